@@ -29,6 +29,7 @@ class Stretch(Struct):
     quota was used up, a sum over the CPUs, on which nothing of it ran meanwhile. ``able_ns`` is the
     part that belongs to looks which found a thread that could run, ``able_threads`` how many the
     look at its end found, None if too many for it. ``is_unsure``: it could not ask enough threads.
+    In between, ``able_peeks`` of the ``peeks`` found a thread that could run.
     """
 
     start_ns: int
@@ -44,6 +45,8 @@ class Stretch(Struct):
     able_ns: int = 0
     able_threads: int | None = None
     is_unsure: bool = False
+    peeks: int = 0
+    able_peeks: int = 0
 
     @property
     def length_ns(self) -> int:
@@ -53,6 +56,11 @@ class Stretch(Struct):
     def ran_ns(self) -> int:
         """What ran, at most the whole stretch on each CPU."""
         return self.run_ns + self.unread_ns
+
+    @property
+    def seen_able_ns(self) -> float:
+        """The part in which a thread could run, by the look at its end and the peeks before."""
+        return (self.able_ns + self.able_peeks * self.length_ns) / (1 + self.peeks)
 
     @property
     def says_nothing(self) -> bool:
@@ -172,6 +180,7 @@ class BusyTime(Struct):
     sure_low_ns: float = 0
     sure_span_ns: float = 0
     sure_able_ns: float = 0
+    sure_looked_ns: float = 0
     sure_threads_ns: float = 0
     sure_used_ns: float = 0
     sure_uncounted_ns: float = 0
@@ -194,7 +203,8 @@ class BusyTime(Struct):
             self.sure_length_ns += part * length_ns
             self.sure_low_ns += part * low_ns
             self.sure_span_ns += part * span_ns
-            self.sure_able_ns += part * stretch.able_ns
+            self.sure_able_ns += part * stretch.seen_able_ns
+            self.sure_looked_ns += part * stretch.able_ns
             self.sure_threads_ns += part * stretch.able_ns * max(stretch.able_threads or 0, 1)
             used_ns = stretch.run_ns + stretch.wait_ns
             self.sure_used_ns += part * used_ns
@@ -221,7 +231,9 @@ class BusyTime(Struct):
             return 0.0
         able_ns = self.sure_able_ns
         if self.sure_threads_ns and _COUNTED_TIMES * self.sure_uncounted_ns <= self.sure_used_ns:
-            times_as_many = self.sure_used_ns / self.sure_threads_ns
+            # Peeks do not count the threads.
+            threads_ns = self.sure_threads_ns * able_ns / self.sure_looked_ns
+            times_as_many = self.sure_used_ns / threads_ns
             unable = max(1 - able_ns / self.sure_length_ns, 0.0)
             more_ns = (1 - unable**times_as_many) * self.sure_length_ns
             able_ns = min(more_ns, able_ns * times_as_many)
@@ -254,6 +266,7 @@ class BusyTime(Struct):
         self.sure_low_ns += other.sure_low_ns
         self.sure_span_ns += other.sure_span_ns
         self.sure_able_ns += other.sure_able_ns
+        self.sure_looked_ns += other.sure_looked_ns
         self.sure_threads_ns += other.sure_threads_ns
         self.sure_used_ns += other.sure_used_ns
         self.sure_uncounted_ns += other.sure_uncounted_ns

@@ -46,7 +46,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     nothing later changes it. ``run_ns`` is the thread's CPU time before the wait. ``blocked`` is
     None while the thread can run, and ``counted_ns`` what is counted already of how long it waits
     for a CPU. ``is_unasked``: the thread has run, and nobody asked what it does now; then
-    ``blocked`` is None, too.
+    ``blocked`` is None, too. ``enders`` are the waits of its process for somebody to come that
+    were over with this one: one of these threads may have woken it.
     """
 
     thread: int
@@ -68,6 +69,12 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     was_woken: bool = False
     is_known: bool = False
     is_unasked: bool = False
+    enders: Sequence["ThreadWait"] = ()
+
+    @property
+    def following_ns(self) -> int:
+        """The work that followed, by what was before as long as it is not known."""
+        return first_known(self.after_ns, self.before_ns)
 
     @property
     def weight_ns(self) -> int:
@@ -233,7 +240,7 @@ class Division:
                 continue
             if wait.run_ns > _TIMER_TIMES * beside.run_ns:
                 continue
-            if first_known(wait.after_ns, wait.before_ns) < _MIN_WORK_NS:
+            if wait.following_ns < _MIN_WORK_NS:
                 self._timers[wait] = self._idle[beside]
         for wait in self._timers:
             del self._handing[wait]
@@ -317,7 +324,10 @@ class Division:
         handing = self._handing[wait]
         if handing.helpers != "threads" or handing.helper_thread is not None:
             return handing.helper_thread is not None
-        return _HELPS_TIMES * wait.run_ns < max(end.run_ns for end in ends)
+        most_ns = max(end.run_ns for end in ends)
+        if wait.following_ns < _MIN_WORK_NS and wait.run_ns <= _TIMER_TIMES * most_ns:
+            return True
+        return _HELPS_TIMES * wait.run_ns < most_ns
 
     def _woken_for(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> Wait | None:
         """What the thread of a pool waited for, if another one that waited for somebody to come
@@ -329,17 +339,23 @@ class Division:
             return None
         # The end of a process ends the waits of all its threads.
         together = [
-            end
+            (end.blocked, self._idle[end])
             for end in ends
             if end.over in (over, over - 1)
             and end in self._idle
             and end not in self._timers
             and not end.was_cut
         ]
-        for end in together:
-            if end.blocked is not None and end.blocked.has_timeout:
+        # A loop may have waited several times meanwhile.
+        together += [
+            (end.blocked, end.blocked.wait)
+            for end in wait.enders
+            if end.blocked is not None and _is_for_comers(end.blocked, end) and not end.was_cut
+        ]
+        for blocked, _ in together:
+            if blocked is not None and blocked.has_timeout:
                 return _SLEEP  # that of a loop, whose pool does the work
-        return self._idle[together[0]] if together else None
+        return together[0][1] if together else None
 
     def _ends(self, wait: ThreadWait) -> Collection[ThreadWait]:
         """The threads at the ends of the chains that begin with this one; none if one of them could

@@ -1,7 +1,7 @@
 """The present waits of all threads of a run, look by look, and the work that each held back."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -51,6 +51,7 @@ class ThreadWaits:
         self._threads: dict[int, _Thread] = {}
         self._processes: Mapping[int, ProcessSeen] = {}
         self._cpu_ns: Counter[int] = Counter()  # of each process's threads that were read
+        self._comers: Mapping[int, Sequence[ThreadWait]] = {}  # as of the last look
         self.children: Mapping[int, Collection[int]] = {}
         self.number = 0
 
@@ -71,7 +72,27 @@ class ThreadWaits:
             for thread_id, thread in ran.items():
                 if thread.present is None and thread_id in self._threads:
                     self._add_unasked(thread_id, thread, change)
+        self._note_enders(change)
         return change
+
+    def _note_enders(self, change: ChangedWaits) -> None:
+        """Note which waits for somebody to come were over with waits for other threads, or one look
+        before: who was woken may have waited for a CPU.
+        """
+        before = self._comers
+        comers: dict[int, list[ThreadWait]] = {}
+        pools: list[ThreadWait] = []
+        for wait in change.over:
+            if wait.blocked is None:
+                continue
+            if wait.blocked.may_be_idle:
+                comers.setdefault(wait.process, []).append(wait)
+            elif wait.blocked.waits_for_any_thread:
+                pools.append(wait)
+        if comers or before:
+            for wait in pools:
+                wait.enders = (*comers.get(wait.process, ()), *before.get(wait.process, ()))
+        self._comers = comers
 
     def _note_growth(self, look: Look, change: ChangedWaits) -> Mapping[int, _Thread]:
         """End the waits of the threads that ran; returns these."""

@@ -477,6 +477,7 @@ class TimeAccount:
 
     def _new_stretch(self, start_ns: int, end_ns: int, look: Look) -> Stretch:
         stretch = Stretch(start_ns, end_ns, look.cpus, unread_ns=look.unread_run_ns)
+        stretch.peeks, stretch.able_peeks = look.peeks, look.able_peeks
         if look.pressure is not None:
             limits = look.pressure.limits_since(self._pressure)
             stretch.least_ns = limits.least_ns
@@ -498,6 +499,7 @@ class TimeAccount:
         if (
             not self._open
             or stretch.able_ns
+            or stretch.able_peeks
             or stretch.is_unsure
             or stretch.throttled_ns
             or look.growth

@@ -14,7 +14,8 @@ class LookTimes(Struct):
     """The times of looks: in each step one to five of them, as many as cost at most a share of one
     core, one in each equal part of the step, at a place that moves by the golden ratio.
 
-    ``_place`` is the first one's, between 0 and 1.
+    ``_place`` is the first one's, between 0 and 1. Where there are fewer than five, five peeks in
+    each step, which cost little, say in between whether anything could run.
     """
 
     _start_ns: int
@@ -25,12 +26,31 @@ class LookTimes(Struct):
     _index: int = 0
     _count: int = MAX_LOOKS
     _cost_ns: float = 0.0
+    _peek: int = 0
+    _peek_place: float = 0.5
+    _has_peeks: bool = False
 
     @property
     def due_ns(self) -> int:
-        """When the next look is due."""
+        """When the next look or peek is due."""
+        return min(self._look_due_ns, self._peek_due_ns)
+
+    @property
+    def is_peek(self) -> bool:
+        """Whether the next one is a peek."""
+        return self._peek_due_ns < self._look_due_ns
+
+    @property
+    def _look_due_ns(self) -> int:
         part = (self._index + self._place) / self._count
         return self._start_ns + round((self._step + part) * self._step_ns)
+
+    @property
+    def _peek_due_ns(self) -> int:
+        if not self._has_peeks:
+            return self._look_due_ns
+        part = (self._peek + self._peek_place) / MAX_LOOKS
+        return self._start_ns + round(part * self._step_ns)
 
     @property
     def part_ns(self) -> int:
@@ -49,6 +69,11 @@ class LookTimes(Struct):
         if self._index >= self._count or is_enough or now_ns >= self._step_end_ns:
             self._begin_step(now_ns, is_enough=is_enough)
 
+    def peeked(self, now_ns: int) -> None:
+        """Go on after a peek."""
+        self._peek_place = (self._peek_place + _GOLDEN_RATIO) % 1
+        self._peek = max(self._peek + 1, (now_ns - self._start_ns) * MAX_LOOKS // self._step_ns)
+
     @property
     def _step_end_ns(self) -> int:
         return self._start_ns + (self._step + 1) * self._step_ns
@@ -59,3 +84,7 @@ class LookTimes(Struct):
         self._index = 0
         affordable = int(self._max_share * self._step_ns / max(self._cost_ns, 1.0))
         self._count = 1 if is_enough else min(max(affordable, 1), MAX_LOOKS)
+        had_peeks = self._has_peeks
+        self._has_peeks = self._count < MAX_LOOKS and not is_enough
+        if self._has_peeks and not had_peeks:
+            self._peek = self._step * MAX_LOOKS

@@ -205,6 +205,10 @@ class RunSampler:
             return
         if not self.command.processes:
             return
+        if details.looks.is_peek:
+            details.threads.peek()
+            details.looks.peeked(now_ns)
+            return
         began_ns = time.thread_time_ns() - details.threads.lookup_ns
         look = self._take_look(details, now_ns)
         if look is not None:

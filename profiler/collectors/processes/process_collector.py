@@ -438,6 +438,10 @@ class ProcessCollector:
 
     def _look(self, tracked: _TrackedContainer, threads: ThreadReader, looks: LookTimes) -> None:
         now_ns = self._clock.monotonic_ns()
+        if looks.is_peek:
+            threads.peek()
+            looks.peeked(now_ns)
+            return
         began_ns = self._machine.own_cpu_ns() - threads.lookup_ns
         look = threads.look(now_ns)
         if look is not None and look.processes:

@@ -48,6 +48,8 @@ _MAX_ASKED = 64
 # likeliest to be able to run.
 _MAX_STATES = 32
 _WORKERS_DIVISOR = 100
+# They stand for all if they use so many times what the others use, in the last looks.
+_MOST_TIMES = 3
 # The children of each thread are listed if there are no more threads.
 _MAX_PARENTS = 8
 # Without system calls there is little to see: of processes that have several threads, each thread
@@ -148,6 +150,33 @@ class _Turns(Struct):
     skipped: int = 0
 
 
+class _Peeks(Struct):
+    """What peeks have found since the last look: whether a thread that works could run.
+
+    In the last looks, those that work used ``workers_ns``, and the others ``rest_ns``; half of it
+    counts at the next look. ``is_steady``: no process has begun or ended at the last reading.
+    """
+
+    able: list[bool] = []
+    workers_ns: int = 0
+    rest_ns: int = 0
+    is_steady: bool = False
+
+    @property
+    def say_all(self) -> bool:
+        """Whether those that work stand for all threads."""
+        return self.is_steady and _MOST_TIMES * self.rest_ns <= self.workers_ns
+
+    def begin_look(self) -> None:
+        self.workers_ns //= 2
+        self.rest_ns //= 2
+
+    def take(self) -> list[bool]:
+        able = self.able
+        self.able = []
+        return able
+
+
 class ThreadReader:
     """Reads the threads of a batch's processes.
 
@@ -203,13 +232,13 @@ class ThreadReader:
         self._seen: list[ThreadSeen] = []
         self._ended: list[int] = []
         self._ended_between: list[int] = []  # since the last look
-        # Those that use much of a CPU, and the others, with their processes, as they ran last.
-        self._workers: dict[Thread, int] = {}
-        self._recent: dict[Thread, int] = {}
+        self._workers: dict[Thread, int] = {}  # with their processes, as they ran last
+        self._recent: dict[Thread, int] = {}  # the others
         self._unread_run_ns = 0
         self._misses_child = False
         self._newest_pid: int | None = None  # when the processes were read last
         self._has_newer: bool | None = None
+        self._peeks = _Peeks()
         self._is_group_frozen = False
         self._is_short_of_memory: bool | None = None
         self._at_ns = 0
@@ -223,6 +252,7 @@ class ThreadReader:
         if self.sees_calls:
             self._newest_pid = proc.read_last_pid(self._folder)
         known = self._processes
+        count = len(known)
         followed = self._followed
         self._followed = processes
         for reading, before in zip_longest(processes, followed):
@@ -239,12 +269,14 @@ class ThreadReader:
                 process.clock_ns = reading.own_cpu_ns
                 known[reading.pid] = self._changed[reading.pid] = process
                 self._is_shown = False
+                count = 0
             elif process.reading is not reading:
                 self._note_change(process, reading, last)
         if len(known) > len(processes):
             self._is_shown = False
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
+        self._peeks.is_steady = len(known) == count
 
     def skip(self, processes: Collection[ProcessReading]) -> bool:
         """Whether this reading of all processes need not be followed: none has begun or ended, and
@@ -282,8 +314,8 @@ class ThreadReader:
     def look(
         self, now_ns: int, *, is_fresh: bool = False, is_required: bool = False
     ) -> Look | None:
-        """Look at the threads of the followed processes; None if that would cost too much now,
-        unless it ``is_required``.
+        """Look at the threads of the followed processes; None, and a peek, if that would cost too
+        much now, unless it ``is_required``.
 
         ``is_fresh``: :meth:`follow` has just had their readings.
         """
@@ -291,6 +323,7 @@ class ThreadReader:
         length_ns = now_ns - last.at_ns
         budget_ns = min(self._budget_ns + length_ns * _MAX_CPU_SHARE, _ADVANCE_NS)
         if budget_ns < 0 and not is_required:
+            self.peek()
             return None
         now = ReadingTime(last.number + 1, now_ns)
         due: list[_Process] | None = None
@@ -326,6 +359,17 @@ class ThreadReader:
         self._budget_ns = budget_ns - spent_ns()
         return look
 
+    def peek(self) -> None:
+        """Note for the next look whether a thread that works can run now; nothing if others may:
+        those of many that work little, or processes that begin and end.
+        """
+        if len(self._workers) > _MAX_STATES or not self._peeks.say_all:
+            return
+        began_ns = self._own_cpu_ns()
+        is_able = any(thread.read_state().letter == "R" for thread in reversed(self._workers))
+        self._peeks.able.append(is_able)
+        self._budget_ns -= self._own_cpu_ns() - began_ns
+
     def _take_last(self, now_ns: int) -> ReadingTime:
         """The last look, and how many readings were before this one."""
         last = self._last or ReadingTime(0, now_ns)
@@ -353,6 +397,7 @@ class ThreadReader:
         self._streams = {}
         self._is_short_of_memory = None
         self._has_newer = None
+        self._peeks.begin_look()
         self._growth = []
         self._seen = []
         self._ended = self._ended_between
@@ -430,6 +475,7 @@ class ThreadReader:
 
     def _present_look(self) -> Look:
         """What this look has found."""
+        peeks = self._peeks.take()
         return Look(
             growth=self._growth if self._is_counting else None,
             seen=self._seen,
@@ -441,6 +487,8 @@ class ThreadReader:
             misses_child=self._misses_child,
             pressure=self._pressure(),
             cpus=self._usable_cpus(),
+            peeks=len(peeks),
+            able_peeks=sum(peeks),
         )
 
     def _usable_cpus(self) -> int:
@@ -627,9 +675,12 @@ class ThreadReader:
         self._growth.append(grown)
         if not process.is_refused:
             self._forget_run(thread)
-            is_worker = _WORKERS_DIVISOR * grown.run_ns >= grown.span_ns
-            ran = self._workers if is_worker else self._recent
-            ran[thread] = process.reading.pid
+            if _WORKERS_DIVISOR * grown.run_ns >= grown.span_ns:
+                self._workers[thread] = process.reading.pid
+                self._peeks.workers_ns += grown.run_ns
+            else:
+                self._recent[thread] = process.reading.pid
+                self._peeks.rest_ns += grown.run_ns
 
     def _forget_run(self, thread: Thread) -> None:
         self._workers.pop(thread, None)

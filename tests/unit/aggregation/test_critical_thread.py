@@ -164,6 +164,8 @@ class TestHandingOn:
         helpers = [wait(LOCK, used, run_ns=used * NS_PER_MS) for used in (2, 5)]
         assert shares(serves, *helpers) == {"network": 100.0}
         assert shares(serves, *helpers, wait(SLEEP, 1, process=2)) == {"sleep": 100.0}
+        free = wait(LOCK, 0.1, run_ns=500 * NS_PER_MS)
+        assert shares(serves, free) == {"network": 100.0}
         works = wait(LOCK, 50, run_ns=50 * NS_PER_MS)
         assert shares(serves, *helpers, works) == {"lock": 100.0}
 

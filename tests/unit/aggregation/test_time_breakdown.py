@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.busy_time import Stretch
+from profiler.aggregation.busy_time import BusyTime, Stretch
 from profiler.aggregation.idle_gpus import IdlePlaces
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.time_breakdown import TimeAccount, wait_warnings
@@ -78,6 +78,19 @@ class TestCouldAnythingRun:
             does = None if number < 16 else SLEEP
             run.look(Did(1, does, run=0.5), unread=0.5)
         assert run.parts["on_cpu"] == pytest.approx(80, abs=0.1)
+
+    @pytest.mark.parametrize(
+        ("is_able", "able_peeks", "busy"), [(0, 0, 0.3), (0, 2, 0.5), (1, 2, 0.6)]
+    )
+    def test_peeks_between_two_looks_count_as_these_do(
+        self, is_able: int, able_peeks: int, busy: float
+    ) -> None:
+        time = BusyTime()
+        stretch = Stretch(0, seconds(1), 2, run_ns=seconds(0.6), longest_ns=seconds(0.3))
+        stretch.able_ns = is_able * seconds(1)
+        stretch.peeks, stretch.able_peeks = 3, able_peeks
+        time.add(stretch)
+        assert time.busy_ns == pytest.approx(seconds(busy))
 
     def test_where_too_many_can_run_for_a_look_the_share_of_the_looks_decides(self) -> None:
         run = LookedRun(cpus=2)
@@ -353,6 +366,28 @@ class TestWhoseWaitHeldTheRunBack:
         for _ in range(10):
             run.look(Did(1, None, 0.2)).look(is_behind=True).look(Did(1, NETWORK, 0.2))
         assert "sleep" not in run.parts
+
+    @pytest.mark.parametrize(
+        ("has_timeout", "is_late", "kind"),
+        [(True, False, "sleep"), (True, True, "sleep"), (False, False, "network")],
+    )
+    def test_who_is_woken_by_a_loop_that_has_waited_several_times(
+        self, *, has_timeout: bool, is_late: bool, kind: str
+    ) -> None:
+        """A runtime of Rust beside a listener: one thread waits for the others' timers and
+        connections, and wakes the first thread for the work, which may wait for a CPU.
+        """
+        loop = Did(2, replace(LISTENS, has_timeout=has_timeout), run=0.0001)
+        run = LookedRun().look(Did(1, LOCK, run=0.5), loop)
+        for _ in range(4):
+            run.look(length=0.5).look(loop, length=0.5)
+            work = Did(1, LOCK, run=0.3)
+            if is_late:
+                run.look(loop, length=0.5).look(work, length=0.4)
+            else:
+                run.look(loop, work, length=0.9)
+        run.look(loop, Did(1, None, run=0.1), length=0.1)
+        assert set(run.parts) == {"on_cpu", kind}
 
     @pytest.mark.parametrize("is_asked", [True, False], ids=["could run", "not asked"])
     def test_a_pool_of_which_only_the_free_workers_were_read_says_nothing(

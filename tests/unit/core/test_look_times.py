@@ -17,6 +17,9 @@ def taken(
     looks = LookTimes(0, seconds(1), 0.003, place)
     times = []
     while looks.due_ns < seconds(steps):
+        if looks.is_peek:
+            looks.peeked(looks.due_ns)
+            continue
         times.append(looks.due_ns / seconds(1))
         looks.done(looks.due_ns + seconds(late), seconds(cost), is_enough=is_enough)
     return times
@@ -50,6 +53,32 @@ def test_one_in_each_part_of_a_step_at_places_that_are_spread(place: float) -> N
     places = sorted(5 * at % 1 for at in times)
     gaps = [later - earlier for earlier, later in itertools.pairwise(places)]
     assert max(gaps) < 0.03
+
+
+@pytest.mark.parametrize(("cost", "peeks"), [(0.0001, 0), (0.00075, 5), (0.1, 5)])
+def test_peeks_are_spread_where_looks_are_fewer(cost: float, peeks: int) -> None:
+    looks = LookTimes(0, seconds(1), 0.003, 0.3)
+    times = []
+    while looks.due_ns < seconds(40):
+        if looks.is_peek:
+            times.append(looks.due_ns / seconds(1))
+            looks.peeked(looks.due_ns)
+        else:
+            looks.done(looks.due_ns, seconds(cost))
+    for step in range(20, 40):
+        assert sum(int(at) == step for at in times) == peeks
+    places = sorted(5 * at % 1 for at in times if at >= 20)
+    assert all(later - earlier < 0.03 for earlier, later in itertools.pairwise(places))
+
+
+def test_after_a_pause_no_peek_is_made_up_for() -> None:
+    looks = LookTimes(0, seconds(1), 0.003, 0.3)
+    while not looks.is_peek:
+        looks.done(looks.due_ns, seconds(0.1))
+    looks.peeked(seconds(30.5))
+    while not looks.is_peek:
+        looks.done(seconds(30.5), seconds(0.1))
+    assert looks.due_ns >= seconds(30.4)
 
 
 def test_after_a_pause_no_look_is_made_up_for() -> None:

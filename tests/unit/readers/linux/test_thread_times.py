@@ -788,6 +788,38 @@ def test_where_not_all_can_be_read_who_works_is_looked_at_in_each_look(
             assert {seen.thread for seen in sample.look.seen} >= set(pids)
 
 
+def test_between_two_looks_the_states_of_those_that_work_are_read(machine: FakeMachine) -> None:
+    machine.thread(7, run=1)
+    machine.read(process())
+    machine.thread(7, run=1.5)
+    machine.read(process(cpu=2), at=2)
+    for state in "RSSR":
+        machine.thread(7, run=1.5, state=state)
+        machine.reader.peek()
+    look = machine.look(2.5).look
+    assert (look.peeks, look.able_peeks) == (4, 2)
+    assert machine.look(2.6).look.peeks == 0
+
+
+def test_states_say_nothing_where_processes_begin_or_many_threads_work_little(
+    machine: FakeMachine,
+) -> None:
+    for tid in range(7, 15):
+        machine.thread(7, tid)
+    machine.thread(30)
+    both = (process(threads=8), process(30))
+    for at, processes, peeks in ((1, both[:1], 0), (2, both, 0), (3, both, 1), (4, both[:1], 0)):
+        machine.read(*processes, at=at)
+        machine.reader.peek()
+        assert machine.look(at + 0.1).look.peeks == peeks
+    for tid in range(7, 15):
+        machine.thread(7, tid, run=1.009)
+    machine.read(*both[:1], at=5)
+    machine.read(process(cpu=2, threads=8), at=6)
+    machine.reader.peek()
+    assert machine.look(6.1).look.peeks == 0
+
+
 def test_a_sample_has_only_what_was_read_of_the_threads_that_may_have_run(
     machine: FakeMachine,
 ) -> None:
