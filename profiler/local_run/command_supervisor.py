@@ -129,6 +129,11 @@ class Supervisor:
             else:
                 self._forward(info)
 
+    def wait(self) -> None:
+        """Wait until the command has ended."""
+        while not self.wait_until_exit(self._clock.monotonic_ns() + NS_PER_SECOND):
+            pass
+
     def _wait_for_signal(self, deadline_ns: int) -> signal.struct_siginfo | None:
         """The next signal, None at the deadline. Counts what it came later, as after a SIGSTOP."""
         began_ns = self._clock.monotonic_ns()

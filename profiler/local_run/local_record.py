@@ -350,6 +350,15 @@ def build_not_started_record(
     return replace(_base_record(identity, end, now_ns, now_ns), monitor=monitor)
 
 
+def build_unprofiled_record(
+    identity: RunIdentity, end: RunEnd, started_ns: int, duration_ns: int, monitor: Monitor
+) -> Record:
+    """The record of a command of which only the end is known."""
+    record = _base_record(identity, end, started_ns, end.finished_ns)
+    metrics = Metrics(duration_ms=as_number(duration_ns / NS_PER_MS))
+    return replace(record, metrics=metrics, monitor=monitor)
+
+
 def _base_record(
     identity: RunIdentity, end: RunEnd, started_ns: int, finished_ns: int | None
 ) -> Record:

@@ -92,13 +92,17 @@ def low_limit() -> str:
     """The limit that is too low, as a part of a sentence: the profiler may fail, or leave the
     command too little.
     """
-    limits = [("n", resource.RLIMIT_NOFILE, 32)]
+    limits = [
+        ("n", resource.RLIMIT_NOFILE, 32, 1),
+        ("v", resource.RLIMIT_AS, 65_536, 1024),
+        ("d", resource.RLIMIT_DATA, 32_768, 1024),
+    ]
     if os.geteuid() != 0:  # root has no limit of processes
-        limits.append(("u", resource.RLIMIT_NPROC, 16))
-    for option, kind, least in limits:
+        limits.append(("u", resource.RLIMIT_NPROC, 16, 1))
+    for option, kind, least, unit in limits:
         limit, _ = resource.getrlimit(kind)
-        if limit != resource.RLIM_INFINITY and limit < least:
-            return f"ulimit -{option} is {limit}; set it to {least} or more"
+        if limit != resource.RLIM_INFINITY and limit < least * unit:
+            return f"ulimit -{option} is {limit // unit}; set it to {least} or more"
     return ""
 
 

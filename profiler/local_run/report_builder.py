@@ -27,6 +27,7 @@ from profiler.local_run.local_record import (
     RunIdentity,
     RunObservation,
     build_not_started_record,
+    build_unprofiled_record,
     draft_run_record,
     memory_evidence,
     read_sizes,
@@ -41,6 +42,7 @@ from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import others_vcpu_used, read_busy_ns, read_own_usage
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.bounded_json_line import truncate_text
 from profiler.record.record_model import (
     UNKNOWN_SIZE,
     Monitor,
@@ -58,6 +60,7 @@ _CHILDREN_ARE_LOST = (
     "A process ignores the end of its children: their CPU time is known only up to the last "
     "sample before their end."
 )
+_MAX_FAILURE_CHARS = 200
 _PROFILER_WAS_KILLED = (
     "The profiler was killed before the command ended: the values end with its last reading, and "
     "the command may have run on."
@@ -221,6 +224,29 @@ class ReportBuilder(Struct, eq=False):
             warnings=plan.collectors.startup_errors(),
             got_stop_signal=ending.got_stop_signal,
             memory_bound_mb=bound_mb,
+        )
+
+    def unprofiled(
+        self, ending: CommandExit, finished_wall_ns: int, duration_ns: int, failure: str
+    ) -> RunResult:
+        """The result of an ended command whose profile failed: without measurements."""
+        prepared = self._sampler.prepared
+        warning = (
+            f"The profiler failed ({truncate_text(failure, _MAX_FAILURE_CHARS)}): the command ran "
+            "on without it, and nothing but its duration and exit code is known. If no low limit "
+            "(ulimit) explains that, report it as a defect."
+        )
+        record = build_unprofiled_record(
+            self._identity,
+            ended(ending.exit_code, finished_wall_ns, was_stopped=ending.is_stop_requested),
+            self._sampler.started.started_wall_ns,
+            duration_ns,
+            _monitor((warning,), prepared),
+        )
+        return RunResult(
+            exit_code=ending.exit_code,
+            report=report(record, prepared.clock.wall_ns()),
+            got_stop_signal=ending.got_stop_signal,
         )
 
     def _warnings(self, ending: CommandExit) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 Writes to no standard stream.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from profiler.core.clock import ClockJumpDetector
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.command_reader import UnrelatedChildren
-from profiler.local_run.command_supervisor import Supervisor, become_subreaper
+from profiler.local_run.command_supervisor import CommandExit, Supervisor, become_subreaper
 from profiler.local_run.local_notices import LocalNotices, network_of
 from profiler.local_run.local_record import RunIdentity, read_sizes
 from profiler.local_run.prepared_run import PreparedRun, StartedRun, StartFailure, family_name
@@ -86,7 +87,27 @@ class _Session:
         self._has_shown = False
 
     def run_to_end(self) -> RunResult:
-        """Sample until the command has ended, then collect the totals and build the report."""
+        """Sample until the command has ended, then collect the totals and build the report.
+
+        The command goes on, and its exit code counts, whatever fails here.
+        """
+        failure = _failure_of(self._sample_until_exit)
+        if failure:
+            self._supervisor.wait()
+        finished_ns = self._clock.monotonic_ns()
+        finished_wall_ns = self._clock.wall_ns()
+        if not failure:
+            failure = _failure_of(partial(self._read_ended, finished_ns))
+        ending = self._supervisor.finish()
+        duration_ns = finished_ns - self._started.started_ns
+        if not failure:
+            try:
+                return self._result(ending, finished_ns, finished_wall_ns)
+            except Exception as error:  # noqa: BLE001  the record names it
+                failure = _named(error)
+        return self._reports.unprofiled(ending, finished_wall_ns, duration_ns, failure)
+
+    def _sample_until_exit(self) -> None:
         with self._sampler.left_out():
             self._around.on_started()
             for collector in self._plan.collectors.threads:
@@ -96,7 +117,6 @@ class _Session:
             self._read(now_ns)
             if now_ns >= self._first_write_ns:
                 self._around.keep_so_far(self._reports.so_far)
-        return self._end()
 
     def _read(self, now_ns: int) -> None:
         """Take the look and the reading that are due, and pass the reading on."""
@@ -137,16 +157,29 @@ class _Session:
                 self._around.on_notice,
             )
 
-    def _end(self) -> RunResult:
-        """Read what the ended command has left, reap it, and build the report."""
-        finished_ns = self._clock.monotonic_ns()
-        finished_wall_ns = self._clock.wall_ns()
+    def _read_ended(self, finished_ns: int) -> None:
+        """Read what the ended command has left until it is reaped."""
         self._clock_jumps.check()
         self._sampler.read_ended(finished_ns, self._supervisor.reaped)
-        ending = self._supervisor.finish()
+
+    def _result(self, ending: CommandExit, finished_ns: int, finished_wall_ns: int) -> RunResult:
+        """The result of the reaped command."""
         self._sampler.finish(finished_ns, ending.reaped)
         duration_ns = finished_ns - self._started.started_ns
         observation = self._reports.observe(ending, finished_wall_ns, duration_ns)
         self._plan.collectors.final_readings()
         self._sampler.add_devices(finished_ns)
         return self._reports.result(observation, ending)
+
+
+def _failure_of(action: Callable[[], None]) -> str:
+    """The error of an action; empty without one."""
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001  the record names it
+        return _named(error)
+    return ""
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

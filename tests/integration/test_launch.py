@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.profiled import as_nobody
+from tests.integration.profiled import as_nobody, report_of
+from tests.values import present
 
 _LIMIT_SECONDS = 120
 # The command writes the file "executed". The pipes end only when all processes have ended.
@@ -106,17 +107,19 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("kind", "limit", "user", "option"),
+    ("kind", "limit", "user", "said"),
     [
-        (resource.RLIMIT_NOFILE, 8, os.getuid(), "-n"),
+        (resource.RLIMIT_NOFILE, 8, os.getuid(), "-n is 8;"),
+        (resource.RLIMIT_AS, 48 * 2**20, os.getuid(), "-v is 49152;"),
+        (resource.RLIMIT_DATA, 24 * 2**20, os.getuid(), "-d is 24576;"),
         pytest.param(
-            *(resource.RLIMIT_NPROC, 2, 61_234, "-u"),
+            *(resource.RLIMIT_NPROC, 2, 61_234, "-u is 2;"),
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user"),
         ),
     ],
 )
 def test_a_command_starts_under_limits_that_are_too_low_for_a_profiler(
-    kind: int, limit: int, user: int, option: str, code_for_all: Path
+    kind: int, limit: int, user: int, said: str, code_for_all: Path
 ) -> None:
     start: tuple[str, ...] = (sys.executable, "-c", _WITH_LIMIT)
     if user != os.getuid():
@@ -133,5 +136,48 @@ def test_a_command_starts_under_limits_that_are_too_low_for_a_profiler(
     assert done.returncode == 7, done.stderr
     assert done.stdout == "started\n"
     assert done.stderr.startswith(
-        f"task-profiler: The command runs without a profile: ulimit {option} is {limit}"
+        f"task-profiler: The command runs without a profile: ulimit {said}"
     )
+
+
+_WITH_A_DEFECT = """
+import sys
+from profiler.cli import main
+from profiler.cli.wiring.build_session import RunSession
+from profiler.local_run.sampler import RunSampler
+
+def fail(*_, **__):
+    raise MemoryError
+
+for owner in (RunSampler, RunSession):
+    if hasattr(owner, sys.argv[1]):
+        setattr(owner, sys.argv[1], fail)
+del sys.argv[1]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("defective", "said"),
+    [
+        ("look", "The profiler failed (MemoryError)"),
+        ("finish", "The profiler failed (MemoryError)"),
+        ("lines", "The run was not reported (MemoryError())"),
+    ],
+)
+def test_a_defect_of_the_profiler_changes_no_exit_code(defective: str, said: str) -> None:
+    command = ("run", "--json", "--no-history", "--", "sh", "-c", "sleep 0.1; echo end; exit 7")
+    done = subprocess.run(
+        (sys.executable, "-c", _WITH_A_DEFECT, defective, *command),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_LIMIT_SECONDS,
+    )
+    assert done.returncode == 7, done.stderr
+    assert done.stdout == "end\n"
+    assert said in done.stderr
+    if defective != "lines":
+        record = report_of(done.stderr.encode()).record
+        assert record.exit_code == 7
+        assert present(record.metrics.duration_ms) >= 100

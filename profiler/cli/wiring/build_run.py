@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from profiler.cli.wiring.build_session import RunSession
     from profiler.local_run.report_file import ReportFile
     from profiler.local_run.run_budgets import GpuUse
+    from profiler.local_run.run_plan import RunResult
     from profiler.record.record_model import Metrics, Record
 
 _STDERR = 2
@@ -141,6 +142,20 @@ class _Runner:
                 gc.freeze()  # the modules are not garbage
                 gc.enable()
             finished = session.run(prepared)
+        try:
+            self._report(session, finished)
+        # The command has ended, and the exit code is its own.
+        except Exception as error:  # noqa: BLE001
+            _warn(self.stderr, (f"The run was not reported ({error!r}): report it as a defect.",))
+        is_success = finished.exit_code == 0 and not finished.got_stop_signal
+        if is_success:
+            self._successes.append(finished.report.record.metrics)
+            self._memory_bounds_mb.append(finished.memory_bound_mb)
+            self._keep_gpu_use(finished.report.record)
+        return finished.exit_code, is_success
+
+    def _report(self, session: "RunSession", finished: "RunResult") -> None:
+        """Print the run and add it to the history."""
         if finished.startup_error is not None:
             from profiler.cli.printing import fitting  # most commands start
 
@@ -151,14 +166,8 @@ class _Runner:
         self._write_report(printed)
         _warn(self._notes, session.add_to_history(line, finished))
         session.stop_collectors()
-        if options.otlp:
+        if self._options.otlp:
             self._exported.append(finished.report.record)
-        is_success = finished.exit_code == 0 and not finished.got_stop_signal
-        if is_success:
-            self._successes.append(finished.report.record.metrics)
-            self._memory_bounds_mb.append(finished.memory_bound_mb)
-            self._keep_gpu_use(finished.report.record)
-        return finished.exit_code, is_success
 
     def _keep_gpu_use(self, record: "Record") -> None:
         limits = (self._options.max_gpu_memory_mb, self._options.max_gpu_idle_percent)
