@@ -423,6 +423,12 @@ def _may_not_be_taken(case: MeasuredCase) -> str | None:
     return known(case.refusal_of, known(attrgetter("option"), case.best_smaller))
 
 
+_NO_PRICE = (
+    "what the recommended size saves is unknown, because its Region has no known price: set "
+    "TASK_PROFILER_PRICE_VCPU_HOUR and TASK_PROFILER_PRICE_GB_HOUR"
+)
+
+
 @_with_a_smaller_size
 def _saves_little(case: MeasuredCase, smaller: ChosenSize) -> str | None:
     saving_percent = smaller.option.saving_percent
@@ -432,8 +438,10 @@ def _saves_little(case: MeasuredCase, smaller: ChosenSize) -> str | None:
         return smaller.refused
     if not case.is_fargate:
         return _lowers_little(case, smaller)
-    shown = known(format_percent, saving_percent) or "an unknown part"
-    return f"the recommended size saves only {shown}"
+    shown = known(
+        "the recommended size saves only {}".format, known(format_percent, saving_percent)
+    )
+    return first_known(shown, _NO_PRICE)
 
 
 def _lowers_little(case: MeasuredCase, smaller: ChosenSize) -> str | None:

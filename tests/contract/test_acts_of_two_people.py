@@ -16,6 +16,7 @@ from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, Account, logs_to
 from tools.moto_server import FakeAws, fake_aws
 
 ACT = ("--register", "--update-schedules")
+RESIZED = "task-profiler:resized-from"
 
 
 class TwoPeople:
@@ -342,6 +343,51 @@ def test_a_rule_of_a_reading_that_failed_is_read_again(people: TwoPeople) -> Non
     assert "hourly: The schedules of EventBridge Scheduler could not be read" in done.stderr
     sizes = {name: account.described(name)[0]["memory"] for name in ("daily", "hourly", "nightly")}
     assert sizes == {"daily": "512", "hourly": "2048", "nightly": "2048"}
+
+
+@pytest.mark.parametrize("first", ["resize", "add-monitor"])
+def test_a_size_and_a_monitor_at_once_lose_neither(people: TwoPeople, first: str) -> None:
+    """The second person's command is whole before the first one's registration, which hides it: the
+    second one's revision is registered again, and the first command, called again, builds on it.
+    """
+    account = people.account
+    account.oversized("nightly")
+    account.schedule("night", "nightly:1")
+    commands = {
+        "resize": ("resize", "nightly", "--from", str(account.file), *ACT),
+        "add-monitor": ("add-monitor", "nightly", "--image", "team/task-profiler:2", *ACT),
+    }
+    second = next(name for name in commands if name != first)
+
+    def act() -> None:
+        people.proxy.before = lambda _operation, _body: None
+        done = account.command("taskdef", *commands[second])
+        assert done.returncode == 0, done.stderr
+
+    people.when_the_revision_is_registered(act)
+    done = account.command("taskdef", *commands[first])
+    assert done.returncode == 1
+    said = "nightly:2 was registered meanwhile, so it was registered again as nightly:4, after"
+    assert f"nightly: {said} nightly:3: call it again." in done.stderr
+
+    hidden, newest = (account.described(f"nightly:{number}")[0] for number in (2, 4))
+    for name in ("cpu", "memory", "containerDefinitions"):
+        assert newest[name] == hidden[name]
+    again = account.command("taskdef", *commands[first])
+    assert again.returncode == 0, again.stderr
+    definition, tags = account.described("nightly")
+    (image,) = (
+        container["image"]
+        for container in definition["containerDefinitions"]
+        if container["name"] == "task-monitor"
+    )
+    assert image == "team/task-profiler:2"
+    # After the first one's resize, the next one waits for runs of the new monitor's revision.
+    expected = "2048", {"task-profiler:restored-over": "3"}
+    if first == "add-monitor":
+        expected = "512", {RESIZED: "1/1024/2048"}
+    assert (definition["memory"], tags) == expected
+    assert account.started_by_schedule("night") == f"nightly:{definition['revision']}"
 
 
 @pytest.mark.parametrize("command", ["resize", "add-monitor"])
