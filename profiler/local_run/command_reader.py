@@ -51,8 +51,8 @@ _SHARES_ADVANCE_NS = 45 * NS_PER_MS
 # The same for the machine's kernel memory between two full samples.
 _KERNEL_CPU = 0.001
 _KERNEL_ADVANCE_NS = 15 * NS_PER_MS
-# Over a shorter time without a reading, a change of the memory makes little difference on average.
-_UNREAD_NS = NS_PER_SECOND
+# A shorter time between two readings is that of the usual interval.
+_UNREAD_NS = 5 * NS_PER_SECOND // 4
 # Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a
 # wrong rate.
 MIN_CPU_STEP_NS = 100 * NS_PER_MS

@@ -26,8 +26,8 @@ _AVERAGE_IS_UNSURE = (
     "which program made it."
 )
 _AVERAGE_IS_AN_ESTIMATE = (
-    "The average memory use may be up to {} too high or too low: for {} the memory could not be "
-    "read, and it changed meanwhile."
+    "The average memory use may be up to {} too high or too low: the memory could not be read for "
+    "{}."
 )
 _KERNEL_MEMORY_IS_UNSURE = (
     "The memory peak may have been {}, and the average is a lower bound: the machine's kernel "
@@ -49,29 +49,37 @@ _PROCESSES_ARE_HIDDEN = (
 
 class MemoryDoubts(Struct, frozen=True, kw_only=True):
     """One sentence for each reason, and the most that the command may have needed, by all doubts
-    that know it.
+    that know it. ``unread``: a sentence if only the average is in doubt.
     """
 
     sentences: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     bound_mb: Number | None = None
 
 
 def memory_doubts(
-    peak: MemoryPeak, usage: ContainerUsage, command: CommandReader, *, counts_hidden: bool
+    peak: MemoryPeak,
+    usage: ContainerUsage,
+    command: CommandReader,
+    *,
+    finished_ns: int,
+    counts_hidden: bool,
 ) -> MemoryDoubts:
-    """The doubts about a peak. ``counts_hidden``: hidden processes are counted, too."""
+    """The doubts about a peak. ``counts_hidden``: hidden processes are counted, too.
+    ``finished_ns`` is by the clock of the samples.
+    """
     bounds = list(_bounds(peak, command))
     sentences = tuple(sentence for _, sentence in bounds)
     bound_mb = mebibytes(max((bound_bytes for bound_bytes, _ in bounds), default=None))
     most_bytes = max(peak.size_bytes or 0, command.shared_bound_bytes or 0)
     of_average = _average_doubts(usage, command.average_bound_bytes, most_bytes)
-    if not of_average:
-        of_average = _unread_doubts(usage, command.unread_memory)
+    command.unread_memory.add(finished_ns, 0)
+    unread = _unread_doubts(usage, command.unread_memory)
     if peak.source != "sampled":
-        return MemoryDoubts(sentences=sentences + of_average, bound_mb=bound_mb)
+        return MemoryDoubts(sentences=sentences + of_average, unread=unread, bound_mb=bound_mb)
     sentences += pinned_memory_warnings(usage)
     if not sentences:  # else they say it
-        sentences = of_average
+        sentences = of_average or unread
     if command.has_hidden_processes and not counts_hidden:
         sentences += (_PROCESSES_ARE_HIDDEN,)
     return MemoryDoubts(sentences=sentences, bound_mb=bound_mb)
@@ -113,9 +121,12 @@ def _average_doubts(
 
 
 def _unread_doubts(usage: ContainerUsage, unread: UnreadMemory) -> tuple[str, ...]:
-    """That a reading counts for a long time before it, in which the memory became another one."""
+    """That a reading counts for a long time before it, in which the memory became another one, or
+    that none does for the time before the end.
+    """
     average_bytes = usage.run.memory_bytes.distribution().avg or 0.0
-    doubt_bytes = unread.byte_ns / max(usage.run.memory_bytes.weight_ns, 1)
+    known_ns = max(usage.run.memory_bytes.weight_ns, unread.unread_ns, 1)
+    doubt_bytes = unread.byte_ns / known_ns
     if not lacks_memory(average_bytes, average_bytes + doubt_bytes):
         return ()
     return (
