@@ -149,7 +149,7 @@ class PlayedMonitor(FakeMonitor):
     Sees the batches' samples.
     """
 
-    takes_late_samples = False
+    takes_late_samples = True
 
     def __init__(
         self,

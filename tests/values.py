@@ -44,7 +44,7 @@ def present(value: T | None) -> T:
 # What `run` warns of where other programs are active meanwhile, as other tests are.
 _CAUSED_BY_OTHERS = (
     "is a lower bound: ",
-    "The average memory use may have been ",
+    "The average memory use may ",
     "huge pages were taken during the run",
     "The profiler did not run for ",
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.process_tree_usage import (
@@ -19,7 +20,7 @@ from profiler.aggregation.process_tree_usage import (
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import CpuBudget
 from profiler.core.optional_math import known, max_known
-from profiler.core.timestamps import NS_PER_MS
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.prepared_run import PreparedRun, StartedRun
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
@@ -50,6 +51,8 @@ _SHARES_ADVANCE_NS = 45 * NS_PER_MS
 # The same for the machine's kernel memory between two full samples.
 _KERNEL_CPU = 0.001
 _KERNEL_ADVANCE_NS = 15 * NS_PER_MS
+# A shorter time between two readings is that of the usual interval.
+_UNREAD_NS = 5 * NS_PER_SECOND // 4
 # Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a
 # wrong rate.
 MIN_CPU_STEP_NS = 100 * NS_PER_MS
@@ -72,6 +75,27 @@ class NothingUnmapped:
 
     def read_quickly(self, tree_bytes: int, pids: Collection[int]) -> int:  # noqa: ARG002
         return 0
+
+
+class UnreadMemory(Struct):
+    """The time between two readings for which it matters most when the memory changed:
+    ``byte_ns`` is its length ``unread_ns``, multiplied by the change.
+    """
+
+    _read_ns: int = 0
+    _size_bytes: int = 0
+    byte_ns: int = 0
+    unread_ns: int = 0
+
+    def add(self, read_ns: int, size_bytes: int) -> None:
+        unread_ns = read_ns - self._read_ns
+        if unread_ns >= _UNREAD_NS and self._read_ns:
+            byte_ns = unread_ns * abs(size_bytes - self._size_bytes)
+            if byte_ns > self.byte_ns:
+                self.byte_ns = byte_ns
+                self.unread_ns = unread_ns
+        self._read_ns = read_ns
+        self._size_bytes = size_bytes
 
 
 class UnrelatedChildren:
@@ -208,6 +232,7 @@ class CommandReader:
         self._kernel_growth_bytes: Callable[[], int] = lambda: 0
         if prepared.cgroups.has_v1_controller(MEMORY):
             self._kernel_growth_bytes = KernelGrowth(socket_queue_bytes).growth_bytes
+        self.unread_memory = UnreadMemory()
         self._free_memory = FreeMemory()
         self._kernel_budget = CpuBudget(_KERNEL_CPU, _KERNEL_ADVANCE_NS)
         self._monotonic_ns = monotonic_ns
@@ -353,6 +378,8 @@ class CommandReader:
             self._add_bound((tree_bytes or 0) + self._unsure_bytes())
             memory_bytes = self._with_uncounted(tree_bytes, processes)
         self._quick_memory.follow(processes)
+        if memory_bytes is not None:
+            self.unread_memory.add(read_ns, memory_bytes)
         cpu_ns = self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns)
         blocks = self._blocks.add(processes, reaped_blocks, self._cpu.lost_blocks)
         sample = ContainerSample(
@@ -389,7 +416,9 @@ class CommandReader:
             self._quick_peak_bytes = max_known(self._quick_peak_bytes, used_bytes)
             self._look_at_kernel_memory(used_bytes)
         else:
-            self._look_at_kernel_memory(group.used_bytes)
+            used_bytes = group.used_bytes
+            self._look_at_kernel_memory(used_bytes)
+        self.unread_memory.add(read_ns, used_bytes)
         self.last_read_ns = read_ns
         cpu_ns = None
         if read_ns - self._read_ns >= MIN_CPU_STEP_NS:

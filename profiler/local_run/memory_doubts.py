@@ -8,9 +8,10 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryPeak
 from profiler.aggregation.process_tree_usage import lacks_memory
 from profiler.aggregation.task_record import pinned_memory_warnings
-from profiler.local_run.command_reader import CommandReader
+from profiler.core.timestamps import NS_PER_MS
+from profiler.local_run.command_reader import CommandReader, UnreadMemory
 from profiler.record.record_model import Number
-from profiler.record.units import MIB, format_memory, mebibytes
+from profiler.record.units import MIB, format_duration, format_memory, mebibytes
 
 _MEMORY_IS_UNSURE = (
     "The memory peak may have been {} or more: how many pages the processes share or map again "
@@ -23,6 +24,10 @@ _SHARED_MEMORY_IS_UNSURE = (
 _AVERAGE_IS_UNSURE = (
     "The average memory use may have been {}: shared memory grew during the run, and it is unknown "
     "which program made it."
+)
+_AVERAGE_IS_AN_ESTIMATE = (
+    "The average memory use may be up to {} too high or too low: the memory could not be read for "
+    "{}."
 )
 _KERNEL_MEMORY_IS_UNSURE = (
     "The memory peak may have been {}, and the average is a lower bound: the machine's kernel "
@@ -44,27 +49,37 @@ _PROCESSES_ARE_HIDDEN = (
 
 class MemoryDoubts(Struct, frozen=True, kw_only=True):
     """One sentence for each reason, and the most that the command may have needed, by all doubts
-    that know it.
+    that know it. ``unread``: a sentence if only the average is in doubt.
     """
 
     sentences: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     bound_mb: Number | None = None
 
 
 def memory_doubts(
-    peak: MemoryPeak, usage: ContainerUsage, command: CommandReader, *, counts_hidden: bool
+    peak: MemoryPeak,
+    usage: ContainerUsage,
+    command: CommandReader,
+    *,
+    finished_ns: int,
+    counts_hidden: bool,
 ) -> MemoryDoubts:
-    """The doubts about a peak. ``counts_hidden``: hidden processes are counted, too."""
+    """The doubts about a peak. ``counts_hidden``: hidden processes are counted, too.
+    ``finished_ns`` is by the clock of the samples.
+    """
     bounds = list(_bounds(peak, command))
     sentences = tuple(sentence for _, sentence in bounds)
     bound_mb = mebibytes(max((bound_bytes for bound_bytes, _ in bounds), default=None))
     most_bytes = max(peak.size_bytes or 0, command.shared_bound_bytes or 0)
     of_average = _average_doubts(usage, command.average_bound_bytes, most_bytes)
+    command.unread_memory.add(finished_ns, 0)
+    unread = _unread_doubts(usage, command.unread_memory)
     if peak.source != "sampled":
-        return MemoryDoubts(sentences=sentences + of_average, bound_mb=bound_mb)
+        return MemoryDoubts(sentences=sentences + of_average, unread=unread, bound_mb=bound_mb)
     sentences += pinned_memory_warnings(usage)
     if not sentences:  # else they say it
-        sentences = of_average
+        sentences = of_average or unread
     if command.has_hidden_processes and not counts_hidden:
         sentences += (_PROCESSES_ARE_HIDDEN,)
     return MemoryDoubts(sentences=sentences, bound_mb=bound_mb)
@@ -103,3 +118,19 @@ def _average_doubts(
     if not lacks_memory(average_bytes, bound_bytes):
         return ()
     return (_AVERAGE_IS_UNSURE.format(format_memory(bound_bytes / MIB)),)
+
+
+def _unread_doubts(usage: ContainerUsage, unread: UnreadMemory) -> tuple[str, ...]:
+    """That a reading counts for a long time before it, in which the memory became another one, or
+    that none does for the time before the end.
+    """
+    average_bytes = usage.run.memory_bytes.distribution().avg or 0.0
+    known_ns = max(usage.run.memory_bytes.weight_ns, unread.unread_ns, 1)
+    doubt_bytes = unread.byte_ns / known_ns
+    if not lacks_memory(average_bytes, average_bytes + doubt_bytes):
+        return ()
+    return (
+        _AVERAGE_IS_AN_ESTIMATE.format(
+            format_memory(doubt_bytes / MIB), format_duration(unread.unread_ns / NS_PER_MS)
+        ),
+    )

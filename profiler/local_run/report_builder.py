@@ -170,6 +170,7 @@ class ReportBuilder(Struct, eq=False):
                 choose_peak(memory),
                 observed.usage,
                 command,
+                finished_ns=finished_wall_ns,
                 counts_hidden=prepared.own_cgroup.counts_memory,
             ),
             group_peak_bytes=group_peak.size_bytes,
@@ -204,7 +205,8 @@ class ReportBuilder(Struct, eq=False):
         placement = self._request.result()
         if (observation.duration_ns or 0) >= NS_PER_SECOND:  # a limit may have changed meanwhile
             self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
-        draft = self._draft(observation, placement, self._warnings(ending) + doubts)
+        warnings = self._warnings(ending) + doubts + observation.doubts.unread
+        draft = self._draft(observation, placement, warnings)
         add_collected(draft, plan.collectors)
         record = draft.record()
         now_ns = self._sampler.prepared.clock.wall_ns()

@@ -79,9 +79,12 @@ class MonitoredTask:
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
 
-    def step(self) -> bool:
-        """Take one sample, and report what it shows; returns True after the last report."""
-        return self._is_over_after(self._step)
+    def step(self, *, may_wait: bool = False) -> bool:
+        """Take one sample, and report what it shows; returns True after the last report.
+
+        ``may_wait``: what is no news may be added at a later step, at most ten seconds later.
+        """
+        return self._is_over_after(partial(self._step, may_wait=may_wait))
 
     def keep_sample(self) -> bool:
         """Take one sample for the next step; returns True after a defect."""
@@ -100,14 +103,19 @@ class MonitoredTask:
             self.fail(error)
             return True
 
-    def _step(self) -> bool:
+    def _step(self, *, may_wait: bool) -> bool:
         """Take one sample and print what is due; True after the last report."""
-        if self._sampler.tick(self._awaited):
+        sampler = self._sampler
+        collectors = self._shared.collectors
+        is_due = collectors.are_timed or self.is_checkpoint_due(self._clock.monotonic_ns())
+        on_late = self._print_notices if may_wait else None
+        if sampler.tick(self._awaited, may_wait=may_wait and not is_due, on_late=on_late):
             self._check_ends()
         self._shared.delivery.print_failed()
         if self._is_over:
             return True
-        if self._settings.expected_seconds is not None or not self._sampler.is_repeated:
+        has_sample = not (sampler.is_repeated or sampler.is_waiting)
+        if self._settings.expected_seconds is not None or has_sample:
             self._print_notices()
         self._checkpoint_if_due()
         return False
@@ -239,6 +247,7 @@ class MonitoredTask:
         deadline_ns = self._clock.monotonic_ns() + round(wait_seconds * NS_PER_SECOND)
         sample_seconds = wait_seconds * _SAMPLE_PART
         task_seen = False
+        self._sampler.add_kept(self._print_notices)
         while (left_seconds := self._seconds_until(deadline_ns) - sample_seconds) > 0:
             if self._sampler.refresh(max_seconds=left_seconds):
                 self._check_ends()
@@ -412,7 +421,7 @@ def _sample_until_end(task: MonitoredTask, shared: SharedParts, live_metrics: Li
     task.add_warning(live_metrics.start() or "")
     is_over = False
     while not is_over:
-        is_over = task.step()
+        is_over = task.step(may_wait=not live_metrics.are_read)
         live_metrics.publish()
         if not is_over and shared.stop.wait(
             shared.ticker.seconds_to_next(shared.clock.monotonic_ns())

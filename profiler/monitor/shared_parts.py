@@ -15,7 +15,12 @@ REPORT_DEFECT = "report this line as a defect of task-profiler."
 
 
 class LiveMetrics:
-    """Nobody scrapes the monitor: there are no live metrics."""
+    """Nobody scrapes the monitor: there are no live metrics.
+
+    ``are_read``: at any time, so each sample counts at once.
+    """
+
+    are_read = False
 
     def start(self) -> str | None:
         """Start listening; returns the reason if live metrics are missing."""

@@ -126,6 +126,22 @@ def _shift_since(followed: FollowedContainer, jumped_ns: int) -> int:
     return jumped_ns - followed.shift_at_start_ns
 
 
+def _is_plain_news(
+    followed: FollowedContainer, reading: StatsReading, before: StatsReading
+) -> bool:
+    """Whether a container has a new sample, for which no line is due."""
+    docker_id = followed.container.docker_id or ""
+    sample = reading.get(docker_id)
+    earlier = before.get(docker_id)
+    return (
+        followed.is_listed
+        and isinstance(sample, ContainerSample)
+        and isinstance(earlier, ContainerSample)
+        and sample.read_ns > earlier.read_ns
+        and followed.has_free_memory(sample)
+    )
+
+
 class TaskSource(Protocol):
     """Where a task, the stats of its containers and the monitor's own container are read.
 
@@ -184,19 +200,32 @@ class TaskSampler:
         self.own: ContainerMetadata | None = None
         self.last_reading: StatsReading | None = None
         self.is_repeated = False
+        self.is_waiting = False
+        self._had_new_samples = False
         self.readings = 0
         self._kept: list[tuple[StatsReading, int, int]] = []
 
-    def tick(self, watched: Sequence[FollowedContainer]) -> bool:
+    def tick(
+        self,
+        watched: Sequence[FollowedContainer],
+        *,
+        may_wait: bool = False,
+        on_late: Callable[[], None] | None = None,
+    ) -> bool:
         """Read the stats, and the task if necessary: then returns True.
 
-        The end of the ``watched`` is awaited.
+        The end of the ``watched`` is awaited. ``may_wait``: a reading without news is only kept, as
+        :attr:`is_waiting` tells. A later tick adds it, and calls ``on_late`` after each.
         """
         if watched and watched != self._watched:
             self._follow_only(watched)
-        self.add_kept()
         previous = self.last_reading
         reading = self._read_stats()
+        self.is_waiting = may_wait and self._may_wait(reading, previous, watched)
+        if self.is_waiting and not isinstance(reading, Unavailable):
+            self._keep(reading)
+            return False
+        self.add_kept(on_late)
         self.is_repeated = reading is previous
         refreshed = self._task_is_due(reading, watched) and self.refresh()
         if isinstance(reading, Unavailable):
@@ -221,14 +250,38 @@ class TaskSampler:
         """
         reading = self._read_stats(max_seconds)
         if not isinstance(reading, Unavailable):
-            self._kept.append((reading, self._clock.monotonic_ns(), self._clock_jumps.jumped_ns))
+            self._keep(reading)
 
-    def add_kept(self) -> None:
-        """Add the readings of :meth:`keep`."""
+    def _keep(self, reading: StatsReading) -> None:
+        self._kept.append((reading, self._clock.monotonic_ns(), self._clock_jumps.jumped_ns))
+
+    def add_kept(self, on_each: Callable[[], None] | None = None) -> None:
+        """Add the readings that were kept; call ``on_each`` after each of them."""
         kept = self._kept
         self._kept = []
         for reading, received_ns, jumped_ns in kept:
             self._add_samples(reading, received_ns, jumped_ns)
+            if on_each is not None:
+                on_each()
+
+    def _may_wait(
+        self,
+        reading: StatsReading | Unavailable,
+        before: StatsReading | None,
+        watched: Sequence[FollowedContainer],
+    ) -> bool:
+        """Whether nothing is due, the containers are as before, and each of the watched has a new
+        sample, as at the tick before: statistics that change less often do not wait.
+        """
+        had_new_samples = self._had_new_samples
+        self._had_new_samples = False
+        if isinstance(reading, Unavailable) or before is None or not watched:
+            return False
+        self._had_new_samples = all(
+            _is_plain_news(followed, reading, before) for followed in watched
+        )
+        are_usual = had_new_samples and self._had_new_samples
+        return are_usual and not self._must_read_task and reading.keys() == before.keys()
 
     def _read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         """Read the stats, and log when they begin or cease to be readable."""
@@ -358,10 +411,7 @@ class TaskSampler:
         """Whether to read the task now: something may have started or ended, or the last read is
         old.
         """
-        now_ns = self._clock.monotonic_ns()
-        if self._source.has_news or self.task is None or not self.is_own_container_settled:
-            return True
-        if now_ns - self._task_read_ns >= _TASK_PERIOD_NS:
+        if self._must_read_task:
             return True
         if isinstance(reading, Unavailable):
             return not reading.timed_out
@@ -370,7 +420,15 @@ class TaskSampler:
             self._seen_ids = frozenset(reading)
             if self._seen_ids != before:
                 return True
+        now_ns = self._clock.monotonic_ns()
         return any(self._may_have_ended(followed, reading, now_ns) for followed in watched)
+
+    @property
+    def _must_read_task(self) -> bool:
+        """Whether to read the task at this tick, whatever the stats show."""
+        if self._source.has_news or self.task is None or not self.is_own_container_settled:
+            return True
+        return self._clock.monotonic_ns() - self._task_read_ns >= _TASK_PERIOD_NS
 
     def _may_have_ended(
         self, followed: FollowedContainer, reading: StatsReading, now_ns: int

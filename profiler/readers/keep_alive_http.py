@@ -34,18 +34,26 @@ class Response(Struct, frozen=True):
     body: bytes | None
 
 
-class _KnownResponse(Struct, frozen=True, kw_only=True):
-    """A response as it was received: all bytes before and after the value of its Date, which is
-    left out. ``head_rest`` is the rest of the head after it; ``length`` that of the body, None in
-    chunks.
+class _KnownHead(Struct, frozen=True, kw_only=True):
+    """The head of a response that leaves the connection open: ``before`` and ``after`` the value
+    of its Date, after which the head continues at ``place``; without a Date, all is ``before``.
+
+    ``length``: that of the body, None in chunks.
     """
 
-    before_date: bytes
-    date_end: int
-    head_rest: bytes
-    after_date: bytes
+    before: bytes
+    place: int
+    after: bytes
+    status: int
     length: int | None
-    response: Response
+
+    def end_in(self, received: bytes) -> int:
+        """Where the head ends, if this one is there, perhaps with another Date; else 0."""
+        if not (received.startswith(self.before) and received.startswith(self.after, self.place)):
+            return 0
+        if self.after and received.find(b"\r", len(self.before)) != self.place:
+            return 0
+        return self.place + len(self.after)
 
 
 class HttpConnection:
@@ -71,7 +79,7 @@ class HttpConnection:
         self._socket: socket.socket | None = None
         self._timeout_seconds = 0.0
         self._requests: dict[str, bytes] = {}
-        self._known: dict[str, _KnownResponse] = {}
+        self._known: dict[str, tuple[_KnownHead, Response]] = {}
 
     @property
     def is_open(self) -> bool:
@@ -90,23 +98,21 @@ class HttpConnection:
         ``wait_readable``, and OSError.
         """
         reader = self._send(path, timeout_seconds)
-        known = self._known.get(path)
-        if known is not None and reader.repeats(known):
-            return known.response
-        if known is not None and reader.take_head(known):  # only the body is another one
-            status, length, closes = known.response.status, known.length, False
-        else:
-            status, length, closes = _parse_head(reader.until(_HEAD_END))
+        head, before = self._known.get(path, (None, None))
+        closes = False
+        if head is None or not reader.take_known(head):
+            head, closes = _parse_head(reader.until(_HEAD_END))
         body = None  # the body even of an error is read, so that the connection can be used again
-        if length is None:
+        if head.length is None:
             body = reader.chunks(self._max_body_bytes)
-        elif length <= self._max_body_bytes:
-            body = reader.exactly(length)
-        response = Response(status, body)
+        elif head.length <= self._max_body_bytes:
+            body = reader.exactly(head.length)
+        response = Response(head.status, body)
         if closes or body is None or reader.has_more:
             self.close()
-        elif self._keeps_responses and (received := reader.known(response, length)) is not None:
-            self._known[path] = received
+        elif self._keeps_responses:
+            response = before if before == response else response
+            self._known[path] = head, response
         return response
 
     def stream(self, path: str, timeout_seconds: float) -> Iterator[bytes]:
@@ -116,9 +122,9 @@ class HttpConnection:
         """
         reader = self._send(path, timeout_seconds)
         try:
-            status, length, _ = _parse_head(reader.until(_HEAD_END))
-            if status != _OK or length is not None:
-                raise HttpError(f"the response has the status {status}, or it is not a stream")
+            head, _ = _parse_head(reader.until(_HEAD_END))
+            if head.status != _OK or head.length is not None:
+                raise HttpError(f"the response has the status {head.status}, or it is not a stream")
             yield b""
             while chunk := reader.chunk(self._max_body_bytes):
                 yield chunk
@@ -142,79 +148,45 @@ class HttpConnection:
 
 
 class _Reader:
+    __slots__ = ("_received", "_source", "_total", "_wait_readable")
+
     def __init__(
         self, source: socket.socket, wait_readable: Callable[[socket.socket], None]
     ) -> None:
         self._source = source
         self._wait_readable = wait_readable
-        self._received = bytearray()
-        self._packets: list[bytes] = []
+        self._received = b""
+        self._total = 0
 
-    def repeats(self, known: _KnownResponse) -> bool:
-        """Whether the response repeats the known one.
-
-        Receives only the bytes that this check needs.
-        """
-        length = known.date_end + len(known.after_date)
-        while True:
-            self._receive()
-            received = self._received
-            is_beginning = (
-                len(received) <= length
-                and received.startswith(known.before_date)
-                and received.find(b"\r", len(known.before_date)) == known.date_end
-            )
-            if is_beginning and len(received) == length:
-                return received.endswith(known.after_date)
-            if not is_beginning or not known.after_date.startswith(received[known.date_end :]):
-                return False
-
-    def take_head(self, known: _KnownResponse) -> bool:
-        """Take the head if it is here, and only its date differs from the known one's."""
-        received = self._received
-        if not (
-            received.startswith(known.before_date)
-            and received.startswith(known.head_rest, known.date_end)
-            and received.find(b"\r", len(known.before_date)) == known.date_end
-        ):
-            return False
-        del received[: known.date_end + len(known.head_rest)]
-        return True
-
-    def known(self, response: Response, length: int | None) -> _KnownResponse | None:
-        """The bytes of this response, whose head has this length; None if they have no date."""
-        received = b"".join(self._packets)
-        head_end = received.find(_HEAD_END)
-        start = received.find(_DATE, 0, head_end) + len(_DATE)
-        if start < len(_DATE):
-            return None
-        end = received.find(b"\r", start)
-        return _KnownResponse(
-            before_date=received[:start],
-            date_end=end,
-            head_rest=received[end : head_end + len(_HEAD_END)],
-            after_date=received[end:],
-            length=length,
-            response=response,
-        )
+    def take_known(self, head: _KnownHead) -> bool:
+        """Take the head if the first packet has it; False if it is another one, or divided."""
+        self._received = self._packet()
+        end = head.end_in(self._received)
+        self._received = self._received[end:]
+        return end > 0
 
     @property
     def has_more(self) -> bool:
         return bool(self._received)
 
     def until(self, end_mark: bytes) -> bytes:
-        """The header, or the line of a chunk, without the mark at its end."""
+        """The head, or the line of a chunk, without the mark at its end."""
         while (end := self._received.find(end_mark)) < 0:
             if len(self._received) > _MAX_HEAD_BYTES:
                 raise HttpError(f"the header is larger than {_MAX_HEAD_BYTES} bytes")
-            self._receive()
+            self._received += self._packet()
         return self.exactly(end + len(end_mark))[: -len(end_mark)]
 
     def exactly(self, length: int) -> bytes:
-        while len(self._received) < length:
-            self._receive()
-        taken = bytes(self._received[:length])
-        del self._received[:length]
+        if len(self._received) < length:
+            parts = [self._received]
+            missing = length - len(self._received)
+            while missing > 0:
+                parts.append(self._packet())
+                missing -= len(parts[-1])
+            self._received = b"".join(parts)
+        taken = self._received[:length]
+        self._received = self._received[length:]
         return taken
 
     def chunks(self, max_bytes: int) -> bytes | None:
@@ -226,8 +198,8 @@ class _Reader:
         return None if part is None else b"".join(parts)
 
     def chunk(self, max_bytes: int) -> bytes:
-        """The next chunk of a stream, of which nothing else is kept; empty for the last one."""
-        self._packets.clear()
+        """The next chunk of a stream, which counts as a response; empty for the last one."""
+        self._total = 0
         chunk = self._chunk(max_bytes)
         if chunk is None:
             raise HttpError(f"a chunk of the response is larger than {max_bytes} bytes")
@@ -241,25 +213,23 @@ class _Reader:
         size = int(line, 16)
         return None if size > max_bytes else self.exactly(size + len(_LINE_END))[:size]
 
-    def _receive(self) -> None:
+    def _packet(self) -> bytes:
         """Receive more bytes.
 
         Raises ConnectionResetError before a response, and HttpError if one ends early.
         """
         self._wait_readable(self._source)
-        received = self._source.recv(32 * 1024)  # the stats of ten containers, with one system call
-        if not received:
-            if not self._packets:
+        packet = self._source.recv(32 * 1024)  # the stats of ten containers, with one system call
+        if not packet:
+            if not self._total:
                 raise ConnectionResetError("the connection was closed before the response")
-            raise HttpError(f"the response ends after {sum(map(len, self._packets))} bytes")
-        self._received += received
-        self._packets.append(received)
+            raise HttpError(f"the response ends after {self._total} bytes")
+        self._total += len(packet)
+        return packet
 
 
-def _parse_head(head: bytes) -> tuple[int, int | None, bool]:
-    """The status, the length of the body (None: it is chunked), and whether the connection ends
-    with the response.
-    """
+def _parse_head(head: bytes) -> tuple[_KnownHead, bool]:
+    """A head without its end mark, and whether the connection ends with the response."""
     status = _STATUS.match(head)
     if not status:
         raise HttpError("the response is not HTTP/1.x")
@@ -276,4 +246,19 @@ def _parse_head(head: bytes) -> tuple[int, int | None, bool]:
                 closes = closes or b"close" in value.lower()
     if not is_chunked and length is None:
         raise HttpError("the response has no Content-Length")
-    return int(status[2]), None if is_chunked else length, closes
+    whole = head + _HEAD_END
+    before, date, _ = whole.partition(_DATE)
+    place = len(whole)
+    after = b""
+    if date:
+        before += date
+        place = whole.index(b"\r", len(before))
+        after = whole[place:]
+    known = _KnownHead(
+        before=before,
+        place=place,
+        after=after,
+        status=int(status[2]),
+        length=None if is_chunked else length,
+    )
+    return known, closes

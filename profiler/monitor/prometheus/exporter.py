@@ -128,6 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
 class PrometheusExporter(LiveMetrics):
     """Serves the last published snapshot on a port; 0: any free one."""
 
+    are_read = True
+
     def __init__(self, port: int, builder: SnapshotBuilder, log: Log) -> None:
         self._port = port
         self._builder = builder

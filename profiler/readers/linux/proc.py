@@ -212,10 +212,10 @@ def may_run_another_program(before: ProcessStat, now: ProcessStat) -> bool:
 def parse_status(text: bytes) -> ProcessStatus:
     """Parse ``/proc/PID/status``.
 
-    The sizes of zombies and kernel threads are None: they have no memory.
+    The sizes of zombies and kernel threads are None: they have no memory. gVisor's zombies have 0.
     """
     return ProcessStatus(
-        rss_bytes=bytes_after(text, b"VmRSS:"),
+        rss_bytes=bytes_after(text, b"VmRSS:") or None,
         anonymous_bytes=bytes_after(text, b"RssAnon:"),
         shmem_bytes=bytes_after(text, b"RssShmem:"),
         peak_bytes=bytes_after(text, b"VmHWM:"),

@@ -1,5 +1,7 @@
 """Why the command of a run may have needed more memory than the record says."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 from unittest.mock import Mock
 
@@ -7,6 +9,8 @@ import pytest
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryPeak
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.local_run.command_reader import UnreadMemory
 from profiler.local_run.memory_doubts import MemoryDoubts, memory_doubts
 from profiler.record.record_model import PeakSource
 
@@ -24,6 +28,8 @@ def _memory_doubts(
     kernel_bound_mib: int = 0,
     unassigned_mib: int = 0,
     huge_mib: int = 0,
+    readings_mib: Mapping[float, int] = MappingProxyType({}),
+    at_end_seconds: float = 1.0,
 ) -> MemoryDoubts:
     """The doubts about a peak of 100 MiB."""
     command = Mock(
@@ -34,13 +40,22 @@ def _memory_doubts(
         kernel_bound_bytes=kernel_bound_mib * _MIB,
         average_bound_bytes=unassigned_mib * _MIB,
         huge_pages_bound_bytes=huge_mib * _MIB,
+        unread_memory=UnreadMemory(),
     )
+    for at_seconds, size_mib in readings_mib.items():
+        command.unread_memory.add(round(at_seconds * NS_PER_SECOND), size_mib * _MIB)
     usage = ContainerUsage(1)
     usage.memory_max_bytes = 100 * _MIB
     usage.memory_bound_bytes = (100 + pinned_mib) * _MIB
-    usage.run.memory_bytes.add(50 * _MIB, 1)
+    usage.run.memory_bytes.add(50 * _MIB, 10 * NS_PER_SECOND)
     peak = MemoryPeak(size_bytes=100 * _MIB, source=source)
-    return memory_doubts(peak, usage, command, counts_hidden=counts_memory)
+    return memory_doubts(
+        peak,
+        usage,
+        command,
+        finished_ns=round((max(readings_mib, default=0) + at_end_seconds) * NS_PER_SECOND),
+        counts_hidden=counts_memory,
+    )
 
 
 def _doubts(**evidence: Any) -> tuple[str, ...]:
@@ -115,3 +130,19 @@ def test_the_record_has_the_largest_bound_of_all_doubts() -> None:
     assert _bound_mb(shared_bound_mib=300, kernel_bound_mib=448) == 448
     assert _bound_mb(source="kernel", shared_bound_mib=300) is None
     assert _bound_mb(source="kernel", swap_mib=300) == 400
+
+
+def test_memory_that_could_not_be_read_for_long_makes_the_average_an_estimate() -> None:
+    """As in gVisor, where a reading costs so much that there are few. The kernel's peak is right."""
+    child_began = {1.0: 93, 4.5: 164, 5.0: 164}
+    sentence = (
+        "The average memory use may be up to 25 MB too high or too low: the memory could not be "
+        "read for 3.5 s."
+    )
+    assert _doubts(readings_mib=child_began) == (sentence,)
+    of_kernel = _memory_doubts(source="kernel", readings_mib=child_began)
+    assert of_kernel == MemoryDoubts(unread=(sentence,))
+    assert _doubts(readings_mib={1.0: 93, 2.0: 93, 3.0: 164, 4.0: 164}) == ()
+    assert _doubts(readings_mib={1.0: 93, 4.5: 94}) == ()
+    (doubt,) = _doubts(readings_mib={1.0: 93}, at_end_seconds=2.3)
+    assert doubt.endswith("for 2.3 s.")

@@ -6,6 +6,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart
@@ -897,3 +899,47 @@ def test_the_monitor_of_a_job_of_aws_batch_says_which_job_it_is() -> None:
     record = PlayedMonitor(batch_ends=3, batch_job=job).run().report()
     assert record["batch"] == {"jobId": job_id(1), "queue": "nightly", "attempt": 2}
     assert "batch" not in PlayedMonitor(batch_ends=3).run().report()
+
+
+def played(*, waits: bool, ends: float, levels_mib: list[int], **settings: Any) -> PlayedMonitor:
+    """A run whose memory has each level for three seconds, the last one until its end."""
+    fakes = PlayedMonitor(batch_ends=ends, exit_code=137, series_points=10, **settings)
+    fakes.takes_late_samples = waits
+    fakes.memory_mib = lambda at: levels_mib[min(int(at / 3), len(levels_mib) - 1)]
+    return fakes.run()
+
+
+@given(
+    ends=st.floats(0.5, 90),
+    levels_mib=st.lists(st.integers(0, 1024), min_size=1, max_size=20),
+    checkpoint_seconds=st.sampled_from([0.0, 7.0, 60.0]),
+    stuck_minutes=st.sampled_from([0.0, 0.3]),
+    interval_seconds=st.sampled_from([0.5, 1.0, 3.0, 20.0]),
+    stop_at=st.one_of(st.none(), st.floats(10, 80)),
+)
+@settings(max_examples=40)
+def test_samples_that_wait_give_the_same_lines(**choices: Any) -> None:
+    waiting, prompt = (played(waits=waits, **choices) for waits in (True, False))
+    assert waiting.report() == prompt.report()
+    assert waiting.printed() == prompt.printed()
+    assert waiting.clock.now_ns == prompt.clock.now_ns
+
+
+def test_samples_wait_for_the_next_reading_of_the_task_unless_memory_is_short() -> None:
+    """At 70 % of the memory, each line may be the last one."""
+    fakes = PlayedMonitor(batch_ends=60.5, checkpoint_seconds=60)
+    fakes.takes_late_samples = True
+    fakes.memory_mib = lambda at: 720 if 30 <= at < 40 else 100
+    late: list[tuple[float, float]] = []
+
+    def on_sample(_batch: str, added: ContainerSample, _sizes: ResourceLimits) -> None:
+        taken = (added.read_ns - START_NS) / seconds(1)
+        late.append((taken, fakes.clock.now_ns / seconds(1) - taken))
+
+    fakes.on_sample = on_sample
+    fakes.run()
+    assert [taken for taken, _ in late] == [*range(61)]
+    prompt = {taken for taken, waited in late if not waited}
+    assert prompt > {*range(30, 40)}
+    assert len(prompt) < 25
+    assert max(waited for _, waited in late) == 9

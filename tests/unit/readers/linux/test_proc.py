@@ -263,3 +263,5 @@ def test_the_parts_of_the_memory_of_a_process() -> None:
     assert sizes == (40 * 1024, 30 * 1024, 10 * 1024, 5 * 1024)
     assert status.swap_bytes == 7 * 1024
     assert (status.locked_bytes, status.open_files_bound) == (8 * 1024, 64)
+    zombie_in_gvisor = b"State:\tZ (zombie)\nVmSize:\t0 kB\nVmRSS:\t0 kB\nVmData:\t0 kB\n"
+    assert proc.parse_status(zombie_in_gvisor).rss_bytes is None
