@@ -13,17 +13,18 @@ from profiler.task_definitions.sizes_file import SizesFile, read_sizes, source_s
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=5,
+    max_leaves=3,
 )
 WHOLE = st.integers(min_value=1)
 MEMBERS = st.dictionaries(
     st.text(),
     st.builds(
         lambda others, cpu, memory: {**others, "cpu": cpu, "memory": memory},
-        st.dictionaries(st.text(), JSON),
+        st.dictionaries(st.text(), JSON, max_size=3),
         WHOLE,
         WHOLE,
     ),
+    max_size=4,
 )
 
 
