@@ -11,16 +11,14 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import known, sum_known
-from profiler.record.hardware import (
+from profiler.record.device_totals import (
     GpuTotals,
     NeuronTotals,
-    are_gpus_of_instance,
-    gpu_error,
     gpu_totals,
     neuron_totals,
     own_gpus,
-    scope_of_gpus,
 )
+from profiler.record.hardware import gpu_error
 from profiler.record.mapped_files import memory_with_files_mb
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (
@@ -119,7 +117,7 @@ def view_of(record: Record) -> RunView:
         record,
         record.metrics,
         record.interval,
-        gpu_totals(record.gpus),
+        gpu_totals(record),
         neuron_totals(record.neuron),
     )
 
@@ -128,7 +126,7 @@ def may_be_of_others(path: str, record: Record) -> bool:
     """Whether the number at a path of the record's view may be other programs': of GPUs of the
     whole instance.
     """
-    return are_gpus_of_instance(record) and path.startswith(_OF_GPUS)
+    return record.are_gpus_of_instance and path.startswith(_OF_GPUS)
 
 
 @cache
@@ -274,7 +272,7 @@ def _out_of_gpu_memory(run: RunView) -> int | None:
 def _gpu_failed(run: RunView) -> int | None:
     """Whether the driver of the run's GPUs has reported an error."""
     record = run.record
-    if record.status == "running" or not record.gpus or are_gpus_of_instance(record):
+    if record.status == "running" or not record.gpus or record.are_gpus_of_instance:
         return None
     return int(gpu_error(run.record) is not None)
 
@@ -452,7 +450,7 @@ METRICS: tuple[Metric, ...] = (
     _value("count", "gpus.count", "usage.gpu.count", text_label="GPUs"),
     Metric(
         unit="text",
-        get=lambda run: scope_of_gpus(run.record),
+        get=lambda run: run.gpus.scope,
         document_field="usage.gpu.scope",
         text_label="GPU Scope",
     ),
