@@ -26,7 +26,7 @@ from profiler.record.device_totals import gpu_totals
 from profiler.record.fact_list import estimated_paths, least_paths
 from profiler.record.family_identity import family_key
 from profiler.record.hardware import gpu_error
-from profiler.record.metric_catalogue import may_be_of_others, reader, view_of
+from profiler.record.metric_catalogue import RunView, may_be_of_others, reader
 from profiler.record.record_model import LOCAL, Container, Record, Report
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import outcome_of
@@ -450,7 +450,7 @@ def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message
 
 def _metrics(record: Record, end_ns: int) -> list[Message]:
     """Gauges at the end of the run; unknown values are left out."""
-    run = view_of(record)
+    run = RunView(record)
     least = least_paths(run)
     estimated = estimated_paths(run)
     points_by_metric: dict[tuple[str, str], list[Message]] = {}

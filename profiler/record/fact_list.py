@@ -28,7 +28,7 @@ from profiler.record.mention_limits import (
     is_gpu_use_estimated,
     is_gpu_use_partial,
 )
-from profiler.record.metric_catalogue import RunView, Unit, may_be_of_others, reader, view_of
+from profiler.record.metric_catalogue import RunView, Unit, may_be_of_others, reader
 from profiler.record.record_model import (
     Cost,
     MemoryKills,
@@ -244,7 +244,7 @@ def number_value(row: NumberRow, record: Record) -> Number | None:
         return None
     if row is VCPU_SIZE:  # a job's is not the machine's, which the metrics have
         return vcpu_size(record)
-    value: Number | None = reader(row.path)(view_of(record))
+    value: Number | None = reader(row.path)(RunView(record))
     return value
 
 

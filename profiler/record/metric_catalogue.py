@@ -3,7 +3,7 @@ search documents.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from operator import attrgetter
 from typing import Any, Final, Literal
 
@@ -71,16 +71,29 @@ _MEAN_AND_MAX = ("avg", "max")
 _OF_GPUS = ("gpus.", "record.gpu_idle.")
 
 
-class RunView(Struct, frozen=True):
+class RunView:
     """A record as the getters read it: parts that the record lacks are empty, and devices are
-    combined.
+    combined once a getter asks for them.
     """
 
     record: Record
     metrics: Metrics
     interval: Interval
-    gpus: GpuTotals
-    neuron: NeuronTotals
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.metrics = record.metrics
+        self.interval = record.interval
+
+    @cached_property
+    def gpus(self) -> GpuTotals:
+        """All GPUs as one."""
+        return gpu_totals(self.record)
+
+    @cached_property
+    def neuron(self) -> NeuronTotals:
+        """All NeuronCores as one."""
+        return neuron_totals(self.record.neuron)
 
 
 class Metric(Struct, frozen=True, kw_only=True):
@@ -109,17 +122,6 @@ class Metric(Struct, frozen=True, kw_only=True):
     @property
     def index_type(self) -> IndexType:
         return self.field_type or _INDEX_TYPES.get(self.unit, "double")
-
-
-def view_of(record: Record) -> RunView:
-    """Prepare a record for the getters of the catalogue."""
-    return RunView(
-        record,
-        record.metrics,
-        record.interval,
-        gpu_totals(record),
-        neuron_totals(record.neuron),
-    )
 
 
 def may_be_of_others(path: str, record: Record) -> bool:

@@ -29,7 +29,7 @@ from profiler.record.gpu_facts import (
 )
 from profiler.record.mapped_files import counts_files
 from profiler.record.measured import AtLeast
-from profiler.record.metric_catalogue import view_of
+from profiler.record.metric_catalogue import RunView
 from profiler.record.process_rows import MeasuredProcess, last_seen, measured_rows, shown_name
 from profiler.record.record_model import (
     NOT_MEASURED,
@@ -110,7 +110,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         sent=metrics.network_tx_bytes,
         pids=metrics.max_pids,
         **_gpu_values(record),
-        estimated=_page_fields(estimated_rows(view_of(record))),
+        estimated=_page_fields(estimated_rows(RunView(record))),
         at_least=_at_least(replace(record, cost=cost)) or None,
         course=memory_course(run.steps),
     )
@@ -130,7 +130,7 @@ def _gpu_values(record: Record) -> dict[str, Any]:
 
 def _at_least(record: Record) -> list[str]:
     """The fields of the numbers that may have been larger."""
-    return _page_fields(least_rows(view_of(record))) or []
+    return _page_fields(least_rows(RunView(record))) or []
 
 
 def _page_fields(rows: Iterable[NumberRow]) -> list[str] | None:

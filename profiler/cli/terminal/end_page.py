@@ -29,7 +29,7 @@ from profiler.cli.terminal.time_bar import short_legend, time_bar
 from profiler.core.optional_math import any_known, known_values, median
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import with_local_times
-from profiler.record.device_totals import GpuTotals, gpu_totals
+from profiler.record.device_totals import GpuTotals
 from profiler.record.fact_list import (
     CPU_TIME,
     DURATION,
@@ -174,7 +174,7 @@ def run_line(report: Report, view: EndView) -> Line:
     pointer = _command("show", record.task_id[:_ID_LENGTH], view)
     room = view.width - (len(pointer) + 2 if pointer else 0)
     text = shorten(printable(f"● {verdict.text.removesuffix('.')}"), room)
-    facts = _facts(record, gpu_totals(record), room - columns_of(text))
+    facts = _facts(record, story_of(record).usage.gpus, room - columns_of(text))
     if pointer:
         end = pointer.rjust(view.width - columns_of(text) - len(facts))
     else:

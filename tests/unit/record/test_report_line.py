@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.device_totals import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
-from profiler.record.metric_catalogue import METRICS, TIME_PARTS, Metric, view_of
+from profiler.record.metric_catalogue import METRICS, TIME_PARTS, Metric, RunView
 from profiler.record.record_model import (
     NO_NEURON,
     NOT_MEASURED,
@@ -221,7 +221,7 @@ def at(path: str) -> Any:
 
 @pytest.mark.parametrize("row", IN_RECORD, ids=lambda row: row.record_path)
 def test_a_getter_reads_the_value_at_the_rows_path(row: Metric | DocumentField) -> None:
-    value = present(row.get)(view_of(FULL))
+    value = present(row.get)(RunView(FULL))
     assert value == ([at(row.record_path)] if isinstance(value, list) else at(row.record_path))
 
 
@@ -291,7 +291,7 @@ def test_a_size_without_slowdown_has_the_factor_1_where_cpu_was_measured() -> No
     slowdown = {"0.25": SlowdownBounds(min=2.0, max=3.5)}
     measured = replace(SUCCESS, metrics=Metrics(slowdown_at_vcpu=slowdown))
     factors = {
-        metric.document_field: metric.get(view_of(measured))
+        metric.document_field: metric.get(RunView(measured))
         for metric in METRICS
         if metric.document_field.startswith("usage.cpu.slowdown.")
     }
