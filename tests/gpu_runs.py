@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from profiler.record.hardware import gpu_totals
+from profiler.record.device_totals import gpu_totals
 from profiler.record.record_model import Distribution, Record, Report, Series
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
@@ -58,7 +58,7 @@ def _series(record: Record) -> Series:
     if record.gpus:
         first = min(gpu.first_used_seconds or 0.0 for gpu in record.gpus)
         last = max(gpu.last_used_seconds or 0.0 for gpu in record.gpus)
-        use = gpu_totals(record.gpus).utilization_percent
+        use = gpu_totals(record).utilization_percent
         works = [first <= second + 1 and second <= last for second in range(steps)]
         values["gpu_utilization_percent"] = tuple((use.max or 0.0) * work for work in works)
     return Series(

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.cli.options import (
@@ -57,7 +56,7 @@ from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_stacks_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
-from profiler.sizing.prices import with_machine_price
+from profiler.sizing.prices import PriceOverrides, with_machine_price
 
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 60
@@ -160,14 +159,18 @@ class _RunStacks(Struct, frozen=True, kw_only=True):
 
 def _page(run: PastRun, source: RunSource, against: str | None, view: View) -> _Page:
     prices = price_overrides()
-    record = with_machine_price(run.record, prices)
-    run = replace(run, report=replace(run.report, record=record))
+    run = _priced(run, prices)
     series = _series_of(run, source)
     family = source.family_source(run)
     comparison = _comparison(run, against, source, family)
     advice = find_advice(run, family, prices)
     lines = page_lines(run, view, series, comparison, advice)
-    return _Page(record=record, series=series, lines=lines)
+    return _Page(record=run.record, series=series, lines=lines)
+
+
+def _priced(run: PastRun, prices: PriceOverrides) -> PastRun:
+    """The run with the price of its machine, and of the idle time of its GPUs."""
+    return run.with_record(with_machine_price(run.record, prices))
 
 
 def _print_pages(pages: Sequence[_Page], log_count: int | None, options: SourceOptions) -> None:
@@ -211,14 +214,21 @@ def _comparison(
     """The requested comparison, or a failed run's with its family's last success."""
     if against is None and known_status(run.record) not in _COMPARED_STATUSES:
         return NO_COMPARISON
-    earlier = earlier_successes(run, family_source)
+    prices = price_overrides()
+    earlier = [
+        with_machine_price(record, prices) for record in earlier_successes(run, family_source)
+    ]
     if against is not None and against != _LAST_SUCCESS:
         other = find_run(source, RunFilter(run=against), run.record.container.name)
-        return compare(run, other, "run", is_complete=True, earlier=earlier)
+        return compare(run, _priced(other, prices), "run", is_complete=True, earlier=earlier)
     success = last_success(run, family_source)
     if success is not None:
         return compare(
-            run, success, "last success", is_complete=against is not None, earlier=earlier
+            run,
+            _priced(success, prices),
+            "last success",
+            is_complete=against is not None,
+            earlier=earlier,
         )
     family = run.family
     return nothing_to_compare(f"earlier success of {family.name} in {source.place}")

@@ -14,7 +14,7 @@ from profiler.forwarder.merged_run import MergedRun
 from profiler.forwarder.run_event import EVENT_FIELDS, OWN_STREAM, RunEvent, StreamClaim
 from profiler.forwarder.run_links import ecs_task, links_of_run
 from profiler.record.batch_job import NO_JOB, BatchJob, known_job_fields
-from profiler.record.metric_catalogue import RunView, view_of
+from profiler.record.metric_catalogue import RunView
 from profiler.record.record_model import Record
 from profiler.record.run_outcome import Outcome
 from profiler.record.search_document_fields import FIELDS
@@ -124,7 +124,7 @@ def set_field(fields: Fields, path: str, value: object) -> None:
 def record_fields(record: Record, dataset: str, moment: datetime) -> Fields:
     """The fields of a record, without its line."""
     duration_ms = record.metrics.duration_ms
-    fields = _read_fields(view_of(record))
+    fields = _read_fields(RunView(record))
     event = {
         "kind": "metric",
         "dataset": dataset,
@@ -137,7 +137,7 @@ def record_fields(record: Record, dataset: str, moment: datetime) -> Fields:
 
 def record_cost_fields(record: Record) -> Fields:
     """The fields of a record's cost, and of what may have been larger: the cost may."""
-    fields = _read_fields(view_of(record))
+    fields = _read_fields(RunView(record))
     at_least = mapping(fields.get("usage")).get("at_least")
     return {"cost": fields.get("cost", {}), "usage": {"at_least": at_least}}
 

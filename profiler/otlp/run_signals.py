@@ -22,10 +22,11 @@ from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.record.batch_job import BatchJob, known_job_fields
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
+from profiler.record.device_totals import gpu_totals
 from profiler.record.fact_list import estimated_paths, least_paths
 from profiler.record.family_identity import family_key
-from profiler.record.hardware import gpu_error, scope_of_gpus
-from profiler.record.metric_catalogue import may_be_of_others, reader, view_of
+from profiler.record.hardware import gpu_error
+from profiler.record.metric_catalogue import RunView, may_be_of_others, reader
 from profiler.record.record_model import LOCAL, Container, Record, Report
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import outcome_of
@@ -449,7 +450,7 @@ def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message
 
 def _metrics(record: Record, end_ns: int) -> list[Message]:
     """Gauges at the end of the run; unknown values are left out."""
-    run = view_of(record)
+    run = RunView(record)
     least = least_paths(run)
     estimated = estimated_paths(run)
     points_by_metric: dict[tuple[str, str], list[Message]] = {}
@@ -471,7 +472,7 @@ def _metrics(record: Record, end_ns: int) -> list[Message]:
         if gauge.path in estimated:
             qualifiers[_ESTIMATED] = True
         if may_be_of_others(gauge.path, record):
-            qualifiers[_SCOPE_OF_GPUS] = scope_of_gpus(record)
+            qualifiers[_SCOPE_OF_GPUS] = gpu_totals(record).scope
         if qualifiers:
             point["attributes"] = attributes(qualifiers)
         points_by_metric.setdefault((gauge.name, gauge.unit), []).append(point)

@@ -28,9 +28,8 @@ from profiler.record.mention_limits import (
     is_gpu_use_estimated,
     is_gpu_use_partial,
 )
-from profiler.record.metric_catalogue import RunView, Unit, may_be_of_others, reader, view_of
+from profiler.record.metric_catalogue import RunView, Unit, may_be_of_others, reader
 from profiler.record.record_model import (
-    NO_NEURON,
     Cost,
     MemoryKills,
     Metrics,
@@ -39,15 +38,13 @@ from profiler.record.record_model import (
     known_peak_source,
 )
 from profiler.record.spot_price import is_on_spot, measured_cost
-from profiler.record.task_needs import ALL_PERCENT, cpu_share, is_cpu_limited, size_of, vcpu_size
+from profiler.record.task_needs import vcpu_size
 from profiler.record.units import (
     format_count,
     format_memory,
-    format_part,
     format_percent,
     format_usd,
     format_value,
-    format_vcpu,
 )
 from profiler.record.unusual import Usual, usual_of
 
@@ -247,7 +244,7 @@ def number_value(row: NumberRow, record: Record) -> Number | None:
         return None
     if row is VCPU_SIZE:  # a job's is not the machine's, which the metrics have
         return vcpu_size(record)
-    value: Number | None = reader(row.path)(view_of(record))
+    value: Number | None = reader(row.path)(RunView(record))
     return value
 
 
@@ -318,18 +315,6 @@ def peak_text(metrics: Metrics) -> str:
     return memory_peak(metrics).text(format_memory)
 
 
-def cpu_text(record: Record) -> str:
-    """The mean use of CPU in percent of the size, or against it; "" if it is unknown."""
-    percent = cpu_share(record).avg
-    used = record.metrics.vcpu_used.avg
-    asked = size_of(record).vcpu
-    if percent is None:
-        return ""
-    if is_cpu_limited(record) or percent <= ALL_PERCENT or used is None or asked is None:
-        return format_percent(percent)
-    return format_part(format_vcpu(used), format_vcpu(asked))
-
-
 def cost_text(cost: Cost) -> str:
     """The cost, ``≥ $0.12 (Spot)`` where only the least is known; "" if it is unknown."""
     number = measured_cost(cost)
@@ -351,26 +336,12 @@ def bytes_texts(record: Record) -> list[str]:
     return texts
 
 
-def device_facts(record: Record) -> list[Fact]:
-    """The GPUs and the NeuronCores of the run, ``4× A10G`` and ``2 NeuronCores``."""
-    facts = []
-    names = {gpu.name or "GPU" for gpu in record.gpus}
-    if names:
-        count = len(record.gpus)
-        name = names.pop() if len(names) == 1 else "GPU"
-        facts.append(_count_fact("GPU", count, f"{count}× {name}", format_count(count, "GPU")))
-    if record.neuron is not NO_NEURON:
-        count = len(record.neuron.cores)
-        text = format_count(count, "NeuronCore")
-        facts.append(_count_fact("Neuron", count, text, text))
-    return facts
-
-
-def _count_fact(name: str, count: int, text: str, sentence: str) -> Fact:
+def count_fact(name: str, count: int, text: str, sentence: str) -> Fact:
+    """A number of things."""
     return Fact(name=name, number=Exactly(count), unit="count", text=text, sentence=sentence)
 
 
-NO_KILLS: Final = _count_fact("killed", 0, "", "")
+NO_KILLS: Final = count_fact("killed", 0, "", "")
 
 
 def kills_fact(kills: MemoryKills | None) -> Fact:
@@ -390,7 +361,7 @@ def kills_fact(kills: MemoryKills | None) -> Fact:
         text += f": {', '.join(victims)}"
         names = dict.fromkeys(process.name for process in kills.processes[:_MAX_VICTIMS])
         sentence += f": {', '.join(filter(None, names))}"
-    return _count_fact("killed", kills.count, text, f"{sentence}.")
+    return count_fact("killed", kills.count, text, f"{sentence}.")
 
 
 def longest_waits(times: TimeBreakdown) -> list[WaitTarget]:

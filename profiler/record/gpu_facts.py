@@ -5,11 +5,12 @@ The terminal, the report page, Slack and the events print these, with the senten
 ``gpu_sentences``: each number has the same digits and marks everywhere.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from profiler.core.optional_math import first_known, known, mean_known
+from profiler.core.optional_math import first_known, mean_known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import MS_PER_SECOND
+from profiler.record.device_totals import SHARED, GpuTotals, gpu_totals, held_memory_text
 from profiler.record.fact_list import (
     GPU_AVERAGE,
     GPU_IDLE_BETWEEN,
@@ -20,21 +21,17 @@ from profiler.record.fact_list import (
 from profiler.record.gpu_sentences import (
     copy_rate,
 )
-from profiler.record.hardware import (
-    SHARED,
-    WHOLE_INSTANCE,
-    GpuTotals,
-    are_gpus_of_instance,
-    gpu_totals,
-    is_at_limit_of_mps,
-    is_idle,
-)
+from profiler.record.hardware import is_at_limit_of_mps
 from profiler.record.measured import measured
 from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
-from profiler.record.record_model import LOCAL, Gpu, GpuMemoryEvidence, Record
+from profiler.record.record_model import (
+    LOCAL,
+    Gpu,
+    GpuMemoryEvidence,
+    Record,
+)
 from profiler.record.run_outcome import Outcome
 from profiler.record.units import (
-    format_count,
     format_duration,
     format_memory,
     format_percent,
@@ -47,7 +44,6 @@ GPU_COLUMNS = (
     ("GPU memory", GPU_MEMORY_PEAK),
     ("Idle between", GPU_IDLE_BETWEEN),
 )
-NEVER_USED = "never used"
 _MIN_THROTTLED_PERCENT = 10
 _MIN_DRAM_PERCENT = 10
 # A run that computes so much of its time, and hardly ever with the tensor cores, does without them.
@@ -70,8 +66,7 @@ def gpu_memory_text(gpu: Gpu) -> str:
     """The most memory of the GPU that the run was seen to hold, of what it may hold: ``≥1.7 GB of
     79.6 GB``; "" if it is unknown.
     """
-    used_mb = gpu.memory_used_mb.max
-    return _memory_text(used_mb, gpu.memory_limit_mb or gpu.memory_size_mb)
+    return held_memory_text(gpu.memory_used_mb.max, gpu.memory_limit_mb or gpu.memory_size_mb)
 
 
 def gpu_idle_text(gpu: Gpu) -> str:
@@ -83,68 +78,23 @@ def gpu_idle_text(gpu: Gpu) -> str:
     ).text(format_percent)
 
 
-def use_format(*gpus: Gpu) -> Callable[[float], str]:
-    """How to write the use of GPUs: in percent, with its mark if one is an estimate."""
-    is_estimate = any(gpu.is_use_estimated for gpu in gpus)
-    return lambda percent: measured(percent, is_estimate=is_estimate).text(format_percent)
-
-
-def _memory_text(used_mb: float | None, size_mb: float | None) -> str:
-    peak = measured(used_mb, is_least=True).text(format_memory)
-    return f"{peak} of {format_memory(size_mb)}" if peak and size_mb else peak
-
-
-def gpus_memory_text(totals: GpuTotals) -> str:
-    """The text of `gpu_memory_text` for the GPU with the largest peak."""
-    return _memory_text(totals.memory_used_mb.max, totals.memory_size_mb)
-
-
-def gpu_use_text(record: Record) -> str:
-    """Use, memory and idle time between in one line: ``GPU 3 %, ≥1.7 GB of 79.6 GB, idle 30 %
-    between its work``; "" without GPUs.
-    """
-    return ", ".join(gpu_use_parts(record))
-
-
-def gpu_use_parts(record: Record) -> list[str]:
-    """The parts of `gpu_use_text`, the most important first."""
-    totals = gpu_totals(record.gpus)
-    if not totals.count:
-        return []
-    name = "GPU" if totals.count == 1 else format_count(totals.count, "GPU")
-    whose = " of the instance" if gpu_word(record) == WHOLE_INSTANCE else ""
-    parts = [f"{name}{whose} {_use_text(record)}"]
-    memory = gpus_memory_text(totals)
-    if memory:
-        parts.append(f"own memory {memory}" if totals.shared else memory)
-    between = number_fact(GPU_IDLE_BETWEEN, record)
-    if (between.number.value or 0) >= MIN_SHOWN_GPU_PERCENT:
-        parts.append(f"idle {between.text} between its work")
-    return parts
-
-
-def _use_text(record: Record) -> str:
-    word = gpu_word(record)
-    if word == SHARED:
-        return "shared with other programs"
-    if word == NEVER_USED:
-        return NEVER_USED
-    average = gpu_totals(record.gpus).utilization_percent.avg
-    return known(use_format(*record.gpus), average) or "use unknown"
+def gpu_percent_text(gpu: Gpu, percent: float | None) -> str:
+    """A use of the GPU in percent, with its mark if it is an estimate; "" if it is unknown."""
+    return measured(percent, is_estimate=gpu.is_use_estimated).text(format_percent)
 
 
 def gpu_family_text(records: Sequence[Record]) -> str:
-    """As `gpu_use_text`, of several runs: the means, and the largest memory peak; "" without a
+    """As `GpuTotals.text`, of several runs: the means, and the largest memory peak; "" without a
     run whose GPUs are known to be its own.
     """
-    own = [record for record in records if record.gpus and not are_gpus_of_instance(record)]
+    own = [record for record in records if record.gpus and not record.are_gpus_of_instance]
     use = mean_known(*(number_value(GPU_AVERAGE, record) for record in own))
     is_estimate = any(map(GPU_AVERAGE.is_estimate, own))
     average = measured(use, is_estimate=is_estimate).text(format_percent)
     parts = [f"{average} on average"] if average else []
-    totals = [gpu_totals(record.gpus) for record in own]
+    totals = map(gpu_totals, own)
     fullest = max(totals, key=lambda one: one.memory_used_mb.max or 0, default=GpuTotals())
-    parts.append(gpus_memory_text(fullest))
+    parts.append(fullest.memory_text)
     between = mean_known(*(number_value(GPU_IDLE_BETWEEN, record) for record in own))
     if (between or 0) >= MIN_SHOWN_GPU_PERCENT:
         parts.append(f"idle {format_percent(between or 0)} between its work")
@@ -152,31 +102,17 @@ def gpu_family_text(records: Sequence[Record]) -> str:
     return f"GPU {text}" if text else ""
 
 
-def gpu_word(record: Record) -> str | None:
-    """What stands in tables in place of the use of the GPUs: that they were never used, or that
-    their use is not the run's own.
-    """
-    totals = gpu_totals(record.gpus)
-    if not totals.count:
-        return None
-    if totals.idle == totals.count:
-        return NEVER_USED
-    if totals.shared and totals.utilization_percent.avg is None:
-        return SHARED
-    return WHOLE_INSTANCE if are_gpus_of_instance(record) else None
-
-
 def whose_numbers(gpu: Gpu, record: Record) -> str | None:
     """Whose the numbers of a GPU are, if not the run's alone."""
     if gpu.shared:
         return SHARED
-    return "all programs" if are_gpus_of_instance(record) else None
+    return "all programs" if record.are_gpus_of_instance else None
 
 
 def gpu_cells(record: Record) -> list[str]:
     """The cells of a run below ``GPU_COLUMNS``."""
     use, *others = (number_fact(row, record).text for _, row in GPU_COLUMNS)
-    return [gpu_word(record) or use, *others]
+    return [gpu_totals(record).word or use, *others]
 
 
 def more_gpu_memory(record: Record) -> str:
@@ -200,12 +136,11 @@ def gpu_error_note(record: Record, outcome: Outcome) -> str:
     return "" if is_said else gpu_error_text(record)
 
 
-def gpu_work_texts(record: Record, outcome: Outcome) -> Iterator[str]:
+def gpu_work_texts(record: Record, totals: GpuTotals, outcome: Outcome) -> Iterator[str]:
     """How the run's own GPUs worked, where it says something: multiprocessors, tensor cores,
     device memory, copies, and what held the clock back. Of a run that failed, nothing.
     """
-    totals = gpu_totals(record.gpus)
-    if totals.shared or are_gpus_of_instance(record) or outcome.status == "failure":
+    if totals.shared or record.are_gpus_of_instance or outcome.status == "failure":
         return
     active = totals.sm_active_percent.avg
     if active is not None:
@@ -270,7 +205,7 @@ def gpu_error_text(record: Record) -> str:
         [xid for gpu in record.gpus for xid in gpu.xids],
         is_shared=any(gpu.shared for gpu in record.gpus),
         is_local=record.launch_type == LOCAL,
-        is_own=not are_gpus_of_instance(record),
+        is_own=not record.are_gpus_of_instance,
     )
 
 
@@ -319,9 +254,3 @@ def gpu_cause_sentences(record: Record) -> Iterator[str]:
         yield from filter(None, (gpu_memory_evidence(record), as_sentence(more_gpu_memory(record))))
     else:
         yield from filter(None, (gpu_error_text(record),))
-
-
-def beside_gpus(record: Record) -> str:
-    """What a size of vCPU and memory leaves out: `` beside 1 GPU``; "" without a GPU in use."""
-    count = sum(not is_idle(gpu) for gpu in record.gpus)
-    return f" beside {format_count(count, 'GPU')}" if count else ""

@@ -16,7 +16,7 @@ from profiler.core.optional_math import (
 from profiler.core.text import as_sentence, listed, stated
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.hardware import are_gpus_of_instance, is_idle
+from profiler.record.device_totals import is_idle
 from profiler.record.measured import Measured, measured
 from profiler.record.mention_limits import (
     MIN_GPU_IDLE_PERCENT,
@@ -60,7 +60,7 @@ def gpu_idle_sentence(record: Record) -> str | None:
     between, the batch read files (48 %: /data/train.tar)``, if it was idle.
     """
     idle = record.gpu_idle
-    if idle is None or idle.percent < MIN_SHOWN_GPU_PERCENT or are_gpus_of_instance(record):
+    if idle is None or idle.percent < MIN_SHOWN_GPU_PERCENT or record.are_gpus_of_instance:
         return None
     is_several = len(record.gpus) != 1  # a record that was too long has none
     if is_several:
@@ -142,7 +142,7 @@ def sharing_sentence(gpu: Gpu) -> str | None:
 
 def instance_sentence(record: Record) -> str | None:
     """That the numbers of the GPUs may be other programs', if they may be."""
-    if not record.gpus or not are_gpus_of_instance(record):
+    if not record.gpus or not record.are_gpus_of_instance:
         return None
     gpus = "this GPU: its" if len(record.gpus) == 1 else "these GPUs: their"
     return f"it is not known which programs used {gpus} numbers may be those of all programs"
@@ -181,7 +181,7 @@ def all_gpu_advice(record: Record) -> list[str]:
 
 def _can_be_judged(record: Record) -> bool:
     """Whether the numbers are the run's own, and of a run that did its work."""
-    if record.status not in ("success", "running") or are_gpus_of_instance(record):
+    if record.status not in ("success", "running") or record.are_gpus_of_instance:
         return False
     return bool(record.gpus) and not any(gpu.shared for gpu in record.gpus)
 

@@ -1,14 +1,10 @@
-"""The hardware of a run: the short name of the CPU's model, all GPUs or NeuronCores together,
-and advice on them.
+"""The hardware of a run: the short name of the CPU's model, what its GPUs' driver reported, and
+limits that a program does not see.
 """
 
-import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from msgspec import Struct
-
-from profiler.core.optional_math import first_known, max_known, mean_known
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.mention_limits import (
     SATURATED_PERCENT,
@@ -16,11 +12,7 @@ from profiler.record.mention_limits import (
     whole_cpu_seconds,
 )
 from profiler.record.record_model import (
-    NO_NEURON,
-    NOT_MEASURED,
-    Distribution,
     Gpu,
-    Neuron,
     Number,
     Record,
     TaskSize,
@@ -33,12 +25,6 @@ from profiler.record.units import (
 )
 from profiler.record.xids import is_xid_error, worst_xid
 
-# A context takes 250 to 650 MiB of a GPU's memory: with less, no program was on it.
-_UNUSED_MB = 64
-# The record's ``gpuScope`` if it is not known which of the instance's GPUs belong to the batch.
-WHOLE_INSTANCE = "instance"
-# That of a GPU which other programs used, too.
-SHARED = "shared"
 _SEEN_MEMORY_FACTOR = (
     1.2  # up to this multiple of the limit, the memory that a program sees agrees with it
 )
@@ -47,118 +33,6 @@ _MAX_THREADS_PER_VCPU = 2  # that can run at the same time, on average
 _PROCESSOR_WORDS = (
     r"(?i)\((?:R|TM)\)|\b(?:Intel|AMD|CPU|Processor|Platinum|Gold|Silver|Bronze|\d+-Core)\b"
 )
-
-
-class GpuTotals(Struct, frozen=True, kw_only=True):
-    """All GPUs of a run as one: the mean of their averages, and the largest maximum. Without a use
-    that is known of all, there is none.
-
-    ``memory_size_mb`` is what the run may hold on the GPU with the largest peak. Of a GPU that is
-    ``shared`` only the memory is the run's own, so that its other values do not count.
-    """
-
-    count: int | None = None
-    idle: int | None = None
-    shared: int = 0
-    utilization_percent: Distribution = NOT_MEASURED
-    sm_active_percent: Distribution = NOT_MEASURED
-    tensor_active_percent: Distribution = NOT_MEASURED
-    dram_active_percent: Distribution = NOT_MEASURED
-    memory_used_mb: Distribution = NOT_MEASURED
-    memory_size_mb: Number | None = None
-
-
-class NeuronTotals(Struct, frozen=True, kw_only=True):
-    """All NeuronCores of a run as one, like `GpuTotals`; the memory covers all devices."""
-
-    cores: int | None = None
-    utilization_percent: Distribution = NOT_MEASURED
-    device_memory_used_mb: Distribution = NOT_MEASURED
-
-
-def gpu_totals(gpus: Sequence[Gpu]) -> GpuTotals:
-    """Combine the GPUs of a run; without GPUs, nothing is known of them."""
-    if not gpus:
-        return GpuTotals()
-    own = own_gpus(gpus)
-    fullest = max(gpus, key=_peak_mb)
-    return GpuTotals(
-        count=len(gpus),
-        idle=sum(map(is_idle, gpus)),
-        shared=len(gpus) - len(own),
-        utilization_percent=_of_all(gpu.utilization_percent for gpu in own),
-        sm_active_percent=_of_all(gpu.sm_active_percent for gpu in own),
-        tensor_active_percent=_of_all(gpu.tensor_active_percent for gpu in own),
-        dram_active_percent=_of_all(gpu.dram_active_percent for gpu in own),
-        memory_used_mb=_combine(gpu.memory_used_mb for gpu in gpus),
-        memory_size_mb=fullest.memory_limit_mb or fullest.memory_size_mb,
-    )
-
-
-def own_gpus(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """The GPUs whose values are not also other programs'."""
-    return [gpu for gpu in gpus if not gpu.shared]
-
-
-def are_gpus_of_instance(record: Record) -> bool:
-    """Whether the numbers of the GPUs may be other programs': it is not known which GPUs are the
-    run's, or who used them.
-    """
-    return record.gpu_scope == WHOLE_INSTANCE
-
-
-def scope_of_gpus(record: Record) -> str | None:
-    """Whose the numbers of the GPUs are, if not the run's alone: those of the whole instance, or of
-    a GPU that is shared.
-    """
-    is_shared = len(own_gpus(record.gpus)) < len(record.gpus)
-    return record.gpu_scope or (SHARED if is_shared else None)
-
-
-def _peak_mb(gpu: Gpu) -> Number:
-    return gpu.memory_used_mb.max or 0
-
-
-def neuron_totals(neuron: Neuron) -> NeuronTotals:
-    """Combine the NeuronCores of a run; nothing is known of Neuron devices that were not
-    watched.
-    """
-    if neuron is NO_NEURON:
-        return NeuronTotals()
-    return NeuronTotals(
-        cores=len(neuron.cores),
-        utilization_percent=_combine(core.utilization_percent for core in neuron.cores),
-        device_memory_used_mb=neuron.device_memory_used_mb,
-    )
-
-
-def _of_all(distributions: Iterable[Distribution]) -> Distribution:
-    """As `_combine`; not measured if one is not: the mean of the others says nothing of it."""
-    found = list(distributions)
-    if any(distribution.avg is None for distribution in found):
-        return NOT_MEASURED
-    return _combine(found)
-
-
-def _combine(distributions: Iterable[Distribution]) -> Distribution:
-    averages = []
-    maxima = []
-    for distribution in distributions:
-        averages.append(distribution.avg)
-        maxima.append(distribution.max)
-    return Distribution(avg=mean_known(*averages), max=max_known(*maxima))
-
-
-def is_idle(gpu: Gpu) -> bool:
-    """Whether the GPU was never used: it did not work in samples without gaps, and no program held
-    memory of it.
-    """
-    if gpu.utilization_percent.max != 0 or gpu.shared:
-        return False
-    if gpu.is_use_estimated or gpu.is_use_partial:
-        return False
-    used_mb = gpu.memory_used_mb.max
-    return first_known(used_mb, math.inf) < _UNUSED_MB
 
 
 def gpu_error(record: Record) -> int | None:

@@ -3,7 +3,7 @@ search documents.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from operator import attrgetter
 from typing import Any, Final, Literal
 
@@ -11,16 +11,14 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import known, sum_known
-from profiler.record.hardware import (
+from profiler.record.device_totals import (
     GpuTotals,
     NeuronTotals,
-    are_gpus_of_instance,
-    gpu_error,
     gpu_totals,
     neuron_totals,
     own_gpus,
-    scope_of_gpus,
 )
+from profiler.record.hardware import gpu_error
 from profiler.record.mapped_files import memory_with_files_mb
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (
@@ -73,16 +71,29 @@ _MEAN_AND_MAX = ("avg", "max")
 _OF_GPUS = ("gpus.", "record.gpu_idle.")
 
 
-class RunView(Struct, frozen=True):
+class RunView:
     """A record as the getters read it: parts that the record lacks are empty, and devices are
-    combined.
+    combined once a getter asks for them.
     """
 
     record: Record
     metrics: Metrics
     interval: Interval
-    gpus: GpuTotals
-    neuron: NeuronTotals
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.metrics = record.metrics
+        self.interval = record.interval
+
+    @cached_property
+    def gpus(self) -> GpuTotals:
+        """All GPUs as one."""
+        return gpu_totals(self.record)
+
+    @cached_property
+    def neuron(self) -> NeuronTotals:
+        """All NeuronCores as one."""
+        return neuron_totals(self.record.neuron)
 
 
 class Metric(Struct, frozen=True, kw_only=True):
@@ -113,22 +124,11 @@ class Metric(Struct, frozen=True, kw_only=True):
         return self.field_type or _INDEX_TYPES.get(self.unit, "double")
 
 
-def view_of(record: Record) -> RunView:
-    """Prepare a record for the getters of the catalogue."""
-    return RunView(
-        record,
-        record.metrics,
-        record.interval,
-        gpu_totals(record.gpus),
-        neuron_totals(record.neuron),
-    )
-
-
 def may_be_of_others(path: str, record: Record) -> bool:
     """Whether the number at a path of the record's view may be other programs': of GPUs of the
     whole instance.
     """
-    return are_gpus_of_instance(record) and path.startswith(_OF_GPUS)
+    return record.are_gpus_of_instance and path.startswith(_OF_GPUS)
 
 
 @cache
@@ -274,7 +274,7 @@ def _out_of_gpu_memory(run: RunView) -> int | None:
 def _gpu_failed(run: RunView) -> int | None:
     """Whether the driver of the run's GPUs has reported an error."""
     record = run.record
-    if record.status == "running" or not record.gpus or are_gpus_of_instance(record):
+    if record.status == "running" or not record.gpus or record.are_gpus_of_instance:
         return None
     return int(gpu_error(run.record) is not None)
 
@@ -452,7 +452,7 @@ METRICS: tuple[Metric, ...] = (
     _value("count", "gpus.count", "usage.gpu.count", text_label="GPUs"),
     Metric(
         unit="text",
-        get=lambda run: scope_of_gpus(run.record),
+        get=lambda run: run.gpus.scope,
         document_field="usage.gpu.scope",
         text_label="GPU Scope",
     ),

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.record.measured import Exactly, Measured, measured
-from profiler.record.record_model import Metrics, Process, Record
+from profiler.record.record_model import Process
 from profiler.record.units import CPU_SECONDS_DIGITS, format_memory, format_value
 
 # The name of the row of all other processes, in ``processes`` and in ``series.processes``.
@@ -52,21 +52,18 @@ class MeasuredProcess(Struct, frozen=True):
     peak_mb: Measured
 
 
-def measured_rows(rows: Sequence[Process], metrics: Metrics) -> list[MeasuredProcess]:
-    """The rows of a run with these metrics.
+def measured_rows(rows: Sequence[Process], run_peak: Measured) -> list[MeasuredProcess]:
+    """The rows of a run with this memory peak in MB.
 
     The CPU time of each name is at least that if some processes ended before theirs was read, so
     that the number of the others is unknown. The memory peak of a name is sampled, unless it is the
     run's own peak, and that is the kernel's.
     """
-    from profiler.record.fact_list import memory_peak  # a short run does without it
-
     is_partial = bool(rows) and is_other_processes(rows[-1]) and rows[-1].count is None
-    of_run = memory_peak(metrics)
     measured_processes = []
     for row in rows:
         is_least = is_partial and not is_other_processes(row)
-        is_sampled = Exactly(row.max_memory_used_mb or 0) != of_run
+        is_sampled = Exactly(row.max_memory_used_mb or 0) != run_peak
         measured_processes.append(
             MeasuredProcess(
                 row,
@@ -77,11 +74,11 @@ def measured_rows(rows: Sequence[Process], metrics: Metrics) -> list[MeasuredPro
     return measured_processes
 
 
-def largest_texts(record: Record) -> Iterator[str]:
+def largest_texts(rows: Sequence[Process], run_peak: Measured) -> Iterator[str]:
     """The programs with the most CPU time, and what the others used together."""
     named: list[str] = []
     others: list[str] = []
-    for row in measured_rows(record.processes, record.metrics):
+    for row in measured_rows(rows, run_peak):
         (others if is_other_processes(row.process) else named).append(_process_text(row))
     yield from named[:_MAX_NAMED]
     yield from others

@@ -29,8 +29,10 @@ CHECKPOINT: Final = "task.checkpoint"
 PeakSource = Literal["kernel", "sampled"]
 Number = int | float
 CONTAINER_INSIGHTS = "container-insights"
-LOCAL: Final = "LOCAL"  # the launch type of `run`
 """The source of records that are made of Container Insights' log events, one a minute."""
+LOCAL: Final = "LOCAL"  # the launch type of `run`
+# The ``gpuScope`` if it is not known which of the instance's GPUs belong to the batch.
+WHOLE_INSTANCE: Final = "instance"
 
 # Below what profiler.record.possible_cost allows any run.
 _SMALL_COST_USD = 3.0
@@ -579,6 +581,13 @@ class Record(Model, frozen=True, kw_only=True):
         minute.
         """
         return CONTAINER_INSIGHTS in self.sampling.sources
+
+    @property
+    def are_gpus_of_instance(self) -> bool:
+        """Whether the numbers of the GPUs may be other programs': it is not known which GPUs are
+        the run's, or who used them.
+        """
+        return self.gpu_scope == WHOLE_INSTANCE
 
 
 class Report(Model, frozen=True, kw_only=True):

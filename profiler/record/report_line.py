@@ -28,7 +28,6 @@ from profiler.record.metric_catalogue import (
     RunView,
     Unit,
     may_be_of_others,
-    view_of,
 )
 from profiler.record.record_model import Number, Report
 
@@ -69,7 +68,7 @@ EMF_METRICS: Mapping[str, Metric] = {
 def report_text(report: Report) -> str:
     """The REPORT line without its newline; values that are not known are left out."""
     record = report.record
-    run = view_of(record)
+    run = RunView(record)
     advice = _one_line(" ".join(record.recommendation.reasons)) or None
     texts = {label: _format(metric, metric.get(run)) for label, metric in _LABELLED.items()}
     for label, row in _MARKED.items():
@@ -159,7 +158,7 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     """
     record = report.record
     time_ns = report.time_ns
-    run = view_of(record)
+    run = RunView(record)
     least, estimated = least_paths(run), estimated_paths(run)
     values = known_members(
         {name: _read(EMF_METRICS[name], run, least, estimated) for name in names}

@@ -1,4 +1,4 @@
-"""What outputs tell of a run beside its numbers, as rows that are made once.
+"""What outputs tell of a run: how it ended, what it used, and the rest as rows, all made once.
 
 The terminal, the report page, Slack, mails and events print the rows that they have room for, by
 their names, and word nothing themselves.
@@ -12,8 +12,9 @@ from msgspec import Struct
 from profiler.core.text import as_sentence
 from profiler.record.batch_job import job_text
 from profiler.record.cpu_wait import long_cpu_wait
+from profiler.record.device_totals import GpuTotals
 from profiler.record.fact_list import bytes_texts, kills_fact
-from profiler.record.gpu_facts import gpu_error_note, gpu_remedy, gpu_use_text, gpu_work_texts
+from profiler.record.gpu_facts import gpu_error_note, gpu_remedy, gpu_work_texts
 from profiler.record.gpu_sentences import all_gpu_advice, gpu_idle_texts
 from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.held_huge_pages import huge_pages_text
@@ -21,6 +22,7 @@ from profiler.record.mapped_files import files_text
 from profiler.record.process_rows import largest_texts
 from profiler.record.record_model import Record
 from profiler.record.run_outcome import Outcome
+from profiler.record.run_usage import RunUsage, usage_of
 from profiler.record.stop_causes import outcome_of
 
 RowName = Literal[
@@ -65,8 +67,10 @@ class StoryRow(Struct, frozen=True):
 
 
 class Story(Struct, frozen=True):
-    """The rows of a run in their order; some names have several."""
+    """How a run ended, what it used, and its rows in their order; some names have several."""
 
+    outcome: Outcome
+    usage: RunUsage
     rows: tuple[StoryRow, ...]
 
     def named(self, *names: RowName) -> list[StoryRow]:
@@ -86,16 +90,18 @@ def story_of(record: Record, outcome: Outcome | None = None) -> Story:
     """All rows of a run; ``outcome``: how it ended, if more than the record says it."""
     if outcome is None:
         outcome = outcome_of(record)
-    return Story(tuple(row for row in _rows(record, outcome) if row.text))
+    usage = usage_of(record)
+    rows = tuple(row for row in _rows(record, usage, outcome) if row.text)
+    return Story(outcome=outcome, usage=usage, rows=rows)
 
 
-def _rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
+def _rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[StoryRow]:
     yield StoryRow("job", job_text(record.batch))
     yield StoryRow("files", files_text(record.metrics))
     yield StoryRow("huge", huge_pages_text(record.metrics))
     wait = long_cpu_wait(record)
     yield StoryRow("CPU wait", wait.text, as_sentence(wait.sentence))
-    yield from _gpu_rows(record, outcome)
+    yield from _gpu_rows(record, usage.gpus, outcome)
     is_killed = outcome.ran_out_of_memory
     memory = visible_memory_advice(record, is_out_of_memory=is_killed)
     yield StoryRow("memory limit", memory or "")
@@ -103,16 +109,16 @@ def _rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
     kills = kills_fact(record.memory_kills)
     yield StoryRow("killed", kills.text, kills.sentence)
     yield StoryRow("I/O", DOT.join(bytes_texts(record)))
-    yield StoryRow("largest", DOT.join(largest_texts(record)))
+    yield StoryRow("largest", DOT.join(largest_texts(record.processes, usage.memory.peak)))
     for warning in record.monitor.warnings:
         yield StoryRow("warning", warning)
 
 
-def _gpu_rows(record: Record, outcome: Outcome) -> Iterator[StoryRow]:
-    yield StoryRow("GPU use", gpu_use_text(record))
+def _gpu_rows(record: Record, gpus: GpuTotals, outcome: Outcome) -> Iterator[StoryRow]:
+    yield StoryRow("GPU use", gpus.text)
     for text in gpu_idle_texts(record):
         yield StoryRow("GPU idle", text)
-    yield StoryRow("GPU work", DOT.join(gpu_work_texts(record, outcome)))
+    yield StoryRow("GPU work", DOT.join(gpu_work_texts(record, gpus, outcome)))
     yield StoryRow("GPU error", gpu_error_note(record, outcome))
     yield StoryRow("GPU remedy", gpu_remedy(record, outcome))
     if outcome.status in ("success", "running"):

@@ -7,16 +7,12 @@ from profiler.core.ecs_terms import EC2, is_of_aws_batch
 from profiler.core.optional_math import (
     difference,
     first_known,
-    product,
-    quotient,
     sum_known,
     sum_of_both,
 )
 from profiler.record.batch_job import NO_JOB
 from profiler.record.record_model import (
-    NOT_MEASURED,
     UNKNOWN_SIZE,
-    Distribution,
     Metrics,
     Number,
     OtherContainer,
@@ -28,8 +24,6 @@ if TYPE_CHECKING:
     from profiler.record.report_head import RecordHead
 
 _NEAR_LIMIT_FRACTION = 0.95
-# As a whole percent, 100 at most.
-ALL_PERCENT = 100.5
 
 
 def size_of(record: "Record | RecordHead") -> TaskSize:
@@ -72,36 +66,6 @@ def vcpu_size(record: Record) -> Number | None:
     asked for.
     """
     return record.metrics.vcpu_size if is_cpu_limited(record) else vcpu_limit(record)
-
-
-def is_vcpu_asked(record: Record) -> bool:
-    """Whether ``vcpu_size`` is what a job asked for, and no limit."""
-    return not is_cpu_limited(record) and size_of(record).vcpu is not None
-
-
-def cpu_share(record: Record) -> Distribution:
-    """The use of CPU in percent of the size; where nothing limits it, of what was asked for, which
-    can be less than was used.
-    """
-    metrics = record.metrics
-    asked = size_of(record).vcpu
-    used = metrics.vcpu_used
-    if is_cpu_limited(record) or used == NOT_MEASURED or not asked:
-        return metrics.cpu_utilization_percent
-    average = quotient(product(used.avg, 100), asked)
-    highest = quotient(product(used.max, 100), asked)
-    return Distribution(avg=average, max=highest)
-
-
-def uses_more_cpu_than_asked(record: Record) -> bool:
-    """Whether the use of CPU is no part of what was asked for, because nothing limits it."""
-    share = cpu_share(record)
-    return not is_cpu_limited(record) and max(share.avg or 0, share.max or 0) > ALL_PERCENT
-
-
-def vcpu_curve_limit(record: Record) -> Number | None:
-    """The limit of a curve of the vCPUs in use; None if the run used more than its size."""
-    return None if uses_more_cpu_than_asked(record) else vcpu_size(record)
 
 
 def vcpu_p95(metrics: Metrics | None) -> float | None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from profiler.core.optional_math import first_known, known
 from profiler.record.activity_model import NO_STACKS, Stacks, TimeBreakdown
-from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.equal_steps import rounded_column
 from profiler.record.hardware import short_processor_name
 from profiler.record.mention_limits import (
@@ -48,7 +47,7 @@ def activity_of(record: Record, story: Story) -> RunActivity:
         targets=targets or None,
         covered=None if is_covered else breakdown.covered_percent,
         cpu_wait=story.sentence("CPU wait") or None,
-        cpu_wait_partial=is_cpu_wait_partial(record) or None,
+        cpu_wait_partial=story.usage.cpu.is_wait_partial or None,
         processor=_processor_name(record),
         has_activity=has_activity(record) or None,
         stack_source=stacks.source or None,

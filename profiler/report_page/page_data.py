@@ -119,11 +119,12 @@ def build_page_data(
     rows, room = texts_that_fit(texts, room, at_least=1)
     shown = runs[: len(rows)]
     # The time series get the other half of the space that the runs leave.
-    before = _successes_before(runs, keys)
+    priced = [_priced(run, request) for run in runs]
+    before = _successes_before(priced, keys)
     details, _ = first_that_fit(
         (
-            run_details(_priced(run, request), now_ns, before(row)).as_json()
-            for row, run in enumerate(shown)
+            run_details(run, now_ns, before(row)).as_json()
+            for row, run in enumerate(priced[: len(rows)])
         ),
         room,
         share=0.5,
@@ -212,7 +213,7 @@ def _priced(run: Run, request: PageRequest) -> Run:
     record = with_machine_price(run.record, request.price_overrides)
     if record is run.record:
         return run
-    return replace(run, past=replace(run.past, report=replace(run.past.report, record=record)))
+    return replace(run, past=run.past.with_record(record))
 
 
 def _successes_before(

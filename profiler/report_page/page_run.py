@@ -7,6 +7,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MS, parse_ns, span_ms
+from profiler.record.device_totals import gpu_totals
 from profiler.record.fact_list import (
     GPU_AVERAGE,
     GPU_IDLE,
@@ -21,17 +22,14 @@ from profiler.record.fact_list import (
     usual_number,
 )
 from profiler.record.gpu_facts import (
-    beside_gpus,
     gpu_idle_text,
     gpu_memory_text,
-    gpu_word,
-    use_format,
+    gpu_percent_text,
     whose_numbers,
 )
-from profiler.record.hardware import gpu_totals
 from profiler.record.mapped_files import counts_files
 from profiler.record.measured import AtLeast
-from profiler.record.metric_catalogue import view_of
+from profiler.record.metric_catalogue import RunView
 from profiler.record.process_rows import MeasuredProcess, last_seen, measured_rows, shown_name
 from profiler.record.record_model import (
     NOT_MEASURED,
@@ -45,8 +43,8 @@ from profiler.record.record_model import (
     Record,
     TaskSize,
 )
+from profiler.record.run_usage import cpu_use
 from profiler.record.story_rows import GPU_NOTES, UNSEEN_LIMITS, Story, story_of
-from profiler.record.task_needs import cpu_share, is_vcpu_asked, vcpu_size
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
 from profiler.report_page.page_series import Run, finite_number, memory_course
@@ -68,7 +66,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
     record = run.record
     outcome = run.past.outcome
     metrics = record.metrics
-    cpu = cpu_share(record)
+    cpu = cpu_use(record)
     memory = metrics.memory_utilization_percent
     vcpu = metrics.vcpu_used
     started_ns = parse_ns(run.past.started_at)
@@ -86,10 +84,10 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         ms=finite_number(metrics.duration_ms),
         init=finite_number(metrics.init_duration_ms),
         billed=finite_number(metrics.billed_duration_ms),
-        cpu=finite_number(cpu.avg),
+        cpu=finite_number(cpu.percent.avg),
         memory=finite_number(memory.avg),
-        vcpu_size=finite_number(vcpu_size(record)),
-        vcpu_asked=is_vcpu_asked(record) or None,
+        vcpu_size=finite_number(cpu.size),
+        vcpu_asked=cpu.is_asked or None,
         vcpu_avg=finite_number(vcpu.avg),
         vcpu_p95=finite_number(vcpu.p95),
         vcpu_max=finite_number(vcpu.max),
@@ -112,7 +110,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         sent=metrics.network_tx_bytes,
         pids=metrics.max_pids,
         **_gpu_values(record),
-        estimated=_page_fields(estimated_rows(view_of(record))),
+        estimated=_page_fields(estimated_rows(RunView(record))),
         at_least=_at_least(replace(record, cost=cost)) or None,
         course=memory_course(run.steps),
     )
@@ -120,11 +118,11 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
 
 def _gpu_values(record: Record) -> dict[str, Any]:
     """The fields of all GPUs together."""
-    totals = gpu_totals(record.gpus)
+    totals = gpu_totals(record)
     if not totals.count:
         return {}
     return {
-        "gpu_word": gpu_word(record),
+        "gpu_word": totals.word,
         "gpu_size": finite_number(totals.memory_size_mb),
         **{name: finite_number(number_value(row, record)) for name, row in _GPU_NUMBERS.items()},
     }
@@ -132,7 +130,7 @@ def _gpu_values(record: Record) -> dict[str, Any]:
 
 def _at_least(record: Record) -> list[str]:
     """The fields of the numbers that may have been larger."""
-    return _page_fields(least_rows(view_of(record))) or []
+    return _page_fields(least_rows(RunView(record))) or []
 
 
 def _page_fields(rows: Iterable[NumberRow]) -> list[str] | None:
@@ -171,13 +169,13 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         image=record.container.image,
         log_group=record.log_group,
         log_stream=record.log_stream,
-        processes=_process_rows(measured_rows(record.processes, record.metrics)) or None,
+        processes=_process_rows(measured_rows(record.processes, story.usage.memory.peak)) or None,
         kills=_kills_row(record, story),
         usual=[field for field, is_usual in judged.items() if is_usual] or None,
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
         limits=[row.sentence for row in story.named(*UNSEEN_LIMITS)] or None,
         gpu_use=story.text("GPU use") or None,
-        beside=beside_gpus(record) or None,
+        beside=story.usage.gpus.beside_text or None,
         gpus=[_gpu_row(gpu, record) for gpu in record.gpus] or None,
         gpu_notes=[row.sentence for row in story.named(*GPU_NOTES, "GPU advice")] or None,
         neuron=_neuron_row(record.neuron),
@@ -245,11 +243,10 @@ def _kills_row(record: Record, story: Story) -> tuple[str, list[PageProcess]] | 
 
 def _gpu_row(gpu: Gpu, record: Record) -> PageGpu:
     utilization = gpu.utilization_percent
-    as_text = use_format(gpu)
     return PageGpu(
         name=gpu.name or gpu.uuid,
-        percent=known(as_text, finite_number(utilization.avg)),
-        top=known(as_text, finite_number(utilization.max)),
+        percent=gpu_percent_text(gpu, finite_number(utilization.avg)) or None,
+        top=gpu_percent_text(gpu, finite_number(utilization.max)) or None,
         sm=finite_number(gpu.sm_active_percent.avg),
         idle=gpu_idle_text(gpu) or None,
         whose=whose_numbers(gpu, record),

@@ -25,7 +25,7 @@ from profiler.record.cpu_wait import counted_cpu_wait, is_cpu_wait_partial
 from profiler.record.family import Month, month_of_tasks
 from profiler.record.family_identity import FamilyKey
 from profiler.record.gpu_facts import gpu_family_text
-from profiler.record.hardware import are_gpus_of_instance, short_processor_name
+from profiler.record.hardware import short_processor_name
 from profiler.record.held_huge_pages import huge_pages_mb
 from profiler.record.mapped_files import mapped_files_mb, of_one_meaning
 from profiler.record.measured import UNKNOWN, Measured, measured
@@ -516,7 +516,7 @@ def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
     with_idle = [
         record
         for record in records
-        if not is_gpu_use_estimated(record) and not are_gpus_of_instance(record)
+        if not is_gpu_use_estimated(record) and not record.are_gpus_of_instance
     ]
     idle_gpus = known_values(record.gpu_idle for record in with_idle)
     durations_ms = known_values(

@@ -22,7 +22,6 @@ from profiler.core.optional_math import (
     rounded,
     sum_of_both,
 )
-from profiler.record.hardware import are_gpus_of_instance
 from profiler.record.record_model import LOCAL, NO_NEURON, UNKNOWN_COST, Cost, Record
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
 from profiler.record.task_needs import size_of
@@ -256,7 +255,7 @@ def _gpu_share(record: Record, instance_type: str | None) -> float | None:
     if not record.gpus:
         return 0
     of_instance = gpus_of_type(instance_type)
-    is_own = not are_gpus_of_instance(record) and not any(
+    is_own = not record.are_gpus_of_instance and not any(
         gpu.shared or gpu.uuid.startswith(_PART_OF_GPU) for gpu in record.gpus
     )
     if of_instance is None or not is_own:

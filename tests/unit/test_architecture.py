@@ -166,6 +166,30 @@ def test_sources_and_sinks_import_neither_the_life_nor_the_numbers_nor_each_othe
     assert arrows["sinks"] == {"core"}
 
 
+_TERMINAL = "profiler.cli.terminal"
+_NOTIFICATIONS = "profiler.forwarder.notifications"
+_DECIDERS = {
+    "profiler.record.cpu_wait",
+    "profiler.record.task_needs",
+    *(f"profiler.record.device_totals.{name}" for name in ("gpu_totals", "neuron_totals")),
+    *(f"profiler.record.run_usage.{name}" for name in ("cpu_use", "usage_of")),
+}
+
+
+@pytest.mark.parametrize(
+    "printer",
+    [
+        *(f"{_TERMINAL}.{name}" for name in ("run_page", "end_page", "run_curves", "time_bar")),
+        f"{_TERMINAL}.size_lines",
+        *(f"{_NOTIFICATIONS}.{name}" for name in ("slack_messages", "event_details")),
+        f"{_NOTIFICATIONS}.value_formats",
+        "profiler.report_page.page_activity",
+    ],
+)
+def test_what_prints_a_run_asks_its_story_and_decides_no_use_itself(printer: str) -> None:
+    assert not _DECIDERS & set(imports(modules()[printer]))
+
+
 _MONITOR = ("profiler.cli", "profiler.cli.wiring.build_monitor")
 _LOCAL_SESSION = (*RUN, "profiler.cli.wiring.build_session")
 _READERS = tuple(

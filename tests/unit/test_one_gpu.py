@@ -36,6 +36,7 @@ from profiler.record.gpu_sentences import (
 )
 from profiler.record.record_model import NOT_MEASURED, Record, Report, Series, decode, encode
 from profiler.record.report_line import EMF_METRICS, emf_members, report_text
+from profiler.record.run_usage import usage_of
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_memory, format_percent
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE
@@ -70,14 +71,18 @@ def test_a_curve_of_a_shared_gpu_says_whose_work_it_is(tape: str) -> None:
     series = Series(
         started_at=gpu_run(tape).time, step_ms=1000, gpu_utilization_percent=(90.0, 40.0)
     )
-    tops = [curve.limit_text for curve in run_curves(record, series) if curve.label == "GPU"]
+    tops = [
+        curve.limit_text for curve in run_curves(usage_of(record), series) if curve.label == "GPU"
+    ]
     assert tops == ["▔ 100 %, of all programs" if is_shared else "▔ 100 %"]
 
 
 def test_a_curve_of_the_whole_instance_says_so() -> None:
     record = played_case("unseen").report.record
     series = Series(started_at="", step_ms=1000, gpu_utilization_percent=(90.0, 40.0))
-    (top,) = [curve.limit_text for curve in run_curves(record, series) if curve.label == "GPU"]
+    (top,) = [
+        curve.limit_text for curve in run_curves(usage_of(record), series) if curve.label == "GPU"
+    ]
     assert top == "▔ 100 %, of all programs"
 
 

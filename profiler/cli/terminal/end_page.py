@@ -29,6 +29,7 @@ from profiler.cli.terminal.time_bar import short_legend, time_bar
 from profiler.core.optional_math import any_known, known_values, median
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import with_local_times
+from profiler.record.device_totals import GpuTotals
 from profiler.record.fact_list import (
     CPU_TIME,
     DURATION,
@@ -38,19 +39,14 @@ from profiler.record.fact_list import (
     VCPU_AVERAGE,
     NumberRow,
     longest_waits,
-    memory_peak,
     number_fact,
-    peak_text,
     wait_name,
 )
-from profiler.record.gpu_facts import gpu_use_parts, gpus_memory_text
-from profiler.record.hardware import gpu_totals
 from profiler.record.measured import UNKNOWN, scaled
 from profiler.record.record_model import Metrics, Record, Report, Series
-from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.stop_causes import outcome_of
+from profiler.record.run_outcome import SIGKILL_EXIT_CODE, Outcome
+from profiler.record.run_usage import MemoryUse, RunUsage
 from profiler.record.story_rows import BESIDE_MEMORY, DOT, Story, story_of
-from profiler.record.task_needs import is_cpu_limited
 from profiler.record.units import MIB, format_memory, format_percent, format_value
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
@@ -92,7 +88,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         pointer = _command("show", record.task_id[:_ID_LENGTH], view)
     else:
         pointer = ""
-    head = _head(verdict, record, pointer, view)
+    head = _head(verdict, record, story.usage.gpus, pointer, view)
     has_pointer = any(pointer in span.text for span in chain.from_iterable(head))
     waits = longest_waits(record.time_breakdown)
     waited_for = [f"{format_percent(min(wait.percent, 100))} {wait_name(wait)}" for wait in waits]
@@ -101,12 +97,12 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         recommend = ""
     else:
         recommend = _command("recommend", record.family or "", view)
-    advice = next_step(record, recommend)
+    advice = next_step(record, story, recommend)
     parts = [
         (0, head),
-        (1, _evidence(verdict, record, view)),
+        (1, _evidence(verdict, story.outcome, view)),
         (4, _warning(story, view)),
-        *_usage(record, view),
+        *_usage(record, story.usage, view),
         *((6, _wrapped(row.name, row.text, view)) for row in story.named(*BESIDE_MEMORY)),
         (6, _labelled("waits", DOT.join(waited_for), view)),
         (7, _io(record, story, view)),
@@ -153,7 +149,9 @@ def _command(name: str, argument: str, view: EndView) -> str:
     return ""
 
 
-def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tuple[Line, ...]:
+def _head(
+    verdict: Verdict, record: Record, gpus: GpuTotals, pointer: str, view: EndView
+) -> tuple[Line, ...]:
     """The verdict, and other facts that fit on its line: memory of a run without a curve, CPU
     time, how to see more.
     """
@@ -161,7 +159,7 @@ def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tupl
     text = printable(verdict.text.removesuffix("."))
     rows = _rows(text, dot, view, verdict.tone)[:_MAX_WRAPPED]
     room = view.width - columns_of(dot.text + text)
-    facts = _facts(record, room)
+    facts = _facts(record, gpus, room)
     room -= len(facts)
     if len(pointer) >= room - 1:
         pointer = ""
@@ -176,7 +174,7 @@ def run_line(report: Report, view: EndView) -> Line:
     pointer = _command("show", record.task_id[:_ID_LENGTH], view)
     room = view.width - (len(pointer) + 2 if pointer else 0)
     text = shorten(printable(f"● {verdict.text.removesuffix('.')}"), room)
-    facts = _facts(record, room - columns_of(text))
+    facts = _facts(record, story_of(record).usage.gpus, room - columns_of(text))
     if pointer:
         end = pointer.rjust(view.width - columns_of(text) - len(facts))
     else:
@@ -184,14 +182,14 @@ def run_line(report: Report, view: EndView) -> Line:
     return line(Span(text, verdict.tone), facts, Span(end, "dim"))
 
 
-def _facts(record: Record, room: int) -> str:
+def _facts(record: Record, gpus: GpuTotals, room: int) -> str:
     """The GPU of a run without its curve, the memory peak of one without a curve, and the CPU
     time, as far as there is room.
     """
     facts = ""
     gpu: list[str] = []
     if not _has_gpu_curve(record.series):
-        parts = gpu_use_parts(record)
+        parts = gpus.parts
         gpu += [", ".join(parts[:count]) for count in range(len(parts), 0, -1)]
     metrics = record.metrics
     peak = number_fact(MEMORY_PEAK, record).short
@@ -211,8 +209,7 @@ def _facts(record: Record, room: int) -> str:
     return facts
 
 
-def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ...]:
-    outcome = outcome_of(record)
+def _evidence(verdict: Verdict, outcome: Outcome, view: EndView) -> tuple[Line, ...]:
     is_kill = outcome.ran_out_of_memory or outcome.exit_code == SIGKILL_EXIT_CODE
     is_explained = is_kill or outcome.cause in ("gpu-oom", "gpu-error")
     if not (verdict.evidence and (is_explained or verdict.tone == "warning")):
@@ -243,16 +240,18 @@ def _warning(story: Story, view: EndView) -> tuple[Line, ...]:
     return _labelled("warning", text, view)
 
 
-def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...]]]:
+def _usage(
+    record: Record, usage: RunUsage, view: EndView
+) -> Iterator[tuple[int, tuple[Line, ...]]]:
     available = view.width - len(INDENT) - _LABEL_WIDTH - 1
     curve_width = min(max(int(available * _CURVE_SHARE), _MIN_CURVE), _MAX_CURVE)
     room = available - curve_width
     rows: list[tuple[Curve, str]] = []
-    for curve, texts in _curves(record):
+    for curve, texts in _curves(record, usage):
         text = next((text for text in texts if len(text) <= room), shorten(texts[-1], room))
         rows.append((curve, text))
     times = record.time_breakdown
-    legend = short_legend(record, room)
+    legend = short_legend(times, usage.cpu, room)
     longest = max(length(legend), *(len(text) for _, text in rows), 0)
     curve_width = min(available - longest, _MAX_CURVE)
     for number, (curve, text) in enumerate(rows):
@@ -265,20 +264,20 @@ def _usage(record: Record, view: EndView) -> Iterator[tuple[int, tuple[Line, ...
         yield 2, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
 
 
-def _curves(record: Record) -> Iterator[tuple[Curve, Sequence[str]]]:
+def _curves(record: Record, usage: RunUsage) -> Iterator[tuple[Curve, Sequence[str]]]:
     """The curves, each with its texts, from the longest to the shortest."""
     if record.series is None:
         return
-    for curve in run_curves(record, record.series):
+    for curve in run_curves(usage, record.series):
         if curve.label == MEMORY:
-            yield curve, _memory_texts(curve, record.metrics)
+            yield curve, _memory_texts(curve, usage.memory)
             continue
         top = curve.limit_text
-        if curve.label == CPU and curve.is_to_limit and is_cpu_limited(record):
+        if curve.label == CPU and curve.is_to_limit and not usage.cpu.is_asked:
             top = top.replace("▔", "▔ limit")
         average = _average(curve.label, record)
         texts = [f"{top}, average {average}", top] if average else [top]
-        memory = _gpu_memory(record) if curve.label == GPU else ""
+        memory = usage.gpus.memory_text if curve.label == GPU else ""
         if memory:
             texts.insert(0, f"{texts[0]}, {memory}")
         yield curve, texts
@@ -291,16 +290,12 @@ def _average(curve_label: str, record: Record) -> str:
     return "" if average.number is UNKNOWN else average.text.removesuffix(" vCPU")
 
 
-def _gpu_memory(record: Record) -> str:
-    return gpus_memory_text(gpu_totals(record.gpus))
-
-
-def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
-    peak_mb = metrics.max_memory_used_mb
-    size_mb = metrics.memory_size_mb
+def _memory_texts(curve: Curve, memory: MemoryUse) -> tuple[str, ...]:
+    peak_mb = memory.peak.value
+    size_mb = memory.size_mb
     if peak_mb is None:
         return (curve.limit_text,)
-    peak = peak_text(metrics)
+    peak = memory.peak_text
     top = f"▔ peak {peak}"
     if not size_mb:
         return (top, top)
@@ -310,7 +305,7 @@ def _memory_texts(curve: Curve, metrics: Metrics) -> tuple[str, ...]:
     limit = format_memory(size_mb)
     if curve.is_to_limit:
         long = f"{limit}, peak {peak} ({share})"
-        short = "peak " + scaled(memory_peak(metrics), 100 / size_mb).text(format_percent)
+        short = "peak " + scaled(memory.peak, 100 / size_mb).text(format_percent)
         return (f"▔ limit {long}", f"▔ {long}", f"▔ {limit}, {short}", f"▔ {short}")
     if share:
         return (f"{top}, {share} of {limit}", top)

@@ -2,7 +2,7 @@
 
 from profiler.record.cpu_wait import long_cpu_wait
 from profiler.record.fact_list import LargestWait, largest_wait
-from profiler.record.gpu_facts import beside_gpus, more_gpu_memory
+from profiler.record.gpu_facts import more_gpu_memory
 from profiler.record.gpu_sentences import all_gpu_advice, never_used_advice
 from profiler.record.mention_limits import (
     is_near_limit,
@@ -15,6 +15,7 @@ from profiler.record.record_model import (
     known_status,
 )
 from profiler.record.stop_causes import outcome_of
+from profiler.record.story_rows import Story
 from profiler.record.units import (
     format_count,
     format_memory,
@@ -31,13 +32,13 @@ _ONE_CPU = (0.9, 1.05)
 _MIN_SIZED_MS = 1000
 
 
-def next_step(record: Record, recommend: str) -> str:
+def next_step(record: Record, story: Story, recommend: str) -> str:
     """The most useful advice that the record supports; "" if there is none.
 
     ``recommend`` is the command for a size; "" without one.
     """
     metrics = record.metrics
-    if outcome_of(record).ran_out_of_memory:
+    if story.outcome.ran_out_of_memory:
         return _more_memory(record, recommend)
     if record.likely_out_of_gpu_memory:
         return more_gpu_memory(record)
@@ -50,7 +51,7 @@ def next_step(record: Record, recommend: str) -> str:
         _largest_part(record),
         _one_cpu(metrics),
     )
-    return next(filter(None, texts), "") or _enough(record, recommend)
+    return next(filter(None, texts), "") or _enough(record, story, recommend)
 
 
 def _largest_part(record: Record) -> str:
@@ -142,7 +143,7 @@ def may_name_size(record: Record) -> bool:
     return is_compared and record.recommendation != NO_RECOMMENDATION
 
 
-def _enough(record: Record, recommend: str) -> str:
+def _enough(record: Record, story: Story, recommend: str) -> str:
     """The size that the run would have needed as a task; a run of a task has a size to compare
     with.
     """
@@ -152,4 +153,5 @@ def _enough(record: Record, recommend: str) -> str:
     size = format_task_size(recommended.vcpu, recommended.memory_mb)
     if not size:
         return ""
-    return f"{size}{beside_gpus(record)} would have been enough{recommend and f' ({recommend})'}."
+    beside = story.usage.gpus.beside_text
+    return f"{size}{beside} would have been enough{recommend and f' ({recommend})'}."

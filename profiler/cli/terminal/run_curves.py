@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from profiler.core.optional_math import known_values
-from profiler.record.hardware import scope_of_gpus
 from profiler.record.mention_limits import is_near_limit
-from profiler.record.record_model import Number, Record, Series
+from profiler.record.record_model import Number, Series
+from profiler.record.run_usage import RunUsage
 from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, curve_top, sparkline
-from profiler.record.task_needs import vcpu_curve_limit
 from profiler.record.units import format_memory, format_part, format_percent, format_vcpu
 
 CPU = "CPU"
@@ -64,17 +63,16 @@ class Curve:
         return sparkline(values, width=width, top=self._top)
 
 
-def run_curves(record: Record, series: Series) -> tuple[Curve, ...]:
+def run_curves(usage: RunUsage, series: Series) -> tuple[Curve, ...]:
     """The measured curves of a run."""
-    metrics = record.metrics
     memory = series.memory_used_mb
-    size_mb = metrics.memory_size_mb
-    peak_mb = metrics.max_memory_used_mb
+    size_mb = usage.memory.size_mb
+    peak_mb = usage.memory.peak.value
     gpu = series.gpu_utilization_percent
     neuron = series.neuron_utilization_percent
-    whose = ", of all programs" if scope_of_gpus(record) else ""
+    whose = ", of all programs" if usage.gpus.scope else ""
     curves = (
-        Curve(CPU, series.vcpu_used, vcpu_curve_limit(record), LEAST_VCPU, format_vcpu),
+        Curve(CPU, series.vcpu_used, usage.cpu.curve_limit, LEAST_VCPU, format_vcpu),
         Curve(MEMORY, memory, size_mb, LEAST_MB, format_memory, peak_mb),
         Curve(GPU, gpu, 100, LEAST_PERCENT, format_percent, whose=whose),
         Curve("Neuron", neuron, 100, LEAST_PERCENT, format_percent),

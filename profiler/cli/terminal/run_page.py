@@ -3,9 +3,9 @@ advice.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.cli.printing import value_text
 from profiler.cli.styled_text import INDENT, Line, Span, line, shorten
@@ -27,20 +27,14 @@ from profiler.cli.terminal.time_bar import time_lines
 from profiler.core.optional_math import known
 from profiler.core.text import stated
 from profiler.core.timestamps import local_time, parse_ns, with_local_times
+from profiler.record.device_totals import GpuTotals
 from profiler.record.fact_list import (
     cost_text,
-    device_facts,
-    peak_text,
 )
-from profiler.record.gpu_facts import (
-    gpu_memory_text,
-    gpus_memory_text,
-    use_format,
-)
-from profiler.record.hardware import gpu_totals, neuron_totals, short_processor_name
+from profiler.record.gpu_facts import gpu_memory_text, gpu_percent_text
+from profiler.record.hardware import short_processor_name
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
-    NO_NEURON,
     NOT_MEASURED,
     UNKNOWN_SIZE,
     Distribution,
@@ -51,9 +45,9 @@ from profiler.record.record_model import (
     TaskSize,
     known_status,
 )
+from profiler.record.run_usage import RunUsage
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.story_rows import BESIDE_MEMORY, DOT, Story, StoryRow, story_of
-from profiler.record.task_needs import uses_more_cpu_than_asked, vcpu_size
 from profiler.record.units import (
     bare_vcpu,
     format_count,
@@ -101,12 +95,12 @@ def page_lines(
     sections: Sequence[Section] = (
         (0, (head, indented(verdict.evidence))),
         (0, _facts(run, story)),
-        (1, (*_usage(record, view), *_told(story.named(*BESIDE_MEMORY)))),
-        (2, (*time_lines(record, story, view), *_gpu_use(story))),
-        (2, _series(record, series, moments, view)),
+        (1, (*_usage(record, story.usage, view), *_told(story.named(*BESIDE_MEMORY)))),
+        (2, (*time_lines(record.time_breakdown, story, view), *_gpu_use(story))),
+        (2, _series(record, story.usage, series, moments, view)),
         (5, _others(record, story)),
         (4, compared_lines(comparison)),
-        (3, size_lines(advice, record, story)),
+        (3, size_lines(advice, story)),
     )
     max_lines = MAX_LINES
     if comparison.is_complete:
@@ -122,7 +116,7 @@ def _facts(run: PastRun, story: Story) -> Iterator[PageText]:
     yield PageText(label("command"), shorten(run.command or "", _MAX_COMMAND))
     yield PageText(label("retry"), _retries(run.event))
     yield PageText(label("when"), _when(record))
-    yield PageText(label("size"), _size(record))
+    yield PageText(label("size"), _size(record, story.usage))
     if record.is_sampled_each_minute:
         source = "Container Insights, sampled each minute: shorter peaks were not seen"
         yield PageText(label("source"), source)
@@ -155,12 +149,11 @@ def _retries(event: TaskEvent) -> str:
     return DOT.join(texts)
 
 
-def _size(record: Record) -> str:
+def _size(record: Record, usage: RunUsage) -> str:
     """The size, the devices, the kind of machine, and its place."""
-    metrics = record.metrics
     limits = record.task_size
     if limits == UNKNOWN_SIZE:
-        limits = TaskSize(vcpu=vcpu_size(record), memory_mb=metrics.memory_size_mb)
+        limits = TaskSize(vcpu=usage.cpu.size, memory_mb=usage.memory.size_mb)
     launch_type = _LAUNCH_TYPES.get(record.launch_type or "", record.launch_type)
     if launch_type == _LOCAL and record.task_arn:
         launch_type = "ECS"
@@ -170,7 +163,7 @@ def _size(record: Record) -> str:
         processor = short_processor_name(record.processor.model)
     size = limits.text
     place = record.availability_zone or record.region
-    devices = [fact.text for fact in device_facts(record)]
+    devices = [fact.text for fact in usage.devices]
     return DOT.join(filter(None, (size, *devices, machine, processor, place)))
 
 
@@ -225,8 +218,8 @@ def _told(rows: Iterable[StoryRow]) -> Iterator[PageText]:
         yield PageText(label(row.name), row.text)
 
 
-def _usage(record: Record, view: View) -> Iterator[Part]:
-    bars = tuple(_bars(record))
+def _usage(record: Record, usage: RunUsage, view: View) -> Iterator[Part]:
+    bars = tuple(_bars(record, usage))
     if not bars:
         if record.sampling.samples == 0:
             if known_status(record) == "unknown":
@@ -278,38 +271,33 @@ def _cells(share: float) -> int:
     return min(max(int(share * _BAR_WIDTH + 0.5), int(share > 0)), _BAR_WIDTH - 1)
 
 
-def _bars(record: Record) -> Iterator[_Bar]:
-    metrics = record.metrics
-    if metrics.vcpu_used != NOT_MEASURED:
-        size = vcpu_size(record)
-        word = "asked for" if uses_more_cpu_than_asked(record) else "of"
-        note = _of_size(size, format_vcpu, word)
-        yield _Bar(CPU, metrics.vcpu_used, size, bare_vcpu, note)
-    memory = metrics.memory_used_mb
-    if metrics.has_memory:
-        memory = replace(memory, max=metrics.max_memory_used_mb)
-    if metrics.has_memory or memory.avg is not None:
-        size_mb = metrics.memory_size_mb
-        note = _of_size(size_mb, format_memory)
-        yield _Bar(MEMORY, memory, size_mb, format_memory, note, peak_text(metrics))
-    yield from _gpu_bars(record.gpus)
-    neuron = neuron_totals(record.neuron)
-    if record.neuron is not NO_NEURON:
-        note = _of_memory(neuron.device_memory_used_mb.max, record.neuron.device_memory_size_mb)
+def _bars(record: Record, usage: RunUsage) -> Iterator[_Bar]:
+    cpu = usage.cpu
+    if cpu.used != NOT_MEASURED:
+        word = "asked for" if cpu.is_more_than_asked else "of"
+        yield _Bar(CPU, cpu.used, cpu.size, bare_vcpu, _of_size(cpu.size, format_vcpu, word))
+    memory = usage.memory
+    if record.metrics.has_memory or memory.used.avg is not None:
+        note = _of_size(memory.size_mb, format_memory)
+        yield _Bar(MEMORY, memory.used, memory.size_mb, format_memory, note, memory.peak_text)
+    yield from _gpu_bars(record.gpus, usage.gpus)
+    neuron = usage.neuron
+    if neuron.is_watched:
+        note = _of_memory(neuron.device_memory_used_mb.max, neuron.device_memory_size_mb)
         yield _Bar("Neuron", neuron.utilization_percent, 100, format_percent, note)
 
 
-def _gpu_bars(gpus: Sequence[Gpu]) -> Iterator[_Bar]:
+def _gpu_bars(gpus: Sequence[Gpu], totals: GpuTotals) -> Iterator[_Bar]:
     """A bar for each GPU; many have one together."""
-    totals = gpu_totals(gpus)
     if len(gpus) > _MAX_GPUS:
-        memory = gpus_memory_text(totals)
+        memory = totals.memory_text
         note = f"{format_count(len(gpus), 'GPU')} together{memory and f', {memory}'}"
-        yield _Bar("GPUs", totals.utilization_percent, 100, use_format(*gpus), note)
+        yield _Bar("GPUs", totals.utilization_percent, 100, totals.use_text, note)
         return
     for gpu in gpus:
         name = "GPU" + stated(" {}", gpu.index)
-        yield _Bar(name, gpu.utilization_percent, 100, use_format(gpu), gpu_memory_text(gpu))
+        as_text = partial(gpu_percent_text, gpu)
+        yield _Bar(name, gpu.utilization_percent, 100, as_text, gpu_memory_text(gpu))
 
 
 def _of_size(size: float | None, format_size: Callable[[float], str], word: str = "of") -> str:
@@ -325,18 +313,22 @@ def _of_memory(used_mb: float | None, size_mb: float | None) -> str:
 
 
 def _series(
-    record: Record, series: Series | None, moments: Sequence[Moment], view: View
+    record: Record,
+    usage: RunUsage,
+    series: Series | None,
+    moments: Sequence[Moment],
+    view: View,
 ) -> Iterator[Part]:
     if series is not None:
-        yield from _curves_and_axis(record, series, moments, view)
+        yield from _curves_and_axis(record, usage, series, moments, view)
     for number, moment in enumerate(moments, start=1):
         yield PageText(Span(f"{label('').text}{number} "), moment.text)
 
 
 def _curves_and_axis(
-    record: Record, series: Series, moments: Sequence[Moment], view: View
+    record: Record, usage: RunUsage, series: Series, moments: Sequence[Moment], view: View
 ) -> Iterator[Line]:
-    curves = run_curves(record, series)
+    curves = run_curves(usage, series)
     if not curves:
         return
     length_ms = series_length_ms(record, series)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from profiler.cli.terminal.page_parts import PageText, label, labelled_once
 from profiler.core.optional_math import known
-from profiler.record.gpu_facts import beside_gpus
-from profiler.record.record_model import Record, SlowdownBounds
+from profiler.record.record_model import SlowdownBounds
+from profiler.record.run_usage import CpuUse
 from profiler.record.story_rows import UNSEEN_LIMITS, Story
 from profiler.record.units import (
     format_count,
@@ -41,14 +41,14 @@ def find_advice(
     return advise(evidence, Policy(), price_overrides, brief=True)
 
 
-def size_lines(advice: Advice | None, record: Record, story: Story) -> Iterator[PageText]:
+def size_lines(advice: Advice | None, story: Story) -> Iterator[PageText]:
     """How the family grows, what less vCPU would take, and the advice."""
     yield PageText(label("trend"), trend_text(advice))
-    yield from labelled_once("what if", what_if_texts(advice, record))
-    yield from labelled_once("advice", advice_texts(advice, record, story))
+    yield from labelled_once("what if", what_if_texts(advice, story.usage.cpu))
+    yield from labelled_once("advice", advice_texts(advice, story))
 
 
-def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:
+def what_if_texts(advice: Advice | None, cpu: CpuUse) -> Iterator[str]:
     """The duration and the cost of a run with less vCPU: the two next smaller sizes."""
     if advice is None or not (
         advice.evidence.needs.has_cpu and advice.evidence.outcomes.has_success
@@ -65,7 +65,7 @@ def what_if_texts(advice: Advice | None, record: Record) -> Iterator[str]:
                 slower = f"{_factor_text(option.factor)}{_saving_text(option.saving_percent)}"
             yield f"{option.size.text}: {slower}"
     elif evidence.needs.slowdowns is not None:
-        limit = current_vcpu or record.metrics.vcpu_size or 0
+        limit = current_vcpu or cpu.size or 0
         vcpus = [vcpu for vcpu in smaller_vcpus(current_vcpu) if vcpu < limit][-_MAX_SMALLER_SIZES:]
         texts = []
         for vcpu in reversed(vcpus):
@@ -107,14 +107,14 @@ def trend_text(advice: Advice | None) -> str:
     return " · ".join(texts)
 
 
-def advice_texts(advice: Advice | None, record: Record, story: Story) -> Iterator[str]:
+def advice_texts(advice: Advice | None, story: Story) -> Iterator[str]:
     """The recommended size with the runs that it was calculated from, its reasons, GPUs and
     unseen limits.
     """
     if advice is not None:
         choice = advice.choice
         size = choice.size.text
-        beside = beside_gpus(record).replace(" ", ", ", 1)
+        beside = story.usage.gpus.beside_text.replace(" ", ", ", 1)
         runs = advice.evidence.outcomes.runs + advice.evidence.outcomes.out_of_memory_unmeasured
         basis = f"(based on {'this run' if runs == 1 else f'{runs} runs'}){beside}"
         is_kept = choice.is_right and not advice.risk

@@ -7,11 +7,10 @@ from msgspec import Struct
 from profiler.cli.styled_text import INDENT, Line, Span, length, line, shorten
 from profiler.cli.terminal.page_parts import LABEL_WIDTH, PageText, Part, View, label
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.fact_list import longest_waits, wait_name
 from profiler.record.measured import measured
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
-from profiler.record.record_model import Record
+from profiler.record.run_usage import CpuUse
 from profiler.record.story_rows import Story
 from profiler.record.units import format_percent
 
@@ -50,14 +49,13 @@ def time_parts(times: TimeBreakdown) -> tuple[tuple[str, float | None], ...]:
     return tuple((kind.name, getattr(times, kind.field)) for kind in _KINDS)
 
 
-def time_lines(record: Record, story: Story, view: View) -> Iterator[Part]:
+def time_lines(times: TimeBreakdown, story: Story, view: View) -> Iterator[Part]:
     """The bar, its legend, the largest waits, and the wait for a CPU if it matters."""
-    times = record.time_breakdown
     room = view.width - len(INDENT) - LABEL_WIDTH
     if _parts(times):
         yield line(label("Time", "bold"), *time_bar(times, room))
         rows: list[list[Span]] = [[]]
-        for entry in (*_entries(_parts(times), record), *_seen(times)):
+        for entry in (*_entries(_parts(times), story.usage.cpu), *_seen(times)):
             if rows[-1] and length((*rows[-1], _GAP, *entry)) > room:
                 rows.append([])
             rows[-1] += (_GAP, *entry) if rows[-1] else entry
@@ -66,11 +64,10 @@ def time_lines(record: Record, story: Story, view: View) -> Iterator[Part]:
     yield PageText(label("CPU wait"), story.text("CPU wait"))
 
 
-def short_legend(record: Record, width: int) -> Line:
+def short_legend(times: TimeBreakdown, cpu: CpuUse, width: int) -> Line:
     """The largest parts that fit, and whether only a part of the run was seen."""
-    times = record.time_breakdown
     by_share = sorted(_parts(times), key=lambda part: -part[1])
-    entries = _entries(by_share, record)
+    entries = _entries(by_share, cpu)
     entries[1:1] = _seen(times)  # after the largest part
     spans: list[Span] = []
     for entry in entries:
@@ -113,10 +110,10 @@ def time_bar(times: TimeBreakdown, width: int) -> Line:
     return line(*spans)
 
 
-def _entries(parts: Iterable[tuple[_Kind, float]], record: Record) -> list[Line]:
+def _entries(parts: Iterable[tuple[_Kind, float]], cpu: CpuUse) -> list[Line]:
     entries: list[Line] = []
     for kind, percent in parts:
-        is_least = kind.field == "waiting_for_cpu_percent" and is_cpu_wait_partial(record)
+        is_least = kind.field == "waiting_for_cpu_percent" and cpu.is_wait_partial
         share = measured(percent, is_least=is_least).text(format_percent)
         entries.append((Span(f"{kind.block} ", kind.style), Span(f"{kind.name} {share}")))
     return entries

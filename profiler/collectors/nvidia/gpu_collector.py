@@ -27,8 +27,8 @@ from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
 from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND, format_ms
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.hardware import WHOLE_INSTANCE, may_lack_gpu_memory
-from profiler.record.record_model import Gpu, Record
+from profiler.record.hardware import may_lack_gpu_memory
+from profiler.record.record_model import WHOLE_INSTANCE, Gpu, Record
 from profiler.record.units import format_percent
 
 _HANG_NS = 5 * NS_PER_SECOND

@@ -35,8 +35,8 @@ from profiler.core.optional_math import (
     sum_known,
 )
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.record.hardware import SHARED, WHOLE_INSTANCE
-from profiler.record.record_model import Gpu, GpuIdle
+from profiler.record.device_totals import SHARED
+from profiler.record.record_model import WHOLE_INSTANCE, Gpu, GpuIdle
 
 _PERCENT = 100
 _SECONDS_PER_HOUR = 3600

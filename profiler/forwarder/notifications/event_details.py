@@ -309,7 +309,7 @@ def _with_markdown(detail: _AnyDetail) -> _AnyDetail:
 def _summary(notice: EndedRun) -> str:
     """The times, the numbers and the advice, as far as they are known."""
     story = story_of(notice.record, notice.outcome)
-    cpu, memory = value_formats.cpu_and_memory(notice.record, story)
+    cpu, memory = value_formats.cpu_and_memory(story)
     sentences = [
         _stated("Job: {}.", story.text("job")),
         _times(notice),
@@ -551,7 +551,7 @@ def _summary_of_notice(line: NoticeLine) -> str:
     """How long the run has been running, and its numbers so far."""
     metrics = line.record.metrics
     story = story_of(line.record)
-    cpu, memory = value_formats.cpu_and_memory(line.record, story)
+    cpu, memory = value_formats.cpu_and_memory(story)
     duration = known(format_duration, metrics.duration_ms)
     sentences = (
         f"Running for {duration}." if duration else "It is running.",

@@ -31,9 +31,8 @@ from profiler.forwarder.notifications.notification import NightSummary, Notifica
 from profiler.forwarder.notifications.run_advice import advice_after
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.batch_job import BatchJob
-from profiler.record.fact_list import cost_text, device_facts, peak_text
+from profiler.record.fact_list import cost_text, peak_text
 from profiler.record.gpu_facts import cause_sentence
-from profiler.record.hardware import neuron_totals
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
     Metrics,
@@ -41,9 +40,9 @@ from profiler.record.record_model import (
     Series,
 )
 from profiler.record.run_outcome import describe_exit_code
+from profiler.record.run_usage import RunUsage
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
 from profiler.record.story_rows import GPU_NOTES, Story, story_of
-from profiler.record.task_needs import cpu_share, vcpu_curve_limit
 from profiler.record.units import format_duration, format_memory
 
 JsonObject = dict[str, Any]
@@ -259,29 +258,28 @@ def _fields(notice: EndedRun) -> JsonObject | None:
 
 def usage_lines(record: Record, story: Story) -> list[str]:
     """Return the run's usage of CPU, memory and accelerators, as far as known."""
-    metrics = record.metrics
-    cpu, memory = value_formats.cpu_and_memory(record, story)
-    cpu_used = value_formats.with_bar(cpu, cpu_share(record))
-    memory_used = value_formats.with_bar(memory, metrics.memory_utilization_percent)
+    usage = story.usage
+    cpu, memory = value_formats.cpu_and_memory(story)
+    cpu_used = value_formats.with_bar(cpu, usage.cpu.percent)
+    memory_used = value_formats.with_bar(memory, usage.memory.percent)
     series = record.series or Series(started_at="", step_ms=0)
     lines = []
     if cpu_used:
         lines.append(f"*CPU*  {cpu_used}")
-    lines.append(value_formats.series(series.vcpu_used, vcpu_curve_limit(record), LEAST_VCPU))
+    lines.append(value_formats.series(series.vcpu_used, usage.cpu.curve_limit, LEAST_VCPU))
     if memory_used:
         lines.append(f"*Memory*  {memory_used}")
-    lines.append(value_formats.series(series.memory_used_mb, metrics.memory_size_mb, LEAST_MB))
-    lines += _accelerators(record)
+    lines.append(value_formats.series(series.memory_used_mb, usage.memory.size_mb, LEAST_MB))
+    lines += _accelerators(usage)
     return lines
 
 
-def _accelerators(record: Record) -> Iterator[str]:
-    neuron = neuron_totals(record.neuron)
-    for fact in device_facts(record):
+def _accelerators(usage: RunUsage) -> Iterator[str]:
+    for fact in usage.devices:
         if fact.number.value and fact.name == "GPU":
-            yield f"*{fact.sentence}*  {value_formats.gpus(record)}"
+            yield f"*{fact.sentence}*  {value_formats.gpus(usage.gpus)}"
         elif fact.number.value:
-            yield f"*{fact.sentence}*  {value_formats.neuron_cores(neuron)}"
+            yield f"*{fact.sentence}*  {value_formats.neuron_cores(usage.neuron)}"
 
 
 def _commands(steps: Sequence[NextStep]) -> JsonObject | None:

@@ -6,27 +6,16 @@ from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import stated
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
-from profiler.record.fact_list import largest_wait, peak_text
-from profiler.record.gpu_facts import (
-    NEVER_USED,
-    gpu_cause_sentences,
-    gpu_word,
-    gpus_memory_text,
-    use_format,
-)
-from profiler.record.hardware import (
-    SHARED,
-    NeuronTotals,
-    are_gpus_of_instance,
-    gpu_error,
-    gpu_totals,
-)
+from profiler.record.device_totals import NEVER_USED, SHARED, GpuTotals, NeuronTotals
+from profiler.record.fact_list import largest_wait
+from profiler.record.gpu_facts import gpu_cause_sentences
+from profiler.record.hardware import gpu_error
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
-from profiler.record.record_model import Distribution, Recommendation, Record
+from profiler.record.record_model import WHOLE_INSTANCE, Distribution, Recommendation, Record
 from profiler.record.run_outcome import Status
+from profiler.record.run_usage import CpuUse
 from profiler.record.sparkline import GAP, curve_top, sparkline
 from profiler.record.story_rows import BESIDE_MEMORY, Story
-from profiler.record.task_needs import cpu_share, size_of, uses_more_cpu_than_asked, vcpu_size
 from profiler.record.units import (
     format_duration,
     format_memory,
@@ -56,29 +45,26 @@ def with_bar(words: str, percent: Distribution) -> str:
     return stated("{}  ", known(bar, shown)) + words if words else words
 
 
-def cpu_and_memory(record: Record, story: Story) -> tuple[str, str]:
+def cpu_and_memory(story: Story) -> tuple[str, str]:
     """The usage of CPU and memory in words, empty where unknown."""
-    metrics = record.metrics
-    memory = metrics.memory_utilization_percent
-    size = known(format_memory, metrics.memory_size_mb) or ""
-    memory_used = usage_words(memory.avg, memory.max, peak=peak_text(metrics), size=size)
+    memory = story.usage.memory
+    size = known(format_memory, memory.size_mb) or ""
+    percent = memory.percent
+    memory_used = usage_words(percent.avg, percent.max, peak=memory.peak_text, size=size)
     beside = [row.text for row in story.named(*BESIDE_MEMORY)]
     return (
-        _cpu_words(record),
+        _cpu_words(story.usage.cpu),
         "; ".join(filter(None, (memory_used, *beside))),
     )
 
 
-def _cpu_words(record: Record) -> str:
+def _cpu_words(cpu: CpuUse) -> str:
     """The use in percent of the size, or in vCPUs where nothing limited it."""
-    used = record.metrics.vcpu_used
-    if uses_more_cpu_than_asked(record) and used.avg is not None:
-        peak = stated(", peak {}", known(format_vcpu, used.max))
-        asked = known(format_vcpu, size_of(record).vcpu) or ""
-        return f"{format_vcpu(used.avg)} avg{peak}, asked for {asked}"
-    percent = cpu_share(record)
-    size = known(format_vcpu, vcpu_size(record)) or ""
-    return usage_words(percent.avg, percent.max, size=size)
+    size = known(format_vcpu, cpu.size) or ""
+    if cpu.is_more_than_asked and cpu.used.avg is not None:
+        peak = stated(", peak {}", known(format_vcpu, cpu.used.max))
+        return f"{format_vcpu(cpu.used.avg)} avg{peak}, asked for {size}"
+    return usage_words(cpu.percent.avg, cpu.percent.max, size=size)
 
 
 def source_of_numbers(notice: EndedRun) -> str:
@@ -127,18 +113,16 @@ def series(values: Sequence[float | None] | None, size: float | None, least: flo
     return f"`{drawn}`"
 
 
-def gpus(record: Record) -> str:
+def gpus(totals: GpuTotals) -> str:
     """The use of all GPUs of the run together, with a clear statement if none was ever used."""
-    totals = gpu_totals(record.gpus)
-    if gpu_word(record) == NEVER_USED:
+    if totals.word == NEVER_USED:
         return f"{bar(0)}  never used: allocated and billed"
-    parts = [_use(totals.utilization_percent, use_format(*record.gpus))]
-    if gpu_word(record) == SHARED:
+    parts = [_use(totals.utilization_percent, totals.use_text)]
+    if totals.word == SHARED:
         parts = ["shared with other programs"]
-    memory = gpus_memory_text(totals)
-    if memory:
-        parts.append(f"peak memory {memory}")
-    if are_gpus_of_instance(record):
+    if totals.memory_text:
+        parts.append(f"peak memory {totals.memory_text}")
+    if totals.scope == WHOLE_INSTANCE:
         parts.append("of all programs on the instance")
     return "; ".join(parts)
 

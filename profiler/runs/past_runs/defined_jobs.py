@@ -71,7 +71,7 @@ class DefinedJobs(EveryRun):
             return None
         revision = str(job.job_definition_revision)
         named = replace(record, family=job.job_definition, revision=revision)
-        return replace(run, report=replace(run.report, record=named))
+        return run.with_record(named)
 
     def indexed_run_of(self, run: PastRun) -> PastRun | None:
         """The same of a document. The forwarder names the task after the definition that Batch has

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.completeness import WHOLE, Completeness
 from profiler.core.ecs_terms import LogTarget
@@ -121,6 +122,10 @@ class PastRun(Struct, frozen=True, kw_only=True):
     def started_ns(self) -> int:
         """The start in nanoseconds since 1970; 0 if no time of the run can be parsed."""
         return start_ns(self.report)
+
+    def with_record(self, record: Record) -> "PastRun":
+        """The run with another record in its report."""
+        return replace(self, report=replace(self.report, record=record))
 
     def json_line(self) -> bytes:
         """The record line, with the identity that ECS's event corrected; for a run without a

@@ -129,7 +129,7 @@ reserved_too_much = pytest.mark.parametrize(
 
 
 def shown_texts(case: Case) -> str:
-    return "\n".join(advice_texts(case.advice, case.record, story_of(case.record)))
+    return "\n".join(advice_texts(case.advice, story_of(case.record)))
 
 
 def page_row(case: Case) -> dict[str, Any]:

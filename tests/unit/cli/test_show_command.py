@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import (
     NO_READINGS,
+    UNKNOWN_COST,
     AverageAndMaximum,
     Container,
     Cost,
@@ -572,6 +574,22 @@ def test_the_latest_run_is_compared_with_the_last_success_and_json_is_the_line(
     assert " change, fewer than five runs\n" in text
     line = cli("show", "nightly-etl", "--from", str(file), "--json").out
     assert line.encode() == encode(shown_runs.out_of_memory()) + b"\n"
+
+
+def test_runs_that_are_compared_have_the_price_of_the_same_machine(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines have no price of an instance: the environment gives it to both runs."""
+    monkeypatch.setenv("TASK_PROFILER_PRICE_HOUR", "3")
+    on_instance = partial(etl, launch_type="EC2", cost=UNKNOWN_COST)
+    success = on_instance(days_ago=1)
+    failure = on_instance("b" * 32, status="failure", exit_code=1)
+    path = tmp_path / "runs.jsonl"
+    path.write_bytes(b"\n".join(map(encode, (success, failure))))
+    text = cli("show", "bbbb", "--from", str(path), "--against", "last-success").out
+    (cost,) = [row.split() for row in text.splitlines() if row.startswith("  cost  ")][1:]
+    assert cost[1] == cost[2]
+    assert cost[1].startswith("$")
 
 
 @pytest.mark.usefixtures("here")

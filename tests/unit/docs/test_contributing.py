@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import fields
 
 from profiler.record import metric_catalogue
-from profiler.record.metric_catalogue import METRICS, Metric, view_of
+from profiler.record.metric_catalogue import METRICS, Metric, RunView
 from profiler.record.record_model import Metrics
 from tests.documentation import ROOT, blocks
 from tests.full_record import FULL
@@ -55,7 +55,7 @@ def test_the_row_of_the_page_makes_a_metric() -> None:
     row = eval(block.text, vars(metric_catalogue))
     assert isinstance(row, Metric)
     assert row.record_path == "metrics.maxPids"
-    assert row.get(view_of(FULL)) == FULL.metrics.max_pids
+    assert row.get(RunView(FULL)) == FULL.metrics.max_pids
     assert row.record_path not in {metric.record_path for metric in METRICS}, "it is an example"
 
 

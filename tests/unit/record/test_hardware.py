@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, gpu_idle_texts
 from profiler.record.hardware import (
-    WHOLE_INSTANCE,
     processor_difference,
     short_processor_name,
     visible_cpus_advice,
@@ -21,6 +20,7 @@ from profiler.record.record_model import (
     NOTHING_VISIBLE,
     UNKNOWN_PROCESSOR,
     UNKNOWN_SIZE,
+    WHOLE_INSTANCE,
     Container,
     Distribution,
     Gpu,

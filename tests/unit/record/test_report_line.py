@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
-from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
-from profiler.record.metric_catalogue import METRICS, TIME_PARTS, Metric, view_of
+from profiler.record.device_totals import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
+from profiler.record.metric_catalogue import METRICS, TIME_PARTS, Metric, RunView
 from profiler.record.record_model import (
     NO_NEURON,
     NOT_MEASURED,
@@ -221,7 +221,7 @@ def at(path: str) -> Any:
 
 @pytest.mark.parametrize("row", IN_RECORD, ids=lambda row: row.record_path)
 def test_a_getter_reads_the_value_at_the_rows_path(row: Metric | DocumentField) -> None:
-    value = present(row.get)(view_of(FULL))
+    value = present(row.get)(RunView(FULL))
     assert value == ([at(row.record_path)] if isinstance(value, list) else at(row.record_path))
 
 
@@ -262,25 +262,28 @@ def test_gpus_and_neuron_cores_are_combined() -> None:
         idle=1,
         utilization_percent=Distribution(avg=5, max=90),
         sm_active_percent=Distribution(avg=5, max=90),
+        is_use_estimated=True,
         memory_used_mb=Distribution(avg=3.5, max=9),
     )
-    assert gpu_totals((busy, idle)) == totals
+    assert gpu_totals(replace(SUCCESS, gpus=(busy, idle))) == totals
     # Of a third one nothing is known: the mean of two is not that of three.
-    assert gpu_totals((busy, idle, Gpu(uuid="c"))) == replace(
+    three = replace(SUCCESS, gpus=(busy, idle, Gpu(uuid="c")))
+    assert gpu_totals(three) == replace(
         totals, count=3, utilization_percent=NOT_MEASURED, sm_active_percent=NOT_MEASURED
     )
-    assert gpu_totals(()) == GpuTotals()
+    assert gpu_totals(replace(SUCCESS, gpus=())) == GpuTotals()
     cores = (
         NeuronCore(index=0, utilization_percent=Distribution(avg=50, max=97)),
         NeuronCore(index=1),
     )
     neuron = Neuron(cores=cores, device_memory_used_mb=Distribution(avg=3, max=77))
     assert neuron_totals(neuron) == NeuronTotals(
+        is_watched=True,
         cores=2,
         utilization_percent=Distribution(avg=50, max=97),
         device_memory_used_mb=Distribution(avg=3, max=77),
     )
-    assert neuron_totals(Neuron()) == NeuronTotals(cores=0)
+    assert neuron_totals(Neuron()) == NeuronTotals(is_watched=True, cores=0)
     assert neuron_totals(NO_NEURON) == NeuronTotals()
 
 
@@ -288,7 +291,7 @@ def test_a_size_without_slowdown_has_the_factor_1_where_cpu_was_measured() -> No
     slowdown = {"0.25": SlowdownBounds(min=2.0, max=3.5)}
     measured = replace(SUCCESS, metrics=Metrics(slowdown_at_vcpu=slowdown))
     factors = {
-        metric.document_field: metric.get(view_of(measured))
+        metric.document_field: metric.get(RunView(measured))
         for metric in METRICS
         if metric.document_field.startswith("usage.cpu.slowdown.")
     }

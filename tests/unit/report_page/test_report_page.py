@@ -327,10 +327,16 @@ def test_a_gpu_machine_has_the_price_of_its_owner_on_the_page() -> None:
         version="1",
         price_overrides=PriceOverrides(hour_usd=4.1),
     )
-    page = unpacked(build_page_data([run_of(gpu_run("starved"))], request).text)
-    (run,) = page["runs"]
+    report = gpu_run("starved")
+    runs = []
+    for day in range(9, 3, -1):  # the newest first
+        started_at = f"2026-11-{day:02d}T06:00:00.000Z"
+        record = replace(report.record, task_id=f"{day}", started_at=started_at)
+        runs.append(run_of(replace(report, record=record)))
+    run, *_ = unpacked(build_page_data(runs, request).text)["runs"]
     assert run["usd"] == pytest.approx(0.0212, abs=0.0001)
     assert "0.005 idle GPU-hours ($0.021)." in run["gpuNotes"]
+    assert "usd" in run["usual"]
 
 
 def test_a_series_has_a_column_for_each_kind_of_number_that_was_measured() -> None:

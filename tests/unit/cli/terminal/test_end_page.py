@@ -36,6 +36,8 @@ from profiler.record.record_model import (
     TaskSize,
     decode,
 )
+from profiler.record.run_usage import usage_of
+from profiler.record.story_rows import story_of
 from profiler.runs.past_runs.run_source import PastRun
 from tests.changed_records import changed_lines
 from tests.shown_runs import NOW_NS, STARTED
@@ -153,7 +155,8 @@ def test_the_peak_is_not_raised_by_rounding_nor_hidden_by_a_flat_curve() -> None
     assert memory == "  Memory  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ ▔ peak 308 MB, 8 % of 4 GB"
     for value, top in ((8.15, "8.1 MB"), (8.3, "8.3 MB")):
         curve = run_curves(
-            etl({"max_memory_used_mb": 8.148}).record, replace(SERIES, memory_used_mb=(value,))
+            usage_of(etl({"max_memory_used_mb": 8.148}).record),
+            replace(SERIES, memory_used_mb=(value,)),
         )[1]
         assert curve.limit_text == f"▔ {top} of 4 GB"
 
@@ -419,7 +422,8 @@ WAIT = "its threads waited 6.0 s in total for a CPU"
 
 
 def advice(metrics: dict[str, Any] | None = None, **record: Any) -> str:
-    return next_step(etl(metrics, **record).record, RECOMMEND)
+    ended = etl(metrics, **record).record
+    return next_step(ended, story_of(ended), RECOMMEND)
 
 
 @pytest.mark.parametrize(

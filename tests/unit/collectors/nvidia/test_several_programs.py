@@ -9,7 +9,8 @@ import pytest
 from profiler.collectors.nvidia.gpu_owners import MPS_SERVER, Descendants
 from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu, RunUse
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
-from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence, gpu_use_text
+from profiler.record.device_totals import gpu_totals
+from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence
 from profiler.record.gpu_sentences import all_gpu_advice, gpu_idle_texts
 from profiler.record.record_model import NOT_MEASURED, Record
 from tests.fakes import seconds
@@ -165,7 +166,7 @@ def test_of_gpus_whose_use_is_known_in_part_no_average_is_told() -> None:
     record = lost_after(played, 0, 9.0, 79)
     assert [gpu.xids for gpu in record.gpus] == [(79,), ()]
     assert "That is the machine's fault" in gpu_error_text(record)
-    assert gpu_use_text(record).startswith("2 GPUs use unknown, ≥")
+    assert gpu_totals(record).text.startswith("2 GPUs use unknown, ≥")
 
 
 def test_the_parts_of_a_gpu_have_their_own_programs_and_no_use() -> None:
@@ -179,7 +180,7 @@ def test_the_parts_of_a_gpu_have_their_own_programs_and_no_use() -> None:
     assert {gpu.utilization_percent for gpu in record.gpus} == {NOT_MEASURED}
     assert record.gpu_idle is None
     assert all_gpu_advice(record) == []
-    assert gpu_use_text(record).startswith("2 GPUs use unknown, ≥2.8 GB of ")
+    assert gpu_totals(record).text.startswith("2 GPUs use unknown, ≥2.8 GB of ")
 
 
 def use(

@@ -8,8 +8,9 @@ import pynvml
 import pytest
 
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope, parse_limits
+from profiler.record.device_totals import gpu_totals
 from profiler.record.fact_list import GPU_IDLE, number_fact
-from profiler.record.gpu_facts import gpu_idle_text, gpu_use_text
+from profiler.record.gpu_facts import gpu_idle_text
 from profiler.record.gpu_sentences import (
     all_gpu_advice,
     gpu_advice,
@@ -118,7 +119,7 @@ def test_of_a_gpu_whose_work_is_hardly_known_nothing_is_said(name: str) -> None:
     assert gpu.utilization_percent == NOT_MEASURED
     assert gpu.idle_seconds is None
     assert record.gpu_idle is None
-    assert gpu_use_text(record).startswith("GPU use unknown, ≥")
+    assert gpu_totals(record).text.startswith("GPU use unknown, ≥")
     (warning,) = present(record.monitor).warnings
     assert warning.endswith("of the run: use and idle time are missing.")
     assert never_used_advice(record) is None
@@ -163,7 +164,7 @@ def test_one_moment_of_each_second_does_not_say_when_the_work_began(name: str) -
     assert sentence.startswith("the GPU was idle about ")
     assert sentence.endswith("of the run")
     assert hours.startswith("≈ 0.00")
-    assert gpu_use_text(record).startswith("GPU ≈ ")
+    assert gpu_totals(record).text.startswith("GPU ≈ ")
     assert list(all_gpu_advice(record)) == []
 
 
@@ -251,7 +252,7 @@ def test_the_memory_of_others_is_not_the_runs_where_its_processes_came_unseen() 
     gpu = gpu_of(record)
     assert gpu.shared
     assert gpu.memory_used_mb == NOT_MEASURED
-    assert gpu_use_text(record) == "GPU shared with other programs"
+    assert gpu_totals(record).text == "GPU shared with other programs"
 
 
 @pytest.mark.parametrize("pids", ["hidden", "host"])
