@@ -72,6 +72,17 @@ class OverridingTarget(Struct, frozen=True, kw_only=True):
 
     title: str
     overrides: SizeOverrides
+    definition_arn: str  # or a family
+
+    def why_refused(self, document: TaskDefinitionDocument) -> str | None:
+        """Why RunTask refuses it the definition, which is on Fargate; None if it accepts it, or if
+        this is not known.
+        """
+        starts = revision_of(self.definition_arn)
+        is_other = starts is not None and starts != revision_of(document.arn or "")
+        if is_other or self.overrides.unknown:
+            return None
+        return self.overrides.refusal(document.definition)
 
     def as_known(self, document: TaskDefinitionDocument, seen: SeenMemory) -> TargetOverride:
         """What is known of it for a decision: nothing of an input that cannot be read."""
@@ -244,7 +255,10 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         for target in self._targets(family):
             overrides = self.overrides_of(target)
             if not overrides.is_empty:
-                overriding.append(OverridingTarget(title=target.title, overrides=overrides))
+                one = OverridingTarget(
+                    title=target.title, overrides=overrides, definition_arn=target.definition_arn
+                )
+                overriding.append(one)
         return tuple(overriding)
 
     def stack_of(self, revisions: EarlierRevisions) -> str | None:

@@ -1,6 +1,6 @@
 """Plans the size of families' task definitions by their runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from msgspec import Struct
@@ -41,6 +41,7 @@ from profiler.task_definitions.definition_json import ChangedDefinition, TaskDef
 from profiler.task_definitions.job_forms import (
     check_propagated_tags,
     is_job_definition,
+    is_on_fargate,
     job_task_mb,
     job_with_size,
     job_with_size_of,
@@ -122,6 +123,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
                 *changed.notes,
                 *_left_out(decision),
                 *_repeated_kills(case),
+                *self._refused_targets(case, decision),
             ),
             document=document,
             changed=changed,
@@ -235,6 +237,19 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             refusal = target.overrides.refusal(changed.definition)
             if refusal:
                 raise TaskProfilerError(f"the {target.title} starts it, and {refusal}")
+
+    def _refused_targets(self, case: "_Case", decision: Resize) -> Iterator[str]:
+        """Sentences on what starts nothing, because the definition, which stays as it is, does not
+        hold the sizes that it sets.
+        """
+        definition = case.document.definition
+        is_of_task = is_on_fargate(definition) and not is_job_definition(definition)
+        if self.account is None or decision.action in ("resize", "revert") or not is_of_task:
+            return
+        for target in self.account.overriding(case.family, case.document):
+            refusal = target.why_refused(case.document)
+            if refusal:
+                yield f"The {target.title} starts nothing, because {refusal}."
 
 
 def _is_of(key: FamilyKey, arn: str) -> bool:

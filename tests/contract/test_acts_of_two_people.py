@@ -291,6 +291,24 @@ def test_a_change_that_the_size_fits_puts_nothing_back(people: TwoPeople) -> Non
     assert account.started_by_schedule("night") == "nightly:2"
 
 
+def test_a_schedule_that_the_definition_refuses_is_named(people: TwoPeople) -> None:
+    """Such as one that somebody made after a resize; a pinned one starts what it is pinned to."""
+    account = people.account
+    account.oversized("nightly")
+    assert account.resize("--register").returncode == 0
+    account.schedule("fits", "nightly", FITTING)
+    account.schedule("pinned", "nightly:1", OVERRIDE)
+    done = account.resize()
+    assert "starts nothing" not in done.stdout
+    account.schedule("newer", "nightly", OVERRIDE)
+    said = " ".join(account.resize().stdout.split())
+    assert (
+        "nightly: The schedule newer starts nothing, because its input gives containers more than "
+        "the task's 0.25 vCPU, 512 MB."
+    ) in said
+    assert said.count("starts nothing") == 1
+
+
 def test_a_last_reading_that_fails_is_said(people: TwoPeople) -> None:
     account = people.account
     account.oversized("nightly")
