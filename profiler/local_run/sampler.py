@@ -1,7 +1,7 @@
 """Samples one run: what a reading adds, and what is kept of it."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +206,7 @@ class RunSampler:
         if not self.command.processes:
             return
         if details.looks.is_peek:
-            details.threads.peek()
+            self._read_threads(details, details.threads.peek)
             details.looks.peeked(now_ns)
             return
         began_ns = time.thread_time_ns() - details.threads.lookup_ns
@@ -268,11 +268,14 @@ class RunSampler:
         return sample
 
     def _take_look(self, details: Details, now_ns: int, *, is_fresh: bool = False) -> "Look | None":
+        return self._read_threads(details, lambda: details.threads.look(now_ns, is_fresh=is_fresh))
+
+    def _read_threads(self, details: Details, read: "Callable[[], Look | None]") -> "Look | None":
         """None also after a defect, which must not end the run."""
         if details.time.failure is not None:
             return None
         try:
-            return details.threads.look(now_ns, is_fresh=is_fresh)
+            return read()
         except Exception as error:  # noqa: BLE001  the record names it
             details.time.failure = error
             return None
