@@ -24,6 +24,10 @@ _BY_REASON: Final[Mapping[re.Pattern[str], str]] = {
     re.compile(r"flood-stage watermark|create-index blocked"): (
         "Delete old indices, or add disk space: the search cluster then takes documents again."
     ),
+    re.compile(r"allowed in data streams"): (
+        "An index template of others makes data streams of these names: run `task-profiler kibana "
+        "import`, which names it."
+    ),
     re.compile(r"document id is not supported", re.IGNORECASE): NO_SERVERLESS,
     # Of an index whose fields a server has guessed, or of somebody else's template.
     re.compile(

@@ -247,6 +247,10 @@ FEWER_SHARDS = "Delete old indices, or raise cluster.max_shards_per_node."
 PRIVILEGES = "Give the forwarder's user the privileges index and auto_configure on the indices."
 
 
+DATA_STREAMS = (
+    "An index template of others makes data streams of these names: run `task-profiler kibana "
+    "import`, which names it."
+)
 OTHER_MAPPING = (
     "The index was made without the index templates: run task-profiler kibana import, reindex it "
     "into an index with the same prefix, and delete it."
@@ -306,6 +310,14 @@ OTHER_MAPPING = (
             MORE_SPACE,
         ),
         (refused(400, ARGUMENT, NO_IDS), NO_SERVERLESS),
+        (
+            refused(
+                400,
+                ARGUMENT,
+                "only write ops with an op_type of create are allowed in data streams",
+            ),
+            DATA_STREAMS,
+        ),
         (refused(401, "security_exception", "missing authentication credentials"), PRIVILEGES),
         (
             refused(403, "security_exception", "no permissions for [indices:admin/create]"),
