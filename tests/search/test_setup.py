@@ -57,7 +57,8 @@ def test_a_template_of_others_before_ours_is_named_unless_it_has_the_mappings(
     try:
         done = kibana("import", "--elasticsearch", search_server.url, "--prefix", "team")
     finally:
-        requests.delete(f"{address},team-*", timeout=120).raise_for_status()
+        for template in (address, address.replace("theirs", "team-*")):
+            requests.delete(template, timeout=120).raise_for_status()
         for name in requests.get(f"{search_server.url}/team-*", timeout=120).json():
             requests.delete(f"{search_server.url}/{name}", timeout=120).raise_for_status()
     assert done.returncode == 0, done.stderr
