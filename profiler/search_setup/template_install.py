@@ -10,6 +10,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from fnmatch import fnmatchcase
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from msgspec import Struct
 
 from profiler.core.files import package_data_folder
 from profiler.core.index_names import DEFAULT_PREFIX, IndexKind, index_name
+from profiler.core.json_fields import count, field_at, mapping, mappings
 from profiler.core.search_answers import balanced_zones, zones_remedy
 from profiler.search_setup.cluster_requests import (
     Engine,
@@ -86,11 +89,11 @@ def install_templates(
         policy.install(with_index_prefix(json.dumps(files.policies[engine]), prefix))
     what = f"lifecycle policy {policy.name}{policy.absence}"
     yield TemplateStep(what=what, done=not policy.absence)
-    patterns: list[str] = []
+    ours: dict[str, Mapping[str, Any]] = {}
     for name, template in files.templates.items():
         full_name = prefixed_name(name, prefix)
         body = with_index_prefix(json.dumps(template), prefix)
-        patterns += body["index_patterns"]
+        ours[full_name] = body
         settings = body["template"]["settings"]["index"]
         if product.is_serverless:
             for setting in ("number_of_shards", _REPLICAS):  # it rejects them
@@ -102,8 +105,10 @@ def install_templates(
         if not dry_run:
             what += _put_template(server, full_name, body)
         yield TemplateStep(what=what, done=True)
+    yield from _templates_above(server, ours, now)
     # Before the new indices, to which OpenSearch gives the policy a moment after their creation.
     if policy.is_supported:
+        patterns = [pattern for body in ours.values() for pattern in body["index_patterns"]]
         yield from policy.mend(patterns, dry_run=dry_run)
     for kind in _FIRST_INDICES:
         yield from _create_index(
@@ -133,6 +138,58 @@ def _put_template(server: SearchServer, name: str, body: Mapping[str, Any]) -> s
     except RejectedError as error:
         raise RejectedError(f"{error} {zones_remedy(zones)}") from error
     return f" without {_REPLICAS}: the cluster's default replicas fit its {zones} zones"
+
+
+def _templates_above(
+    server: SearchServer, ours: Mapping[str, Mapping[str, Any]], now: datetime
+) -> Iterator[TemplateStep]:
+    """Name somebody else's template that new indices get instead of ours, without our mappings: of
+    those whose patterns match, a cluster takes the one with the highest priority alone.
+    """
+    listed = server.request("GET", "/_index_template")
+    theirs = [
+        template
+        for template in mappings(mapping(listed.body).get("index_templates"))
+        if template.get("name") not in ours
+    ]
+    for name, body in ours.items():
+        index = body["index_patterns"][0].replace("*", f"{now:%Y.%m}")
+        above = [
+            (_priority(other), template.get("name"))
+            for template in theirs
+            for other in (mapping(template.get("index_template")),)
+            if _priority(other) > _priority(body)
+            and any(fnmatchcase(index, pattern) for pattern in _patterns(other))
+        ]
+        if not above:
+            continue
+        made = server.request("POST", f"/_index_template/_simulate_index/{index}")
+        present = field_at(made.body, "template.mappings")
+        if made.ok and not _maps(mapping(present), body["template"]["mappings"]):
+            priority, other_name = max(above, key=itemgetter(0))
+            what = (
+                f"index template {name} in new indices: {other_name} with priority {priority} "
+                "counts alone, and lacks its mappings; lower the priority, or copy the mappings"
+            )
+            yield TemplateStep(what=what, done=False)
+
+
+def _maps(present: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
+    """Whether a mapping has the fields that are wanted, with their types."""
+    fields = mapping(present.get("properties"))
+    return present.get("type") == wanted.get("type") and all(
+        _maps(mapping(fields.get(name)), mapping(field))
+        for name, field in mapping(wanted.get("properties")).items()
+    )
+
+
+def _priority(template: Mapping[str, object]) -> int:
+    return count(template.get("priority")) or 0
+
+
+def _patterns(template: Mapping[str, object]) -> list[str]:
+    listed = template.get("index_patterns")
+    return list(map(str, listed)) if isinstance(listed, list) else []
 
 
 def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator[TemplateStep]:

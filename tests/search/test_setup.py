@@ -42,6 +42,30 @@ def kibana(*words: str) -> CompletedProcess[str]:
     return run_here(os.environ, "kibana", *words)
 
 
+@pytest.mark.parametrize("has_mappings", [False, True])
+def test_a_template_of_others_before_ours_is_named_unless_it_has_the_mappings(
+    search_server: SearchServer, *, has_mappings: bool
+) -> None:
+    template = json.loads((TEMPLATES / "task-reports.json").read_text())["template"]
+    theirs = {
+        "index_patterns": ["team-rep*"],
+        "priority": 900,
+        "template": {"mappings": template["mappings"]} if has_mappings else {},
+    }
+    address = f"{search_server.url}/_index_template/theirs"
+    requests.put(address, json=theirs, timeout=120).raise_for_status()
+    try:
+        done = kibana("import", "--elasticsearch", search_server.url, "--prefix", "team")
+    finally:
+        for template in (address, address.replace("theirs", "team-*")):
+            requests.delete(template, timeout=120).raise_for_status()
+        for name in requests.get(f"{search_server.url}/team-*", timeout=120).json():
+            requests.delete(f"{search_server.url}/{name}", timeout=120).raise_for_status()
+    assert done.returncode == 0, done.stderr
+    named = "skipped: index template team-reports in new indices: theirs with priority 900 counts"
+    assert (named in done.stdout) is not has_mappings
+
+
 def test_the_templates_can_be_installed_repeatedly_and_a_dry_run_installs_nothing(
     search_server: SearchServer,
 ) -> None:

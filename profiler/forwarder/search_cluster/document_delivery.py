@@ -178,7 +178,7 @@ def deliver(
             pending.append(judged.existing)
         if judged.retried:
             _wait(backoff, next(result.reason or "" for result in results if result.is_retryable))
-            pending.append(judged.retried)
+            pending.insert(0, judged.retried)  # the last one: others need not wait for it
         else:
             backoff.reset()
     if fault:

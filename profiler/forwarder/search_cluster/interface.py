@@ -29,11 +29,15 @@ _INVALID_URL = (
 _RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
 _BAD_REQUEST = 400
 _CONTENT_TOO_LARGE = 413
+_TOO_MANY_REQUESTS = 429
+# Of a disk that is full, with the status of a cluster that is busy. It stays until somebody makes
+# room.
+_BLOCKED = "cluster_block_exception"
 # Errors with HTTP 400 that are the index's, whatever their reason names: it is closed, or has a
 # mapping that is not the template's.
 _INDEX_ERRORS = frozenset(
     {
-        *("validation_exception", "index_closed_exception", "cluster_block_exception"),
+        *("validation_exception", "index_closed_exception", _BLOCKED),
         *("strict_dynamic_mapping_exception", "routing_missing_exception"),
         *("document_source_missing_exception", "invalid_index_name_exception"),
     }
@@ -46,10 +50,13 @@ _OF_DOCUMENT = re.compile(
     r"\bfield\b|\bdocument\b|\bmapper \[|\bobject mapping for\b|\bid\b.* too long|\[\d+:\d+\]",
     re.IGNORECASE,
 )
-# The mapping of the index, or of its template, which may name a field; and its limit, which newer
-# servers report with a place in the document: "[1:2047] failed to parse: Limit of total fields".
-_OF_MAPPING = re.compile(
-    r"failed to parse mapping|no handler for type|limit of total fields", re.IGNORECASE
+# What names a field or a document, and is the index's: its mapping, or its template's; its limit,
+# which newer servers report with a place in the document: "[1:2047] failed to parse: Limit of total
+# fields"; and a collection of OpenSearch Serverless behind another name.
+_OF_INDEX = re.compile(
+    r"failed to parse mapping|no handler for type|limit of total fields"
+    r"|document id is not supported",
+    re.IGNORECASE,
 )
 _MIN_FAILURE_STATUS = 300
 # Of one search. A run has one document, unless its reports claim different starts.
@@ -82,7 +89,8 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         """Whether writing again can succeed: the cluster is busy, or another request wrote the
         same document.
         """
-        return self.status in _RETRYABLE_ITEM_STATUSES
+        is_full = self.status == _TOO_MANY_REQUESTS and self.error == _BLOCKED
+        return self.status in _RETRYABLE_ITEM_STATUSES and not is_full
 
     @property
     def is_of_working_index(self) -> bool:
@@ -101,7 +109,7 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         if self.status != _BAD_REQUEST:
             return self.status == _CONTENT_TOO_LARGE
         reason = self.reason or ""
-        if self.error in _INDEX_ERRORS or _OF_MAPPING.search(reason):
+        if self.error in _INDEX_ERRORS or _OF_INDEX.search(reason):
             return False
         return is_index_working or bool(_OF_DOCUMENT.search(reason))
 

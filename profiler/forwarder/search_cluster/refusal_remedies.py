@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
+from profiler.core.aws_signature import NO_SERVERLESS
 from profiler.core.search_answers import FOREIGN, FOREIGN_REMEDY, balanced_zones, zones_remedy
 from profiler.forwarder.search_cluster.interface import ItemResult
 
@@ -19,6 +20,15 @@ _BY_REASON: Final[Mapping[re.Pattern[str], str]] = {
     re.compile(r"index write \(api\)"): (
         "Run `task-profiler kibana import`, which opens what a lifecycle policy has closed."
     ),
+    # OpenSearch Service makes no index where a node has too little disk space.
+    re.compile(r"flood-stage watermark|create-index blocked"): (
+        "Delete old indices, or add disk space: the search cluster then takes documents again."
+    ),
+    re.compile(r"allowed in data streams"): (
+        "An index template of others makes data streams of these names: run `task-profiler kibana "
+        "import`, which names it."
+    ),
+    re.compile(r"document id is not supported", re.IGNORECASE): NO_SERVERLESS,
     # Of an index whose fields a server has guessed, or of somebody else's template.
     re.compile(
         r"limit of total fields|would have more than 1 type|dynamic introduction of \[",

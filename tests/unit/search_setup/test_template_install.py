@@ -1,5 +1,6 @@
 """The installation of templates, policies and indices."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import Mock
@@ -61,6 +62,8 @@ class FakeCluster:
         self.hides_templates = False
         self._refuses, self._reason = refuses, reason
         self.put: dict[str, Any] = {}
+        self.templates: dict[str, Any] = {}  # those that were there before
+        self.simulated: Mapping[str, Any] = {}  # what a new index gets, by our template's name
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         bare = path.partition("?")[0]
@@ -69,7 +72,7 @@ class FakeCluster:
         is_policy = "_ilm/policy" in path or "_ism/policies" in path
         if is_policy and self.refusal is not None and method not in self.allowed:
             return self.refusal
-        if method == "GET":
+        if method == "GET" or "_simulate_index" in path:
             return self._get(bare)
         if self._refuses and self._refuses in path:
             return ServerResponse(status=400, body={"error": {"reason": self._reason}})
@@ -81,6 +84,14 @@ class FakeCluster:
     def _get(self, path: str) -> ServerResponse:
         if "/_settings/" in path:  # of patterns without an index
             return ServerResponse(status=200, body={})
+        if path == "/_index_template":
+            listed = [
+                {"name": name, "index_template": body} for name, body in self.templates.items()
+            ]
+            return ServerResponse(status=200, body={"index_templates": listed})
+        if "_simulate_index" in path:
+            template = self.simulated.get(path.rpartition("/")[2].rpartition("-")[0], {})
+            return ServerResponse(status=200, body=template)
         is_template = path.startswith("/_index_template/")
         if self.hides_templates and is_template:
             return FORBIDDEN
@@ -230,6 +241,47 @@ def test_without_the_right_to_write_the_policy_the_templates_are_installed(
     assert template.done
     is_attached = exists and engine == "elasticsearch"
     assert lifecycle_of(cluster) == ({"name": "task-profiler"} if is_attached else None)
+
+
+THEIRS_FIRST = (
+    "index template task-reports in new indices: theirs with priority {} counts alone, and lacks "
+    "its mappings; lower the priority, or copy the mappings"
+)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "priority", "named"),
+    [
+        ("*", 500, 4),
+        ("task-*", 201, 4),
+        ("task-reports-*", 900, 1),
+        ("task-*", 199, 0),
+        ("logs-*-*", 500, 0),
+        (".kibana*", 9_999, 0),
+    ],
+)
+@pytest.mark.parametrize("has_mappings", [False, True])
+def test_a_template_of_others_that_new_indices_get_instead_is_named(
+    pattern: str,
+    priority: int,
+    named: int,
+    *,
+    has_mappings: bool,
+) -> None:
+    """A copy with another lifecycle, as the documentation proposes, is none."""
+    cluster = FakeCluster("elasticsearch")
+    files = setup_files()
+    if has_mappings:
+        cluster.simulated = files.templates
+    cluster.templates = {
+        "theirs": {"index_patterns": [pattern], "priority": priority},
+        "task-reports": {"index_patterns": ["task-reports-*"], "priority": 200},
+        "broken": {"index_patterns": None, "priority": "high"},
+    }
+    steps = install_templates(cluster, files, prefix="task", now=NOW, dry_run=False)
+    said = [step.what for step in steps if "in new indices" in step.what and not step.done]
+    assert len(said) == (0 if has_mappings else named)
+    assert (THEIRS_FIRST.format(priority) in said) is bool(said)
 
 
 @each_engine

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.core.aws_signature import NO_SERVERLESS
 from profiler.forwarder.documents import Document
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.search_cluster import document_delivery
 from profiler.forwarder.search_cluster.document_delivery import (
+    MAX_DOCUMENTS_PER_REQUEST,
     DeliveryResult,
     FailedItem,
     deliver,
@@ -115,6 +117,12 @@ ZONES = (
     "Validation Failed: 1: expected total copies needs to be a multiple of total awareness "
     "attributes [3];"
 )
+# Elasticsearch from 7.8 on, and OpenSearch; 403 before.
+FULL = (
+    "index [task-reports-2026.03] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded "
+    "flood-stage watermark, index has read-only-allow-delete block];"
+)
+NO_IDS = "Document ID is not supported in create/index operation request"
 # The fault is the index's or the cluster's: keep the documents, and try again.
 OF_INDEX = [
     refused(400, "validation_exception", SHARDS),  # the elected master
@@ -181,6 +189,8 @@ OF_INDEX = [
     refused(403, "cluster_block_exception", "blocked by: [FORBIDDEN/8/index write (api)];"),
     refused(403, "cluster_block_exception", "blocked by: [FORBIDDEN/12/index read-only];"),
     refused(404, "index_not_found_exception", "no such index [x] and auto_create is false"),
+    refused(429, "cluster_block_exception", FULL),
+    refused(400, ARGUMENT, NO_IDS),
     refused(500, "process_cluster_event_timeout_exception", "failed to process (put-mapping)"),
     refused(500, "illegal_state_exception", None),
 ]
@@ -232,10 +242,15 @@ def test_an_index_that_takes_no_document_refuses_none_of_them_for_good(
 
 
 EVEN_COPIES = "Its zones need 3 copies of each index: set cluster.default_number_of_replicas to 2."
+MORE_SPACE = "Delete old indices, or add disk space: the search cluster then takes documents again."
 FEWER_SHARDS = "Delete old indices, or raise cluster.max_shards_per_node."
 PRIVILEGES = "Give the forwarder's user the privileges index and auto_configure on the indices."
 
 
+DATA_STREAMS = (
+    "An index template of others makes data streams of these names: run `task-profiler kibana "
+    "import`, which names it."
+)
 OTHER_MAPPING = (
     "The index was made without the index templates: run task-profiler kibana import, reindex it "
     "into an index with the same prefix, and delete it."
@@ -284,6 +299,24 @@ OTHER_MAPPING = (
                 "index [task-reports-2026.07] blocked by: [FORBIDDEN/8/index write (api)];",
             ),
             "Run `task-profiler kibana import`, which opens what a lifecycle policy has closed.",
+        ),
+        (refused(429, "cluster_block_exception", FULL), MORE_SPACE),
+        (
+            refused(
+                403,
+                "index_create_block_exception",
+                "blocked by: [FORBIDDEN/10/cluster create-index blocked (api)];",
+            ),
+            MORE_SPACE,
+        ),
+        (refused(400, ARGUMENT, NO_IDS), NO_SERVERLESS),
+        (
+            refused(
+                400,
+                ARGUMENT,
+                "only write ops with an op_type of create are allowed in data streams",
+            ),
+            DATA_STREAMS,
         ),
         (refused(401, "security_exception", "missing authentication credentials"), PRIVILEGES),
         (
@@ -357,6 +390,19 @@ def test_only_throttled_items_are_retried() -> None:
     cluster = FakeCluster(items(n0=429, n2=409), items(n2=503), takes_all)
     assert delivered_documents(cluster) == DeliveryResult(indexed=3)
     assert cluster.batches == [["0", "1", "2"], ["0", "2"], ["2"]]
+
+
+def test_a_busy_index_does_not_delay_the_other_requests() -> None:
+    """Of more documents than a request has, those of a shard that stays busy."""
+
+    def busy_with_one(batch: Sequence[Document]) -> list[ItemResult]:
+        busy = str(MAX_DOCUMENTS_PER_REQUEST)
+        return [ItemResult(status=429 if document.id == busy else 200) for document in batch]
+
+    cluster = FakeCluster(busy_with_one)
+    with pytest.raises(DeliveryError, match="ran out of time"):
+        delivered_documents(cluster, MAX_DOCUMENTS_PER_REQUEST + 1)
+    assert len(cluster.taken) == MAX_DOCUMENTS_PER_REQUEST
 
 
 statuses = st.sampled_from([200, 201, 400, 409, 429, 503])
