@@ -309,7 +309,9 @@ _UNHANDLED_SIGNALS = frozenset(
         *(signal.SIGSYS, signal.SIGTTIN, signal.SIGTTOU, signal.SIGPIPE, signal.SIGXFSZ),
     )
 )
-HANDLED_SIGNALS = frozenset(signal.valid_signals()) - _UNHANDLED_SIGNALS
+# The C library keeps the numbers before SIGRTMIN.
+_REAL_TIME_SIGNALS = range(signal.SIGRTMIN, signal.SIGRTMAX + 1)
+HANDLED_SIGNALS = frozenset((*range(1, 32), *_REAL_TIME_SIGNALS)) - _UNHANDLED_SIGNALS
 _SHORTEST_ALARM_SECONDS = 1e-6  # 0 is no alarm
 _Session = TypeVar("_Session")
 

@@ -9,6 +9,7 @@ from profiler.core.text import as_sentence, first_names, stated
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT, long_cpu_wait
 from profiler.record.family import Month, MonthBasis
+from profiler.record.mapped_files import INCLUDES_FILES
 from profiler.record.measured import AtLeast, Exactly, Measured, measured, scaled
 from profiler.record.mention_limits import (
     SATURATED_PERCENT,
@@ -255,10 +256,7 @@ def _mixed_meaning(evidence: Evidence) -> Iterator[str]:
     worth = "may have been less"
     if evidence.needs.older_memory_mb:
         worth = "only keeps the size from getting smaller"
-    yield (
-        "Some of the runs were measured by an older version or by Container Insights, which count "
-        f"pages of mapped files as used: their memory {worth}."
-    )
+    yield f"The memory of some of the runs may {INCLUDES_FILES}: it {worth}."
 
 
 def _reservation(choice: SizeDecision) -> Iterator[str]:
