@@ -49,7 +49,7 @@ _BROWSER_ARGS = (
     "--disable-background-networking",
     "--disable-sync",
 )
-_DASHBOARD_HEIGHTS: Final = {"task-overview": 908, "task-run": 1160, "right-sizing": 1160}
+_DASHBOARD_HEIGHTS: Final = {"task-overview": 948, "task-run": 1160, "right-sizing": 1160}
 # A drawing says that it is complete before its canvas is there.
 _IS_DRAWN: Final = """() => {
   const panels = [...document.querySelectorAll('[data-render-complete]')];
