@@ -1,5 +1,6 @@
 """The page in a real browser."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,10 @@ WIDER_THAN_ITS_PANEL = """[...document.querySelectorAll('table:not(.nights table
     one.getBoundingClientRect().right > one.parentElement.getBoundingClientRect().right + 0.5
 ).map((one) => one.closest('[id]').id)"""
 # From a small phone to a large screen, with both sides of each width that changes a table.
-WIDTHS = (320, 360, 389, 390, 640, 641, 760, 761, 980, 981, 1040, 1041, 1160, 1161, 1180, 1181)
-WIDTHS += (1240, 1241, 1300, 1301, 1440, 1441, 1479, 1480, 1679, 1680, 1900)
+WIDTHS: Sequence[int] = (
+    *(320, 360, 389, 390, 640, 641, 760, 761, 980, 981, 1040, 1041, 1160, 1161, 1180, 1181),
+    *(1240, 1241, 1300, 1301, 1440, 1441, 1479, 1480, 1679, 1680, 1900),
+)
 
 
 def test_no_table_of_awkward_runs_is_wider_than_its_panel(opened: Opener, tmp_path: Path) -> None:
