@@ -66,7 +66,7 @@ WIDER_THAN_ITS_PANEL = """[...document.querySelectorAll('table:not(.nights table
 ).map((one) => one.closest('[id]').id)"""
 # From a small phone to a large screen, with both sides of each width that changes a table.
 WIDTHS: Sequence[int] = (
-    *(320, 360, 389, 390, 640, 641, 760, 761, 980, 981, 1040, 1041, 1160, 1161, 1180, 1181),
+    *(320, 360, 389, 390, 640, 641, 760, 761, 980, 981, 1010, 1011, 1160, 1161, 1180, 1181),
     *(1240, 1241, 1300, 1301, 1440, 1441, 1479, 1480, 1679, 1680, 1900),
 )
 
