@@ -92,6 +92,18 @@ def test_no_table_of_awkward_runs_is_wider_than_its_panel(opened: Opener, tmp_pa
             assert tab.evaluate(OVERFLOW) == 0, (address, width)
 
 
+def test_no_table_of_a_workflow_is_wider_than_a_phone(opened: Opener, tmp_path: Path) -> None:
+    """Upper-case names of families, hours, and gigabytes, without GPUs."""
+    runs_of_night = [
+        sized_run(number, family="BISMARK.BASERECALIBRATOR", peak_mb=36_557, size=(16, 65_536))
+        for number in range(3)
+    ]
+    tab = opened(page_of(tmp_path, *runs_of_night))
+    for width in (320, 360, 389, 390, 640):
+        tab.set_viewport_size({"width": width, "height": 900})
+        assert tab.evaluate(WIDER_THAN_ITS_PANEL) == [], width
+
+
 def open_run(tab: Page, family: str) -> None:
     tab.click(f"#runs tbody tr:has-text('{family}') a >> nth=0")
     tab.wait_for_selector(
