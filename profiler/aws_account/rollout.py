@@ -402,10 +402,11 @@ class Rollout(Struct, kw_only=True, dict=True):
         if not pins or self.request.update_schedules:
             return None
         targets = [target for target in self.targets if target.family in families]
+        verb = "is" if pins == 1 else "are"
         where = " in all clusters" if len(self._in_clusters(targets)) < len(targets) else ""
         return (
-            f"{pins} of {len(targets)} schedules and rules{where} are pinned to another revision, "
-            "which they go on starting: --register --update-schedules moves them."
+            f"{pins} of {len(targets)} schedules and rules{where} {verb} pinned to another "
+            "revision, which they go on starting: --register --update-schedules moves them."
         )
 
     def register(self, planned: PlannedFamily) -> PlannedFamily:

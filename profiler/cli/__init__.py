@@ -69,6 +69,9 @@ def run_without_click(arguments: list[str]) -> int | None:
     click prints.
     """
     gc.disable()  # the collector would search the imported modules for garbage again and again
+    from profiler.cli.own_modules import find_own_modules_first
+
+    find_own_modules_first()
     from profiler.cli.run_options import parse_usual
 
     options = parse_usual(arguments)

@@ -94,7 +94,7 @@ def replay(
     sent_text = "would be sent"
     if yes:
         sent_text = "sent: " + ", ".join(f"{counts[name]} {name}" for name in _SENT)
-    say(f"{counts['read']} lines{where} {sent_text}.")
+    say(f"{format_count(counts['read'], 'line')}{where} {sent_text}.")
     if not yes:
         say(NOT_APPLIED)
 
@@ -125,7 +125,7 @@ def _replay_group(
         if progress_file is not None:
             progress_file.save(done_until_ms)
         show(
-            f"{group}: {counts['read']} reports",
+            f"{group}: {format_count(counts['read'], 'report')}",
             (done_until_ms - start_ms) / max(end_ms - start_ms, 1),
         )
 

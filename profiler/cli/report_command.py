@@ -178,15 +178,16 @@ def _months(
 
 def _warn_about_omissions(data: PageData, runs: int) -> None:
     if data.runs < runs:
+        older = format_count(runs - data.runs, "older run")
         warn(
-            f"The oldest {runs - data.runs:,} of {runs:,} runs do not fit into a page of 8 MB and "
-            "are left out: select runs by FAMILY, --last or --since."
+            f"A page of 8 MB has no room for {older} of {runs:,}: select runs by FAMILY, --last or "
+            "--since."
         )
     if data.without_details:
         warn(
-            f"Labels, processes, GPUs and the like of {format_count(data.without_details, 'run')} "
-            "do not fit into a page of 8 MB and are left out: task-profiler report --run ID "
-            "shows them for one run."
+            "A page of 8 MB has no room for labels, processes, GPUs and the like of "
+            f"{format_count(data.without_details, 'run')}: task-profiler report --run ID shows "
+            "them for one run."
         )
 
 

@@ -160,7 +160,8 @@ def _missed_lines(missed: MissedTimes) -> Iterator[SummaryLine]:
         yield SummaryLine(text=due_time.message)
     more = len(missed.times) + missed.others - _MAX_MISSED
     if more > 0:
-        yield SummaryLine(text=f"{more:,} more due times were missed")
+        verb = "was" if more == 1 else "were"
+        yield SummaryLine(text=f"{format_count(more, 'more due time')} {verb} missed")
 
 
 def _unusual_lines(period: NightPeriod, history: FamilyHistory) -> list[SummaryLine]:
@@ -239,9 +240,10 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
         if nights_left > _FULL_NIGHTS:
             continue
         before = max(trend.now - trend.per_run * (len(peaks) - 1), 0.0)
+        full = f"full in {format_count(nights_left, 'night')}" if nights_left else "full now"
         text = (
             f"{family}: memory {before:.0f} → {format_percent(trend.now)} in {nights} nights, "
-            f"full in {nights_left} nights"
+            f"{full}"
         )
         by_nights.append((nights_left, SummaryLine(text=text)))
     by_nights.sort(key=lambda nights_and_line: nights_and_line[0])

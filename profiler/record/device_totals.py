@@ -9,6 +9,7 @@ from operator import attrgetter
 from msgspec import Struct
 
 from profiler.core.optional_math import first_known, known, max_known, mean_known
+from profiler.core.text import stated
 from profiler.record.measured import measured
 from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
 from profiler.record.record_model import (
@@ -128,6 +129,17 @@ class NeuronTotals(Struct, frozen=True, kw_only=True):
     utilization_percent: Distribution = NOT_MEASURED
     device_memory_used_mb: Distribution = NOT_MEASURED
     device_memory_size_mb: Number | None = None
+
+    @property
+    def text(self) -> str:
+        """Use and memory in one line: ``2 NeuronCores 45 %, 6.8 GB of 16 GB``; "" without cores."""
+        if not self.cores:
+            return ""
+        use = known(format_percent, self.utilization_percent.avg) or "use unknown"
+        text = f"{format_count(self.cores, 'NeuronCore')} {use}"
+        memory = known(format_memory, self.device_memory_used_mb.max)
+        size = known(format_memory, self.device_memory_size_mb)
+        return text + stated(", {}", memory) + (stated(" of {}", size) if memory else "")
 
 
 def gpu_totals(record: Record) -> GpuTotals:

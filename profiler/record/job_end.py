@@ -223,7 +223,7 @@ def _earlier_attempts(phrases: Iterable[str]) -> list[str]:
 
 
 def _array_facts(job: JobDetail, children: Sequence[EndedChild] | None) -> list[str]:
-    """``997 of 1,000 succeeded; 17, 204 and 998 failed: exit code 3 (3)``."""
+    """``997 of 1,000 succeeded; children 17, 204 and 998 failed: exit code 3 (3)``."""
     succeeded = job.array.children.get(SUCCEEDED, 0)
     facts = [f"{succeeded:,} of {job.array.size or 0:,} succeeded"]
     if children is None:
@@ -239,7 +239,8 @@ def _array_facts(job: JobDetail, children: Sequence[EndedChild] | None) -> list[
         numbers[child.why] = numbers.get(child.why, 0) + 1
     largest = sorted(numbers.items(), key=lambda item: -item[1])[:_MAX_GROUPS]
     causes = ", ".join(f"{why} ({number:,})" for why, number in largest)
-    return [*facts, f"{shown} failed: {causes}"]
+    noun = "child" if len(indices) == 1 else "children"
+    return [*facts, f"{noun} {shown} failed: {causes}"]
 
 
 def _duration(job: JobDetail) -> list[str]:

@@ -36,6 +36,7 @@ RowName = Literal[
     "GPU error",
     "GPU remedy",
     "GPU advice",
+    "Neuron use",
     "memory limit",
     "CPU limit",
     "killed",
@@ -102,6 +103,7 @@ def _rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[StoryRo
     wait = long_cpu_wait(record)
     yield StoryRow("CPU wait", wait.text, as_sentence(wait.sentence))
     yield from _gpu_rows(record, usage.gpus, outcome)
+    yield StoryRow("Neuron use", usage.neuron.text)
     is_killed = outcome.ran_out_of_memory
     memory = visible_memory_advice(record, is_out_of_memory=is_killed)
     yield StoryRow("memory limit", memory or "")

@@ -76,6 +76,14 @@ def format_duration(milliseconds: float) -> str:
     return f"{hours // 24}d {hours % 24:02d}h"
 
 
+def format_period(milliseconds: float) -> str:
+    """Format a time between repetitions as ``10 s`` or ``1.5 s``, from a minute on as a
+    duration.
+    """
+    tenths = _round_half_up(milliseconds / 100)
+    return f"{tenths / 10:g} s" if tenths < 60 * 10 else format_duration(milliseconds)
+
+
 def format_minutes(minutes: float) -> str:
     """Format as ``6 minutes``; less than one as a duration."""
     if minutes < 1:

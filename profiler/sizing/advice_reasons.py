@@ -23,6 +23,7 @@ from profiler.record.units import (
     format_duration,
     format_memory,
     format_percent,
+    format_period,
     format_range,
     format_usd,
     format_vcpu,
@@ -635,7 +636,7 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         evidence.precision.stats_period_ms or 0
     ) > MAX_FINE_PERIOD_MS and not evidence.precision.is_by_minute
     if evidence.precision.peak_source == "sampled" and is_coarse:
-        period = format_duration(round(evidence.precision.stats_period_ms or 0, -2))
+        period = format_period(evidence.precision.stats_period_ms or 0)
         yield f"The statistics were refreshed only every {period}: shorter peaks are not included."
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from profiler.core.optional_math import first_known, median
 from profiler.record.record_model import PeakSource
-from profiler.record.units import format_count, format_duration, format_percent
+from profiler.record.units import format_count, format_percent, format_period
 
 # The more runs were seen, the less the next one exceeds the largest of them.
 MIN_SPREAD_RUNS: Final = 20
@@ -150,5 +150,5 @@ def _least_margin(
     every = "not each second"
     period_ms = precision.period_ms or 0
     if period_ms > _MAX_SECOND_MS:
-        every = f"every {format_duration(round(period_ms, -2))}"
+        every = f"every {format_period(period_ms)}"
     return MemoryMargin(percent=UNKNOWN_PERCENT, why=f"the peaks were sampled {every}")

@@ -1,12 +1,16 @@
 """The page in a real browser."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from playwright.sync_api import Browser, Page
 
 from profiler.record.record_model import Container
+from tests.awkward_runs import RUNS as RUNS_OF_EACH_KIND
+from tests.awkward_runs import recommended
 from tests.browser.conftest import (
     MANY,
     MISSED,
@@ -14,11 +18,13 @@ from tests.browser.conftest import (
     RUNS,
     Opener,
     count,
+    make_page,
     page_of,
     ready,
     wait_for_count,
 )
 from tests.report_page import INJECTIONS
+from tests.runs import lines
 from tests.runs import report as sized_run
 from tools.example_runs import runs
 
@@ -49,10 +55,53 @@ def test_no_page_is_wider_than_its_window(
     """Local runs, and runs with places and costs: a table that does not fit has fewer columns."""
     for page in (dashboard, ecs_dashboard):
         tab = opened(page)
-        for width in (390, 641, 700, 900, 981, 1115, 1161, 1440, 1441, 1600):
+        for width in (390, 641, 700, 900, 981, 1115, 1161, 1440, 1441, 1700):
             tab.set_viewport_size({"width": width, "height": 900})
             assert tab.evaluate(OVERFLOW) == 0, (page, width)
         assert tab.locator("#runs th:visible").count() == tab.locator("#runs th").count()
+
+
+WIDER_THAN_ITS_PANEL = """[...document.querySelectorAll('table:not(.nights table)')].filter((one) =>
+    one.getBoundingClientRect().right > one.parentElement.getBoundingClientRect().right + 0.5
+).map((one) => one.closest('[id]').id)"""
+# From a small phone to a large screen, with both sides of each width that changes a table.
+WIDTHS: Sequence[int] = (
+    *(320, 360, 389, 390, 640, 641, 760, 761, 980, 981, 1010, 1011, 1160, 1161, 1180, 1181),
+    *(1240, 1241, 1300, 1301, 1440, 1441, 1479, 1480, 1679, 1680, 1900),
+)
+
+
+def test_no_table_of_awkward_runs_is_wider_than_its_panel(opened: Opener, tmp_path: Path) -> None:
+    """Jobs above their request, shared GPUs, amounts on Spot, runs out of memory: each has the
+    longest text of a column.
+    """
+    made = [recommended(make) for make in RUNS_OF_EACH_KIND.values()]
+    named = [
+        replace(one, record=replace(one.record, family=name, task_id=f"{number:032x}"))
+        for number, (name, one) in enumerate(zip(RUNS_OF_EACH_KIND, made, strict=True))
+    ]
+    # In one night, or the runs of a month would cost less than a tenth of a cent.
+    (tmp_path / "lines").write_bytes(lines(named).replace(b"2025-11-20T", b"2026-11-20T"))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
+    on_spot = list(RUNS_OF_EACH_KIND).index("Spot")
+    for address in ("", f"#run={on_spot:032x}"):
+        tab.evaluate("(one) => { location.hash = one }", address)
+        for width in WIDTHS:
+            tab.set_viewport_size({"width": width, "height": 900})
+            assert tab.evaluate(WIDER_THAN_ITS_PANEL) == [], (address, width)
+            assert tab.evaluate(OVERFLOW) == 0, (address, width)
+
+
+def test_no_table_of_a_workflow_is_wider_than_a_phone(opened: Opener, tmp_path: Path) -> None:
+    """Upper-case names of families, hours, and gigabytes, without GPUs."""
+    runs_of_night = [
+        sized_run(number, family="BISMARK.BASERECALIBRATOR", peak_mb=36_557, size=(16, 65_536))
+        for number in range(3)
+    ]
+    tab = opened(page_of(tmp_path, *runs_of_night))
+    for width in (320, 360, 389, 390, 640):
+        tab.set_viewport_size({"width": width, "height": 900})
+        assert tab.evaluate(WIDER_THAN_ITS_PANEL) == [], width
 
 
 def open_run(tab: Page, family: str) -> None:

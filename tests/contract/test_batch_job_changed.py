@@ -207,7 +207,7 @@ def test_an_array_of_10_000_is_one_message_and_few_calls(
     send(batch.event(parent))
     (message,) = slack.messages
     causes = "ran out of memory with 4 GB (2), exit code 3 (1)"
-    said = f"9,997 of 10,000 succeeded; 17, 204 and 998 failed: {causes}."
+    said = f"9,997 of 10,000 succeeded; children 17, 204 and 998 failed: {causes}."
     assert message["text"] == f"❌ orders failed: {said}"
     assert len(batch.requests("DescribeJobs")) == 1
     assert len(batch.requests("ListJobs")) == 1

@@ -193,14 +193,14 @@ def test_without_a_subcommand_the_steps_are_printed(account: Account) -> None:
     )
     assert some[4] == (
         "3 monitors  not done  0 of 4 schedules and rules start a task with a current monitor. "
-        "1 are pinned to another revision, until --update-schedules moves them."
+        "1 is pinned to another revision, until --update-schedules moves them."
     )
     account.push()
     assert some[5].strip() == f"{add.replace('NAME', 'jobs')} --update-schedules"
     unmoved = run_here(account.environment, *some[5].replace(" --update-schedules", "").split()[1:])
     assert unmoved.returncode == 0
     assert (
-        "1 of 4 schedules and rules are pinned to another revision, which they go on starting"
+        "1 of 4 schedules and rules is pinned to another revision, which they go on starting"
         in unmoved.stderr
     )
     assert "\n3 monitors  not done  3 of 4 schedules and rules start" in account.setup().stdout

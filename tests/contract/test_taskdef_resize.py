@@ -126,7 +126,7 @@ def test_a_revision_differs_only_in_size_and_moves_the_pinned_schedules(account:
     plan = account.resize("nightly")
     assert "The schedule night is pinned to nightly:1." in " ".join(plan.stdout.split())
     assert plan.stderr == (
-        "task-profiler: 1 of 1 schedules and rules are pinned to another revision, which they go "
+        "task-profiler: 1 of 1 schedules and rules is pinned to another revision, which they go "
         "on starting: --register --update-schedules moves them.\n"
     )
     done = account.resize("nightly", "--register", "--update-schedules")

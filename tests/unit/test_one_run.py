@@ -276,3 +276,11 @@ def test_each_screen_says_the_limits_that_a_program_did_not_see() -> None:
         assert memory in shown_texts[name], name
     for name in ("show", "page", "event"):
         assert "it sees 8 cpus and may use 2: set the number of workers." in shown_texts[name], name
+
+
+@every_run
+def test_a_mail_names_the_devices_that_slack_names(report: Report) -> None:
+    devices = {"GPU": report.record.gpus, "NeuronCore": report.record.neuron.cores}
+    for name, found in devices.items():
+        assert (f" {name}" in screens.slack(report)) is bool(found), name
+        assert (name in screens.event(report)) is bool(found), name

@@ -200,7 +200,8 @@ class _DeploymentChecks(Struct):
         else:
             yield ok(
                 topic,
-                f"{name} was invoked {invocations} times in the last 24 hours without an error.",
+                f"{name} was invoked {format_count(invocations, 'time')} in the last 24 hours "
+                "without an error.",
             )
 
     def _sum(self, function: str, metric: str) -> int:

@@ -27,7 +27,7 @@ from profiler.readers.ecs.task_metadata import (
 )
 from profiler.readers.linux.host import Host, KernelView
 from profiler.record.hardware import unseen_cpu_limit, unseen_memory_limit
-from profiler.record.units import MIB, format_count, format_duration, format_memory
+from profiler.record.units import MIB, format_count, format_memory, format_period
 from profiler.settings import MonitorSettings, StacksMode
 from profiler.sinks import DeliveryFailure, LogTarget
 
@@ -331,7 +331,7 @@ def refresh_finding(
             f"The stats were not refreshed within {max_seconds:g} s; the report will be coarse.",
         )
     seconds = (reads[-1] - reads[0]) / (len(reads) - 1) / NS_PER_SECOND
-    text = f"The stats are refreshed every {format_duration(round(seconds * 1000, -2))}"
+    text = f"The stats are refreshed every {format_period(seconds * 1000)}"
     if seconds <= _OK_SECONDS:
         return ok(_STATS, f"{text}.")
     return note(
@@ -346,7 +346,10 @@ def _activity(
     """What of the batch's processes the monitor sees, and the level of the time breakdown."""
     lookup_id = batch.docker_id or batch.name
     visible = probes.count_processes(lookup_id)
-    seen = f"{visible} processes of the batch are visible (shared process namespace)"
+    verb = "is" if visible == 1 else "are"
+    seen = (
+        f"{format_count(visible, 'process')} of the batch {verb} visible (shared process namespace)"
+    )
     if not visible:
         yield processes_not_visible(batch.name)
     elif probes.can_read_cgroup(lookup_id):

@@ -164,8 +164,9 @@ class SetupSteps(Struct):
             "monitor."
         )
         if counts["pinned"]:
+            verb = "is" if counts["pinned"] == 1 else "are"
             text += (
-                f" {counts['pinned']} are pinned to another revision, until --update-schedules "
+                f" {counts['pinned']} {verb} pinned to another revision, until --update-schedules "
                 "moves them."
             )
         for service, count in owned.items():

@@ -297,11 +297,11 @@ class _Redriving(Struct, kw_only=True):
     def sentences(self) -> Iterator[str]:
         """What is left in the queue, and why."""
         if self.state.hidden:
+            minutes = format_count(self.state.hidden_minutes, "minute")
             yield (
                 f"About {format_count(self.state.hidden, 'more event')} for {self.function} could "
-                "not be read, because somebody has read them in the last "
-                f"{self.state.hidden_minutes} minutes, or an answer was lost: run the command "
-                "again after that time."
+                f"not be read, because somebody has read them in the last {minutes}, or an answer "
+                "was lost: run the command again after that time."
             )
         if self.is_of_stream and self.count and not self.is_sent:
             yield (

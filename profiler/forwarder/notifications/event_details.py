@@ -56,7 +56,7 @@ from profiler.record.run_outcome import (
     describe_exit_code,
 )
 from profiler.record.story_rows import UNSEEN_LIMITS, Story, story_of
-from profiler.record.units import format_duration
+from profiler.record.units import format_duration, format_minutes
 
 LINE_TYPE = "task.ended"
 REPEATED_TYPE = "job.repeated"
@@ -319,6 +319,7 @@ def _summary(notice: EndedRun) -> str:
         story.sentence("killed"),
         *(row.sentence for row in story.named(*UNSEEN_LIMITS)),
         *_gpu_sentences(notice, story),
+        story.sentence("Neuron use"),
         value_formats.source_of_numbers(notice),
     ]
     advice = advice_after(notice)
@@ -558,6 +559,7 @@ def _summary_of_notice(line: NoticeLine) -> str:
         _stated("CPU: {}.", cpu),
         _stated("Memory: {}.", memory),
         story.sentence("GPU use"),
+        story.sentence("Neuron use"),
     )
     return " ".join(filter(None, sentences))
 
@@ -596,7 +598,7 @@ def run_title(line: NoticeLine) -> str:
         name = f"{name}:{record.revision}"
     minutes = None if notice.evidence is None else notice.evidence.minutes
     if notice.kind == "stuck" and minutes:
-        return f"{name} has been stuck for {minutes:.0f} minutes"
+        return f"{name} has been stuck for {format_minutes(minutes)}"
     return f"{name} {_RUN_PREDICATES.get(notice.kind, f'has a notification of kind {notice.kind}')}"
 
 

@@ -22,7 +22,6 @@ _SHARED_ADVANCE_NS = 30 * NS_PER_MS
 # hugetlb.2MB.current in version 2, hugetlb.2MB.usage_in_bytes in version 1, without what is only
 # reserved.
 _POOLS = "/sys/kernel/mm/hugepages"
-_POOL = r"hugepages-([0-9]+)kB"
 _GROUP_FILE = r"hugetlb\.[0-9]+[KMG]B\.(current|usage_in_bytes)"
 
 
@@ -128,12 +127,13 @@ def taken_bytes(pools: str = _POOLS) -> int | None:
     except OSError:
         return None
     for name in names:
-        size = re.fullmatch(_POOL, name)
+        # A regular expression would be compiled in each short run.
+        size = name.removeprefix("hugepages-").removesuffix("kB")
         pages = excess(
             _count(f"{pools}/{name}/nr_hugepages"), _count(f"{pools}/{name}/free_hugepages")
         )
-        if size:
-            taken_of_pool = product(pages, int(size[1]) * proc.BYTES_PER_KIB)
+        if size.isdecimal():
+            taken_of_pool = product(pages, int(size) * proc.BYTES_PER_KIB)
             total_bytes = sum_known(total_bytes, taken_of_pool)
     return total_bytes
 

@@ -77,3 +77,14 @@ def test_a_module_that_is_there_already_stays() -> None:
         print(same is textwrap is sys.modules["textwrap"])
     """
     assert _printed(code) == "True"
+
+
+def test_what_msgspec_and_uuid_do_without_is_there_afterwards() -> None:
+    code = """
+        import typing
+        print(msgspec._utils.Required is typing.Required, uuid.uuid4().version, uuid._uuid)
+        import _uuid
+        import typing_extensions
+        print(_uuid.__name__, typing_extensions.__name__)
+    """
+    assert _printed(code).splitlines() == ["True 4 None", "_uuid typing_extensions"]

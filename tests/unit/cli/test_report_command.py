@@ -89,10 +89,11 @@ def test_what_does_not_fit_into_the_page_is_said(cli: Cli) -> None:
     assert done.out.startswith(f"task-report.html: {kept} runs, ")
     runs, details = done.err.splitlines()
     assert runs.startswith(
-        f"task-profiler: The oldest {120 - kept} of 120 runs do not fit into a page of 8 MB"
+        f"task-profiler: A page of 8 MB has no room for {120 - kept} older runs of 120: select"
     )
     assert details.startswith(
-        f"task-profiler: Labels, processes, GPUs and the like of {kept} runs do not fit"
+        "task-profiler: A page of 8 MB has no room for labels, processes, GPUs and the like of "
+        f"{kept} runs: "
     )
     assert PAGE.stat().st_size < 8_000_000
 

@@ -115,8 +115,6 @@ def test_the_message_has_at_most_20_lines() -> None:
     )
     runs = NightRuns(counts={OUT_OF_MEMORY: families}, failed=failed, reports=0)
     runs = replace(runs, other_families=60)
-    runs = replace(runs, other_families=60)
-    runs = replace(runs, other_families=60)
     summary = summary_of(runs, history, *missed)
     assert 1 + len(summary.lines) <= 20
     assert "55 more families failed" in texts(summary)
@@ -167,6 +165,13 @@ def test_memory_that_grows_to_its_limit_is_said_with_the_nights_left() -> None:
     assert texts(summary_of(QUIET, history_of(*runs))) == [
         "nightly-etl: memory 75 → 89 % in 20 nights, full in 16 nights"
     ]
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.994, "full in 1 night"), (1.01, "full now")])
+def test_of_the_last_nights_before_the_limit_the_number_is_right(share: float, said: str) -> None:
+    runs = [earlier(day, peak_mb=2048 * (share - 0.007 * day)) for day in range(20, -1, -1)]
+    (line,) = texts(summary_of(QUIET, history_of(*runs)))
+    assert line.endswith(f"in 20 nights, {said}")
 
 
 def test_memory_that_grows_within_each_night_is_not_said_to_grow() -> None:
@@ -322,6 +327,9 @@ def test_due_times_beyond_those_that_were_read_are_counted() -> None:
     summary = summarize(NIGHT, QUIET, missed, FamilyHistory(), PLACE)
     assert "10 missed (f0, f1, f2 and others)" in summary.sentence
     assert "7 more due times were missed" in texts(summary)
+    one_more = replace(missed, others=0)
+    summary = summarize(NIGHT, QUIET, one_more, FamilyHistory(), PLACE)
+    assert "1 more due time was missed" in texts(summary)
 
 
 def test_a_part_of_the_search_cluster_that_did_not_answer_is_said() -> None:

@@ -177,7 +177,9 @@ def test_an_array_is_one_message(batch: FakeBatch) -> None:
     title, sentence = told(job, children=children)
     assert title == "orders failed"
     causes = f"{oom} (2), {code} (1)"
-    assert sentence == f"997 of 1,000 succeeded; 17, 204 and 998 failed: {causes}."
+    assert sentence == f"997 of 1,000 succeeded; children 17, 204 and 998 failed: {causes}."
+    one = told(job, children=children[:1])[1]
+    assert one.endswith("; child 998 failed: exit code 3 (1).")
     unknown = "997 of 1,000 succeeded; which children failed is not known."
     assert told(job, children=None)[1] == unknown
     many = tuple(EndedChild(index=index, why=f"exit code {index}") for index in range(900))

@@ -56,7 +56,7 @@ def test_no_row_of_an_awkward_run_is_empty() -> None:
             assert row.text
             assert row.sentence.endswith((".", ")"))
             names.add(row.name)
-    assert names >= {"CPU wait", "GPU use", "I/O", "killed", "largest"}
+    assert names >= {"CPU wait", "GPU use", "Neuron use", "I/O", "killed", "largest"}
 
 
 def test_the_rows_of_gpus_ask_how_the_run_ended() -> None:

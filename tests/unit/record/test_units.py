@@ -18,6 +18,7 @@ from profiler.record.units import (
     format_memory,
     format_part,
     format_percent,
+    format_period,
     format_usd,
     format_value,
     format_vcpu,
@@ -47,6 +48,11 @@ def test_thousands_have_a_comma_in_counts_too() -> None:
     assert format_count(1_250_000, "family") == "1,250,000 families"
     assert format_value(32_768, "count") == "32,768"
     assert format_gpu_hours(1234.5) == "1,234.5 idle GPU-hours"
+
+
+def test_a_period_has_no_tenths_that_nobody_measured() -> None:
+    shown = [format_period(period_ms) for period_ms in (1_000, 1_520, 9_996, 59_949, 60_000)]
+    assert shown == ["1 s", "1.5 s", "10 s", "59.9 s", "1m 00s"]
 
 
 def test_a_part_of_a_whole_has_one_unit_if_they_share_it() -> None:

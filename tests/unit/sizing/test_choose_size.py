@@ -323,7 +323,7 @@ def test_what_stands_out_is_said() -> None:
     assert "spike" not in reasons(report(peak_mb=1500, metrics=steady))
     few = reasons(report(sampling=Sampling(samples=60, stats_period_ms=10_000)))
     assert "1 run is a small sample" in few
-    assert "refreshed only every 10.0 s: shorter peaks are not" in few
+    assert "refreshed only every 10 s: shorter peaks are not" in few
     enough = reasons(*(report(n) for n in range(5)))
     assert "sample:" not in enough
     assert "statistics" not in enough

@@ -177,7 +177,7 @@ def test_a_median_of_nothing_is_as_far_as_can_be() -> None:
             40,
             9980,
             "sampled",
-            "a margin of 20 %: the peaks were sampled every 10.0 s.",
+            "a margin of 20 %: the peaks were sampled every 10 s.",
         ),
         (
             40,

@@ -85,8 +85,8 @@ function onFargateText() {
 function leftOutText() {
   const { runs, details } = content.leftOut;
   return (
-    (runs ? ` ${runs} older runs do not fit into the page and are left out.` : "") +
-    (details ? ` Labels, processes and GPUs of ${details} runs do not fit into the page and are left out.` : "")
+    (runs ? ` The page has no room for ${asCount(runs, "older run")}.` : "") +
+    (details ? ` The page has no room for labels, processes and GPUs of ${asCount(details, "run")}.` : "")
   );
 }
 

@@ -269,7 +269,7 @@ def test_several_candidates_are_a_problem_and_each_is_checked() -> None:
 
 @pytest.mark.parametrize(
     ("step_seconds", "level", "text"),
-    [(1, "ok", "every 1.0 s"), (10, "note", "every 10.0 s"), (60, "note", "not refreshed within")],
+    [(1, "ok", "every 1 s"), (10, "note", "every 10 s"), (60, "note", "not refreshed within")],
 )
 def test_how_often_the_stats_move(step_seconds: float, level: str, text: str) -> None:
     one = context(step_seconds=step_seconds)

@@ -19,7 +19,13 @@ from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications.channels import event_bus_channel
 from profiler.forwarder.notifications.embedded_texts import markdown_safe
-from profiler.forwarder.notifications.event_details import DETAILS, bus_event, ended_line, ended_run
+from profiler.forwarder.notifications.event_details import (
+    DETAILS,
+    bus_event,
+    ended_line,
+    ended_run,
+    run_title,
+)
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.batch_detail import parse_job
@@ -441,6 +447,13 @@ def test_the_event_of_a_stuck_run() -> None:
     assert named == ["jobs", "nightly-etl", "26", "batch"]
     assert detail["metrics"]["vcpuSize"] == record.metrics.vcpu_size
     assert set(detail["links"]) == {"logStream", "ecsTask", "kibana"}
+
+
+def test_a_run_that_is_stuck_for_a_minute_has_the_singular() -> None:
+    line = stuck_notice()
+    evidence = replace(present(line.notice.evidence), minutes=1)
+    short = replace(line, notice=replace(line.notice, evidence=evidence))
+    assert run_title(short) == "nightly-etl:26 has been stuck for 1 minute"
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

@@ -1,0 +1,87 @@
+"""Finds the modules of this package by their names, for ``run``, which imports ninety of them.
+
+Python's own finder asks four others first, lists each folder, tries five endings of each name, and
+makes the name of the compiled file twice: a tenth of the CPU time of ``run -- true``. Whatever is
+unusual is left to it, and a compiled file counts under its rules.
+"""
+
+import marshal
+import os
+import sys
+from _frozen_importlib import ModuleSpec
+from _frozen_importlib_external import MAGIC_NUMBER, SourceFileLoader
+from collections.abc import Sequence
+from io import open_code
+from types import CodeType, ModuleType
+
+_HEADER_BYTES = 16
+_CHECKED_BY_TIME = bytes(4)
+_PACKAGE_FILE = "__init__"
+
+
+class _Loader(SourceFileLoader):
+    """Loads a module as its parent does, with one file less to look at.
+
+    ``cached``: the compiled file; ``stamp``: the beginning of a valid one.
+    """
+
+    cached = ""
+    stamp = b""
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The code of the compiled file, if that is of this source; else the parent's way."""
+        try:
+            with open_code(self.cached) as file:
+                content = file.read()
+        except OSError:
+            content = b""
+        if content[:_HEADER_BYTES] == self.stamp:
+            code = marshal.loads(memoryview(content)[_HEADER_BYTES:])  # noqa: S302  as Python does
+            # Another folder's name is corrected by the parent.
+            if isinstance(code, CodeType) and code.co_filename == self.path:
+                return code
+        return super().get_code(fullname)
+
+
+class OwnModules:
+    """A finder for ``sys.meta_path`` of what is in a package."""
+
+    def __init__(self, package: str, tag: str) -> None:
+        self._beginning = f"{package}."
+        self._ending = f".{tag}.pyc"
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The place of a module or a package; None if it is in no single folder as a source."""
+        if path is None or len(path) != 1 or not fullname.startswith(self._beginning):
+            return None
+        folder, name = path[0], fullname.rpartition(".")[2]
+        module = self._spec(fullname, folder, name)
+        return module or self._spec(fullname, f"{folder}/{name}", _PACKAGE_FILE)
+
+    def _spec(self, fullname: str, folder: str, name: str) -> ModuleSpec | None:
+        source = f"{folder}/{name}.py"
+        try:
+            status = os.stat(source)  # noqa: PTH116  pathlib is slow
+        except OSError:
+            return None
+        loader = _Loader(fullname, source)
+        loader.cached = f"{folder}/__pycache__/{name}{self._ending}"
+        numbers = (int(status.st_mtime), status.st_size)
+        words = [(number & 0xFFFFFFFF).to_bytes(4, "little") for number in numbers]
+        loader.stamp = b"".join((MAGIC_NUMBER, _CHECKED_BY_TIME, *words))
+        is_package = name == _PACKAGE_FILE
+        spec = ModuleSpec(fullname, loader, origin=source, is_package=is_package)
+        if is_package:
+            spec.submodule_search_locations = [folder]
+        spec.has_location = True
+        spec.cached = loader.cached
+        return spec
+
+
+def find_own_modules_first() -> None:
+    """Put the finder in front of Python's, unless compiled files have other places."""
+    tag = sys.implementation.cache_tag
+    if tag and not sys.flags.optimize and sys.pycache_prefix is None:
+        sys.meta_path.insert(0, OwnModules(__name__.partition(".")[0], tag))
