@@ -27,6 +27,8 @@ VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
 # The subscription filter in the events of `task-profiler replay`. The forwarder sends no
 # notifications for them.
 REPLAY_FILTER = "task-profiler replay"
+# ECS's reason, in lower case, for a task that did not start, where it gives no better one.
+_VAGUE_REASON = "task failed to start"
 # Reasons of RunTask that are codes alone, in lower case, and what each says of the cluster:
 # https://docs.aws.amazon.com/AmazonECS/latest/developerguide/api_failures_messages.html
 _REFUSALS = {
@@ -79,6 +81,11 @@ class LogTarget(Struct, frozen=True, kw_only=True):
     group: str
     stream: str
     region: str | None = None
+
+
+def is_vague(reason: str | None) -> bool:
+    """Whether ECS's reason says only that the task did not start."""
+    return (reason or "").strip().rstrip(".").lower() == _VAGUE_REASON
 
 
 def refusal_meaning(reason: str | None) -> str:

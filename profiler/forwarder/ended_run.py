@@ -172,6 +172,11 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return None if is_plain_success else self.outcome.reason
 
     @property
+    def told_reason(self) -> str | None:
+        """The reason, if it says more than the outcome."""
+        return self.reason and self.outcome.told_reason
+
+    @property
     def confirmed(self) -> "EndedTask":
         """The task without a report of a log stream that nothing confirms, on which nobody acts."""
         line = self.report_line

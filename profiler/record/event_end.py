@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from profiler.core.ecs_terms import MONITOR_NAME, is_of_aws_batch
+from profiler.core.ecs_terms import MONITOR_NAME, is_of_aws_batch, is_vague
 from profiler.core.json_fields import integer, text
 from profiler.core.optional_math import any_known
 from profiler.record.record_model import parse_status
@@ -18,7 +18,6 @@ from profiler.record.spot_price import FARGATE_SPOT
 from profiler.record.stop_causes import (
     NO_REASON,
     TABLE,
-    VAGUE_REASON,
     EventEnd,
     Said,
     cause_of_event,
@@ -235,7 +234,7 @@ def _specific_reason(task: StoppedTask, batch: EventContainer, monitor: str | No
     stated = None
     if not _is_only(task.stopped_reason, NO_REASON):
         stated = task.stopped_reason
-    if own or (stated and not _is_only(stated, VAGUE_REASON)):
+    if own or (stated and not is_vague(stated)):
         return own or stated
     return next(others, stated)
 

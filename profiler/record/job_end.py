@@ -190,12 +190,10 @@ def job_facts(
     facts = []
     phrases = [why_failed(attempt_outcome(job, one), job.memory_mb) for one in job.attempts]
     if job.status == FAILED and phrases:
-        facts.append(phrases.pop())
-    elif job.status == FAILED and (_is_state_time_limit(job) or not _is_users(job)):
+        return [*_failed_attempts(phrases), *_duration(job), *_cost(job, costs or {})]
+    if job.status == FAILED and (_is_state_time_limit(job) or not _is_users(job)):
         facts.append(job.status_reason or "AWS gives no reason")
-    elif phrases:
-        phrases.pop()
-    facts += _earlier_attempts(phrases)
+    facts += _attempts(enumerate(phrases[:-1], 1))
     return [*facts, *_duration(job), *_cost(job, costs or {})]
 
 
@@ -212,10 +210,22 @@ def _cost(job: JobDetail, costs: AttemptCosts) -> list[str]:
     return [f"{cost} ({format_usd(failed_usd)} of it for failed attempts)"]
 
 
-def _earlier_attempts(phrases: Iterable[str]) -> list[str]:
-    """``attempts 1 and 2: ran out of memory with 4 GB``."""
+def _failed_attempts(phrases: Sequence[str]) -> list[str]:
+    """The cause of the last attempt, then the causes of the others that ended differently."""
+    last = phrases[-1]
+    same = [number for number, phrase in enumerate(phrases, 1) if phrase == last]
+    if len(same) == 1:
+        return [last, *_attempts(enumerate(phrases[:-1], 1))]
+    if len(same) == len(phrases):
+        return [f"all {len(same)} attempts: {last}"]
+    others = [item for item in enumerate(phrases, 1) if item[0] not in same]
+    return [*_attempts((number, last) for number in same), *_attempts(others)]
+
+
+def _attempts(phrases: Iterable[tuple[int, str]]) -> list[str]:
+    """Attempts by their numbers: ``attempts 1 and 2: ran out of memory with 4 GB``."""
     facts = []
-    for phrase, group in groupby(enumerate(phrases, 1), key=lambda item: item[1]):
+    for phrase, group in groupby(phrases, key=lambda item: item[1]):
         numbers = [str(number) for number, _ in group]
         noun = "attempt" if len(numbers) == 1 else "attempts"
         facts.append(f"{noun} {listed(numbers)}: {phrase}")

@@ -6,6 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import is_vague
+
 EndStatus = Literal["success", "failure", "stopped", "unknown"]
 Status = Literal["success", "failure", "stopped", "running", "unknown"]
 # Why a run ended, in one word: ``task.outcome`` of a document.
@@ -86,6 +88,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     reason: str | None = None
     memory_evidence: MemoryEvidence | None = None
+
+    @property
+    def told_reason(self) -> str | None:
+        """The reason, if it says more than ``sentence``."""
+        return None if is_vague(self.reason) else self.reason
 
     @property
     def ran_out_of_memory(self) -> bool:

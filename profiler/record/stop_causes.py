@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import STOPPED_BY_USER, refusal_meaning
+from profiler.core.ecs_terms import STOPPED_BY_USER, is_vague, refusal_meaning
 from profiler.core.optional_math import first_known, known
 from profiler.record.hardware import gpu_error
 from profiler.record.record_model import LOCAL, Record, known_status
@@ -25,7 +25,6 @@ from profiler.record.run_outcome import (
 )
 
 NO_REASON = "essential container in task exited"
-VAGUE_REASON = "task failed to start"
 _FAILED_TO_START = "taskfailedtostart"
 # Of a container that handles SIGTERM, and that does not, or not in time.
 _STOPPED_EXIT_CODES = (0, SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE)
@@ -91,7 +90,7 @@ class Said(Struct, frozen=True, kw_only=True):
 
     @property
     def failed_to_start(self) -> bool:
-        return self.code == _FAILED_TO_START or self.stated == VAGUE_REASON
+        return self.code == _FAILED_TO_START or is_vague(self.stated)
 
 
 class _Seen(Struct, frozen=True, kw_only=True):

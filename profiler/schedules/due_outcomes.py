@@ -14,7 +14,7 @@ from operator import attrgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import explained_refusal, task_id
+from profiler.core.ecs_terms import explained_refusal, is_vague, task_id
 from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.units import format_duration
@@ -277,7 +277,8 @@ class _Judge(Struct, frozen=True, kw_only=True):
         started = [task for task in created if task.stop_code != FAILED_TO_START]
         if not started:
             what = "job" if first.is_job else "task"
-            reason = explained_refusal(first.stopped_reason or "AWS gives no reason")
+            stated = None if is_vague(first.stopped_reason) else first.stopped_reason
+            reason = explained_refusal(stated or "AWS gives no reason")
             return "refused", f"The {what} failed to start: {reason}"
         if last.created_ns >= slot.window_end_ns + self.grace_ns:
             after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)

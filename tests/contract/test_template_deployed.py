@@ -319,8 +319,9 @@ def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_messag
     assert all(lines)
     (teams,) = json.loads((ROOT / "examples" / "teams_target.json").read_text())
     card = json.loads(mail_of(teams["InputTransformer"], detail))
-    first, second = card["attachments"][0]["content"]["body"]
+    first, numbers, second = card["attachments"][0]["content"]["body"]
     assert first["text"] == sentence
+    assert numbers["text"].startswith("The task ran ")
     assert second["text"].startswith("Task 0123 in cluster jobs: https://")
 
 
@@ -350,7 +351,7 @@ def test_teams_shows_the_link_of_a_batch_as_text() -> None:
     detail = msgspec.to_builtins(run_notice(forged_line, kibana_url=None))
     (teams,) = json.loads((ROOT / "examples" / "teams_target.json").read_text())
     card = json.loads(mail_of(teams["InputTransformer"], detail))
-    (first, _) = card["attachments"][0]["content"]["body"]
+    (first, *_) = card["attachments"][0]["content"]["body"]
     assert first["text"].endswith("evil.example/login)")
     assert "](" not in first["text"]
     assert "://" not in first["text"]

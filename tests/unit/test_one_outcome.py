@@ -5,7 +5,7 @@ The outputs are made by what ships, from one event and one report.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -25,6 +25,7 @@ from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.night_period import NightPeriod, Remembered
 from profiler.forwarder.night_runs import NightRuns, runs_of_lines
+from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.event_details import ended_line, ended_run
 from profiler.forwarder.notifications.slack_messages import message_of
 from profiler.forwarder.run_export import exported_run
@@ -32,10 +33,11 @@ from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.forwarder.task_retry import should_retry
 from profiler.otlp.run_signals import signals_of
 from profiler.record.gpu_facts import cause_sentence
-from profiler.record.record_model import UNKNOWN_COST
+from profiler.record.record_model import UNKNOWN_COST, Report
 from profiler.record.run_outcome import Cause, Outcome
 from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 from profiler.record.stop_causes import TABLE, EventEnd, outcome_of
+from profiler.record.story_rows import story_of
 from profiler.report_page.page_run import page_run
 from profiler.report_page.page_series import Run
 from profiler.runs.past_runs.family_evidence import final_report
@@ -44,6 +46,8 @@ from profiler.runs.past_runs.search_documents import run_in
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.run_counts import counted_as
 from profiler.sizing.run_facts import facts_of
+from tests import screens
+from tests.awkward_runs import RUNS, recommended
 from tests.bus_events import mail_of
 from tests.cloudformation import template
 from tests.counting_search import CountingSearch
@@ -257,7 +261,27 @@ def test_bus_mail_and_teams_say_it(end: RunEnd) -> None:
     (mail,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
     (teams,) = json.loads(TEAMS.read_text())
     for target in (mail, teams):
-        assert tells(mail_of(target["InputTransformer"], detail), run.outcome)
+        told = mail_of(target["InputTransformer"], detail)
+        assert tells(told, run.outcome)
+        assert "failed to start" not in told.lower(), "ECS's text says what the sentence says"
+
+
+@pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
+def test_mail_and_teams_have_the_numbers_of_slack(make: Callable[[], Report]) -> None:
+    run = screens.ended(recommended(make))
+    detail = msgspec.to_builtins(ended_run(run, kibana_url=None))
+    (mail,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
+    (teams,) = json.loads(TEAMS.read_text())
+    message = message_of(run, kibana_url=None)
+    fields = [field for block in message.blocks for field in block.get("fields", ())]
+    named = dict(field["text"].split("\n", 1) for field in fields)
+    numbers = [named.get(f"*{name}*", "") for name in ("Duration", "Billed")]
+    numbers += value_formats.cpu_and_memory(story_of(run.record, run.outcome))
+    if run.outcome.status == "failure":
+        numbers.append(named["*Exit code*"])
+    for target in (mail, teams):
+        told = mail_of(target["InputTransformer"], detail)
+        assert [number for number in numbers if number not in told] == []
 
 
 # The morning

@@ -273,7 +273,9 @@ def test_each_screen_says_the_limits_that_a_program_did_not_see() -> None:
     }
     memory = "the program sees 15.6 gb and may use 4: set the container's `memory`"
     for name in ("show", "page", "event", "slack"):
-        assert memory in shown_texts[name], name
+        text = shown_texts[name]
+        told = memory.replace("`", "'") if name == "event" else memory  # no Markdown
+        assert told in text, name
     for name in ("show", "page", "event"):
         assert "it sees 8 cpus and may use 2: set the number of workers." in shown_texts[name], name
 

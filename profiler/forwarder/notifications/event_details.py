@@ -31,7 +31,6 @@ from profiler.forwarder.notifications.run_advice import advice_after
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.batch_job import NO_JOB, BatchJob, job_text
-from profiler.record.fact_list import cost_text
 from profiler.record.gpu_facts import cause_sentence
 from profiler.record.model_base import absent_if_empty
 from profiler.record.notice_model import (
@@ -91,7 +90,7 @@ class _Detail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="cam
 
     ``markdown`` is ``text`` for receivers that draw Markdown: it shows the same and has no link.
     ``summary`` and ``nextSteps`` are whole sentences, so that a template needs nothing that may be
-    unknown: the times and numbers, and where to look, with commands.
+    unknown: the times and numbers, and where to look, with commands. Markdown can show both.
     """
 
     text: str
@@ -270,7 +269,7 @@ def _sentence(notice: EndedRun) -> str:
     code = known(describe_exit_code, outcome.exit_code or None)
     exit_code = stated(" with exit code {}", code)
     said = "" if outcome.cause == "failure" else cause_sentence(outcome, notice.record)
-    causes = (said, notice.reason)
+    causes = (said, notice.told_reason)
     why = ". ".join(cause.strip().rstrip(".") for cause in causes if cause)
     reason = f": {why}" if why else ""
     unusual = value_formats.unusual(notice)
@@ -303,7 +302,10 @@ def _bounded_links(links: RunLinks) -> RunLinks | None:
 
 
 def _with_markdown(detail: _AnyDetail) -> _AnyDetail:
-    return replace(detail, markdown=markdown_safe(detail.text))
+    """The detail with its texts for receivers that draw Markdown."""
+    return replace(
+        detail, markdown=markdown_safe(detail.text), summary=markdown_safe(detail.summary)
+    )
 
 
 def _summary(notice: EndedRun) -> str:
@@ -313,7 +315,7 @@ def _summary(notice: EndedRun) -> str:
     sentences = [
         _stated("Job: {}.", story.text("job")),
         _times(notice),
-        _stated("Cost: {}.", cost_text(notice.cost)),
+        _stated("Billed: {}.", value_formats.billed(notice)),
         _stated("CPU: {}.", cpu),
         _stated("Memory: {}.", memory),
         story.sentence("killed"),
@@ -346,7 +348,7 @@ def _times(notice: EndedRun) -> str:
     """When the run started and ended; of one that did not start, when ECS gave up."""
     task = notice.task
     if notice.has_started:
-        sentence = "The task ran"
+        sentence = "The task ran" + stated(" {}", known(format_duration, notice.duration_ms))
         moments = (("started at", task.started_at), ("ended at", notice.run.ended_at))
     else:
         sentence = "The task did not run"

@@ -31,7 +31,7 @@ from profiler.forwarder.notifications.notification import NightSummary, Notifica
 from profiler.forwarder.notifications.run_advice import advice_after
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.batch_job import BatchJob
-from profiler.record.fact_list import cost_text, peak_text
+from profiler.record.fact_list import peak_text
 from profiler.record.gpu_facts import cause_sentence
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
@@ -244,10 +244,9 @@ def _last_line(notice: EndedRun) -> str:
 
 
 def _fields(notice: EndedRun) -> JsonObject | None:
-    billed = known(format_duration, notice.metrics.billed_duration_ms)
     named = (
         ("Duration", known(format_duration, notice.duration_ms)),
-        ("Billed", ", ".join(filter(None, (billed, cost_text(notice.cost))))),
+        ("Billed", value_formats.billed(notice)),
         ("Exit code", known(describe_exit_code, notice.outcome.exit_code)),
         ("Started", notice.task.started_at),
         ("Created", None if notice.has_started else notice.task.created_at),
@@ -333,8 +332,8 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
         lines.append(escape_text(sentence, MAX_SENTENCE_LENGTH))
     # ECS does not report killed child processes, a frequent cause of failures.
     lines.append(escape_text(story.sentence("killed"), 1000))
-    if outcome.status != "success" and notice.reason:
-        reason = escape_text(notice.reason, 1000)
+    if outcome.status != "success" and notice.told_reason:
+        reason = escape_text(notice.told_reason, 1000)
         lines.append(f"Reason from ECS: {reason}" if reason else None)
     lines.append(escape_text(notice.reduced_memory or "", MAX_SENTENCE_LENGTH))
     lines.append(escape_text(notice.retry.sentence, MAX_SENTENCE_LENGTH))

@@ -7,7 +7,7 @@ from profiler.core.text import stated
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
 from profiler.record.device_totals import NEVER_USED, SHARED, GpuTotals, NeuronTotals
-from profiler.record.fact_list import largest_wait
+from profiler.record.fact_list import cost_text, largest_wait
 from profiler.record.gpu_facts import gpu_cause_sentences
 from profiler.record.hardware import gpu_error
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
@@ -65,6 +65,12 @@ def _cpu_words(cpu: CpuUse) -> str:
         peak = stated(", peak {}", known(format_vcpu, cpu.used.max))
         return f"{format_vcpu(cpu.used.avg)} avg{peak}, asked for {size}"
     return usage_words(cpu.percent.avg, cpu.percent.max, size=size)
+
+
+def billed(notice: EndedRun) -> str:
+    """The billed duration and the cost, empty where unknown."""
+    duration = known(format_duration, notice.metrics.billed_duration_ms)
+    return ", ".join(filter(None, (duration, cost_text(notice.cost))))
 
 
 def source_of_numbers(notice: EndedRun) -> str:

@@ -180,7 +180,7 @@ def _stop(record: Record, outcome: Outcome) -> str:
 def _cause(outcome: Outcome) -> str:
     """Why the run ended, and ECS's text; not the exit code, which stands in the verdict."""
     words = "" if outcome.cause in ("failure", "unknown") else outcome.sentence
-    reason = (outcome.reason or "").rstrip(".")
+    reason = (outcome.told_reason or "").rstrip(".")
     if words and reason:
         return f"{words}: {reason}."
     if reason:

@@ -60,6 +60,24 @@ def test_a_job_that_succeeded_at_its_third_attempt(batch: FakeBatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("codes", "words"),
+    [
+        ([137, 137, 137], "All 3 attempts: ran out of memory with 4 GB; 3m 00s."),
+        ([3, 137, 137], "Attempts 2 and 3: ran out of memory with 4 GB; attempt 1: exit code 3; "),
+        ([137, 3, 137], "Attempts 1 and 3: ran out of memory with 4 GB; attempt 2: exit code 3; "),
+        ([137, 137, 3], "Exit code 3; attempts 1 and 2: ran out of memory with 4 GB; 3m 00s."),
+    ],
+)
+def test_a_cause_of_several_attempts_is_told_once(
+    batch: FakeBatch, codes: list[int], words: str
+) -> None:
+    job = batch.submit("orders", "nightly", "etl")
+    for code in codes:
+        ran(batch, job, code, *([KILLED] if code == 137 else []))
+    assert told(job)[1].startswith(words)
+
+
+@pytest.mark.parametrize(
     ("code", "reason", "status_reason", "words"),
     [
         (1, None, "Essential container in task exited", "Exit code 1"),

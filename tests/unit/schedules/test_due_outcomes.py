@@ -123,21 +123,26 @@ def test_a_task_belongs_to_the_last_due_time_before_it() -> None:
 
 
 def test_a_previous_run_that_still_ran_is_an_overlap() -> None:
-    """The previous run that still ran is an overlap and a task that failed to start a refusal."""
     due = judge(schedule(), task(60.1, 125), task(120.1, 121), since=60, now=126)[0].due_times[1]
     assert due.outcome == "overlapped"
     assert due.reason == "The previous run was still running: nightly of 2026-11-20T01:00:06.000Z."
     assert outcomes(schedule(), task(-300), task(60.1), since=60, now=62) == ["overlapped"]
     assert outcomes(schedule(), task(10, 60.05), task(60.1), since=60, now=62) == ["running"]
-    failed = task(
-        60.1,
-        63,
-        stop_code="TaskFailedToStart",
-        stopped_reason="CannotPullContainerError: no image.",
-    )
+
+
+@pytest.mark.parametrize(
+    ("stopped_reason", "told"),
+    [
+        ("CannotPullContainerError: no image.", "CannotPullContainerError: no image."),
+        ("Task failed to start", "AWS gives no reason"),
+        (None, "AWS gives no reason"),
+    ],
+)
+def test_a_task_that_failed_to_start_is_refused(stopped_reason: str | None, told: str) -> None:
+    failed = task(60.1, 63, stop_code="TaskFailedToStart", stopped_reason=stopped_reason)
     due = the_one(schedule(), failed, since=60, now=64)
     assert due.outcome == "refused"
-    assert due.reason == "The task failed to start: CannotPullContainerError: no image."
+    assert due.reason == f"The task failed to start: {told}"
 
 
 def test_a_task_that_ecs_has_forgotten_is_unknown_and_other_tasks_do_not_count() -> None:

@@ -145,8 +145,8 @@ def test_the_detail_of_a_run_with_a_report() -> None:
     assert run.pop("markdown") == run["text"]
     assert run.pop("nextSteps").startswith("Task 0123 in cluster jobs: https://eu-west-1.console")
     assert run.pop("summary").startswith(
-        "The task ran: started at 2026-03-01 10:00:03 UTC, ended at 2026-03-01 12:00:00 UTC. "
-        "Cost: $0.012. Memory: peak ≥993 MB. Recommended size: 0.25 vCPU, 2 GB. Xxx"
+        "The task ran 2h 13m: started at 2026-03-01 10:00:03 UTC, ended at 2026-03-01 12:00:00 UTC. "
+        "Billed: 1m 00s, $0.012. Memory: peak ≥993 MB. Recommended size: 0.25 vCPU, 2 GB. Xxx"
     )
     assert run == {
         "text": (
