@@ -607,11 +607,13 @@ class Rollout(Struct, kw_only=True, dict=True):
         self.counts["failed"] += 1
 
     def policies(self, planned: Iterable[PlannedFamily]) -> Iterator[RolePolicy]:
-        """The policy of each task role; without ``attach_policy``, the roles are not read."""
+        """The policy of each task role, but for those of families alone that are left alone;
+        without ``attach_policy``, the roles are not read.
+        """
         streams: dict[str, frozenset[str]] = {}
         for family in planned:
             role = task_role(family.changed.definition)
-            if role and family.streams:
+            if role and family.streams and not family.is_left_alone:
                 streams[role] = streams.get(role, frozenset()) | family.streams
         for role, needed_streams in sorted(streams.items()):
             try:
@@ -622,6 +624,15 @@ class Rollout(Struct, kw_only=True, dict=True):
             except TaskProfilerError as error:
                 if self.request.attach_policy:
                     self._fail(role, error)
+
+    def name_left_alone(self, planned: Iterable[PlannedFamily]) -> None:
+        """Say of each family that is left alone why it gets no policy, either."""
+        for family_plan in planned:
+            if family_plan.is_left_alone:
+                try:
+                    check_obstacle(family_plan)
+                except TaskProfilerError as error:
+                    self._fail(family_plan.family, error)
 
     def attach_policy(self, policy: RolePolicy) -> None:
         """Attach a policy if it does not suffice, made again from what the role has now."""
