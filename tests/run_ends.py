@@ -436,6 +436,35 @@ ENDS: tuple[RunEnd, ...] = (
         "registry",
         reason="ResourceInitializationError: The task cannot pull registry auth from Amazon ECR",
     ),
+    *(
+        _not_started(f"no network to {what}", "resources", "resources", reason=reason)
+        for what, reason in (
+            (
+                "a registry",
+                (
+                    "ResourceInitializationError: unable to pull secrets or registry auth: The task "
+                    "cannot pull registry auth from Amazon ECR: There is a connection issue between "
+                    "the task and Amazon ECR. Check your task network configuration."
+                ),
+            ),
+            (
+                "a secret",
+                (
+                    "ResourceInitializationError: unable to pull secrets or registry auth: execution "
+                    "resource retrieval failed: unable to retrieve secret from asm: RequestError: send "
+                    "request failed caused by: Post https://secretsmanager.us-west-2.amazonaws.com/: "
+                    "dial tcp 10.0.0.1:443: i/o timeout"
+                ),
+            ),
+            (
+                "a parameter, on EC2",
+                (
+                    "Fetching secret data from SSM Parameter Store in us-west-2: RequestCanceled: "
+                    "request context canceled caused by: context deadline exceeded"
+                ),
+            ),
+        )
+    ),
     _not_started(
         "an image that does not exist",
         "image",

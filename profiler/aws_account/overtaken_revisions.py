@@ -6,6 +6,8 @@ one that somebody registers meanwhile.
 from collections.abc import Mapping
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import may_exist, revision_of
 from profiler.core.aws_clients import is_certain
@@ -90,16 +92,19 @@ def keep_overtaken(definitions: Definitions, planned: PlannedFamily, new_arn: st
     )
 
 
-def put_back(definitions: Definitions, planned: PlannedFamily, new_arn: str) -> str | None:
-    """Register the revision again that the plan's new one has replaced, with a tag that says that
-    ours does not count, and return its ARN; None if somebody has registered a newer one, which
-    stays. Raises TaskProfilerError.
+def restoring_plan(
+    definitions: Definitions, planned: PlannedFamily, new_arn: str
+) -> PlannedFamily | None:
+    """The plan that registers the revision again that the plan's new one has replaced, with a tag
+    that says that ours does not count; None if ours is not the newest any more. Raises
+    TaskProfilerError.
     """
-    newest = read_document(definitions.describe(planned.family), planned.family).arn
-    if newest != new_arn:
+    newest = read_document(definitions.describe(planned.family), planned.family)
+    if newest.arn != new_arn:
         return None
     number = new_arn.rpartition(":")[2]
-    return definitions.register(with_tag(planned.document.definition, RESTORED_OVER, number))
+    restored = with_tag(planned.document.definition, RESTORED_OVER, number)
+    return replace(planned, document=newest, changed=replace(planned.changed, definition=restored))
 
 
 def _overtaken(

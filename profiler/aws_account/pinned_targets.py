@@ -223,11 +223,11 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         owner = self._owner_of(current)
         if owner:
             return "skipped", f"{current.title} skipped: {owner}: set {revision_of(arn)} there"
-        without = _moved(schedules, current, arn)
+        without = move_target(schedules, current, arn)
         return "moved", f"moved {current.title} to {revision_of(arn)}{without}"
 
 
-def _moved(schedules: Schedules, current: ScheduledTarget, arn: str) -> str:
+def move_target(schedules: Schedules, current: ScheduledTarget, arn: str) -> str:
     """Move a target, and read it again if no answer arrived. Returns a clause about what else has
     changed. Raises TaskProfilerError.
     """

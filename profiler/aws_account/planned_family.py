@@ -75,6 +75,11 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
         return self.action in get_args(_NewRevision)
 
     @property
+    def is_left_alone(self) -> bool:
+        """Whether an obstacle keeps its new revision from being registered."""
+        return self.is_new_revision and bool(self.obstacle)
+
+    @property
     def is_wrapped(self) -> bool:
         """Whether the batch starts with ``task-profiler run``."""
         return any(container.wraps_batch for container in self.changed.containers)

@@ -15,9 +15,9 @@ from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.job_reverts import uncover, with_uncovered
-from profiler.aws_account.overtaken_revisions import keep_overtaken, put_back, registered
+from profiler.aws_account.overtaken_revisions import keep_overtaken, registered, restoring_plan
 from profiler.aws_account.owned_families import left_to_owner, left_to_service
-from profiler.aws_account.pinned_targets import PinnedTargets
+from profiler.aws_account.pinned_targets import PinnedTargets, move_target
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check_obstacle
 from profiler.aws_account.registered_definitions import (
     AccountDefinitions,
@@ -36,7 +36,7 @@ from profiler.aws_account.started_tasks import (
 )
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import first_known, known_values
 from profiler.core.text import did_you_mean
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.family_owner import FamilyOwner, owner_of_cluster
@@ -501,30 +501,39 @@ class Rollout(Struct, kw_only=True, dict=True):
             self._put_back(sized, notes)
 
     def _put_back(self, sized: _Sized, why: str) -> None:
-        """Raises TaskProfilerError."""
+        """Register the revision again that a size has replaced, and move the targets back that were
+        moved to it.
+        """
         planned = sized.planned
         new = revision_of(sized.arn)
+        problem = f"{new} does not fit any more what starts it"
+        restored: str | None = None
         try:
-            restored = put_back(self._definitions, planned, sized.arn)
+            back = restoring_plan(self._definitions, planned, sized.arn)
+            if back is None:
+                problem += ", and is not the newest revision any more: call it again"
+            else:
+                restored = registered(self._definitions, back)
+                self.done.remove(planned)
+                self.counts["registered"] -= 1
+                keep_overtaken(self._definitions, back, restored)
+                problem += (
+                    f", so {planned.revision} was registered again as {revision_of(restored)}: "
+                    "call it again"
+                )
         except TaskProfilerError as error:
-            raise TaskProfilerError(
-                f"{new} does not fit any more what starts it. {why} {error}"
-            ) from error
-        if restored is None:
-            return
-        self.done.remove(planned)
-        self.counts["registered"] -= 1
-        reason = (
-            f"{new} does not fit any more what starts it, so {planned.revision} was registered "
-            f"again as {revision_of(restored)}: call it again. {why}"
-        )
-        self._fail(planned.family, TaskProfilerError(reason))
+            why = f"{why} {error}"
+        self._fail(planned.family, TaskProfilerError(f"{problem}. {why}"))
         for target in sized.moved:
+            # Its own revision may have another size than the newest one had.
+            is_of_newest = target.pinned_revision == planned.revision
+            old_arn = first_known(restored if is_of_newest else None, target.definition_arn)
             try:
                 current = self._schedules.read(target)
                 if current is not None and current.pinned_revision == new:
-                    without = self._schedules.move(current, restored)
-                    self.on_step(f"moved {current.title} to {revision_of(restored)}{without}")
+                    without = move_target(self._schedules, current, old_arn)
+                    self.on_step(f"moved {current.title} to {revision_of(old_arn)}{without}")
+                    self.counts["moved"] -= 1
             except TaskProfilerError as error:
                 self._fail(planned.family, error)
 
@@ -599,11 +608,13 @@ class Rollout(Struct, kw_only=True, dict=True):
         self.counts["failed"] += 1
 
     def policies(self, planned: Iterable[PlannedFamily]) -> Iterator[RolePolicy]:
-        """The policy of each task role; without ``attach_policy``, the roles are not read."""
+        """The policy of each task role, but for those of families alone that are left alone;
+        without ``attach_policy``, the roles are not read.
+        """
         streams: dict[str, frozenset[str]] = {}
         for family in planned:
             role = task_role(family.changed.definition)
-            if role and family.streams:
+            if role and family.streams and not family.is_left_alone:
                 streams[role] = streams.get(role, frozenset()) | family.streams
         for role, needed_streams in sorted(streams.items()):
             try:
@@ -614,6 +625,15 @@ class Rollout(Struct, kw_only=True, dict=True):
             except TaskProfilerError as error:
                 if self.request.attach_policy:
                     self._fail(role, error)
+
+    def name_left_alone(self, planned: Iterable[PlannedFamily]) -> None:
+        """Say of each family that is left alone why it gets no policy, either."""
+        for family_plan in planned:
+            if family_plan.is_left_alone:
+                try:
+                    check_obstacle(family_plan)
+                except TaskProfilerError as error:
+                    self._fail(family_plan.family, error)
 
     def attach_policy(self, policy: RolePolicy) -> None:
         """Attach a policy if it does not suffice, made again from what the role has now."""

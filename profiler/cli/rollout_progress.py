@@ -34,9 +34,11 @@ def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[Plan
                 stop.check()
 
         try:
-            return with_progress("Registering", steps(), len(planned))
+            done = with_progress("Registering", steps(), len(planned))
         finally:
             rollout.put_back_unfit()
+        stop.check()
+    return done
 
 
 def attach_policies(rollout: Rollout, policies: Iterable[RolePolicy]) -> None:

@@ -494,6 +494,8 @@ def _attach_policies(rollout: Rollout, planned: Sequence[PlannedFamily], *, atta
             warn(role_policy.note)
     if attaches:
         attach_policies(rollout, policies)
+        if not rollout.request.register:  # which says it
+            rollout.name_left_alone(planned)
     elif rollout.request.attach_policy:
         warn(
             "No policy was attached: --yes attaches it without a new revision, --register with one."

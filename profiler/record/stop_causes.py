@@ -123,10 +123,6 @@ def _says(*texts: str) -> Callable[[Said], bool]:
     return lambda said: said.has(*texts)
 
 
-def _says_before_a_start(*texts: str) -> Callable[[Said], bool]:
-    return lambda said: said.nothing_ran and said.has(*texts)
-
-
 def _has_timed_out(said: Said) -> bool:
     return said.is_of_aws_batch and "job attempt duration exceeded timeout" in said.stated
 
@@ -161,7 +157,27 @@ def _is_command(said: Said) -> bool:
 def _lacks_resources(said: Said) -> bool:
     if not said.nothing_ran:
         return False
-    return said.has(*_RESOURCES) or bool(refusal_meaning(said.stated))
+    return said.has(*_RESOURCES, *_SECRETS) or bool(refusal_meaning(said.stated))
+
+
+def _could_not_read_secret(said: Said) -> bool:
+    """Whether it may not be read, or does not exist: a network that does not lead to it is a
+    resource.
+    """
+    return said.nothing_ran and said.has(*_SECRETS) and not is_unreached(said.reasons)
+
+
+def _could_not_pull_image(said: Said) -> bool:
+    """A sign-in that "cannot pull registry auth" is no image."""
+    is_image = said.has("cannotpull", "pull image", "image pull", "manifest unknown")
+    return said.nothing_ran and is_image and not said.has(*_SECRETS)
+
+
+def is_unreached(reason: str) -> bool:
+    """Whether a reason of ECS says that the network does not lead to a service of AWS, or to a
+    registry.
+    """
+    return _UNREACHED.search(reason) is not None
 
 
 def _waited_for_a_container(said: Said) -> bool:
@@ -169,6 +185,15 @@ def _waited_for_a_container(said: Said) -> bool:
     return said.nothing_ran and is_unexplained and said.has_failed_container
 
 
+_SECRETS = (
+    *("pull secrets", "retrieve secret", "fetching secret data", "fetch secret"),
+    *("registry auth", "getauthorizationtoken"),
+)
+_UNREACHED = re.compile(
+    r"i/o timeout|dial tcp|connection issue|deadline exceeded|handshake timeout|no route to host|"
+    r"awaiting headers",
+    re.IGNORECASE,
+)
 _RESOURCES = (
     *("resourceinitializationerror", "provisioning to complete", "capacity is unavailable"),
     *("capacity is not available", "no container instances were found", "unable to place"),
@@ -252,16 +277,13 @@ TABLE: Final = (
         cause="secrets",
         title="Secret could not be read",
         sentence="ECS could not read a secret or the credentials of a registry",
-        event=_says_before_a_start(
-            *("pull secrets", "retrieve secret", "fetching secret data", "fetch secret"),
-            *("registry auth", "getauthorizationtoken"),
-        ),
+        event=_could_not_read_secret,
     ),
     _Row(
         cause="image",
         title="Image could not be pulled",
         sentence="The container's image could not be pulled",
-        event=_says_before_a_start("cannotpull", "pull image", "image pull", "manifest unknown"),
+        event=_could_not_pull_image,
     ),
     _Row(
         cause="command",

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.aws_proxy import AwsProxy
+from profiler.cli.wiring import aws_options
+from tests.aws_proxy import Answer, AwsProxy, Request
 from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, Account, logs_to
+from tools.local_answers import answer_here
 from tools.moto_server import FakeAws, fake_aws
 
 ACT = ("--register", "--update-schedules")
@@ -277,6 +279,110 @@ def start_by_rule(people: TwoPeople, name: str, definition: str, source: str) ->
     events.put_targets(
         Rule=name, Targets=[{**target, "EcsParameters": parameters, "Input": source}]
     )
+
+
+def a_size_that_stops_fitting(people: TwoPeople, *after: Callable[[], object]) -> None:
+    """Somebody makes a schedule while the size is registered; ``after``: what happens before the
+    move to it, and before the registration of the revision before.
+    """
+    account = people.account
+    account.oversized("nightly")
+    account.schedule("night", "nightly:1")
+    steps = iter((lambda: account.schedule("newer", "nightly", OVERRIDE), *after))
+    operations = iter(("RegisterTaskDefinition", "PUT /schedules/night", "RegisterTaskDefinition"))
+    awaited = next(operations)
+
+    def change(operation: str, _body: bytes) -> None:
+        nonlocal awaited
+        if operation == awaited:
+            awaited = next(operations, "")
+            next(steps, lambda: None)()
+
+    people.proxy.before = change
+
+
+UNFIT = "nightly: nightly:2 does not fit any more what starts it"
+
+
+def test_a_deployment_while_a_size_is_put_back_is_not_hidden(people: TwoPeople) -> None:
+    account = people.account
+    batch = {**BATCH, "image": "etl:27"}
+
+    def deploy() -> None:
+        account.family("nightly", containerDefinitions=[batch])
+
+    a_size_that_stops_fitting(people, lambda: None, deploy)
+    done = account.resize(*ACT)
+    assert done.returncode == 1
+    assert UNFIT in done.stderr
+    said = "nightly:3 was registered meanwhile, so it was registered again as nightly:5, after"
+    assert f"{said} nightly:4: call it again." in done.stderr
+    assert account.described("nightly")[0]["containerDefinitions"][0]["image"] == "etl:27"
+    assert account.newest("nightly") == [5]
+
+
+@pytest.mark.parametrize("why", ["deployed", "refused"])
+def test_a_schedule_does_not_stay_at_a_size_that_cannot_be_put_back(
+    people: TwoPeople, why: str
+) -> None:
+    """Somebody has registered a newer revision, or the right is gone."""
+    account = people.account
+
+    def prevent() -> None:
+        if why == "refused":
+            people.proxy.denied.add("nightly")
+        else:
+            account.family("nightly")
+
+    a_size_that_stops_fitting(people, prevent)
+    done = account.resize(*ACT)
+    assert done.returncode == 1
+    said = {
+        "refused": f"{UNFIT}. ",
+        "deployed": f"{UNFIT}, and is not the newest revision any more: call it again. ",
+    }
+    assert said[why] in done.stderr
+    assert "moved schedule night to nightly:1\n" in done.stdout
+    assert account.started_by_schedule("night") == "nightly:1"
+
+
+def test_a_schedule_gets_its_own_size_back(people: TwoPeople) -> None:
+    """Not that of the newest revision, from which a call that names the family moves it."""
+    account = people.account
+    account.family("nightly", size=(2.0, 4096))
+    account.family("nightly")
+    account.runs("nightly", 25, revision=2)
+    account.schedule("night", "nightly:1")
+    people.when_the_revision_is_registered(lambda: account.schedule("newer", "nightly", OVERRIDE))
+    done = account.resize("nightly", *ACT)
+    assert done.returncode == 1
+    assert "nightly:2 was registered again as nightly:4" in done.stderr
+    assert account.started_by_schedule("night") == "nightly:1"
+
+
+@pytest.mark.parametrize("operation", ["RegisterTaskDefinition", "PUT /schedules/night"])
+def test_a_lost_answer_while_a_size_is_put_back_is_looked_for(
+    people: TwoPeople, operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aws_options, "_MAX_RETRIES", 0)
+    account = people.account
+    answer = people.proxy.answer
+
+    def lose(request: Request, body: bytes) -> Answer:
+        answered = answer(request, body)
+        if people.operations[-1] == operation and people.operations.count(operation) == 2:
+            return 500, {"Content-Type": "application/x-amz-json-1.1"}, b"{}"
+        return answered
+
+    a_size_that_stops_fitting(people)
+    answer_here(people.proxy.url, lose)
+    done = account.resize(*ACT)
+    assert done.returncode == 1
+    assert f"{UNFIT}, so nightly:1 was registered again as nightly:3: " in done.stderr
+    assert "moved schedule night to nightly:3\n" in done.stdout
+    assert done.stderr.endswith("task-profiler: 1 failed.\n")
+    assert account.newest("nightly") == [3]
+    assert account.started_by_schedule("night") == "nightly:3"
 
 
 def test_a_change_that_the_size_fits_puts_nothing_back(people: TwoPeople) -> None:

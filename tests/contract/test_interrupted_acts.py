@@ -99,6 +99,32 @@ def test_a_resize_ends_after_the_family_in_work_and_goes_on_later(
     ]
 
 
+@pytest.mark.parametrize("nth", [1, 3])
+def test_a_size_that_no_longer_fits_is_put_back_after_the_signal(
+    interrupted: Interrupted, nth: int
+) -> None:
+    """The signal comes while the size is registered, or while it is put back."""
+    account = interrupted.account
+    account.oversized(*FAMILIES[:2])
+    account.schedule("night", "hourly:1")
+    interrupted.at("RegisterTaskDefinition", nth, signal.SIGINT)
+    raise_signal = interrupted.proxy.before
+    override = '{"containerOverrides": [{"name": "batch", "memory": 1800}]}'
+
+    def before(operation: str, body: bytes) -> None:
+        if operation == "PUT /schedules/night" and account.newest("hourly") == [2]:
+            interrupted.proxy.before = raise_signal
+            account.schedule("newer", "hourly", override)
+        raise_signal(operation, body)
+
+    interrupted.proxy.before = before
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 130, done.stderr
+    assert "hourly: hourly:2 does not fit any more what starts it, so hourly:1 was" in done.stderr
+    assert account.newest("hourly") == [3]
+    assert account.started_by_schedule("night") == "hourly:3"
+
+
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_monitors_are_added_until_the_signal_and_the_sum_is_said(
     interrupted: Interrupted, number: int, code: int

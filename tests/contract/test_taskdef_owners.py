@@ -128,6 +128,24 @@ def test_without_the_right_to_ask_nothing_is_registered_and_the_right_is_named(
     assert add(account, "--register").returncode == 0
 
 
+def test_a_family_that_is_left_alone_gets_no_policy(account: Account, proxy: AwsProxy) -> None:
+    """Nor does the role of a family whose owner is unknown get one without a new revision."""
+    iam = account.aws.client("iam")
+    containers = [{**BATCH, "memory": 1900}]
+    role = iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+    account.family("nightly", containerDefinitions=containers, taskRoleArn=role)
+    proxy.refused = {"DescribeStackResources"}
+    words = ("add-monitor", "nightly", "--image", IMAGE, "--attach-policy")
+    for act in ("--yes", "--register"):
+        done = taskdef(account, *words, act)
+        assert done.returncode == 1, act
+        assert "nightly: It is left alone. CloudFormation could not be asked" in done.stderr
+        assert iam.list_role_policies(RoleName="jobs")["PolicyNames"] == []
+    proxy.refused = set()
+    assert taskdef(account, *words, "--yes").returncode == 0
+    assert iam.list_role_policies(RoleName="jobs")["PolicyNames"] == ["task-profiler"]
+
+
 def test_a_stack_that_deploys_between_the_plan_and_the_act_is_seen(
     account: Account, proxy: AwsProxy
 ) -> None:

@@ -3,7 +3,6 @@
 A row that differs ends with the remedy of ``doctor``, which looks at the same family and stack.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -49,7 +48,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.fact_list import memory_peak
 from profiler.record.measured import AtLeast
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.stop_causes import outcome_of
+from profiler.record.stop_causes import is_unreached, outcome_of
 from profiler.record.units import MIB, billed_ms, format_count, format_duration
 from profiler.sizing.prices import PriceOverrides, cost_of
 
@@ -408,14 +407,8 @@ _REFUSED = (
     "--execution-role."
 )
 _NO_NETWORK = (
-    "The subnets lead neither to Amazon ECR nor to its endpoint: name others with --subnets, or "
+    "The subnets lead neither to that service nor to its endpoint: name others with --subnets, or "
     "give them a NAT gateway, VPC endpoints, or the tasks a public address."
-)
-# Of an image or a sign-in that was not reached.
-_UNREACHED = re.compile(
-    r"i/o timeout|dial tcp|connection issue|deadline exceeded|handshake timeout|no route to host|"
-    r"awaiting headers",
-    re.IGNORECASE,
 )
 
 
@@ -459,7 +452,7 @@ def _task_row(plan: ProofPlan, task: ProofTask, reason: str) -> Row:
     elif task.failure and not _is_about_capacity(reason):
         cause = "refused"
     remedy = {"image": _NO_IMAGE, "resources": plan.capacity_remedy}.get(cause)
-    if cause in ("image", "secrets") and _UNREACHED.search(reason):
+    if cause in ("image", "resources") and is_unreached(reason):
         remedy = _NO_NETWORK
     seen = _DID_NOT_RUN.format(cause)
     return replace(row, state="differs", seen=seen, detail=reason, remedy=remedy)

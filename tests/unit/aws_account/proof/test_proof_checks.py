@@ -398,7 +398,7 @@ NOT_RUN = (
         "Run task-profiler setup image",
     ),
     ({"arn": None, "failure": "AWS refused (AccessDenied)"}, "refused", "Correct what AWS names"),
-    ({"end": stopped(NO_ROUTE_TO_SIGN_IN)}, "secrets", "The subnets lead neither to"),
+    ({"end": stopped(NO_ROUTE_TO_SIGN_IN)}, "resources", "The subnets lead neither to"),
     ({"end": stopped(NO_ROUTE_TO_IMAGE)}, "image", "The subnets lead neither to"),
     ({"end": stopped(NO_RIGHT)}, "secrets", "please send"),
 )
