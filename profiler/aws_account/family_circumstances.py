@@ -15,7 +15,12 @@ from profiler.aws_account.registered_definitions import (
     TaskDefinitions,
     revision_of,
 )
-from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed, schedule_of
+from profiler.aws_account.scheduled_targets import (
+    ScheduledTarget,
+    is_timed,
+    may_start,
+    schedule_of,
+)
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.aws_account.started_tasks import SCHEDULE
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
@@ -73,14 +78,15 @@ class OverridingTarget(Struct, frozen=True, kw_only=True):
     title: str
     overrides: SizeOverrides
     definition_arn: str  # or a family
+    may_start: bool  # it is enabled, and still due
 
     def why_refused(self, document: TaskDefinitionDocument) -> str | None:
-        """Why RunTask refuses it the definition, which is on Fargate; None if it accepts it, or if
-        this is not known.
+        """Why RunTask will refuse it the definition, which is on Fargate; None if it accepts it, if
+        this is not known, or if it calls RunTask no more.
         """
         starts = revision_of(self.definition_arn)
         is_other = starts is not None and starts != revision_of(document.arn or "")
-        if is_other or self.overrides.unknown:
+        if is_other or self.overrides.unknown or not self.may_start:
             return None
         return self.overrides.refusal(document.definition)
 
@@ -256,7 +262,10 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
             overrides = self.overrides_of(target)
             if not overrides.is_empty:
                 one = OverridingTarget(
-                    title=target.title, overrides=overrides, definition_arn=target.definition_arn
+                    title=target.title,
+                    overrides=overrides,
+                    definition_arn=target.definition_arn,
+                    may_start=may_start(target, self.now_ns),
                 )
                 overriding.append(one)
         return tuple(overriding)

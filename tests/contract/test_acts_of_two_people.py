@@ -398,12 +398,16 @@ def test_a_change_that_the_size_fits_puts_nothing_back(people: TwoPeople) -> Non
 
 
 def test_a_schedule_that_the_definition_refuses_is_named(people: TwoPeople) -> None:
-    """Such as one that somebody made after a resize; a pinned one starts what it is pinned to."""
+    """Such as one that somebody made after a resize; a pinned one starts what it is pinned to, and
+    one that is disabled or past starts nothing in any case.
+    """
     account = people.account
     account.oversized("nightly")
     assert account.resize("--register").returncode == 0
     account.schedule("fits", "nightly", FITTING)
     account.schedule("pinned", "nightly:1", OVERRIDE)
+    account.schedule("off", "nightly", OVERRIDE, State="DISABLED")
+    account.schedule("past", "nightly", OVERRIDE, "at(2020-01-01T00:00:00)")
     done = account.resize()
     assert "starts nothing" not in done.stdout
     account.schedule("newer", "nightly", OVERRIDE)

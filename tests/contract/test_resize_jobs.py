@@ -600,6 +600,27 @@ def test_a_schedule_whose_overrides_do_not_fit_the_new_size_is_named(
     assert account.sizes("control") == [NEW]
 
 
+def test_a_size_that_a_schedule_made_meanwhile_does_not_fit_is_put_back(
+    account: JobAccount,
+) -> None:
+    account.oversized("nightly")
+    account.schedule("night", "nightly:1")
+
+    def change(operation: str, _asked: object) -> None:
+        if operation == "RegisterJobDefinition" and not account.batch.requests(operation)[1:]:
+            account.schedule("newer", "nightly", ContainerOverrides=memory("8192"))
+
+    account.batch.before = change
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 1
+    assert "so nightly:1 was registered again as nightly:3: call it again." in done.stderr
+    assert account.sizes("nightly") == [OLD]
+    assert account.newest("nightly")["tags"] == {"task-profiler:restored-over": "2"}
+    assert account.submitted_by_schedule("night")["JobDefinition"] == "nightly:3"
+    assert account.resize("--register", "--update-schedules").returncode == 0
+    assert account.newest("nightly")["revision"] == 3
+
+
 @pytest.mark.parametrize(
     "template",
     [

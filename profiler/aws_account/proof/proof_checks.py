@@ -402,14 +402,24 @@ _DID_NOT_RUN = "it did not run ({})"
 SUBSCRIPTION = "subscription"
 _OF_FUNCTIONS = ("ECS's event", "notification")
 _NO_IMAGE = "Run task-profiler setup image, or name another image with --image."
-_REFUSED = (
-    "Correct what AWS names, or choose others: --like, --subnets, --security-groups, --task-role, "
-    "--execution-role."
-)
-_NO_NETWORK = (
-    "The subnets lead neither to that service nor to its endpoint: name others with --subnets, or "
-    "give them a NAT gateway, VPC endpoints, or the tasks a public address."
-)
+_REFUSED: Mapping[RunKind, str] = {
+    "tasks": (
+        "Correct what AWS names, or choose others: --like, --subnets, --security-groups, "
+        "--task-role, --execution-role."
+    ),
+    "jobs": "Correct what AWS names, or choose others: --like, --execution-role.",
+}
+_NO_NETWORK: Mapping[RunKind, str] = {
+    "tasks": (
+        "The subnets lead neither to that service nor to its endpoint: name others with --subnets, "
+        "or give them a NAT gateway, VPC endpoints, or the tasks a public address."
+    ),
+    "jobs": (
+        "The subnets of the queue's compute environments lead neither to that service nor to its "
+        "endpoint: give them a NAT gateway or VPC endpoints, or name with --like a job definition "
+        "that assigns a public address."
+    ),
+}
 
 
 def rows(
@@ -453,7 +463,7 @@ def _task_row(plan: ProofPlan, task: ProofTask, reason: str) -> Row:
         cause = "refused"
     remedy = {"image": _NO_IMAGE, "resources": plan.capacity_remedy}.get(cause)
     if cause in ("image", "resources") and is_unreached(reason):
-        remedy = _NO_NETWORK
+        remedy = _NO_NETWORK[plan.kind]
     seen = _DID_NOT_RUN.format(cause)
     return replace(row, state="differs", seen=seen, detail=reason, remedy=remedy)
 
@@ -532,7 +542,9 @@ def subscription_row(plan: ProofPlan, group: LogGroupState) -> Row:
     return replace(row, state="differs", seen="none delivers reports")
 
 
-def with_remedies(judged: Sequence[Row], findings: Sequence[Finding]) -> Iterator[Row]:
+def with_remedies(
+    judged: Sequence[Row], findings: Sequence[Finding], kind: RunKind
+) -> Iterator[Row]:
     """Each row that differs with a remedy: of doctor's problems, those that can explain it."""
     topics = {check.name: check.topics for check in CHECKS}
     for row in judged:
@@ -552,5 +564,5 @@ def with_remedies(judged: Sequence[Row], findings: Sequence[Finding]) -> Iterato
                 if finding.level == "problem" and finding.topic == topic:
                     sentences.append(f"{finding.text} {finding.advice or ''}".rstrip())
         is_refused = row.check == "task" and row.seen == _DID_NOT_RUN.format("refused")
-        without = _REFUSED if is_refused else _SEND
+        without = _REFUSED[kind] if is_refused else _SEND
         yield replace(row, remedy=" ".join(dict.fromkeys(sentences)) or without)

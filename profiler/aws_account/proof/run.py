@@ -201,7 +201,7 @@ class Proof(Struct, kw_only=True):
             if self.plan.has_stack:
                 name = self.plan.stack.name
                 findings += deployment_findings(name, self.open_client, self.clock)
-            return [*with_remedies(compared, findings)]
+            return [*with_remedies(compared, findings, self.plan.kind)]
         return compared
 
     def clean_up(self) -> Sequence[str]:

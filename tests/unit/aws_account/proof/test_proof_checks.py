@@ -410,13 +410,26 @@ def test_a_task_that_did_not_run_is_a_row_and_its_others_are_not_checked(
 ) -> None:
     nothing: dict[str, Any] = {"end": NOT_STOPPED, "witness": (), "run": None, "ended": {}}
     first, *others = with_remedies(
-        [*rows(plan(), [task(**nothing | values)], {}, 360.0)], findings=()
+        [*rows(plan(), [task(**nothing | values)], {}, 360.0)], (), "tasks"
     )
     assert first.state == "differs"
     assert first.seen == f"it did not run ({category})"
     assert first.detail is not None
     assert remedy in (first.remedy or "")
     assert {row.state for row in others} == {"not checked"}
+
+
+@pytest.mark.parametrize(
+    "values", [values for values, category, _ in NOT_RUN if category != "secrets"]
+)
+def test_the_remedy_of_a_job_names_no_option_of_tasks(values: dict[str, Any]) -> None:
+    """The queue's compute environments have their subnets."""
+    nothing: dict[str, Any] = {"end": NOT_STOPPED, "witness": (), "run": None, "ended": {}}
+    of_jobs = plan(kind="jobs", capacity_remedy="See why: task-profiler doctor --queue spot.")
+    first, *_ = with_remedies([*rows(of_jobs, [task(**nothing | values)], {}, 360.0)], (), "jobs")
+    assert first.remedy
+    for option in ("--subnets", "--security-groups", "--task-role"):
+        assert option not in first.remedy
 
 
 def test_what_the_functions_did_is_not_checked_if_their_log_cannot_be_read() -> None:
@@ -490,5 +503,5 @@ FINDINGS: Sequence[Finding] = (
     ],
 )
 def test_a_row_that_differs_has_doctors_remedy(row: Row, remedy: str) -> None:
-    (judged,) = with_remedies([row], FINDINGS)
+    (judged,) = with_remedies([row], FINDINGS, "tasks")
     assert judged.remedy == remedy
