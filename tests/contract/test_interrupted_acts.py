@@ -19,7 +19,7 @@ from profiler.cli.app import run_command_line
 from profiler.cli.setup import setup_commands
 from profiler.core.errors import TaskProfilerError
 from tests.aws_proxy import AwsProxy
-from tests.contract.test_sent_again_refused import EVENTS, Queues
+from tests.dead_letter_queues import EVENTS, Queues
 from tests.fake_dashboards import PlayedDashboards
 from tests.fake_slack import Answer, FakeSlack
 from tests.resize_account import ACCOUNT, BATCH, Account, logs_to
