@@ -1,4 +1,4 @@
-"""The dead-letter queues of a stack, with events, for ``setup redrive``."""
+"""The dead-letter queues of a stack for the acts that send their events again."""
 
 import json
 from collections import Counter
@@ -10,7 +10,7 @@ EVENTS = 12
 
 
 class Queues:
-    """The dead-letter queues of a stack, with events that each function accepts or not. What is
+    """Dead-letter queues with ``EVENTS`` events for each function, which accepts them all. What is
     read is hidden until it is shown again.
     """
 
@@ -37,7 +37,7 @@ class Queues:
             "lambda": SimpleNamespace(invoke=self._accept),
             "sqs": SimpleNamespace(
                 get_queue_attributes=self._count,
-                receive_message=self._receive,
+                receive_message=self.receive,
                 delete_message=self._delete,
                 change_message_visibility_batch=self._show,
             ),
@@ -59,7 +59,7 @@ class Queues:
         }
         return {"Attributes": counts}
 
-    def _receive(self, **given: Any) -> dict[str, Any]:
+    def receive(self, **given: Any) -> dict[str, Any]:
         queue = self.messages[given["QueueUrl"]]
         visible = [name for name, is_visible in queue.items() if is_visible][:10]
         queue.update(dict.fromkeys(visible, False))

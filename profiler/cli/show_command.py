@@ -131,7 +131,8 @@ def show(
         if as_stacks:
             stacks = _call_stacks(runs, source)
         elif not as_json:
-            pages = [_page(run, source, against, view) for run in runs]
+            prices = price_overrides()
+            pages = [_page(run, source, against, prices, view) for run in runs]
     if as_stacks:
         if not stacks:
             raise TaskProfilerError(no_stacks_sentence(source, runs[0].record))
@@ -157,12 +158,13 @@ class _RunStacks(Struct, frozen=True, kw_only=True):
     stacks: StacksLine
 
 
-def _page(run: PastRun, source: RunSource, against: str | None, view: View) -> _Page:
-    prices = price_overrides()
+def _page(
+    run: PastRun, source: RunSource, against: str | None, prices: PriceOverrides, view: View
+) -> _Page:
     run = _priced(run, prices)
     series = _series_of(run, source)
     family = source.family_source(run)
-    comparison = _comparison(run, against, source, family)
+    comparison = _comparison(run, against, source, family, prices)
     advice = find_advice(run, family, prices)
     lines = page_lines(run, view, series, comparison, advice)
     return _Page(record=run.record, series=series, lines=lines)
@@ -209,12 +211,15 @@ def _print_call_stacks(found: Sequence[_RunStacks], view: View, *, as_json: bool
 
 
 def _comparison(
-    run: PastRun, against: str | None, source: RunSource, family_source: RunSource
+    run: PastRun,
+    against: str | None,
+    source: RunSource,
+    family_source: RunSource,
+    prices: PriceOverrides,
 ) -> RunComparison:
     """The requested comparison, or a failed run's with its family's last success."""
     if against is None and known_status(run.record) not in _COMPARED_STATUSES:
         return NO_COMPARISON
-    prices = price_overrides()
     earlier = [
         with_machine_price(record, prices) for record in earlier_successes(run, family_source)
     ]

@@ -13,7 +13,7 @@ from profiler.core.optional_math import first_known
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.measured import measured
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
-from profiler.record.record_model import Metrics, Record
+from profiler.record.record_model import Metrics, Number, Record
 from profiler.record.units import bare_vcpu, format_count, format_value, format_vcpu
 
 MIN_CPU_WAIT_PERCENT: Final = 10
@@ -60,9 +60,9 @@ def _reason(record: Record) -> str:
     reasons = []
     threads = metrics.max_pids or 0
     vcpu_size = metrics.vcpu_size or threads
-    if threads > vcpu_size and _explains_wait(threads, metrics):
-        shared = format_count(threads, "thread")
-        reasons.append(f"up to {shared} shared {format_vcpu(vcpu_size)}")
+    if threads > vcpu_size and _explains_wait(threads, vcpu_size, metrics):
+        verb = "had" if threads == 1 else "shared"
+        reasons.append(f"up to {format_count(threads, 'thread')} {verb} {format_vcpu(vcpu_size)}")
     processor = record.processor
     others = processor.others_vcpu_used
     if others is not None and others >= _MIN_OTHERS_VCPU:
@@ -75,12 +75,12 @@ def _reason(record: Record) -> str:
     return ", and ".join(reasons)
 
 
-def _explains_wait(threads: int, metrics: Metrics) -> bool:
+def _explains_wait(threads: int, vcpu_size: Number, metrics: Metrics) -> bool:
     """Whether the CPU time of the threads can explain half of their wait: while one of them runs,
-    at most all the others wait for it.
+    at most all the others wait for it. With less than one vCPU, all wait while none may run.
     """
     cpu_seconds = first_known(metrics.cpu_seconds, math.inf)
-    explained_seconds = (threads - 1) * cpu_seconds
+    explained_seconds = (threads / min(vcpu_size, 1) - 1) * cpu_seconds
     return explained_seconds >= _LEAST_EXPLAINED * (metrics.cpu_wait_seconds or 0)
 
 

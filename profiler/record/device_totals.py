@@ -191,7 +191,7 @@ def neuron_totals(neuron: Neuron) -> NeuronTotals:
     return NeuronTotals(
         is_watched=True,
         cores=len(neuron.cores),
-        utilization_percent=_combine(core.utilization_percent for core in neuron.cores),
+        utilization_percent=_of_all(core.utilization_percent for core in neuron.cores),
         device_memory_used_mb=neuron.device_memory_used_mb,
         device_memory_size_mb=neuron.device_memory_size_mb,
     )

@@ -179,6 +179,18 @@ def is_priced(region: str, overrides: PriceOverrides) -> bool:
     return any(known_values(prices(region, one, overrides) for one in _ARCHITECTURES))
 
 
+def missing_prices(record: Record, overrides: PriceOverrides) -> list[str]:
+    """The settings of the prices on Fargate that a task's cost lacks: of its size, and of its
+    storage where that is charged.
+    """
+    of_size = prices(record.region, record.cpu_architecture, overrides)
+    names = [] if of_size else ["TASK_PROFILER_PRICE_VCPU_HOUR", "TASK_PROFILER_PRICE_GB_HOUR"]
+    storage_usd = (of_size or overrides).storage_gb_hour_usd
+    if charged_storage_gb(record.metrics.ephemeral_storage_size_mb) and storage_usd is None:
+        names.append("TASK_PROFILER_PRICE_STORAGE_GB_HOUR")
+    return names
+
+
 def charged_storage_gb(storage_mb: float | None) -> int:
     """Return the charged GiB of storage, above the included 20 GiB. ECS reports 20 GiB as 20496
     MiB.

@@ -15,11 +15,12 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import EC2, FARGATE
 from profiler.core.optional_math import first_known, known, known_values
-from profiler.core.text import stated
+from profiler.core.text import listed, stated
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent
 from profiler.sizing.advice import Advice
 from profiler.sizing.advice_reasons import held_back
+from profiler.sizing.prices import missing_prices
 from profiler.sizing.resize_case import (
     MIN_DAYS,
     RUNS_AFTER_REVERT,
@@ -423,12 +424,6 @@ def _may_not_be_taken(case: MeasuredCase) -> str | None:
     return known(case.refusal_of, known(attrgetter("option"), case.best_smaller))
 
 
-_NO_PRICE = (
-    "what the recommended size saves is unknown, because its Region has no known price: set "
-    "TASK_PROFILER_PRICE_VCPU_HOUR and TASK_PROFILER_PRICE_GB_HOUR"
-)
-
-
 @_with_a_smaller_size
 def _saves_little(case: MeasuredCase, smaller: ChosenSize) -> str | None:
     saving_percent = smaller.option.saving_percent
@@ -441,7 +436,16 @@ def _saves_little(case: MeasuredCase, smaller: ChosenSize) -> str | None:
     shown = known(
         "the recommended size saves only {}".format, known(format_percent, saving_percent)
     )
-    return first_known(shown, _NO_PRICE)
+    return first_known(shown, _unknown_saving(case))
+
+
+def _unknown_saving(case: MeasuredCase) -> str:
+    names = missing_prices(case.advice_of_all.evidence.latest, case.advised.price_overrides)
+    text = "what the recommended size saves is unknown"
+    if not names:
+        return text
+    price = "price of storage above 20 GB" if len(names) == 1 else "price"
+    return f"{text}, because its Region has no known {price}: set {listed(names)}"
 
 
 def _lowers_little(case: MeasuredCase, smaller: ChosenSize) -> str | None:

@@ -40,7 +40,7 @@ class WindowAdvice:
     ) -> None:
         self.window = window
         self.policy = policy
-        self._price_overrides = price_overrides
+        self.price_overrides = price_overrides
         self._at_sizes: dict[TaskSize, SizeAdvice | None] = {}
 
     def at(self, size: TaskSize) -> SizeAdvice | None:
@@ -51,4 +51,4 @@ class WindowAdvice:
         return self._at_sizes[size]
 
     def on(self, evidence: Evidence) -> Advice:
-        return advise(evidence, self.policy.size, self._price_overrides, brief=True)
+        return advise(evidence, self.policy.size, self.price_overrides, brief=True)

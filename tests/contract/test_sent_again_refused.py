@@ -80,7 +80,7 @@ def test_events_of_an_answer_that_boto3_lost_and_repeated_are_said() -> None:
     """The first answer hides ten messages, and the second one has the others."""
     queues = Queues()
     queues.messages["task-stopped"] = {}
-    receive = queues._receive
+    receive = queues.receive
     sqs = queues.clients["sqs"]
 
     def lose_one(**given: Any) -> dict[str, Any]:

@@ -592,6 +592,18 @@ def test_runs_that_are_compared_have_the_price_of_the_same_machine(
     assert cost[1].startswith("$")
 
 
+def test_a_price_that_is_none_is_said_once(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a task with two reports, of which each is compared."""
+    monkeypatch.setenv("TASK_PROFILER_PRICE_HOUR", "dear")
+    failure = partial(etl, status="failure", exit_code=1)
+    path = tmp_path / "runs.jsonl"
+    reports = (failure(), failure(container=Container(name="side")))
+    path.write_bytes(b"\n".join(map(encode, reports)))
+    assert cli("show", "--from", str(path)).err.count("'dear' is not a price in USD") == 1
+
+
 @pytest.mark.usefixtures("here")
 def test_an_id_that_the_local_history_lacks_names_the_other_sources(cli: Cli) -> None:
     with pytest.raises(

@@ -274,14 +274,19 @@ def test_gpus_and_neuron_cores_are_combined() -> None:
     assert gpu_totals(replace(SUCCESS, gpus=())) == GpuTotals()
     cores = (
         NeuronCore(index=0, utilization_percent=Distribution(avg=50, max=97)),
-        NeuronCore(index=1),
+        NeuronCore(index=1, utilization_percent=Distribution(avg=10, max=20)),
     )
     neuron = Neuron(cores=cores, device_memory_used_mb=Distribution(avg=3, max=77))
-    assert neuron_totals(neuron) == NeuronTotals(
+    of_cores = NeuronTotals(
         is_watched=True,
         cores=2,
-        utilization_percent=Distribution(avg=50, max=97),
+        utilization_percent=Distribution(avg=30, max=97),
         device_memory_used_mb=Distribution(avg=3, max=77),
+    )
+    assert neuron_totals(neuron) == of_cores
+    with_unknown = replace(neuron, cores=(*cores, NeuronCore(index=2)))
+    assert neuron_totals(with_unknown) == replace(
+        of_cores, cores=3, utilization_percent=NOT_MEASURED
     )
     assert neuron_totals(Neuron()) == NeuronTotals(is_watched=True, cores=0)
     assert neuron_totals(NO_NEURON) == NeuronTotals()

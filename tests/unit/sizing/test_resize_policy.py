@@ -80,6 +80,32 @@ def test_a_size_that_saves_is_taken_from_enough_runs_on() -> None:
     assert little.reason == "the recommended size saves only 75 %"
 
 
+OF_SIZE = "TASK_PROFILER_PRICE_VCPU_HOUR"
+OF_MEMORY = "TASK_PROFILER_PRICE_GB_HOUR"
+OF_STORAGE = "TASK_PROFILER_PRICE_STORAGE_GB_HOUR"
+
+
+@pytest.mark.parametrize(
+    ("region", "storage_gb", "missing"),
+    [
+        ("cn-north-1", 20, f"price: set {OF_SIZE} and {OF_MEMORY}"),
+        ("cn-north-1", 50, f"price: set {OF_SIZE}, {OF_MEMORY} and {OF_STORAGE}"),
+        ("eu-west-1", 50, f"price of storage above 20 GB: set {OF_STORAGE}"),
+    ],
+)
+def test_a_saving_without_a_price_names_the_prices_to_set(
+    region: str, storage_gb: int, missing: str
+) -> None:
+    made = []
+    for run in runs(20):
+        metrics = replace(run.record.metrics, ephemeral_storage_size_mb=storage_gb * 1024)
+        made.append(replace(run, record=replace(run.record, region=region, metrics=metrics)))
+    found = decision(made, FIRST)
+    assert found.action == "none"
+    unknown = "what the recommended size saves is unknown, because its Region has no known "
+    assert found.reason == f"{unknown}{missing}"
+
+
 def test_a_task_of_several_containers_with_reports_is_one_run() -> None:
     assert decision(of_containers(runs(19), "a", "b"), FIRST).reason == "19 of 20 runs seen"
     assert decision(of_containers(runs(20), "a", "b"), FIRST).action == "resize"

@@ -444,6 +444,15 @@ def advice(metrics: dict[str, Any] | None = None, **record: Any) -> str:
             WAITED | {"cpu_seconds": 0.37},  # 8 threads that waited for it had waited 3 s
             f"{WAIT}: it shares its CPU with others, or its threads run in short bursts.",
         ),
+        # A limit of a quarter of a CPU lets no thread run for three quarters of the time.
+        (
+            WAITED | {"vcpu_size": 0.25, "max_pids": 1, "cpu_seconds": 2},
+            f"{WAIT}: up to 1 thread had 0.25 vCPU.",
+        ),
+        (
+            WAITED | {"vcpu_size": 0.25, "max_pids": 2, "cpu_seconds": 0.86},
+            f"{WAIT}: up to 2 threads shared 0.25 vCPU.",
+        ),
         (
             WAITED | {"max_pids": 2},
             f"{WAIT}: it shares its CPU with others, or its threads run in short bursts.",
