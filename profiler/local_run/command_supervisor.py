@@ -21,7 +21,7 @@ _SI_KERNEL = 0x80  # siginfo.h
 # The kernel sends these for the CPU time of this process.
 _OWN_TIME_SIGNALS = (signal.SIGXCPU, signal.SIGVTALRM, signal.SIGPROF)
 # The terminal sends these.
-_TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
+_TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH)
 _RUSAGE_BLOCK_BYTES = 512
 _EXIT_BY_SIGNAL = 128
 _MIN_STOP_NS = NS_PER_SECOND // 10  # shorter: the kernel has discarded the signal

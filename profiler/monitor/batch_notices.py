@@ -29,13 +29,33 @@ class BatchNotices(Struct, eq=False):
     def find(
         self, batch: FollowedContainer, task: TaskMetadata
     ) -> Iterator[tuple[RunNotices, NoticeFinding]]:
-        """The conditions that a running batch meets for the first time, with its notices so far."""
-        if batch.container.is_ending:
+        """The conditions that the last sample of a running batch meets for the first time, with its
+        notices so far.
+        """
+        state = self._state(batch)
+        usage = batch.usage
+        if state is None or usage.last_sample is None or usage.samples == state.samples:
             return
-        state = batch.notices
+        state.samples = usage.samples
+        for finding in state.notices.add(
+            self._reading(state, batch.container, task, usage, usage.last_sample)
+        ):
+            yield state.notices, finding
+
+    def overdue(self, batch: FollowedContainer) -> Iterator[tuple[RunNotices, NoticeFinding]]:
+        """The finding, once, that a running batch takes longer than expected."""
+        state = self._state(batch)
         if state is None:
-            if batch.container.started_ns is None:
-                return
+            return
+        for finding in state.notices.overdue(self._now_ns(state)):
+            yield state.notices, finding
+
+    def _state(self, batch: FollowedContainer) -> NoticeState | None:
+        """The notices of a batch, which begin now if it has none; None unless it runs."""
+        if batch.container.is_ending:
+            return None
+        state = batch.notices
+        if state is None and batch.container.started_ns is not None:
             notices = RunNotices(
                 batch.container.started_ns,
                 stuck_minutes=self._settings.stuck_minutes,
@@ -44,15 +64,7 @@ class BatchNotices(Struct, eq=False):
             )
             state = NoticeState(notices, self._clock.wall_ns() - self._clock.monotonic_ns())
             batch.notices = state
-        usage = batch.usage
-        if usage.last_sample is not None and usage.samples != state.samples:
-            state.samples = usage.samples
-            for finding in state.notices.add(
-                self._reading(state, batch.container, task, usage, usage.last_sample)
-            ):
-                yield state.notices, finding
-        for finding in state.notices.overdue(self._now_ns(state)):
-            yield state.notices, finding
+        return state
 
     def on_line(self) -> None:
         self._own_line_ns = self._clock.monotonic_ns()

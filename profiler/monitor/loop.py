@@ -106,17 +106,17 @@ class MonitoredTask:
     def _step(self, *, may_wait: bool) -> bool:
         """Take one sample and print what is due; True after the last report."""
         sampler = self._sampler
-        collectors = self._shared.collectors
-        is_due = collectors.are_timed or self.is_checkpoint_due(self._clock.monotonic_ns())
+        may_wait = may_wait and not self._shared.collectors.are_timed
         on_late = self._print_notices if may_wait else None
-        if sampler.tick(self._awaited, may_wait=may_wait and not is_due, on_late=on_late):
+        if sampler.tick(self._awaited, may_wait=may_wait, on_late=on_late):
             self._check_ends()
         self._shared.delivery.print_failed()
         if self._is_over:
             return True
-        has_sample = not (sampler.is_repeated or sampler.is_waiting)
-        if self._settings.expected_seconds is not None or has_sample:
+        if not (sampler.is_repeated or sampler.is_waiting):
             self._print_notices()
+        if self._settings.expected_seconds is not None:
+            self._print_notices(overdue=True)
         self._checkpoint_if_due()
         return False
 
@@ -247,7 +247,7 @@ class MonitoredTask:
         deadline_ns = self._clock.monotonic_ns() + round(wait_seconds * NS_PER_SECOND)
         sample_seconds = wait_seconds * _SAMPLE_PART
         task_seen = False
-        self._sampler.add_kept(self._print_notices)
+        self._add_kept()
         while (left_seconds := self._seconds_until(deadline_ns) - sample_seconds) > 0:
             if self._sampler.refresh(max_seconds=left_seconds):
                 self._check_ends()
@@ -341,15 +341,23 @@ class MonitoredTask:
         stop_ns = self._stop.requested_ns
         return 0 if stop_ns is None else (self._clock.monotonic_ns() - stop_ns) / NS_PER_SECOND
 
-    def _print_notices(self) -> None:
-        """Print the notices of the batches that run; after a defect, none."""
+    def _add_kept(self) -> None:
+        """Add the samples that wait, before a line that should have them."""
+        self._sampler.add_kept(self._print_notices)
+
+    def _print_notices(self, *, overdue: bool = False) -> None:
+        """Print what the last samples of the batches that run show, or which are ``overdue``; after
+        a defect, nothing.
+        """
         task = self._sampler.task
         notices = self._notices
         if task is None or notices is None:
             return
         try:
             for batch in self._awaited:
-                for so_far, finding in notices.find(batch, task):
+                found = notices.overdue(batch) if overdue else notices.find(batch, task)
+                for so_far, finding in found:
+                    self._add_kept()
                     self._send_notice(
                         batch, self._line_builder.notice(batch, task, so_far, finding)
                     )
@@ -380,6 +388,8 @@ class MonitoredTask:
             return
         now_ns = self._clock.monotonic_ns()
         is_due = self.is_checkpoint_due(now_ns)
+        if is_due:
+            self._add_kept()
         batches = [
             batch for batch in self._awaited if batch.was_listed and (is_due or batch.is_fuller)
         ]

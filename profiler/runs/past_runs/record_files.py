@@ -2,7 +2,7 @@
 
 ``aws logs filter-log-events`` and ``get-log-events`` print an object with ``events``,
 ``get-query-results`` one with ``results``; ``--query`` reduces them to lists. The messages in them
-are lines as in a file.
+are lines as in a file. Programs such as jq print a record over several lines, or an array of them.
 """
 
 from array import array
@@ -164,9 +164,9 @@ def _opened(source: str) -> tuple[Iterator[bytes], KeptLines]:
     if source == STANDARD_INPUT:
         return messages(_lines(standard_input())), KeptLines()
     stream = Path(source).open("rb")  # noqa: SIM115  it is read again
-    beginning, cli_messages = _beginning(_lines(stream))
-    if cli_messages or not stream.seekable():
-        return _until_closed(stream, cli_messages or beginning), KeptLines()
+    beginning, found_messages = _beginning(_lines(stream))
+    if found_messages or not stream.seekable():
+        return _until_closed(stream, found_messages or beginning), KeptLines()
     return chain(beginning, stream), KeptLines(stream)
 
 
@@ -245,37 +245,75 @@ def _named_errors(source: str) -> Iterator[None]:
 
 
 def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield record lines, or the messages in the AWS CLI's JSON, which begins with an unfinished
-    line.
-    """
+    """Yield record lines: those of a file, or those in JSON that begins with an unfinished line."""
     remaining = iter(lines)
-    beginning, cli_messages = _beginning(remaining)
-    yield from cli_messages or beginning
+    beginning, found_messages = _beginning(remaining)
+    yield from found_messages or beginning
     yield from remaining
 
 
 def _beginning(remaining: Iterator[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """The first lines, which are taken from ``remaining``; the messages, if they are the AWS CLI's
-    JSON.
+    """The first lines, which are taken from ``remaining``; what counts in place of them, if they
+    are JSON that has record lines or records.
     """
     beginning: list[bytes] = []
     for line in remaining:
         beginning.append(line)
         if line.strip():
             break
-    if beginning and line_text(beginning[-1]) in (b"{", b"["):
-        beginning += remaining
-    rows: Sequence[object] = ()
-    match decoded(msgspec.json.decode, line_text(b"".join(beginning))):
+    first = line_text(beginning[-1]) if beginning else b""
+    found_messages = _messages_of(first)
+    if found_messages or not (first in (b"{", b"[") or first.startswith(b"[{")):
+        return beginning, found_messages
+    beginning += remaining
+    return beginning, _messages_of(b"".join(beginning)) or [*_joined_documents(beginning)]
+
+
+def _joined_documents(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines, each indented document of them in one line, or as the messages that it has.
+
+    Empty lines keep the numbers of what follows an object.
+    """
+    document: list[bytes] = []
+    for line in lines:
+        if document and line[:1].isspace() and line.strip():
+            document.append(line)
+            continue
+        text = line_text(line)
+        if document and line_text(document[0]) + text in (b"{}", b"[]"):
+            yield from _joined([*document, line])
+            document = []
+            continue
+        yield from document
+        document = []
+        if text in (b"{", b"["):
+            document.append(line)
+        else:
+            yield line
+    yield from document
+
+
+def _joined(document: Sequence[bytes]) -> Sequence[bytes]:
+    text = b" ".join(map(line_text, document))
+    if found_messages := _messages_of(text):
+        return found_messages
+    if text.startswith(b"["):
+        return document
+    return [text + b"\n", *[b"\n"] * (len(document) - 1)]
+
+
+def _messages_of(text: bytes) -> list[bytes]:
+    """The messages of the AWS CLI's JSON, and the records of an array; none of another text."""
+    match decoded(msgspec.json.decode, line_text(text)):
         case {"record": _}:
-            pass
-        case {"events": [*listed]} | {"results": [*listed]} | [*listed]:
-            rows = listed
-    return beginning, _messages_in(rows)
+            return []
+        case {"events": [*rows]} | {"results": [*rows]} | [*rows]:
+            return _messages_in(rows)
+    return []
 
 
 def _messages_in(rows: Sequence[object]) -> list[bytes]:
-    """The messages of events, of rows of fields, and of lists of texts."""
+    """The messages of events, of rows of fields, and of lists of texts; the lines of records."""
     found_messages: list[bytes] = []
     for row in rows:
         match row:
@@ -283,6 +321,8 @@ def _messages_in(rows: Sequence[object]) -> list[bytes]:
                 found_messages += _messages_in(row)
             case str(text) | {"message": str(text)}:
                 found_messages.append(text.encode(errors="replace"))
+            case {"record": {}} | {"type": str()}:
+                found_messages.append(msgspec.json.encode(row))
             case {"field": "@message", **fields}:
                 value = str(fields.get("value", ""))
                 found_messages.append(value.encode(errors="replace"))

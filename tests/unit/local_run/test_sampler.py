@@ -346,6 +346,28 @@ def test_a_signal_that_may_not_be_sent_does_not_end_the_profiler(
     assert not signals
 
 
+@pytest.mark.parametrize(
+    ("number", "code", "is_sent"),
+    [
+        *((number, 0x80, False) for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)),
+        (signal.SIGWINCH, 0x80, False),
+        (signal.SIGALRM, 0x80, True),
+        (signal.SIGTSTP, 0, True),
+    ],
+)
+def test_a_command_in_the_foreground_has_the_terminals_signals_already(
+    number: int, code: int, *, is_sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's code is that of the terminal, for a timer it is the same."""
+    sent: list[tuple[int, int]] = []
+    signals = [None, signal.struct_siginfo((number, code, 0, 0, 0, 0, 0))]
+    monkeypatch.setattr(os, "kill", lambda *to: sent.append(to))
+    monkeypatch.setattr(signal, "sigtimedwait", lambda *_: signals.pop())
+    supervisor = Supervisor(os.getpid(), SystemClock(), (), lambda: None)
+    assert not supervisor.wait_until_exit(0)
+    assert sent == [(os.getpid(), number)] * is_sent
+
+
 def test_a_command_that_ends_while_its_state_is_asked_is_reaped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

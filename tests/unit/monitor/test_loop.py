@@ -2,11 +2,12 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -901,22 +902,49 @@ def test_the_monitor_of_a_job_of_aws_batch_says_which_job_it_is() -> None:
     assert "batch" not in PlayedMonitor(batch_ends=3).run().report()
 
 
-def played(*, waits: bool, ends: float, levels_mib: list[int], **settings: Any) -> PlayedMonitor:
-    """A run whose memory has each level for three seconds, the last one until its end."""
+def played(
+    *, waits: bool, ends: float, levels_mib: list[int], read_seconds: float, **settings: Any
+) -> PlayedMonitor:
+    """A run whose memory has each level for three seconds, the last one until its end; each reading
+    of the statistics takes ``read_seconds``.
+    """
     fakes = PlayedMonitor(batch_ends=ends, exit_code=137, series_points=10, **settings)
     fakes.takes_late_samples = waits
+
+    def stats_at(at: float) -> dict[str, ContainerSample]:
+        fakes.clock.advance(read_seconds)
+        return fakes.usual_stats(at)
+
+    fakes.source.stats_at = stats_at
     fakes.memory_mib = lambda at: levels_mib[min(int(at / 3), len(levels_mib) - 1)]
     return fakes.run()
+
+
+_STEADY: Mapping[str, Any] = {
+    "ends": 20,
+    "levels_mib": [100],
+    "read_seconds": 0.003,
+    "checkpoint_seconds": 0,
+    "stuck_minutes": 0,
+    "expected_seconds": None,
+    "interval_seconds": 1,
+    "stop_at": None,
+}
 
 
 @given(
     ends=st.floats(0.5, 90),
     levels_mib=st.lists(st.integers(0, 1024), min_size=1, max_size=20),
-    checkpoint_seconds=st.sampled_from([0.0, 7.0, 60.0]),
+    read_seconds=st.sampled_from([0.0, 0.003, 0.7]),
+    checkpoint_seconds=st.sampled_from([0.0, 7.0, 7.002, 60.0]),
     stuck_minutes=st.sampled_from([0.0, 0.3]),
+    expected_seconds=st.sampled_from([None, 15.3, 47.0]),
     interval_seconds=st.sampled_from([0.5, 1.0, 3.0, 20.0]),
     stop_at=st.one_of(st.none(), st.floats(10, 80)),
 )
+@example(**{**_STEADY, "checkpoint_seconds": 7.002})  # due while the statistics are read
+@example(**{**_STEADY, "expected_seconds": 15.3})  # a line between two readings of the task
+@example(**{**_STEADY, "expected_seconds": 19.3})  # over when the end is read
 @settings(max_examples=40)
 def test_samples_that_wait_give_the_same_lines(**choices: Any) -> None:
     waiting, prompt = (played(waits=waits, **choices) for waits in (True, False))

@@ -211,7 +211,35 @@ LINES = [b"\n", b"x\n", b"{\n", b"[1]\n", b"[\n", b'{"a": [\n', b"}\n", encode(r
 @given(st.lists(st.sampled_from(LINES)))
 def test_lines_that_are_no_json_of_the_aws_cli_stay_as_they_are(lines: list[bytes]) -> None:
     """However the file begins: each line keeps its number."""
-    assert list(messages(lines)) == lines
+    read = list(messages(lines))
+    assert b"".join(read).split() == b"".join(lines).split()
+    assert [line == LINES[-1] for line in read] == [line == LINES[-1] for line in lines]
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"no JSON\n", b'{\n  "record": {\n'])
+@pytest.mark.parametrize("indent", [1, 4, "\t"])
+def test_records_over_several_lines_are_read(end: bytes, indent: int | str, tmp_path: Path) -> None:
+    """As ``jq .`` prints them; what is no record between them has its number."""
+    lines = (encode(report(1)), STACKS, encode(shown_runs.waiting()), encode(report(2)))
+    documents = [json.dumps(json.loads(line), indent=indent).encode() + b"\n" for line in lines]
+    before = documents[0] + end
+    runs = source(tmp_path, before + b"".join(documents[1:]))
+    assert len(list(runs.runs(RunFilter()))) == 3
+    assert runs.stacks(shown_runs.waiting()) == shown_runs.waiting_stacks()
+    first = len(documents[0].splitlines()) + 1
+    numbers = [*range(first, first + len(end.splitlines()))] if end.strip() else []
+    assert [*runs._unreadable_numbers] == numbers
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_array_of_records_is_read(indent: int | None, tmp_path: Path) -> None:
+    """As ``jq -s .`` prints it; also several ones."""
+    lines = (encode(report(1)), STACKS, encode(shown_runs.waiting()))
+    array = json.dumps([json.loads(line) for line in lines], indent=indent).encode() + b"\n"
+    runs = source(tmp_path, array + encode(report(2)))
+    assert len(list(runs.runs(RunFilter()))) == 3
+    assert runs.notes == ()
+    assert runs.stacks(shown_runs.waiting()) == shown_runs.waiting_stacks()
 
 
 @given(st.lists(st.binary(max_size=60)))
