@@ -135,7 +135,8 @@ def page_texts(report: Report) -> str:
     shown += [row.get("files", ""), row.get("hugePages", ""), row.get("cpuWait", "")]
     shown += [text for _, _, _, text in row.get("moments", ())]
     shown += row.get("kills", ("",))[:1]
-    shown += [*row.get("warnings", ()), row.get("job", ""), *row.get("limits", ())]
+    shown += [*row.get("warnings", ()), row.get("job", ""), row.get("unmeasured", "")]
+    shown += row.get("limits", ())
     shown += _processes(row)
     shown += [
         f"{format_percent(percent)} {target}" for _, target, percent in row.get("targets", ())

@@ -56,15 +56,15 @@ def total_saving(
 
     No cost is known: the numbers. ``mark``: of estimated amounts.
     """
-    from profiler.record.units import format_count, format_usd  # not for `run`
+    from profiler.record.units import format_count, format_usd_a_month  # not for `run`
 
     money = " would change"
     usd = sum_known(*families)
     if usd is not None:
         saved_usd = sum_known(*changes) or 0
-        amount = mark + format_usd(abs(saved_usd))
+        amount = mark + format_usd_a_month(abs(saved_usd))
         relation = "of" if saved_usd >= 0 else "more than"
-        money = f", {amount} a month {relation} {mark}{format_usd(usd)}"
+        money = f", {amount} a month {relation} {mark}{format_usd_a_month(usd)}"
     return f"{len(changes):,} of {format_count(len(families), 'family')}{money}."
 
 

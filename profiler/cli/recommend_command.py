@@ -46,7 +46,13 @@ from profiler.record.family_identity import (
     place_columns,
 )
 from profiler.record.record_model import TaskSize
-from profiler.record.units import format_gpu_hours, format_percent, format_range, format_usd
+from profiler.record.units import (
+    format_gpu_hours,
+    format_percent,
+    format_range,
+    format_usd,
+    format_usd_a_month,
+)
 from profiler.runs.past_runs.family_evidence import FoundFamilies, read_families
 from profiler.runs.past_runs.run_lookup import no_run_sentence
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern
@@ -362,7 +368,7 @@ def _total_row(
     percent = UNKNOWN
     if usd:
         percent = format_percent(100 * saved_usd / usd)
-    money = mark_of(changed) + format_usd(saved_usd)
+    money = mark_of(changed) + format_usd_a_month(saved_usd)
     blank = [""] * len(places)
     yield Span("Total", "bold"), *blank, str(runs), "", "", percent, Span(money, "bold")
 

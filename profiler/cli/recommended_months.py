@@ -14,7 +14,7 @@ from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_DAY, parse_ns
 from profiler.record.family import Month, MonthBasis, estimated_month, month_of_tasks
 from profiler.record.family_identity import FamilyKey
-from profiler.record.units import APPROXIMATELY, format_count, format_usd
+from profiler.record.units import APPROXIMATELY, format_count, format_usd_a_month
 from profiler.runs.past_runs.run_source import RunSource
 from profiler.schedules.due_times import due_a_month
 from profiler.schedules.schedule_model import Schedule
@@ -107,7 +107,7 @@ def _covered_days(source: RunSource, evidences: Sequence[Evidence], now_ns: int)
 
 def month_text(advice: Advice, usd: float | None) -> str:
     """An amount a month, with the mark of an estimate."""
-    return stated(mark_of([advice]) + "{}", known(format_usd, usd)) or UNKNOWN
+    return stated(mark_of([advice]) + "{}", known(format_usd_a_month, usd)) or UNKNOWN
 
 
 def mark_of(advices: Sequence[Advice]) -> str:

@@ -27,7 +27,7 @@ from profiler.core.text import as_sentence
 from profiler.core.timestamps import format_local, parse_ns
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import SlowdownBounds, TaskSize
-from profiler.record.units import format_memory, format_usd
+from profiler.record.units import format_memory, format_usd_a_month
 from profiler.sizing.advice_document import (
     FactorDocument,
     SizeDocument,
@@ -207,7 +207,7 @@ def saving_of(planned: PlannedFamily) -> float:
 def _change_sentence(planned: PlannedFamily) -> str:
     decision = decision_of(planned)
     sizes = f"{size_text(_present(planned))} to {size_text(decision.size or TaskSize())}"
-    money = value_text(decision.saving_usd_per_month, format_usd)
+    money = value_text(decision.saving_usd_per_month, format_usd_a_month)
     return f"{planned.family}: {decision.action} from {sizes}, saves {money} a month."
 
 
@@ -259,7 +259,7 @@ def _cells(planned: PlannedFamily) -> tuple[str, ...]:
         decision.action,
         size_text(_present(planned)),
         size_text(decision.size or TaskSize()),
-        value_text(decision.saving_usd_per_month, format_usd),
+        value_text(decision.saving_usd_per_month, format_usd_a_month),
         _reason_text(decision),
     )
 
@@ -269,9 +269,9 @@ def _reason_text(decision: Resize) -> str:
     saved_usd = _saved_usd_per_month(decision)
     if saved_usd is None:
         return as_sentence(decision.reason)
-    if saved_usd < 0:
-        return f"{as_sentence(decision.reason)} It costs {format_usd(-saved_usd)} more a month."
-    return f"{as_sentence(decision.reason)} It saves {format_usd(saved_usd)} a month."
+    money = format_usd_a_month(abs(saved_usd))
+    change = f"costs {money} more" if saved_usd < 0 else f"saves {money}"
+    return f"{as_sentence(decision.reason)} It {change} a month."
 
 
 def _saved_usd_per_month(decision: Resize) -> float | None:

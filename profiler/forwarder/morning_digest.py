@@ -22,7 +22,7 @@ from profiler.record.units import (
     format_duration,
     format_memory,
     format_percent,
-    format_usd,
+    format_usd_a_month,
 )
 from profiler.record.unusual import MIN_RUNS, usual_of
 from profiler.sizing.fargate_sizes import whole_size
@@ -294,7 +294,7 @@ def _saving_lines(
         yield from _other_sizes(cheaper, saving, place)
     saved_usd = sum(_saved_usd(history))
     if saved_usd >= _MIN_USD_PER_MONTH:
-        yield SummaryLine(text=f"Resized families saved {format_usd(saved_usd)} in 30 days")
+        yield SummaryLine(text=f"Resized families saved {format_usd_a_month(saved_usd)} in 30 days")
 
 
 def _other_sizes(
@@ -308,7 +308,8 @@ def _other_sizes(
     usd = saving.usd_per_month
     if usd >= _MIN_USD_PER_MONTH:
         named = saving.families
-        text = f"Other sizes of {_families(len(named))} would save {format_usd(usd)} a month"
+        money = format_usd_a_month(usd)
+        text = f"Other sizes of {_families(len(named))} would save {money} a month"
         if unasked:
             text += f", and the last runs of {unasked:,} more recommend a cheaper size"
         text += ":"

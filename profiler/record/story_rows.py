@@ -20,13 +20,14 @@ from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.process_rows import largest_texts
-from profiler.record.record_model import Record
+from profiler.record.record_model import NOT_MEASURED, Record
 from profiler.record.run_outcome import Outcome
 from profiler.record.run_usage import RunUsage, usage_of
 from profiler.record.stop_causes import outcome_of
 
 RowName = Literal[
     "job",
+    "unmeasured",
     "files",
     "huge",
     "CPU wait",
@@ -98,6 +99,7 @@ def story_of(record: Record, outcome: Outcome | None = None) -> Story:
 
 def _rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[StoryRow]:
     yield StoryRow("job", job_text(record.batch))
+    yield StoryRow("unmeasured", _unmeasured_text(record, usage, outcome))
     yield StoryRow("files", files_text(record.metrics))
     yield StoryRow("huge", huge_pages_text(record.metrics))
     wait = long_cpu_wait(record)
@@ -114,6 +116,17 @@ def _rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[StoryRo
     yield StoryRow("largest", DOT.join(largest_texts(record.processes, usage.memory.peak)))
     for warning in record.monitor.warnings:
         yield StoryRow("warning", warning)
+
+
+def _unmeasured_text(record: Record, usage: RunUsage, outcome: Outcome) -> str:
+    """Why a run has neither a CPU nor a memory number; "" if it has one."""
+    has_memory = record.metrics.has_memory or usage.memory.used != NOT_MEASURED
+    if record.sampling.samples != 0 or has_memory or usage.cpu.used != NOT_MEASURED:
+        return ""
+    what = "The run ended before its first sample"
+    if outcome.status in ("unknown", "running"):
+        what = "No sample was taken"
+    return f"{what}: CPU and memory were not measured"
 
 
 def _gpu_rows(record: Record, gpus: GpuTotals, outcome: Outcome) -> Iterator[StoryRow]:

@@ -20,6 +20,7 @@ CPU_SECONDS_DIGITS = 6
 _MIN_BILLED_SECONDS = 60
 _MS_PER_MINUTE = 60_000
 _MS_PER_HOUR = 3_600_000
+_USD_OF_A_CENT = 0.01
 _MB_PER_GB = 1024
 _MAX_MB_WITH_FRACTION = 10
 _TEXT_DIGITS = 2
@@ -169,6 +170,13 @@ def format_usd(usd: float) -> str:
     digits = _first_digit(size, _TEXT_DIGITS, 10)
     whole, fraction = divmod(_round_half_up(size, digits), 10**digits)
     return f"{'-' if usd < 0 else ''}${whole:,}.{fraction:0{digits}d}"
+
+
+def format_usd_a_month(usd: float) -> str:
+    """Format an amount a month as ``$4.10``; below a cent, which no bill has, as ``<$0.01``."""
+    if 0 < abs(usd) < _USD_OF_A_CENT:
+        return f"{'-' if usd < 0 else ''}<$0.01"
+    return format_usd(usd)
 
 
 def format_change(new: float, old: float, as_text: Callable[[float], str]) -> str:

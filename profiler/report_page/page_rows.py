@@ -176,6 +176,7 @@ class RunDetails(RunActivity, frozen=True, kw_only=True):
     kills: tuple[str, list[PageProcess]] | None = None
     usual: list[str] | None = None
     unusual: list[str] | None = None
+    unmeasured: str | None = None
     limits: list[str] | None = None
     gpu_use: str | None = None
     beside: str | None = None

@@ -173,6 +173,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         kills=_kills_row(record, story),
         usual=[field for field, is_usual in judged.items() if is_usual] or None,
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
+        unmeasured=story.sentence("unmeasured") or None,
         limits=[row.sentence for row in story.named(*UNSEEN_LIMITS)] or None,
         gpu_use=story.text("GPU use") or None,
         beside=story.usage.gpus.beside_text or None,

@@ -25,7 +25,7 @@ from profiler.record.units import (
     format_count,
     format_memory,
     format_percent,
-    format_usd,
+    format_usd_a_month,
 )
 from profiler.sizing.advice_reasons import reasons
 from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
@@ -114,7 +114,7 @@ class Advice(Struct, frozen=True, kw_only=True):
         if min_saving_usd and is_unproven:
             return ""
         text = f"the recommended size saves {format_percent(saving_percent)}"
-        return text + stated(f", {self.mark}{{}} a month", known(format_usd, usd))
+        return text + stated(f", {self.mark}{{}} a month", known(format_usd_a_month, usd))
 
 
 def advise(

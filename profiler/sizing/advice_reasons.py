@@ -26,6 +26,7 @@ from profiler.record.units import (
     format_period,
     format_range,
     format_usd,
+    format_usd_a_month,
     format_vcpu,
 )
 from profiler.record.unusual import MIN_RUNS
@@ -402,10 +403,12 @@ def _monthly(usd_per_run: Measured, month: Month | None) -> str:
     # A quarterly batch has no month of 0 runs.
     runs = f"{month.runs:.0f}" if month.runs >= _MANY_RUNS else f"{month.runs:.2g}"
     count = f"{runs} {'run' if runs == '1' else 'runs'}"
-    money = f"{scaled(usd_per_run, month.runs).words(format_usd)} a month at {count}"
+    is_least = isinstance(usd_per_run, AtLeast)
+    as_text = format_usd if is_least else format_usd_a_month
+    money = f"{scaled(usd_per_run, month.runs).words(as_text)} a month at {count}"
     if month.basis != "measured":
         return f", {APPROXIMATELY}{money}{_MONTH_BASES[month.basis]}"
-    return f", {money}" if isinstance(usd_per_run, AtLeast) else f", about {money}"
+    return f", {money}" if is_least else f", about {money}"
 
 
 def _price_on_fargate(

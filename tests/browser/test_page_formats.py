@@ -9,7 +9,7 @@ from playwright.sync_api import Browser
 
 from profiler.record import units
 from profiler.report_page.html_document import read_assets
-from tests.formats import CHANGES, DOLLARS, DURATIONS, MEMORY, PERCENTS, VCPUS
+from tests.formats import CHANGES, DOLLARS, DOLLARS_A_MONTH, DURATIONS, MEMORY, PERCENTS, VCPUS
 
 pytestmark = pytest.mark.browser
 RANDOM_VALUES = 3000
@@ -36,6 +36,7 @@ def evaluated(browser: Browser, expression: str, values: Sequence[Any]) -> list[
         ("asVcpu", units.format_vcpu, VCPUS),
         ("asPercent", units.format_percent, PERCENTS),
         ("asUsd", units.format_usd, DOLLARS),
+        ("asUsdAMonth", units.format_usd_a_month, DOLLARS_A_MONTH),
     ],
 )
 def test_the_page_has_the_formats_of_the_terminal(

@@ -235,7 +235,9 @@ def test_what_was_recorded_is_shown(opened: Opener, ecs_dashboard: Path) -> None
         ),
         "train-1": ("GPUs", "Peak temperature"),
         "infer-1": ("NeuronCores", "NeuronCore"),
-        "unmeasured-one-1": ("This page has no time series for this run",),
+        "unmeasured-one-1": (
+            "The run ended before its first sample: CPU and memory were not measured.",
+        ),
         "running-one-1": ("running",),
     }.items():
         tab = opened(ecs_dashboard, f"#run={task_id}")

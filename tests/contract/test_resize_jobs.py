@@ -462,7 +462,7 @@ def test_a_schedule_on_a_deregistered_definition_is_named_and_not_started_again(
     )
     plan = account.resize()
     assert sentence in flat(plan.stdout)
-    assert "1 of 2 schedules and rules are pinned" in plan.stderr
+    assert "1 of 2 schedules and rules is pinned" in plan.stderr
     done = account.resize("--register", "--update-schedules")
     assert sentence in flat(done.stdout)
     assert account.submitted_by_schedule("stopped")["JobDefinition"] == "nightly:1"

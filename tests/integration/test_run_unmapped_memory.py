@@ -140,7 +140,8 @@ pages = mmap.mmap(-1, {_SIZE_MIB} << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONY
 for place in range(0, len(pages), 4096): pages[place] = 1
 wait_for_readings(2)
 pages.madvise(8)  # MADV_FREE
-wait_for_readings(20)
+wait_for_readings(2)
+hold_for_most()
 """
 
 

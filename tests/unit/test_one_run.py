@@ -280,6 +280,13 @@ def test_each_screen_says_the_limits_that_a_program_did_not_see() -> None:
         assert "it sees 8 cpus and may use 2: set the number of workers." in shown_texts[name], name
 
 
+def test_each_screen_says_why_a_run_has_no_numbers() -> None:
+    told = "The run ended before its first sample: CPU and memory were not measured."
+    shown_texts = shown(recommended(shown_runs.unmeasured))
+    for name in ("show", "page", "event", "slack"):
+        assert told in shown_texts[name], name
+
+
 @every_run
 def test_a_mail_names_the_devices_that_slack_names(report: Report) -> None:
     devices = {"GPU": report.record.gpus, "NeuronCore": report.record.neuron.cores}

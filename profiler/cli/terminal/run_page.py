@@ -43,7 +43,6 @@ from profiler.record.record_model import (
     Record,
     Series,
     TaskSize,
-    known_status,
 )
 from profiler.record.run_usage import RunUsage
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
@@ -95,7 +94,7 @@ def page_lines(
     sections: Sequence[Section] = (
         (0, (head, indented(verdict.evidence))),
         (0, _facts(run, story)),
-        (1, (*_usage(record, story.usage, view), *_told(story.named(*BESIDE_MEMORY)))),
+        (1, (*_usage(record, story, view), *_told(story.named(*BESIDE_MEMORY)))),
         (2, (*time_lines(record.time_breakdown, story, view), *_gpu_use(story))),
         (2, _series(record, story.usage, series, moments, view)),
         (5, _others(record, story)),
@@ -218,15 +217,11 @@ def _told(rows: Iterable[StoryRow]) -> Iterator[PageText]:
         yield PageText(label(row.name), row.text)
 
 
-def _usage(record: Record, usage: RunUsage, view: View) -> Iterator[Part]:
-    bars = tuple(_bars(record, usage))
+def _usage(record: Record, story: Story, view: View) -> Iterator[Part]:
+    bars = tuple(_bars(record, story.usage))
     if not bars:
-        if record.sampling.samples == 0:
-            if known_status(record) == "unknown":
-                what = "No sample was taken"
-            else:
-                what = "The run ended before its first sample"
-            yield indented(f"{what}: CPU and memory were not measured.", "dim")
+        for row in story.named("unmeasured"):
+            yield indented(row.sentence, "dim")
         return
     head = _columns("average", "95 %", "peak")
     yield line(Span(f"{' ' * (len(INDENT) + LABEL_WIDTH + _BAR_WIDTH)}{head}", "dim"))

@@ -322,7 +322,7 @@ def _summary(notice: EndedRun) -> str:
         *(row.sentence for row in story.named(*UNSEEN_LIMITS)),
         *_gpu_sentences(notice, story),
         story.sentence("Neuron use"),
-        value_formats.source_of_numbers(notice),
+        value_formats.source_of_numbers(notice, story),
     ]
     advice = advice_after(notice)
     sentences += (advice.size, *map(as_sentence, advice.reasons[:1]))

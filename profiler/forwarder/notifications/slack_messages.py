@@ -203,7 +203,7 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
         _commands(steps_after_run(notice)),
         section(_advice(notice)),
         section(_why(notice, story)),
-        context(value_formats.source_of_numbers(notice)),
+        context(value_formats.source_of_numbers(notice, story)),
         buttons(notice.links(kibana_url)),
     )
 

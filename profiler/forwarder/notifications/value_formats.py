@@ -73,10 +73,10 @@ def billed(notice: EndedRun) -> str:
     return ", ".join(filter(None, (duration, cost_text(notice.cost))))
 
 
-def source_of_numbers(notice: EndedRun) -> str:
-    """Where the numbers are from, if not from a report; empty without numbers."""
+def source_of_numbers(notice: EndedRun, story: Story) -> str:
+    """Where the numbers are from, if not from a report, or why a report has none; else empty."""
     if notice.is_complete:
-        return ""
+        return story.sentence("unmeasured")
     if notice.has_line:
         return "There is no report: the numbers are from the last checkpoint."
     return stated("There is no report: the duration is ECS's.", notice.duration_ms)

@@ -184,6 +184,7 @@ export interface RunDetails {
   kills?: [string, Array<[string, string | null, number | null, number | null, number | null, number | null, boolean, boolean]>];
   usual?: Array<string>;
   unusual?: Array<string>;
+  unmeasured?: string;
   limits?: Array<string>;
   gpuUse?: string;
   beside?: string;

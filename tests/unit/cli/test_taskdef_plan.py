@@ -69,9 +69,9 @@ def test_schedules_of_a_family_that_is_left_alone_count_nowhere() -> None:
 @pytest.mark.parametrize(
     ("clusters", "said"),
     [
-        ((), "1 of 2 schedules and rules are pinned"),
-        (("jobs", "jobs-2"), "1 of 2 schedules and rules are pinned"),
-        (("jobs",), "1 of 2 schedules and rules in all clusters are pinned"),
+        ((), "1 of 2 schedules and rules is pinned"),
+        (("jobs", "jobs-2"), "1 of 2 schedules and rules is pinned"),
+        (("jobs",), "1 of 2 schedules and rules in all clusters is pinned"),
     ],
 )
 def test_pinned_schedules_in_other_clusters_count_and_the_sentence_says_so(

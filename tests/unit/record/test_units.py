@@ -20,10 +20,11 @@ from profiler.record.units import (
     format_percent,
     format_period,
     format_usd,
+    format_usd_a_month,
     format_value,
     format_vcpu,
 )
-from tests.formats import CHANGES, DOLLARS, DURATIONS, MEMORY, PERCENTS, VCPUS
+from tests.formats import CHANGES, DOLLARS, DOLLARS_A_MONTH, DURATIONS, MEMORY, PERCENTS, VCPUS
 
 AMOUNTS = {
     format_duration: DURATIONS,
@@ -31,6 +32,7 @@ AMOUNTS = {
     format_vcpu: VCPUS,
     format_percent: PERCENTS,
     format_usd: DOLLARS,
+    format_usd_a_month: DOLLARS_A_MONTH,
 }
 
 

@@ -196,6 +196,7 @@ function limitParts(row, limit, isNear, axisName) {
       x: 1,
       xref: "paper",
       xanchor: "right",
+      xshift: -8,
       y: 1,
       yref: `${axisName} domain`,
       yanchor: "bottom",

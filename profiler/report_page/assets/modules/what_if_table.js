@@ -8,6 +8,7 @@ import {
   asMemory,
   asTaskSize,
   asUsd,
+  asUsdAMonth,
   escapeControls,
   isKnown,
   UNKNOWN,
@@ -49,7 +50,7 @@ export function possibleSaving(advices) {
 }
 
 // No line ends between the mark and its amount.
-const asMarked = (usd, { mark = "" }) => `${mark.replace(" ", "\u00a0")}${asUsd(usd)}`;
+const asMarked = (usd, { mark = "" }) => `${mark.replace(" ", "\u00a0")}${asUsdAMonth(usd)}`;
 const asMonth = (usd, advice) => `${asMarked(Math.abs(usd), advice)} a month`;
 
 /** Returns what the advice means for these runs of the family: "saves 35 %, $4.10 a month". */
