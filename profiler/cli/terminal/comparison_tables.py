@@ -7,7 +7,7 @@ from statistics import median
 from profiler.cli.printing import UNKNOWN
 from profiler.cli.styled_text import EMPTY, Line, Span, wrapped
 from profiler.cli.tables import Column, table
-from profiler.core.optional_math import difference, known_values
+from profiler.core.optional_math import difference, known_members, known_values
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.cpu_wait import counted_cpu_wait, cpu_wait_percent, is_cpu_wait_partial
 from profiler.record.fact_list import memory_peak
@@ -209,19 +209,21 @@ def limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]
 
 def _runs_needed(changes: Sequence[MetricChange]) -> Iterator[str]:
     has_few = False
-    needed = []
+    needed: dict[str, int | None] = {}
     for compared in changes:
         least_known = min(compared.known_a, compared.known_b)
         if not least_known or compared.change.verdict != "too few runs":
             continue
         has_few |= least_known < MIN_RUNS
-        if compared.change.runs_needed is not None:
-            needed.append(f"{compared.metric.row.name} {compared.change.runs_needed:,}")
-    if needed:
-        yield (
-            f"To see a change of {_SEEN_PERCENT} %, about this many runs per side are needed: "
-            f"{', '.join(needed)}."
-        )
+        needed[compared.metric.row.name] = compared.change.runs_needed
+    known_needs = known_members(needed)
+    numbers = set(known_needs.values())
+    change = f"To see a change of {_SEEN_PERCENT} %, about"
+    if len(numbers) == 1 and known_needs == needed:
+        yield f"{change} {numbers.pop():,} runs per side are needed."
+    elif known_needs:
+        named = ", ".join(f"{name} {runs:,}" for name, runs in known_needs.items())
+        yield f"{change} this many runs per side are needed: {named}."
     elif has_few:
         yield f"At least {MIN_RUNS} runs per side are needed."
 

@@ -169,12 +169,10 @@ def _stop(record: Record, outcome: Outcome) -> str:
         return cause
     if record.exit_code is None:
         return "The task was stopped before the batch ended; the exit code was not seen."
+    code = describe_exit_code(record.exit_code)
     if record.launch_type == LOCAL:
-        return (
-            "A signal asked it to stop, and it ended with exit code "
-            f"{describe_exit_code(record.exit_code)}."
-        )
-    return f"The task was stopped before the batch ended, with exit code {record.exit_code}."
+        return f"A signal asked it to stop, and it ended with exit code {code}."
+    return f"The task was stopped before the batch ended, with exit code {code}."
 
 
 def _cause(outcome: Outcome) -> str:

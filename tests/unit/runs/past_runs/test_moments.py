@@ -415,7 +415,7 @@ ENDS: tuple[tuple[Any, ...], ...] = (
     ),
     (
         stopped(),
-        f"{STOPPED} The task was stopped before the batch ended, with exit code 143.",
+        f"{STOPPED} The task was stopped before the batch ended, with exit code 143 (SIGTERM).",
         BY_EXIT,
     ),
     (
