@@ -245,7 +245,7 @@ def _kills_row(record: Record, story: Story) -> tuple[str, list[PageProcess]] | 
 def _gpu_row(gpu: Gpu, record: Record) -> PageGpu:
     utilization = gpu.utilization_percent
     return PageGpu(
-        name=gpu.name or gpu.uuid,
+        name=_gpu_name(gpu, record),
         percent=gpu_percent_text(gpu, finite_number(utilization.avg)) or None,
         top=gpu_percent_text(gpu, finite_number(utilization.max)) or None,
         sm=finite_number(gpu.sm_active_percent.avg),
@@ -257,6 +257,12 @@ def _gpu_row(gpu: Gpu, record: Record) -> PageGpu:
         celsius=finite_number(gpu.temperature_celsius.max),
         xids=list(gpu.xids) or None,
     )
+
+
+def _gpu_name(gpu: Gpu, record: Record) -> str:
+    """The name; of one of several with its index, by which ``show`` names it."""
+    name = gpu.name or gpu.uuid
+    return name if gpu.index is None or len(record.gpus) == 1 else f"{gpu.index}: {name}"
 
 
 def _neuron_row(neuron: Neuron) -> PageNeuron | None:

@@ -306,6 +306,12 @@ def test_what_a_job_asked_for_is_no_size(
 
 def test_an_opened_run_says_what_its_gpus_did() -> None:
     (run,) = content([run_of(shown_runs.gpu())])["runs"]
+    assert [gpu["name"][:9] for gpu in run["gpus"]] == [
+        "0: NVIDIA",
+        "1: NVIDIA",
+        "2: NVIDIA",
+        "3: NVIDIA",
+    ]
     assert [(gpu["percent"], gpu["sm"], gpu["idle"]) for gpu in run["gpus"]][:2] == [
         ("81 %", 40.5, "17 %"),
         ("79 %", 39.5, "19 %"),
