@@ -35,11 +35,11 @@ _ASSIGNED = (
     r"""("(?:\\.|[^"\\])*(?:"|\Z)|'(?:\\.|[^'\\])*(?:'|\Z))"""
 )
 _ARGUMENT = r"""([(,]\s{0,8}([\w.-]{1,64})=)([^\s,()"'=]+)(?=[,)])"""
-# An address with a user and a password, with or without a scheme. An image has its digest there,
-# and the name of a session may be a mail address.
-_CREDENTIALS = (
-    r"""(?<![^\s'"(=,])(?!arn:)((?:[A-Za-z][\w+.-]{0,20}://)?)([^\s/@:'"]*:\S+)@(?!sha256:)"""
-)
+# Where an address has a user and a password, with or without a scheme: up to the colon, in the text
+# of a word before its last "@". An image has its digest after one, and the name of a session may be
+# a mail address. The counts keep the time linear.
+_CREDENTIALS = r"""(?<![^'"(=,])(?!arn:)((?:[A-Za-z][\w+.-]{0,20}://)?)[^/@:'"]{0,1000}:(?=.)"""
+_USER_END = r"@(?!sha256:)"
 # A line of YAML or of a request's head, in quotes in a shell: the next word is the secret, perhaps
 # after its scheme.
 _HEAD = (
@@ -134,7 +134,16 @@ def redact_line(line: str) -> str:
 
 def without_credentials(text: str) -> str:
     """A sentence without the users and the passwords of addresses in it."""
-    return re.sub(_CREDENTIALS, rf"\1{_MASK}@", text) if "@" in text else text
+    return re.sub(r"\S+", _hide_credentials, text) if "@" in text else text
+
+
+def _hide_credentials(matched: re.Match[str]) -> str:
+    word = matched[0]
+    ends = [found.start() for found in re.finditer(_USER_END, word)]
+    if not ends:
+        return word
+    begun = re.search(_CREDENTIALS, word[: ends[-1]])
+    return f"{word[: begun.end(1)]}{_MASK}{word[ends[-1] :]}" if begun else word
 
 
 def _is_named_option(shown: Sequence[str]) -> bool:

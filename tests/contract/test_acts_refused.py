@@ -7,6 +7,7 @@ allows one revision and not another.
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import copytree
 
 import botocore.endpoint
 import pytest
@@ -14,6 +15,7 @@ from moto.moto_api._internal.models import moto_api_backend
 
 from profiler.cli.wiring import aws_options
 from tests.aws_proxy import Answer, AwsProxy, Request
+from tests.moto_state import KeptState
 from tests.resize_account import BATCH, KILLED, NEW, Account, logs_to
 from tools.moto_server import FakeAws, begin_schedule_long_ago, fake_aws
 
@@ -102,29 +104,37 @@ def state(account: Account) -> dict[str, object]:
     return found
 
 
-class Outcome:
-    """What an act has done to a new account. ``nth``: the number of the call that is refused, or
-    whose answer is lost.
-    """
+class Built:
+    """A new account as an act finds it, each time again."""
 
-    def __init__(
-        self,
-        proxy: RefusingProxy,
-        build: Callable[[Account], Act],
-        folder: Path,
-        nth: int,
-        *,
-        is_lost: bool = False,
-    ) -> None:
+    def __init__(self, proxy: RefusingProxy, build: Callable[[Account], Act], folder: Path) -> None:
         folder.mkdir()
         moto_api_backend.reset()
-        account = Account(proxy.aws, folder)
-        words = build(account)
-        before = state(account)
-        account.url = proxy.url
+        self.proxy = proxy
+        self.account = Account(proxy.aws, folder)
+        self.words = build(self.account)
+        self.before = state(self.account)
+        self.account.url = proxy.url
+        self._folder = folder
+        self._files = copytree(folder, folder.with_suffix(".kept"))
+        self._state = KeptState()
+
+    def restore(self) -> None:
+        self._state.restore()
+        copytree(self._files, self._folder, dirs_exist_ok=True)
+
+
+class Outcome:
+    """What an act has done to an account. ``nth``: the number of the call that is refused, or whose
+    answer is lost.
+    """
+
+    def __init__(self, built: Built, nth: int = 0, *, is_lost: bool = False) -> None:
+        built.restore()
+        proxy, account, before = built.proxy, built.account, built.before
         proxy.operations.clear()
         proxy.nth, proxy.is_lost = nth, is_lost
-        done = account.command("taskdef", *words)
+        done = account.command("taskdef", *built.words)
         self.operations = tuple(proxy.operations)
         after = state(account)
         self.code = done.returncode
@@ -137,12 +147,13 @@ def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(
     proxy: RefusingProxy, build: Callable[[Account], Act], tmp_path: Path
 ) -> None:
     """Before the definition is read, only a plan can be made."""
-    whole = Outcome(proxy, build, tmp_path / "whole", 0)
+    built = Built(proxy, build, tmp_path / "account")
+    whole = Outcome(built)
     assert whole.code == 0, whole.said
     first = whole.operations.index("DescribeTaskDefinition") + 1
     for nth in range(first, len(whole.operations) + 1):
         refused = whole.operations[nth - 1]
-        found = Outcome(proxy, build, tmp_path / str(nth), nth)
+        found = Outcome(built, nth)
         if refused == "DescribeStackResources" and found.code == 0:
             # The plan asks who owns a schedule, and the act asks again.
             assert found.changed == whole.changed
@@ -167,11 +178,12 @@ def test_a_write_whose_answer_is_lost_is_looked_for(
     """boto3 repeats the call, or does not: the act goes on, and all is done once."""
     monkeypatch.setattr(botocore.endpoint.time, "sleep", lambda _seconds: None)
     monkeypatch.setattr(aws_options, "_MAX_RETRIES", retries)
-    whole = Outcome(proxy, build, tmp_path / "whole", 0)
+    built = Built(proxy, build, tmp_path / "account")
+    whole = Outcome(built)
     assert whole.code == 0, whole.said
     for nth, operation in enumerate(whole.operations, 1):
         if operation in WRITES:
-            found = Outcome(proxy, build, tmp_path / str(nth), nth, is_lost=True)
+            found = Outcome(built, nth, is_lost=True)
             assert found.code == 0, (operation, found.said)
             number = "2" if build is oversized else "3"
             repeated = retries if operation == "RegisterTaskDefinition" else 0
@@ -191,11 +203,12 @@ def test_a_lost_answer_hides_no_start_date_that_was_dropped(
     """AWS refuses the date that has passed, and the answer to the call without it is lost."""
     monkeypatch.setattr(aws_options, "_MAX_RETRIES", 0)
     said = "moved schedule night to nightly:2, without its start date, which has passed\n"
-    whole = Outcome(proxy, begun, tmp_path / "whole", 0)
+    built = Built(proxy, begun, tmp_path / "account")
+    whole = Outcome(built)
     assert said in whole.said
     calls = enumerate(whole.operations, 1)
     _, second = (nth for nth, operation in calls if operation == "PUT /schedules/night")
-    found = Outcome(proxy, begun, tmp_path / "lost", second, is_lost=True)
+    found = Outcome(built, second, is_lost=True)
     assert found.code == 0, found.said
     assert found.changed == whole.changed
     assert said in found.said
@@ -217,11 +230,12 @@ def test_a_policy_whose_answer_is_lost_is_looked_for(
     proxy: RefusingProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(aws_options, "_MAX_RETRIES", 0)
-    whole = Outcome(proxy, attached, tmp_path / "whole", 0)
+    built = Built(proxy, attached, tmp_path / "account")
+    whole = Outcome(built)
     assert whole.code == 0, whole.said
     bodies = [body for _, body in proxy.bodies[-len(whole.operations) :]]
     (nth,) = (nth for nth, body in enumerate(bodies, 1) if b"Action=PutRolePolicy" in body)
-    found = Outcome(proxy, attached, tmp_path / "lost", nth, is_lost=True)
+    found = Outcome(built, nth, is_lost=True)
     assert found.code == 0, found.said
     assert found.changed == whole.changed
 
@@ -229,11 +243,12 @@ def test_a_policy_whose_answer_is_lost_is_looked_for(
 def test_a_family_that_cannot_be_read_again_has_failed_once(
     proxy: RefusingProxy, tmp_path: Path
 ) -> None:
-    whole = Outcome(proxy, unmonitored, tmp_path / "whole", 0)
+    built = Built(proxy, unmonitored, tmp_path / "account")
+    whole = Outcome(built)
     assert whole.code == 0, whole.said
     calls = enumerate(whole.operations, 1)
     *_, last = (nth for nth, operation in calls if operation == "DescribeTaskDefinition")
-    found = Outcome(proxy, unmonitored, tmp_path / "refused", last)
+    found = Outcome(built, last)
     assert (found.code, found.changed) == (1, {})
     assert found.said.count("is not authorized") == 1
     assert found.said.endswith("task-profiler: 1 family: 1 failed.\n")
@@ -244,10 +259,11 @@ def test_a_family_that_cannot_be_planned_is_left_alone(
     proxy: RefusingProxy, tmp_path: Path, operation: str
 ) -> None:
     """With its schedules: what the plan did not say is not done."""
-    whole = Outcome(proxy, behind, tmp_path / "whole", 0)
+    built = Built(proxy, behind, tmp_path / "account")
+    whole = Outcome(built)
     assert {"schedule": "nightly:3", "rule": "nightly:3"}.items() <= whole.changed.items()
     calls = [nth for nth, name in enumerate(whole.operations, 1) if name == operation]
     for nth in {calls[0], calls[-1]}:
-        found = Outcome(proxy, behind, tmp_path / str(nth), nth)
+        found = Outcome(built, nth)
         assert (found.code, found.changed) == (1, {})
         assert found.said.endswith("task-profiler: 1 failed.\n")

@@ -29,11 +29,29 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     return {"LD_LIBRARY_PATH": str(folder), "TASK_PROFILER_NEURON": "off"}
 
 
+def is_whole(record: Record) -> bool:
+    """Whether its GPUs were read often enough, until its end."""
+    return bool(record.gpus) and not any(gpu.is_use_partial for gpu in record.gpus)
+
+
+def sleep_until(
+    is_seen: Callable[[Record], bool], driver: Mapping[str, str], **settings: str
+) -> Record:
+    """The record of a command that sleeps longer and longer: a busy machine begins to read the
+    driver seconds after the command.
+    """
+    for seconds in (3, 8, 16, 32, 64):
+        record, before = profiled(driver, "sleep", str(seconds), **settings)
+        assert before == []
+        if is_seen(record):
+            return record
+    raise AssertionError(record)
+
+
 def test_run_reports_the_gpus_of_the_command_and_keeps_their_series(
     driver: Mapping[str, str], history_file: Path
 ) -> None:
-    record, before = profiled(driver, "sleep", "2")
-    assert before == []
+    record = sleep_until(is_whole, driver)
     assert [gpu.uuid for gpu in record.gpus] == [BUSY, IDLE]
     busy, idle = record.gpus
     assert busy.utilization_percent != NOT_MEASURED
@@ -77,31 +95,17 @@ def test_run_reports_the_gpus_of_the_command_and_keeps_their_series(
     assert {*steps.gpu_memory_mb} - {None} == {2048}
 
 
-def sleep_until(is_seen: Callable[[Record], bool], driver: Mapping[str, str], uuid: str) -> Record:
-    """The record of a command that sleeps longer and longer: a busy machine begins to read the
-    driver seconds after the command.
-    """
-    for seconds in (4, 8, 16, 32, 64):
-        record, _ = profiled(driver, "sleep", str(seconds), GPU_UUIDS=uuid)
-        if is_seen(record):
-            return record
-    raise AssertionError(record)
-
-
 def test_the_idle_time_between_the_work_of_a_gpu_is_divided(driver: Mapping[str, str]) -> None:
     def is_divided(record: Record) -> bool:
         idle = record.gpu_idle
         return idle is not None and idle.waiting_for != NO_BREAKDOWN
 
-    record = sleep_until(is_divided, driver, BUSY)
+    record = sleep_until(is_divided, driver, GPU_UUIDS=BUSY)
     assert present(present(record.gpu_idle).waiting_for.sleep_percent) > 80
 
 
 def test_the_setting_selects_the_gpus_and_idle_ones_are_reported(driver: Mapping[str, str]) -> None:
-    def is_whole(record: Record) -> bool:
-        return bool(record.gpus) and not record.gpus[0].is_use_partial
-
-    record = sleep_until(is_whole, driver, IDLE)
+    record = sleep_until(is_whole, driver, GPU_UUIDS=IDLE)
     assert [gpu.uuid for gpu in record.gpus] == [IDLE]
     assert record.gpu_scope is None
     assert present(record.gpu_idle).percent == pytest.approx(95, abs=20)
