@@ -4,8 +4,8 @@ from msgspec import Struct
 
 MAX_LOOKS = 5
 _GOLDEN_RATIO = 0.6180339887498949
-# The cost of a look is a mean of the last ones, in which a rare expensive one, as the first, counts
-# little.
+# The cost of a look, or of a peek, is a mean of the last ones, in which a rare expensive one, as
+# the first, counts little.
 _RISE = 1 / 32
 _FALL = 1 / 4
 
@@ -15,7 +15,7 @@ class LookTimes(Struct):
     core, one in each equal part of the step, at a place that moves by the golden ratio.
 
     ``_place`` is the first one's, between 0 and 1. Where there are fewer than five, five peeks in
-    each step, which cost little, say in between whether anything could run.
+    each step say in between whether anything could run, if the share has room for these, too.
     """
 
     _start_ns: int
@@ -26,6 +26,7 @@ class LookTimes(Struct):
     _index: int = 0
     _count: int = MAX_LOOKS
     _cost_ns: float = 0.0
+    _peek_cost_ns: float = 0.0
     _peek: int = 0
     _peek_place: float = 0.5
     _has_peeks: bool = False
@@ -33,12 +34,14 @@ class LookTimes(Struct):
     @property
     def due_ns(self) -> int:
         """When the next look or peek is due."""
+        if not self._has_peeks:
+            return self._look_due_ns
         return min(self._look_due_ns, self._peek_due_ns)
 
     @property
     def is_peek(self) -> bool:
         """Whether the next one is a peek."""
-        return self._peek_due_ns < self._look_due_ns
+        return self._has_peeks and self._peek_due_ns < self._look_due_ns
 
     @property
     def _look_due_ns(self) -> int:
@@ -47,8 +50,6 @@ class LookTimes(Struct):
 
     @property
     def _peek_due_ns(self) -> int:
-        if not self._has_peeks:
-            return self._look_due_ns
         part = (self._peek + self._peek_place) / MAX_LOOKS
         return self._start_ns + round(part * self._step_ns)
 
@@ -57,20 +58,23 @@ class LookTimes(Struct):
         """The part of the step for which the next look stands."""
         return self._step_ns // self._count
 
-    def done(self, now_ns: int, cost_ns: int, *, is_enough: bool = False) -> None:
+    def done(
+        self, now_ns: int, cost_ns: int, *, is_enough: bool = False, can_peek: bool = True
+    ) -> None:
         """Go on after a look that has cost this CPU time.
 
-        ``is_enough``: more than one look in a step would cost too much.
+        ``is_enough``: more than one look in a step would cost too much. ``can_peek``: a peek would
+        say something.
         """
-        more_ns = cost_ns - self._cost_ns
-        self._cost_ns += more_ns * (_RISE if more_ns > 0 else _FALL)
+        self._cost_ns = _mean_ns(self._cost_ns, cost_ns)
         self._place = (self._place + _GOLDEN_RATIO) % 1
         self._index += 1
         if self._index >= self._count or is_enough or now_ns >= self._step_end_ns:
-            self._begin_step(now_ns, is_enough=is_enough)
+            self._begin_step(now_ns, is_enough=is_enough, can_peek=can_peek)
 
-    def peeked(self, now_ns: int) -> None:
-        """Go on after a peek."""
+    def peeked(self, now_ns: int, cost_ns: int) -> None:
+        """Go on after a peek that has cost this CPU time."""
+        self._peek_cost_ns = _mean_ns(self._peek_cost_ns, cost_ns)
         self._peek_place = (self._peek_place + _GOLDEN_RATIO) % 1
         self._peek = max(self._peek + 1, (now_ns - self._start_ns) * MAX_LOOKS // self._step_ns)
 
@@ -78,13 +82,26 @@ class LookTimes(Struct):
     def _step_end_ns(self) -> int:
         return self._start_ns + (self._step + 1) * self._step_ns
 
-    def _begin_step(self, now_ns: int, *, is_enough: bool) -> None:
+    def _begin_step(self, now_ns: int, *, is_enough: bool, can_peek: bool) -> None:
         """Begin the next step that is not over."""
         self._step = max(self._step + 1, (now_ns - self._start_ns) // self._step_ns)
         self._index = 0
-        affordable = int(self._max_share * self._step_ns / max(self._cost_ns, 1.0))
+        share_ns = self._max_share * self._step_ns
+        affordable = int(share_ns / max(self._cost_ns, 1.0))
         self._count = 1 if is_enough else min(max(affordable, 1), MAX_LOOKS)
+        left_ns = share_ns - self._count * self._cost_ns
         had_peeks = self._has_peeks
-        self._has_peeks = self._count < MAX_LOOKS and not is_enough
+        self._has_peeks = (
+            can_peek
+            and not is_enough
+            and self._count < MAX_LOOKS
+            and MAX_LOOKS * self._peek_cost_ns <= left_ns
+        )
         if self._has_peeks and not had_peeks:
             self._peek = self._step * MAX_LOOKS
+
+
+def _mean_ns(mean_ns: float, cost_ns: int) -> float:
+    """The mean cost of the last ones, with one more."""
+    more_ns = cost_ns - mean_ns
+    return mean_ns + more_ns * (_RISE if more_ns > 0 else _FALL)

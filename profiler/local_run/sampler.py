@@ -206,8 +206,9 @@ class RunSampler:
         if not self.command.processes:
             return
         if details.looks.is_peek:
+            began_ns = time.thread_time_ns()
             self._read_threads(details, details.threads.peek)
-            details.looks.peeked(now_ns)
+            details.looks.peeked(now_ns, time.thread_time_ns() - began_ns)
             return
         began_ns = time.thread_time_ns() - details.threads.lookup_ns
         look = self._take_look(details, now_ns)
@@ -222,7 +223,12 @@ class RunSampler:
         share = (used_ns - self._began_cpu_ns - _ADVANCE_NS) / max(
             now_ns - self.started.started_ns, 1
         )
-        details.looks.done(now_ns, used_ns - began_ns, is_enough=share > _MAX_SHARE_WITH_LOOKS)
+        details.looks.done(
+            now_ns,
+            used_ns - began_ns,
+            is_enough=share > _MAX_SHARE_WITH_LOOKS,
+            can_peek=details.threads.can_peek,
+        )
 
     @contextmanager
     def left_out(self) -> Iterator[None]:

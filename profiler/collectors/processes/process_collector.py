@@ -439,8 +439,9 @@ class ProcessCollector:
     def _look(self, tracked: _TrackedContainer, threads: ThreadReader, looks: LookTimes) -> None:
         now_ns = self._clock.monotonic_ns()
         if looks.is_peek:
+            began_ns = self._machine.own_cpu_ns()
             threads.peek()
-            looks.peeked(now_ns)
+            looks.peeked(now_ns, self._machine.own_cpu_ns() - began_ns)
             return
         began_ns = self._machine.own_cpu_ns() - threads.lookup_ns
         look = threads.look(now_ns)
@@ -450,7 +451,7 @@ class ProcessCollector:
                 read_ns = now_ns + self._wall_offset_ns
                 batch.time.add_look(read_ns, look, batch.usage.series, looks.part_ns)
         used_ns = self._machine.own_cpu_ns() - threads.lookup_ns
-        looks.done(now_ns, used_ns - began_ns)
+        looks.done(now_ns, used_ns - began_ns, can_peek=threads.can_peek)
 
     def _follow_threads(
         self,

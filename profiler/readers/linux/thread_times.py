@@ -153,8 +153,9 @@ class _Turns(Struct):
 class _Peeks(Struct):
     """What peeks have found since the last look: whether a thread that works could run.
 
-    In the last looks, those that work used ``workers_ns``, and the others ``rest_ns``; half of it
-    counts at the next look. ``is_steady``: no process has begun or ended at the last reading.
+    In the last looks, those that work used ``workers_ns``, and the others, also those that ended
+    unread, ``rest_ns``; half of it counts at the next look. ``is_steady``: no process has begun or
+    ended at the last reading.
     """
 
     able: list[bool] = []
@@ -165,7 +166,7 @@ class _Peeks(Struct):
     @property
     def say_all(self) -> bool:
         """Whether those that work stand for all threads."""
-        return self.is_steady and _MOST_TIMES * self.rest_ns <= self.workers_ns
+        return self.is_steady and _MOST_TIMES * self.rest_ns < self.workers_ns
 
     def begin_look(self) -> None:
         self.workers_ns //= 2
@@ -359,11 +360,16 @@ class ThreadReader:
         self._budget_ns = budget_ns - spent_ns()
         return look
 
-    def peek(self) -> None:
-        """Note for the next look whether a thread that works can run now; nothing if others may:
-        those of many that work little, or processes that begin and end.
+    @property
+    def can_peek(self) -> bool:
+        """Whether a peek says something: not if other threads may run, those of many that work
+        little, or of processes that begin and end; nor if none has run lately.
         """
-        if len(self._workers) > _MAX_STATES or not self._peeks.say_all:
+        return len(self._workers) <= _MAX_STATES and self._peeks.say_all
+
+    def peek(self) -> None:
+        """Note for the next look whether a thread that works can run, if that says something."""
+        if not self.can_peek:
             return
         began_ns = self._own_cpu_ns()
         is_able = any(thread.read_state().letter == "R" for thread in reversed(self._workers))
@@ -644,6 +650,7 @@ class ThreadReader:
         if unread_ns >= _MIN_UNREAD_NS:
             process.unread_ns += unread_ns
             self._unread_run_ns += unread_ns
+            self._peeks.rest_ns += unread_ns
 
     def _read_thread(self, process: _Process, thread: Thread, now: ReadingTime) -> bool:
         """Read a thread's counters; returns False after its end."""
@@ -673,14 +680,15 @@ class ThreadReader:
         process.read_ns += grown.run_ns
         self._is_counting = self._is_counting or grown.run_ns > 0
         self._growth.append(grown)
-        if not process.is_refused:
-            self._forget_run(thread)
-            if _WORKERS_DIVISOR * grown.run_ns >= grown.span_ns:
-                self._workers[thread] = process.reading.pid
-                self._peeks.workers_ns += grown.run_ns
-            else:
-                self._recent[thread] = process.reading.pid
-                self._peeks.rest_ns += grown.run_ns
+        self._forget_run(thread)
+        if process.is_refused:
+            self._peeks.rest_ns += grown.run_ns
+        elif _WORKERS_DIVISOR * grown.run_ns >= grown.span_ns:
+            self._workers[thread] = process.reading.pid
+            self._peeks.workers_ns += grown.run_ns
+        else:
+            self._recent[thread] = process.reading.pid
+            self._peeks.rest_ns += grown.run_ns
 
     def _forget_run(self, thread: Thread) -> None:
         self._workers.pop(thread, None)

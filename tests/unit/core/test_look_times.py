@@ -18,7 +18,7 @@ def taken(
     times = []
     while looks.due_ns < seconds(steps):
         if looks.is_peek:
-            looks.peeked(looks.due_ns)
+            looks.peeked(looks.due_ns, 0)
             continue
         times.append(looks.due_ns / seconds(1))
         looks.done(looks.due_ns + seconds(late), seconds(cost), is_enough=is_enough)
@@ -55,29 +55,44 @@ def test_one_in_each_part_of_a_step_at_places_that_are_spread(place: float) -> N
     assert max(gaps) < 0.03
 
 
-@pytest.mark.parametrize(("cost", "peeks"), [(0.0001, 0), (0.00075, 5), (0.1, 5)])
-def test_peeks_are_spread_where_looks_are_fewer(cost: float, peeks: int) -> None:
+@pytest.mark.parametrize(
+    ("cost", "peek_cost", "can_peek", "peeks"),
+    [
+        (0.0001, 0.00001, True, 0),
+        (0.0014, 0.00003, True, 5),
+        (0.0029, 0.00001, True, 5),
+        (0.0014, 0.00003, False, 0),
+        (0.0014, 0.00005, True, 0),
+        (0.1, 0.00001, True, 0),
+    ],
+)
+def test_peeks_are_spread_where_looks_are_fewer_and_leave_room(
+    cost: float,
+    peek_cost: float,
+    can_peek: bool,  # noqa: FBT001
+    peeks: int,
+) -> None:
     looks = LookTimes(0, seconds(1), 0.003, 0.3)
     times = []
-    while looks.due_ns < seconds(40):
+    while looks.due_ns < seconds(100):
         if looks.is_peek:
             times.append(looks.due_ns / seconds(1))
-            looks.peeked(looks.due_ns)
+            looks.peeked(looks.due_ns, seconds(peek_cost))
         else:
-            looks.done(looks.due_ns, seconds(cost))
-    for step in range(20, 40):
+            looks.done(looks.due_ns, seconds(cost), can_peek=can_peek)
+    for step in range(80, 100):
         assert sum(int(at) == step for at in times) == peeks
-    places = sorted(5 * at % 1 for at in times if at >= 20)
+    places = sorted(5 * at % 1 for at in times if at >= 80)
     assert all(later - earlier < 0.03 for earlier, later in itertools.pairwise(places))
 
 
 def test_after_a_pause_no_peek_is_made_up_for() -> None:
     looks = LookTimes(0, seconds(1), 0.003, 0.3)
     while not looks.is_peek:
-        looks.done(looks.due_ns, seconds(0.1))
-    looks.peeked(seconds(30.5))
+        looks.done(looks.due_ns, seconds(0.0029))
+    looks.peeked(seconds(30.5), 0)
     while not looks.is_peek:
-        looks.done(seconds(30.5), seconds(0.1))
+        looks.done(seconds(30.5), seconds(0.0029))
     assert looks.due_ns >= seconds(30.4)
 
 

@@ -17,6 +17,7 @@ from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import means
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import SystemClock
+from profiler.core.look_times import LookTimes
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.command_reader import CommandReader, GroupMemory
 from profiler.local_run.command_supervisor import ReapedUsage, Supervisor
@@ -490,3 +491,27 @@ def test_the_imports_before_a_full_reading_do_not_count_as_its_time() -> None:
     assert sampler.command.sample.call_args.args[0] == START_NS + 65
     assert present(sampler.details).processes.top() == ()  # no process could be read: no step
     assert sampler.samples.failures == 1
+
+
+def test_a_defect_of_a_peek_ends_the_division_of_the_time_and_not_the_run() -> None:
+    started = StartedRun(pid=1, startup_cpu_ns=0, started_ns=0, started_wall_ns=START_NS)
+    plan = Mock(interval_seconds=1, series_points=0, max_history_steps=0)
+    sampler = RunSampler(Mock(clock=Mock(monotonic_ns=lambda: 0)), started, plan, Mock(), 1)
+    sampler.command = Mock(processes=(process(),), cpu_ns=0)
+    sampler.command.sample.return_value = Unavailable("no process")
+    sampler.command.take_pages_cpu_ns.return_value = 0
+    sampler.read(ReapedUsage(), is_tick=False)
+    details = present(sampler.details)
+    details.threads = Mock(
+        sees_calls=True, can_peek=True, lookup_ns=0, peek=Mock(side_effect=KeyError)
+    )
+    details.looks = LookTimes(0, seconds(1), 0.003, 0.3)
+    while not details.looks.is_peek:
+        details.looks.done(details.looks.due_ns, seconds(0.0029))
+    before_ns = details.looks.due_ns
+    sampler.look(before_ns, [])
+    assert details.looks.due_ns > before_ns
+    assert "error in the profiler (KeyError)" in details.time.warnings[0]
+    sampler.look(seconds(100), [])
+    assert details.threads.peek.call_count == 1
+    details.threads.look.assert_not_called()

@@ -151,6 +151,8 @@ class FakeThreads:
         self.is_closed = False
         self.cost_ns = self.used_ns = self.readings = 0
         self.search_ns = self.lookup_ns = 0  # of each look, and so far
+        self.can_peek = True
+        self.peeks = 0
         self._read_ns = 0
         self._processes: Sequence[ProcessReading] = ()
 
@@ -177,6 +179,10 @@ class FakeThreads:
         seen = (ThreadSeen(0, 7, Blocked(wait=Wait("network", "10.0.3.9:5432"))),)
         processes = {each.pid: ProcessSeen(0, 0) for each in self._processes}
         return Look(growth=growth, seen=seen, processes=processes, sees_calls=True)
+
+    def peek(self) -> None:
+        self.used_ns += self.cost_ns // 10
+        self.peeks += 1
 
     def close(self) -> None:
         self.is_closed = True
@@ -254,6 +260,30 @@ def test_where_system_calls_are_readable_looks_lie_between_the_readings(search: 
     assert made.network_percent == pytest.approx(50, abs=1)
     fakes.collector.tick(is_complete=True)
     assert threads.was_required
+
+
+@pytest.mark.parametrize(
+    ("cost", "can_peek", "peeks"), [(0.0006, True, 300), (0.0006, False, 0), (0.0008, True, 0)]
+)
+def test_peeks_and_looks_cost_no_more_than_their_share(
+    cost: float,
+    can_peek: bool,  # noqa: FBT001
+    peeks: int,
+) -> None:
+    threads = FakeThreads()
+    threads.sees_calls = True
+    threads.cost_ns = seconds(cost)
+    threads.can_peek = can_peek
+    fakes = quarter(threads)
+    fakes.run(1)
+    for step in range(120 * 20):
+        if step == 60 * 20:  # the mean cost rises slowly
+            threads.peeks = threads.used_ns = 0
+        fakes.clock.advance(0.05)
+        fakes.collector.tick()
+        fakes.collector.look()
+    assert threads.peeks == pytest.approx(peeks, abs=5)
+    assert threads.used_ns <= 0.001 * seconds(60)
 
 
 def test_the_time_after_the_end_does_not_count() -> None:

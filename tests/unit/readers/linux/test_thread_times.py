@@ -805,19 +805,58 @@ def test_states_say_nothing_where_processes_begin_or_many_threads_work_little(
     machine: FakeMachine,
 ) -> None:
     for tid in range(7, 15):
-        machine.thread(7, tid)
+        machine.thread(7, tid, run=0)
     machine.thread(30)
     both = (process(threads=8), process(30))
     for at, processes, peeks in ((1, both[:1], 0), (2, both, 0), (3, both, 1), (4, both[:1], 0)):
-        machine.read(*processes, at=at)
+        machine.thread(7, run=0.1 * at)
+        machine.read(process(cpu=0.1 * at, threads=8), *processes[1:], at=at)
         machine.reader.peek()
         assert machine.look(at + 0.1).look.peeks == peeks
-    for tid in range(7, 15):
-        machine.thread(7, tid, run=1.009)
+    machine.thread(7, run=0.409)
+    for tid in range(8, 15):
+        machine.thread(7, tid, run=0.009)
     machine.read(*both[:1], at=5)
     machine.read(process(cpu=2, threads=8), at=6)
     machine.reader.peek()
     assert machine.look(6.1).look.peeks == 0
+
+
+def test_states_say_nothing_of_those_that_have_not_worked_for_long(machine: FakeMachine) -> None:
+    machine.thread(7, run=1)
+    machine.read(process())
+    machine.thread(7, run=1.5)
+    machine.read(process(cpu=2), at=2)
+    assert machine.reader.can_peek
+    for at in range(3, 40):
+        machine.read(process(cpu=2), at=at)
+    assert not machine.reader.can_peek
+
+
+def test_states_say_nothing_where_those_that_cannot_be_asked_work(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def refuse(path: str | Path, flags: int) -> int:
+        if path == f"{machine.folder}/30/task/30/syscall":
+            raise PermissionError(path)
+        return opened(path, flags)
+
+    monkeypatch.setattr(os, "open", refuse)
+    for at, refused, can_peek in ((1, 0.1, False), (2, 0.1, True), (3, 0.3, False)):
+        machine.thread(7, run=0.1 * at)
+        machine.thread(30, run=refused)
+        machine.read(process(cpu=0.1 * at), process(30, cpu=refused), at=at)
+        assert machine.reader.can_peek == can_peek
+
+
+def test_states_say_nothing_where_threads_work_that_end_unread(machine: FakeMachine) -> None:
+    machine.thread(7, 8, run=0)
+    for at, ended, can_peek in ((1, 0.0, False), (2, 0.0, True), (3, 0.1, False)):
+        machine.thread(7, run=0.1 * at)
+        machine.read(process(cpu=0.1 * at + ended, threads=2), at=at)
+        assert machine.reader.can_peek == can_peek
 
 
 def test_a_sample_has_only_what_was_read_of_the_threads_that_may_have_run(
