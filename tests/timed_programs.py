@@ -37,7 +37,6 @@ def _beside(
 
 # Seconds of the whole, and in turn of computing and of waiting.
 _SHORT, _LONG = "2 0.05 0.35", "9 0.3 0.9"
-_ONCE = "1 0.3 1"
 
 
 def _short(command: str) -> Program:
@@ -118,7 +117,6 @@ _LONG_PROGRAMS = {
     "long polling": _long(_turns("long_poll 12 {port}")),
     "rows every 2 s": _long(_turns("rows 12 {port}")),
     "accept and nobody comes": _long(_turns("accept_nobody 8")),
-    "accept beside a heartbeat, and nobody comes": _long(_turns("accept_beside_a_heartbeat 8")),
     "web server to which nobody comes": _long(_turns("serve_nobody 8")),
     "web server whose pool works": _long(_turns("serve_by_pool 10 {visited}")),
     "child of which its parent asks whether it has ended": _long(_turns("ask_for_child 10 {port}")),
@@ -224,12 +222,6 @@ _JDWP = "-agentlib:jdwp=transport=dt_socket,server=y,suspend=n,address=127.0.0.1
 _PROGRAMS_OF_OTHERS = {
     **{f"Java with JMX: {work}": _java(_JMX, work) for work in ("sleep", "child", "queue")},
     "Java with jdwp": _java(_JDWP),
-    "Java accepts and nobody comes": _long(
-        f"java -cp {{java}} Idle nothing accept {_ONCE} {{visited_late}}", "waits", IN_TURNS_POINTS
-    ),
-    "Go accepts and nobody comes": _long(
-        f"{{go}} nothing accept {_ONCE} {{visited_late}}", "waits"
-    ),
     "Java's HttpServer": _java("-Xshare:auto", bystander="server"),
     **{
         f"Go serves: {work}": _go("serve", work) for work in ("sleep", "child", "channel", "locked")
@@ -288,7 +280,8 @@ _PROGRAMS_OF_OTHERS = {
     **{
         f"Node's {workers} workers: {how}": _node_workers(how, workers)
         for how, workers in (
-            *(("threads", 1), ("threads", 8), ("cluster", 3), ("cluster", 8), ("fork", 3)),
+            *(("threads", 1), ("threads", 8)),
+            *(("cluster", 3), ("cluster", 8), ("fork", 3)),
         )
     },
     **{

@@ -122,13 +122,6 @@ def _visited(_: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _visited_late(_: Path) -> Iterator[str]:
-    port = _free_port()
-    with visited_port(port, 8):
-        yield port
-
-
-@contextlib.contextmanager
 def _address(_: Path) -> Iterator[str]:
     with answering_server() as port:
         yield f"127.0.0.1:{port}"
@@ -267,7 +260,6 @@ _PREPARATIONS: dict[str, Callable[[Path], contextlib.AbstractContextManager[str]
     "port": _port,
     "answers": _address,
     "visited": _visited,
-    "visited_late": _visited_late,
     "java": _java_classes,
     "go": _go_program,
     "locked": _locked_file,

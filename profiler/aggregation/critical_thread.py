@@ -29,9 +29,8 @@ _MAX_STEPS = 4000
 # A thread that used so many times less CPU time than one for which it waits only helps that one, as
 # those of Node.js that collect.
 _HELPS_TIMES = 10
-# A thread that sleeps beside a server's, and does little after it, is no timer of that one if it
-# used more than so many times its CPU time. Java's compilers use more than a program that begins.
-_TIMER_TIMES = 3
+# A free thread helps a server's that used at least this part of its CPU time.
+_MIN_SERVED_PART = 1 / 3
 
 
 class ThreadWait(Struct, eq=False, kw_only=True):
@@ -184,7 +183,6 @@ class Division:
         self._is_cut = False  # the last walk along chains, which may take no more steps
         self._firm: dict[ThreadWait, Wait] = {}
         self._idle: dict[ThreadWait, Wait] = {}
-        self._timers: dict[ThreadWait, Wait] = {}  # of servers, which are idle, too
         self._serving: dict[ThreadWait, Wait] = {}  # and wait for others, too
         self._handing: dict[ThreadWait, Blocked] = {}
         self._woken: dict[ThreadWait, Wait] = {}
@@ -203,7 +201,6 @@ class Division:
                 self._add(wait, blocked)
         self._by_process: dict[int, list[ThreadWait]] = {}
         if self._handing:
-            self._find_timers()
             for group in (self._firm, self._idle, self._handing, self._able):
                 for wait in group:
                     self._by_process.setdefault(wait.process, []).append(wait)
@@ -225,26 +222,6 @@ class Division:
             self._handing[wait] = blocked
         else:
             self._firm[wait] = _named(blocked, wait)
-
-    def _find_timers(self) -> None:
-        """Find the threads that sleep beside one that waits for somebody to come, do little after
-        it, and have not done much more than that one: as those of a virtual machine.
-        """
-        most: dict[int, ThreadWait] = {}
-        for wait in self._idle:
-            if wait.process not in most or wait.run_ns > most[wait.process].run_ns:
-                most[wait.process] = wait
-        for wait, handing in self._handing.items():
-            beside = most.get(wait.process)
-            if beside is None or handing.wait != _SLEEP:
-                continue
-            if wait.run_ns > _TIMER_TIMES * beside.run_ns:
-                continue
-            if wait.following_ns < _MIN_WORK_NS:
-                self._timers[wait] = self._idle[beside]
-        for wait in self._timers:
-            del self._handing[wait]
-        self._idle |= self._timers
 
     def shares(self) -> Mapping[Wait, float]:
         """The share of each wait; empty if no thread is blocked, or all that are wait for some of
@@ -325,7 +302,7 @@ class Division:
         if handing.helpers != "threads" or handing.helper_thread is not None:
             return handing.helper_thread is not None
         most_ns = max(end.run_ns for end in ends)
-        if wait.following_ns < _MIN_WORK_NS and wait.run_ns <= _TIMER_TIMES * most_ns:
+        if wait.following_ns < _MIN_WORK_NS and _MIN_SERVED_PART * wait.run_ns <= most_ns:
             return True
         return _HELPS_TIMES * wait.run_ns < most_ns
 
@@ -341,10 +318,7 @@ class Division:
         together = [
             (end.blocked, self._idle[end])
             for end in ends
-            if end.over in (over, over - 1)
-            and end in self._idle
-            and end not in self._timers
-            and not end.was_cut
+            if end.over in (over, over - 1) and end in self._idle and not end.was_cut
         ]
         # A loop may have waited several times meanwhile.
         together += [

@@ -1,8 +1,6 @@
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
-import java.net.InetAddress;
 import java.net.InetSocketAddress;
-import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -13,7 +11,7 @@ import java.util.concurrent.TimeUnit;
 /**
  * A job in Java that computes and waits in turn, beside what the JVM's options start.
  *
- * <p>java Idle BYSTANDER WORK SECONDS COMPUTE WAIT [PORT]. It writes its phases as tests/programs/phases.py does.
+ * <p>java Idle BYSTANDER WORK SECONDS COMPUTE WAIT. It writes its phases as tests/programs/phases.py does.
  */
 public final class Idle {
     private static final List<String> WRITTEN = new ArrayList<>();
@@ -66,12 +64,6 @@ public final class Idle {
         queue.take();
     }
 
-    private static void accept(int port) throws IOException {
-        try (ServerSocket listener = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
-            listener.accept().close();
-        }
-    }
-
     public static void main(String[] arguments) throws Exception {
         double seconds = Double.parseDouble(arguments[2]);
         double computeSeconds = Double.parseDouble(arguments[3]);
@@ -84,13 +76,12 @@ public final class Idle {
                     case "sleep" -> () -> Thread.sleep((long) (1000 * waitSeconds));
                     case "child" -> () -> runChild(waitSeconds);
                     case "queue" -> () -> receive(waitSeconds);
-                    case "accept" -> () -> accept(Integer.parseInt(arguments[5]));
                     default -> throw new IllegalArgumentException(arguments[1]);
                 };
         long end = System.nanoTime() + (long) (1e9 * seconds);
         while (System.nanoTime() < end) {
             phase("any", () -> compute(computeSeconds));
-            phase(arguments[1].equals("accept") ? "network" : "sleep", work);
+            phase("sleep", work);
         }
         Path folder = Path.of(System.getenv("TIMED_PHASES"));
         long pid = ProcessHandle.current().pid();

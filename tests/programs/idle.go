@@ -92,19 +92,6 @@ func keepAlive(port string) {
 	answer.Body.Close()
 }
 
-func accept(port string) {
-	listener, err := net.Listen("tcp", "127.0.0.1:"+port)
-	if err != nil {
-		panic(err)
-	}
-	connection, err := listener.Accept()
-	if err != nil {
-		panic(err)
-	}
-	connection.Close()
-	listener.Close()
-}
-
 func number(text string) float64 {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil {
@@ -129,7 +116,6 @@ func main() {
 				panic(err)
 			}
 		},
-		"accept":  func() { accept(os.Args[6]) },
 		"channel": func() { <-time.After(pause) },
 		// The thread is parked: another one waits for the time, and wakes it.
 		"locked": func() {
@@ -138,13 +124,9 @@ func main() {
 			time.Sleep(pause)
 		},
 	}
-	kind := "sleep"
-	if os.Args[2] == "accept" {
-		kind = "network"
-	}
 	for end := time.Now().Add(time.Duration(1e9 * seconds)); time.Now().Before(end); {
 		compute(computeSeconds)
-		phase(kind, false, works[os.Args[2]])
+		phase("sleep", false, works[os.Args[2]])
 	}
 	text, err := json.Marshal(written)
 	if err != nil {

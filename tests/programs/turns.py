@@ -186,16 +186,6 @@ def accept_nobody(seconds: float) -> None:
     _serve_nobody(seconds, socket.create_server(("127.0.0.1", 0)).accept)
 
 
-def accept_beside_a_heartbeat(seconds: float) -> None:
-    def beat() -> None:
-        never = threading.Event()
-        while not never.wait(0.5):
-            pass
-
-    threading.Thread(target=beat, daemon=True).start()
-    accept_nobody(seconds)
-
-
 def serve_nobody(seconds: float) -> None:
     """A web server that looks every half a second whether it shall end."""
     server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
@@ -292,7 +282,6 @@ PROGRAMS: dict[str, Callable[..., None]] = {
             rows,
             _ask_again,
             accept_nobody,
-            accept_beside_a_heartbeat,
             serve_nobody,
             serve_by_pool,
             ask_for_child,
