@@ -27,17 +27,13 @@ class Stopped(KeyboardInterrupt):
         self.exit_code = _FIRST_EXIT_CODE + number
 
 
-class StopRequest:
-    """Whether a signal has asked to stop."""
+class HeldSignals:
+    """The signals that came while a block held them back."""
 
     def __init__(self, sentence: str) -> None:
         self._numbers: list[int] = []
         # Made before a signal's handler prints it, which may interrupt an import.
         self._line = f"{message_text(sentence)}\n".encode()
-
-    @property
-    def is_made(self) -> bool:
-        return bool(self._numbers)
 
     def receive(self, number: int, _frame: "FrameType | None") -> None:
         """Remember a signal, and tell the person what is awaited."""
@@ -63,13 +59,13 @@ def signals_end_command() -> Iterator[None]:
 
 
 @contextmanager
-def stop_held(sentence: str) -> Iterator[StopRequest]:
+def stop_held(sentence: str) -> Iterator[HeldSignals]:
     """Hold the signals back in the block, which asks for them where it may end. The first one
     prints ``sentence``, which says what is awaited.
     """
-    request = StopRequest(sentence)
-    with _handled(request.receive):
-        yield request
+    held = HeldSignals(sentence)
+    with _handled(held.receive):
+        yield held
 
 
 @contextmanager
