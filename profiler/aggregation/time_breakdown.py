@@ -112,10 +112,14 @@ class _OpenLook(Struct, eq=False):
 
 
 class _Pause(Struct):
-    """Readings one after the other in which no thread had its turn: the first and the last one."""
+    """Readings one after the other in which no thread had its turn: the first and the last one, and
+    the peeks after the first.
+    """
 
     first_ns: int
     last_ns: int
+    peeks: int = 0
+    able_peeks: int = 0
 
 
 class _Sums(Struct):
@@ -239,6 +243,8 @@ class TimeAccount:
         pause = self._pause
         if pause is not None and 0 < read_ns - pause.last_ns <= self._max_covered_ns:
             pause.last_ns = read_ns
+            pause.peeks += look.peeks
+            pause.able_peeks += look.able_peeks
             return
         pause = self._pause = _Pause(read_ns, read_ns)
         self._waiting.append(partial(self._add_pause, pause, look, series))
@@ -247,7 +253,7 @@ class TimeAccount:
     def _add_pause(self, pause: _Pause, look: Look, series: RunSeries | None) -> None:
         self._add_look(pause.first_ns, look, series, None)
         if pause.last_ns > pause.first_ns:
-            self._extend_last(pause.last_ns)
+            self._extend_last(pause.last_ns, pause.peeks, pause.able_peeks)
 
     def _add_waiting(self) -> None:
         """Add what waits: many looks at once cost a third of one after the other."""
@@ -270,7 +276,7 @@ class TimeAccount:
         self._sees_calls = self._sees_calls or look.sees_calls
         self._has_waits = self._has_waits or look.growth is not None
         if look.is_nobodys_turn and self._continues_at(read_ns):
-            self._extend_last(read_ns)
+            self._extend_last(read_ns, look.peeks, look.able_peeks)
             return
         for grown in look.growth or ():
             self._wait_ns += grown.wait_ns
@@ -314,9 +320,11 @@ class TimeAccount:
             return False
         return 0 < read_ns - start_ns <= self._max_covered_ns
 
-    def _extend_last(self, read_ns: int) -> None:
+    def _extend_last(self, read_ns: int, peeks: int, able_peeks: int) -> None:
         """Let the last look last until this one, in which no thread had its turn."""
         last = self._open[-1]
+        last.stretch.peeks += peeks
+        last.stretch.able_peeks += able_peeks
         start_ns = last.stretch.end_ns
         self._until_ns = read_ns
         last.covered_ns += read_ns - start_ns

@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from profiler.core.timestamps import NEVER_NS
+
 MAX_LOOKS = 5
 _GOLDEN_RATIO = 0.6180339887498949
 # The cost of a look, or of a peek, is a mean of the last ones, in which a rare expensive one, as
@@ -15,7 +17,8 @@ class LookTimes(Struct):
     core, one in each equal part of the step, at a place that moves by the golden ratio.
 
     ``_place`` is the first one's, between 0 and 1. Where there are fewer than five, five peeks in
-    each step say in between whether anything could run, if the share has room for these, too.
+    each step say in between whether anything could run, if the share has room for these, too. There
+    are only peeks where each look is taken together with another reading.
     """
 
     _start_ns: int
@@ -37,6 +40,11 @@ class LookTimes(Struct):
         if not self._has_peeks:
             return self._look_due_ns
         return min(self._look_due_ns, self._peek_due_ns)
+
+    @property
+    def peek_due_ns(self) -> float:
+        """When the next peek is due; NEVER_NS without any."""
+        return self._peek_due_ns if self._has_peeks else NEVER_NS
 
     @property
     def is_peek(self) -> bool:
@@ -78,6 +86,11 @@ class LookTimes(Struct):
         self._peek_place = (self._peek_place + _GOLDEN_RATIO) % 1
         self._peek = max(self._peek + 1, (now_ns - self._start_ns) * MAX_LOOKS // self._step_ns)
 
+    def looked_with_others(self, now_ns: int, *, can_peek: bool) -> None:
+        """Go on after a look that was taken together with another reading."""
+        self._step = max(self._step, (now_ns - self._start_ns) // self._step_ns)
+        self._allow_peeks(self._max_share * self._step_ns if can_peek else 0)
+
     @property
     def _step_end_ns(self) -> int:
         return self._start_ns + (self._step + 1) * self._step_ns
@@ -89,16 +102,15 @@ class LookTimes(Struct):
         share_ns = self._max_share * self._step_ns
         affordable = int(share_ns / max(self._cost_ns, 1.0))
         self._count = 1 if is_enough else min(max(affordable, 1), MAX_LOOKS)
-        left_ns = share_ns - self._count * self._cost_ns
+        is_room = can_peek and not is_enough and self._count < MAX_LOOKS
+        self._allow_peeks(share_ns - self._count * self._cost_ns if is_room else 0)
+
+    def _allow_peeks(self, left_ns: float) -> None:
+        """Allow peeks if so much is left for those of a step."""
         had_peeks = self._has_peeks
-        self._has_peeks = (
-            can_peek
-            and not is_enough
-            and self._count < MAX_LOOKS
-            and MAX_LOOKS * self._peek_cost_ns <= left_ns
-        )
+        self._has_peeks = left_ns > 0 and MAX_LOOKS * self._peek_cost_ns <= left_ns
         if self._has_peeks and not had_peeks:
-            self._peek = self._step * MAX_LOOKS
+            self._peek = max(self._peek, self._step * MAX_LOOKS)
 
 
 def _mean_ns(mean_ns: float, cost_ns: int) -> float:

@@ -145,6 +145,12 @@ class Details(Struct):
     looks: "LookTimes"
 
 
+def _look_due_ns(details: Details) -> float:
+    """When the next look or peek at the threads is due, beside the readings."""
+    looks = details.looks
+    return looks.due_ns if details.threads.sees_calls else looks.peek_due_ns
+
+
 class RunSampler:
     """Takes the readings of one run, and keeps what they measured.
 
@@ -178,9 +184,9 @@ class RunSampler:
         """When the next reading or look is due (monotonic)."""
         if self._reading_ns is None:
             self._reading_ns = self.pace.next_ns(self._clock.monotonic_ns(), time.thread_time_ns())
-        if self.details is None or not self.details.threads.sees_calls:
+        if self.details is None:
             return self._reading_ns
-        return min(self._reading_ns, self.details.looks.due_ns)
+        return int(min(self._reading_ns, _look_due_ns(self.details)))
 
     def is_due(self, now_ns: int) -> bool:
         """Whether a reading is due; the next one is then asked for."""
@@ -201,11 +207,9 @@ class RunSampler:
             details.time.add_stopped(
                 self.started.wall_ns(stopped_ns), self.started.wall_ns(continued_ns)
             )
-        if now_ns < details.looks.due_ns or not details.threads.sees_calls:
+        if now_ns < _look_due_ns(details) or not self.command.processes:
             return
-        if not self.command.processes:
-            return
-        if details.looks.is_peek:
+        if details.looks.is_peek or not details.threads.sees_calls:
             began_ns = time.thread_time_ns()
             self._read_threads(details, details.threads.peek)
             details.looks.peeked(now_ns, time.thread_time_ns() - began_ns)
@@ -270,6 +274,7 @@ class RunSampler:
             look = self._take_look(details, now_ns, is_fresh=True)
             if look is not None:
                 details.time.add_look(read_ns, look, self.samples.usage.series)
+            details.looks.looked_with_others(now_ns, can_peek=details.threads.can_peek)
         self._add_total(details, read_ns, processes)
         return sample
 

@@ -428,21 +428,29 @@ class ProcessCollector:
         """
         due_ns = NEVER_NS
         for tracked in self._tracked.values():
-            looks = tracked.looks
-            if looks is None or tracked.threads is None or not tracked.threads.sees_calls:
+            looks, threads = tracked.looks, tracked.threads
+            if looks is None or threads is None:
+                continue
+            if not threads.sees_calls:
+                if looks.peek_due_ns <= self._clock.monotonic_ns():
+                    self._peek(threads, looks)
+                due_ns = min(due_ns, looks.peek_due_ns)
                 continue
             if looks.due_ns <= self._clock.monotonic_ns():
-                self._look(tracked, tracked.threads, looks)
+                self._look(tracked, threads, looks)
             due_ns = min(due_ns, looks.due_ns)
         return due_ns
 
+    def _peek(self, threads: ThreadReader, looks: LookTimes) -> None:
+        began_ns = self._machine.own_cpu_ns()
+        threads.peek()
+        looks.peeked(self._clock.monotonic_ns(), self._machine.own_cpu_ns() - began_ns)
+
     def _look(self, tracked: _TrackedContainer, threads: ThreadReader, looks: LookTimes) -> None:
-        now_ns = self._clock.monotonic_ns()
         if looks.is_peek:
-            began_ns = self._machine.own_cpu_ns()
-            threads.peek()
-            looks.peeked(now_ns, self._machine.own_cpu_ns() - began_ns)
+            self._peek(threads, looks)
             return
+        now_ns = self._clock.monotonic_ns()
         began_ns = self._machine.own_cpu_ns() - threads.lookup_ns
         look = threads.look(now_ns)
         if look is not None and look.processes:
@@ -476,6 +484,8 @@ class ProcessCollector:
         look = None
         if is_complete or not threads.sees_calls:
             look = threads.look(now_ns, is_fresh=True, is_required=is_complete)
+        if not threads.sees_calls:
+            tracked.looks.looked_with_others(now_ns, can_peek=threads.can_peek)
         return ThreadReadings(look=look, read_ended_ns=threads.take_read_ended_ns())
 
     def _drop_forgotten(self) -> None:

@@ -50,6 +50,10 @@ _MAX_STATES = 32
 _WORKERS_DIVISOR = 100
 # They stand for all if they use so many times what the others use, in the last looks.
 _MOST_TIMES = 3
+# Without system calls, states are read between looks only of several threads that work, and only if
+# they used more than this part of the time.
+_MIN_WORKERS = 2
+_OPEN_DIVISOR = 10
 # The children of each thread are listed if there are no more threads.
 _MAX_PARENTS = 8
 # Without system calls there is little to see: of processes that have several threads, each thread
@@ -141,24 +145,27 @@ class _Budget:
 class _Turns(Struct):
     """The turns of threads without system calls: the last one is that of look ``last_number``, the
     next one follows after so many ``readings``, of which some were ``skipped`` since the last look.
-    ``left`` is how many threads still have their turn in this look.
+    ``left`` is how many threads still have their turn in this look; ``are_left_out``: none of those
+    that have run.
     """
 
     last_number: int = 0
     readings: int = 0
     left: int = 0
     skipped: int = 0
+    are_left_out: bool = False
 
 
 class _Peeks(Struct):
     """What peeks have found since the last look: whether a thread that works could run.
 
-    In the last looks, those that work used ``workers_ns``, and the others, also those that ended
-    unread, ``rest_ns``; half of it counts at the next look. ``is_steady``: no process has begun or
-    ended at the last reading.
+    In the last looks, over ``looked_ns``, those that work used ``workers_ns``, and the others, also
+    those that ended unread, ``rest_ns``; half of it counts at the next look, or the next one in
+    which threads have their turn. ``is_steady``: no process has begun or ended at the last reading.
     """
 
     able: list[bool] = []
+    looked_ns: int = 0
     workers_ns: int = 0
     rest_ns: int = 0
     is_steady: bool = False
@@ -168,7 +175,15 @@ class _Peeks(Struct):
         """Whether those that work stand for all threads."""
         return self.is_steady and _MOST_TIMES * self.rest_ns < self.workers_ns
 
+    @property
+    def say_how_long(self) -> bool:
+        """Whether those that work may have run together for a notable part of the time, or in turn:
+        the counters do not say it.
+        """
+        return _OPEN_DIVISOR * self.workers_ns > self.looked_ns
+
     def begin_look(self) -> None:
+        self.looked_ns //= 2
         self.workers_ns //= 2
         self.rest_ns //= 2
 
@@ -326,6 +341,7 @@ class ThreadReader:
         if budget_ns < 0 and not is_required:
             self.peek()
             return None
+        self._peeks.looked_ns += length_ns
         now = ReadingTime(last.number + 1, now_ns)
         due: list[_Process] | None = None
         if is_fresh and not (self.sees_calls or is_required):
@@ -363,9 +379,14 @@ class ThreadReader:
     @property
     def can_peek(self) -> bool:
         """Whether a peek says something: not if other threads may run, those of many that work
-        little, or of processes that begin and end; nor if none has run lately.
+        little, or of processes that begin and end; nor if none has run lately. Without system
+        calls, only if the counters leave open for how long any thread could run.
         """
-        return len(self._workers) <= _MAX_STATES and self._peeks.say_all
+        if len(self._workers) > _MAX_STATES or not self._peeks.say_all:
+            return False
+        if self.sees_calls:
+            return True
+        return len(self._workers) >= _MIN_WORKERS and self._peeks.say_how_long
 
     def peek(self) -> None:
         """Note for the next look whether a thread that works can run, if that says something."""
@@ -386,8 +407,15 @@ class ThreadReader:
 
     def nothing(self) -> Look:
         """A look in which no thread has its turn."""
-        growth = () if self._is_counting else None
-        return Look(growth=growth, is_behind=True, is_nobodys_turn=True, cpus=self._cpus or 1)
+        peeks = self._peeks.take()
+        return Look(
+            growth=() if self._is_counting else None,
+            is_behind=True,
+            is_nobodys_turn=True,
+            cpus=self._cpus or 1,
+            peeks=len(peeks),
+            able_peeks=sum(peeks),
+        )
 
     def _ask_once(self, inode: int, stream: bytes) -> StreamState | None:
         """The state of a connection, asked once in a look: of two waits of a thread, the end of one
@@ -403,7 +431,8 @@ class ThreadReader:
         self._streams = {}
         self._is_short_of_memory = None
         self._has_newer = None
-        self._peeks.begin_look()
+        if not self._turns.are_left_out:
+            self._peeks.begin_look()
         self._growth = []
         self._seen = []
         self._ended = self._ended_between
@@ -556,9 +585,9 @@ class ThreadReader:
         if len(due) > 1 and any(process.left for process in due):
             place = 1 if now.number % 2 else -1
             due.sort(key=lambda process: place * (bool(process.left) and not process.is_refused))
-        if in_turn and self._have_turn(threads, now):
-            due += in_turn
-        return due
+        has_turn = not in_turn or self._have_turn(threads, now)
+        self._turns.are_left_out = not has_turn
+        return due + in_turn if has_turn else due
 
     def _have_turn(self, threads: int, now: ReadingTime) -> bool:
         """Whether as many threads have their turn as are read together."""
@@ -681,9 +710,7 @@ class ThreadReader:
         self._is_counting = self._is_counting or grown.run_ns > 0
         self._growth.append(grown)
         self._forget_run(thread)
-        if process.is_refused:
-            self._peeks.rest_ns += grown.run_ns
-        elif _WORKERS_DIVISOR * grown.run_ns >= grown.span_ns:
+        if _WORKERS_DIVISOR * grown.run_ns >= grown.span_ns:
             self._workers[thread] = process.reading.pid
             self._peeks.workers_ns += grown.run_ns
         else:

@@ -340,9 +340,10 @@ class TestWhoseWaitHeldTheRunBack:
         """The same as if each was added alone, as when the time so far is asked."""
         runs = [LookedRun(points=40), LookedRun(points=40)]
         for is_asked, run in enumerate(runs):
-            nothing = Look(is_behind=True, is_nobodys_turn=True)
+            nothing = Look(is_behind=True, is_nobodys_turn=True, peeks=5, able_peeks=2)
             for number in range(4):
-                run.look(Did(1, HIDDEN, 0.2), sees_calls=False)
+                threads = [Did(1, HIDDEN, 0.2), Did(2, HIDDEN, 0.2)]
+                run.look(*threads, sees_calls=False)
                 for _ in range(6):
                     run.at += 1 + gap * (number == 1)
                     run.account.add_look(START_NS + seconds(run.at), nothing, run.series)

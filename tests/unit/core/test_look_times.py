@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.look_times import LookTimes
+from profiler.core.timestamps import NEVER_NS
 from tests.fakes import seconds
 
 
@@ -84,6 +85,23 @@ def test_peeks_are_spread_where_looks_are_fewer_and_leave_room(
         assert sum(int(at) == step for at in times) == peeks
     places = sorted(5 * at % 1 for at in times if at >= 80)
     assert all(later - earlier < 0.03 for earlier, later in itertools.pairwise(places))
+
+
+@pytest.mark.parametrize(("peek_cost", "peeks"), [(0.0001, 5), (0.0007, 0)])
+def test_peeks_lie_between_looks_that_are_taken_with_other_readings(
+    peek_cost: float, peeks: int
+) -> None:
+    looks = LookTimes(0, seconds(1), 0.003, 0.3)
+    assert looks.peek_due_ns == NEVER_NS
+    times = []
+    for step in range(100):
+        looks.looked_with_others(seconds(step), can_peek=step != 90)
+        while looks.peek_due_ns < seconds(step + 1):
+            times.append(looks.peek_due_ns / seconds(1))
+            looks.peeked(seconds(times[-1]), seconds(peek_cost))
+    for step in range(80, 100):
+        expected = 0 if step == 90 else peeks
+        assert sum(int(at) == step for at in times) == expected
 
 
 def test_after_a_pause_no_peek_is_made_up_for() -> None:

@@ -286,6 +286,18 @@ def test_peeks_and_looks_cost_no_more_than_their_share(
     assert threads.used_ns <= 0.001 * seconds(60)
 
 
+def test_without_system_calls_only_peeks_lie_between_the_readings() -> None:
+    threads = FakeThreads()
+    fakes = quarter(threads)
+    for _ in range(60 * 20):
+        fakes.clock.advance(0.05)
+        fakes.collector.look()
+        if fakes.clock.now_ns % seconds(1) == 0:
+            fakes.collector.tick()
+    assert threads.readings == 60
+    assert threads.peeks == pytest.approx(300, abs=10)
+
+
 def test_the_time_after_the_end_does_not_count() -> None:
     """The time after the end does not count and the cost of the threads does not make the processes
     pause.

@@ -833,7 +833,7 @@ def test_states_say_nothing_of_those_that_have_not_worked_for_long(machine: Fake
     assert not machine.reader.can_peek
 
 
-def test_states_say_nothing_where_those_that_cannot_be_asked_work(
+def test_states_of_those_that_cannot_be_asked_are_read(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = os.open
@@ -844,11 +844,47 @@ def test_states_say_nothing_where_those_that_cannot_be_asked_work(
         return opened(path, flags)
 
     monkeypatch.setattr(os, "open", refuse)
-    for at, refused, can_peek in ((1, 0.1, False), (2, 0.1, True), (3, 0.3, False)):
+    for at in (1, 2, 3):
         machine.thread(7, run=0.1 * at)
-        machine.thread(30, run=refused)
-        machine.read(process(cpu=0.1 * at), process(30, cpu=refused), at=at)
-        assert machine.reader.can_peek == can_peek
+        machine.thread(30, run=0.1 * at, state="SSR"[at - 1])
+        machine.read(process(cpu=0.1 * at), process(30, cpu=0.1 * at), at=at)
+        machine.reader.peek()
+    assert machine.look(3.5).look.able_peeks == 1
+
+
+@without_system_calls
+@pytest.mark.parametrize(
+    ("runs", "can_peek"), [((0.1, 0.05), True), ((0.1, 0.05, 0), True), ((0.3,), False)]
+)
+def test_without_system_calls_states_are_read_of_several_that_work(
+    machine: FakeMachine, runs: tuple[float, ...], *, can_peek: bool
+) -> None:
+    """Also while they have no turn, and where others are read each time."""
+    tids = range(8, 8 + len(runs))
+    peeks = able_peeks = 0
+    for at in range(1, 120):
+        machine.thread(7, run=0)
+        for tid, run in zip(tids, runs, strict=True):
+            machine.thread(7, tid, run=run * at, state="R" if at % 2 else "S")
+        machine.thread(30, run=0.001 * at)
+        pool = process(cpu=0.1 * at, threads=1 + len(runs))
+        look = machine.read(pool, process(30, cpu=0.001 * at), at=at).look
+        assert machine.reader.can_peek == can_peek or at < 3
+        peeks, able_peeks = peeks + look.peeks, able_peeks + look.able_peeks
+        machine.reader.peek()
+    assert peeks == pytest.approx(118 if can_peek else 0, abs=2)
+    assert able_peeks == pytest.approx(peeks / 2, abs=1)
+
+
+@without_system_calls
+def test_without_system_calls_states_say_nothing_of_those_that_work_little(
+    machine: FakeMachine,
+) -> None:
+    for at in range(1, 60):
+        for tid in range(7, 11):
+            machine.thread(7, tid, run=0.015 * at)
+        machine.read(process(cpu=0.1 * at, threads=4), at=at)
+        assert not machine.reader.can_peek
 
 
 def test_states_say_nothing_where_threads_work_that_end_unread(machine: FakeMachine) -> None:
