@@ -75,6 +75,9 @@ COMMANDS = {
 }
 
 
+_NO_MEMORY = TaskProfilerError(
+    "The memory does not suffice: select fewer runs, or raise the limit (ulimit -v)."
+)
 _ABORTED = 130  # by the answer to a question, as by Ctrl-C
 
 
@@ -153,11 +156,12 @@ def run_command_line() -> None:
 
             message = usage_sentence(error, message, sys.argv[1:])
         exit_code = error.exit_code
-    except TaskProfilerError as error:
+    except (TaskProfilerError, MemoryError) as error:
         if "--debug" in sys.argv[1:]:
             raise
-        message = str(error)
-        exit_code = error.exit_code
+        known_error = error if isinstance(error, TaskProfilerError) else _NO_MEMORY
+        message = str(known_error)
+        exit_code = known_error.exit_code
     click.echo(_error_text(message, exit_code), err=True)
     sys.exit(exit_code)
 

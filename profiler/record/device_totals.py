@@ -68,6 +68,14 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
             return SHARED
         return WHOLE_INSTANCE if self.scope == WHOLE_INSTANCE else None
 
+    @property
+    def unused_text(self) -> str:
+        """``1 of 4 GPUs was never used``, if some were; "" if all or none were."""
+        idle = self.idle or 0
+        if not 0 < idle < (self.count or 0) or self.scope == WHOLE_INSTANCE:
+            return ""
+        return f"{idle} of {self.count} GPUs {'was' if idle == 1 else 'were'} never used"
+
     def use_text(self, percent: float) -> str:
         """A use of the GPUs in percent, with its mark if it is an estimate."""
         return measured(percent, is_estimate=self.is_use_estimated).text(format_percent)
@@ -75,7 +83,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
     @property
     def memory_text(self) -> str:
         """The most memory that the run was seen to hold of the GPU with the largest peak, of what
-        it may hold: ``≥1.7 GB of 79.6 GB``; "" if it is unknown.
+        it may hold: ``≥1.7 GB of 79.6 GB``; "" if none was seen.
         """
         return held_memory_text(self.memory_used_mb.max, self.memory_size_mb)
 
@@ -173,8 +181,10 @@ def own_gpus(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def held_memory_text(used_mb: float | None, size_mb: float | None) -> str:
-    """The most GPU memory that a run was seen to hold, of what it may hold; "" if unknown."""
-    peak = measured(used_mb, is_least=True).text(format_memory)
+    """The most GPU memory that a run was seen to hold, of what it may hold; "" if none was seen:
+    at least 0 MB says nothing.
+    """
+    peak = measured(used_mb or None, is_least=True).text(format_memory)
     return f"{peak} of {format_memory(size_mb)}" if peak and size_mb else peak
 
 

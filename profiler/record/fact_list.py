@@ -249,10 +249,12 @@ def number_value(row: NumberRow, record: Record) -> Number | None:
 
 
 def measured_number(row: NumberRow, record: Record) -> Measured:
-    """The value, and whether it may have been larger."""
+    """The value, and whether it may have been larger; at least 0 is unknown."""
+    is_least = row.is_least(record)
+    value = number_value(row, record)
     return measured(
-        number_value(row, record),
-        is_least=row.is_least(record),
+        value or None if is_least else value,
+        is_least=is_least,
         is_estimate=row.is_estimate(record),
     )
 

@@ -64,7 +64,7 @@ _THROTTLING = {
 
 def gpu_memory_text(gpu: Gpu) -> str:
     """The most memory of the GPU that the run was seen to hold, of what it may hold: ``≥1.7 GB of
-    79.6 GB``; "" if it is unknown.
+    79.6 GB``; "" if none was seen.
     """
     return held_memory_text(gpu.memory_used_mb.max, gpu.memory_limit_mb or gpu.memory_size_mb)
 

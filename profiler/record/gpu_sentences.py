@@ -16,7 +16,7 @@ from profiler.core.optional_math import (
 from profiler.core.text import as_sentence, listed, stated
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.device_totals import is_idle
+from profiler.record.device_totals import NEVER_USED, gpu_totals
 from profiler.record.measured import Measured, measured
 from profiler.record.mention_limits import (
     MIN_GPU_IDLE_PERCENT,
@@ -188,17 +188,16 @@ def _can_be_judged(record: Record) -> bool:
 
 def never_used_advice(record: Record) -> str | None:
     """A sentence about the GPUs that were never used; None if all were used."""
-    count = len(record.gpus)
-    idle = sum(map(is_idle, record.gpus))
-    if not idle or not _can_be_judged(record):
+    totals = gpu_totals(record)
+    if not totals.idle or not _can_be_judged(record):
         return None
-    if idle == count:
+    if totals.word == NEVER_USED:
         return (
             "No GPU was ever used: run the task without one, or check why the batch did not find "
             "it."
         )
-    were = "was" if idle == 1 else "were"
-    return f"{idle} of {count} GPUs {were} never used: request {count - idle}, or spread the work."
+    used = len(record.gpus) - totals.idle
+    return f"{totals.unused_text}: request {used}, or spread the work."
 
 
 def startup_sentence(record: Record) -> str | None:

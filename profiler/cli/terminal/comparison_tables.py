@@ -229,12 +229,17 @@ def _runs_needed(changes: Sequence[MetricChange]) -> Iterator[str]:
 
 
 def percent_text(percent: float | None) -> str:
-    """The change with its sign; ``-`` if it is unknown."""
+    """The change with its sign; ``=`` if it reads 0, and ``-`` if it is unknown."""
     if percent is None:
         return UNKNOWN
+    return f"{_signed(percent)} %" if round(percent, 1) else "="
+
+
+def _signed(percent: float) -> str:
     if abs(percent) < _MANY_PERCENT:
-        return f"{round(percent, 1) + 0.0:+.1f} %"
-    return f"{percent:+,.0f} %"
+        rounded = round(percent, 1)
+        return f"{rounded:+.1f}" if rounded else "0.0"
+    return f"{percent:+,.0f}"
 
 
 def interval_text(change: MedianChange) -> str:
@@ -242,7 +247,7 @@ def interval_text(change: MedianChange) -> str:
     low = change.low_percent
     high = change.high_percent
     if low is None:
-        return UNKNOWN if high is None else f"at most {percent_text(high)}"
+        return UNKNOWN if high is None else f"at most {_signed(high)} %"
     if high is None:
-        return f"{percent_text(low)} or more"
-    return f"{percent_text(low)[:-2]} to {percent_text(high)}"
+        return f"{_signed(low)} % or more"
+    return f"{_signed(low)} to {_signed(high)} %"

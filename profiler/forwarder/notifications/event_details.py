@@ -322,6 +322,7 @@ def _summary(notice: EndedRun) -> str:
         *(row.sentence for row in story.named(*UNSEEN_LIMITS)),
         *_gpu_sentences(notice, story),
         story.sentence("Neuron use"),
+        notice.comparison.text,
         value_formats.source_of_numbers(notice, story),
     ]
     advice = advice_after(notice)
@@ -336,6 +337,9 @@ def _gpu_sentences(notice: EndedRun, story: Story) -> Iterator[str]:
     if not notice.record.gpus:
         return
     yield story.sentence("GPU use")
+    unused = story.usage.gpus.unused_text
+    if unused:
+        yield as_sentence(unused)
     yield from value_formats.gpu_sentences(notice)
     yield from (row.sentence for row in story.named("GPU idle"))
 

@@ -130,6 +130,8 @@ def gpus(totals: GpuTotals) -> str:
         parts.append(f"peak memory {totals.memory_text}")
     if totals.scope == WHOLE_INSTANCE:
         parts.append("of all programs on the instance")
+    if totals.unused_text:
+        parts.append(totals.unused_text)
     return "; ".join(parts)
 
 

@@ -238,6 +238,11 @@ def _named_errors(source: str) -> Iterator[None]:
         raise TaskProfilerError(
             f"There is no file {source}: for a log group in CloudWatch, write logs:{source}."
         ) from error
+    except MemoryError:
+        raise TaskProfilerError(
+            f"{source_name(source)} does not fit into memory: name a file of record lines, or a "
+            "part of it."
+        ) from None
     except OSError as error:
         raise TaskProfilerError(
             f"{source_name(source)} cannot be read ({error.strerror}): name a file of record lines."

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -156,6 +157,27 @@ def test_a_file_of_another_format_is_named(beginning: bytes, said: str, tmp_path
 def test_a_device_that_never_ends_is_not_read_on(command: tuple[str, ...], said: str) -> None:
     done = run_here({}, *command, "/dev/zero")
     assert done.returncode == 1
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (
+            "profiler.runs.past_runs.record_files.run_line",
+            "runs.jsonl does not fit into memory: name a file of record lines, or a part of it.",
+        ),
+        ("profiler.cli.history_command.open_source", "The memory does not suffice: select fewer"),
+    ],
+)
+def test_too_little_memory_is_one_sentence(
+    place: str, said: str, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a line of some GB below ``ulimit -v``."""
+    monkeypatch.setattr(place, Mock(side_effect=MemoryError))
+    done = run_here({}, "history", "--from", str(file))
+    assert (done.returncode, done.stdout) == (1, "")
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
 

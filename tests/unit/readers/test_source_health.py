@@ -18,7 +18,7 @@ def test_a_failing_source_is_logged_once_per_change_of_state_whatever_the_reason
     assert [(level, fields) for level, _, fields in log.lines] == [
         ("warning", {"reason": "HTTP 500"}),
         ("info", {"failures": 4}),
-        ("warning", {"reason": "HTTP 503"}),
+        ("warning", {"reason": "HTTP 503", "outage": 2}),
     ]
 
 
@@ -33,3 +33,17 @@ def test_an_hour_of_an_endpoint_that_cuts_every_second_answer_is_a_few_lines() -
     assert health.failures == 1800
     assert log.events("warning") == ["/task/stats cannot be read and is tried again"] * 2
     assert log.events("info") == ["/task/stats can be read again"]
+
+
+def test_of_many_short_outages_a_few_are_logged_with_their_number_and_each_long_one() -> None:
+    log = FakeLog()
+    health = SourceHealth("/task", log)
+    for outage in range(1, 41):
+        for _ in range(12 if outage == 23 else 1):
+            health.on_failure(Unavailable("HTTP 500"))
+        for _ in range(64):
+            health.on_success()
+    numbers = [fields.get("outage", 1) for level, _, fields in log.lines if level == "warning"]
+    assert numbers == [1, 2, 4, 8, 16, 23, 32]
+    failures = [fields["failures"] for level, _, fields in log.lines if level == "info"]
+    assert failures == [1, 1, 1, 1, 1, 12, 1]

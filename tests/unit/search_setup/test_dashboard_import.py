@@ -4,6 +4,7 @@ Kibana gets.
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,6 +134,11 @@ def test_opensearch_dashboards_older_kibanas_and_classic_charts_get_the_file() -
     classic = dashboard_objects("classic", "task")
     assert fit_objects(classic, UiVersion(major=2, minor=19)) == classic
     assert fit_objects(classic, UiVersion(major=8, minor=12)) == classic
+
+
+def test_the_page_shows_how_many_objects_a_current_kibana_gets() -> None:
+    page = Path("docs/dashboards.md").read_text()
+    assert f"imported: {len(fitted(9, 0))} objects (lens)" in page
 
 
 def test_links_keep_the_time_range_and_the_filters() -> None:

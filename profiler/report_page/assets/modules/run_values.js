@@ -132,14 +132,15 @@ export function haveChange(field, run, other) {
   return !(isLeast(run, field) || isLeast(other, field));
 }
 
-/** Returns a number of a run in its unit, with the mark of a lower bound or of an estimate. */
+/** Returns a number of a run in its unit, with the mark of a lower bound or of an estimate; at least 0 is unknown. */
 export const numberOf = (run, [, field, unit]) => {
+  if (isLeast(run, field) && !run[field]) return UNKNOWN;
   const text = asNumber(run[field], unit);
   return isEstimate(run, field) ? approximate(text, true) : marked(text, isLeast(run, field));
 };
 
 /** Returns the memory of a run, `peak` or `gpuPeak`, with the mark of a lower bound. */
-export const memoryOf = (run, field) => marked(asMemory(run[field]), isLeast(run, field));
+export const memoryOf = (run, field) => numberOf(run, ["", field, "MB"]);
 
 /** @param {import("../shown_run").ShownRun[]} runs */
 export function cpuTimeText(runs) {
