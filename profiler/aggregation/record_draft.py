@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from profiler.readers.linux.host import Host
 
 _PERCENT_DIGITS = 1
+# The kernel chooses the largest process of a group. The peak has the marks of ended processes.
+_LEAST_VICTIM_SHARE = 0.5
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
 _MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent", "max_memory_used_at")
 _COLUMNS = ("vcpu_used", "memory_used_mb")
@@ -183,9 +185,11 @@ class RecordDraft:
         """Whether the kernel killed one of the run's processes, by the kills and the memory."""
         kills = [evidence.kills for evidence in seen]
         counted = _counted_kills(kills)
-        # A kill in a shared group explains a failure; after a success, the victim is unknown.
+        # A kill in a shared group explains a failure of a run that held much of its memory; else,
+        # and after a success, the victim is unknown.
         if not counted and any(item.shared_count for item in kills):
-            if self._end.exit_code == 0:
+            least_bytes = _LEAST_VICTIM_SHARE * (self.sizes.memory_bytes or 0)
+            if self._end.exit_code == 0 or (peak.size_bytes or least_bytes) < least_bytes:
                 return OutOfMemory()
             return OutOfMemory(likely=True, evidence="kernel-counter")
         may_have_missed = False

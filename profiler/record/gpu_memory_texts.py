@@ -16,22 +16,32 @@ from profiler.record.record_model import GpuMemoryEvidence, Record
 SEARCHED_LINES = 100
 _MAX_LENGTH = 300
 # PyTorch (also before 2.0), XLA with JAX and TensorFlow, CUDA's driver and runtime, CuPy, RAPIDS
-# (RMM), llama.cpp and others on cudaMalloc, cuBLAS and cuDNN.
+# (RMM), ONNX Runtime, TensorRT, NCCL, vLLM, MXNet, Paddle, LightGBM, PyCUDA, CUDA.jl, faiss,
+# llama.cpp and others on cudaMalloc, cuBLAS and cuDNN. An exception's name counts with its message:
+# lines of source text ("except torch.OutOfMemoryError:") have none. XLA says "Out of memory
+# allocating", and TensorFlow "device:CPU", of the host's memory.
 _TEXTS = re.compile(
-    r"torch\.(?:cuda\.)?OutOfMemoryError"
-    r"|CUDA out of memory\. Tried to allocate"
-    r"|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate request for)"
+    r"torch\.(?:cuda\.)?OutOfMemoryError: \S"
+    r"|CUDA out of memory\. Tried to allocate \d"
+    r"|RESOURCE_EXHAUSTED: (?:Out of memory while|Failed to allocate request for)"
     r"|RESOURCE_EXHAUSTED: .{0,200}trying to allocate"
-    r"|OOM when allocating tensor"
-    r"|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|OOM when allocating tensor(?!.*device:CPU)"
+    r"|\bCUDA_ERROR_OUT_OF_MEMORY"
     r"|cudaErrorMemoryAllocation"
-    r"|CUDA error(?: \d+)?(?: in \S+)?: out of memory"
+    r"|(?i:\bcuda (?:driver |runtime )?(?:error|failure)(?: \d+)?(?: in \S+)?:? '?out of memory)"
     r"|cuda runtime error \(2\) ?: out of memory"
-    r"|cudaMalloc failed: out of memory"
-    r"|cupy\.cuda\.memory\.OutOfMemoryError"
+    r"|Cuda Runtime \(out of memory\)"
+    r"|\[CUDA\] out of memory"
+    r"|cu(?:da)?M(?:em|alloc)\w*(?: retry)? failed: out of memory"
+    r"|\(error 2 out of memory\)"
+    r"|Out of memory error on GPU \d"
+    r"|Out of GPU memory trying to allocate"
+    r"|cupy\.cuda\.memory\.OutOfMemoryError: \S"
     r"|rmm::(?:out_of_memory|bad_alloc)"
-    r"|std::bad_alloc: (?:out_of_memory: )?CUDA error"
+    r"|std::bad_alloc: (?:out_of_memory: )?(?:CUDA error|RMM failure)"
     r"|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
+    r"|No available memory for the cache blocks"
+    r"|Free memory on device .{0,80} is less than desired GPU memory utilization"
 )
 
 

@@ -53,7 +53,7 @@ class DriverSamples:
 
     def read(self, *, is_complete: bool) -> tuple[UseWindow, ...] | None:
         """The windows since the last reading, in order; None if no reading is due, or if the
-        driver has no samples of this GPU.
+        driver has had no samples of this GPU so far.
         """
         now_ns = self._clock.monotonic_ns()
         if not self._is_available or not (is_complete or now_ns >= self._due_ns):
@@ -64,10 +64,10 @@ class DriverSamples:
         if not isinstance(answer, Failure):
             _, samples = answer
             return self._windows({sample.timeStamp: sample.sampleValue.uiVal for sample in samples})
-        if answer.action is ErrorAction.UNSUPPORTED:
+        if answer.action in (ErrorAction.UNSUPPORTED, ErrorAction.PERMISSION_DENIED):
             self._is_available = False
-            return None
-        return ()  # nothing is new
+        # Else nothing is new: "not found". A driver that never has a sample says the same.
+        return () if self._is_available and self._last_us else None
 
     def _windows(self, percents: dict[int, int]) -> tuple[UseWindow, ...]:
         """The windows that end at these stamps, in microseconds of the wall clock."""

@@ -13,7 +13,8 @@ from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatis
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuSample
 from profiler.core.optional_math import first_known, quotient, rounded, sum_of_both
-from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.record_model import NOT_MEASURED
 from profiler.record.units import MIB
 
 _PERCENT = 100
@@ -26,6 +27,9 @@ _SERIES = (
     "temperature_celsius",
     "sm_clock_mhz",
 )
+_READ_VALUES = ("power_watts", "temperature_celsius", "sm_clock_mhz")
+# Of a run of a second, one reading is what there is.
+_MAX_UNKNOWN_NS = 2 * NS_PER_SECOND
 GPM_SERIES = (
     "sm_active_percent",
     "sm_occupancy_percent",
@@ -70,16 +74,21 @@ class GpuPeriod:
         # The driver's counters, which begin at 0 again when the driver is loaded again.
         self._counters: defaultdict[str, MonotonicCounter] = defaultdict(MonotonicCounter)
         self._amounts: Counter[str] = Counter()
+        self._spans_ns = 0  # of GPM
         # For GPUs before Volta, which have no counter of energy, and for the time before the first
         # value of the counter and after the last one.
         self._power_joules: float | None = None
         self._joules_before = 0.0
         self._joules_after = 0.0
+        # The time of the energy: between values of the counter, and of the power since.
+        self._counter_ns: int | None = None
+        self._counted_ns = 0
+        self._power_ns_before = 0
+        self._power_ns_after = 0
         self._throttled_ns = dict.fromkeys(THROTTLE_REASONS.values(), 0)
         self._throttle_observed_ns = 0
         self._xids: dict[int, None] = {}
         self.unknown_utilization_ns = 0  # the time of impossible values
-        self.begun_ns = NEVER_NS  # from when on it was read
 
     @property
     def has_utilization(self) -> bool:
@@ -107,10 +116,10 @@ class GpuPeriod:
         """Add a sample, with its time from ``since_ns`` on (monotonic)."""
         sample = timed.sample
         step_ns = timed.end_ns - max(timed.start_ns, since_ns)
-        self.begun_ns = min(self.begun_ns, timed.end_ns - step_ns)
         # Before the first reading no time has passed: enough for statistics of it alone.
         weight_ns = max(step_ns, 1)
         gpm_ns = min(sample.gpm_ns or 0, timed.end_ns - since_ns)
+        self._spans_ns += gpm_ns
         if "utilization_percent" in sample.impossible:
             self.unknown_utilization_ns += step_ns
         for name, series in self._series.items():
@@ -129,8 +138,9 @@ class GpuPeriod:
             joules = sample.power_watts * step_ns / NS_PER_SECOND
             self._power_joules = (self._power_joules or 0.0) + joules
             self._joules_after += joules
+            self._power_ns_after += step_ns
         self._add_throttling(sample, weight_ns)
-        self.add_counts(timed)
+        self._add_counts(timed)
 
     def add_last_span(self, timed: TimedSample, since_ns: int, finished_ns: int) -> None:
         """Add GPM's span in which the run ended: what was active in it, was so before the end."""
@@ -146,6 +156,7 @@ class GpuPeriod:
             if value is not None:
                 in_run = min(value * (timed.end_ns - start_ns) / length_ns, _PERCENT)
                 self._series[name].add(in_run, length_ns)
+        self._spans_ns += length_ns
         self._amounts.update(sample.amounts)
         self._add_copies(sample, length_ns)
 
@@ -171,9 +182,9 @@ class GpuPeriod:
             "link_bytes_per_second": round(self._link_bytes_per_second or 0),
         }
 
-    def add_counts(self, timed: TimedSample) -> None:
+    def _add_counts(self, timed: TimedSample) -> None:
         """Add what a sample counts since earlier ones: the driver's counters and errors."""
-        self._count(timed.sample.counters)
+        self._count(timed)
         self._xids.update(dict.fromkeys(timed.xids))
 
     def add_last_counts(self, timed: TimedSample, finished_ns: int) -> None:
@@ -181,15 +192,20 @@ class GpuPeriod:
         run's: later, another program may be on the GPU.
         """
         if timed.end_ns - finished_ns <= _LAST_COUNTERS_NS:
-            self._count(timed.sample.counters)
+            self._count(timed)
         if timed.start_ns <= finished_ns:
             self._xids.update(dict.fromkeys(timed.xids))
 
-    def _count(self, counters: Mapping[str, int]) -> None:
+    def _count(self, timed: TimedSample) -> None:
+        counters = timed.sample.counters
         if ENERGY in counters:
-            if self._counters[ENERGY].total is None:
+            if self._counter_ns is None:
                 self._joules_before = self._joules_after
+                self._power_ns_before = self._power_ns_after
+            self._counted_ns += timed.end_ns - first_known(self._counter_ns, timed.end_ns)
+            self._counter_ns = timed.end_ns
             self._joules_after = 0.0
+            self._power_ns_after = 0
         for name, value in counters.items():
             self._counters[name].add(value)
 
@@ -201,10 +217,31 @@ class GpuPeriod:
             if sample.throttle_reasons & bit:
                 self._throttled_ns[reason] += weight_ns
 
-    @property
-    def gpm_covered_ns(self) -> int:
-        """The time that GPM's spans cover."""
-        return self._series["sm_active_percent"].weight_ns
+    def hardly_known(self, duration_ns: int) -> Mapping[str, Any]:
+        """The fields of the record's entry, as absent, that are known of less than half of a run:
+        of the rest nothing is known. The first readings of a short run stay.
+        """
+        lacking: dict[str, Any] = {}
+
+        def is_lacking(covered_ns: int) -> bool:
+            return 2 * covered_ns < duration_ns
+
+        def is_long_lacking(covered_ns: int) -> bool:
+            return is_lacking(covered_ns) and duration_ns - covered_ns > _MAX_UNKNOWN_NS
+
+        if is_lacking(self._series["sm_active_percent"].weight_ns):
+            lacking |= dict.fromkeys(GPM_SERIES, NOT_MEASURED)
+        if is_lacking(self._spans_ns):
+            lacking |= dict.fromkeys((*self._amounts, *self._copies()))
+        for name in _READ_VALUES:
+            if is_long_lacking(self._series[name].weight_ns):
+                lacking[name] = NOT_MEASURED
+        if is_long_lacking(self._throttle_observed_ns):
+            lacking["throttle_reasons"] = None
+        energy_ns = self._counted_ns + self._power_ns_before + self._power_ns_after
+        if is_long_lacking(energy_ns):
+            lacking["energy_joules"] = None
+        return lacking
 
     def totals(self) -> Mapping[str, Any]:
         """The bytes and errors, by the record's field."""

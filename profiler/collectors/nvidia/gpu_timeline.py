@@ -49,7 +49,11 @@ class GpuTimeline:
         for use in self.runs.values():
             if reading.end_ns > use.started_ns:
                 use.look(reading)
-        while self._readings[0].end_ns < reading.end_ns - self._notice_ns:
+        self._settle(reading.end_ns)
+
+    def _settle(self, now_ns: int) -> None:
+        """Add to the runs what is older than the notice of their ends."""
+        while self._readings and self._readings[0].end_ns < now_ns - self._notice_ns:
             old = self._readings.popleft()
             for use in self.runs.values():
                 use.add_reading(old)
@@ -58,10 +62,13 @@ class GpuTimeline:
         """Add the work of the time since the last window; a better source replaces a worse one
         for good.
         """
+        if not windows:
+            return
         rank = _SOURCES.index(source)
         if rank < self._rank:
             self._rank = rank
             self.source = source
+            self._replace_from(windows[0].start_ns)
         if source != self.source:
             return
         for window in windows:
@@ -73,12 +80,25 @@ class GpuTimeline:
             self._recent_windows[0].end_ns < self.known_until_ns - _KEPT_NS
         ):
             self._recent_windows.popleft()
+        self._settle(self.known_until_ns)
         # A list of processes counts for the time since the one before.
-        waiting_ns = min((reading.start_ns for reading in self._readings), default=0)
+        waiting_ns = min(
+            (reading.start_ns for reading in self._readings),
+            default=self.known_until_ns - self._notice_ns,
+        )
         while self._windows and self._windows[0].end_ns < waiting_ns - NS_PER_SECOND:
             old = self._windows.popleft()
             for use in self.runs.values():
                 use.add_window(old)
+
+    def _replace_from(self, start_ns: int) -> None:
+        """Drop the windows of a worse source from this moment on."""
+        for windows in (self._windows, self._recent_windows):
+            while windows and windows[-1].end_ns > start_ns:
+                last = windows.pop()
+                if last.start_ns < start_ns:
+                    windows.append(UseWindow(last.start_ns, start_ns, last.percent))
+        self.known_until_ns = min(self.known_until_ns, start_ns)
 
     def idle_ns(self, start_ns: int, end_ns: int) -> int:
         """The time in which the GPU did not work between two moments of the last minute."""

@@ -262,6 +262,7 @@ class XidEvents:
         events = call_nvml(nvml, "nvmlEventSetCreate")
         self._events = None if isinstance(events, Failure) else events
         self._unregistered: dict[str, None] = {}
+        self._registered: dict[str, None] = {}
         for device in devices:
             self.register(device)
         if len(self._unregistered) == len(devices):
@@ -294,6 +295,7 @@ class XidEvents:
         ):
             self._unregistered[device.facts.uuid] = None
             return
+        self._registered[device.facts.uuid] = None
         self._uuids[_address(handle)] = uuid
         if part is not None:
             self._divided.add(uuid)
@@ -305,6 +307,8 @@ class XidEvents:
             event = call_nvml(self._nvml, "nvmlEventSetWait_v2", self._events, 1)
             if isinstance(event, Failure):
                 self.is_broken = event.action is ErrorAction.DEVICE_LOST
+                if event.action in (ErrorAction.UNSUPPORTED, ErrorAction.PERMISSION_DENIED):
+                    self._unregistered |= self._registered
                 break
             xids.append(Xid(self._gpu_of(event), int(event.eventData)))
         return tuple(xids)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.out_of_gpu_memory import MemoryAtLimit
-from profiler.collectors.nvidia.gpu_period import GPM_SERIES, GpuPeriod
+from profiler.collectors.nvidia.gpu_period import GpuPeriod
 from profiler.collectors.nvidia.gpu_timeline import UseSource
 from profiler.collectors.nvidia.gpu_work import GpuWork, WorkLimits
 from profiler.collectors.nvidia.run_use import RunUse
@@ -26,6 +26,8 @@ _COVERED_SHARE = 0.95
 _MIN_COVERED_SHARE = 0.5
 # That no process of the run was there is known if somebody looked for so long.
 _WATCHED_SHARE = 0.9
+# The last reading of a run is up to so long before its end.
+_MAX_UNREAD_NS = 2 * NS_PER_SECOND
 
 
 class RunGpu(Struct, frozen=True, kw_only=True):
@@ -76,7 +78,7 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         is_seen = self._sees_processes(use)
         is_shared = use.is_shared or self.mps.is_mps
         is_open = use.has_unlisted and not is_shared
-        is_of_all = is_shared or is_open
+        is_of_all = is_shared or is_open or not is_seen
         values: dict[str, Any] = {
             "memory_used_mb": self._memory(use, is_shared=is_shared),
             "utilization_source": self.source,
@@ -86,10 +88,7 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         }
         if not is_shared:
             values["shared"] = False if is_seen and not is_open else None
-        if 2 * self.period.gpm_covered_ns < self._duration_ns(use):
-            values |= dict.fromkeys(GPM_SERIES, NOT_MEASURED)  # of the rest nothing is known
-        if 2 * (self.period.begun_ns - use.started_ns) > self._duration_ns(use):
-            values["energy_joules"] = None  # as above: the driver was opened late
+        values |= self.period.hardly_known(self._duration_ns(use))
         return RunGpu(
             gpu=replace(gpu, **values),
             is_own=use.has_own if is_seen else None,
@@ -113,7 +112,11 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         if self.lost_ns is not None:  # nobody can use it afterwards
             present_ns = min(present_ns, max(self.lost_ns - use.started_ns, 0))
         is_watched = use.listed_ns >= _WATCHED_SHARE * present_ns
-        return use.sees_processes and (use.has_own or is_watched)
+        unread_ns = use.started_ns + present_ns - use.read_until_ns
+        # The driver does not list the processes any more, or answers nothing.
+        unseen_ns = max(unread_ns - _MAX_UNREAD_NS, 0) + use.unlisted_ns
+        has_own = use.has_own and unseen_ns <= (1 - _WATCHED_SHARE) * present_ns
+        return use.sees_processes and (has_own or is_watched)
 
     def _memory(self, use: RunUse, *, is_shared: bool) -> Distribution:
         """The memory of the run's processes; of the device where they cannot be seen, unless

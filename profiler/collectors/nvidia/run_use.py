@@ -118,6 +118,7 @@ class RunUse:
         self._presence: deque[tuple[int, int]] = deque()
         self._was_present = False
         self._listed_used_bytes: int | None = None
+        self._listed_own_bytes: int | None = None
         self.has_own = False
         # As ``has_own``, ``is_shared`` and ``has_unlisted``, with the readings that wait to be
         # added.
@@ -133,8 +134,13 @@ class RunUse:
         self.device_memory = TimeWeightedStatistics()
         self.lacks_memory = False  # the driver does not say what a process of the run holds
         self._memory_until_ns = started_ns
+        self._own_memory_until_ns = started_ns
+        self.read_until_ns = started_ns
         self.watched_ns = 0  # the time that readings cover
         self.listed_ns = 0  # the time that lists of processes cover
+        # The time in which the device's memory was another one than at the last list: a process
+        # has come or gone, and the driver does not list them any more.
+        self.unlisted_ns = 0
         self.growth = MemoryGrowth()
         self.own_work = GpuWork(started_ns)
         self.device_work = GpuWork(started_ns)
@@ -208,16 +214,16 @@ class RunUse:
         start_ns = max(reading.start_ns, self.started_ns)
         covered_ns = min(reading.end_ns - start_ns, _MAX_COVERED_NS)
         self.watched_ns += covered_ns
+        self.read_until_ns = reading.end_ns
         if reading.used_bytes is not None:
-            since_ns = max(self._memory_until_ns, reading.end_ns - covered_ns)
-            self.device_memory.add(reading.used_bytes, max(reading.end_ns - since_ns, 1))
+            # Lists alone may have been read since the memory was.
+            held_ns = min(reading.end_ns - self._memory_until_ns, _MAX_COVERED_NS)
+            self.device_memory.add(reading.used_bytes, max(held_ns, 1))
             self._memory_until_ns = reading.end_ns
         if reading.processes is None:
-            self._extend_presence(reading)
+            self._extend_list(reading, covered_ns)
         if reading.processes is None or self.owns is None:
             return
-        # What was held before the first list, which may be late, is not known.
-        listed_ns = reading.end_ns - start_ns if self.listed_ns else covered_ns
         self.listed_ns += covered_ns
         listed = self._count(reading.processes)
         self._unlisted.add(reading, listed.all_bytes)
@@ -233,9 +239,10 @@ class RunUse:
                 self.has_unlisted = True
             else:
                 own_bytes = sum_of_both(own_bytes, unlisted_bytes)
+        self._listed_own_bytes = None
         if own_bytes is None or listed.own_bytes is None:
             return
-        self.own_memory.add(own_bytes, max(listed_ns, 1))
+        self._add_own_memory(own_bytes, reading.end_ns)
         if listed.has_own:
             self.growth.add(
                 reading.end_ns, listed.own_bytes, reading.used_bytes, listed.largest_bytes
@@ -273,11 +280,27 @@ class RunUse:
         if not process.is_only_graphics and len(self._others) < _MAX_OTHERS:
             self._others.add(process.identity)
 
-    def _extend_presence(self, reading: GpuReading) -> None:
-        """Between two lists, the processes are there as long as the memory does not change."""
+    def _add_own_memory(self, own_bytes: int, end_ns: int) -> None:
+        """What was held for longer before a reading, as before a late first list, is not known."""
+        held_ns = min(end_ns - self._own_memory_until_ns, _MAX_COVERED_NS)
+        self.own_memory.add(own_bytes, max(held_ns, 1))
+        self._own_memory_until_ns = end_ns
+        self._listed_own_bytes = own_bytes
+
+    def _extend_list(self, reading: GpuReading, covered_ns: int) -> None:
+        """Between two lists, the processes are there, and hold what they held, as long as the
+        memory does not change.
+        """
         change_bytes = difference(reading.used_bytes, self._listed_used_bytes)
-        if self._was_present and abs(first_known(change_bytes, CHANGED_BYTES)) < CHANGED_BYTES:
+        if change_bytes is None:
+            return
+        if abs(change_bytes) >= CHANGED_BYTES:
+            self.unlisted_ns += covered_ns
+            return
+        if self._was_present:
             self._presence[-1] = (self._presence[-1][0], reading.end_ns)
+        if self._listed_own_bytes is not None:
+            self._add_own_memory(self._listed_own_bytes, reading.end_ns)
 
     def _add_presence(self, start_ns: int, end_ns: int, *, is_present: bool) -> None:
         if is_present and self._was_present:

@@ -360,6 +360,17 @@ def test_a_counted_kill_is_never_denied(
         assert record.likely_out_of_memory is None
 
 
+@pytest.mark.parametrize(("used_mib", "likely"), [(3, None), (400, None), (600, True)])
+@pytest.mark.parametrize("exit_code", [1, 137])
+def test_a_kill_of_a_sibling_is_not_that_of_a_small_run(
+    exit_code: int, used_mib: int, *, likely: bool | None
+) -> None:
+    """The group of 1024 MB has other programs: the kernel killed a larger one."""
+    memory = memory_observed("samples", used_mib * _MIB)
+    record = _record(_observed(exit_code, shared_oom_kills=1, memory=memory))
+    assert record.likely_out_of_memory is likely
+
+
 def test_what_python_adds_to_the_environment_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {b"LC_CTYPE": b"C.UTF-8", b"HOME": b"/"}
     for initial, kept in (

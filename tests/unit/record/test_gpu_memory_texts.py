@@ -23,6 +23,21 @@ LACK = (
     "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /rmm/include/rmm/mr/device/cuda_memory_resource.hpp",
     "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/THCStorage.cu:58",
     "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running MatMul node. CUDA failure 2: out of memory ; GPU=0 ; file=cuda_allocator.cc",
+    "[TRT] [E] [resizingAllocator.cpp::allocate::78] Error Code 1: Cuda Runtime (out of memory)",
+    "pycuda._driver.MemoryError: cuMemAlloc failed: out of memory",
+    "mxnet.base.MXNetError: pooled_storage_manager.h:161: cudaMalloc retry failed: out of memory",
+    "ResourceExhaustedError: Out of memory error on GPU 0. Cannot allocate 1.007812GB memory on GPU 0",
+    "node1:21:40 [0] include/alloc.h:48 NCCL WARN Cuda failure 'out of memory'",
+    "ncclUnhandledCudaError: Call to CUDA function failed. Cuda failure 2 'out of memory'",
+    "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:pool_memory_resource.hpp:424: Maximum pool size exceeded",
+    "RuntimeError: CUDA driver error: out of memory",
+    "faiss: Error: 'err == cudaSuccess' failed: Failed to cudaMalloc 1073741824 bytes on device 0 (error 2 out of memory)",
+    "RuntimeError: CUDA Error: out of memory",
+    "LightGBMError: [CUDA] out of memory cuda_utils.hu 46",
+    "ERROR: LoadError: Out of GPU memory trying to allocate 8.000 GiB",
+    "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.",
+    "ValueError: Free memory on device cuda:0 (3.25/23.43 GiB) on startup is less than desired GPU memory utilization (0.96, 22.49 GiB).",
 )
 NO_LACK = (
     "MemoryError: Unable to allocate 8.00 GiB for an array with shape (1073741824,) and data type float64",
@@ -33,6 +48,14 @@ NO_LACK = (
     "java.lang.OutOfMemoryError: Java heap space",
     "CUDA error: an illegal memory access was encountered",
     "reserving memory so that CUDA does not run out of memory",
+    "ResourceExhaustedError: OOM when allocating tensor with shape[100000,100000] and type float on /job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu [Op:Mul]",
+    "RESOURCE_EXHAUSTED: Out of memory allocating 40000000000 bytes.",
+    "    except torch.OutOfMemoryError:",
+    "    except (torch.cuda.OutOfMemoryError, RuntimeError) as error:",
+    "    if 'CUDA out of memory. Tried to allocate' in str(error):",
+    "retry_on=('torch.OutOfMemoryError',)",
+    "tests/test_memory.py::test_catches_CUDA_ERROR_OUT_OF_MEMORY PASSED",
+    "Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.00GiB with freed_by_count=0. The caller indicates that this is not a failure",
 )
 
 

@@ -277,6 +277,13 @@ def test_xids_come_with_their_gpu_and_only_once() -> None:
     assert machine.read().notes == (
         "The driver does not report the errors (Xid) of GPU-1: xids stay empty there.",
     )
+    machine = Machine(FakeGpu())
+    assert machine.read().notes == ()
+    machine.nvml.fail("nvmlEventSetWait_v2", 4, always=True)
+    machine.read()
+    assert machine.read().notes == (
+        "The driver does not report the errors (Xid) of GPU-0: xids stay empty there.",
+    )
     for function in ("nvmlEventSetCreate", "nvmlDeviceRegisterEvents"):
         machine = Machine(FakeGpu())
         machine.nvml.fail(function, 3, always=True)

@@ -6,6 +6,7 @@ import pytest
 
 from profiler.aggregation.statistics import UseWindow
 from profiler.collectors.nvidia.gpu_period import GpuPeriod, GpuRun, TimedSample
+from profiler.collectors.nvidia.gpu_timeline import GpuTimeline
 from profiler.collectors.nvidia.run_gpu import GpuInRun
 from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu, RunUse
 from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuLimits, GpuSample, parse_limits
@@ -138,3 +139,15 @@ def test_copies_fill_half_of_the_link_while_hardly_a_kernel_runs(
     values = period.record_values()
     assert values.get("copy_seconds") == copied
     assert present(values["sm_active_percent"]).avg == sm_percent
+
+
+def test_windows_are_a_runs_also_where_neither_processes_nor_memory_are_read() -> None:
+    """A GPU that shares the machine's memory says none; some drivers list no processes."""
+    timeline = GpuTimeline(seconds(15))
+    timeline.begin_run("run", 0, lambda: None)
+    for second in range(100):
+        window = UseWindow(seconds(second), seconds(second + 1), 50.0)
+        timeline.add_windows((window,), "driver-samples")
+    assert timeline.runs["run"].device_work.covered_ns >= seconds(80)
+    whole = present(timeline.until("run", seconds(100)))
+    assert whole.device_work.covered_ns == seconds(100)

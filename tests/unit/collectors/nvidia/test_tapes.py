@@ -125,6 +125,34 @@ def test_of_a_gpu_whose_work_is_hardly_known_nothing_is_said(name: str) -> None:
     assert never_used_advice(record) is None
 
 
+NO_DATA = (
+    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_NOT_FOUND,
+    pynvml.NVML_ERROR_UNKNOWN,
+)
+
+
+@pytest.mark.parametrize("error", NO_DATA)
+@pytest.mark.parametrize("name", ["bursts", "two", "starved"])
+def test_a_driver_that_never_gives_a_sample_leaves_the_work_to_gpm(name: str, error: int) -> None:
+    played = PlayedTape(name)
+    played.driver.nvml.fail("nvmlDeviceGetSamples", error, always=True)
+    record = played.play()
+    assert gpu_of(record).utilization_source == "gpm"
+    assert used_seconds(record) == pytest.approx(played.tape.kernel_seconds, abs=0.25)
+    assert present(record.monitor).warnings == ()
+
+
+def test_samples_that_come_late_replace_what_was_read_each_second() -> None:
+    """A driver that was just loaded has none yet."""
+    played = PlayedTape("bursts", has_gpm=False)
+    played.driver.nvml.fail("nvmlDeviceGetSamples", pynvml.NVML_ERROR_NOT_FOUND)
+    record = played.play()
+    assert gpu_of(record).utilization_source == "driver-samples"
+    assert gpu_of(record).utilization_covered_percent is None
+    assert used_seconds(record) == pytest.approx(played.tape.kernel_seconds, abs=0.2)
+
+
 def test_without_samples_the_work_is_that_of_gpm_and_without_both_that_of_each_second() -> None:
     played = PlayedTape("bursts", has_samples=False)
     record = played.play()
@@ -253,6 +281,65 @@ def test_the_memory_of_others_is_not_the_runs_where_its_processes_came_unseen() 
     assert gpu.shared
     assert gpu.memory_used_mb == NOT_MEASURED
     assert gpu_totals(record).text == "GPU shared with other programs"
+
+
+_ALL_LISTS = tuple(
+    f"nvmlDeviceGet{kind}RunningProcesses{version}"
+    for kind in ("Compute", "MPSCompute", "Graphics")
+    for version in ("", "_v2")
+)
+
+
+def test_after_the_lists_have_ended_the_numbers_are_the_devices() -> None:
+    """A process of the run was listed before the others came."""
+    played = PlayedTape("two")
+    record = played_until(played, 5, pynvml.NVML_ERROR_UNKNOWN, *_ALL_LISTS)
+    gpu = gpu_of(record)
+    assert record.gpu_scope == "instance"
+    assert gpu.shared is None
+    assert used_seconds(record) == pytest.approx(played.tape.kernel_seconds, abs=0.2)
+    assert present(present(gpu.memory_used_mb).max) == pytest.approx(played.tape.peak_mb, rel=0.01)
+
+
+def test_after_the_driver_has_ended_nothing_is_said_of_the_rest() -> None:
+    record = played_until(PlayedTape("starved"), 6, 18, "nvmlDeviceGetUtilizationRates")
+    gpu = gpu_of(record)
+    assert record.gpu_scope == "instance"
+    assert gpu.memory_used_mb == gpu.power_watts == gpu.temperature_celsius == NOT_MEASURED
+    assert {gpu.energy_joules, gpu.pcie_rx_bytes} == {None}
+    assert gpu.throttle_reasons is None
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_what_was_read_for_less_than_half_of_a_run_is_no_number_of_it(share: float) -> None:
+    played = PlayedTape("bursts")
+    functions = (
+        *("nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption"),
+        *("nvmlDeviceGetClockInfo", "nvmlDeviceGetTemperature"),
+        *("nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlGpmMetricsGet"),
+    )
+    error = pynvml.NVML_ERROR_UNKNOWN
+    gpu = gpu_of(played_until(played, share * played.tape.seconds, error, *functions))
+    distributions = (gpu.power_watts, gpu.sm_clock_mhz, gpu.temperature_celsius)
+    totals = (gpu.throttle_reasons, gpu.energy_joules, gpu.pcie_rx_bytes)
+    is_known = share > 0.5
+    assert [values != NOT_MEASURED for values in distributions] == [is_known] * 3
+    assert [total is not None for total in totals] == [is_known] * 3
+
+
+@pytest.mark.parametrize("list_seconds", [0.006, 0.1])
+@pytest.mark.parametrize("name", ["bursts", "starved", "two"])
+def test_between_slow_lists_the_memory_is_as_before(name: str, list_seconds: float) -> None:
+    usual = present(gpu_of(PlayedTape(name).play()).memory_used_mb.avg)
+    slow = gpu_of(PlayedTape(name, list_seconds=list_seconds).play()).memory_used_mb
+    assert slow.avg == pytest.approx(usual, rel=0.12)
+
+
+def test_memory_that_is_read_more_often_later_counts_by_its_time() -> None:
+    """Lists alone are read between the ticks until one has an id of nobody here."""
+    usual = present(gpu_of(PlayedTape("oom").play()).memory_used_mb.avg)
+    of_host = gpu_of(PlayedTape("oom", pids="host").play()).memory_used_mb
+    assert of_host.avg == pytest.approx(usual, rel=0.15)
 
 
 @pytest.mark.parametrize("pids", ["hidden", "host"])
