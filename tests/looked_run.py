@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.aggregation.record_draft import with_activity
 from profiler.aggregation.time_breakdown import TimeAccount
@@ -30,6 +31,7 @@ SHARED_LOCK = Blocked(wait=Wait("lock"), helpers="memory")
 LISTENS = Blocked(wait=Wait("network"), may_be_idle=True)
 CONNECTION = Connection("10.0.3.9:5432", received_bytes=7)
 IDLE = Blocked(wait=Wait("network", CONNECTION.peer), may_be_idle=True, connections=(CONNECTION,))
+POLL = replace(IDLE, has_timeout=True, may_go_on=True)
 HIDDEN = Blocked(wait=Wait("other"), is_hidden=True)
 
 

@@ -98,6 +98,7 @@ _LONG_PROGRAMS = {
         f"beside {name}: child": _long(_beside(name, work="child"))
         for name in ("accept", "forked_accept", "forked_recv", "http_server", "unreaped")
     },
+    "beside ticker: poll": _long(_beside("ticker", work="poll", address="{answers}")),
     "beside accept: lock": _long(_beside("accept", work="lock")),
     "beside asyncio_idle": _long(_beside("asyncio_idle", address="{answers}")),
     "beside forked_recv": _long(_beside("forked_recv")),

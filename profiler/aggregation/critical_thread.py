@@ -7,7 +7,7 @@ of them that did not run meanwhile. A wait for somebody to come counts only wher
 for anything else.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -21,11 +21,13 @@ HIDDEN = Wait("hidden")
 """A wait whose kind nobody could read."""
 _SLEEP = Wait("sleep")
 # A poll that its timeout ends, and so much work after it, is the sleep of a loop.
-_MIN_WORK_NS = NS_PER_MS
+MIN_WORK_NS = NS_PER_MS
 # With more threads that wait for others, the heaviest hand on, and a look goes through so many
 # threads at most.
 _MAX_HANDING = 16
 _MAX_STEPS = 4000
+# More waits one after the other for the same are settled.
+_MAX_POLLS = 512
 # A thread that used so many times less CPU time than one for which it waits only helps that one, as
 # those of Node.js that collect.
 _HELPS_TIMES = 10
@@ -46,7 +48,10 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     None while the thread can run, and ``counted_ns`` what is counted already of how long it waits
     for a CPU. ``is_unasked``: the thread has run, and nobody asked what it does now; then
     ``blocked`` is None, too. ``enders`` are the waits of its process for somebody to come that
-    were over with this one: one of these threads may have woken it.
+    were over with this one: one of these threads may have woken it. ``next_poll``: its timeout
+    ended it, and the thread went on waiting for the same; ``polls`` are the waits before this one
+    of which that is true, as far as they are not settled, and the first of all began with the look
+    ``polled_since``.
     """
 
     thread: int
@@ -69,11 +74,33 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     is_known: bool = False
     is_unasked: bool = False
     enders: Sequence["ThreadWait"] = ()
+    next_poll: "ThreadWait | None" = None
+    polls: deque["ThreadWait"] | None = None
+    polled_since: int | None = None
+
+    def go_on_as(self, following: "ThreadWait") -> None:
+        """The thread waits again for the same."""
+        self.next_poll = following
+        following.polls = deque(maxlen=_MAX_POLLS) if self.polls is None else self.polls
+        following.polls.append(self)
+        following.polled_since = first_known(self.polled_since, self.begun)
+        following.before_ns = max(following.before_ns, self.before_ns)
+        following.is_first = self.is_first
+        following.had_come = self.had_come
+
+    @property
+    def last_poll(self) -> "ThreadWait":
+        """The last wait for the same, of which the end says what all held back."""
+        wait = self
+        while wait.next_poll is not None:
+            wait = wait.next_poll
+        return wait
 
     @property
     def following_ns(self) -> int:
         """The work that followed, by what was before as long as it is not known."""
-        return first_known(self.after_ns, self.before_ns)
+        last = self.last_poll
+        return first_known(last.after_ns, last.before_ns)
 
     @property
     def weight_ns(self) -> int:
@@ -81,6 +108,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
         The timeout of a loop, which may be one of many timers, held back what followed.
         """
+        if self.next_poll is not None:
+            return self.last_poll.weight_ns
         after_ns = self.after_ns
         if after_ns is None:
             return 1 + self.before_ns
@@ -95,21 +124,24 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
     def did_not_run_in(self, other: "ThreadWait") -> bool:
         """Whether the thread did not run while the other one waited."""
-        if self.begun > other.begun and not self.is_first:
+        if first_known(self.polled_since, self.begun) > other.begun and not self.is_first:
             return False
-        if self.over is None:
+        over = self.last_poll.over
+        if over is None:
             return True
-        return other.over is not None and self.over >= other.over
+        return other.over is not None and over >= other.over
 
     def may_have_ended(self, other: "ThreadWait") -> bool:
         """Whether the thread has run again, or ended, before the wait of the other one was over."""
-        return self.over is not None and other.over is not None and self.over <= other.over
+        over = self.last_poll.over
+        return over is not None and other.over is not None and over <= other.over
 
 
 def _is_for_comers(blocked: Blocked, wait: ThreadWait) -> bool:
     """Whether the wait is for somebody to come: nothing came on its connections."""
     if not blocked.may_be_idle:
         return False
+    wait = wait.last_poll
     if wait.came is not None and len(wait.came) == len(blocked.connections):
         return all(came is False for came in wait.came)
     if not blocked.connections:
@@ -121,9 +153,10 @@ def _ended_by_timeout(blocked: Blocked, wait: ThreadWait) -> bool:
     """Whether a timeout ended a wait for somebody to come, and work followed; a thread that ends
     does other work.
     """
+    wait = wait.last_poll
     if wait.after_ns is None or wait.is_last:
-        return blocked.has_timeout and wait.before_ns >= _MIN_WORK_NS
-    return blocked.has_timeout and wait.after_ns >= _MIN_WORK_NS
+        return blocked.has_timeout and wait.before_ns >= MIN_WORK_NS
+    return blocked.has_timeout and wait.after_ns >= MIN_WORK_NS
 
 
 def _woken(blocked: Blocked) -> Blocked:
@@ -136,6 +169,7 @@ def _named(blocked: Blocked, wait: ThreadWait) -> Wait:
     """The wait with the one connection that is not idle, if several are watched."""
     if blocked.is_hidden and blocked.wait.kind == "other":
         return HIDDEN
+    wait = wait.last_poll
     if len(blocked.connections) < 2 or wait.came is None:  # noqa: PLR2004  a choice
         return blocked.wait
     busy = [
@@ -302,7 +336,7 @@ class Division:
         if handing.helpers != "threads" or handing.helper_thread is not None:
             return handing.helper_thread is not None
         most_ns = max(end.run_ns for end in ends)
-        if wait.following_ns < _MIN_WORK_NS and _MIN_SERVED_PART * wait.run_ns <= most_ns:
+        if wait.following_ns < MIN_WORK_NS and _MIN_SERVED_PART * wait.run_ns <= most_ns:
             return True
         return _HELPS_TIMES * wait.run_ns < most_ns
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.critical_thread import Division, ThreadWait
+from profiler.aggregation.critical_thread import MIN_WORK_NS, Division, ThreadWait
 from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
 from profiler.readers.linux.waits import Blocked
 
@@ -171,28 +171,14 @@ class ThreadWaits:
         thread.present = wait
         change.begun.append(wait)
         before = thread.last
-        # Who waits again without a run was asked twice in the same wait.
-        has_run = before is not None and (seen.blocked is None or thread.run_ns > before.run_ns)
-        if before is not None and has_run and seen.was_woken:
-            before.was_woken = True
-            change.repeated.append(before)
+        if before is not None:
+            _note_end(before, thread, seen, change)
         if seen.blocked is None:
             return
         wait.helpers_ns = self._helpers_ns(wait)
         thread.last = wait
-        if before is None:
-            return
-        before.came = seen.came
-        change.repeated.append(before)
-        wait.had_come = any(seen.came)
-        wait.before_ns = thread.run_ns - before.run_ns + before.helped_ns
-        if not wait.before_ns:  # the state has changed without a run
-            wait.before_ns = before.before_ns
-        _make_known(thread.earlier, before, change)
-        thread.earlier = before
-        if seen.blocked.helpers != _WITH_WORK:
-            _make_known(before, wait, change)
-            thread.earlier = None
+        if before is not None:
+            _follow(before, wait, thread, change)
 
     def _end_present(self, thread: _Thread, change: ChangedWaits) -> None:
         """The thread has run, or does something else."""
@@ -218,8 +204,8 @@ class ThreadWaits:
         if last is not None:
             last.was_cut = last.over == self.number
             last.after_ns = thread.run_ns - last.run_ns
-            last.is_last = last.is_known = True
-            change.known.append(last)
+            last.is_last = True
+            _note_known(last, change)
 
     def _helpers_ns(self, wait: ThreadWait) -> int:
         """The CPU time so far of the children for which a thread waits, and of theirs."""
@@ -244,10 +230,56 @@ def _is_same(before: Blocked | None, now: Blocked | None) -> bool:
     return before == now or before == replace(now, until_ns=before.until_ns)
 
 
+def _note_end(before: ThreadWait, thread: _Thread, seen: ThreadSeen, change: ChangedWaits) -> None:
+    """What a thread shows of how its wait before ended."""
+    # Who waits again without a run was asked twice in the same wait.
+    if seen.was_woken and (seen.blocked is None or thread.run_ns > before.run_ns):
+        before.was_woken = True
+        change.repeated.append(before)
+    if not before.came:  # else it was seen between both waits
+        before.came = seen.came
+        change.repeated.append(before)
+
+
+def _follow(before: ThreadWait, wait: ThreadWait, thread: _Thread, change: ChangedWaits) -> None:
+    """Add the work between two waits of a thread to both."""
+    wait.had_come = any(before.came or ())
+    wait.before_ns = wait.run_ns - before.run_ns + before.helped_ns
+    if not wait.before_ns:  # the state has changed without a run
+        wait.before_ns = before.before_ns
+    _make_known(thread.earlier, before, change)
+    thread.earlier = None
+    if _goes_on(before, wait):
+        before.go_on_as(wait)
+    elif wait.blocked is not None and wait.blocked.helpers == _WITH_WORK:
+        thread.earlier = before
+    else:
+        _make_known(before, wait, change)
+
+
+def _goes_on(before: ThreadWait, wait: ThreadWait) -> bool:
+    """Whether a timeout ended the wait before, and the thread goes on waiting for the same, as
+    clients do that let a signal end their waits.
+    """
+    blocked = before.blocked
+    if blocked is None or not blocked.may_go_on or not _is_same(blocked, wait.blocked):
+        return False
+    may_have_come = not before.came or any(before.came)
+    return not may_have_come and wait.run_ns - before.run_ns < MIN_WORK_NS
+
+
 def _make_known(wait: ThreadWait | None, following: ThreadWait, change: ChangedWaits) -> None:
     """What followed a wait: the thread's run, and the work of others in its next wait."""
     if wait is None or wait.is_known:
         return
     wait.after_ns = following.run_ns - wait.run_ns + following.helped_ns
+    _note_known(wait, change)
+
+
+def _note_known(wait: ThreadWait, change: ChangedWaits) -> None:
+    """What followed a wait is known, and so what followed those before for the same answer."""
     wait.is_known = True
     change.known.append(wait)
+    for poll in wait.polls or ():
+        poll.is_known = True
+        change.known.append(poll)

@@ -291,7 +291,10 @@ class WaitResolver:
         if descriptors is None:
             return _OTHER
         descriptors = tuple(dict.fromkeys(descriptors))
-        return self._wait_for_any(pid, descriptors, now_ns, has_timeout=has_timeout)
+        blocked = self._wait_for_any(pid, descriptors, now_ns, has_timeout=has_timeout)
+        if blocked.connections and blocked.has_timeout and not name.startswith("epoll"):
+            return replace(blocked, may_go_on=True)
+        return blocked
 
     def asleep(self, pid: int, call: SystemCall, blocked: Blocked, now_ns: int) -> Blocked:
         """What a thread in an interruptible sleep waits for, if its wait in this call is for a

@@ -40,7 +40,8 @@ class Blocked(Struct, frozen=True, kw_only=True):
     it any of its process.
     ``may_be_idle``: it watches nothing but listening and unconnected sockets, and ``connections``
     on which something has come before: where nothing comes on these, it waits for somebody to come,
-    and ``otherwise`` is what else it waits for. ``has_timeout``: of poll, select or epoll.
+    and ``otherwise`` is what else it waits for. ``has_timeout``: of poll, select or epoll;
+    ``may_go_on``: of poll or select, which clients repeat until an answer comes. Loops use epoll.
     ``until_ns``: the timeout of a wait for other threads does not end it before this (monotonic).
     ``is_stopped``: by a signal or a frozen group. ``is_hidden``: its system call is not readable.
     """
@@ -49,6 +50,7 @@ class Blocked(Struct, frozen=True, kw_only=True):
     helpers: Helpers = "nobody"
     may_be_idle: bool = False
     has_timeout: bool = False
+    may_go_on: bool = False
     until_ns: int | None = None
     connections: tuple[Connection, ...] = ()
     helper_pids: frozenset[int] = frozenset()

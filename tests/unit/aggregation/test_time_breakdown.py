@@ -30,6 +30,7 @@ from tests.looked_run import (
     LISTENS,
     LOCK,
     NETWORK,
+    POLL,
     SLEEP,
     TIMED_FUTEX,
     Did,
@@ -447,6 +448,33 @@ class TestWhatDidItWaitFor:
             run.look(Did(1, IDLE, 0.01, came=(True,)))
         assert run.parts["network"] > 95
         assert run.targets["10.0.3.9:5432"] > 95
+
+    @pytest.mark.parametrize("blocked_again", [True, False])
+    def test_a_client_that_polls_waits_for_the_answer_until_it_comes(
+        self,
+        blocked_again: bool,  # noqa: FBT001
+    ) -> None:
+        """As one that lets a signal end its wait, beside another thread's timer. When the answer
+        has come, it may be seen as it works.
+        """
+        answered = Did(1, POLL, 0.3, came=(True,))
+        run = LookedRun().look(Did(1, POLL, 0.3), Did(2, SLEEP, 0.01))
+        for _ in range(10):
+            for _ in range(4):
+                run.look(Did(1, POLL, 0.0001, came=(False,)), Did(2, SLEEP, 0.0001))
+            if blocked_again:
+                run.look(answered)
+            else:
+                run.look(Did(1, None, 0.01, came=(True,))).look(Did(1, POLL, 0.3))
+        assert run.parts.get("sleep", 0) < 1
+        assert run.parts["network"] > 80
+
+    def test_a_client_that_polls_for_what_does_not_come_decides_nothing(self) -> None:
+        run = LookedRun().look(Did(1, POLL, 0.3), Did(2, SLEEP, 0.01))
+        for _ in range(700):
+            run.look(Did(1, POLL, 0.0001, came=(False,)), Did(2, SLEEP, 0.3))
+        assert run.parts["sleep"] > 65
+        assert run.parts.get("network", 0) < 1
 
     def test_a_connection_that_is_kept_is_not(self) -> None:
         run = LookedRun().look(Did(1, SLEEP, 0.01), Did(2, IDLE, 0.3))

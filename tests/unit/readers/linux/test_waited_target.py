@@ -526,6 +526,11 @@ class TestWaitsForSomebodyToCome:
         assert process.blocked("recvfrom", 1).may_be_idle
         assert process.blocked_in_poll([1, 2, 7], NOT_A_TIMEOUT).may_be_idle
 
+    def test_a_client_may_go_on_polling(self, process: FakeProcess) -> None:
+        assert process.blocked_in_poll([1], 500).may_go_on
+        assert not process.blocked_in_poll([1], NOT_A_TIMEOUT).may_go_on
+        assert not process.blocked_in_poll([7], 500).may_go_on
+
     def test_not_where_it_owes_a_greeting_or_cannot_be_asked_or_sends(
         self, process: FakeProcess
     ) -> None:
