@@ -1,14 +1,17 @@
 """Parses a line of neuron-monitor.
 
 Fields without a name here are skipped, such as the long list of loaded models. The type of all
-numbers is ``object``, so that an impossible one makes only itself absent.
+numbers is ``object``, so that an impossible one makes only itself absent. A line in which a part
+has another type is decoded again without that part.
 """
 
+import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -174,21 +177,65 @@ class NeuronReport(Struct, frozen=True, kw_only=True):
 
 _decoder = msgspec.json.Decoder(_Document)
 # Numbers that JSON does not have. As a text, each is an impossible value.
-_NOT_FINITE = re.compile(rb"(?<=[:\[,\s])(-?(?:NaN|Infinity|Inf))(?=[\s,}\]])")
+_NOT_FINITE = re.compile(rb"(?<=[:\[,\s])([-+]?(?:NaN|Infinity|Inf))(?=[\s,}\]])", re.IGNORECASE)
 
 
-def _decoded(line: bytes) -> _Document:
+def _decoded(line: bytes) -> tuple[_Document, int]:
+    """The report, and how many of its parts had another type and are missing."""
     try:
-        return _decoder.decode(line)
+        return _decoder.decode(line), 0
     except msgspec.DecodeError:
-        return _decoder.decode(_NOT_FINITE.sub(rb'"\1"', line))
+        # Unlike msgspec's decoder, this one knows numbers of any size.
+        value = json.loads(_NOT_FINITE.sub(rb'"\1"', line))
+    parts = _Parts()
+    document = msgspec.convert(parts.fitting(value, _Document), _Document)
+    for runtime in document.neuron_runtime_data or ():
+        if (runtime.report or _RuntimeGroups()) == _RuntimeGroups():
+            runtime.error = runtime.error or "its report is malformed"
+    return document, parts.unfit
+
+
+class _Parts:
+    """Takes the parts of a value that have the type of the report; counts the others."""
+
+    def __init__(self) -> None:
+        self.unfit = 0
+
+    # Annotations are of any type.
+    def fitting(self, value: Json, kind: Any) -> Json:  # noqa: ANN401
+        """The value without parts of another type; None if it has one itself."""
+        if get_origin(kind) is UnionType:  # or None
+            kind = get_args(kind)[0]
+        if value is None or kind is Json:
+            return value
+        if kind is str:
+            return value if isinstance(value, str) else str(value)
+        if isinstance(value, list) and get_origin(kind) is list:
+            return [self._member(item, get_args(kind)[0]) or {} for item in value]
+        if isinstance(value, dict) and get_origin(kind) is dict:
+            return {key: self._member(item, get_args(kind)[1]) for key, item in value.items()}
+        if isinstance(value, dict) and get_origin(kind) is None:
+            hints = get_type_hints(kind)
+            return {
+                name: self.fitting(item, hints[name])
+                for name, item in value.items()
+                if name in hints
+            }
+        self.unfit += 1
+        return None
+
+    # As above.
+    def _member(self, item: Json, kind: Any) -> Json:  # noqa: ANN401
+        """A core or a process; without its members if it has another type, as it is one."""
+        fitting = self.fitting(item, kind)
+        return {} if fitting is None and item is not None else fitting
 
 
 def decode_report(line: bytes) -> NeuronReport | Unavailable:
     """Decode one line; returns the reason if it is not a report."""
     try:
-        document = _decoded(within_levels(line))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        document, unfit = _decoded(within_levels(line))
+    except (msgspec.DecodeError, ValueError) as error:
         return Unavailable(f"it printed a line that is not a report: {error}")
     if document == _Document():
         return Unavailable("it printed a JSON object that is not a report")
@@ -205,7 +252,7 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
     for part in parts:
         if part is not None and part.error:
             problems[part.error] = None
-    numbers = _Numbers()
+    numbers = _Numbers(unfit)
     devices = numbers.count(info.neuron_device_count)
     size_bytes = numbers.count(info.neuron_device_memory_size)
     most_bytes = (devices or 0) * (size_bytes or 0) or _MAX_COUNT
@@ -225,10 +272,12 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
 
 
 class _Numbers:
-    """Reads the numbers of a report, and counts those that cannot be."""
+    """Reads the numbers of a report, and counts those that cannot be, and parts that are no
+    such values.
+    """
 
-    def __init__(self) -> None:
-        self.impossible = 0
+    def __init__(self, unfit: int) -> None:
+        self.impossible = unfit
 
     def count(self, value: Json, most: int = _MAX_COUNT) -> int | None:
         found = count(value)
@@ -269,13 +318,13 @@ def _runtime(runtime: _Runtime, numbers: _Numbers, most_bytes: int) -> RuntimeRe
     if cores.neuroncores_in_use is not None:
         percents = {}
         for index, core in _by_index(cores.neuroncores_in_use):
-            if core.neuroncore_utilization is not None:
+            if core is not None:
                 percents[index] = numbers.percent(core.neuroncore_utilization)
     memory = groups.memory_used or _MemoryUsed()
     used = memory.neuron_runtime_used_bytes or _UsedBytes()
     core_memory = (used.usage_breakdown or _Breakdown()).neuroncore_memory_usage or {}
     categories = {
-        index: _sizes(listed, numbers, most_bytes) for index, listed in _by_index(core_memory)
+        index: _sizes(listed or {}, numbers, most_bytes) for index, listed in _by_index(core_memory)
     }
     stats = groups.execution_stats or groups.inference_stats or _ExecutionStats()
     stated = stats.latency_stats or _LatencyStats()
@@ -321,12 +370,12 @@ def _ecc_uncorrected(
     return errors_by_device
 
 
-def _by_index(cores: Mapping[str, _Value | None]) -> Iterator[tuple[int, _Value]]:
+def _by_index(cores: Mapping[str, _Value]) -> Iterator[tuple[int, _Value]]:
     """The cores by their index on the node; the parts of Trn2's logical cores, such as
     ``nc_v3.0``, are skipped.
     """
     for core, value in cores.items():
-        if value is not None and core.isdecimal() and len(core) <= _MAX_INDEX_DIGITS:
+        if core.isdecimal() and len(core) <= _MAX_INDEX_DIGITS:
             yield int(core), value
 
 

@@ -25,6 +25,8 @@ from profiler.readers.memory_usage import MemoryCounters, MemoryReading, divide_
 _USUAL_DEVICE_MAPPER_MAJOR = 253
 # Loop devices and md, whose numbers are fixed: they lie on other devices, too.
 _STACKED_MAJORS = frozenset((7, 9))
+# Of what else lies on other devices, by its name: the numbers are not fixed, or drbd's.
+_STACKED_DRIVERS = frozenset(("device-mapper", "mdp", "bcache", "drbd"))
 _USUALLY_STACKED_MAJORS = _STACKED_MAJORS | {_USUAL_DEVICE_MAPPER_MAJOR}
 
 
@@ -189,8 +191,8 @@ def _counts(part: Struct | None) -> dict[str, Any]:
 
 
 def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
-    """The major numbers of device-mapper nodes in ``/proc/devices``; None if the text does not
-    list block devices.
+    """The major numbers in ``/proc/devices`` of device-mapper and others that lie on devices; None
+    if the text does not list block devices.
     """
     _, heading, blocks = devices.partition("Block devices:")
     if not heading:
@@ -198,7 +200,7 @@ def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
     majors = set()
     for line in blocks.splitlines():
         number, _, name = line.strip().partition(" ")
-        if name == "device-mapper" and number.isdecimal():
+        if name in _STACKED_DRIVERS and number.isdecimal():
             majors.add(int(number))
     return frozenset(majors)
 

@@ -167,7 +167,7 @@ def test_impossible_sizes_and_errors_of_devices_cost_themselves_alone() -> None:
     assert decoded(document) == replace(usual, device_memory_size_bytes=None, impossible=3)
 
 
-@pytest.mark.parametrize("number", ["NaN", "-Infinity", "Inf"])
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "Inf", "+Inf", "nan", "1e999"])
 def test_a_number_that_json_does_not_have_costs_itself_alone(number: str) -> None:
     text = json.dumps(report(runtime({0: 30, 1: 61.5}, {0: 8}))).replace("61.5", number)
     parsed = decode_report(text.encode())
@@ -175,6 +175,56 @@ def test_a_number_that_json_does_not_have_costs_itself_alone(number: str) -> Non
     assert parsed.runtimes[0].utilization_percent == {0: 30.0, 1: None}
     assert parsed.runtimes[0].completed == 10
     assert parsed.impossible == 1
+
+
+PARTS = (
+    "neuroncore_counters",
+    "neuroncore_counters/neuroncores_in_use",
+    "neuroncore_counters/neuroncores_in_use/0",
+    "memory_used",
+    "memory_used/neuron_runtime_used_bytes",
+    "memory_used/neuron_runtime_used_bytes/usage_breakdown",
+    "memory_used/neuron_runtime_used_bytes/usage_breakdown/neuroncore_memory_usage/0",
+    "execution_stats/execution_summary",
+    "execution_stats/latency_stats",
+    "execution_stats/latency_stats/total_latency",
+)
+
+
+@pytest.mark.parametrize("wrong", ["n/a", 7, [None]])
+@pytest.mark.parametrize("path", PARTS)
+def test_a_part_of_another_type_costs_itself_alone(path: str, wrong: object) -> None:
+    document = report(runtime({0: 80}, {0: 4}), runtime({0: 20, 1: 20}, {0: 4}), ecc={0: (1, 2)})
+    usual = decoded(document)
+    part: Any = document["neuron_runtime_data"][1]["report"]
+    *names, last = path.split("/")
+    for name in names:
+        part = part[name]
+    part[last] = wrong
+    found = decoded(document)
+    assert found.impossible == 1
+    assert found.runtimes[0] == usual.runtimes[0]
+    assert replace(found, runtimes=usual.runtimes, impossible=0) == usual
+    # What the process used is not told by the other one.
+    usage = NeuronUsage(1)
+    usage.add(found)
+    taken = usage.record(0)
+    cores = [core.utilization_percent.max for core in taken.cores]
+    is_use = path.startswith("neuroncore_counters")
+    assert (80 in cores) is not is_use
+    is_memory = path in PARTS[3:5]
+    assert (taken.device_memory_used_mb.max is None) is is_memory
+
+
+@pytest.mark.parametrize("wrong", [None, "n/a", {"error": "", "report": ["n/a"]}])
+def test_a_process_without_a_report_leaves_the_use_of_the_cores_open(wrong: object) -> None:
+    document = report(runtime({0: 80}, {0: 4}))
+    document["neuron_runtime_data"].append(wrong)
+    found = decoded(document)
+    assert [process.problem for process in found.runtimes] == ["", "its report is malformed"]
+    usage = NeuronUsage(1)
+    usage.add(found)
+    assert usage.record(0).cores == ()
 
 
 def test_more_memory_than_the_devices_have_is_impossible() -> None:

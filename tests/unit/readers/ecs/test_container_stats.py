@@ -267,6 +267,10 @@ def test_the_numbers_of_device_mapper_nodes_in_proc_devices() -> None:
         "device-mapper\n253 x\n"
     )
     assert parse_device_mapper_majors(text) == frozenset((252,))
+    others = (
+        "Block devices:\n  8 sd\n  9 md\n147 drbd\n251 bcache\n252 mdp\n253 zram\n254 virtblk\n"
+    )
+    assert parse_device_mapper_majors(others) == frozenset((147, 251, 252))
     assert parse_device_mapper_majors("Block devices:\n  8 sd\n") == frozenset()
     assert parse_device_mapper_majors("") is None
     assert parse_device_mapper_majors("Character devices:\n  1 mem\n") is None
