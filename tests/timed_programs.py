@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 ALONE_POINTS, IN_TURNS_POINTS = 3.0, 6.0
+_MANY_WORKERS = 8
 # `test`: a few seconds, only Python and what every machine has. `slow`: the same, but long. `waits`:
 # servers, frameworks and languages that are installed for it.
 Lane = Literal["test", "slow", "waits"]
@@ -206,7 +207,9 @@ def _java_pool(how: str, workers: int) -> Program:
 
 
 def _node_workers(how: str, workers: int) -> Program:
-    command = f"node {{sources}}/workers.mjs {how} 15 {workers} {{port}}"
+    """Of more processes, each with a dozen threads, a look costs so much that a second has few."""
+    seconds = 15 if workers < _MANY_WORKERS else 60
+    command = f"node {{sources}}/workers.mjs {how} {seconds} {workers} {{port}}"
     return _long(command, "waits", IN_TURNS_POINTS)
 
 
