@@ -5,6 +5,7 @@ write them.
 import math
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
+from typing import Final
 
 from msgspec import Struct
 
@@ -126,6 +127,9 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
         return known(self.use_text, self.utilization_percent.avg) or "use unknown"
 
 
+NO_GPUS: Final = GpuTotals()
+
+
 class NeuronTotals(Struct, frozen=True, kw_only=True):
     """All NeuronCores of a run as one, like `GpuTotals`; the memory covers all devices.
 
@@ -150,11 +154,14 @@ class NeuronTotals(Struct, frozen=True, kw_only=True):
         return text + stated(", {}", memory) + (stated(" of {}", size) if memory else "")
 
 
+NO_NEURON_TOTALS: Final = NeuronTotals()
+
+
 def gpu_totals(record: Record) -> GpuTotals:
     """Combine the GPUs of a run; without GPUs, nothing is known of them but their scope."""
     gpus = record.gpus
     if not gpus:
-        return GpuTotals(scope=record.gpu_scope)
+        return NO_GPUS if record.gpu_scope is None else GpuTotals(scope=record.gpu_scope)
     own = own_gpus(gpus)
     is_shared = len(own) < len(gpus)
     between_percent = known(attrgetter("between_percent"), record.gpu_idle)
@@ -197,7 +204,7 @@ def neuron_totals(neuron: Neuron) -> NeuronTotals:
     watched.
     """
     if neuron is NO_NEURON:
-        return NeuronTotals()
+        return NO_NEURON_TOTALS
     return NeuronTotals(
         is_watched=True,
         cores=len(neuron.cores),

@@ -233,6 +233,7 @@ _ESTIMATED: Final = (
 )
 # Several numbers share a question, which is asked once of a run.
 _BOUNDS: Final = frozenset(row.is_least for row in _BOUNDED)
+_ESTIMATES: Final = frozenset(row.is_estimate for row in _ESTIMATED)
 _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, "sent")))
 
 
@@ -273,7 +274,8 @@ def least_paths(run: RunView) -> frozenset[str]:
 
 def estimated_rows(run: RunView) -> list[NumberRow]:
     """The known numbers of a run that are estimates."""
-    rows = [row for row in _ESTIMATED if row.is_estimate(run.record)]
+    estimates = [is_estimate for is_estimate in _ESTIMATES if is_estimate(run.record)]
+    rows = [row for row in _ESTIMATED if row.is_estimate in estimates] if estimates else []
     return [row for row in rows if reader(row.path)(run) is not None]
 
 

@@ -1,6 +1,7 @@
 """The fields of a search document, with the names of the Elastic Common Schema where it has one."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -28,7 +29,8 @@ _ALWAYS_FITTING_VALUES = 300
 class DocumentField(Struct, frozen=True, kw_only=True):
     """A field of a search document.
 
-    ``get`` is None if the forwarder or the task's event provides the value.
+    ``get`` is None if the forwarder or the task's event provides the value. ``path`` is where the
+    view of a record has it, if it is not calculated.
 
     ``record_path`` is its place in the record's JSON, if it is not calculated. ``is_list``: the
     record has the only element of the list. A field of type ``object`` is only stored.
@@ -37,6 +39,7 @@ class DocumentField(Struct, frozen=True, kw_only=True):
     name: str
     index_type: IndexType = "keyword"
     get: Callable[[RunView], Any] | None = None
+    path: str = ""
     record_path: str = ""
     is_list: bool = False
     is_searchable: bool = True
@@ -59,7 +62,11 @@ def _named_values(values: Mapping[str, str] | None) -> list[str] | None:
 def _copied(name: str, path: str, index_type: IndexType = "keyword") -> DocumentField:
     path = f"record.{path}"
     return DocumentField(
-        name=name, index_type=index_type, get=reader(path), record_path=json_path(path)
+        name=name,
+        index_type=index_type,
+        get=reader(path),
+        path=path,
+        record_path=json_path(path),
     )
 
 
@@ -114,11 +121,14 @@ def _estimated(run: RunView) -> list[str] | None:
     return _document_fields(estimated_paths(run))
 
 
-def _document_fields(paths: Collection[str]) -> list[str] | None:
-    if not paths:
-        return None
-    fields = [metric.document_field for metric in METRICS if metric.path in paths]
-    return list(filter(None, fields)) or None
+def _document_fields(paths: frozenset[str]) -> list[str] | None:
+    return list(_fields_at(paths)) or None
+
+
+@lru_cache(maxsize=64)  # most runs have the same ones
+def _fields_at(paths: frozenset[str]) -> tuple[str, ...]:
+    fields = (metric.document_field for metric in METRICS if metric.path in paths)
+    return tuple(filter(None, fields))
 
 
 def _on_ecs(value: str) -> Callable[[RunView], str | None]:
@@ -138,7 +148,7 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     _copied("cloud.account.id", "account_id"),
     DocumentField(name="orchestrator.type", get=_on_ecs("ecs")),
     _copied("orchestrator.cluster.name", "cluster"),
-    DocumentField(name="service.name", get=reader("record.family")),
+    DocumentField(name="service.name", get=reader("record.family"), path="record.family"),
     _copied("host.cpu.model", "processor.model"),
     _copied("container.name", "container.name"),
     _copied("container.id", "container.id"),
@@ -233,6 +243,7 @@ FIELDS = (
             name=metric.document_field,
             index_type=metric.index_type,
             get=metric.get,
+            path=metric.path,
             record_path=metric.record_path,
         )
         for metric in METRICS

@@ -4,6 +4,7 @@ of its parts.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
+from profiler.core.json_fields import mapping
 from profiler.forwarder.batch_report import ReportLine
+from profiler.forwarder.document_fields import record_fields
 from profiler.forwarder.documents import (
     Document,
     ReportDocument,
@@ -35,8 +38,10 @@ from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.forwarder.subscription import LogEvent, Payload, log_line_document
 from profiler.record import record_model as model
 from profiler.record.event_end import end_of_event
+from profiler.record.metric_catalogue import RunView
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
 from profiler.record.record_model import NO_INTERVAL
+from profiler.record.search_document_fields import FIELDS
 from profiler.record.stopped_task import UNKNOWN_CONTAINER, StoppedTask
 from profiler.sinks import LogTarget
 from tests.ended_runs import RUN_NOTICES, run_of
@@ -714,3 +719,25 @@ def test_the_notification_links_a_run_to_the_same_times_as_its_document(
     assert document.initial_fields["links"]["run"] == links.kibana
     assert None not in asdict(links).values()
     assert "region=eu-west-1#" in present(links.log_stream)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        EVERY_FIELD,
+        replace(EVERY_FIELD, gpus=(), gpu_scope=None, gpu_idle=None),
+        model.Record(task_id=TASK_ID, container=model.Container(name="batch")),
+    ],
+    ids=["full", "without GPUs", "empty"],
+)
+def test_a_document_has_what_each_field_reads(record: model.Record) -> None:
+    """Parts of a record are read at once, and left out where the record lacks them."""
+    fields = record_fields(record, "task.report", datetime(2026, 3, 1, tzinfo=UTC))
+    run = RunView(record)
+    for field in FIELDS:
+        if field.get is None or field.index_type == "date":
+            continue
+        value: object = fields
+        for name in field.name.split("."):
+            value = mapping(value).get(name)
+        assert value == field.get(run), field.name
