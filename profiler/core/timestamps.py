@@ -75,6 +75,8 @@ def json_moment_ns(value: object) -> int | None:
     return parse_ns(value)
 
 
+# The forwarder asks for the times of one line several times in a row.
+@lru_cache(maxsize=64)
 def parse_datetime(text: str | None) -> datetime | None:
     """Parse an ISO 8601 time with a zone into UTC; None if it is not one, or is outside the
     years 1970 to 2200.

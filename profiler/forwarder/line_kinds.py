@@ -4,6 +4,7 @@ programs.
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -68,6 +69,9 @@ def _decode(
     if not any(map(message.__contains__, types)):
         return None
     message = replace_lone_surrogates(message)
+    if not is_too_long(message):
+        with suppress(msgspec.DecodeError, UnicodeError):
+            return decode_line(message)  # nearly all lines, which this alone decodes
     try:
         line_type = decode_leniently(_TypedLine, message).type
     except (msgspec.DecodeError, UnicodeError) as error:

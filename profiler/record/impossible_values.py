@@ -7,6 +7,7 @@ impossible.
 
 import math
 import re
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -30,7 +31,8 @@ _LIMITS = (
 )
 _MAX_NUMBER = 1e18
 _NOT_CHECKED = frozenset({"exit_code", "saving_percent", "temperature_celsius", "xids"})
-_MUST_BE_POSITIVE = frozenset({"step_ms"})
+# A step is more than nothing; all others are at least 0.
+_LEAST = {"step_ms": sys.float_info.min}
 _TIME_ENDING = "_at"
 _NUMBERS = (float, int)
 
@@ -89,15 +91,18 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
     """
     changed: dict[str, object] = {}
     values = astuple(value)  # faster than one field after the other
-    for position, name, own_limit, default in _plan(type(value)):
+    for position, name, least, own_limit, default in _plan(type(value)):
         before = values[position]
         if before is default:
             continue
-        limit_here = limit if own_limit is None else own_limit
-        # Most of them are such numbers: a call would take as long again.
-        if type(before) in _NUMBERS and 0 < before <= limit_here:
+        limit_here = own_limit or limit
+        # Most of them are such numbers, and a call would take as long again.
+        if type(before) in _NUMBERS and least <= before <= limit_here:
             continue
-        after = _possible(name, before, limit_here)
+        if isinstance(before, Struct):
+            after: object = without_impossible(before, limit_here)
+        else:
+            after = _possible(name, before, limit_here)
         if after is before:
             continue
         if after is not None:
@@ -110,9 +115,9 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
 
 
 @cache
-def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float | None, object], ...]:
-    """The fields to look at: position, name, limit (None: the parent's), and the value if it is
-    absent, which NODEFAULT says of a required one.
+def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float, float | None, object], ...]:
+    """The fields to look at: position, name, least number, limit (None: the parent's), and the
+    value if it is absent, which NODEFAULT says of a required one.
     """
     checked = []
     for position, field in enumerate(fields(kind)):
@@ -122,7 +127,8 @@ def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float | None, object], ..
             default = field.default
             if default is NODEFAULT and not field.required:
                 default = None  # a list, or the metrics: neither becomes impossible as a whole
-            checked.append((position, field.name, _own_limit(field.name), default))
+            least = _LEAST.get(field.name, 0.0)
+            checked.append((position, field.name, least, _own_limit(field.name), default))
     return tuple(checked)
 
 
@@ -149,13 +155,11 @@ def _possible(name: str, value: object, limit: float) -> object:
     """The value itself if it is possible; None if it is not; a changed copy if a part of it is
     not.
     """
-    if isinstance(value, Struct):
-        return without_impossible(value, limit)
     if isinstance(value, tuple):
         return _possible_items(value, limit)
     is_possible = True
     if isinstance(value, _NUMBERS):
-        is_possible = 0 <= value <= limit and bool(value or name not in _MUST_BE_POSITIVE)
+        is_possible = _LEAST.get(name, 0.0) <= value <= limit
     elif isinstance(value, str) and name.endswith(_TIME_ENDING):
         is_possible = parse_datetime(value) is not None
     return value if is_possible else None
