@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 IndexKind: TypeAlias = Literal["reports", "checkpoints", "logs", "notices"]
@@ -19,7 +20,12 @@ def index_name(kind: IndexKind, moment: datetime, *, prefix: str, period: str) -
     """Return the name of the index for a document of this kind and moment (UTC):
     ``task-reports-2026.03``.
     """
-    return f"{prefix}-{kind}-{moment.strftime(INDEX_PERIODS[period])}"
+    return f"{prefix}-{kind}-{_period_of(moment.date(), period)}"
+
+
+@lru_cache(maxsize=64)
+def _period_of(day: date, period: str) -> str:
+    return day.strftime(INDEX_PERIODS[period])
 
 
 def may_have_runs_since(index: str, since: datetime) -> bool:

@@ -32,6 +32,8 @@ _CONSOLE_DOMAINS = {
     "eusc-": "console.amazonaws-eusc.eu",
 }
 _MARGIN = timedelta(minutes=5)
+# What RFC 3986 does not reserve stands in an address as it is.
+_TO_ENCODE = re.compile(r"[^A-Za-z0-9_.~-]")
 
 
 class RunLinks(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -147,7 +149,13 @@ def _console_url(region: str | None) -> str:
 
 
 def _encoded_once(text: str) -> str:
-    return quote(on_one_line(text), safe="")
+    # Most characters of most names need no encoding, and a call encodes each on its own.
+    return _TO_ENCODE.sub(lambda match: _encoded(match[0]), on_one_line(text))
+
+
+@lru_cache
+def _encoded(character: str) -> str:
+    return quote(character, safe="")
 
 
 def _encoded_twice(text: str) -> str:
