@@ -8,7 +8,7 @@ impossible.
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import TypeVar, cast, get_args, get_origin
@@ -28,11 +28,15 @@ _LIMITS = (
     ("_size", 1e6),  # vCPUs
     ("_used", 1e6),
     ("_percent", 1e8),  # one vCPU in use of a millionth
+    ("exit_code", 2**31 - 1),
+    ("xids", 2**31 - 1),
 )
 _MAX_NUMBER = 1e18
-_NOT_CHECKED = frozenset({"exit_code", "saving_percent", "temperature_celsius", "xids"})
-# A step is more than nothing; all others are at least 0.
-_LEAST = {"step_ms": sys.float_info.min}
+_NOT_CHECKED = frozenset({"temperature_celsius"})
+# A step is more than nothing, a larger size saves less than nothing; all others are at least 0.
+_LEAST = {"step_ms": sys.float_info.min, "exit_code": -(2**31), "saving_percent": -1e8}
+# The lists of numbers in which none can be absent.
+_WITHOUT_GAPS = frozenset({"xids"})
 _TIME_ENDING = "_at"
 _NUMBERS = (float, int)
 
@@ -140,23 +144,27 @@ def _own_limit(name: str) -> float | None:
 
 
 def _may_hold_numbers(annotation: object) -> bool:
-    """Whether a field of this type can hold numbers or parts.
-
-    Maps have their own keys, and readers check them.
-    """
-    members = (annotation, *get_args(annotation))
+    """Whether a field of this type can hold numbers or parts."""
     return any(
-        member in (int, float) or isinstance(member, StructMeta) or get_origin(member) is tuple
-        for member in members
+        member in (int, float)
+        or isinstance(member, StructMeta)
+        or get_origin(member) is tuple
+        or (get_origin(member) is Mapping and str not in get_args(member)[1:])
+        for member in (annotation, *get_args(annotation))
     )
 
 
 def _possible(name: str, value: object, limit: float) -> object:
     """The value itself if it is possible; None if it is not; a changed copy if a part of it is
     not.
+
+    A map with an impossible member is None: what it leaves out has a meaning of its own.
     """
     if isinstance(value, tuple):
-        return _possible_items(value, limit)
+        return _possible_items(name, value, limit)
+    if isinstance(value, dict):
+        members = tuple(value.values())
+        return value if _possible_items("", members, limit) is members else None
     is_possible = True
     if isinstance(value, _NUMBERS):
         is_possible = _LEAST.get(name, 0.0) <= value <= limit
@@ -165,7 +173,7 @@ def _possible(name: str, value: object, limit: float) -> object:
     return value if is_possible else None
 
 
-def _possible_items(values: tuple[object, ...], limit: float) -> tuple[object, ...]:
+def _possible_items(name: str, values: tuple[object, ...], limit: float) -> tuple[object, ...]:
     """The items of a list.
 
     A series keeps its length: an impossible number of it is a step without a measurement.
@@ -189,4 +197,5 @@ def _possible_items(values: tuple[object, ...], limit: float) -> tuple[object, .
         are_possible = not known or (min(known) >= 0 and max(known) <= limit)
     if are_possible:
         return values
-    return tuple(_possible("", value, limit) for value in values)
+    kept_numbers = (_possible("", value, limit) for value in values)
+    return known_values(kept_numbers) if name in _WITHOUT_GAPS else tuple(kept_numbers)

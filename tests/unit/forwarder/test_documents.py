@@ -31,7 +31,7 @@ from profiler.forwarder.documents import (
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.line_kinds import InvalidReport
+from profiler.forwarder.line_kinds import InvalidReport, read_line
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID, ecs_task, log_stream
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
@@ -741,3 +741,34 @@ def test_a_document_has_what_each_field_reads(record: model.Record) -> None:
         for name in field.name.split("."):
             value = mapping(value).get(name)
         assert value == field.get(run), field.name
+
+
+_LARGEST = {"long": 2.0**63 - 1024, "float": 3.4e38, "double": 1.7e308}
+
+
+@pytest.mark.parametrize("number", ["1e300", "-1e300", str(10**30), str(-(10**30))])
+def test_an_absurd_number_costs_no_report(number: str) -> None:
+    """A cluster refuses a whole document for a number that its field cannot hold."""
+    line = model.encode(
+        model.Report(time="2026-03-01T00:00:00Z", type="task.report", record=EVERY_FIELD)
+    )
+    paths = {field.record_path for field in FIELDS if field.index_type in _LARGEST}
+    paths |= {f"metrics.slowdownAtVcpu.1.{bound}" for bound in ("min", "max")}
+    for path in filter(None, paths):
+        document = json.loads(line)
+        part = document["record"]
+        *parents, name = path.split(".")
+        for parent in parents:
+            part = part.setdefault(parent, {})
+        part[name] = "NUMBER"
+        report = read_line(json.dumps(document).replace('"NUMBER"', number))
+        if isinstance(report, InvalidReport):  # a fraction where a whole number belongs
+            continue
+        made = report_document(present(report), "", ForwarderSettings())
+        assert isinstance(made, Document)
+        for field in FIELDS:
+            value: object = made.fields
+            for member in field.name.split("."):
+                value = mapping(value).get(member)
+            if isinstance(value, int | float):
+                assert abs(value) <= _LARGEST.get(field.index_type, 1), (path, field.name)

@@ -282,6 +282,41 @@ def test_impossible_values_count_as_missing() -> None:
     assert found.vcpu_used == (1, None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("absurd", "honest"),
+    [
+        ({"exitCode": 2**31}, {}),
+        ({"exitCode": -(10**30)}, {}),
+        ({"recommendation": {"savingPercent": -1e300}}, {"recommendation": {}}),
+        (
+            {"gpus": [{"uuid": "g", "xids": [10**30, 79, -1]}]},
+            {"gpus": [{"uuid": "g", "xids": [79]}]},
+        ),
+        (
+            {"gpus": [{"uuid": "g", "throttleReasons": {"power": -1}}]},
+            {"gpus": [{"uuid": "g"}]},
+        ),
+        # A size that is left out would not be slower: without one of them none is known.
+        (
+            {
+                "metrics": {
+                    "slowdownAtVcpu": {"1": {"min": 1, "max": 2}, "2": {"min": 1, "max": -1}}
+                }
+            },
+            {"metrics": {}},
+        ),
+        (
+            {"metrics": {"slowdownAtVcpu": {"1": {"min": 1e300, "max": 1e300}}}},
+            {"metrics": {}},
+        ),
+    ],
+)
+def test_what_no_index_can_hold_is_missing(
+    absurd: dict[str, object], honest: dict[str, object]
+) -> None:
+    assert decode(line_of(**absurd)).record == decode(line_of(**honest)).record
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1E+999"])
 def test_nan_and_infinities_count_as_missing(number: str) -> None:
     line = line_of(container={"name": "NaN"}, metrics={"durationMs": "X", "cpuSeconds": 1}).replace(
