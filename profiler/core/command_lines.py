@@ -24,14 +24,15 @@ def aws_command_line(*words: str, region: str | None = None) -> str:
     return shlex.join(on_one_line(word) for word in ("aws", *words, *where))
 
 
-def container_insights_command(cluster: str) -> str:
+def container_insights_command(cluster: str, region: str | None = None) -> str:
     """The command that turns Container Insights on for a cluster, also for one of AWS Batch's."""
     environment = compute_environment_of(cluster)
     if environment is None:
         words = ("ecs", "update-cluster-settings", "--cluster", cluster)
-        return aws_command_line(*words, "--settings", "name=containerInsights,value=enabled")
+        setting = "name=containerInsights,value=enabled"
+        return aws_command_line(*words, "--settings", setting, region=region)
     words = ("batch", "update-compute-environment", "--compute-environment", environment)
-    return aws_command_line(*words, "--ecs-settings", "containerInsights=ENABLED")
+    return aws_command_line(*words, "--ecs-settings", "containerInsights=ENABLED", region=region)
 
 
 def command_line(
