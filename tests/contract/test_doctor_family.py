@@ -4,12 +4,14 @@ other one: images, roles, groups, and schedules that start nothing.
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from profiler.core.ecs_terms import MONITOR_NAME
 from tests.aws_proxy import AwsProxy, ProxiedAccount
+from tests.command_line import run_here
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 from tools.local_answers import answer_here
 from tools.moto_server import fake_aws, push_image, start_by_schedule
@@ -144,6 +146,27 @@ def test_a_deleted_role_is_found_whatever_the_monitor_needs_of_it(account: Accou
     assert [finding["text"] for finding in account.of_cluster()] == texts
     changed = account.command("taskdef", "add-monitor", "etl", "--report-stream", "batch")
     assert "does not exist (jobs), so ECS starts no task" in " ".join(changed.stdout.split())
+
+
+def test_a_remedy_acts_in_the_account_and_the_region_that_were_looked_at(
+    account: Account, tmp_path: Path
+) -> None:
+    """The profile's Region is another one."""
+    keys = "aws_access_key_id = testing\naws_secret_access_key = testing\n"
+    (tmp_path / "config").write_text(f"[profile other]\nregion = eu-west-1\n{keys}")
+    take_right(account)
+    environment = account.aws.environment() | {
+        "AWS_ENDPOINT_URL": account.proxy.url,
+        "AWS_CONFIG_FILE": str(tmp_path / "config"),
+    }
+    place = ("--region", REGION, "--profile", "other")
+    shown = run_here(environment, "doctor", "etl", "--json", *place)
+    (found,) = [one for one in map(json.loads, shown.stdout.splitlines()) if one["topic"] == "role"]
+    command = f"task-profiler taskdef add-monitor --family etl {' '.join(place)}"
+    assert found["advice"] == f"Allow it: {command} --attach-policy --yes."
+    of_cluster = run_here(environment, "doctor", "--cluster", "jobs", *place)
+    command = f"task-profiler taskdef add-monitor --cluster jobs {' '.join(place)}"
+    assert f"Allow it: {command} --attach-policy --yes." in " ".join(of_cluster.stdout.split())
 
 
 def document(*statements: tuple[str, str]) -> str:
