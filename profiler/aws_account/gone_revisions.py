@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.registered_definitions import TaskDefinitions, may_exist, revision_of
+from profiler.aws_account.registered_definitions import (
+    TaskDefinitions,
+    may_exist,
+    read_items,
+    revision_of,
+)
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.target_overrides import size_overrides, why_refused
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mappings
 from profiler.core.optional_math import any_known
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.due_times import may_start_again
@@ -74,8 +78,9 @@ def _described_job(
 ) -> Mapping[str, object] | None:
     """A job definition of the selection, if there is one. Raises TaskProfilerError."""
     with aws_errors(f"The job definition {name} could not be read", "batch:DescribeJobDefinitions"):
-        answer = open_client("batch").describe_job_definitions(**selection)
-    return next(mappings(answer.get("jobDefinitions")), None)
+        batch = open_client("batch")
+        described = read_items(batch, "describe_job_definitions", "jobDefinitions", **selection)
+        return next(described, None)
 
 
 class GoneRevisions:
