@@ -205,7 +205,7 @@ class ClusterChecks(Struct):
         planned = monitor.planned
         if not health.has_reports:
             planned = replace(planned, unmonitored=())
-        yield from pin_problems(planned).values()
+        yield from dict.fromkeys(pin_problems(planned).values())
 
     def _log_findings(self, health: FamilyHealth) -> Iterator[Finding]:
         if health.log_group_exists is False:

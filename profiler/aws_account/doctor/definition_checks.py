@@ -75,8 +75,8 @@ def schedule_findings(
     """
     problems = pin_problems(planned)
     for target in targets:
-        if target.family == planned.family and target.title in problems:
-            yield problems[target.title]
+        if target.key in problems:
+            yield problems[target.key]
         elif not target.is_pin_of(planned.revision_arn):
             continue
         elif target.pinned_revision == planned.revision:
@@ -86,17 +86,17 @@ def schedule_findings(
             yield note(SCHEDULES, f"{pin}, and does not start {planned.revision}.")
 
 
-def pin_problems(planned: PlannedFamily) -> dict[str, Finding]:
-    """The problems of the family's schedules by their titles: they start nothing, or no
-    monitor.
+def pin_problems(planned: PlannedFamily) -> dict[tuple[str, ...], Finding]:
+    """The problems of the family's schedules and rules by the keys of their targets: they start
+    nothing, or no monitor.
     """
     move_command = f"{add_command(planned.family)} --register --update-schedules"
     problems = {
-        target.title: unmonitored_finding(target, move_command) for target in planned.unmonitored
+        target.key: unmonitored_finding(target, move_command) for target in planned.unmonitored
     }
     for dead in planned.dead:
         advice = f"Move it: {move_command}." if dead.is_movable else dead.remedy
-        problems[dead.target.title] = problem(SCHEDULES, dead.sentence, advice)
+        problems[dead.target.key] = problem(SCHEDULES, dead.sentence, advice)
     return problems
 
 
