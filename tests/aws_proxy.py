@@ -33,6 +33,9 @@ _LISTS = {
     "ListTargetsByRule": ("Targets", "NextToken"),
     "DescribeSubscriptionFilters": ("subscriptionFilters", "nextToken"),
     "GET /schedules": ("Schedules", "NextToken"),
+    "ListTaskDefinitions": ("taskDefinitionArns", "nextToken"),
+    "GetResources": ("ResourceTagMappingList", "PaginationToken"),
+    "DescribeLogGroups": ("logGroups", "nextToken"),
 }
 
 
@@ -40,8 +43,9 @@ class AwsProxy(FakeHttpServer):
     """Passes requests on to moto.
 
     Every ``throttled_share``-th request is throttled (0: none), and operations in ``refused`` are
-    not allowed, nor are the log groups in ``denied_groups`` read. A list has ``page_size`` items a page, or all. No revision of the families
-    ``denied`` is registered. ``answers`` has those to operations that moto does not know.
+    not allowed, nor are the log groups in ``denied_groups`` read. A list has ``page_size`` items a
+    page, or all; with 0, its first page is empty, and the second one has all. No revision of the
+    families ``denied`` is registered. ``answers`` has those to operations that moto does not know.
     ``before`` is called with each operation and its body before moto gets it.
     """
 
@@ -126,7 +130,8 @@ class AwsProxy(FakeHttpServer):
             if is_get
             else json.loads(body)
         )
-        start = int(given.pop(token, 0))
+        is_first = not given.get(token)
+        start = int(given.pop(token, None) or 0)
         if is_get:
             path = f"{path}?{urlencode(given)}"
         else:
@@ -137,8 +142,11 @@ class AwsProxy(FakeHttpServer):
             return status, headers, content
         items = answered[field]
         end = start + (self._page_size or len(items))
+        is_empty = is_first and self._page_size == 0
+        if is_empty:
+            end = 0
         answered[field] = items[start:end]
-        if end < len(items):
+        if end < len(items) or is_empty:
             answered[token] = str(end)
         return status, headers, json.dumps(answered).encode()
 

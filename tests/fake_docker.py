@@ -24,7 +24,7 @@ case "$1 $2" in
   "info --format") cat {folder}/store;;
   "login --username") cat > {folder}/password; cp -R "$DOCKER_CONFIG" {folder}/config; exit {login};;
   "build --file"|"buildx build") for context do :; done
-    mkdir {folder}/context; cp -R "$context"/taskdef "$context"/*.whl {folder}/context; exit {build};;
+    mkdir {folder}/context; cp -R "$context"/taskdef "$context"/*.whl {folder}/context; {at_build}; exit {build};;
   "push "*) {push};;
 esac
 """
@@ -33,7 +33,7 @@ esac
 class FakeDocker:
     """The program in ``folder``/bin, which records in ``folder``.
 
-    ``version`` and ``push`` are the shell commands that it runs for these words; without
+    ``version``, ``at_build`` and ``push`` are the shell commands that it runs for these words; without
     ``platforms`` there is no plugin buildx.
     """
 
@@ -47,6 +47,7 @@ class FakeDocker:
         store: str = "null",
         login: int = 0,
         build: int = 0,
+        at_build: str = ":",
         push: str = ":",
     ) -> None:
         self.folder = folder
@@ -60,6 +61,7 @@ class FakeDocker:
             no_buildx=int(platforms is None),
             login=login,
             build=build,
+            at_build=at_build,
             push=push,
         )
         (self.programs / "docker").write_text(script)

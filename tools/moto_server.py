@@ -28,6 +28,7 @@ from moto.ecr.responses import ECRResponse
 from moto.ecs.exceptions import TaskDefinitionNotFoundException
 from moto.ecs.models import EC2ContainerServiceBackend, ecs_backends
 from moto.ecs.responses import EC2ContainerServiceResponse
+from moto.iam.responses import IamResponse
 from moto.moto_api._internal.models import moto_api_backend
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
@@ -243,6 +244,21 @@ def _pull_through_cache_rules(_response: Any) -> str:
     return json.dumps({"pullThroughCacheRules": rules})
 
 
+def _simulated(response: Any) -> Any:
+    """The simulation of a role's policies, which moto's IAM does not know, in an account without
+    an organization: the decision is not read.
+    """
+    actions = response._get_param("ActionNames")  # noqa: SLF001  moto's own
+    return ActionResult(
+        {
+            "IsTruncated": False,
+            "EvaluationResults": [
+                {"EvalActionName": action, "EvalDecision": "allowed"} for action in actions
+            ],
+        }
+    )
+
+
 def _tagged_definitions(response: Any) -> Any:
     """The task definitions with a tag, which moto's GetResources does not know."""
     (wanted,) = response._get_param("TagFilters")  # noqa: SLF001  moto's own
@@ -433,6 +449,9 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
         by_prefix = patch.object(
             ECRResponse, "describe_pull_through_cache_rules", _pull_through_cache_rules, create=True
         )
+        by_simulation = patch.object(
+            IamResponse, "simulate_principal_policy", _simulated, create=True
+        )
         by_start = patch.object(Schedule, "update", _update_as_aws)
         by_family = patch.object(
             EC2ContainerServiceBackend, "describe_task_definition", _describe_newest_active
@@ -440,7 +459,10 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
         by_order = patch.object(
             EC2ContainerServiceResponse, "list_task_definitions", _list_as_sorted
         )
-        answers = (by_physical_id, by_tag, by_prefix, by_start, by_family, by_order)
+        answers = (
+            *(by_physical_id, by_tag, by_prefix, by_simulation, by_start, by_family),
+            by_order,
+        )
         with patched_moto(), contextlib.ExitStack() as stack:
             for answer in answers:
                 stack.enter_context(answer)

@@ -32,6 +32,8 @@ _LOG_CLASS = re.compile(r"log[ -](?:group[ -])?class", re.IGNORECASE)
 # ECS's ClientException for two registrations of one family at once, and EventBridge's
 # ConcurrentModificationException.
 _AT_ONCE = re.compile(r"^Concurrent|too many concurrent attempts", re.IGNORECASE)
+# IAM's LimitExceeded for the inline policies of a role. No quota of them can be raised.
+_FULL_POLICY = re.compile(r"Maximum policy size of \d+ bytes exceeded")
 _QUOTA = re.compile(
     r"LimitExceeded|QuotaExceeded|reached the (?:limit|maximum)|exceeded the (?:limit|quota)",
     re.IGNORECASE,
@@ -143,6 +145,11 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
         sentence = f"AWS refused {_refused_sign_in(code, answer)}"
     elif is_throttled(code) or _AT_ONCE.search(answer) or status >= SERVER_FAULT:
         sentence = _passing_refusal(code, message, answer)
+    elif _FULL_POLICY.search(message):
+        sentence = (
+            f"AWS refused ({answer}): the role's inline policies are full, so remove what it does "
+            "not need, or attach a part as a managed policy."
+        )
     elif _QUOTA.search(answer):
         sentence = (
             f"AWS refused ({answer}): wait until there is less, or ask AWS for a larger quota."

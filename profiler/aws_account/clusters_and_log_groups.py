@@ -170,9 +170,11 @@ def container_insights_sentences(open_client: OpenClient, clusters: Sequence[str
         yield f"Container Insights is on: {command_line(*words, region=region)} answers now."
     if off:
         # The list prices of us-east-1, 2026: https://aws.amazon.com/cloudwatch/pricing/
+        command = container_insights_command(off[0], region)
         yield (
             f"Container Insights is off for {', '.join(off)}. With it, sizes need no monitor, but "
-            f"short peaks are not seen. Turning it on ({container_insights_command(off[0])}) costs "
-            "about 3 USD a month for each task family that runs all day (10 metrics at 0.30 USD, "
-            "charged by the hour), and 0.50 USD per GB of events."
+            f"short peaks are not seen. Turning it on ({command}) "
+            "costs about 3 USD a month for each task family that runs all day (10 metrics at 0.30 "
+            "USD, charged by the hour), and 0.50 USD per GB of events, by the list price of "
+            "us-east-1: other Regions have other prices."
         )

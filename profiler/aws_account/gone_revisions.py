@@ -1,12 +1,20 @@
-"""Revisions of which ECS starts no task any more, or AWS Batch takes no job."""
+"""Revisions of which ECS starts no task any more, or AWS Batch takes no job, and schedules that
+start nothing.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.registered_definitions import TaskDefinitions, may_exist, revision_of
+from profiler.aws_account.registered_definitions import (
+    TaskDefinitions,
+    may_exist,
+    read_items,
+    revision_of,
+)
+from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.aws_account.target_overrides import size_overrides, why_refused
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mappings
 from profiler.core.optional_math import any_known
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.due_times import may_start_again
@@ -70,21 +78,28 @@ def _described_job(
 ) -> Mapping[str, object] | None:
     """A job definition of the selection, if there is one. Raises TaskProfilerError."""
     with aws_errors(f"The job definition {name} could not be read", "batch:DescribeJobDefinitions"):
-        answer = open_client("batch").describe_job_definitions(**selection)
-    return next(mappings(answer.get("jobDefinitions")), None)
+        batch = open_client("batch")
+        described = read_items(batch, "describe_job_definitions", "jobDefinitions", **selection)
+        return next(described, None)
 
 
 class GoneRevisions:
     """Finds the schedules that start nothing, because a revision, or all of a family, was
-    deregistered or deleted. What cannot be read goes to ``on_unread``.
+    deregistered or deleted, or because RunTask refuses their input. ``targets`` have the inputs.
+    What cannot be read goes to ``on_unread``.
     """
 
     def __init__(
-        self, open_client: OpenClient, on_unread: Callable[[TaskProfilerError], object]
+        self,
+        open_client: OpenClient,
+        on_unread: Callable[[TaskProfilerError], object],
+        targets: Mapping[Schedule, tuple[ScheduledTarget, ...]],
     ) -> None:
         self._open = open_client
         self._definitions = TaskDefinitions(open_client("ecs"))
         self._on_unread = on_unread
+        self._targets = targets
+        self._read = cache(lambda name: read_document(self._definitions.describe(name), name))
         self._why_gone = cache(self._read_why_gone)
         self._has_no_active_job = cache(
             lambda name: has_no_active_job_definition(open_client, name, on_unread)
@@ -100,13 +115,27 @@ class GoneRevisions:
         pin = revision_of(schedule.definition_arn)
         if pin is not None:
             why = self._why_gone(pin, schedule.is_of_jobs)
-            if why is None:
-                return None
-            return f"It is pinned to {pin}, which {why}, so it starts nothing."
+            if why is not None:
+                return f"It is pinned to {pin}, which {why}, so it starts nothing."
+            return self._why_refused(schedule, pin)
         has_started = any_known(*(due.task for due in judged.due_times))
-        if has_started or not self._has_no_active_revision(schedule):
-            return None
-        return f"{schedule.family} has no active revision, so it starts nothing."
+        if not has_started and self._has_no_active_revision(schedule):
+            return f"{schedule.family} has no active revision, so it starts nothing."
+        return self._why_refused(schedule, schedule.family)
+
+    def _why_refused(self, schedule: Schedule, name: str) -> str | None:
+        """Why RunTask refuses a schedule the definition of this name, as a sentence."""
+        for target in self._targets.get(schedule, ()):
+            if target.is_of_job or not size_overrides(target).may_be_refused:
+                continue
+            try:
+                refusal = why_refused(target, self._read(name).definition)
+            except TaskProfilerError as error:
+                self._on_unread(error)
+                return None
+            if refusal:
+                return f"It starts nothing, because {refusal}: change its input."
+        return None
 
     def _has_no_active_revision(self, schedule: Schedule) -> bool:
         if schedule.is_of_jobs:
@@ -125,8 +154,4 @@ class GoneRevisions:
     def _read_why_gone(self, revision: str, is_of_job: bool) -> str | None:  # noqa: FBT001  cached
         if is_of_job:
             return why_job_definition_gone(self._open, revision, self._on_unread)
-        return why_gone(
-            lambda name: read_document(self._definitions.describe(name), name),
-            revision,
-            self._on_unread,
-        )
+        return why_gone(self._read, revision, self._on_unread)

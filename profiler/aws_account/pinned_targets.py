@@ -21,6 +21,7 @@ from profiler.aws_account.scheduled_targets import (
     Schedules,
     may_start,
 )
+from profiler.aws_account.target_overrides import why_refused
 from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
@@ -42,6 +43,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
     owners: CloudFormationOwners | None = None  # asked before a target is moved
     describe: Callable[[str], bytes]
     now_ns: int  # a target that starts no task later is never dead
+    moves: bool = False  # pinned targets to a new revision
     # Many schedules may start one revision, which never changes.
     revisions: dict[str, TaskDefinitionDocument] = {}
 
@@ -109,6 +111,55 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 if death:
                     dead.append(_dead(target, death, is_movable=False))
         return replace(planned, dead=tuple(dead))
+
+    def with_refused(
+        self, planned: PlannedFamily, targets: Iterable[ScheduledTarget]
+    ) -> PlannedFamily:
+        """The plan with those of the targets whose input RunTask refuses; a new revision that it
+        would refuse is an obstacle. A size is compared with the inputs where it is chosen.
+        """
+        if self.part == "size":
+            return planned
+        dead = [*planned.dead]
+        obstacles = []
+        for target in targets:
+            is_its = target.starts_family_of(planned.revision_arn)
+            if not is_its or not may_start(target, self.now_ns):
+                continue
+            if target in [other.target for other in dead]:
+                continue
+            refusal = self._refusal(planned, target)
+            if refusal:
+                sentence = f"The {target.title} starts nothing, because {refusal}."
+                dead.append(
+                    DeadTarget(target=target, sentence=sentence, remedy="Change its input.")
+                )
+                continue
+            will_start = target.pinned_revision is None or (self.moves and target in planned.pinned)
+            later = why_refused(target, planned.changed.definition)
+            if later and will_start and planned.is_new_revision:
+                obstacles.append(
+                    f"With this revision, the {target.title} would start nothing, because {later}: "
+                    "change its input first."
+                )
+        return replace(
+            planned,
+            dead=tuple(dead),
+            problems=(*planned.problems, *obstacles),
+            obstacle=planned.obstacle or next(iter(obstacles), None),
+        )
+
+    def _refusal(self, planned: PlannedFamily, target: ScheduledTarget) -> str | None:
+        """Why RunTask refuses a target the revision that it starts; None if it does not, or if this
+        could not be read.
+        """
+        definition = planned.document.definition
+        if target.pinned_revision not in (None, planned.revision):
+            try:
+                definition = self._pinned_definition(target)
+            except TaskProfilerError:
+                return None
+        return why_refused(target, definition)
 
     def _ownership(self, target: ScheduledTarget) -> str | None:
         """Why --update-schedules will leave a target to its stack, after its revision's name."""

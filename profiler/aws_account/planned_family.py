@@ -34,19 +34,18 @@ Action = Literal[
 
 class DeadTarget(Struct, frozen=True, kw_only=True):
     """A schedule or a rule that starts nothing, as ``sentence`` says; ``is_movable`` by
-    --update-schedules.
+    --update-schedules, and otherwise ``remedy`` says what to do.
     """
 
     target: ScheduledTarget
     sentence: str
-    is_movable: bool
+    is_movable: bool = False
+    remedy: str = "Set an active revision there."
 
     @property
     def problem(self) -> str:
         """The sentence with what to do, for the plan."""
-        remedy = "Set an active revision there."
-        if self.is_movable:
-            remedy = "--register --update-schedules moves it."
+        remedy = "--register --update-schedules moves it." if self.is_movable else self.remedy
         return f"{self.sentence} {remedy}"
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import islice
 from typing import Any, Protocol
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
@@ -49,7 +50,9 @@ class LastBody:
 def read_items(
     client: AwsClient, operation: str, field: str, **parameters: object
 ) -> Iterator[Any]:
-    """The items of a field of all pages of an operation. Raises boto3's errors."""
+    """The items of a field of all pages of an operation, of which AWS can leave any empty. Raises
+    boto3's errors.
+    """
     for page in client.get_paginator(operation).paginate(**parameters):
         yield from page[field]
 
@@ -137,10 +140,16 @@ class TaskDefinitions:
             f"The deregistered revisions of {family} could not be listed", "ecs:ListTaskDefinitions"
         ):
             for status in ("INACTIVE", "DELETE_IN_PROGRESS"):
-                page = self._client.list_task_definitions(
-                    familyPrefix=family, status=status, sort="DESC", maxResults=1
+                arns = read_items(
+                    self._client,
+                    "list_task_definitions",
+                    "taskDefinitionArns",
+                    familyPrefix=family,
+                    status=status,
+                    sort="DESC",
+                    maxResults=1,
                 )
-                numbers += [int(arn.rpartition(":")[2]) for arn in page["taskDefinitionArns"]]
+                numbers += [int(arn.rpartition(":")[2]) for arn in islice(arns, 1)]
         return max(numbers, default=None)
 
     def families_of_services(self) -> frozenset[str]:

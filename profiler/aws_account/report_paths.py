@@ -21,10 +21,10 @@ from profiler.aws_account.clusters_and_log_groups import (
 from profiler.aws_account.ecr_images import EcrImage, ecr_image, is_in_registry, is_pulled_through
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import arn_part
+from profiler.core.ecs_terms import arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, text
-from profiler.core.optional_math import known_members
+from profiler.core.optional_math import known_members, known_values
 from profiler.task_definitions.permissions import (
     POLICY_NAME,
     RolePolicy,
@@ -35,13 +35,18 @@ from profiler.task_definitions.permissions import (
     statements_of,
 )
 
-Permission = Literal["allowed", "denied", "no role", "unknown"]
+# ``denied``: no policy of the role allows it. ``denied by policy``: one has a statement that denies
+# it, so that another policy changes nothing; nor does one with ``denied by boundary``.
+Permission = Literal[
+    "allowed", "denied", "denied by policy", "denied by boundary", "no role", "unknown"
+]
 _Policies: TypeAlias = tuple[Mapping[str, object], ...]
 _Resources: TypeAlias = Mapping[str, Iterable[str]]  # the resources by the action
 _READ_POLICIES = (
     "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and "
     "iam:GetPolicyVersion"
 )
+_BOUNDARY_ARN = "PermissionsBoundaryArn"
 
 
 def task_role(definition: Mapping[str, object]) -> str | None:
@@ -117,6 +122,21 @@ class LogGroupState(Struct, frozen=True, kw_only=True):
     forwarded_to: tuple[str, ...] = ()
 
 
+class Denial(Struct, frozen=True, kw_only=True):
+    """What a role is refused, as a sentence, and what to do."""
+
+    text: str
+    remedy: str
+
+
+class _LimitedRole(Struct, frozen=True, kw_only=True):
+    """A role, the name of its permissions boundary, and the boundary's policies."""
+
+    arn: str
+    boundary: str = ""  # empty: none
+    documents: _Policies = ()
+
+
 class ReportPaths:
     """Reads roles, log groups and subscriptions, each once.
 
@@ -125,33 +145,31 @@ class ReportPaths:
 
     def __init__(self, open_client: OpenClient) -> None:
         self._open = open_client
-        self._own_policy = cache(
-            lambda role: tuple(filter(None, [inline_policy(open_client("iam"), role, POLICY_NAME)]))
-        )
         self._policies_of = cache(self._read_policies)
+        self._boundary_of = cache(self._read_boundary)
+        self._is_refused_by_organization = cache(self._simulate_organization)
         self._managed_policy = cache(self._read_managed_policy)
         self._is_missing = cache(self._read_is_missing)
         self.log_group = cache(self._read_log_group)
         self.problems: set[str] = set()
+        # What IAM has not answered for one role, so that it is not asked, and said, for each.
+        self._unread: set[Literal["boundaries", "organization"]] = set()
 
     def permission(self, role: str | None, streams: frozenset[str]) -> Permission | None:
-        """Whether the policies of a role, without boundaries, allow the report; None: no stream
-        is written to. A role that was deleted is none, whatever is written.
+        """Whether a role may write the report; None: no stream is written to. A role that was
+        deleted is none, whatever is written.
         """
         if not role:
             return "no role" if streams else None
         with noted_errors(self.problems.add, "The task roles could not be read", _READ_POLICIES):
             if not streams:
                 return self._deleted(role)
-            wanted = {"logs:PutLogEvents": streams}
-            if _verdict(self._own_policy(role), wanted) == "allowed":
-                return "allowed"
-            return self._permission(role, wanted)
+            return self._permission(role, {"logs:PutLogEvents": streams})
         return "unknown"
 
     def may_pull(self, role_arn: str, image: str) -> Permission | None:
-        """Whether the policies of an execution role allow the pull of an image; None: it is not
-        in Amazon ECR. Unknown, if a policy of the repository may allow it instead.
+        """Whether an execution role may pull an image; None: it is not in Amazon ECR. Unknown, if
+        a policy of the repository may allow it instead.
         """
         stored = ecr_image(image)
         role = role_arn.rpartition("/")[2]
@@ -215,14 +233,54 @@ class ReportPaths:
         return "no role" if self._policies_of(role) is None else None
 
     def _permission(self, role: str, wanted: _Resources) -> Permission:
-        """Whether the policies of a role allow all actions. Raises boto3's errors."""
+        """Whether a role may do all actions: its policies and its boundary, and what the
+        simulation says of the organization's policies. Raises boto3's errors.
+        """
         documents = self._policies_of(role)
-        verdict = "no role" if documents is None else _verdict(documents, wanted)
+        if documents is None:
+            return "no role"
+        verdict = _verdict(documents, wanted)
+        if verdict == "denied by policy":
+            return verdict
         if verdict == "unknown":
             self.problems.add(
                 f"The policies of the role {role} have conditions, which are not evaluated."
             )
-        return verdict
+        if self._is_beyond_boundary(role, wanted):
+            return "denied by boundary"
+        if verdict == "denied":
+            return verdict
+        return verdict if self._passes_limits(role, wanted) else "unknown"
+
+    def _is_beyond_boundary(self, role: str, wanted: _Resources) -> bool:
+        """Whether the permissions boundary of a role certainly refuses one of the actions."""
+        described = self._boundary_of(role)
+        if described is None or not described.boundary:
+            return False
+        return _verdict(described.documents, wanted) in ("denied", "denied by policy")
+
+    def _passes_limits(self, role: str, wanted: _Resources) -> bool:
+        """Whether the boundary of a role certainly lets the actions pass, and the organization's
+        policies as far as they can be simulated.
+        """
+        described = self._boundary_of(role)
+        if described is None:
+            return False
+        if described.boundary and _verdict(described.documents, wanted) == "unknown":
+            self.problems.add(
+                f"The permissions boundary of the role {role} ({described.boundary}) has "
+                "conditions, which are not evaluated."
+            )
+            return False
+        asked = tuple((action, tuple(sorted(resources))) for action, resources in wanted.items())
+        if self._is_refused_by_organization(described.arn, asked):
+            self.problems.add(
+                f"IAM's simulation says that a policy of the organization refuses "
+                f"{' and '.join(wanted)} to the role {role}. The simulation does not have all "
+                "values that conditions compare, so look at the policies of the organization."
+            )
+            return False
+        return True
 
     def _read_log_group(self, name: str) -> LogGroupState:
         group_class: str | None = STANDARD
@@ -276,6 +334,83 @@ class ReportPaths:
             return None
         return tuple(documents)
 
+    def denial(
+        self, permission: Permission | None, role: str, what: str, remedy: str
+    ) -> Denial | None:
+        """Why a role is refused ``what``; None if it is not certain to be. ``role`` is its kind and
+        its name, and ``remedy`` is for one whose policies lack a statement.
+        """
+        if permission == "denied by policy":
+            return Denial(
+                text=f"A policy of the {role} denies {what}.",
+                remedy="Change the statement that denies it: no other policy outweighs it.",
+            )
+        if permission == "denied by boundary":
+            described = self._boundary_of(role.rpartition(" ")[2])
+            name = "" if described is None else f" {described.boundary}"
+            return Denial(
+                text=f"The permissions boundary{name} of the {role} does not allow {what}.",
+                remedy="Allow it in the boundary, or take another role: no policy of the role "
+                "outweighs its boundary.",
+            )
+        if permission == "denied":
+            return Denial(text=f"The {role} does not allow {what}.", remedy=remedy)
+        return None
+
+    def _read_boundary(self, role: str) -> _LimitedRole | None:
+        """A role that exists; None, and a sentence, if its boundary could not be read."""
+        if "boundaries" in self._unread:
+            return None
+        what = "It is unknown whether permissions boundaries limit the roles"
+        with noted_errors(
+            self.problems.add, what, "iam:GetRole, iam:GetPolicy and iam:GetPolicyVersion"
+        ):
+            described = self._open("iam").get_role(RoleName=role)["Role"]
+            arn = str(described["Arn"])
+            boundary = text(mapping(described.get("PermissionsBoundary")).get(_BOUNDARY_ARN))
+            if boundary is None:
+                return _LimitedRole(arn=arn)
+            return _LimitedRole(
+                arn=arn,
+                boundary=boundary.rpartition("/")[2],
+                documents=(self._managed_policy(boundary),),
+            )
+        self._unread.add("boundaries")
+        return None
+
+    def _simulate_organization(
+        self, role_arn: str, asked: tuple[tuple[str, tuple[str, ...]], ...]
+    ) -> bool:
+        """Whether IAM's simulation says that the organization's policies refuse a role these
+        actions on their resources. False, and a sentence, if IAM cannot be asked.
+        """
+        if "organization" in self._unread:
+            return False
+        regions = known_values(arn_region(one) for _, resources in asked for one in resources)
+        what = "It is unknown whether a policy of the organization refuses what the roles allow"
+        with noted_errors(self.problems.add, what, "iam:SimulatePrincipalPolicy"):
+            for action, resources in asked:
+                answer = self._open("iam").simulate_principal_policy(
+                    PolicySourceArn=role_arn,
+                    ActionNames=[action],
+                    ResourceArns=[*map(_one_resource, resources)],
+                    ContextEntries=[
+                        {
+                            "ContextKeyName": "aws:RequestedRegion",
+                            "ContextKeyValues": [region],
+                            "ContextKeyType": "string",
+                        }
+                        for region in regions[:1]
+                    ],
+                )
+                for result in answer["EvaluationResults"]:
+                    decision = mapping(result.get("OrganizationsDecisionDetail"))
+                    if decision.get("AllowedByOrganizations") is False:
+                        return True
+            return False
+        self._unread.add("organization")
+        return False
+
     def _read_managed_policy(self, arn: str) -> Mapping[str, object]:
         iam = self._open("iam")
         version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
@@ -289,7 +424,7 @@ def _verdict(documents: _Policies, wanted: _Resources) -> Permission:
     depends on a condition.
     """
     statements = [*chain.from_iterable(map(statements_of, documents))]
-    is_certain = True
+    verdict: Permission = "allowed"
     for action, resources in wanted.items():
         about = [statement for statement in statements if concerns(statement, action)]
         for resource in resources:
@@ -298,10 +433,19 @@ def _verdict(documents: _Policies, wanted: _Resources) -> Permission:
                 if covers(statement, resource):
                     effects.add((statement.get("Effect"), "Condition" in statement))
             is_allowed = ("Allow", False) in effects or ("Allow", True) in effects
-            if ("Deny", False) in effects or not is_allowed:
-                return "denied"
-            is_certain &= ("Allow", False) in effects and ("Deny", True) not in effects
-    return "allowed" if is_certain else "unknown"
+            is_certain = ("Allow", False) in effects and ("Deny", True) not in effects
+            if ("Deny", False) in effects:
+                return "denied by policy"
+            if not is_allowed:
+                verdict = "denied"
+            elif not is_certain and verdict == "allowed":
+                verdict = "unknown"
+    return verdict
+
+
+def _one_resource(resource: str) -> str:
+    """The ARN of one of the resources that a pattern names."""
+    return resource if resource == "*" else resource.replace("*", "x")
 
 
 def _name(arn: str) -> str:

@@ -166,6 +166,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             owners=self.owners,
             describe=self._describe,
             now_ns=self.now_ns,
+            moves=self.request.update_schedules,
         )
 
     @cached_property
@@ -352,9 +353,11 @@ class Rollout(Struct, kw_only=True, dict=True):
         if self.owners is not None and self.part == "monitor" and planned.is_new_revision:
             planned = left_to_owner(planned, document, self.owners, self._describe)
         if planned.action in ("refused", "on instance"):
-            return self._pins.with_dead(planned, self.targets)
+            planned = self._pins.with_dead(planned, self.targets)
+            return self._pins.with_refused(planned, self.targets)
         self._pins.remember(planned.revision, document)
         planned = self._pins.with_pinned(planned, self.targets)
+        planned = self._pins.with_refused(planned, self.targets)
         if self.jobs is not None and planned.action == "revert":
             planned = with_uncovered(planned, self.jobs)
         if not planned.log_group or not planned.is_new_revision:

@@ -88,6 +88,14 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         return f"{self.kind} {self.group}/{self.name}"
 
     @property
+    def place(self) -> Mapping[str, Any]:
+        """Where it starts its task: the parameters for ECS, or RunTask's request."""
+        if self.request is not None:
+            return self.request
+        started = self.content if self.kind == "rule" else mapping(self.content.get("Target"))
+        return mapping(started.get(_PARAMETERS))
+
+    @property
     def is_of_job(self) -> bool:
         return self.job_name is not None
 
@@ -128,16 +136,25 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         """Whether it is pinned to a revision of the family of this ARN, in the same account and
         Region.
         """
-        family_arn = revision_arn.rpartition(":")[0]
-        return self.definition_arn.rpartition(":")[0] in (family_arn, family_of(revision_arn))
+        return self.pinned_revision is not None and self.starts_family_of(revision_arn)
+
+    def starts_family_of(self, revision_arn: str) -> bool:
+        """Whether it starts a revision of the family of this ARN, or its newest one, in the same
+        account and Region.
+        """
+        named = self.definition_arn
+        if self.pinned_revision is not None:
+            named = named.rpartition(":")[0]
+        return named in (revision_arn.rpartition(":")[0], family_of(revision_arn))
 
 
 class FoundSchedules(Struct, frozen=True, kw_only=True):
-    """The schedules, sentences about unreadable parts, and the number of those for which the
-    time did not suffice.
+    """The schedules, their targets, sentences about unreadable parts, and the number of those for
+    which the time did not suffice. Targets with different inputs can make equal schedules.
     """
 
     schedules: tuple[Schedule, ...]
+    targets: Mapping[Schedule, tuple[ScheduledTarget, ...]] = {}
     problems: tuple[str, ...] = ()
     unread: int = 0
 
@@ -382,8 +399,17 @@ class Schedules:
             *self._of_rules(problems, with_jobs=with_jobs),
             *self._of_schedules(summaries, problems, unread, may_continue),
         )
+        of_schedule: dict[Schedule, tuple[ScheduledTarget, ...]] = {}
+        schedules = []
+        for target in targets:
+            schedule = schedule_of(target)
+            schedules.append(schedule)
+            of_schedule[schedule] = (*of_schedule.get(schedule, ()), target)
         return FoundSchedules(
-            schedules=tuple(map(schedule_of, targets)), problems=tuple(problems), unread=len(unread)
+            schedules=tuple(schedules),
+            targets=of_schedule,
+            problems=tuple(problems),
+            unread=len(unread),
         )
 
     def _of_rules(self, problems: list[str], *, with_jobs: bool) -> Iterator[ScheduledTarget]:

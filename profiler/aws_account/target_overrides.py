@@ -15,13 +15,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed
+from profiler.core.ecs_terms import FARGATE
 from profiler.core.json_fields import count, mapping, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import known, known_members
 from profiler.record.record_model import TaskSize
+from profiler.record.spot_price import FARGATE_SPOT
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.task_definitions.containers import DefinedContainer, read_containers
-from profiler.task_definitions.job_forms import attempt_timeout_ms
+from profiler.task_definitions.job_forms import attempt_timeout_ms, is_on_fargate
 from profiler.task_definitions.size_changes import (
     CONTAINER_SIZES,
     TASK_SIZES,
@@ -43,16 +45,23 @@ class _UnreadableError(ValueError):
 class SizeOverrides(Struct, frozen=True, kw_only=True):
     """The sizes that a target sets: of the task, and of its containers by name, in RunTask's form.
 
-    ``unknown`` says why they cannot be known; nothing if they are.
+    ``unknown`` says why they cannot be known; nothing if they are. ``names`` are all containers
+    that the target overrides, in sizes or others; empty: it does not say which.
     """
 
     task: Mapping[str, object] = {}
     containers: Mapping[str, Mapping[str, object]] = {}
     unknown: str = ""
+    names: frozenset[str] = frozenset()
 
     @property
     def is_empty(self) -> bool:
         return not (self.task or self.containers or self.unknown)
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Whether RunTask can accept the definition and refuse these overrides."""
+        return bool(self.names or not (self.is_empty or self.unknown))
 
     def applied(self, definition: Mapping[str, object]) -> Mapping[str, object]:
         """The definition as RunTask reads it with these overrides."""
@@ -77,8 +86,26 @@ class SizeOverrides(Struct, frozen=True, kw_only=True):
                 needs_mb[container.name] = max(limit_mb or 0 for limit_mb in fixed)
         return replace(seen, needs_mb=needs_mb).task_mb(overridden)
 
+    def names_refusal(self, definition: Mapping[str, object]) -> str | None:
+        """Why RunTask refuses the definition for the containers that are named; None if it has all
+        of them.
+        """
+        defined = {container.name for container in read_containers(definition)}
+        missing = sorted(self.names - defined)
+        if not missing:
+            return None
+        if "" in missing:
+            return "its input overrides a container without its name"
+        of_several = "s" if len(missing) > 1 else ""
+        return (
+            f"its input overrides the container{of_several} {', '.join(missing)}, which the "
+            "definition does not have"
+        )
+
     def refusal(self, definition: Mapping[str, object]) -> str | None:
-        """Why RunTask would refuse the definition with these overrides; None if it accepts them."""
+        """Why RunTask would refuse the definition, which is on Fargate, with these sizes; None if
+        it accepts them.
+        """
         if self.unknown:
             return self.unknown
         if self.is_empty:
@@ -120,6 +147,30 @@ def size_overrides(target: ScheduledTarget) -> SizeOverrides:
     # Without an input, the rule's event is the input: no event has overrides at its top.
     source = text(started.get("Input")) or "{}"
     return _of_text(source) if target.kind == "rule" else _of_template(source)
+
+
+def why_refused(target: ScheduledTarget, definition: Mapping[str, object]) -> str | None:
+    """Why RunTask refuses a target the definition that it starts; None if it accepts it, or if
+    this is not known. On EC2, the sizes are not judged.
+    """
+    if target.is_of_job:
+        return None
+    overrides = size_overrides(target)
+    refusal = overrides.names_refusal(definition)
+    is_judged = _starts_on_fargate(target, definition) and not overrides.unknown
+    return refusal or (overrides.refusal(definition) if is_judged else None)
+
+
+def _starts_on_fargate(target: ScheduledTarget, definition: Mapping[str, object]) -> bool:
+    """Whether a target certainly starts the definition on Fargate."""
+    place = target.place
+    providers = {
+        str(item.get("capacityProvider"))
+        for item in map(uncapitalized, mappings(place.get("CapacityProviderStrategy")))
+    }
+    of_strategy = bool(providers) and providers <= {FARGATE, FARGATE_SPOT}
+    is_asked = place.get("LaunchType") == FARGATE or of_strategy
+    return is_asked or is_on_fargate(definition)
 
 
 def job_size_overrides(target: ScheduledTarget) -> SizeOverrides:
@@ -219,7 +270,10 @@ def _of_text(source: str) -> SizeOverrides:
         isinstance(listed, list) and any(map(_is_unknown, listed))
     )
     task = {"cpu": _UNKNOWN} if has_unknown_part else _sizes(read, TASK_SIZES)
-    return _checked(SizeOverrides(task=task, containers=containers))
+    # RunTask ignores an empty override.
+    names = (text(override.get("name")) or "" for override in mappings(listed) if override)
+    known_names = frozenset(name for name in names if not _is_unknown(name))
+    return replace(_checked(SizeOverrides(task=task, containers=containers)), names=known_names)
 
 
 def _sizes(value: Mapping[str, object], names: tuple[str, ...]) -> dict[str, object]:

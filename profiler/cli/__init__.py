@@ -6,6 +6,7 @@ anything heavy, and it shares the task's memory. ``run`` delays every command th
 
 import gc
 import os
+import signal
 import sys
 import time
 
@@ -13,7 +14,6 @@ TYPE_CHECKING = False  # type checkers treat this name as true; importing typing
 if TYPE_CHECKING:
     from typing import NoReturn
 
-_INTERRUPTED = 130  # 128 + SIGINT, as shells do
 # The collector of garbage would search thousands of decoded records again and again: a tenth of a
 # command's time.
 _NEW_OBJECTS_TO_COLLECT = 50_000
@@ -80,7 +80,7 @@ def run_without_click(arguments: list[str]) -> int | None:
         return None
     # Only with options that are valid: each import delays the command.
     from profiler.cli.deferred_modules import unused_modules_deferred
-    from profiler.core.errors import TaskProfilerError
+    from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE, TaskProfilerError
 
     with unused_modules_deferred():
         from profiler.cli.wiring.build_run import run_command
@@ -90,7 +90,7 @@ def run_without_click(arguments: list[str]) -> int | None:
         _print_error(error)
         return error.exit_code
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return FIRST_SIGNAL_EXIT_CODE + signal.SIGINT
 
 
 def _print_error(error: Exception) -> None:

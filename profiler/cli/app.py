@@ -7,7 +7,7 @@ from itertools import groupby
 
 import click
 
-from profiler.cli.interruption import Stopped, signals_end_command
+from profiler.cli.interruption import exit_code_of, signals_end_command
 from profiler.cli.options import CommandGroup
 from profiler.cli.printing import message_text, replace_standard_streams, say
 from profiler.core.errors import TaskProfilerError
@@ -78,7 +78,6 @@ COMMANDS = {
 _NO_MEMORY = TaskProfilerError(
     "The memory does not suffice: select fewer runs, or raise the limit (ulimit -v)."
 )
-_ABORTED = 130  # by the answer to a question, as by Ctrl-C
 
 
 class _LazyGroup(CommandGroup):
@@ -138,8 +137,8 @@ def run_command_line() -> None:
             code = group.main(prog_name="task-profiler", standalone_mode=False)
         sys.exit(code)
     except click.exceptions.Abort as aborted:
-        stopped = aborted.__cause__
-        exit_code = stopped.exit_code if isinstance(stopped, Stopped) else _ABORTED
+        # A question of click hides the cause, not the context.
+        exit_code = exit_code_of(aborted.__context__)
         if _wants_json():
             click.echo(
                 _error_text("The command was ended before it was done.", exit_code), err=True

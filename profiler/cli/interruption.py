@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from profiler.cli.printing import STDERR, message_text, write_out
+from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE
 
 TYPE_CHECKING = False  # type checkers take this name for true
 if TYPE_CHECKING:
     from types import FrameType
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_FIRST_EXIT_CODE = 128
 
 
 class Stopped(KeyboardInterrupt):
@@ -24,7 +24,17 @@ class Stopped(KeyboardInterrupt):
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self.exit_code = _FIRST_EXIT_CODE + number
+        self.exit_code = FIRST_SIGNAL_EXIT_CODE + number
+
+
+def exit_code_of(end: BaseException | None) -> int:
+    """The exit code of a command whose end this exception began: a signal's, or 1 where it got no
+    answer to a question.
+    """
+    if isinstance(end, Stopped):
+        return end.exit_code
+    is_ctrl_c = isinstance(end, KeyboardInterrupt)
+    return FIRST_SIGNAL_EXIT_CODE + signal.SIGINT if is_ctrl_c else 1
 
 
 class HeldSignals:

@@ -255,11 +255,25 @@ def gathered(kind: type[Any], name: str) -> Decorator:
     return decorate
 
 
+def _repeat(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Repeat an option in the commands that this command prints."""
+    if value:
+        # The help does not need it.
+        from profiler.core.command_lines import repeated_option
+
+        context.with_resource(repeated_option(f"--{parameter.name}", value))
+    return value
+
+
 yes_option = flag("--yes", "Carry out the plan.")
 aws_options = add_options(
     # Empty ones are the defaults, as for the AWS CLI.
-    option("--region", "REGION", "AWS Region (default: AWS_REGION, else the profile's).", type=str),
-    option("--profile", "NAME", "AWS profile (default: AWS_PROFILE).", type=str),
+    option(
+        *("--region", "REGION", "AWS Region (default: AWS_REGION, else the profile's)."),
+        type=str,
+        callback=_repeat,
+    ),
+    option("--profile", "NAME", "AWS profile (default: AWS_PROFILE).", type=str, callback=_repeat),
 )
 call_stacks_option = click.option(
     "--stacks",

@@ -511,7 +511,7 @@ def _is_at_terminal() -> bool:
 def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
     """Ask whether more than five families are to be registered.
 
-    Raises UsageError without a terminal, and click.Abort for a no.
+    Raises UsageError without a terminal, and TaskProfilerError for a no.
     """
     count = len(new_revisions(chosen))
     if request.yes or count <= _MAX_UNASKED:
@@ -521,7 +521,8 @@ def _ask(chosen: Sequence[PlannedFamily], request: RolloutRequest) -> None:
             f"{format_count(count, 'family')} would be registered, and nobody can be asked: --yes "
             f"registers more than {_MAX_UNASKED}, --first N only N of them."
         )
-    click.confirm(f"Register {format_count(count, 'family')}?", abort=True, err=True)
+    if not click.confirm(f"Register {format_count(count, 'family')}?", err=True):
+        raise TaskProfilerError("Nothing was registered, because the answer was no.")
 
 
 def _apply(files: Sequence[str], runs: RunsOfDays, policy: ResizePolicy, output: _Output) -> int:

@@ -108,8 +108,8 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     EventBridge Scheduler and the rules of EventBridge in one Region, also with a queue of AWS Batch
     as their target. The usual duration comes from
     the last successes in --from. Only https://HOST there also shows what became of due times of
-    more than an hour ago. The exit code is 1 if a schedule starts nothing, because its revision, or
-    all of its family, was deregistered or deleted.
+    more than an hour ago. The exit code is 1 if a schedule starts nothing: its revision, or all of
+    its family, was deregistered or deleted, or ECS refuses what its input overrides.
     """
     clock = SystemClock()
     past = None
@@ -119,7 +119,8 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     if names_of(options, "search"):
         events = past
     open_client = open_clients(options.region, options.profile)
-    readable = read_schedules(open_client, cluster, options.families)
+    listed = list_schedules(open_client)
+    readable = selected_schedules(listed, cluster, options.families)
     now_ns = clock.wall_ns()
     judged = judge_account(readable, open_client, events, clock, now_ns)
     families_known = KnownFamilies(lambda: past, now_ns - _USUAL_NS)
@@ -128,7 +129,7 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     except TaskProfilerError as error:
         warn(f"The usual durations are unknown. {error}")
     unread: list[TaskProfilerError] = []
-    gone = GoneRevisions(open_client, unread.append)
+    gone = GoneRevisions(open_client, unread.append, listed.targets)
     starts_nothing = False
     rows = []
     for schedule in judged:
@@ -149,10 +150,8 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     return int(starts_nothing)
 
 
-def read_schedules(
-    open_client: OpenClient, cluster: str | None, families: Collection[str] = ()
-) -> list[Schedule]:
-    """The schedules of these families in this cluster.
+def list_schedules(open_client: OpenClient) -> FoundSchedules:
+    """All schedules.
 
     An unreadable part is a warning, and the exit code becomes 1. Raises TaskProfilerError.
     """
@@ -162,6 +161,15 @@ def read_schedules(
     warn_unread(listed)
     if listed.problems:
         click.get_current_context().meta[SOURCE_FAILED] = True
+    return listed
+
+
+def selected_schedules(
+    listed: FoundSchedules, cluster: str | None, families: Collection[str]
+) -> list[Schedule]:
+    """The schedules of these families in this cluster. Raises TaskProfilerError if there are
+    none.
+    """
     readable = []
     for schedule in listed.schedules:
         clusters: list[str | None] = [None]

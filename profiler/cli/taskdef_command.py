@@ -225,9 +225,9 @@ def add_monitor(
     ) -> PlannedFamily:
         planned = plan_addition(family, document, started_by, options=options)
         role = task_role(planned.changed.definition)
-        # Else a note has the reason, or a policy allows it.
-        is_asked = role is not None and not request.attach_policy
-        permission = paths.permission(role, planned.streams) if is_asked else None
+        permission = paths.permission(role, planned.streams) if role else None  # a note says it
+        if permission == "denied" and request.attach_policy:
+            permission = None  # the policy allows it
         command = add_command(family, image=options.image)
         unmet = start_problems(planned, permission, paths, command, of_all=of_all)
         return replace(

@@ -55,7 +55,7 @@ from profiler.cli.wiring.open_log_groups import log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import names_of, open_source, parse_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import named_run
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE, TaskProfilerError, UsageError
 from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
 from profiler.record.family import UsualDuration
@@ -63,7 +63,7 @@ from profiler.record.family_identity import family_key, place_columns
 from profiler.record.line_trust import AccountTrust
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import Report
-from profiler.record.run_outcome import FIRST_SIGNAL_EXIT_CODE, PREDICATES
+from profiler.record.run_outcome import PREDICATES
 from profiler.record.stop_causes import outcome_of
 from profiler.record.task_needs import vcpu_size
 from profiler.record.units import bare_vcpu, format_count, format_duration, format_memory

@@ -3,7 +3,8 @@ credentials, so they name the source of the runs and the Region.
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 
 from profiler.core.ecs_terms import compute_environment_of
@@ -11,6 +12,24 @@ from profiler.core.optional_math import first_known, known, known_members
 from profiler.core.text import on_one_line
 
 _NAME = "task-profiler"
+# The options for AWS that this command was given. The commands that it prints have them, too:
+# without --profile, they would change another account.
+_repeated: dict[str, str] = {}
+
+
+@contextmanager
+def repeated_option(name: str, value: str) -> Iterator[None]:
+    """Repeat an option for AWS, such as ``--profile``, in the commands that the block prints."""
+    _repeated[name] = value
+    try:
+        yield
+    finally:
+        _repeated.pop(name, None)
+
+
+def _of_aws(region: str | None) -> Mapping[str, str | None]:
+    """The options that select the Region and the account."""
+    return {**_repeated, **known_members({"--region": region})}
 
 
 def option_words(options: Mapping[str, str | None]) -> tuple[str, ...]:
@@ -20,24 +39,30 @@ def option_words(options: Mapping[str, str | None]) -> tuple[str, ...]:
 
 def aws_command_line(*words: str, region: str | None = None) -> str:
     """A command of AWS's command line with these words, quoted for a shell, on one line."""
-    where = option_words({"--region": region})
+    where = option_words(_of_aws(region))
     return shlex.join(on_one_line(word) for word in ("aws", *words, *where))
 
 
-def container_insights_command(cluster: str) -> str:
+def container_insights_command(cluster: str, region: str | None = None) -> str:
     """The command that turns Container Insights on for a cluster, also for one of AWS Batch's."""
     environment = compute_environment_of(cluster)
     if environment is None:
         words = ("ecs", "update-cluster-settings", "--cluster", cluster)
-        return aws_command_line(*words, "--settings", "name=containerInsights,value=enabled")
+        setting = "name=containerInsights,value=enabled"
+        return aws_command_line(*words, "--settings", setting, region=region)
     words = ("batch", "update-compute-environment", "--compute-environment", environment)
-    return aws_command_line(*words, "--ecs-settings", "containerInsights=ENABLED")
+    return aws_command_line(*words, "--ecs-settings", "containerInsights=ENABLED", region=region)
 
 
 def command_line(
-    *words: str, log_group: str | None = None, source: str | None = None, region: str | None = None
+    *words: str,
+    log_group: str | None = None,
+    source: str | None = None,
+    region: str | None = None,
+    for_others: bool = False,
 ) -> str:
-    """The command with these words, quoted for a shell, on one line.
+    """The command with these words, quoted for a shell, on one line. ``for_others``: for people who
+    may have other profiles than this command's.
 
     ``log_group``: where its runs are read; else ``source``, a SOURCE of ``--from``. None: the
     command has a source of its own, or reads no runs. A log group is preferred to the address of a
@@ -45,5 +70,6 @@ def command_line(
     for it; the AWS credentials that show the group are the same as the command's.
     """
     read = first_known(known("logs:{}".format, log_group), source)
-    where = option_words({"--from": read, "--region": region})
+    of_aws = {"--region": region} if for_others else _of_aws(region)
+    where = option_words({"--from": read, **of_aws})
     return shlex.join(on_one_line(word) for word in (_NAME, *words, *where))

@@ -290,7 +290,9 @@ def size_rows(
         family = evidence.family
         is_resized = not evidence.is_moved and not is_job(evidence.latest)
         if choice.changes and choice.is_fargate and is_resized:
-            resize = command_line("taskdef", "resize", family.name, region=family.region)
+            resize = command_line(
+                "taskdef", "resize", family.name, region=family.region, for_others=True
+            )
         yield known_members(
             {
                 "current": advised["current"],

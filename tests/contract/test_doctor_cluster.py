@@ -245,7 +245,8 @@ def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:
     assert (
         calls["FilterLogEvents"] == 1 + 3 * 3
     )  # only groups without a report are read back to the last eight days
-    assert calls["POST /"] == 1  # of IAM: the policy of the shared role is enough
+    # Of IAM: four to read the shared role, and a simulation for the stream of each family.
+    assert calls["POST /"] == 4 + 4
 
 
 @pytest.mark.parametrize("refused", [{"DescribeAccountPolicies"}, {"DescribeSubscriptionFilters"}])
@@ -338,7 +339,7 @@ def test_conditions_of_policies_are_unknown_rather_than_refused(account: Account
     assert found == [
         ("unknown", True),
         ("unknown", True),
-        ("denied", False),
+        ("denied by policy", False),
         ("allowed", False),
         ("denied", False),
     ]

@@ -4,12 +4,16 @@ other one: images, roles, groups, and schedules that start nothing.
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from profiler.core.ecs_terms import MONITOR_NAME
 from tests.aws_proxy import AwsProxy, ProxiedAccount
+from tests.command_line import run_here
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
+from tools.local_answers import answer_here
 from tools.moto_server import fake_aws, push_image, start_by_schedule
 
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/jobs"
@@ -142,6 +146,135 @@ def test_a_deleted_role_is_found_whatever_the_monitor_needs_of_it(account: Accou
     assert [finding["text"] for finding in account.of_cluster()] == texts
     changed = account.command("taskdef", "add-monitor", "etl", "--report-stream", "batch")
     assert "does not exist (jobs), so ECS starts no task" in " ".join(changed.stdout.split())
+
+
+def test_a_remedy_acts_in_the_account_and_the_region_that_were_looked_at(
+    account: Account, tmp_path: Path
+) -> None:
+    """The profile's Region is another one."""
+    keys = "aws_access_key_id = testing\naws_secret_access_key = testing\n"
+    (tmp_path / "config").write_text(f"[profile other]\nregion = eu-west-1\n{keys}")
+    take_right(account)
+    environment = account.aws.environment() | {
+        "AWS_ENDPOINT_URL": account.proxy.url,
+        "AWS_CONFIG_FILE": str(tmp_path / "config"),
+    }
+    place = ("--region", REGION, "--profile", "other")
+    shown = run_here(environment, "doctor", "etl", "--json", *place)
+    (found,) = [one for one in map(json.loads, shown.stdout.splitlines()) if one["topic"] == "role"]
+    command = f"task-profiler taskdef add-monitor --family etl {' '.join(place)}"
+    assert found["advice"] == f"Allow it: {command} --attach-policy --yes."
+    of_cluster = run_here(environment, "doctor", "--cluster", "jobs", *place)
+    command = f"task-profiler taskdef add-monitor --cluster jobs {' '.join(place)}"
+    assert f"Allow it: {command} --attach-policy --yes." in " ".join(of_cluster.stdout.split())
+
+
+def document(*statements: tuple[str, str]) -> str:
+    """A policy with these effects on these actions, on everything."""
+    listed = [
+        {"Effect": effect, "Action": action, "Resource": "*"} for effect, action in statements
+    ]
+    return json.dumps({"Version": "2012-10-17", "Statement": listed})
+
+
+def limit(account: Account, *statements: tuple[str, str]) -> None:
+    """Give the task role a permissions boundary."""
+    made = account.iam.create_policy(PolicyName="developers", PolicyDocument=document(*statements))
+    account.iam.put_role_permissions_boundary(
+        RoleName="jobs", PermissionsBoundary=made["Policy"]["Arn"]
+    )
+
+
+def deny(account: Account, *statements: tuple[str, str]) -> None:
+    """Give the task role one more inline policy."""
+    account.iam.put_role_policy(
+        RoleName="jobs", PolicyName="more", PolicyDocument=document(*statements)
+    )
+
+
+BOUNDARY = (
+    "The permissions boundary developers of the task role jobs does not allow logs:PutLogEvents "
+    "for the report."
+)
+DENIES = "A policy of the task role jobs denies logs:PutLogEvents for the report."
+
+
+@pytest.mark.parametrize(
+    ("change", "statements", "found"),
+    [
+        (limit, [("Allow", "s3:*")], BOUNDARY),
+        (limit, [("Allow", "*"), ("Deny", "logs:Put*")], BOUNDARY),
+        (limit, [("Allow", "logs:*")], None),
+        (deny, [("Deny", "logs:*")], DENIES),
+        (deny, [("Allow", "logs:*")], None),
+    ],
+)
+def test_what_outweighs_the_policies_of_a_role_is_read(
+    account: Account, change: Any, statements: list[tuple[str, str]], found: str | None
+) -> None:
+    """The policy of the monitor is there. The remedy is not to attach another one, and the plan
+    says it, too, before it attaches one.
+    """
+    change(account, *statements)
+    of_family = account.of_family()
+    assert of_family == account.of_cluster()
+    assert [finding["text"] for finding in of_family] == ([] if found is None else [found])
+    assert not [finding for finding in of_family if "--attach-policy" in finding["advice"]]
+    for words in ((), ("--attach-policy",)):
+        plan = " ".join(account.add(*words, families=("etl",)).stdout.split())
+        assert (str(found) in plan) is (found is not None), words
+
+
+BY_ORGANIZATION = (
+    "IAM's simulation says that a policy of the organization refuses logs:PutLogEvents to the role "
+    "jobs. The simulation does not have all values that conditions compare, so look at the "
+    "policies of the organization."
+)
+
+
+def unknown_of(account: Account) -> list[str]:
+    """What ``doctor FAMILY`` says to be unknown; it finds no problem, and nothing allowed."""
+    done = account.command("doctor", "etl", "--json")
+    assert done.returncode == 0, done.stdout
+    found = [*map(json.loads, done.stdout.splitlines())]
+    return [finding["text"] for finding in found if finding["topic"] == "unknown"]
+
+
+def test_what_may_outweigh_the_policies_of_a_role_is_said_to_be_unknown(account: Account) -> None:
+    refused = "not authorized to perform: iam:GetRole"
+    simulated: list[bytes] = []
+    organization: Any = None
+
+    def answered(request: Any, body: bytes) -> Any:
+        if b"Action=GetRole&" in body and is_refused:
+            error = f"<Error><Code>AccessDenied</Code><Message>{refused}</Message></Error>"
+            content = f"<ErrorResponse>{error}<RequestId>1</RequestId></ErrorResponse>"
+            return 403, {"Content-Type": "text/xml"}, content.encode()
+        if b"Action=SimulatePrincipalPolicy" in body:
+            simulated.append(body)
+            return organization
+        return passed(request, body)
+
+    passed = account.proxy.answer
+    decision = "<AllowedByOrganizations>{}</AllowedByOrganizations>"
+    content = f"<OrganizationsDecisionDetail>{decision}</OrganizationsDecisionDetail>"
+    for name in ("member", "EvaluationResults", "SimulatePrincipalPolicyResult", "Response"):
+        content = f"<{name}>{content}</{name}>"
+    answer_here(account.proxy.url, answered)
+    is_refused = False
+    for word, sentences in (("true", []), ("false", [BY_ORGANIZATION])):
+        organization = (200, {"Content-Type": "text/xml"}, content.format(word).encode())
+        assert unknown_of(account) == sentences
+    assert b"log-stream%3Aecs%2Fbatch%2Fx" in simulated[0]
+    assert f"aws%3ARequestedRegion&ContextEntries.member.1.ContextKeyValues.member.1={REGION}" in (
+        simulated[0].decode()
+    )
+    is_refused = True
+    (sentence,) = unknown_of(account)
+    assert sentence.startswith(
+        "It is unknown whether permissions boundaries limit the roles: AWS refused"
+    )
+    assert "iam:GetRole" in sentence
 
 
 def test_an_older_revision_is_examined_on_request(account: Account) -> None:
@@ -340,3 +473,112 @@ def test_families_that_cannot_be_listed_are_a_sentence(account: Account) -> None
     done = account.add("--attach-policy", families=("etl",))
     assert done.returncode == 0, done.stderr
     assert "Which other families log to the same streams is unknown." in done.stderr
+
+
+ON_FARGATE = {
+    "cpu": "256",
+    "memory": "512",
+    "requiresCompatibilities": ["FARGATE"],
+    "networkMode": "awsvpc",
+}
+
+
+def of_container(name: str, **fields: Any) -> str:
+    """The input of a schedule that overrides one container."""
+    return json.dumps({"containerOverrides": [{"name": name, **fields}]})
+
+
+def give_input(account: Account, name: str, source: str) -> None:
+    """Let a schedule give this input to RunTask."""
+    schedule = account.scheduler.get_schedule(Name=name)
+    fields = ("Name", "ScheduleExpression", "FlexibleTimeWindow", "Target")
+    kept = {field: schedule[field] for field in fields}
+    kept["Target"]["Input"] = source
+    account.scheduler.update_schedule(**kept)
+
+
+def starts_nothing(refusal: str, name: str = "etl") -> str:
+    return f"The schedule {name} starts nothing, because its input {refusal}."
+
+
+NOT_THERE = "overrides the container btch, which the definition does not have"
+
+
+def test_an_input_that_run_task_refuses_starts_nothing(account: Account) -> None:
+    """Of the newest revision, and of a pinned one, as far as a Fargate task, whose size must
+    exist, and containers, which must be there, say it.
+    """
+    account.register("etl", **ON_FARGATE)
+    assert account.add("--register", families=("etl",)).returncode == 0
+    account.pin("pinned", "etl:2")
+    give_input(account, "pinned", of_container(MONITOR_NAME, command=["monitor"]))
+    assert account.of_family() == account.of_cluster() == []
+    for source, refusal in (
+        (of_container("btch", command=["etl"]), NOT_THERE),
+        (
+            of_container("batch", memory=1024),
+            "gives containers more than the task's 0.25 vCPU, 512 MB",
+        ),
+        ('{"memory": "8192"}', "makes it 0.25 vCPU, 8 GB, which Fargate does not have"),
+        (of_container("", command=["etl"]), "overrides a container without its name"),
+        ('{"memory": "1024", "cpu": "512"}', None),
+        (of_container("batch", command=["btch"]), None),
+        ('{"containerOverrides": [{}]}', None),
+    ):
+        give_input(account, "etl", source)
+        sentences = [] if refusal is None else [starts_nothing(refusal)]
+        for found in (account.of_family(), account.of_cluster()):
+            assert [finding["text"] for finding in found] == sentences
+            assert {finding["advice"] for finding in found} <= {"Change its input."}
+        done = account.command("schedules", "--json")
+        reasons = {row["name"]: row["reason"] for row in map(json.loads, done.stdout.splitlines())}
+        said = f"It starts nothing, because its input {refusal}: change its input."
+        assert (said in str(reasons["etl"])) is (refusal is not None)
+        assert "starts nothing" not in f"{reasons['pinned']}{reasons['other']}"
+        assert done.returncode == (refusal is not None)
+    give_input(account, "etl", "{}")
+    give_input(account, "pinned", of_container("btch", command=["etl"]))
+    for found in (account.of_family(), account.of_cluster()):
+        assert [finding["text"] for finding in found] == [starts_nothing(NOT_THERE, "pinned")]
+    assert account.of_family("other") == []
+
+
+def test_a_size_that_only_fargate_lacks_is_no_problem_on_an_instance(account: Account) -> None:
+    give_input(account, "etl", '{"memory": "8000"}')
+    assert account.of_family() == account.of_cluster() == []
+    assert account.command("schedules").returncode == 0
+
+
+def test_a_revision_that_an_input_does_not_fit_any_more_is_not_registered(account: Account) -> None:
+    """The monitor needs memory that a schedule gives to the batch, or a schedule names it."""
+    account.register("bare", **ON_FARGATE)
+    account.pin("bare", "bare")
+    give_input(account, "bare", of_container("batch", memory=512))
+    done = account.add("--register", families=("bare",))
+    text = " ".join(f"{done.stdout} {done.stderr}".split())
+    sentence = (
+        "With this revision, the schedule {} would start nothing, because its input {}: change its "
+        "input first."
+    )
+    assert (
+        sentence.format("bare", "gives containers more than the task's 0.25 vCPU, 512 MB") in text
+    )
+    assert done.returncode == 1
+    give_input(account, "etl", of_container(MONITOR_NAME, command=["monitor"]))
+    done = account.command("taskdef", "remove-monitor", "--family", "etl", "--register")
+    text = " ".join(f"{done.stdout} {done.stderr}".split())
+    refusal = f"overrides the container {MONITOR_NAME}, which the definition does not have"
+    assert sentence.format("etl", refusal) in text
+    assert done.returncode == 1
+    account.pin("pinned", "other:2")
+    give_input(account, "pinned", of_container(MONITOR_NAME, command=["monitor"]))
+    remove = ("taskdef", "remove-monitor", "--family", "other", "--register")
+    refused = account.command(*remove, "--update-schedules")
+    assert sentence.format("pinned", refusal) in " ".join(refused.stdout.split())
+    assert refused.returncode == 1
+    assert account.command(*remove).returncode == 0
+    newest = [
+        account.ecs.describe_task_definition(taskDefinition=family)["taskDefinition"]["revision"]
+        for family in ("bare", "etl", "other")
+    ]
+    assert newest == [1, 2, 3]

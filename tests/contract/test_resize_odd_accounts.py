@@ -518,18 +518,39 @@ def test_more_than_five_registrations_need_a_word(account: Account) -> None:
     assert account.newest("control", *names) == [2] * 7
 
 
-def test_a_person_at_a_terminal_is_asked(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ("n", 1),
+        ("", 1),
+        (EOFError(), 1),
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, 143),
+        (signal.SIGHUP, 129),
+    ],
+)
+def test_a_person_at_a_terminal_is_asked(
+    account: Account, monkeypatch: pytest.MonkeyPatch, answer: object, code: int
+) -> None:
+    """A no, the end of the input and each signal end it with their own exit codes."""
     account.oversized(*(f"family-{number}" for number in range(6)))
     questions: list[str] = []
 
-    def refuse(question: str, **_: object) -> bool:
+    def answered(question: str) -> str:
         questions.append(question)
-        raise click.Abort
+        if isinstance(answer, EOFError):
+            raise answer
+        if isinstance(answer, signal.Signals):
+            os.kill(os.getpid(), answer)
+        return str(answer)
 
     monkeypatch.setattr("profiler.cli.resize_command._is_at_terminal", lambda: True)
-    monkeypatch.setattr(click, "confirm", refuse)
-    assert account.resize("--register").returncode != 0
-    assert questions == ["Register 7 families?"]
+    monkeypatch.setattr(click.termui, "visible_prompt_func", answered)
+    done = account.resize("--register")
+    assert done.returncode == code
+    no = "Nothing was registered, because the answer was no."
+    assert (no in done.stderr) is isinstance(answer, str)
+    assert len(questions) == 1
     assert account.newest("control") == [1]
 
 

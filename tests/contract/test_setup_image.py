@@ -3,10 +3,12 @@ played Docker.
 """
 
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -67,6 +69,30 @@ def test_it_is_built_and_pushed_once(account: Account) -> None:
     assert again.returncode == 0, again.stderr
     assert again.stdout == f"{IMAGE}\n"
     assert again.stderr == f"In ECR already: task-profiler:{VERSION}\n"
+
+
+@pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("HUP", 129), ("INT", 130)])
+@pytest.mark.parametrize("step", ["build", "push"])
+def test_a_signal_ends_docker_and_leaves_no_password(
+    account: Account, tmp_path: Path, name: str, code: int, step: str
+) -> None:
+    """Docker is asked to end, and is waited for: a killed one leaves its plugin and its build."""
+    ended, temporary = tmp_path / "ended", tmp_path / "temporary"
+    temporary.mkdir()
+    at_step = f"kill -{name} $PPID; while :; do sleep 0.02; done"
+    if step == "push":  # the signal of a terminal, which Docker gets, too
+        at_step = f"touch {ended}; kill -{name} $PPID; exit 1"
+    at_step = f"trap 'touch {ended}; exit 1' TERM; {at_step}"
+    at_build, push = (at_step, ":") if step == "build" else (":", at_step)
+    account.environment |= FakeDocker(tmp_path / "slow", at_build=at_build, push=push).environment()
+    with patch.object(tempfile, "tempdir", str(temporary)):
+        done = account.setup("image", "--yes")
+    assert done.returncode == code, done.stderr
+    assert ended.exists()
+    assert [*temporary.iterdir()] == []
+    assert f"It ended before task-profiler:{VERSION} was known to be in ECR." in done.stderr
+    again = account.setup("image", "--yes", **account.docker.environment())
+    assert again.returncode == 0, again.stderr
 
 
 def test_a_dry_run_prints_the_commands_and_changes_nothing(account: Account) -> None:

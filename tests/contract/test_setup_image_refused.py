@@ -81,7 +81,7 @@ class Registry:
     def signed_in(self, *_: object) -> Iterator["Registry"]:
         yield self
 
-    def build_and_push(self, _build: ImageBuild, image: str, _context: str) -> None:
+    def build_and_push(self, _build: ImageBuild, image: str, *_: object) -> None:
         assert image not in self.images
         self.images.append(image)
 

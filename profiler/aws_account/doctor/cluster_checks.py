@@ -17,6 +17,7 @@ from profiler.aws_account.doctor.findings import Finding, Level, note, problem
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
 from profiler.aws_account.report_paths import LogGroupState, Permission, ReportPaths, task_role
 from profiler.aws_account.started_tasks import AIRFLOW
+from profiler.core.command_lines import aws_command_line
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_DAY, format_ms
@@ -204,14 +205,12 @@ class ClusterChecks(Struct):
         planned = monitor.planned
         if not health.has_reports:
             planned = replace(planned, unmonitored=())
-        yield from pin_problems(planned).values()
+        yield from dict.fromkeys(pin_problems(planned).values())
 
     def _log_findings(self, health: FamilyHealth) -> Iterator[Finding]:
         if health.log_group_exists is False:
-            advice = (
-                "Create it: aws logs create-log-group --log-group-name "
-                f"{quote(health.log_group or '')}."
-            )
+            words = ("logs", "create-log-group", "--log-group-name", health.log_group or "")
+            advice = f"Create it: {aws_command_line(*words)}."
             yield problem(
                 _LOG,
                 f"The log group {health.log_group} does not exist, so ECS starts no task.",

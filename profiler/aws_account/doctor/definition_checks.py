@@ -70,13 +70,15 @@ def add_command(
 def schedule_findings(
     planned: PlannedFamily, targets: Iterable[ScheduledTarget]
 ) -> Iterator[Finding]:
-    """Whether the pinned ones among the targets of a family start the revision of the plan."""
+    """Whether the targets of a family start a task, and the pinned ones among them the revision
+    of the plan.
+    """
     problems = pin_problems(planned)
     for target in targets:
-        if not target.is_pin_of(planned.revision_arn):
+        if target.key in problems:
+            yield problems[target.key]
+        elif not target.is_pin_of(planned.revision_arn):
             continue
-        if target.title in problems:
-            yield problems[target.title]
         elif target.pinned_revision == planned.revision:
             yield ok(SCHEDULES, f"The {target.title} starts {planned.revision}.")
         else:
@@ -84,17 +86,17 @@ def schedule_findings(
             yield note(SCHEDULES, f"{pin}, and does not start {planned.revision}.")
 
 
-def pin_problems(planned: PlannedFamily) -> dict[str, Finding]:
-    """The problems of the family's pinned schedules by their titles: they start nothing, or no
-    monitor.
+def pin_problems(planned: PlannedFamily) -> dict[tuple[str, ...], Finding]:
+    """The problems of the family's schedules and rules by the keys of their targets: they start
+    nothing, or no monitor.
     """
     move_command = f"{add_command(planned.family)} --register --update-schedules"
     problems = {
-        target.title: unmonitored_finding(target, move_command) for target in planned.unmonitored
+        target.key: unmonitored_finding(target, move_command) for target in planned.unmonitored
     }
     for dead in planned.dead:
-        advice = f"Move it: {move_command}." if dead.is_movable else "Set an active revision there."
-        problems[dead.target.title] = problem(SCHEDULES, dead.sentence, advice)
+        advice = f"Move it: {move_command}." if dead.is_movable else dead.remedy
+        problems[dead.target.key] = problem(SCHEDULES, dead.sentence, advice)
     return problems
 
 
@@ -171,16 +173,15 @@ def execution_role_finding(planned: PlannedFamily, paths: ReportPaths) -> Findin
         return problem(
             _EXECUTION_ROLE, f"The execution role {name} does not exist, so ECS starts no task."
         )
-    if permission == "denied":
-        return problem(
-            _EXECUTION_ROLE,
-            (
-                f"The execution role {name} does not allow the pull of the monitor's image "
-                f"({image})."
-            ),
-            "Attach the policy AmazonECSTaskExecutionRolePolicy, or allow "
-            "ecr:GetAuthorizationToken, ecr:BatchGetImage and ecr:GetDownloadUrlForLayer.",
-        )
+    denial = paths.denial(
+        permission,
+        f"execution role {name}",
+        f"the pull of the monitor's image ({image})",
+        "Attach the policy AmazonECSTaskExecutionRolePolicy, or allow ecr:GetAuthorizationToken, "
+        "ecr:BatchGetImage and ecr:GetDownloadUrlForLayer.",
+    )
+    if denial is not None:
+        return problem(_EXECUTION_ROLE, denial.text, denial.remedy)
     if permission == "allowed":
         return ok(
             _EXECUTION_ROLE,
@@ -241,13 +242,15 @@ def start_problems(
     yield from image_problems(planned, paths)
     yield from execution_role_findings(planned, paths, "problem")
     role = task_role(planned.changed.definition)
-    if permission == "denied":
-        yield problem(
-            _ROLE,
-            f"The task role {role} does not allow logs:PutLogEvents for the report.",
-            # It changes roles alone, so that one command and one sentence are for all families.
-            f"Allow it: {of_all or command} --attach-policy --yes.",
-        )
+    denial = paths.denial(
+        permission,
+        f"task role {role}",
+        "logs:PutLogEvents for the report",
+        # It changes roles alone, so that one command and one sentence are for all families.
+        f"Allow it: {of_all or command} --attach-policy --yes.",
+    )
+    if denial is not None:
+        yield problem(_ROLE, denial.text, denial.remedy)
     elif permission == "no role" and not role:
         own_stream = f"{command} --report-stream monitor --register"
         advice = f"Give it a role, or send the report to the monitor's own stream: {own_stream}."

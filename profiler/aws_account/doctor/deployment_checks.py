@@ -23,7 +23,7 @@ from profiler.aws_account.forwarder_stack import (
     export_lines,
     obstacle,
 )
-from profiler.aws_account.registered_definitions import glob_prefix
+from profiler.aws_account.registered_definitions import glob_prefix, read_items
 from profiler.aws_account.replay import count_messages
 from profiler.aws_account.setup.group_filters import GroupFilters
 from profiler.core.clock import Clock
@@ -156,7 +156,8 @@ class _DeploymentChecks(Struct):
             "The rules of EventBridge cannot be read",
             "events:ListRuleNamesByTarget and DescribeRule",
         ):
-            rules = events.list_rule_names_by_target(TargetArn=function["FunctionArn"])["RuleNames"]
+            target = {"TargetArn": function["FunctionArn"]}
+            rules = read_items(events, "list_rule_names_by_target", "RuleNames", **target)
             described = {rule: events.describe_rule(Name=rule) for rule in rules}
         states = {rule: one["State"] for rule, one in described.items()}
         if not states:
@@ -322,8 +323,13 @@ class _DeploymentChecks(Struct):
         with aws_errors(
             f"The event sources of {function} cannot be read", "lambda:ListEventSourceMappings"
         ):
-            response = self.open_client("lambda").list_event_source_mappings(FunctionName=function)
-        states = [source["State"] for source in response["EventSourceMappings"]]
+            sources = read_items(
+                self.open_client("lambda"),
+                "list_event_source_mappings",
+                "EventSourceMappings",
+                FunctionName=function,
+            )
+            states = [source["State"] for source in sources]
         if {*states} == {"Enabled"}:
             yield ok(_STREAM, f"The data stream invokes {function}.")
             return

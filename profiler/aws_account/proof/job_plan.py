@@ -340,10 +340,13 @@ def _problems(
     """What keeps the jobs from starting, or from logging."""
     arn = str(place.parts["executionRoleArn"])
     role = resource_name(arn)
-    if paths.may_pull(arn, image) == "denied":
-        yield f"The execution role {role} does not allow the pull of {image}."
+    named = f"execution role {role}"
+    pull = paths.denial(paths.may_pull(arn, image), named, f"the pull of {image}", "")
+    if pull is not None:
+        yield f"{pull.text} {pull.remedy}".rstrip()
     permission = paths.permission(role, streams)
     if permission == "no role":
         yield f"There is no execution role {role}, so Batch starts no job."
-    elif permission == "denied":
-        yield f"The execution role {role} does not allow logs:PutLogEvents for the log group."
+    writing = paths.denial(permission, named, "logs:PutLogEvents for the log group", "")
+    if writing is not None:
+        yield f"{writing.text} {writing.remedy}".rstrip()

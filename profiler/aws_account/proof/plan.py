@@ -30,9 +30,11 @@ _BILLED_MINUTES = 2
 # The actions of every plan, in addition to those of its proof.
 SHARED_PLAN_RIGHTS = (
     "cloudformation:DescribeStacks",
+    "iam:GetRole",
     "iam:GetRolePolicy",
     "iam:ListAttachedRolePolicies",
     "iam:ListRolePolicies",
+    "iam:SimulatePrincipalPolicy",
     "logs:DescribeAccountPolicies",
 )
 SHARED_RIGHTS = (

@@ -6,6 +6,7 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from profiler.aws_account.forwarder_stack import (
     obstacle,
     read_forwarder,
 )
+from profiler.aws_account.registered_definitions import read_items
 from profiler.aws_account.setup.change_sets import ChangeSet, ForwarderChanges
 from profiler.aws_account.setup.forwarder_secrets import store_secret
 from profiler.aws_account.setup.forwarder_zip import build_zip, fingerprint, forwarder_folder
@@ -283,7 +285,8 @@ class ForwarderDeployment(Struct, frozen=True):
             "Whether there are job queues of AWS Batch is unknown",
             "batch:DescribeJobQueues",
         ):
-            for queue in self.open_client("batch").describe_job_queues()["jobQueues"][:1]:
+            queues = read_items(self.open_client("batch"), "describe_job_queues", "jobQueues")
+            for queue in islice(queues, 1):
                 self.on_step(
                     f"There is a job queue of AWS Batch, {on_one_line(queue['jobQueueName'])}: add "
                     "--parameter BatchJobs=true, and a job has one message at its end instead of "

@@ -30,6 +30,8 @@ from profiler.task_definitions.permissions import concerns, listed, statements_o
 
 PLATFORMS = ("linux/amd64", "linux/arm64")
 _BUILDER = "task-profiler"
+_LOOK_SECONDS = 0.2  # between two looks whether a signal came
+_END_SECONDS = 10  # in which Docker gives a build back
 _CONFIG = "config.json"
 _CONTAINERD_STORE = (
     "io.containerd.snapshotter"  # Docker's store that holds images of several platforms
@@ -288,8 +290,11 @@ class Docker:
                 raise TaskProfilerError(f"Docker cannot sign in to {registry}: {_reason(done)}.")
             yield docker
 
-    def build_and_push(self, build: ImageBuild, image: str, context: str) -> None:
-        """Run the commands, with their output on standard error.
+    def build_and_push(
+        self, build: ImageBuild, image: str, context: str, check_stop: Callable[[], object]
+    ) -> None:
+        """Run the commands, with their output on standard error; ``check_stop`` raises where a
+        signal asks for the end.
 
         Raises TaskProfilerError if one fails.
         """
@@ -297,18 +302,37 @@ class Docker:
             self._ask("buildx", "rm", _BUILDER)  # left over from a run that was killed
         try:
             for words in build.commands(image, context):
-                done = subprocess.run(  # noqa: S603  see _command
-                    self._command(words), env=self._environment, stdout=sys.stderr, check=False
-                )
-                if done.returncode:
+                check_stop()
+                code = self._run(words, check_stop)
+                if code:
+                    check_stop()  # a terminal's signal ends Docker, too
                     name = " ".join(words[: 2 if words[0] == "buildx" else 1])
                     raise TaskProfilerError(
-                        f"docker {name} failed with exit code {done.returncode}: its output above "
-                        "contains the reason."
+                        f"docker {name} failed with exit code {code}: its output above contains "
+                        "the reason."
                     )
         finally:
             if build.needs_builder:
                 self._ask("buildx", "rm", _BUILDER)
+
+    def _run(self, words: tuple[str, ...], check_stop: Callable[[], object]) -> int:
+        """Run a command, with its output on standard error, and return its exit code. What
+        ``check_stop`` raises ends it first, without leaving Docker's plugin buildx behind.
+        """
+        with subprocess.Popen(  # noqa: S603  see _command
+            self._command(words), env=self._environment, stdout=sys.stderr
+        ) as process:
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(_LOOK_SECONDS)
+                try:
+                    check_stop()
+                except KeyboardInterrupt:
+                    process.terminate()
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(_END_SECONDS)
+                    process.kill()
+                    raise
 
     def _ask(self, *words: str, given: str = "") -> "subprocess.CompletedProcess[str]":
         words = self._command(words)

@@ -257,7 +257,7 @@ def _shared_sentences(
     for (shared, level), names in families.items():
         command = add_command(*names)
         if len(names) > 1 and names == everyone:
-            command = f"{_ADD} --cluster {quote(cluster)}"
+            command = add_command(clusters=(cluster,))
         for name in names:
             yield name, shared.replace(_SHARED_COMMAND, command), _LEVEL_STYLES[level]
 

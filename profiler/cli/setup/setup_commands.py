@@ -411,8 +411,19 @@ def image(
         if uri is None:
             uri = ecr.create()
             click.echo(f"Created the ECR repository {ecr.name}", err=True)
-        with build_context() as context, docker.signed_in(*login) as signed_in:
-            signed_in.build_and_push(build, f"{uri}:{tag}", str(context))
+        try:
+            with (
+                stop_held("It ends Docker first.") as stop,
+                build_context() as context,
+                docker.signed_in(*login) as signed_in,
+            ):
+                signed_in.build_and_push(build, f"{uri}:{tag}", str(context), stop.check)
+        except KeyboardInterrupt:
+            warn(
+                f"It ended before {repository}:{tag} was known to be in ECR. The same command "
+                "looks for it, and pushes it if it is missing."
+            )
+            raise
     for warning in ecr.warnings(tag):
         warn(warning)
     if as_json:

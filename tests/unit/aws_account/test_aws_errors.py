@@ -96,6 +96,11 @@ def refused(code: str, message: str) -> ClientError:
             "check the credentials, or choose others with --profile.",
         ),
         (
+            refused("LimitExceeded", "Maximum policy size of 10240 bytes exceeded for role jobs"),
+            "iam:PutRolePolicy",
+            "for role jobs): the role's inline policies are full, so remove what it does not need",
+        ),
+        (
             refused("LimitExceededException", "You've reached the limit on the number of vCPUs"),
             "ecs:RunTask",
             "vCPUs): wait until there is less, or ask AWS for a larger quota.",

@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
+from profiler.aws_account.target_overrides import SizeOverrides, size_overrides, why_refused
 from profiler.task_definitions.size_changes import SeenMemory
 
 ARN = "arn:aws:ecs:us-east-1:123456789012:task-definition/nightly:1"
@@ -91,6 +92,50 @@ def test_a_size_holds_what_a_schedule_overrides_or_the_reason_says_why_not(
     found = size_overrides(schedule(source)).refusal(SMALL)
     assert (found or "").startswith(refusal or "")
     assert (found is None) == (refusal is None)
+
+
+NOT_THERE = "its input overrides the container {}, which the definition does not have"
+
+
+@pytest.mark.parametrize(
+    ("source", "place", "refusal"),
+    [
+        (of_batch(command=["etl"]), {}, None),
+        ({"containerOverrides": [{"name": "btch"}]}, {}, NOT_THERE.format("btch")),
+        ({"containerOverrides": [{"name": "Batch"}]}, {}, NOT_THERE.format("Batch")),
+        (
+            {"containerOverrides": [{"name": "b"}, {"name": "a"}, {"name": "log"}]},
+            {},
+            "its input overrides the containers a, b, which the definition does not have",
+        ),
+        ({"containerOverrides": [{"command": ["etl"]}]}, {}, "its input overrides a container"),
+        ({"containerOverrides": [{}]}, {}, None),
+        ('{"containerOverrides": [{"name": "<aws.scheduler.execution-id>"}]}', {}, None),
+        (of_batch(memory=1024), {"LaunchType": "FARGATE"}, "its input gives containers more than"),
+        (of_batch(memory=1024), {"LaunchType": "EC2"}, None),
+        (of_batch(memory=1024), {}, None),
+        (
+            of_batch(memory=1024),
+            {"CapacityProviderStrategy": [{"capacityProvider": "FARGATE_SPOT"}]},
+            "its input gives containers more than",
+        ),
+        (of_batch(memory=1024), {"CapacityProviderStrategy": [{"capacityProvider": "a"}]}, None),
+        ({"memory": "<aws.scheduler.execution-id>"}, {"LaunchType": "FARGATE"}, None),
+    ],
+)
+def test_run_task_refuses_containers_that_are_not_there_and_sizes_that_fargate_lacks(
+    source: object, place: dict[str, object], refusal: str | None
+) -> None:
+    """Names differ by their case, too."""
+    target = schedule(source)
+    target.content["Target"]["EcsParameters"] = place
+    assert (why_refused(target, SMALL) or "").startswith(refusal or "")
+    assert (why_refused(target, SMALL) is None) == (refusal is None)
+    if refusal is None:
+        return
+    written = json.dumps({"Overrides": source, **place})
+    capitals = replace(target, content={}, request=json.loads(written.replace('"c', '"C')))
+    assert (why_refused(capitals, SMALL) or "").startswith(refusal)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,11 @@
 import pytest
 
-from profiler.core.command_lines import command_line, container_insights_command
+from profiler.core.command_lines import (
+    aws_command_line,
+    command_line,
+    container_insights_command,
+    repeated_option,
+)
 
 
 def test_a_command_without_a_place_is_its_words() -> None:
@@ -15,6 +20,19 @@ def test_a_command_names_its_source_and_its_region() -> None:
 def test_a_log_group_is_preferred_to_another_source() -> None:
     line = command_line("show", log_group="/ecs/jobs", source="https://search:9200")
     assert line == "task-profiler show --from logs:/ecs/jobs"
+
+
+def test_a_command_has_the_options_for_aws_that_this_one_was_given() -> None:
+    """Its own Region, if it names one."""
+    with repeated_option("--region", "eu-west-1"), repeated_option("--profile", "prod"):
+        assert command_line("show", "0123") == (
+            "task-profiler show 0123 --region eu-west-1 --profile prod"
+        )
+        assert aws_command_line("logs", "tail", region="us-east-1") == (
+            "aws logs tail --region us-east-1 --profile prod"
+        )
+        assert command_line("show", "0123", for_others=True) == "task-profiler show 0123"
+    assert command_line("show", "0123") == "task-profiler show 0123"
 
 
 def test_a_word_for_another_program_is_quoted() -> None:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.aws_account.doctor.definition_checks import definition_findings, schedule_findings
 from profiler.aws_account.doctor.findings import Finding
@@ -201,6 +202,10 @@ def test_a_schedule_that_starts_nothing_or_no_monitor_is_a_problem() -> None:
     assert of_schedules(older, dead=(dead,)).advice == f"Move it: {move}."
     by_hand = DeadTarget(target=older, sentence="It starts nothing.", is_movable=False)
     assert of_schedules(older, dead=(by_hand,)).advice == "Set an active revision there."
+    other = replace(older, content={**older.content, "Id": "other"})
+    refused = DeadTarget(target=other, sentence="It starts nothing.", remedy="Change its input.")
+    assert of_schedules(other, dead=(refused,)).advice == "Change its input."
+    assert of_schedules(older, pinned=(older,), dead=(refused,)).level == "note"
     same = of_schedules(rule("etl:2"))
     assert same.level == "ok"
     assert same.text == "The rule nightly starts etl:2."

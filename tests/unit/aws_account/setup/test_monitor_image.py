@@ -46,7 +46,7 @@ def test_a_builder_of_our_own_is_removed_even_if_the_build_fails(tmp_path: Path)
     with pytest.raises(
         TaskProfilerError, match=r"^docker buildx build failed with exit code 3: its output above"
     ):
-        docker(fake).build_and_push(docker(fake).plan((), ()), IMAGE, str(tmp_path / "bin"))
+        docker(fake).build_and_push(docker(fake).plan((), ()), IMAGE, str(tmp_path / "bin"), int)
     assert fake.commands()[-1] == "buildx rm task-profiler"
 
 
