@@ -492,6 +492,7 @@ class TimeAccount:
             stretch.most_ns = limits.most_ns
             stretch.throttled_ns = limits.throttled_ns
             self._pressure = look.pressure
+            self._limit_waits(limits.most_ns)
         able_threads = len(self._able)
         if look.is_behind:  # a thread that could run may be blocked since, and was not read
             able_threads = sum([seen.blocked is None for seen in look.seen])
@@ -501,6 +502,15 @@ class TimeAccount:
         if able_threads:
             stretch.able_ns = stretch.length_ns
         return stretch
+
+    def _limit_waits(self, most_ns: int | None) -> None:
+        """Limit the waits in the stretches since the pressure was read before, as in this one."""
+        if most_ns is None:
+            return
+        for look in reversed(self._open):
+            if look.stretch.most_ns is not None:
+                return
+            look.stretch.most_ns = most_ns
 
     def _continues_last(self, stretch: Stretch, look: Look, change: ChangedWaits) -> bool:
         """Whether nothing has happened since the last look, so that both are kept as one."""

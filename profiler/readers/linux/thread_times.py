@@ -54,6 +54,8 @@ _MOST_TIMES = 3
 # they used more than this part of the time.
 _MIN_WORKERS = 2
 _OPEN_DIVISOR = 10
+# Of so many looks, one reads the pressure.
+_MAX_CALM_LOOKS = 5
 # The children of each thread are listed if there are no more threads.
 _MAX_PARENTS = 8
 # Without system calls there is little to see: of processes that have several threads, each thread
@@ -250,6 +252,7 @@ class ThreadReader:
         self._ended_between: list[int] = []  # since the last look
         self._workers: dict[Thread, int] = {}  # with their processes, as they ran last
         self._recent: dict[Thread, int] = {}  # the others
+        self._able: set[Thread] = set()  # as far as they were asked
         self._unread_run_ns = 0
         self._misses_child = False
         self._newest_pid: int | None = None  # when the processes were read last
@@ -257,8 +260,7 @@ class ThreadReader:
         self._peeks = _Peeks()
         self._is_group_frozen = False
         self._is_short_of_memory: bool | None = None
-        self._at_ns = 0
-        self._read_ended_ns = 0
+        self._at_ns = self._read_ended_ns = self._calm_looks = 0
         self._is_counting = False
         self.sees_calls = False
 
@@ -372,7 +374,7 @@ class ThreadReader:
         if self.sees_calls and busy is None:
             self._look_for_able(_Budget(spent_ns, budget_ns))
         self._last = now
-        look = self._present_look()
+        look = self._present_look(reads_pressure=not self._is_calm(length_ns))
         self._budget_ns = budget_ns - spent_ns()
         return look
 
@@ -508,7 +510,20 @@ class ThreadReader:
             self._is_short_of_memory = files is not None and files.waits_for_memory(self._at_ns)
         return self._is_short_of_memory
 
-    def _present_look(self) -> Look:
+    def _is_calm(self, length_ns: int) -> bool:
+        """Whether the threads cannot have waited for a CPU for long, without their system calls:
+        all were read, they used little, and none can run. To read the pressure costs more than to
+        read a few threads, and a later reading says it of this time, too.
+        """
+        self._calm_looks += 1
+        if self.sees_calls or self._changed or self._stale or self._ended or self._able:
+            self._calm_looks = 0
+        used_ns = sum([grown.run_ns + grown.wait_ns for grown in self._growth])
+        if _OPEN_DIVISOR * used_ns >= length_ns or self._calm_looks >= _MAX_CALM_LOOKS:
+            self._calm_looks = 0
+        return self._calm_looks > 0
+
+    def _present_look(self, *, reads_pressure: bool = True) -> Look:
         """What this look has found."""
         peeks = self._peeks.take()
         return Look(
@@ -520,7 +535,7 @@ class ThreadReader:
             sees_calls=self.sees_calls,
             is_behind=bool(self._changed),
             misses_child=self._misses_child,
-            pressure=self._pressure(),
+            pressure=self._pressure() if reads_pressure else None,
             cpus=self._usable_cpus(),
             peeks=len(peeks),
             able_peeks=sum(peeks),
@@ -720,6 +735,7 @@ class ThreadReader:
     def _forget_run(self, thread: Thread) -> None:
         self._workers.pop(thread, None)
         self._recent.pop(thread, None)
+        self._able.discard(thread)
 
     def _find_threads(self, process: _Process, now: ReadingTime) -> list[Thread]:
         """The new threads of a process, if the number of the known ones is not the process's."""
@@ -809,6 +825,10 @@ class ThreadReader:
             blocked = STOPPED
         thread.is_stale = False
         thread.blocked = blocked
+        if blocked is None:
+            self._able.add(thread)
+        else:
+            self._able.discard(thread)
         if blocked is _ENDED:
             self._ended.append(thread.thread_id)
         else:

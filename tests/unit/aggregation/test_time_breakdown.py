@@ -155,6 +155,20 @@ class TestCouldAnythingRun:
             )
         assert run.parts["on_cpu"] == pytest.approx(100, abs=1.5)
 
+    def test_a_pressure_that_is_read_at_times_limits_the_waits_before(self) -> None:
+        """Those of processes that nobody read, where half of the looks find one that can run."""
+        run = LookedRun(cpus=2)
+        for number in range(21):
+            pressure = CpuPressure(pressure=b"some avg10=0.00 total=%d\n" % number)
+            run.look(
+                Did(1, None if number % 2 else HIDDEN, 0.001),
+                unread=0.3,
+                pressure=None if number % 5 else pressure,
+                sees_calls=False,
+            )
+        assert run.parts["on_cpu"] == pytest.approx(30, abs=2)
+        assert run.parts.get("waiting_for_cpu", 0) < 1
+
     def test_what_ended_after_the_last_look_belongs_to_the_next_one(self) -> None:
         run = LookedRun().look(Did(1, None, run=0.5), Did(2, SLEEP, run=0.5))
         run.add_total(late=0.8, unread=0.8)

@@ -215,6 +215,30 @@ def test_the_pressure_of_the_machine_is_read(machine: FakeMachine) -> None:
     assert pressure.waited_ns == 516_000
 
 
+@without_system_calls
+def test_without_system_calls_the_pressure_is_read_where_threads_wait_and_at_times(
+    machine: FakeMachine,
+) -> None:
+    def reads(run: float, wait: float, state: str = "S") -> list[bool]:
+        found = []
+        for _ in range(10):
+            spent[0] += 1
+            at, used[0], waited[0] = spent[0], used[0] + run, waited[0] + wait
+            machine.thread(7, run=used[0], wait=waited[0], state=state)
+            look = machine.read(process(cpu=used[0], state=state), at=at)
+            found.append(look.pressure is not None)
+        return found
+
+    spent, used, waited = [0], [0.0], [0.0]
+    reads(0.01, 0.01)
+    assert sum(reads(0.01, 0.01)) == 2
+    assert all(reads(0.01, 0.2))
+    assert all(reads(0.2, 0.0))
+    assert all(reads(0.01, 0.0, "R"))
+    assert all(reads(0.0, 0.0, "R"))  # waits for a CPU, and has not run
+    assert sum(reads(0.01, 0.01)) == 2
+
+
 def test_a_kernel_without_pressure_files_shows_none(machine: FakeMachine) -> None:
     machine.thread(7)
     pressure = machine.read(process()).pressure
