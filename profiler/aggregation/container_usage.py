@@ -98,6 +98,8 @@ class ContainerUsage:
         self._cpu_ns = MonotonicCounter()
         self._counters = {name: MonotonicCounter() for name in (*_NETWORK, *BLOCK_COUNTERS)}
         self.steps_ms = TimeWeightedStatistics()
+        self._usual_step_ms: float | None = None
+        self._usual_step_samples = 0
         # The time since the last known CPU time (None if unknown), and CPU time that was not
         # counted yet.
         self._carried_ns: int | None = 0
@@ -409,6 +411,16 @@ class ContainerUsage:
         if step_ns <= usual_ns * (1 + RELATIVE_ERROR):
             return step_ns
         return max(round(usual_ns * (1 - RELATIVE_ERROR)), self._nominal_step_ns)
+
+    @property
+    def usual_step_ms(self) -> float | None:
+        """The median of the steps between two samples, found once after each sample; None before
+        the second.
+        """
+        if self._usual_step_samples != self.samples:
+            self._usual_step_samples = self.samples
+            self._usual_step_ms = self.steps_ms.median()
+        return self._usual_step_ms
 
     @property
     def vcpu_at_last_sample(self) -> float | None:

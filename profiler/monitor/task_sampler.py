@@ -275,7 +275,7 @@ class TaskSampler:
         """
         had_new_samples = self._had_new_samples
         self._had_new_samples = False
-        if isinstance(reading, Unavailable) or before is None or not watched:
+        if isinstance(reading, Unavailable) or before is None or reading is before or not watched:
             return False
         self._had_new_samples = all(
             _is_plain_news(followed, reading, before) for followed in watched
@@ -444,8 +444,9 @@ class TaskSampler:
         waited_ns = now_ns - usage.received_ns
         if waited_ns <= _STALE_STEPS * self.interval_ns:
             return False
-        usual_ms = usage.steps_ms.median()
-        usual_ns = first_known(known(round, product(usual_ms, NS_PER_MS)), _TASK_PERIOD_NS)
+        usual_ns = first_known(
+            known(round, product(usage.usual_step_ms, NS_PER_MS)), _TASK_PERIOD_NS
+        )
         return waited_ns > _STALE_STEPS * usual_ns
 
     def _add_samples(self, reading: StatsReading, received_ns: int, jumped_ns: int) -> None:

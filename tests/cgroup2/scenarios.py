@@ -46,6 +46,7 @@ from tests.e2e.images import BASE_IMAGE
 from tests.e2e.task import Task
 from tools.waiting import READINGS_OF_FILES, wait_until
 
+_RUN = ("-m", "tests.cgroup2.unhurried", "run")
 DELEGATED = ("Delegate=yes",)
 LIMIT_SECONDS = 1800.0
 
@@ -90,7 +91,7 @@ def profile(
 def run_command(folder: Path, *options: str) -> tuple[str, ...]:
     """Return the arguments of a `run` that writes its report and its history into the folder."""
     history = ("env", f"XDG_DATA_HOME={folder}")
-    return (*history, PYTHON, "-m", "profiler", "run", "--output", str(folder / "report"), *options)
+    return (*history, PYTHON, *_RUN, "--output", str(folder / "report"), *options)
 
 
 def _report(folder: Path) -> Any:
@@ -213,8 +214,7 @@ _FORKED_BLOCK = (
 )
 # A file in /dev/shm occupies memory until it is deleted. The kernel counts it as page cache
 # (`file`) and as `shmem`.
-# On an emulated processor, the limit of the profiler's own CPU time may allow a full reading in
-# some minutes. The quick ones between read a group of the command's own.
+# The quick readings between two full ones read a group of the command's own.
 _HOLDS_FOR_FULL_READINGS = f"{READINGS_OF_FILES}wait_until_read('/proc/self/status')\n"
 _HOLDS = f"""{READINGS_OF_FILES}
 own = open("/proc/self/cgroup").read().strip().removeprefix("0::")
@@ -632,7 +632,7 @@ def _wrap(memory_mib: int, *load: str) -> dict[str, Any]:
     batch = batch_container(*load, memory_mib=memory_mib)
     wrapped = replace(
         batch,
-        command=(PYTHON, "-B", "-m", "profiler", "run", "--no-history", "--", *batch.command),
+        command=(PYTHON, "-B", *_RUN, "--no-history", "--", *batch.command),
         read_only_mounts=(*batch.read_only_mounts, *_MOUNTS),
     )
     with Task(_engine(), wrapped) as task:

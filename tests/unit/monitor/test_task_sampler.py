@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler.aggregation.run_evidence import NOTHING_SEEN, KillEvidence
+from profiler.aggregation.statistics import TimeWeightedStatistics
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import Collectors
 from profiler.core.deadline_writer import Output
@@ -151,6 +152,28 @@ def test_stats_that_may_show_an_end_have_the_task_read(
     for _ in range(40):
         watched.tick()
     assert endpoint.task_reads[:5] == reads
+
+
+def test_how_often_stats_change_is_found_once_for_each_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On Fargate nine of ten ticks repeat the last stats."""
+    medians: list[TimeWeightedStatistics] = []
+    median = TimeWeightedStatistics.median
+
+    def counted(statistics: TimeWeightedStatistics) -> float | None:
+        medians.append(statistics)
+        return median(statistics)
+
+    clock = FakeClock()
+    watched = Watched(clock, Endpoint(clock, lambda now: now - now % 10))
+    for _ in range(30):
+        watched.tick()
+    monkeypatch.setattr(TimeWeightedStatistics, "median", counted)
+    for _ in range(100):
+        watched.tick()
+    steps = watched.sampler.followed.named("batch").usage.steps_ms
+    assert sum(one is steps for one in medians) <= 2 * 10
 
 
 def test_stats_that_stay_the_same_count_once_the_task_can_be_read() -> None:
