@@ -33,13 +33,17 @@ from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.batch_job import NO_JOB, BatchJob
-from profiler.record.fact_list import peak_text
 from profiler.record.family_identity import FamilyKey, PlaceColumn, place_columns
 from profiler.record.gpu_facts import GPU_COLUMNS, gpu_cells
 from profiler.record.mapped_files import mixed_note
 from profiler.record.record_model import Metrics
 from profiler.record.run_usage import cpu_use
-from profiler.record.units import format_count, format_duration, format_percent
+from profiler.record.units import (
+    format_count,
+    format_duration,
+    format_memory,
+    format_percent,
+)
 from profiler.runs.past_runs.lost_runs import LOST
 from profiler.runs.past_runs.run_lookup import no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, unconfirmed_note
@@ -210,7 +214,7 @@ class _Shown(Struct, frozen=True, kw_only=True):
             Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),
             cpu_use(record).text or UNKNOWN,
-            peak_text(metrics) or UNKNOWN,
+            metrics.memory_peak.text(format_memory) or UNKNOWN,
             _peak_share(metrics),
         )
         if self.has_gpus:

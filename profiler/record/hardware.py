@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from profiler.core.timestamps import MS_PER_SECOND
+from profiler.record.measured import Number
 from profiler.record.mention_limits import (
     SATURATED_PERCENT,
     is_near_limit,
@@ -13,7 +14,6 @@ from profiler.record.mention_limits import (
 )
 from profiler.record.record_model import (
     Gpu,
-    Number,
     Record,
     TaskSize,
     Visible,

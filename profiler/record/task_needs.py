@@ -11,10 +11,10 @@ from profiler.core.optional_math import (
     sum_of_both,
 )
 from profiler.record.batch_job import NO_JOB
+from profiler.record.measured import Number
 from profiler.record.record_model import (
     UNKNOWN_SIZE,
     Metrics,
-    Number,
     OtherContainer,
     Record,
     TaskSize,
