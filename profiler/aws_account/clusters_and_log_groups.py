@@ -17,7 +17,7 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.bounded_batches import batches
 from profiler.core.command_lines import command_line, container_insights_command
 from profiler.core.errors import TaskProfilerError
-from profiler.core.text import did_you_mean
+from profiler.core.text import did_you_mean, listed
 
 # The class whose log groups can be subscribed, and read by GetLogEvents and FilterLogEvents.
 STANDARD = "STANDARD"
@@ -43,7 +43,7 @@ def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
 def check_clusters(open_client: OpenClient, names: Sequence[str]) -> None:
     """Raise TaskProfilerError if one of the clusters does not exist, as far as ECS says so."""
     missing: list[str] = []
-    listed: tuple[str, ...] = ()
+    registered: tuple[str, ...] = ()
     region = ""
     with suppress(TaskProfilerError), aws_errors("The clusters"):  # each step says what is refused
         ecs = open_client("ecs")
@@ -56,11 +56,11 @@ def check_clusters(open_client: OpenClient, names: Sequence[str]) -> None:
                     known_names |= {cluster["clusterName"], cluster.get("clusterArn")}
             missing += [name for name in asked if name not in known_names]
         if missing:
-            listed = TaskDefinitions(ecs).clusters()
+            registered = TaskDefinitions(ecs).clusters()
     if missing:
         raise TaskProfilerError(
-            f"There is no ECS cluster {' or '.join(missing)} in {region}: check the name, --region "
-            f"and --profile.{did_you_mean(missing, listed)}"
+            f"There is no ECS cluster {listed(missing, 'or')} in {region}: check the name, "
+            f"--region and --profile.{did_you_mean(missing, registered)}"
         )
 
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from profiler.cli.printing import STDERR, message_text, write_out
+from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE
 
 TYPE_CHECKING = False  # type checkers take this name for true
 if TYPE_CHECKING:
     from types import FrameType
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_FIRST_EXIT_CODE = 128
 
 
 class Stopped(KeyboardInterrupt):
@@ -24,7 +24,7 @@ class Stopped(KeyboardInterrupt):
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self.exit_code = _FIRST_EXIT_CODE + number
+        self.exit_code = FIRST_SIGNAL_EXIT_CODE + number
 
 
 class HeldSignals:

@@ -1,5 +1,8 @@
 """The errors that a user may see. Each message is one sentence: what happened and what to do."""
 
+# Shells and Docker report the end by a signal as 128 + its number.
+FIRST_SIGNAL_EXIT_CODE = 128
+
 
 class TaskProfilerError(Exception):
     """Something could not be done."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from profiler.core.clock import Clock
+from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.prepared_run import HANDLED_SIGNALS, asks_to_stop, stop_if_pending
 from profiler.readers.linux import proc
@@ -23,7 +24,6 @@ _OWN_TIME_SIGNALS = (signal.SIGXCPU, signal.SIGVTALRM, signal.SIGPROF)
 # The terminal sends these.
 _TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH)
 _RUSAGE_BLOCK_BYTES = 512
-_EXIT_BY_SIGNAL = 128
 _MIN_STOP_NS = NS_PER_SECOND // 10  # shorter: the kernel has discarded the signal
 _MIN_DELAY_NS = NS_PER_SECOND  # shorter: the machine was busy
 
@@ -159,8 +159,8 @@ class Supervisor:
         self._reap_others()
         code = os.waitstatus_to_exitcode(status)
         if code < 0:  # the negative number of a signal
-            code = _EXIT_BY_SIGNAL - code
-        ended_by_signal = code - _EXIT_BY_SIGNAL
+            code = FIRST_SIGNAL_EXIT_CODE - code
+        ended_by_signal = code - FIRST_SIGNAL_EXIT_CODE
         return CommandExit(
             exit_code=code,
             is_stop_requested=bool(self._forwarded & {ended_by_signal, signal.SIGTERM}),

@@ -44,13 +44,7 @@ from profiler.readers.linux.host import others_vcpu_used, read_busy_ns, read_own
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import truncate_text
 from profiler.record.measured import Number
-from profiler.record.record_model import (
-    UNKNOWN_SIZE,
-    Monitor,
-    Record,
-    Report,
-    with_warnings,
-)
+from profiler.record.record_model import UNKNOWN_SIZE, Monitor, Record, Report, with_warnings
 from profiler.record.units import as_number, format_duration, mebibytes
 
 if TYPE_CHECKING:

@@ -12,12 +12,7 @@ from profiler.record.mention_limits import (
     is_near_limit,
     whole_cpu_seconds,
 )
-from profiler.record.record_model import (
-    Gpu,
-    Record,
-    TaskSize,
-    Visible,
-)
+from profiler.record.record_model import Gpu, Record, TaskSize, Visible
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE
 from profiler.record.units import (
     format_memory,

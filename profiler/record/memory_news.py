@@ -17,11 +17,7 @@ from profiler.record.family import HighestPeak
 from profiler.record.measured import Number
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine
-from profiler.record.record_model import (
-    CHECKPOINT,
-    Record,
-    Report,
-)
+from profiler.record.record_model import CHECKPOINT, Record, Report
 from profiler.record.units import format_memory, format_minutes, format_percent
 
 MEMORY_NOTICE: Final = "memory"

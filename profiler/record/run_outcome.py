@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.core.ecs_terms import is_vague
+from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE
 
 EndStatus = Literal["success", "failure", "stopped", "unknown"]
 Status = Literal["success", "failure", "stopped", "running", "unknown"]
@@ -41,8 +42,6 @@ OutOfMemoryEvidence = Literal["kernel-counter", "exit-137-at-limit", "memory-at-
 # What shows that memory ran out: ECS's own word, or the report's evidence.
 MemoryEvidence = Literal["ecs", "kernel-counter", "exit-137-at-limit", "memory-at-limit"]
 
-# Shells and Docker report the end by a signal as 128 + its number.
-FIRST_SIGNAL_EXIT_CODE = 128
 SIGKILL_EXIT_CODE = 137  # from the kernel's OOM killer, or from ECS after the stop timeout
 SIGTERM_EXIT_CODE = 143  # from ECS, to stop a container
 

@@ -12,12 +12,7 @@ from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.device_totals import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.fact_list import Fact, count_fact
 from profiler.record.measured import Measured, Number
-from profiler.record.record_model import (
-    NOT_MEASURED,
-    Distribution,
-    Metrics,
-    Record,
-)
+from profiler.record.record_model import NOT_MEASURED, Distribution, Metrics, Record
 from profiler.record.task_needs import is_cpu_limited, size_of
 from profiler.record.units import (
     format_count,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import all_known, difference, first_known, known, known_values
-from profiler.core.text import as_sentence, first_names, stated
+from profiler.core.text import as_sentence, first_names, listed, stated
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT
 from profiler.record.family import Month, MonthBasis
@@ -115,7 +115,7 @@ def _basis(evidence: Evidence) -> str:
     vcpus = measured(needs.required_vcpu).text(format_vcpu)
     if vcpus:
         used.append(f"for 95 % of the time at most {vcpus}")
-    text = f"{runs} used {' and '.join(used)}"
+    text = f"{runs} used {listed(used)}"
     others_mb = difference(needs.required_memory_mb, needs.batch_peak_mb) or 0
     if others_mb >= 1:
         text += f"; {format_memory(others_mb)} of this memory is for the other containers"
@@ -563,7 +563,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         limits_mb = {limit for limit in known_values((size_mb, current_mb)) if limit > passed_mb}
         passed = [*filter(None, (_limit_passed(needed, mb) for mb in sorted(limits_mb)))]
         if passed:
-            passes = f": it will pass {' and '.join(passed)}"
+            passes = f": it will pass {listed(passed)}"
         else:
             passes = ""
         yield f"The memory peak grows by about {format_memory(needed.per_run)} a run{passes}."
@@ -656,7 +656,7 @@ def _at_the_submission(evidence: Evidence, choice: SizeDecision) -> Iterator[str
 def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """What the runs and their sizes cannot be compared with."""
     if len(evidence.precision.processors) > 1:
-        listed = first_names(
+        processors = first_names(
             [
                 f"{name} ({format_count(count, 'run')})"
                 for name, count in evidence.precision.processors
@@ -664,7 +664,7 @@ def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
         yield (
             "The runs had different processors, so their durations and CPU use are hard to "
-            f"compare: {listed}."
+            f"compare: {processors}."
         )
     others = evidence.latest.containers
     for what, names in (

@@ -12,11 +12,7 @@ from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import first_known, known, max_known, product
 from profiler.core.timestamps import DAYS_PER_MONTH
 from profiler.record.measured import Number
-from profiler.record.record_model import (
-    UNKNOWN_SIZE,
-    SlowdownBounds,
-    TaskSize,
-)
+from profiler.record.record_model import UNKNOWN_SIZE, SlowdownBounds, TaskSize
 from profiler.record.units import as_number
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES

@@ -21,12 +21,7 @@ from profiler.core.optional_math import (
     mean_known,
     min_known,
 )
-from profiler.record.cpu_wait import (
-    CpuWait,
-    counted_cpu_wait,
-    is_cpu_wait_partial,
-    long_cpu_wait,
-)
+from profiler.record.cpu_wait import CpuWait, counted_cpu_wait, is_cpu_wait_partial, long_cpu_wait
 from profiler.record.family import Month, month_of_tasks
 from profiler.record.family_identity import FamilyKey
 from profiler.record.gpu_facts import gpu_family_text

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from profiler.cli.run_options import RunOptions
 from profiler.core.clock import SystemClock
 from profiler.core.deadline_writer import Output
-from profiler.core.errors import UsageError
+from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE, UsageError
 from profiler.core.files import dup_above_standard_streams
 from profiler.core.optional_math import any_known, known
 from profiler.local_run.local_labels import parse_labels
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 _STDERR = 2
 _OVER_BUDGET = 3
-_EXIT_BY_SIGNAL = 128
 # The exit code waits at most this long for a reader of the report, which is in the history, too.
 _MAX_OUTPUT_SECONDS = 5.0
 
@@ -137,7 +136,7 @@ class _Runner:
             # After the fork: a signal of the terminal from now on is also for the forked process.
             stop_signal = None if is_first else take_stop_signal()
             if stop_signal is not None:
-                return _EXIT_BY_SIGNAL + stop_signal, False
+                return FIRST_SIGNAL_EXIT_CODE + stop_signal, False
             if is_first:
                 gc.freeze()  # the modules are not garbage
                 gc.enable()

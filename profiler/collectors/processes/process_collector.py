@@ -48,11 +48,7 @@ from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.readers.linux.waits import Wait
 from profiler.record.measured import Number
-from profiler.record.record_model import (
-    NO_INTERVAL,
-    Record,
-    Series,
-)
+from profiler.record.record_model import NO_INTERVAL, Record, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, format_memory, mebibytes
 
