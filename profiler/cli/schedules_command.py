@@ -191,11 +191,11 @@ def _none_sentence(
     return sentence + similar_families(RunFilter(families=families), lambda: names)
 
 
-def warn_unread(listed: FoundSchedules) -> None:
+def warn_unread(found: FoundSchedules) -> None:
     """Print the first sentences about what could not be read, and the number of the others."""
-    for problem in listed.problems[:_MAX_PROBLEMS]:
+    for problem in found.problems[:_MAX_PROBLEMS]:
         warn(problem)
-    more = len(listed.problems) - _MAX_PROBLEMS
+    more = len(found.problems) - _MAX_PROBLEMS
     if more > 0:
         warn(f"{format_count(more, 'more schedule')} could not be read.")
 
