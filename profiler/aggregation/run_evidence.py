@@ -9,13 +9,13 @@ from msgspec import Struct
 
 from profiler.aggregation.memory_evidence import MemoryEvidence
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
+from profiler.record.measured import Number
 from profiler.record.record_model import (
     NO_READINGS,
     AverageAndMaximum,
     Interval,
     MemoryKills,
     Metrics,
-    Number,
     Process,
     Series,
 )

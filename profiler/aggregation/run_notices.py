@@ -16,7 +16,14 @@ from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.mention_limits import NEAR_FULL_SHARE, QUIET_VCPU, wait_in_words
 from profiler.record.record_model import RaisedNotice
-from profiler.record.units import MIB, VCPU_DIGITS, format_duration, format_memory, format_minutes
+from profiler.record.units import (
+    MIB,
+    VCPU_DIGITS,
+    format_duration,
+    format_memory,
+    format_minutes,
+    format_percent,
+)
 
 if TYPE_CHECKING:
     from profiler.readers.linux.waits import Wait
@@ -329,13 +336,14 @@ def _growing(kind: "NoticeKind", growth: GrowthFit, at_ns: int, per_mb: float) -
     used = growth.used / per_mb
     size = growth.size / per_mb
     per_minute = growth.per_minute / per_mb
+    share = format_percent(100 * growth.used / growth.size)
     return NoticeFinding(
         kind=kind,
         since_ns=growth.since_ns,
         at_ns=at_ns,
         message=f"The run uses {format_memory(used)} of {format_memory(size)} of "
         f"{'memory' if kind == 'memory' else 'ephemeral storage'} "
-        f"({100 * growth.used / growth.size:.0f} %), and has grown by {per_minute:.1f} MB a "
+        f"({share}), and has grown by {per_minute:.1f} MB a "
         f"minute for {format_minutes(minutes)}: at this rate, it reaches the limit in "
         f"{format_minutes(growth.minutes_left)}",
         evidence={

@@ -42,6 +42,7 @@ from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.readers.memory_usage import is_notable
 from profiler.record.activity_model import NO_BREAKDOWN
+from profiler.record.measured import Number
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
     NO_READINGS,
@@ -55,7 +56,6 @@ from profiler.record.record_model import (
     Distribution,
     Interval,
     Metrics,
-    Number,
     OtherContainer,
     PeakSource,
     Process,

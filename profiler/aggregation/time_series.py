@@ -22,7 +22,8 @@ from profiler.record.equal_steps import (
     rounded_column,
     with_longer_steps,
 )
-from profiler.record.record_model import Number, Series
+from profiler.record.measured import Number
+from profiler.record.record_model import Series
 from profiler.record.units import MIB, as_number
 
 # The most steps that are shorter than the sampling interval.

@@ -5,6 +5,7 @@ all programs of an account.
 from collections import Counter
 from collections.abc import Callable
 
+from profiler.core.ecs_terms import family_of, revision_text
 from profiler.core.errors import TaskProfilerError
 
 MAX_READS = 3
@@ -34,7 +35,8 @@ class BoundedReads:
 
     def describe(self, name: str) -> bytes:
         """ECS's response for a family, or for ``family:revision``. Raises TaskProfilerError."""
-        family, _, revision = name.partition(":")
+        family = family_of(name)
+        revision = revision_text(name)
         if family in self._ahead and not revision:
             return self._ahead.pop(family)
         if not revision:

@@ -17,7 +17,7 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.bounded_batches import batches
 from profiler.core.command_lines import command_line, container_insights_command
 from profiler.core.errors import TaskProfilerError
-from profiler.core.text import did_you_mean
+from profiler.core.text import did_you_mean, listed
 
 # The class whose log groups can be subscribed, and read by GetLogEvents and FilterLogEvents.
 STANDARD = "STANDARD"
@@ -31,8 +31,8 @@ def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
     """
     if glob_prefix(name) == name:
         return (name,)
-    listed = TaskDefinitions(open_client("ecs")).clusters()
-    matching = tuple(listed_name for listed_name in listed if fnmatchcase(listed_name, name))
+    existing = TaskDefinitions(open_client("ecs")).clusters()
+    matching = tuple(other for other in existing if fnmatchcase(other, name))
     if not matching:
         raise TaskProfilerError(
             f"No ECS cluster matches {name!r}: check the name, --region and --profile."
@@ -43,7 +43,7 @@ def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
 def check_clusters(open_client: OpenClient, names: Sequence[str]) -> None:
     """Raise TaskProfilerError if one of the clusters does not exist, as far as ECS says so."""
     missing: list[str] = []
-    listed: tuple[str, ...] = ()
+    existing: tuple[str, ...] = ()
     region = ""
     with suppress(TaskProfilerError), aws_errors("The clusters"):  # each step says what is refused
         ecs = open_client("ecs")
@@ -56,11 +56,11 @@ def check_clusters(open_client: OpenClient, names: Sequence[str]) -> None:
                     known_names |= {cluster["clusterName"], cluster.get("clusterArn")}
             missing += [name for name in asked if name not in known_names]
         if missing:
-            listed = TaskDefinitions(ecs).clusters()
+            existing = TaskDefinitions(ecs).clusters()
     if missing:
         raise TaskProfilerError(
-            f"There is no ECS cluster {' or '.join(missing)} in {region}: check the name, --region "
-            f"and --profile.{did_you_mean(missing, listed)}"
+            f"There is no ECS cluster {listed(missing, 'or')} in {region}: check the name, "
+            f"--region and --profile.{did_you_mean(missing, existing)}"
         )
 
 
@@ -75,8 +75,8 @@ def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[
         if prefix == name:
             matching = [name]
         else:
-            listed = [str(group["logGroupName"]) for group in listed_groups(open_client, prefix)]
-            matching = [group for group in listed if group == name or fnmatchcase(group, name)]
+            existing = [str(group["logGroupName"]) for group in listed_groups(open_client, prefix)]
+            matching = [group for group in existing if group == name or fnmatchcase(group, name)]
         if not matching:
             raise TaskProfilerError(
                 f"No log group matches {name!r}: check the name, --region and --profile."

@@ -24,7 +24,7 @@ from profiler.aws_account.scheduled_targets import (
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.aws_account.started_tasks import SCHEDULE
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
-from profiler.core.ecs_terms import revision_number
+from profiler.core.ecs_terms import CPU_UNITS, revision_number, revision_text
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known_values
 from profiler.schedules.due_times import shortest_gaps_ms
@@ -48,7 +48,6 @@ from profiler.task_definitions.size_changes import (
 OFF_TAG = f"{TAG_PREFIX}resize"
 # YAML reads ``off`` without quotes as false, and CloudFormation makes a text of that.
 _OFF_WORDS = frozenset({"off", "false", "no"})
-_CPU_UNITS = 1024
 
 
 def circumstances_of(document: TaskDefinitionDocument) -> Circumstances:
@@ -97,7 +96,7 @@ class OverridingTarget(Struct, frozen=True, kw_only=True):
             target=f"the {self.title}",
             vcpu=size.vcpu,
             memory_mb=size.memory_mb,
-            least_vcpu=self._least_cpu_units(document) / _CPU_UNITS,
+            least_vcpu=self._least_cpu_units(document) / CPU_UNITS,
             least_memory_mb=self.overrides.least_memory_mb(document.definition, seen),
         )
 
@@ -187,7 +186,7 @@ def _overridden_sizes(
 def _newest_revision(document: TaskDefinitionDocument, window: FamilyWindow) -> str:
     """The definition's; for a file, the newest that has run at its size."""
     if document.arn:
-        return document.arn.rpartition(":")[2]
+        return revision_text(document.arn)
     revisions = window.at(definition_size(document.definition)).revisions
     return max(revisions, key=lambda revision: revision_number(revision) or 0, default="")
 

@@ -13,7 +13,7 @@ from profiler.aws_account.scheduled_targets import Schedules
 from profiler.aws_account.started_tasks import SERVICE, starters_of_families
 from profiler.core.ecs_terms import MONITOR_NAME, cluster_name
 from profiler.core.errors import TaskProfilerError
-from profiler.core.text import first_names
+from profiler.core.text import first_names, listed
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.units import format_count
 from profiler.task_definitions.containers import log_target, read_containers, roles_of
@@ -137,7 +137,7 @@ def families_of_clusters(
         note(problem)
     if not families:
         raise TaskProfilerError(
-            f"No task and no schedule of {' or '.join(clusters)} names a family: check --cluster "
+            f"No task and no schedule of {listed(clusters, 'or')} names a family: check --cluster "
             "and the Region, or name the source of the runs by --from."
         )
     return tuple(sorted(families))

@@ -10,7 +10,7 @@ from profiler.aws_account.aws_errors import noted_errors
 from profiler.aws_account.registered_definitions import read_services
 from profiler.core.aws_clients import AwsClient
 from profiler.core.bounded_batches import batches
-from profiler.core.ecs_terms import EC2, arn_part, cluster_name, task_id
+from profiler.core.ecs_terms import EC2, cluster_name, family_of, task_id
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import InstanceMonitorGroup, is_container_id, task_of_stream
 from profiler.record.stopped_task import StoppedTask
@@ -136,7 +136,7 @@ class EcsMonitorTasks:
         named = task_of_stream(log_stream)
         if named is not None:
             for task in self._described(cluster, [named.task_id]):
-                return _family_of(task) == family
+                return family_of(task["taskDefinitionArn"]) == family
             return None
         if is_container_id(log_stream):
             tasks = list(self._listed(cluster, family))
@@ -157,9 +157,3 @@ class EcsMonitorTasks:
     def _described(self, cluster: str, tasks: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         for part in batches(tasks, _MAX_DESCRIBED):
             yield from self._ecs.describe_tasks(cluster=cluster, tasks=part)["tasks"]
-
-
-def _family_of(task: Mapping[str, Any]) -> str:
-    """The family in the ARN of a task's definition: ``task-definition/FAMILY:REVISION``."""
-    resource = arn_part(task["taskDefinitionArn"], 5) or ""
-    return resource.removeprefix("task-definition/").partition(":")[0]

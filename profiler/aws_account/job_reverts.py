@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.registered_job_definitions import JobDefinitions
+from profiler.core.ecs_terms import revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.sizing.sized_revision import RESIZED_FROM, REVERTED_FROM, SizeBefore, size_before
 from profiler.task_definitions.definition_difference import difference
@@ -25,7 +26,7 @@ def with_uncovered(planned: PlannedFamily, jobs: JobDefinitions) -> PlannedFamil
         return planned
     try:
         older_arn = jobs.active_before(planned.revision_arn)
-        if not older_arn or older_arn.rpartition(":")[2] != before.revision:
+        if not older_arn or revision_text(older_arn) != before.revision:
             return planned
         name = revision_of(older_arn) or ""
         older = read_document(jobs.describe(name), name).definition
@@ -45,7 +46,7 @@ def uncover(planned: PlannedFamily, older_arn: str, jobs: JobDefinitions) -> Non
     Raises TaskProfilerError.
     """
     failed = SizeBefore(
-        revision=planned.revision.rpartition(":")[2],
+        revision=revision_text(planned.revision),
         size=definition_size(planned.document.definition),
     )
     jobs.uncover(planned.revision_arn, older_arn, REVERTED_FROM, failed.tag)

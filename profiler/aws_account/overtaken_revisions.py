@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import may_exist, revision_of
 from profiler.core.aws_clients import is_certain
-from profiler.core.ecs_terms import revision_number
+from profiler.core.ecs_terms import revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
 from profiler.task_definitions.definition_difference import difference
@@ -80,7 +80,7 @@ def keep_overtaken(definitions: Definitions, planned: PlannedFamily, new_arn: st
     try:
         restored = overtaken.definition
         if tags_of(planned.changed.definition.get("tags")).keys() & {RESIZED_FROM, REVERTED_FROM}:
-            restored = with_tag(restored, RESTORED_OVER, new_arn.rpartition(":")[2])
+            restored = with_tag(restored, RESTORED_OVER, revision_text(new_arn))
         again = revision_of(definitions.register(restored))
     except TaskProfilerError as error:
         raise TaskProfilerError(
@@ -102,7 +102,7 @@ def restoring_plan(
     newest = read_document(definitions.describe(planned.family), planned.family)
     if newest.arn != new_arn:
         return None
-    number = new_arn.rpartition(":")[2]
+    number = revision_text(new_arn)
     restored = with_tag(planned.document.definition, RESTORED_OVER, number)
     return replace(planned, document=newest, changed=replace(planned.changed, definition=restored))
 

@@ -23,7 +23,7 @@ from profiler.aws_account.scheduled_targets import (
 )
 from profiler.aws_account.target_overrides import why_refused
 from profiler.core.command_lines import command_line
-from profiler.core.ecs_terms import arn_region, revision_number
+from profiler.core.ecs_terms import arn_region, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known
 from profiler.task_definitions.containers import monitor_of
@@ -209,8 +209,8 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         name_it = _name_it(planned, target)
         if not planned.is_new_revision:
             return f", although a newer revision differs only by the size: {name_it}."
-        number = revision_number((target.pinned_revision or "").rpartition(":")[2])
-        is_older = first_known(number, math.inf) < int(planned.revision.rpartition(":")[2])
+        number = revision_number(revision_text(target.pinned_revision or ""))
+        is_older = first_known(number, math.inf) < int(revision_text(planned.revision))
         replaced = planned.document.definition
         pinned = without_size_tags(self._pinned_definition(target))
         if is_older and difference(pinned, without_size_tags(replaced)) == "none":

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.bounded_batches import batches
-from profiler.core.ecs_terms import family_of
+from profiler.core.ecs_terms import cluster_name, family_of, revision_text
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known_values
 from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
 
 GET_TAGGED_RIGHT = "tag:GetResources"
@@ -149,7 +150,11 @@ class TaskDefinitions:
                     sort="DESC",
                     maxResults=1,
                 )
+<<<<<<< HEAD
                 numbers += [int(arn.rpartition(":")[2]) for arn in islice(arns, 1)]
+=======
+                numbers += [int(revision_text(arn)) for arn in page["taskDefinitionArns"]]
+>>>>>>> 924bdd486
         return max(numbers, default=None)
 
     def families_of_services(self) -> frozenset[str]:
@@ -164,7 +169,7 @@ class TaskDefinitions:
     def clusters(self) -> tuple[str, ...]:
         with aws_errors("The clusters could not be listed", "ecs:ListClusters"):
             arns = read_items(self._client, "list_clusters", "clusterArns")
-            return tuple(sorted(arn.rpartition("/")[2] for arn in arns))
+            return tuple(sorted(known_values(map(cluster_name, arns))))
 
 
 def _definitions_of_service(service: Mapping[str, Any]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from profiler.aws_account.scheduled_targets import ScheduledTarget, without_null
 from profiler.aws_account.target_overrides import job_size_overrides, submitted_timeout_ms
 from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import Clock
-from profiler.core.ecs_terms import family_of, revision_number
+from profiler.core.ecs_terms import family_of, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.timestamps import NS_PER_SECOND
@@ -140,7 +140,7 @@ class JobDefinitions:
 
         def is_gone() -> bool:
             self._revisions.pop(name, None)
-            form = self._all(name).get(revision_number(arn.rpartition(":")[2]) or 0)
+            form = self._all(name).get(revision_number(revision_text(arn)) or 0)
             return form is None or not _is_active(form)
 
         with self._call("No revision was deregistered", "batch:TagResource") as batch:

@@ -37,7 +37,7 @@ from profiler.aws_account.started_tasks import (
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known_values
-from profiler.core.text import did_you_mean
+from profiler.core.text import did_you_mean, listed
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.family_owner import FamilyOwner, owner_of_cluster
 from profiler.task_definitions.containers import (
@@ -292,10 +292,10 @@ class Rollout(Struct, kw_only=True, dict=True):
         unmatched = [glob for glob, families in matching.items() if not families]
         if PROOF_FAMILY not in request.globs:
             selected.discard(PROOF_FAMILY)
-        where = f" in {' or '.join(request.clusters)}" if request.clusters else ""
+        where = f" in {listed(request.clusters, 'or')}" if request.clusters else ""
         started = " that a schedule or a rule starts" if request.scheduled else ""
         unselected = (
-            f"{started} is selected by {' or '.join(map(repr, unmatched))}{where}: check the names"
+            f"{started} is selected by {listed(map(repr, unmatched), 'or')}{where}: check the names"
         )
         exact = [glob for glob in unmatched if glob_prefix(glob) == glob]
         known = definitions.families("*") if exact else ()

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.registered_definitions import may_exist
-from profiler.core.ecs_terms import MONITOR_NAME, revision_number
+from profiler.core.ecs_terms import MONITOR_NAME, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known
 from profiler.core.text import stated
@@ -57,7 +57,7 @@ class EarlierRevisions(Struct, frozen=True):
     @property
     def number(self) -> str:
         """The newest revision's."""
-        return (self.newest.arn or "").rpartition(":")[2]
+        return revision_text(self.newest.arn or "")
 
     def arn(self, revision: str) -> str:
         return f"{(self.newest.arn or '').rpartition(':')[0]}:{revision}"

@@ -8,14 +8,13 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import cluster_name
+from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, text
 from profiler.core.optional_math import known
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS
 from profiler.record.batch_detail import FAILED
-from profiler.record.batch_job import resource_name
 from profiler.schedules.due_outcomes import FAILED_TO_START
 from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
 
@@ -121,7 +120,7 @@ class _QueueJobs(Struct, frozen=True):
 
 def _job(summary: Mapping[str, Any]) -> StartedTask:
     """A job of ListJobs. An array has no start of its own."""
-    definition = resource_name(text(summary.get("jobDefinition")) or "").partition(":")[0]
+    definition = family_of(text(summary.get("jobDefinition")) or "")
     started_ms = count(summary.get("startedAt"))
     is_array = "size" in mapping(summary.get("arrayProperties"))
     is_stopped_by_hand = summary.get("isCancelled") or summary.get("isTerminated")

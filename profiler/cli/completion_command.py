@@ -19,7 +19,6 @@ PROGRAM = "task-profiler"
 # With this variable, the program answers the shell instead of running a command. It is click's own.
 VARIABLE = "_TASK_PROFILER_COMPLETE"
 _SHELLS = ("bash", "zsh", "fish")
-_ID_LENGTH = 8  # the length that history shows
 # Shells do not divide such a word, and no character in it needs quotes.
 _WORD = re.compile(r"[A-Za-z0-9_.+-]+")
 
@@ -49,6 +48,7 @@ def names_of_past_runs(
     """
     # Only for completion in a shell.
     from profiler.core.clock import SystemClock
+    from profiler.core.ecs_terms import SHORT_ID_LENGTH
     from profiler.core.errors import TaskProfilerError
     from profiler.runs.history.history_file import history_path
     from profiler.runs.history.run_database import HistoryStore
@@ -65,7 +65,7 @@ def names_of_past_runs(
     if families:
         names += known_families
     if ids:
-        shown = _ID_LENGTH if len(incomplete) < _ID_LENGTH else None
+        shown = SHORT_ID_LENGTH if len(incomplete) < SHORT_ID_LENGTH else None
         names += [run_id[:shown] for run_id in known_ids]
     return [name for name in dict.fromkeys(names) if _WORD.fullmatch(name)]
 

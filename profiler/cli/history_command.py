@@ -30,16 +30,16 @@ from profiler.cli.printing import (
 from profiler.cli.styled_text import OUTCOME_STYLES, Line, Span, shorten, write_lines
 from profiler.cli.tables import Column, table
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
+from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.batch_job import NO_JOB, BatchJob
-from profiler.record.fact_list import peak_text
 from profiler.record.family_identity import FamilyKey, PlaceColumn, place_columns
 from profiler.record.gpu_facts import GPU_COLUMNS, gpu_cells
 from profiler.record.mapped_files import mixed_note
 from profiler.record.record_model import Metrics
 from profiler.record.run_usage import cpu_use
-from profiler.record.units import format_count, format_duration, format_percent
+from profiler.record.units import format_count, format_duration, format_memory, format_percent
 from profiler.runs.past_runs.lost_runs import LOST
 from profiler.runs.past_runs.run_lookup import no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, unconfirmed_note
@@ -199,7 +199,7 @@ class _Shown(Struct, frozen=True, kw_only=True):
         if not run.counts:
             result += " unconfirmed"
         cells: list[str | Span] = [
-            record.task_id[:8],
+            record.task_id[:SHORT_ID_LENGTH],
             format_local(record.started_ns) or UNKNOWN,
             record.family or UNKNOWN,
             *(get(family) or UNKNOWN for _, get in self.places),
@@ -210,7 +210,7 @@ class _Shown(Struct, frozen=True, kw_only=True):
             Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
             value_text(metrics.duration_ms, format_duration),
             cpu_use(record).text or UNKNOWN,
-            peak_text(metrics) or UNKNOWN,
+            metrics.memory_peak.text(format_memory) or UNKNOWN,
             _peak_share(metrics),
         )
         if self.has_gpus:
@@ -229,7 +229,7 @@ def _peak_share(metrics: Metrics) -> str:
 
 def _job_cells(job: BatchJob) -> list[str]:
     """The job's name or the beginning of its id, its attempt, and its queue."""
-    name = job.job_name or (job.job_id or UNKNOWN)[:8]
+    name = job.job_name or (job.job_id or UNKNOWN)[:SHORT_ID_LENGTH]
     if job.array_index is not None:
         name = f"{name}:{job.array_index}"
     texts = (name, value_text(job.attempt, str), job.queue or UNKNOWN)

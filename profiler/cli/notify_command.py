@@ -21,7 +21,7 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import read_text_file
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import SENDERS, ChannelKind
-from profiler.core.text import install_hint
+from profiler.core.text import install_hint, listed
 from profiler.forwarder.batch_report import ReportFinder
 from profiler.forwarder.ended_run import EndedTask
 from profiler.forwarder.function_settings import NoticeSettings, read_notice_settings
@@ -179,10 +179,10 @@ def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> 
         sentences = [str(error) for error in errors]
         if posted:
             sentences.append(
-                f"The channel {' and '.join(posted)} has the notification, and gets it again if "
+                f"The channel {listed(posted)} has the notification, and gets it again if "
                 "the command is repeated."
             )
         raise TaskProfilerError(" ".join(sentences)) from errors[0]
     if not posted:
-        needed = " or ".join(channel.setting_of(kind) for channel in SENDERS)
+        needed = listed((channel.setting_of(kind) for channel in SENDERS), "or")
         raise SettingsError(f"No channel is configured for {kind}: set {needed}.")

@@ -34,7 +34,7 @@ from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import any_known, known
-from profiler.core.text import did_you_mean
+from profiler.core.text import did_you_mean, listed
 from profiler.core.timestamps import (
     NS_PER_DAY,
     NS_PER_MS,
@@ -47,7 +47,7 @@ from profiler.core.timestamps import (
 from profiler.record.family import UsualDuration
 from profiler.record.family_identity import FamilyKey, matches_any
 from profiler.record.units import format_count, format_duration
-from profiler.runs.past_runs.family_evidence import KnownFamilies
+from profiler.runs.past_runs.family_evidence import USUAL_NS, KnownFamilies
 from profiler.runs.past_runs.run_lookup import similar_families
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
 from profiler.schedules.due_outcomes import (
@@ -67,7 +67,6 @@ from profiler.schedules.schedule_model import (
     StartedTask,
 )
 
-_USUAL_NS = 14 * NS_PER_DAY
 _GRACE_NS = 15 * 60_000 * NS_PER_MS  # as SCHEDULE_GRACE_MINUTES of the forwarder
 _MAX_PAST_NS = 32 * NS_PER_DAY
 _MAX_PROBLEMS = 3
@@ -123,7 +122,7 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     readable = selected_schedules(listed, cluster, options.families)
     now_ns = clock.wall_ns()
     judged = judge_account(readable, open_client, events, clock, now_ns)
-    families_known = KnownFamilies(lambda: past, now_ns - _USUAL_NS)
+    families_known = KnownFamilies(lambda: past, now_ns - USUAL_NS)
     try:
         families_known.read(schedule.family_key for schedule in readable)
     except TaskProfilerError as error:
@@ -155,11 +154,11 @@ def list_schedules(open_client: OpenClient) -> FoundSchedules:
 
     An unreadable part is a warning, and the exit code becomes 1. Raises TaskProfilerError.
     """
-    listed = Schedules(open_client).timed(with_jobs=True)
-    if listed.problems and not listed.schedules:
-        raise TaskProfilerError(listed.problems[0])
-    warn_unread(listed)
-    if listed.problems:
+    found = Schedules(open_client).timed(with_jobs=True)
+    if found.problems and not found.schedules:
+        raise TaskProfilerError(found.problems[0])
+    warn_unread(found)
+    if found.problems:
         click.get_current_context().meta[SOURCE_FAILED] = True
     return listed
 
@@ -171,7 +170,7 @@ def selected_schedules(
     none.
     """
     readable = []
-    for schedule in listed.schedules:
+    for schedule in found.schedules:
         clusters: list[str | None] = [None]
         if not schedule.is_of_jobs:
             clusters += [cluster_name(schedule.cluster_arn), schedule.cluster_arn]
@@ -179,7 +178,7 @@ def selected_schedules(
             readable.append(schedule)
     if readable:
         return readable
-    raise TaskProfilerError(_none_sentence(listed.schedules, cluster, tuple(families)))
+    raise TaskProfilerError(_none_sentence(found.schedules, cluster, tuple(families)))
 
 
 def _none_sentence(
@@ -188,7 +187,7 @@ def _none_sentence(
     """Say that no schedule is of these families in this cluster, and which may be meant."""
     sentence = "No schedule and no rule of EventBridge starts an ECS task"
     if families:
-        sentence += f" of {' or '.join(families)}"
+        sentence += f" of {listed(families, 'or')}"
     if cluster is None:
         sentence += ": check --region and --profile."
     else:
@@ -200,11 +199,11 @@ def _none_sentence(
     return sentence + similar_families(RunFilter(families=families), lambda: names)
 
 
-def warn_unread(listed: FoundSchedules) -> None:
+def warn_unread(found: FoundSchedules) -> None:
     """Print the first sentences about what could not be read, and the number of the others."""
-    for problem in listed.problems[:_MAX_PROBLEMS]:
+    for problem in found.problems[:_MAX_PROBLEMS]:
         warn(problem)
-    more = len(listed.problems) - _MAX_PROBLEMS
+    more = len(found.problems) - _MAX_PROBLEMS
     if more > 0:
         warn(f"{format_count(more, 'more schedule')} could not be read.")
 

@@ -54,10 +54,11 @@ from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_log_groups import log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import names_of, open_source, parse_source
 from profiler.core.clock import Clock, SystemClock
-from profiler.core.ecs_terms import named_run
+from profiler.core.ecs_terms import SHORT_ID_LENGTH, named_run
 from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE, TaskProfilerError, UsageError
 from profiler.core.optional_math import first_known, known
-from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
+from profiler.core.text import listed
+from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family import UsualDuration
 from profiler.record.family_identity import family_key, place_columns
 from profiler.record.line_trust import AccountTrust
@@ -67,13 +68,12 @@ from profiler.record.run_outcome import PREDICATES
 from profiler.record.stop_causes import outcome_of
 from profiler.record.task_needs import vcpu_size
 from profiler.record.units import bare_vcpu, format_count, format_duration, format_memory
-from profiler.runs.past_runs.family_evidence import KnownFamilies
+from profiler.runs.past_runs.family_evidence import USUAL_NS, KnownFamilies
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 
 # FilterLogEvents is called at most once in this many seconds for each log group.
 _SECONDS_BETWEEN_READS = 15
-_USUAL_NS = 14 * NS_PER_DAY
 
 # The alternate screen, where lines are cut and no cursor is shown, and back to the rows and the
 # cursor from before.
@@ -82,7 +82,6 @@ _LEAVE = b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 _HOME = b"\x1b[H"
 _CLEAR_REST_OF_LINE = b"\x1b[K"
 _CLEAR_BELOW = b"\x1b[J"
-_ID_LENGTH = 8
 # A terminal with at least this many columns has room for long bars.
 _WIDE = 110
 _COLUMNS = (
@@ -135,7 +134,7 @@ def watch(
         return
     name = known(named_run, name)
     groups = names_of(options, "logs") if cluster is None else ()
-    place = cluster or " and ".join(groups)
+    place = cluster or listed(groups)
     if cluster is None and not groups:
         place = "This machine"
     else:  # on a terminal, errors are shown, and AWS is asked again
@@ -303,7 +302,7 @@ def open_watched_tasks(
     Other sources: past runs.
     """
     is_local = cluster is None and not groups
-    since_ns = clock.wall_ns() - _USUAL_NS
+    since_ns = clock.wall_ns() - USUAL_NS
 
     def running_here() -> Iterator[Report]:
         return (run.report for run in open_source(SourceOptions()).running(named))
@@ -469,7 +468,7 @@ def watch_lines(
         lines.append(line(Span(f"… and {format_count(left, 'more task')}", "dim")))
     for watched in shown:
         record = watched.run.report.record
-        name = f"{record.task_id[:_ID_LENGTH]} {family_key(record).name}"
+        name = f"{record.task_id[:SHORT_ID_LENGTH]} {family_key(record).name}"
         for notice in watched.run.notices:
             if notice.message is not None:
                 lines += wrapped(
@@ -510,7 +509,7 @@ def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
             _state(run),
         )
         names = (key.name or UNKNOWN, *(get(key) or UNKNOWN for _, get in places))
-        rows.append((record.task_id[:_ID_LENGTH], *names, *cells))
+        rows.append((record.task_id[:SHORT_ID_LENGTH], *names, *cells))
     return table(columns, rows, gap=2 if is_wide else 1, width=width)
 
 

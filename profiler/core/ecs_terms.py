@@ -23,6 +23,7 @@ EC2 = "EC2"
 FARGATE = "FARGATE"
 # The stop code, in lower case, of a task that a user has stopped.
 STOPPED_BY_USER = "userinitiated"
+CPU_UNITS = 1024  # of a vCPU
 VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
 # The subscription filter in the events of `task-profiler replay`. The forwarder sends no
 # notifications for them.
@@ -53,6 +54,8 @@ BATCH_VARIABLES = (
     "AWS_BATCH_JOB_ARRAY_INDEX",
     "AWS_BATCH_JOB_NODE_INDEX",
 )
+
+SHORT_ID_LENGTH = 8  # of a task's or a job's id where a list or a sentence shows it
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _TASK_ID = "[0-9a-f]{32}"
@@ -151,6 +154,11 @@ def compute_environment_of(cluster: str) -> str | None:
 def family_of(definition: str) -> str:
     """The family of a task definition's ARN, of ``family:revision`` or of a family."""
     return definition.rpartition("/")[2].split(":", 1)[0]
+
+
+def revision_text(definition: str) -> str:
+    """The revision of a definition's ARN or of ``family:revision``; "" without one."""
+    return definition.rpartition("/")[2].partition(":")[2]
 
 
 def revision_number(revision: str) -> int | None:

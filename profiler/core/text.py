@@ -60,10 +60,10 @@ def first_names(names: Sequence[str]) -> str:
     return ", ".join([*names[:_MAX_NAMES], *more])
 
 
-def listed(texts: Iterable[str]) -> str:
-    """``a, b and c``."""
-    *first, last = texts
-    return f"{', '.join(first)} and {last}" if first else last
+def listed(texts: Iterable[str], word: str = "and") -> str:
+    """``a, b and c``; "" of nothing."""
+    *first, last = tuple(texts) or ("",)
+    return f"{', '.join(first)} {word} {last}" if first else last
 
 
 def names_in(text: str) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from profiler.forwarder.merged_run import MergedRun, completed, merge, run_of_ev
 from profiler.forwarder.run_event import OWN_STREAM, StreamClaim, run_event
 from profiler.forwarder.run_links import RunLinks, links_of_run
 from profiler.record.event_end import failures_of_others
-from profiler.record.record_model import Cost, Metrics, Number, Record, Report
+from profiler.record.measured import Number
+from profiler.record.record_model import Cost, Metrics, Record, Report
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask

@@ -27,7 +27,7 @@ from profiler.core.aws_clients import (
     is_certain,
     may_pass,
 )
-from profiler.core.ecs_terms import RETRY_OF
+from profiler.core.ecs_terms import EC2, FARGATE, RETRY_OF, SHORT_ID_LENGTH
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.optional_math import all_known, known, known_members
 from profiler.core.timestamps import NS_PER_SECOND, datetime_of_ms
@@ -35,7 +35,7 @@ from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.job_room import JobRoom
 from profiler.forwarder.memory_retry_rules import (
-    SHORT_ID_LENGTH,
+    EC2_STEP_MB,
     RetryRefusedError,
     bounded_reason,
     called,
@@ -57,9 +57,7 @@ from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.job_rows import engine_of
 from profiler.task_definitions.job_forms import job_containers, with_amounts
 
-_FARGATE = "FARGATE"
-_PLATFORMS = frozenset({_FARGATE, "EC2"})
-_EC2_STEP_MB = 128
+_PLATFORMS = frozenset({FARGATE, EC2})
 _MAX_TAGS = 50
 _SIZES = ("resourceRequirements", "vcpus", "memory")
 _PLACEHOLDER = "Ref::"
@@ -110,10 +108,10 @@ def larger_job(job: JobDetail, max_memory_mb: float) -> LargerJob:
         raise RetryRefusedError("its size is unknown")
     old = Size(job.vcpu, job.memory_mb)
     wanted_mb = math.ceil(grown_mb(killed.memory_mb, killed.memory_mb, NeedAtSize()))
-    if _FARGATE in job.platforms:
+    if FARGATE in job.platforms:
         new = legal_size(old.vcpu, old.memory_mb - killed.memory_mb + wanted_mb)
     else:
-        wanted_mb = math.ceil(wanted_mb / _EC2_STEP_MB) * _EC2_STEP_MB
+        wanted_mb = math.ceil(wanted_mb / EC2_STEP_MB) * EC2_STEP_MB
         new = Size(old.vcpu, old.memory_mb - killed.memory_mb + wanted_mb)
     check_allowed(new.memory_mb, max_memory_mb)
     container = Size(
@@ -352,7 +350,7 @@ class JobRetries(Struct, frozen=True):
         larger = larger_job(job, self.max_memory_mb)
         request = submit_request(raw, definition, larger)
         room = JobRoom(clients.batch, clients.ecs)
-        if _FARGATE in job.platforms:
+        if FARGATE in job.platforms:
             room.check_fargate(job, larger.old, larger.new)
         else:
             room.check_instance(job, larger.new.memory_mb)

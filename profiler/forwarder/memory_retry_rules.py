@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from profiler.core.aws_clients import error_code, may_pass
+from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import known
 from profiler.core.text import on_one_line, stated
 from profiler.forwarder.invocation import DeliveryError
@@ -19,7 +20,7 @@ from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.memory_margin import UNKNOWN_MARGIN
 
 _Result = TypeVar("_Result")
-SHORT_ID_LENGTH = 8
+EC2_STEP_MB = 128  # of the memory of a larger attempt on EC2
 _MAX_AGE = timedelta(hours=12)
 _GROWTH = 1.5
 # A retry is no reason for more than so many times what the definition has.

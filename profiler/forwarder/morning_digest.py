@@ -241,10 +241,8 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
             continue
         before = max(trend.now - trend.per_run * (len(peaks) - 1), 0.0)
         full = f"full in {format_count(nights_left, 'night')}" if nights_left else "full now"
-        text = (
-            f"{family}: memory {before:.0f} → {format_percent(trend.now)} in {nights} nights, "
-            f"{full}"
-        )
+        then = format_percent(before).removesuffix(" %")
+        text = f"{family}: memory {then} → {format_percent(trend.now)} in {nights} nights, {full}"
         by_nights.append((nights_left, SummaryLine(text=text)))
     by_nights.sort(key=lambda nights_and_line: nights_and_line[0])
     return [line for _, line in by_nights[:_MAX_GROWING]]

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, why_off
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import RETRY_OF, explained_refusal, task_id
+from profiler.core.ecs_terms import RETRY_OF, SHORT_ID_LENGTH, explained_refusal, task_id
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import all_known, known_members
@@ -24,7 +24,7 @@ from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.memory_retry_rules import (
-    SHORT_ID_LENGTH,
+    EC2_STEP_MB,
     RetryRefusedError,
     bounded_reason,
     called,
@@ -49,7 +49,6 @@ from profiler.sizing.prices import PriceOverrides, prices
 from profiler.task_definitions.containers import task_memory_mb
 
 _RETRY_STARTER = "task-profiler-retry/"
-_EC2_STEP_MB = 128
 _UNREADABLE = "ECS's answer to RunTask cannot be read"
 
 
@@ -102,7 +101,7 @@ def larger_memory(
             raise RetryRefusedError("the size of a task on EC2 is not changed")
         if not limit_mb:
             raise RetryRefusedError("its batch container has no memory limit of its own")
-        grown_limit_mb = math.ceil(grown_limit_mb / _EC2_STEP_MB) * _EC2_STEP_MB
+        grown_limit_mb = math.ceil(grown_limit_mb / EC2_STEP_MB) * EC2_STEP_MB
         check_allowed(grown_limit_mb, max_memory_mb)
         return LargerMemory(old_mb=limit_mb, new_mb=grown_limit_mb, limit_mb=grown_limit_mb)
     present = whole_size(TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb))

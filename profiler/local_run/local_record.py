@@ -45,6 +45,7 @@ from profiler.readers.cgroup.hierarchy import Cgroups
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux.host import Host
 from profiler.record.batch_job import NO_JOB, BatchJob
+from profiler.record.measured import Number
 from profiler.record.record_model import (
     LOCAL,
     NOT_MEASURED,
@@ -54,7 +55,6 @@ from profiler.record.record_model import (
     MemoryKills,
     Metrics,
     Monitor,
-    Number,
     Process,
     Record,
     Report,

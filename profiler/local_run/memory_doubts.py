@@ -10,7 +10,7 @@ from profiler.aggregation.process_tree_usage import lacks_memory
 from profiler.aggregation.task_record import pinned_memory_warnings
 from profiler.core.timestamps import NS_PER_MS
 from profiler.local_run.command_reader import CommandReader, UnreadMemory
-from profiler.record.record_model import Number
+from profiler.record.measured import Number
 from profiler.record.units import MIB, format_duration, format_memory, mebibytes
 
 _MEMORY_IS_UNSURE = (

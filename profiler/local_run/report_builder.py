@@ -43,14 +43,8 @@ from profiler.readers.linux import proc
 from profiler.readers.linux.host import others_vcpu_used, read_busy_ns, read_own_usage
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import truncate_text
-from profiler.record.record_model import (
-    UNKNOWN_SIZE,
-    Monitor,
-    Number,
-    Record,
-    Report,
-    with_warnings,
-)
+from profiler.record.measured import Number
+from profiler.record.record_model import UNKNOWN_SIZE, Monitor, Record, Report, with_warnings
 from profiler.record.units import as_number, format_duration, mebibytes
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import known_members
+from profiler.core.text import listed
 from profiler.otlp.otlp_encoding import SIGNALS, Protocol, Signal
 
 _Choice = TypeVar("_Choice")
@@ -148,7 +149,7 @@ class _Reader(Struct):
     ) -> _Choice:
         value, setting = self._signal_value(signal, name)
         if (value or default).lower() not in choices:
-            raise UsageError(f"{setting} must be {' or '.join(choices)}.")
+            raise UsageError(f"{setting} must be {listed(choices, 'or')}.")
         return choices[(value or default).lower()]
 
 

@@ -17,7 +17,9 @@ from profiler.core.ecs_terms import (
     RETRY_OF,
     arn_account,
     arn_region,
+    family_of,
     revision_number,
+    revision_text,
 )
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, text
 from profiler.core.optional_math import known, known_members, known_values, product
@@ -188,12 +190,12 @@ class JobDetail(Struct, frozen=True, kw_only=True):
 
     def identity(self, attempt: int | None = None) -> BatchJob:
         """The job as a run's record names it."""
-        definition, _, revision = resource_name(self.definition_arn or "").partition(":")
+        definition = family_of(self.definition_arn or "")
         return BatchJob(
             job_id=self.id,
             job_name=self.name,
             job_definition=definition or None,
-            job_definition_revision=revision_number(revision),
+            job_definition_revision=revision_number(revision_text(self.definition_arn or "")),
             queue=resource_name(self.queue_arn or "") or None,
             attempt=attempt,
             allowed_attempts=self.allowed_attempts,

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import MS_PER_SECOND
-from profiler.record.measured import measured
+from profiler.record.measured import Number, measured
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
-from profiler.record.record_model import Metrics, Number, Record
+from profiler.record.record_model import Metrics, Record
 from profiler.record.units import bare_vcpu, format_count, format_value, format_vcpu
 
 MIN_CPU_WAIT_PERCENT: Final = 10

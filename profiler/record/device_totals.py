@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from profiler.core.optional_math import first_known, known, max_known, mean_known
 from profiler.core.text import stated
-from profiler.record.measured import measured
+from profiler.record.measured import Number, measured
 from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
 from profiler.record.record_model import (
     NO_NEURON,
@@ -20,7 +20,6 @@ from profiler.record.record_model import (
     Distribution,
     Gpu,
     Neuron,
-    Number,
     Record,
 )
 from profiler.record.units import format_count, format_memory, format_percent

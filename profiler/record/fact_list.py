@@ -18,7 +18,7 @@ from profiler.core.text import stated
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.mapped_files import have_one_meaning
-from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Measured, measured
+from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Measured, Number, measured
 from profiler.record.mention_limits import (
     MIN_WAIT_PERCENT,
     PAST_WAITS,
@@ -29,14 +29,7 @@ from profiler.record.mention_limits import (
     is_gpu_use_partial,
 )
 from profiler.record.metric_catalogue import RunView, Unit, may_be_of_others, reader
-from profiler.record.record_model import (
-    Cost,
-    MemoryKills,
-    Metrics,
-    Number,
-    Record,
-    known_peak_source,
-)
+from profiler.record.record_model import Cost, MemoryKills, Record, known_peak_source
 from profiler.record.spot_price import is_on_spot, measured_cost
 from profiler.record.task_needs import vcpu_size
 from profiler.record.units import (
@@ -69,13 +62,8 @@ class Fact(Struct, frozen=True, kw_only=True):
         return f"{self.name} {self.text}"
 
 
-def memory_peak(metrics: Metrics) -> Measured:
-    """The memory peak of a container; one that the kernel did not count may have been higher."""
-    return measured(metrics.max_memory_used_mb, is_least=metrics.memory_peak_source != "kernel")
-
-
 def _is_peak_sampled(record: Record) -> bool:
-    return isinstance(memory_peak(record.metrics), AtLeast)
+    return isinstance(record.metrics.memory_peak, AtLeast)
 
 
 def _is_cost_on_spot(record: Record) -> bool:
@@ -312,11 +300,6 @@ def usual_number(row: NumberRow, record: Record, earlier: Iterable[Record]) -> U
     the newest first.
     """
     return usual_of(number_value(row, other) for other in comparable(row, record, list(earlier)))
-
-
-def peak_text(metrics: Metrics) -> str:
-    """The peak of the memory; "" if it is unknown."""
-    return memory_peak(metrics).text(format_memory)
 
 
 def cost_text(cost: Cost) -> str:

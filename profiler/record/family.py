@@ -24,7 +24,7 @@ from profiler.core.optional_math import (
     min_known,
 )
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, parse_ns
-from profiler.record.mapped_files import are_enough_apart, mapped_files_mb, of_one_meaning
+from profiler.record.mapped_files import are_enough_apart, of_one_meaning
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.record_model import Report
 from profiler.record.run_outcome import Outcome
@@ -390,7 +390,7 @@ def run_of_report(report: Report, outcome: Outcome | None = None) -> FamilyRun:
         block_read_bytes=metrics.block_read_bytes,
         block_write_bytes=metrics.block_write_bytes,
         peak_mb=metrics.max_memory_used_mb,
-        mapped_files_mb=mapped_files_mb(metrics),
+        mapped_files_mb=metrics.mapped_files_mb,
         memory_size_mb=metrics.memory_size_mb,
         task_memory_mb=size_of(record).memory_mb,
     )

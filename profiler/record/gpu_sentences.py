@@ -135,7 +135,7 @@ def sharing_sentence(gpu: Gpu) -> str | None:
     if not parts:
         return None
     return (
-        f"the run may use {' and '.join(parts)} (MPS); utilization, power and energy are of all "
+        f"the run may use {listed(parts)} (MPS); utilization, power and energy are of all "
         "programs on the GPU"
     )
 

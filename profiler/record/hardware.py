@@ -6,18 +6,13 @@ import re
 from collections.abc import Sequence
 
 from profiler.core.timestamps import MS_PER_SECOND
+from profiler.record.measured import Number
 from profiler.record.mention_limits import (
     SATURATED_PERCENT,
     is_near_limit,
     whole_cpu_seconds,
 )
-from profiler.record.record_model import (
-    Gpu,
-    Number,
-    Record,
-    TaskSize,
-    Visible,
-)
+from profiler.record.record_model import Gpu, Record, TaskSize, Visible
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE
 from profiler.record.units import (
     format_memory,

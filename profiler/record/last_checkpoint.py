@@ -3,7 +3,8 @@
 from msgspec.structs import replace
 
 from profiler.core.optional_math import first_known
-from profiler.record.record_model import NOT_SAMPLED, Number, Record
+from profiler.record.measured import Number
+from profiler.record.record_model import NOT_SAMPLED, Record
 
 _PERCENT = 100.0
 _DIGITS = 1

@@ -28,27 +28,17 @@ INCLUDES_FILES: Final = (
 _Run = TypeVar("_Run")
 
 
-def counts_files(metrics: Metrics) -> bool:
-    """Whether the memory used may include pages of mapped files."""
-    return metrics.has_memory and mapped_files_mb(metrics) is None
-
-
-def mapped_files_mb(metrics: Metrics) -> float | None:
-    """The most that was kept of mapped files."""
-    return metrics.memory_mapped_file_mb.max
-
-
 def have_one_meaning(metrics: Metrics, other: Metrics) -> bool:
     """Whether the memory used of two runs means the same, if both are known."""
     if not (metrics.has_memory and other.has_memory):
         return True
-    return counts_files(metrics) == counts_files(other)
+    return metrics.counts_files == other.counts_files
 
 
 def mixed_note(records: Sequence[Record]) -> str:
     """A sentence if the memory of some runs may include mapped files, unlike that of others."""
     measured = [one for one in records if one.metrics.has_memory]
-    older = sum(counts_files(one.metrics) for one in measured)
+    older = sum(one.metrics.counts_files for one in measured)
     if not 0 < older < len(measured):
         return ""
     return f"The memory of {format_count(older, 'run')} may {INCLUDES_FILES}."
@@ -73,7 +63,7 @@ def memory_with_files_mb(record: Record) -> float | None:
     """The most that all containers of the task together used and kept of mapped files, at most its
     size; None if the batch's files are not known.
     """
-    if mapped_files_mb(record.metrics) is None:
+    if record.metrics.mapped_files_mb is None:
         return None
     with_files_mb = sum_known(
         used_with_files_mb(record.metrics, record.metrics.max_memory_used_mb),
@@ -94,7 +84,7 @@ def used_with_files_mb(metrics: Metrics, used_mb: float | None) -> float | None:
     """
     if used_mb is None:
         return None
-    with_files_mb = used_mb + (mapped_files_mb(metrics) or 0)
+    with_files_mb = used_mb + (metrics.mapped_files_mb or 0)
     usage_mb = metrics.memory_usage_peak_mb
     return with_files_mb if usage_mb is None else max(min(with_files_mb, usage_mb), used_mb)
 
@@ -103,7 +93,7 @@ def files_text(metrics: Metrics) -> str:
     """What a run keeps of its files in memory, as the rest of a sentence; "" where it is no more
     than the code of any program.
     """
-    files_mb = mapped_files_mb(metrics)
+    files_mb = metrics.mapped_files_mb
     least_mb = max(_NOTABLE_MB, _NOTABLE_SHARE * (metrics.max_memory_used_mb or 0))
     if files_mb is None or files_mb < least_mb:
         return ""

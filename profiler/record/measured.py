@@ -10,9 +10,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record.record_model import Number
 from profiler.record.units import APPROXIMATELY
 
+Number = int | float
 _MARK: Final = "≥"
 _Format = Callable[[float], str]
 

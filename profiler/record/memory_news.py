@@ -14,10 +14,10 @@ from profiler.core.optional_math import first_known, first_of, known
 from profiler.core.text import stated
 from profiler.record.bounded_json_line import without_lists
 from profiler.record.family import HighestPeak
-from profiler.record.mapped_files import counts_files
+from profiler.record.measured import Number
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine
-from profiler.record.record_model import CHECKPOINT, Number, Record, Report
+from profiler.record.record_model import CHECKPOINT, Record, Report
 from profiler.record.units import format_memory, format_minutes, format_percent
 
 MEMORY_NOTICE: Final = "memory"
@@ -62,7 +62,7 @@ def memory_now(record: Record, evidence: NoticeEvidence | None = None) -> Memory
         used_mb=used_mb,
         size_mb=size_mb,
         minutes_left=evidence.minutes_left,
-        counts_files=counts_files(record.metrics),
+        counts_files=record.metrics.counts_files,
     )
 
 

@@ -20,13 +20,13 @@ from profiler.record.device_totals import (
 )
 from profiler.record.hardware import gpu_error
 from profiler.record.mapped_files import memory_with_files_mb
+from profiler.record.measured import Number
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (
     NO_INTERVAL,
     NO_RECOMMENDATION,
     Interval,
     Metrics,
-    Number,
     Record,
     SlowdownBounds,
     known_status,

@@ -8,8 +8,9 @@ from typing import Annotated, Literal, TypeAlias, cast, get_args
 import msgspec
 from msgspec import Meta, field
 
+from profiler.record.measured import Number
 from profiler.record.model_base import Model
-from profiler.record.record_model import SCHEMA_VERSION, Number, Record
+from profiler.record.record_model import SCHEMA_VERSION, Record
 
 NoticeKind = Literal["stuck", "overdue", "memory", "disk"]
 ScheduleNoticeKind = Literal["missed", "late", "overlapped", "slow"]

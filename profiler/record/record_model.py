@@ -18,6 +18,7 @@ from profiler.record.activity_model import (
     TimeBreakdown,
 )
 from profiler.record.batch_job import NO_JOB, BatchJob
+from profiler.record.measured import Measured, Number, measured
 from profiler.record.model_base import Model, describe_type
 from profiler.record.run_outcome import OutOfMemoryEvidence, Status
 from profiler.record.units import format_task_size
@@ -27,7 +28,6 @@ SCHEMA_VERSION = "1.4"
 RecordType = Literal["task.report", "task.checkpoint"]
 CHECKPOINT: Final = "task.checkpoint"
 PeakSource = Literal["kernel", "sampled"]
-Number = int | float
 CONTAINER_INSIGHTS = "container-insights"
 """The source of records that are made of Container Insights' log events, one a minute."""
 LOCAL: Final = "LOCAL"  # the launch type of `run`
@@ -144,6 +144,23 @@ class Metrics(Model, frozen=True, kw_only=True):
     def has_memory(self) -> bool:
         """Whether the memory used was measured."""
         return self.max_memory_used_mb is not None
+
+    @property
+    def memory_peak(self) -> Measured:
+        """The largest memory used; one that the kernel did not count may have been higher."""
+        return measured(self.max_memory_used_mb, is_least=self.memory_peak_source != "kernel")
+
+    @property
+    def mapped_files_mb(self) -> float | None:
+        """The most that was kept of mapped files."""
+        return self.memory_mapped_file_mb.max
+
+    @property
+    def counts_files(self) -> bool:
+        """Whether the memory used may include pages of mapped files: see
+        :mod:`profiler.record.mapped_files`.
+        """
+        return self.has_memory and self.mapped_files_mb is None
 
 
 class Interval(Model, frozen=True, kw_only=True):

@@ -3,14 +3,9 @@
 from collections.abc import Mapping
 
 from profiler.record.batch_job import NO_JOB, BatchJob
+from profiler.record.measured import Number
 from profiler.record.model_base import Model
-from profiler.record.record_model import (
-    SCHEMA_VERSION,
-    UNKNOWN_SIZE,
-    Number,
-    RecordType,
-    TaskSize,
-)
+from profiler.record.record_model import SCHEMA_VERSION, UNKNOWN_SIZE, RecordType, TaskSize
 
 
 class ContainerHead(Model, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from profiler.record.fact_list import (
     measured_number,
 )
 from profiler.record.hardware import gpu_error
+from profiler.record.measured import Number
 from profiler.record.metric_catalogue import (
     METRICS,
     Metric,
@@ -29,7 +30,7 @@ from profiler.record.metric_catalogue import (
     Unit,
     may_be_of_others,
 )
-from profiler.record.record_model import Number, Report
+from profiler.record.record_model import Report
 
 # The line begins in the order of Lambda's line and ends with the cost. All other metrics are in the
 # catalogue's order.

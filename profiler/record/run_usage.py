@@ -10,15 +10,9 @@ from msgspec.structs import replace
 from profiler.core.optional_math import first_known, product, quotient
 from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.device_totals import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
-from profiler.record.fact_list import Fact, count_fact, memory_peak
-from profiler.record.measured import Measured
-from profiler.record.record_model import (
-    NOT_MEASURED,
-    Distribution,
-    Metrics,
-    Number,
-    Record,
-)
+from profiler.record.fact_list import Fact, count_fact
+from profiler.record.measured import Measured, Number
+from profiler.record.record_model import NOT_MEASURED, Distribution, Metrics, Record
 from profiler.record.task_needs import is_cpu_limited, size_of
 from profiler.record.units import (
     format_count,
@@ -137,7 +131,7 @@ def _memory_use(metrics: Metrics) -> MemoryUse:
         used=used,
         percent=metrics.memory_utilization_percent,
         size_mb=metrics.memory_size_mb,
-        peak=memory_peak(metrics),
+        peak=metrics.memory_peak,
     )
 
 

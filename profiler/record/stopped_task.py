@@ -20,6 +20,7 @@ from profiler.core.ecs_terms import (
     cluster_name,
     family_of,
     is_of_aws_batch,
+    revision_text,
     task_id,
 )
 from profiler.core.json_fields import integer, mapping, mappings
@@ -130,7 +131,7 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
         job = self.batch
         if job.job_definition is not None:
             return known(str, job.job_definition_revision)
-        return (self.definition_arn or "").rpartition("/")[2].partition(":")[2] or None
+        return revision_text(self.definition_arn or "") or None
 
     @property
     def is_on_fargate(self) -> bool:

@@ -11,14 +11,8 @@ from profiler.core.optional_math import (
     sum_of_both,
 )
 from profiler.record.batch_job import NO_JOB
-from profiler.record.record_model import (
-    UNKNOWN_SIZE,
-    Metrics,
-    Number,
-    OtherContainer,
-    Record,
-    TaskSize,
-)
+from profiler.record.measured import Number
+from profiler.record.record_model import UNKNOWN_SIZE, Metrics, OtherContainer, Record, TaskSize
 
 if TYPE_CHECKING:
     from profiler.record.report_head import RecordHead

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.json_fields import Json
-from profiler.record.record_model import Number
+from profiler.record.measured import Number
 
 
 class PageRow(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

@@ -27,8 +27,7 @@ from profiler.record.gpu_facts import (
     gpu_percent_text,
     whose_numbers,
 )
-from profiler.record.mapped_files import counts_files
-from profiler.record.measured import AtLeast
+from profiler.record.measured import AtLeast, Number
 from profiler.record.metric_catalogue import RunView
 from profiler.record.process_rows import MeasuredProcess, last_seen, measured_rows, shown_name
 from profiler.record.record_model import (
@@ -38,7 +37,6 @@ from profiler.record.record_model import (
     Gpu,
     Neuron,
     NeuronCore,
-    Number,
     RaisedNotice,
     Record,
     TaskSize,
@@ -97,7 +95,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         memory_avg=finite_number(metrics.memory_used_mb.avg),
         peak=finite_number(metrics.max_memory_used_mb),
         peak_by=metrics.memory_peak_source,
-        counts_files=counts_files(metrics) or None,
+        counts_files=metrics.counts_files or None,
         usd=finite_number(cost.usd),
         account=record.account_id,
         cluster=record.cluster,

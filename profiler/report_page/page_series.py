@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from profiler.core.optional_math import known_values
 from profiler.record.equal_steps import rounded_column
-from profiler.record.record_model import Number, Record
+from profiler.record.measured import Number
+from profiler.record.record_model import Record
 from profiler.record.units import MIB
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.step_series import Column, StepSeries

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import explained_refusal, is_vague, task_id
-from profiler.core.text import first_names
+from profiler.core.text import first_names, listed
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.units import format_duration
 from profiler.schedules.due_times import (
@@ -286,7 +286,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
             what = "job was submitted" if first.is_job else "task started"
             return "late", f"The {what} {after} after the {end}."
         if slot.extra and len(started) > slot.schedule.task_count:
-            names = " and ".join(task_id(task.arn) for task in started)
+            names = listed(task_id(task.arn) for task in started)
             kind = "Jobs" if first.is_job else "Tasks"
             return "started twice", f"{kind} {names} were started for the same time."
         previous = last_ends[first.arn]

@@ -9,9 +9,9 @@ from msgspec import UNSET, UnsetType
 
 from profiler.core.optional_math import first_known, known, rounded, sum_of_both
 from profiler.record.family import MonthBasis
-from profiler.record.measured import AtLeast, measured
+from profiler.record.measured import AtLeast, Number, measured
 from profiler.record.model_base import JsonLine
-from profiler.record.record_model import Number, PeakSource, SlowdownBounds, TaskSize
+from profiler.record.record_model import PeakSource, SlowdownBounds, TaskSize
 from profiler.record.units import VCPU_DIGITS, as_number
 from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import Evidence

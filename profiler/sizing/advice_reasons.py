@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import all_known, difference, first_known, known, known_values
-from profiler.core.text import as_sentence, first_names, stated
+from profiler.core.text import as_sentence, first_names, listed, stated
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT, long_cpu_wait
+from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT
 from profiler.record.family import Month, MonthBasis
 from profiler.record.mapped_files import INCLUDES_FILES
 from profiler.record.measured import AtLeast, Exactly, Measured, measured, scaled
@@ -16,7 +16,7 @@ from profiler.record.mention_limits import (
     is_near_limit,
 )
 from profiler.record.record_model import SlowdownBounds, TaskSize
-from profiler.record.task_needs import is_cpu_limited, vcpu_limit, vcpu_p95
+from profiler.record.task_needs import vcpu_p95
 from profiler.record.units import (
     APPROXIMATELY,
     format_count,
@@ -115,7 +115,7 @@ def _basis(evidence: Evidence) -> str:
     vcpus = measured(needs.required_vcpu).text(format_vcpu)
     if vcpus:
         used.append(f"for 95 % of the time at most {vcpus}")
-    text = f"{runs} used {' and '.join(used)}"
+    text = f"{runs} used {listed(used)}"
     others_mb = difference(needs.required_memory_mb, needs.batch_peak_mb) or 0
     if others_mb >= 1:
         text += f"; {format_memory(others_mb)} of this memory is for the other containers"
@@ -274,7 +274,7 @@ def _unlimited_cpu(evidence: Evidence) -> Iterator[str]:
     """How many vCPUs a job used that nothing limits, against what it asked for."""
     asked = first_known(evidence.size.vcpu, math.inf)
     used = evidence.needs.required_vcpu or 0
-    if is_cpu_limited(evidence.latest) or used <= asked:
+    if evidence.is_cpu_limited or used <= asked:
         return
     yield (
         f"The jobs asked for {format_vcpu(asked)} and used {format_vcpu(used)}: on EC2, AWS Batch "
@@ -303,8 +303,8 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
     it.
     """
     percent = evidence.usage.saturated_percent or 0
-    vcpu = vcpu_limit(evidence.latest)
-    if not (evidence.usage.is_saturated and vcpu and is_cpu_limited(evidence.latest)):
+    vcpu = evidence.vcpu_limit
+    if not (evidence.usage.is_saturated and vcpu and evidence.is_cpu_limited):
         return
     used = (
         f"For {format_percent(percent)} of the time, the task used all of its {format_vcpu(vcpu)}"
@@ -335,7 +335,7 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
     """How long threads waited for a CPU, and why: the evidence for more vCPUs, or that the task
     does not have its own. Of one run, it is the run's own sentence.
     """
-    of_latest = long_cpu_wait(evidence.latest)
+    of_latest = evidence.latest_cpu_wait
     if evidence.outcomes.runs == 1:
         if of_latest.sentence:
             yield as_sentence(of_latest.sentence)
@@ -563,7 +563,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         limits_mb = {limit for limit in known_values((size_mb, current_mb)) if limit > passed_mb}
         passed = [*filter(None, (_limit_passed(needed, mb) for mb in sorted(limits_mb)))]
         if passed:
-            passes = f": it will pass {' and '.join(passed)}"
+            passes = f": it will pass {listed(passed)}"
         else:
             passes = ""
         yield f"The memory peak grows by about {format_memory(needed.per_run)} a run{passes}."
@@ -656,7 +656,7 @@ def _at_the_submission(evidence: Evidence, choice: SizeDecision) -> Iterator[str
 def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """What the runs and their sizes cannot be compared with."""
     if len(evidence.precision.processors) > 1:
-        listed = first_names(
+        processors = first_names(
             [
                 f"{name} ({format_count(count, 'run')})"
                 for name, count in evidence.precision.processors
@@ -664,7 +664,7 @@ def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
         yield (
             "The runs had different processors, so their durations and CPU use are hard to "
-            f"compare: {listed}."
+            f"compare: {processors}."
         )
     others = evidence.latest.containers
     for what, names in (

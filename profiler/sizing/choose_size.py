@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import first_known, known, max_known, product
 from profiler.core.timestamps import DAYS_PER_MONTH
-from profiler.record.record_model import UNKNOWN_SIZE, Number, SlowdownBounds, TaskSize
-from profiler.record.task_needs import is_cpu_limited, vcpu_limit
+from profiler.record.measured import Number
+from profiler.record.record_model import UNKNOWN_SIZE, SlowdownBounds, TaskSize
 from profiler.record.units import as_number
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
@@ -398,12 +398,12 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
 
 
 def _vcpu_rounded_up(evidence: Evidence, required_vcpu: float) -> Number | None:
-    limit = first_known(vcpu_limit(evidence.latest), math.inf)
+    limit = first_known(evidence.vcpu_limit, math.inf)
     rounded = _step_up(required_vcpu, 0, 0.25)
     is_above = required_vcpu > limit
     if not is_above:
         rounded = min(rounded, limit)
-    elif not is_cpu_limited(evidence.latest):
+    elif not evidence.is_cpu_limited:
         return as_number(rounded)
     needs = evidence.needs
     if needs.slowdowns is None or needs.vcpu_without_slowdown is not None:

@@ -21,13 +21,13 @@ from profiler.core.optional_math import (
     mean_known,
     min_known,
 )
-from profiler.record.cpu_wait import counted_cpu_wait, is_cpu_wait_partial
+from profiler.record.cpu_wait import CpuWait, counted_cpu_wait, is_cpu_wait_partial, long_cpu_wait
 from profiler.record.family import Month, month_of_tasks
 from profiler.record.family_identity import FamilyKey
 from profiler.record.gpu_facts import gpu_family_text
 from profiler.record.hardware import short_processor_name
 from profiler.record.held_huge_pages import huge_pages_mb
-from profiler.record.mapped_files import mapped_files_mb, of_one_meaning
+from profiler.record.mapped_files import of_one_meaning
 from profiler.record.measured import UNKNOWN, Measured, measured
 from profiler.record.mention_limits import (
     SATURATED_PERCENT,
@@ -45,7 +45,13 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import is_on_spot
-from profiler.record.task_needs import bound_memory_mb, memory_of, size_of
+from profiler.record.task_needs import (
+    bound_memory_mb,
+    is_cpu_limited,
+    memory_of,
+    size_of,
+    vcpu_limit,
+)
 from profiler.sizing.billed_tasks import BilledTasks, billed_tasks
 from profiler.sizing.job_rows import (
     AskedSizes,
@@ -223,6 +229,21 @@ class Evidence(Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> TaskSize:
         return size_of(self.latest)
+
+    @property
+    def is_cpu_limited(self) -> bool:
+        """Whether the task can use no more vCPUs than its size."""
+        return is_cpu_limited(self.latest)
+
+    @property
+    def vcpu_limit(self) -> float | None:
+        """The vCPUs that bound the task: its size, else the machine's or the container's."""
+        return vcpu_limit(self.latest)
+
+    @property
+    def latest_cpu_wait(self) -> CpuWait:
+        """What is said of the latest run's wait for a CPU."""
+        return long_cpu_wait(self.latest)
 
     @property
     def needed_memory(self) -> Measured:
@@ -470,7 +491,7 @@ def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
         batch_peak_mb=of_largest.max_memory_used_mb,
         batch_p99_mb=of_largest.memory_used_mb.p99,
         with_files_mb=max_known(*(run.memory_with_files_mb for run in measured_runs)),
-        mapped_files_mb=mapped_files_mb(Metrics() if fullest is None else fullest.record.metrics),
+        mapped_files_mb=(Metrics() if fullest is None else fullest.record.metrics).mapped_files_mb,
         huge_pages_mb=max_known(*(huge_pages_mb(run.record) for run in measured_runs)),
         bound_mb=max_known(*(bound_memory_mb(run.record) for run in measured_runs)),
         older_memory_mb=max(older_mb) if len(counted) < len(measured_runs) else None,

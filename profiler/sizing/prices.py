@@ -198,52 +198,66 @@ def charged_storage_gb(storage_mb: float | None) -> int:
     return max(round((storage_mb or 0) / _MB_PER_GB) - 20, 0)
 
 
+class _HourPrice(Struct, frozen=True, kw_only=True):
+    """What an hour of a run costs, None if that is unknown, and where the price is from."""
+
+    usd: float | None = None
+    basis: str = ""
+
+
+_UNPRICED: Final = _HourPrice()
+
+
 def cost_of(record: Record, overrides: PriceOverrides) -> Cost:
     """Calculate the cost of the run: billed duration × price per hour; UNKNOWN_COST if one of
     them is unknown.
     """
+    if record.launch_type == FARGATE:
+        return _cost_at(_price_on_fargate(record, overrides), record)
+    return _cost_at(_price_of_machine(record, overrides), record)
+
+
+def _cost_at(price: _HourPrice, record: Record) -> Cost:
     metrics = record.metrics
+    is_local = record.launch_type == LOCAL
+    duration_ms = metrics.duration_ms if is_local else metrics.billed_duration_ms
+    usd = rounded(product(quotient(duration_ms, _MS_PER_HOUR), price.usd), 8)
+    return UNKNOWN_COST if usd is None else Cost(usd=usd, price_basis=price.basis)
+
+
+def _price_on_fargate(record: Record, overrides: PriceOverrides) -> _HourPrice:
     size = whole_size(record.task_size)
-    hour_usd = machine_hour_usd(record, overrides)
-    duration_ms = metrics.billed_duration_ms
-    basis = f"{record.launch_type} with TASK_PROFILER_PRICE_HOUR"
-    if _has_share(record, overrides):
-        basis = _instance_basis(record)
-    if record.launch_type == LOCAL:
-        duration_ms = metrics.duration_ms
-    elif record.launch_type == FARGATE and size is not None:
-        region_prices = prices(record.region, record.cpu_architecture, overrides)
-        if region_prices is not None:
-            hour_usd = region_prices.hour_usd(
-                size.vcpu, size.memory_mb, metrics.ephemeral_storage_size_mb
-            )
-            basis = region_prices.basis
-    usd = rounded(product(quotient(duration_ms, _MS_PER_HOUR), hour_usd), 8)
-    return UNKNOWN_COST if usd is None else Cost(usd=usd, price_basis=basis)
+    of_region = prices(record.region, record.cpu_architecture, overrides)
+    if size is None or of_region is None:
+        return _UNPRICED
+    storage_mb = record.metrics.ephemeral_storage_size_mb
+    usd = of_region.hour_usd(size.vcpu, size.memory_mb, storage_mb)
+    return _HourPrice(usd=usd, basis=of_region.basis)
 
 
-def machine_hour_usd(record: Record, overrides: PriceOverrides) -> float | None:
-    """The price per hour of a run that has none in a list: of a task on an instance, and of a
-    local run with a GPU.
+def _price_of_machine(record: Record, overrides: PriceOverrides) -> _HourPrice:
+    """The price of a run that has none in a list: of a task on an instance, which without a price
+    of its own costs its share of the instance, and of a local run with a GPU.
     """
-    is_gpu_machine = record.launch_type == LOCAL and bool(record.gpus)
-    if record.launch_type not in _ON_INSTANCES and not is_gpu_machine:
-        return None
-    if _has_share(record, overrides):
-        return _share_usd(record, overrides)
-    return overrides.hour_usd
+    is_on_instance = record.launch_type in _ON_INSTANCES
+    if not is_on_instance and not (record.launch_type == LOCAL and record.gpus):
+        return _UNPRICED
+    if is_on_instance and overrides.hour_usd is None:
+        return _price_of_share(record, overrides)
+    basis = f"{record.launch_type} with TASK_PROFILER_PRICE_HOUR"
+    return _HourPrice(usd=overrides.hour_usd, basis=basis)
 
 
-def _has_share(record: Record, overrides: PriceOverrides) -> bool:
-    """Whether a run costs its share of the instance: a task on one has no price of its own."""
-    return overrides.hour_usd is None and record.launch_type in _ON_INSTANCES
-
-
-def _share_usd(record: Record, overrides: PriceOverrides) -> float | None:
-    """The price per hour of a task's share of its instance; None if one of them is unknown."""
+def _price_of_share(record: Record, overrides: PriceOverrides) -> _HourPrice:
+    """The price of a task's share of its instance."""
     instance_type = record.visible.instance_type
-    instance_usd = dict(overrides.instances_usd).get(instance_type or "")
-    return product(instance_share(record), instance_usd)
+    share = instance_share(record)
+    usd = product(share, dict(overrides.instances_usd).get(instance_type or ""))
+    of_it = format_percent(_PERCENT * (share or 0))
+    basis = (
+        f"{record.launch_type} {instance_type} with TASK_PROFILER_PRICE_INSTANCES, {of_it} of it"
+    )
+    return _HourPrice(usd=usd, basis=basis)
 
 
 def instance_share(record: Record) -> float | None:
@@ -275,27 +289,18 @@ def _gpu_share(record: Record, instance_type: str | None) -> float | None:
     return len(record.gpus) / of_instance
 
 
-def _instance_basis(record: Record) -> str:
-    share = instance_share(record) or 0
-    instance_type = record.visible.instance_type
-    return (
-        f"{record.launch_type} {instance_type} with TASK_PROFILER_PRICE_INSTANCES, "
-        f"{format_percent(_PERCENT * share)} of it"
-    )
-
-
 def with_machine_price(record: Record, overrides: PriceOverrides) -> Record:
     """The record with the cost of its machine, and of the idle time of its GPUs, where it has
     none.
     """
-    hour_usd = machine_hour_usd(record, overrides)
-    if hour_usd is None or record.status == "running":
+    price = _price_of_machine(record, overrides)
+    if price.usd is None or record.status == "running":
         return record
     idle = record.gpu_idle
     duration_ms = record.metrics.duration_ms
     if idle is not None and idle.usd is None and duration_ms is not None:
-        usd = idle.percent / _PERCENT * duration_ms / _MS_PER_HOUR * hour_usd
+        usd = idle.percent / _PERCENT * duration_ms / _MS_PER_HOUR * price.usd
         record = replace(record, gpu_idle=replace(idle, usd=round(usd, 8)))
     if record.cost == UNKNOWN_COST:
-        record = replace(record, cost=cost_of(record, overrides))
+        record = replace(record, cost=_cost_at(price, record))
     return record

@@ -10,7 +10,7 @@ from profiler.core.optional_math import any_known, first_known, known, product
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.device_totals import is_idle
 from profiler.record.family_identity import FamilyKey, family_key
-from profiler.record.mapped_files import counts_files, memory_with_files_mb
+from profiler.record.mapped_files import memory_with_files_mb
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
     NOT_MEASURED,
@@ -101,7 +101,7 @@ def facts_of(
         began_ns=parse_ns(began) or 0,
         needed_memory_mb=needed_memory_mb(record),
         memory_with_files_mb=memory_with_files_mb(record),
-        counts_files=counts_files(record.metrics),
+        counts_files=record.metrics.counts_files,
         needed_vcpu=needed_vcpu(record),
         slowdown=_slowdown(record.metrics),
         is_moved=record.launch_type != given.launch_type,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import CPU_UNITS
 from profiler.core.optional_math import any_known, first_known
 from profiler.record.record_model import TaskSize
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -16,7 +17,6 @@ REVERTED_FROM = f"{TAG_PREFIX}reverted-from"
 # The tag of a revision that was registered again, because one of ours hid it: the number of ours,
 # which nobody should have started.
 RESTORED_OVER = f"{TAG_PREFIX}restored-over"
-_CPU_UNITS = 1024
 _TAG_PARTS = 3
 
 
@@ -28,7 +28,7 @@ class SizeBefore(Struct, frozen=True, kw_only=True):
 
     @property
     def tag(self) -> str:
-        units = (self.size.vcpu or 0) * _CPU_UNITS
+        units = (self.size.vcpu or 0) * CPU_UNITS
         return f"{self.revision}/{units:.0f}/{self.size.memory_mb or 0:.0f}"
 
 
@@ -39,7 +39,7 @@ def size_before(tag: str | None) -> SizeBefore | None:
         return None
     revision, cpu, memory = parts
     return SizeBefore(
-        revision=revision, size=TaskSize(vcpu=int(cpu) / _CPU_UNITS, memory_mb=int(memory))
+        revision=revision, size=TaskSize(vcpu=int(cpu) / CPU_UNITS, memory_mb=int(memory))
     )
 
 

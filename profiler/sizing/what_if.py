@@ -10,7 +10,6 @@ from msgspec import Struct
 from profiler.core.optional_math import difference, first_known, known, product, quotient, rounded
 from profiler.record.measured import UNKNOWN, Measured, scaled
 from profiler.record.record_model import SlowdownBounds
-from profiler.record.task_needs import vcpu_limit
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size, whole_size
@@ -191,7 +190,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         """
         evidence = self.evidence
         current_vcpu = self.evidence.size.vcpu
-        seen_vcpu = vcpu_limit(evidence.latest)
+        seen_vcpu = evidence.vcpu_limit
         if seen_vcpu and vcpu > seen_vcpu:
             if evidence.usage.is_saturated:
                 saturated = (evidence.usage.saturated_percent or 0) / 100

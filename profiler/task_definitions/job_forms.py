@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from profiler.core.ecs_terms import AWSLOGS, BATCH_LOG_GROUP, EC2, FARGATE
+from profiler.core.ecs_terms import AWSLOGS, BATCH_LOG_GROUP, CPU_UNITS, EC2, FARGATE
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.core.optional_math import (
@@ -40,7 +40,6 @@ from profiler.task_definitions.size_changes import (
 JOB: Final = "jobDefinition"
 # Of the container of ``containerProperties``, in ECS.
 _CONTAINER: Final = "default"
-_CPU_UNITS: Final = 1024
 # The smallest share of a container beside others that was seen to be accepted on Fargate.
 LEAST_VCPU: Final = 0.25
 LEAST_MB: Final = 4
@@ -93,7 +92,7 @@ def described_form(job: Mapping[str, object]) -> dict[str, object]:
         "taskDefinitionArn": job.get("jobDefinitionArn"),
         "status": job.get("status"),
     }
-    cpu_units = product(_total(defined, "VCPU"), _CPU_UNITS)
+    cpu_units = product(_total(defined, "VCPU"), CPU_UNITS)
     sizes = {"cpu": cpu_units, "memory": _total(defined, "MEMORY")}
     form |= {name: f"{amount:.0f}" for name, amount in known_members(sizes).items()}
     tags = [{"key": key, "value": value} for key, value in mapping(job.get("tags")).items()]
@@ -209,7 +208,7 @@ def job_with_size(
         raise TaskProfilerError("Its size is not known: set it by hand.")
     vcpu, memory_mb = amounts
     wanted: dict[str, object] = {
-        "cpu": f"{vcpu * _CPU_UNITS:.0f}",
+        "cpu": f"{vcpu * CPU_UNITS:.0f}",
         "memory": f"{math.floor(memory_mb)}",
     }
     forms = list(mappings(definition.get("containerDefinitions")))
@@ -224,7 +223,7 @@ def job_with_size(
     batch = roles_of(read_containers(definition)).batch
     other_units = sum(task_cpu_units(form) or 0 for form in forms if form.get("name") != batch)
     other_mb = sum(_memory(form) for form in forms if form.get("name") != batch)
-    own = TaskSize(vcpu=vcpu - other_units / _CPU_UNITS, memory_mb=math.floor(memory_mb) - other_mb)
+    own = TaskSize(vcpu=vcpu - other_units / CPU_UNITS, memory_mb=math.floor(memory_mb) - other_mb)
     containers = []
     notes = []
     for form in forms:
@@ -233,7 +232,7 @@ def job_with_size(
             notes.append(
                 f"The container {batch!r} changes from {was.text} to {own.text}; the others stay."
             )
-            sizes = {"cpu": round((own.vcpu or 0) * _CPU_UNITS), "memory": int(own.memory_mb or 0)}
+            sizes = {"cpu": round((own.vcpu or 0) * CPU_UNITS), "memory": int(own.memory_mb or 0)}
             containers.append({**form, **sizes})
         else:
             containers.append(dict(form))
@@ -283,7 +282,7 @@ def least_job_vcpu(definition: Mapping[str, object]) -> float:
         return 0
     batch = roles_of(read_containers(definition)).batch
     others = sum(task_cpu_units(form) or 0 for form in forms if form.get("name") != batch)
-    return others / _CPU_UNITS + (LEAST_VCPU if is_on_fargate(definition) else 1)
+    return others / CPU_UNITS + (LEAST_VCPU if is_on_fargate(definition) else 1)
 
 
 def _container_forms(
@@ -308,7 +307,7 @@ def _container_forms(
             "logConfiguration": logs,
         }
         if len(containers) > 1:
-            cpu_units = product(asked_amount(container, "VCPU"), _CPU_UNITS)
+            cpu_units = product(asked_amount(container, "VCPU"), CPU_UNITS)
             form["cpu"] = known(round, cpu_units)
             form["memory"] = known(round, asked_amount(container, "MEMORY"))
         yield form

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import CPU_UNITS
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings
 from profiler.core.optional_math import first_known, known, known_members, product
@@ -24,7 +25,6 @@ from profiler.task_definitions.containers import (
 from profiler.task_definitions.definition_json import ChangedDefinition
 
 _MAX_TAGS = 50
-_CPU_UNITS = 1024
 TASK_SIZES = ("cpu", "memory")
 CONTAINER_SIZES = ("cpu", "memory", "memoryReservation")
 LEAST_CPU_UNITS = 2  # of a container
@@ -106,7 +106,7 @@ def with_size(
         container.name: {} for container in read_containers(definition)
     }
     if size.vcpu is not None:
-        for name, cpu_units in _cpu_changes(definition, round(size.vcpu * _CPU_UNITS)):
+        for name, cpu_units in _cpu_changes(definition, round(size.vcpu * CPU_UNITS)):
             changes[name]["cpu"] = cpu_units
     task_mb = first_known(size.memory_mb, task_memory_mb(definition))
     if task_mb is not None:
@@ -133,7 +133,7 @@ def _wanted_size(definition: Mapping[str, object], size: TaskSize) -> dict[str, 
     Raises TaskProfilerError if only a deployment knows the present value.
     """
     present = {"cpu": task_cpu_units(definition), "memory": task_memory_mb(definition)}
-    cpu_units = known(round, product(size.vcpu, _CPU_UNITS))
+    cpu_units = known(round, product(size.vcpu, CPU_UNITS))
     given = {"cpu": cpu_units, "memory": known(math.floor, size.memory_mb)}
     wanted: dict[str, object] = {}
     for name, value in known_members(given).items():
@@ -344,13 +344,11 @@ def task_cpu_units(definition: Mapping[str, object]) -> float | None:
     if not match:
         return None
     if match[2]:
-        return float(match[1]) * _CPU_UNITS
+        return float(match[1]) * CPU_UNITS
     return float(match[1])
 
 
 def definition_size(definition: Mapping[str, object]) -> TaskSize:
     """The size of a definition or of a task, of which each part may be unknown."""
     units = task_cpu_units(definition)
-    return TaskSize(
-        vcpu=units / _CPU_UNITS if units else None, memory_mb=task_memory_mb(definition)
-    )
+    return TaskSize(vcpu=units / CPU_UNITS if units else None, memory_mb=task_memory_mb(definition))

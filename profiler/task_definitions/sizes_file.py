@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import CPU_UNITS
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
 from profiler.core.optional_math import known
@@ -19,7 +20,6 @@ from profiler.task_definitions.job_forms import is_job_definition, is_on_fargate
 from profiler.task_definitions.json_yaml_tree import read_json
 from profiler.task_definitions.size_changes import CONTAINER_SIZES, definition_size
 
-_CPU_UNITS = 1024
 # Of a member. ``containers`` has those that ECS would refuse beside the new size, or that change.
 _CPU = "cpu"
 _MEMORY = "memory"
@@ -91,7 +91,7 @@ def source_sizes(before: Mapping[str, object], after: Mapping[str, object]) -> d
             "the size by hand."
         )
     sizes: dict[str, object] = {
-        _CPU: as_number((size.vcpu or 0) * _CPU_UNITS),
+        _CPU: as_number((size.vcpu or 0) * CPU_UNITS),
         _MEMORY: as_number(size.memory_mb),
     }
     containers = _changed_containers(before, after)

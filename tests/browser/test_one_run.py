@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profiler.core.text import as_sentence
 from profiler.record.activity_model import NO_BREAKDOWN
 from profiler.record.cpu_wait import long_cpu_wait
-from profiler.record.fact_list import NUMBERS, memory_peak, number_fact
+from profiler.record.fact_list import NUMBERS, number_fact
 from profiler.record.measured import UNKNOWN
 from profiler.record.process_rows import measured_rows
 from profiler.record.record_model import Report
@@ -52,7 +52,7 @@ def test_the_page_of_a_run_has_the_numbers_and_sentences_of_show(
         if wait.sentence and report.record.time_breakdown != NO_BREAKDOWN:
             assert as_sentence(wait.sentence) in text, name
         shown = screens.show(report)
-        for row in measured_rows(report.record.processes, memory_peak(report.record.metrics)):
+        for row in measured_rows(report.record.processes, report.record.metrics.memory_peak):
             memory = row.peak_mb.text(format_memory)
             assert memory in text, (name, memory)
             # It has room for the largest ones.

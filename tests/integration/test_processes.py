@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from profiler.record.fact_list import memory_peak
 from profiler.record.measured import AtLeast
 from profiler.record.process_rows import is_other_processes, measured_rows
 from profiler.record.record_model import Record
@@ -97,7 +96,7 @@ def test_unread_cpu_time_is_in_the_last_row_and_in_the_series(
 ) -> None:
     record, _ = short_programs
     assert is_other_processes(record.processes[-1])
-    rows = measured_rows(record.processes, memory_peak(record.metrics))
+    rows = measured_rows(record.processes, record.metrics.memory_peak)
     assert all(isinstance(row.cpu_seconds, AtLeast) for row in rows[:-1])
     assert present(record.series).processes[-1].command == "other"
 

@@ -15,7 +15,7 @@ from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.bounded_batches import batches
 from profiler.core.command_lines import aws_command_line, command_line
-from profiler.core.ecs_terms import EC2, FARGATE
+from profiler.core.ecs_terms import EC2, FARGATE, family_of, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import all_known, known, known_values, median
 from profiler.core.text import on_one_line
@@ -289,7 +289,8 @@ def _definition(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
     status = {one.get("status") for one in reads.definitions(jobDefinitions=[job.definition_arn])}
     if status != {_INACTIVE}:
         return
-    name, _, revision = resource_name(job.definition_arn).partition(":")
+    name = family_of(job.definition_arn)
+    revision = revision_text(job.definition_arn)
     active = reads.definitions(jobDefinitionName=name, status="ACTIVE")
     text = f"Its definition {name}:{revision} is deregistered: Batch refuses jobs of this revision."
     if not active:

@@ -3,7 +3,7 @@
 from profiler.aws_account.proof.arrivals import ProofTask
 from profiler.aws_account.proof.plan import ProofPlan
 from profiler.aws_account.proof.verdicts import NO, NO_WITNESS, CheckResult, record_of, unknown
-from profiler.core.ecs_terms import is_of_aws_batch
+from profiler.core.ecs_terms import family_of, is_of_aws_batch
 from profiler.core.optional_math import first_known, known_values
 from profiler.core.text import stated
 from profiler.record.batch_job import NO_JOB
@@ -38,8 +38,7 @@ def family_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether ECS's family is the name of the job definition."""
     if not task.has_stopped:
         return unknown("the task has not stopped")
-    definition = (task.end.definition_arn or "").rpartition("/")[2]
-    family = definition.partition(":")[0]
+    family = family_of(task.end.definition_arn or "")
     return CheckResult(family == PROOF_FAMILY, PROOF_FAMILY, family or "none")
 
 

@@ -45,7 +45,6 @@ from profiler.core.optional_math import (
 )
 from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.fact_list import memory_peak
 from profiler.record.measured import AtLeast
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.stop_causes import is_unreached, outcome_of
@@ -218,7 +217,7 @@ def _memory_peak(_plan: ProofPlan, task: ProofTask) -> CheckResult:
         return unknown("the batch cannot read its control group")
     metrics = record_of(task).metrics
     needed_mb = max(needed) / MIB
-    peak = memory_peak(metrics)
+    peak = metrics.memory_peak
     result = close(peak.value, needed_mb, _TOLERANCE * needed_mb, "MB")
     if isinstance(peak, AtLeast):
         is_below = peak.value <= (1 + _TOLERANCE) * needed_mb

@@ -29,6 +29,7 @@ from profiler.core.ecs_terms import (
     arn_region,
     cluster_name,
     family_of,
+    revision_text,
     task_id,
 )
 from profiler.core.errors import TaskProfilerError
@@ -200,7 +201,7 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
         task_arn=arn,
         cluster=cluster_name(task.get("clusterArn")),
         family=family_of(definition_arn),
-        revision=definition_arn.rpartition(":")[2],
+        revision=revision_text(definition_arn),
         region=arn_region(arn),
         account_id=arn_account(arn),
         launch_type=task.get("launchType"),

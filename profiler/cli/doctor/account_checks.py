@@ -41,6 +41,7 @@ from profiler.cli.taskdef_command import read_input
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import defined_places, log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import names_of, open_source
+from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
 from profiler.record.units import format_count
@@ -85,7 +86,7 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
     """
     open_client = open_clients(options.region, options.profile)
     definitions = TaskDefinitions(open_client("ecs"))
-    name = family.partition(":")[0]
+    name = family_of(family)
     revision = _described(definitions, family)
     document = read_document(revision, family)
 
@@ -129,7 +130,7 @@ def _described(definitions: TaskDefinitions, family: str) -> bytes:
     try:
         return definitions.describe(family)
     except TaskProfilerError as error:
-        name = family.partition(":")[0]
+        name = family_of(family)
         similar = similar_families(RunFilter(run=name), partial(definitions.families, "*"))
         raise TaskProfilerError(f"{error}{similar}") from error
 

@@ -10,8 +10,7 @@ from profiler.cli.tables import Column, table
 from profiler.core.optional_math import difference, known_members, known_values
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.cpu_wait import counted_cpu_wait, cpu_wait_percent, is_cpu_wait_partial
-from profiler.record.fact_list import memory_peak
-from profiler.record.mapped_files import INCLUDES_FILES, counts_files
+from profiler.record.mapped_files import INCLUDES_FILES
 from profiler.record.measured import Exactly, Measured, known_numbers, measured
 from profiler.record.mention_limits import (
     is_cpu_partial,
@@ -93,7 +92,7 @@ def _memory_conditions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str
     """What the memory values of the runs count, and how their peaks were found."""
     meaning = memory_meaning(a, b)
     if meaning != "same":
-        a_files, b_files = [sum(counts_files(run.metrics) for run in runs) for runs in (a, b)]
+        a_files, b_files = [sum(run.metrics.counts_files for run in runs) for runs in (a, b)]
         change = "and is left out"
         if meaning == "differs":
             change = "so the change of the memory is not known"
@@ -126,7 +125,7 @@ def _count_on_spot(records: Sequence[Record]) -> str:
 
 def _peak_counts(records: Sequence[Record]) -> tuple[int, int]:
     """How many memory peaks are the kernel's, and how many are known."""
-    peaks = known_numbers(memory_peak(record.metrics) for record in records)
+    peaks = known_numbers(record.metrics.memory_peak for record in records)
     kernel = sum(isinstance(peak, Exactly) for peak in peaks)
     return kernel, len(peaks)
 

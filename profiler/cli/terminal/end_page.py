@@ -26,6 +26,7 @@ from profiler.cli.terminal.page_parts import LABEL_WIDTH, MAX_WIDTH, View, label
 from profiler.cli.terminal.run_curves import CPU, GPU, MEMORY, Curve, run_curves, use_style
 from profiler.cli.terminal.show_comparison import change_spans
 from profiler.cli.terminal.time_bar import short_legend, time_bar
+from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import any_known, known_values, median
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import with_local_times
@@ -58,7 +59,6 @@ _LABEL_WIDTH = LABEL_WIDTH - 1
 _CURVE_SHARE = 0.36
 _MIN_CURVE = 12
 _MAX_CURVE = 60
-_ID_LENGTH = 8
 # A longer text is cut.
 _MAX_WRAPPED = 3
 _PIPE_WIDTH = 80
@@ -85,7 +85,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     story = story_of(record)
     verdict = verdict_of(PastRun(report=report), view.now_ns)
     if _has_curves(record.series):
-        pointer = _command("show", record.task_id[:_ID_LENGTH], view)
+        pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
     else:
         pointer = ""
     head = _head(verdict, record, story.usage.gpus, pointer, view)
@@ -171,7 +171,7 @@ def run_line(report: Report, view: EndView) -> Line:
     """One of several runs: the verdict, how to see more, and other facts that fit on the line."""
     record = replace(report.record, series=None)  # without a curve, the memory peak is a fact
     verdict = verdict_of(PastRun(report=report), view.now_ns)
-    pointer = _command("show", record.task_id[:_ID_LENGTH], view)
+    pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
     room = view.width - (len(pointer) + 2 if pointer else 0)
     text = shorten(printable(f"● {verdict.text.removesuffix('.')}"), room)
     facts = _facts(record, story_of(record).usage.gpus, room - columns_of(text))

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from profiler.core.optional_math import known_values
+from profiler.record.measured import Number
 from profiler.record.mention_limits import is_near_limit
-from profiler.record.record_model import Number, Series
+from profiler.record.record_model import Series
 from profiler.record.run_usage import RunUsage
 from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, curve_top, sparkline
 from profiler.record.units import format_memory, format_part, format_percent, format_vcpu

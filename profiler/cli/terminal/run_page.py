@@ -24,6 +24,7 @@ from profiler.cli.terminal.run_curves import CPU, MEMORY, run_curves, use_style
 from profiler.cli.terminal.show_comparison import NO_COMPARISON, RunComparison, compared_lines
 from profiler.cli.terminal.size_lines import size_lines
 from profiler.cli.terminal.time_bar import time_lines
+from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import known
 from profiler.core.text import stated
 from profiler.core.timestamps import local_time, parse_ns, with_local_times
@@ -142,9 +143,9 @@ def _identity(record: Record) -> str:
 def _retries(event: TaskEvent) -> str:
     texts: list[str] = []
     if event.retry_of:
-        texts.append(f"retry of {event.retry_of[:8]}")
+        texts.append(f"retry of {event.retry_of[:SHORT_ID_LENGTH]}")
     if event.retried_as:
-        texts.append(f"retried as {event.retried_as[:8]}")
+        texts.append(f"retried as {event.retried_as[:SHORT_ID_LENGTH]}")
     return DOT.join(texts)
 
 

@@ -27,13 +27,12 @@ from profiler.record.fact_list import (
     Fact,
     NumberRow,
     comparable,
-    memory_peak,
     number_fact,
     number_value,
     usual_number,
 )
 from profiler.record.hardware import processor_difference
-from profiler.record.mapped_files import INCLUDES_FILES, counts_files, have_one_meaning
+from profiler.record.mapped_files import INCLUDES_FILES, have_one_meaning
 from profiler.record.measured import UNKNOWN, About, AtLeast, Exactly, Unknown
 from profiler.record.record_model import Record, known_status
 from profiler.record.units import (
@@ -148,7 +147,7 @@ def _notes(this: Record, that: Record, role: str, rows: Sequence[ComparedRow]) -
     if have_one and any(row.name == MEMORY_PEAK.name for row in rows):
         yield from _peak_note(this, that)
     if not have_one:
-        older = "this" if counts_files(this.metrics) else "that"
+        older = "this" if this.metrics.counts_files else "that"
         yield f"The memory of {older} run may {INCLUDES_FILES}: its change is not known."
     other_processor = processor_difference(this, that, f"the {role}")
     if other_processor:
@@ -159,7 +158,7 @@ def _peak_note(this: Record, that: Record) -> Iterator[str]:
     """A sentence if one memory peak is the kernel's and the other was sampled."""
     if comparable(MEMORY_PEAK, this, [that]):
         return
-    if isinstance(memory_peak(this.metrics), Exactly):
+    if isinstance(this.metrics.memory_peak, Exactly):
         exact = "this"
         sampled = "that"
     else:

@@ -19,6 +19,7 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import listed
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import (
@@ -281,9 +282,9 @@ def open_cluster_groups(options: SourceOptions, name: str | None, show: OpenProg
     if name in families:
         families = (name,)
     if not families:
-        clusters = " or ".join(options.clusters)
+        clusters = listed(options.clusters, "or")
         raise TaskProfilerError(
-            f"No family of {clusters} matches {' or '.join(wanted)}: check the names, or name the "
+            f"No family of {clusters} matches {listed(wanted, 'or')}: check the names, or name the "
             "source of the runs by --from."
         )
     definitions = TaskDefinitions(open_client("ecs"))

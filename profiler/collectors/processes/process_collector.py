@@ -47,7 +47,8 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.readers.linux.waits import Wait
-from profiler.record.record_model import NO_INTERVAL, Number, Record, Series
+from profiler.record.measured import Number
+from profiler.record.record_model import NO_INTERVAL, Record, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, format_memory, mebibytes
 

@@ -31,7 +31,6 @@ from profiler.forwarder.notifications.notification import NightSummary, Notifica
 from profiler.forwarder.notifications.run_advice import advice_after
 from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
 from profiler.record.batch_job import BatchJob
-from profiler.record.fact_list import peak_text
 from profiler.record.gpu_facts import cause_sentence
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import (
@@ -343,7 +342,7 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
 def _memory_line(metrics: Metrics) -> str | None:
     """The peak and the limit of a run that ran out of memory."""
     sizes = []
-    peak = peak_text(metrics)
+    peak = metrics.memory_peak.text(format_memory)
     if peak:
         sizes.append(f"measured peak {peak}")
     limit = known(format_memory, metrics.memory_size_mb)

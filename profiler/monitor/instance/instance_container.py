@@ -21,6 +21,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import CPU_UNITS
 from profiler.core.optional_math import any_known, sum_known
 from profiler.monitor.instance.stop_signals import StopSignals
 from profiler.readers import Unavailable
@@ -55,7 +56,6 @@ _NEXT: Mapping[tuple[Phase, Seen], Phase] = {
 }
 # The agent's own container uses next to nothing.
 _PAUSE = "~internal~"
-_CPU_UNITS = 1024  # of a vCPU
 _BLOCK_BYTES = ("block_read_bytes", "block_write_bytes")
 _NETWORK_BYTES = ("network_rx_bytes", "network_tx_bytes")
 # The network of the agent's pause container (awsvpc) lasts longer than an attempt.
@@ -243,7 +243,7 @@ class InstanceContainer(Struct, eq=False):
             known_status = STOPPED
         vcpu_share = known.vcpu_share
         if not vcpu_share and (inspected.cpu_shares or 0) > CPU_UNITS_UNSET:
-            vcpu_share = (inspected.cpu_shares or 0) / _CPU_UNITS
+            vcpu_share = (inspected.cpu_shares or 0) / CPU_UNITS
         first_start_ns = inspected.started_ns or self.start_seen_ns
         if self.earlier_starts_ns and first_start_ns is not None:
             first_start_ns = min(*self.earlier_starts_ns, first_start_ns)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles
-from profiler.core.ecs_terms import FARGATE
+from profiler.core.ecs_terms import CPU_UNITS, FARGATE
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, positive_number, text
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import difference, known, known_values
@@ -234,7 +234,7 @@ def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
         finished_ns=parse_ns(document.get("FinishedAt")),
         restart_count=count(document.get("RestartCount")) or 0,
         has_restart_policy="RestartCount" in document,
-        vcpu_share=cpu_units / 1024 if cpu_units and cpu_units > CPU_UNITS_UNSET else None,
+        vcpu_share=cpu_units / CPU_UNITS if cpu_units and cpu_units > CPU_UNITS_UNSET else None,
         memory_limit_bytes=_mebibytes(limits.get("Memory")),
         log_driver=text(document.get("LogDriver")),
         log_options={key: value for key, value in options.items() if isinstance(value, str)},

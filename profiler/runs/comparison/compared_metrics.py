@@ -26,7 +26,6 @@ from profiler.record.fact_list import (
     NumberRow,
     number_value,
 )
-from profiler.record.mapped_files import counts_files
 from profiler.record.measured import AtLeast, Measured, known_numbers, measured
 from profiler.record.mention_limits import whole_cpu_seconds
 from profiler.record.record_model import Record
@@ -133,7 +132,7 @@ def memory_meaning(a: Sequence[Record], b: Sequence[Record]) -> MemoryMeaning:
     leaves mapped files out.
     """
     known = [one for one in (*a, *b) if one.metrics.has_memory]
-    if len({counts_files(one.metrics) for one in known}) <= 1:
+    if len({one.metrics.counts_files for one in known}) <= 1:
         return "same"
     fewest = min(sum(map(_leaves_files_out, records)) for records in (a, b))
     return "without files" if fewest >= MIN_RUNS else "differs"
@@ -141,7 +140,7 @@ def memory_meaning(a: Sequence[Record], b: Sequence[Record]) -> MemoryMeaning:
 
 def _leaves_files_out(record: Record) -> bool:
     metrics = record.metrics
-    return metrics.has_memory and not counts_files(metrics)
+    return metrics.has_memory and not metrics.counts_files
 
 
 def _values(

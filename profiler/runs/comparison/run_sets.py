@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.text import first_names
+from profiler.core.text import first_names, listed
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import UNKNOWN_COST, Cost, Record, Report, without_course
 from profiler.record.run_labels import label_values
@@ -219,8 +219,8 @@ def _check_one_place(both: Sequence[_FamilyRuns]) -> None:
             options.append("--task-region")
         if places:
             raise UsageError(
-                f"{name} is a family in several {' and '.join(places)}: choose one with "
-                f"{' and '.join(options)}, or name runs by their ids."
+                f"{name} is a family in several {listed(places)}: choose one with "
+                f"{listed(options)}, or name runs by their ids."
             )
 
 

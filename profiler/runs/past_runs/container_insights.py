@@ -14,6 +14,7 @@ from profiler.core.aws_clients import ACCESS_DENIED, error_code
 from profiler.core.command_lines import container_insights_command
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
+from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_local, local_zone
 from profiler.record.stopped_task import StoppedTask, parse_stopped_task
 from profiler.record.units import MIB, format_count, format_memory
@@ -83,7 +84,7 @@ class ContainerInsightsRuns(RunSource):
         self._runs: list[PastRun] | None = None
         self._unseen: list[PastRun] = []
         self._unseen_selected: list[PastRun] = []
-        self.place = f"Container Insights of {' and '.join(clusters)}"
+        self.place = f"Container Insights of {listed(clusters)}"
 
     def family_names(self) -> frozenset[str]:
         """None: the values of all tasks would be read again."""

@@ -24,6 +24,7 @@ from profiler.core.optional_math import first_known, known, known_members, round
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, span_ms
 from profiler.record.equal_steps import rounded_column
 from profiler.record.event_end import judge_candidates
+from profiler.record.measured import Number
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
     CONTAINER_INSIGHTS,
@@ -31,7 +32,6 @@ from profiler.record.record_model import (
     UNKNOWN_SIZE,
     Container,
     Metrics,
-    Number,
     Record,
     Report,
     Sampling,

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.completeness import WHOLE, Completeness, joined
+from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family import LAST_SUCCESSES, Family, run_of_report
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
@@ -32,6 +33,9 @@ from profiler.sizing.evidence import LAST_RUNS, Evidence, Families, TasksRead, U
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.job_rows import KINDS_OF_JOBS, JobsBy
 from profiler.sizing.run_facts import facts_of
+
+# How far back the usual duration of a family is read.
+USUAL_NS = 14 * NS_PER_DAY
 
 
 class FoundFamilies(Struct, frozen=True, kw_only=True):

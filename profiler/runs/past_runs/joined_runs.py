@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from profiler.core.completeness import Completeness, Gap, joined
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import listed
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
@@ -43,7 +44,7 @@ class JoinedRuns(RunSource):
         self._sources = list(sources)
         self._report_failure = report_failure
         self._failed: list[RunSource] = []
-        self.place = " and ".join(source.place for source in sources)
+        self.place = listed(source.place for source in sources)
         self.remedy = sources[0].remedy
         self.leaves_out_older = any(source.leaves_out_older for source in sources)
 

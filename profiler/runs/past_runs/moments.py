@@ -19,7 +19,6 @@ from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.activity_model import StackMoment
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT, is_long_cpu_wait
-from profiler.record.fact_list import memory_peak, peak_text
 from profiler.record.measured import Exactly
 from profiler.record.mention_limits import (
     SATURATED_SHARE,
@@ -191,12 +190,53 @@ def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, 
     stacks.
     """
     series = series or record.series
+    waits = _waits_of(record, series)
     moments: list[Moment] = []
     if series is not None:
         length_ms = series_length_ms(record, series)
-        moments = [*_memory_peak(record, series, length_ms), *_stretches(record, series, length_ms)]
-    described = _with_stacks(moments, record, series)
+        moments = [
+            *_memory_peak(record, series, length_ms),
+            *_stretches(record, series, waits, length_ms),
+        ]
+    described = _with_stacks(moments, record, waits)
     return tuple(sorted(described, key=lambda moment: (moment.start_ms, moment.kind)))
+
+
+class _CpuWaits(Struct, frozen=True, kw_only=True):
+    """When a run waited for a CPU, in which it was not idle: the mean number of waiting threads in
+    each step; without steps, ``is_long`` says whether the whole run did.
+    """
+
+    steps: Sequence[float | None] = ()
+    step_ms: float = 0
+    is_long: bool = False
+
+    def without_them(self, vcpu_used: Sequence[float | None]) -> Sequence[float | None]:
+        """The use of the CPUs in the steps in which the run did not wait for one."""
+        if not self.steps:
+            return () if self.is_long else vcpu_used
+        return [
+            None if (wait or 0) > _MAX_IDLE_WAIT else vcpu
+            for vcpu, wait in zip_longest(vcpu_used, self.steps[: len(vcpu_used)])
+        ]
+
+    def are_during(self, stack: _SampledStack) -> bool:
+        """Whether the run waited for a CPU during a stack."""
+        if not self.steps:
+            return self.is_long
+        # In the steps at its ends, the run may have worked, and waited for a CPU.
+        first = math.ceil(stack.start_ms / self.step_ms)
+        end = int(stack.end_ms // self.step_ms)
+        if first >= end:
+            first, end = int(stack.start_ms // self.step_ms), end + 1
+        waits = [wait or 0 for wait in self.steps[first:end]]
+        return sum(waits) > _MAX_IDLE_WAIT * len(waits)
+
+
+def _waits_of(record: Record, series: Series | None) -> _CpuWaits:
+    if series is None or not series.cpu_wait or not series.step_ms:
+        return _CpuWaits(is_long=is_long_cpu_wait(record))
+    return _CpuWaits(steps=series.cpu_wait, step_ms=series.step_ms)
 
 
 def elapsed(milliseconds: float) -> str:
@@ -239,10 +279,10 @@ def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[M
         peak_ms = min(memory_mb.index(highest_mb) * series.step_ms, length_ms)
     else:
         peak_ms = recorded_ms
-    peak = peak_text(metrics)
+    peak = metrics.memory_peak.text(format_memory)
     if peak_mb > _MISSED_PEAK * highest_mb and recorded_ms is None:
         # The kernel counts a peak between two samples, without its time.
-        is_counted = isinstance(memory_peak(metrics), Exactly)
+        is_counted = isinstance(metrics.memory_peak, Exactly)
         when = "between samples (kernel)" if is_counted else "at an unknown time"
         text = (
             f"memory peak {peak} {when}{share}; highest sample {format_memory(highest_mb)} at "
@@ -263,7 +303,9 @@ def _recorded_peak_ms(record: Record, series: Series, length_ms: float) -> float
     return peak_ms if 0 <= first_known(peak_ms, -1) <= length_ms else None
 
 
-def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Moment]:
+def _stretches(
+    record: Record, series: Series, waits: _CpuWaits, length_ms: float
+) -> Iterator[Moment]:
     size = record.metrics.vcpu_size
     if not size:
         return
@@ -272,9 +314,10 @@ def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Mom
     busy = SATURATED_SHARE * size
     idle = idle_vcpu(size)
     last = "the end" if has_end else "the last reading"
+    vcpu_used = series.vcpu_used or ()
     stretches_of_kind: Mapping[MomentKind, Iterator[tuple[int, int]]] = {
-        "saturated": _stretches_of(series.vcpu_used or (), lambda vcpu: vcpu >= busy),
-        "idle": _stretches_of(_vcpu_unless_waiting(record, series), lambda vcpu: vcpu <= idle),
+        "saturated": _stretches_of(vcpu_used, lambda vcpu: vcpu >= busy),
+        "idle": _stretches_of(waits.without_them(vcpu_used), lambda vcpu: vcpu <= idle),
     }
     for kind, stretches in stretches_of_kind.items():
         longest_first = sorted(stretches, key=lambda steps: steps[0] - steps[1])
@@ -291,20 +334,6 @@ def _stretches(record: Record, series: Series, length_ms: float) -> Iterator[Mom
             else:
                 text = f"idle {during}"
             yield Moment(kind=kind, start_ms=start_ms, end_ms=end_ms, text=text)
-
-
-def _vcpu_unless_waiting(record: Record, series: Series) -> Sequence[float | None]:
-    """The use of the CPUs in the steps in which the run did not wait for one: what waits is not
-    idle.
-    """
-    vcpu_used = series.vcpu_used or ()
-    waits = series.cpu_wait
-    if waits is None:
-        return () if is_long_cpu_wait(record) else vcpu_used
-    return [
-        None if (wait or 0) > _MAX_IDLE_WAIT else vcpu
-        for vcpu, wait in zip_longest(vcpu_used, waits[: len(vcpu_used)])
-    ]
 
 
 def _stretches_of(
@@ -324,13 +353,11 @@ def _stretches_of(
         first = None
 
 
-def _with_stacks(
-    moments: Iterable[Moment], record: Record, series: Series | None
-) -> Iterator[Moment]:
+def _with_stacks(moments: Iterable[Moment], record: Record, waits: _CpuWaits) -> Iterator[Moment]:
     """The moments with their functions, and separate moments for all other stacks."""
     stacks: list[_SampledStack] = []
     for stack in _sampled_stacks(record):
-        if stack.kind != "idle" or not _is_waiting(stack, record, series):
+        if stack.kind != "idle" or not waits.are_during(stack):
             stacks.append(stack)
     left = list(stacks)
     for moment in moments:
@@ -350,19 +377,6 @@ def _overlaps(stack: _SampledStack, moment: Moment) -> bool:
     """Whether the stack is of a stretch of the moment's kind and time."""
     is_same_time = stack.start_ms < moment.end_ms and moment.start_ms < stack.end_ms
     return is_same_time and stack.kind == moment.kind
-
-
-def _is_waiting(stack: _SampledStack, record: Record, series: Series | None) -> bool:
-    """Whether the run waited for a CPU during a stack."""
-    if series is None or series.cpu_wait is None or not series.step_ms:
-        return is_long_cpu_wait(record)
-    # In the steps at its ends, the run may have worked, and waited for a CPU.
-    first = math.ceil(stack.start_ms / series.step_ms)
-    end = int(stack.end_ms // series.step_ms)
-    if first >= end:
-        first, end = int(stack.start_ms // series.step_ms), end + 1
-    waits = [wait or 0 for wait in series.cpu_wait[first:end]]
-    return sum(waits) > _MAX_IDLE_WAIT * len(waits)
 
 
 def _stack_moment(stack: _SampledStack, record: Record) -> Iterator[Moment]:

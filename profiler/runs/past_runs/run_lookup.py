@@ -14,7 +14,7 @@ from profiler.core.ecs_terms import (
     named_definition,
 )
 from profiler.core.errors import TaskProfilerError
-from profiler.core.text import did_you_mean, first_names
+from profiler.core.text import did_you_mean, first_names, listed
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.activity_model import NO_STACKS
 from profiler.record.batch_job import is_job_id, is_part_of_job, parent_id
@@ -96,7 +96,7 @@ def find_run(source: RunSource, selection: RunFilter, container: str | None = No
     records = [run.record for run in runs]
     names = sorted(f"{record.task_id}/{record.container.name}" for record in records)
     raise TaskProfilerError(
-        f"The task has reports of {len(runs)} containers: name one of them, {' or '.join(names)}."
+        f"The task has reports of {len(runs)} containers: name one of them, {listed(names, 'or')}."
     )
 
 
@@ -206,7 +206,7 @@ def _nowhere_sentence(source: RunSource, selection: RunFilter) -> str:
     if replace(selection, families=()).is_empty:
         return f"No run of {', '.join(selection.families)} in {source.place}: {list_runs}"
     if selection.clusters and source.is_of_this_machine:
-        return f"No run in {source.place} is of {' or '.join(selection.clusters)}: {ELSEWHERE}."
+        return f"No run in {source.place} is of {listed(selection.clusters, 'or')}: {ELSEWHERE}."
     return f"No run in {source.place} matches: use fewer filters."
 
 

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from profiler.core.optional_math import known
 from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.fact_list import memory_peak, peak_text
 from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence, lack_of_gpu_memory
 from profiler.record.hardware import gpu_error
 from profiler.record.measured import Exactly
@@ -153,7 +152,7 @@ def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
         # The measurement alone: a runtime can end at its own lower limit, such as a heap size.
         share = f"at most {format_percent(100 * used_mb / size_mb)} of {format_memory(size_mb)}"
         cause = f"No sample reached the memory limit: {share} was seen."
-        if isinstance(memory_peak(record.metrics), Exactly):
+        if isinstance(record.metrics.memory_peak, Exactly):
             cause = f"The memory limit was not reached: {share} was used."
     exit_code = describe_exit_code(outcome.exit_code)
     return Verdict(
@@ -220,4 +219,4 @@ def _at_peak(metrics: Metrics) -> str:
         of_size = f" of its {format_memory(size_mb)} ({format_percent(100 * used_mb / size_mb)})"
     else:
         of_size = ""
-    return f" at {peak_text(metrics)}{of_size}"
+    return f" at {metrics.memory_peak.text(format_memory)}{of_size}"

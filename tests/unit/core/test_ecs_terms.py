@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from profiler.core.container_roles import TaskContainer, container_roles
-from profiler.core.ecs_terms import named_definition, named_run
+from profiler.core.ecs_terms import family_of, named_definition, named_run, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.batch_report import TaskContainers, identify_containers
 from profiler.local_run.local_record import Placement, apply_placement
@@ -255,3 +255,21 @@ def test_what_names_no_definition_stays(text: str) -> None:
 )
 def test_another_name_stays(text: str) -> None:
     assert named_run(text) == text
+
+
+@pytest.mark.parametrize(
+    ("definition", "parts"),
+    [
+        ("arn:aws:ecs:eu-west-1:111122223333:task-definition/etl:7", ("etl", "7")),
+        ("arn:aws:batch:eu-west-1:111122223333:job-definition/etl:12", ("etl", "12")),
+        ("arn:aws:batch:eu-west-1:111122223333:job-definition/etl", ("etl", "")),
+        ("etl:7", ("etl", "7")),
+        ("etl", ("etl", "")),
+        ("", ("", "")),
+    ],
+)
+def test_the_family_and_the_revision_of_a_definition(
+    definition: str, parts: tuple[str, str]
+) -> None:
+    """An ARN, ``family:revision`` and a family alone say both; a part of an ARN is no revision."""
+    assert (family_of(definition), revision_text(definition)) == parts

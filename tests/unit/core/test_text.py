@@ -19,6 +19,7 @@ from profiler.core.text import (
     did_you_mean,
     first_names,
     install_hint,
+    listed,
     on_one_line,
     printable,
     without_surrogates,
@@ -442,3 +443,12 @@ def test_the_most_similar_names_are_suggested_once_each() -> None:
 
 def test_a_name_without_a_similar_one_gets_no_suggestion() -> None:
     assert did_you_mean(("orders",), ("billing",)) == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [((), ""), (("a",), "a"), (("a", "b"), "a or b"), (("a", "b", "c"), "a, b or c")],
+)
+def test_a_list_in_a_sentence(names: tuple[str, ...], text: str) -> None:
+    """Commas separate all names but the last one."""
+    assert listed(iter(names), "or") == text

@@ -14,7 +14,6 @@ from profiler.record.fact_list import (
 )
 from profiler.record.family import FamilyRun, HighestPeak, family_of_reports
 from profiler.record.mapped_files import (
-    counts_files,
     files_text,
     have_one_meaning,
     memory_with_files_mb,
@@ -59,12 +58,12 @@ NEWER = [newer(number) for number in range(10, 20)]
 
 
 def test_a_record_says_mapped_files_apart_or_counts_them() -> None:
-    assert counts_files(older(0).record.metrics)
-    assert not counts_files(newer(0).record.metrics)
-    assert not counts_files(newer(0, files_mb=0).record.metrics)
-    assert not counts_files(Metrics())
+    assert older(0).record.metrics.counts_files
+    assert not newer(0).record.metrics.counts_files
+    assert not newer(0, files_mb=0).record.metrics.counts_files
+    assert not Metrics().counts_files
     minutes = Sampling(interval_ms=60_000, sources=("container-insights",))
-    assert counts_files(replace(older(0).record, sampling=minutes).metrics)
+    assert replace(older(0).record, sampling=minutes).metrics.counts_files
     assert not have_one_meaning(older(0).record.metrics, newer(0).record.metrics)
     assert have_one_meaning(older(0).record.metrics, Metrics())
 

@@ -14,7 +14,7 @@ from hypothesis import settings
 from markdown_it import MarkdownIt
 
 from profiler.record.held_huge_pages import huge_pages_text
-from profiler.record.mapped_files import counts_files, files_text
+from profiler.record.mapped_files import files_text
 from profiler.record.record_model import encode
 from tests.documentation import ROOT, pages
 from tools.coverage_floors import below
@@ -176,7 +176,7 @@ def test_the_example_account_has_what_the_memory_used_lacks() -> None:
     held = set()
     for batch in FLEET:
         metrics = run_report(batch, profile, MORNING, random.Random(1)).record.metrics
-        assert not counts_files(metrics), "a record of the present schema says files apart"
+        assert not metrics.counts_files, "a record of the present schema says files apart"
         if files_text(metrics):
             kept.add(batch.family)
         if huge_pages_text(metrics):
