@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from functools import cache, lru_cache
+from itertools import count
 from threading import Lock
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 from weakref import WeakKeyDictionary, ref
 
 from botocore import awsrequest, endpoint, hooks, regions
@@ -55,7 +57,7 @@ def cached_botocore() -> Iterator[None]:
             classes[of_model] = create_class(creator, service, of_model)
         return classes[of_model]
 
-    replaced: dict[tuple[Any, str], Callable[..., Any]] = {
+    replaced: dict[tuple[Any, str], Any] = {
         (JSONFileLoader, "load_file"): lambda _loader, path: loaded(path),
         (Loader, "list_available_services"): lambda loader, type_name: listed(
             tuple(loader.search_paths), type_name
@@ -72,6 +74,7 @@ def cached_botocore() -> Iterator[None]:
         (hooks, "_PrefixTrie"): _SharedNames,
         (regions, "EndpointProvider"): _endpoint_provider(),
         (endpoint, "get_environ_proxies"): _environ_proxies,
+        (endpoint, "uuid"): SimpleNamespace(uuid4=_numbered_ids()),
         (awsrequest, "urlencode"): _urlencode,
         **_sessions_made_when_used(),
     }
@@ -152,6 +155,12 @@ def _registered() -> Callable[..., None]:
             session._original_handler = events._emitter = copy(made[number])
 
     return give
+
+
+def _numbered_ids() -> Callable[[], UUID]:
+    """A function that gives each call another id: the kernel's random numbers take longer."""
+    numbers = count(1)
+    return lambda: UUID(int=next(numbers))
 
 
 _made_client = Session.create_client

@@ -4,15 +4,24 @@ three times as long.
 
 from collections.abc import Callable, Iterable, Mapping
 from email.message import Message
+from functools import cache
 from io import BytesIO
 from typing import IO, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from botocore.auth import SigV4Auth
+from botocore.auth import SIGV4_TIMESTAMP, SigV4Auth, get_current_datetime
 from botocore.awsrequest import AWSPreparedRequest, AWSRequest, AWSResponse, HeadersDict
 from botocore.handlers import BUILTIN_HANDLERS
+from botocore.useragent import UserAgentString
 from moto.core.botocore_stubber import MockRawResponse
 from msgspec import Struct
+
+
+class LocalHeaders(dict[str, str]):
+    """Headers by their names in lower case. As in http.server's handler, ``get`` takes any case."""
+
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401  as Message.get
+        return super().get(name.lower(), default)
 
 
 class LocalRequest(Struct, frozen=True, kw_only=True):
@@ -23,7 +32,7 @@ class LocalRequest(Struct, frozen=True, kw_only=True):
     host: str
     command: str
     path: str
-    headers: Message
+    headers: LocalHeaders | Message
 
 
 LocalAnswer = tuple[int, Mapping[str, str], bytes]
@@ -41,17 +50,33 @@ def answer_over_sockets(url: str) -> None:
     _answerers.pop(_address(url), None)
 
 
-_canonical_request, _signature = SigV4Auth.canonical_request, SigV4Auth.signature
+_add_auth = SigV4Auth.add_auth
 
 
-def canonical_request(auth: SigV4Auth, request: AWSRequest) -> str:
-    """As botocore's; empty for what a call answers, which verifies no signature."""
-    return "" if _address(request.url) in _answerers else str(_canonical_request(auth, request))
+def add_auth(auth: SigV4Auth, request: AWSRequest) -> None:
+    """As botocore's; without a signature for what a call answers, which verifies none: it looks for
+    the key, the Region and the service.
+    """
+    is_signed = type(auth) is not SigV4Auth  # S3's sums are in its answers
+    if is_signed or auth.credentials is None or _address(request.url) not in _answerers:
+        _add_auth(auth, request)
+        return
+    request.context["timestamp"] = get_current_datetime().strftime(SIGV4_TIMESTAMP)
+    del request.headers["Authorization"]  # of an earlier attempt, if there is one
+    request.headers["Authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={auth.scope(request)}, SignedHeaders=host, Signature="
+    )
 
 
-def signature(auth: SigV4Auth, text: str, request: AWSRequest) -> str:
-    """As ``canonical_request()``."""
-    return "" if _address(request.url) in _answerers else str(_signature(auth, text, request))
+_rebuild_user_agent = UserAgentString.rebuild_and_replace_user_agent_handler
+
+
+def rebuild_user_agent(agent: UserAgentString, request: AWSRequest, **more: object) -> None:
+    """As botocore's, which writes the features of this call into the header; for what a call
+    answers, the header stays that of the client.
+    """
+    if _address(request.url) not in _answerers:
+        _rebuild_user_agent(agent, request=request, **more)
 
 
 def local_answer(url: str, request: LocalRequest, body: bytes) -> LocalAnswer:
@@ -68,9 +93,9 @@ def _answer_botocore(request: AWSPreparedRequest, **_: object) -> AWSResponse | 
     answer = _answerers.get(_address(request.url))
     if answer is None:
         return None
-    headers = Message()
+    headers = LocalHeaders()
     for name, value in request.headers.items():
-        headers[name] = value.decode() if isinstance(value, bytes) else str(value)
+        headers[name.lower()] = value.decode() if isinstance(value, bytes) else str(value)
     url = urlsplit(request.url)
     sent = LocalRequest(host=url.netloc, command=request.method, path=_path(url), headers=headers)
     status, answered, content = answer(sent, _content(request.body))
@@ -92,6 +117,11 @@ def _content(body: IO[bytes] | bytes | str | None) -> bytes:
     if isinstance(body, str):
         return body.encode()
     return body if isinstance(body, bytes | bytearray) else body.read()
+
+
+@cache
+def _environ_name(header: str) -> str:
+    return f"HTTP_{header.upper().replace('-', '_')}"
 
 
 def wsgi_answerer(app: Callable[..., Iterable[bytes]], url: str) -> Answerer:
@@ -118,8 +148,8 @@ def wsgi_answerer(app: Callable[..., Iterable[bytes]], url: str) -> Answerer:
             "SERVER_PORT": str(address.port),
             "SERVER_PROTOCOL": "HTTP/1.1",
         }
-        for name, value in request.headers.raw_items():
-            environ[f"HTTP_{name.upper().replace('-', '_')}"] = value
+        for name, value in request.headers.items():
+            environ[_environ_name(name)] = value
         environ["HTTP_HOST"] = request.host
         environ["CONTENT_TYPE"] = environ.pop("HTTP_CONTENT_TYPE", "")
         environ["CONTENT_LENGTH"] = str(len(body))

@@ -15,6 +15,7 @@ import boto3
 import yaml  # type: ignore[import-untyped]  # moto depends on it
 from botocore.auth import SigV4Auth
 from botocore.exceptions import ClientError
+from botocore.useragent import UserAgentString
 from moto import backends
 from moto.cloudformation import parsing
 from moto.cloudformation.exceptions import ValidationError
@@ -22,7 +23,12 @@ from moto.cloudformation.responses import CloudFormationResponse
 from moto.cloudformation.utils import yaml_tag_constructor
 from moto.core import responses
 from moto.core.responses import ActionResult
-from moto.core.serialize import XFormedAttributePicker
+from moto.core.serialize import (
+    AttributePickerContext,
+    BaseRestSerializer,
+    ResponseSerializer,
+    XFormedAttributePicker,
+)
 from moto.core.utils import camelcase_to_underscores, method_names_from_class
 from moto.ecr.responses import ECRResponse
 from moto.ecs.exceptions import TaskDefinitionNotFoundException
@@ -31,6 +37,7 @@ from moto.ecs.responses import EC2ContainerServiceResponse
 from moto.iam.responses import IamResponse
 from moto.moto_api._internal.models import moto_api_backend
 from moto.moto_server.werkzeug_app import (
+    BackendRequest,
     DomainDispatcherApplication,
     MotoRequestHandler,
     create_backend_app,
@@ -39,16 +46,16 @@ from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResp
 from moto.scheduler.exceptions import ValidationException
 from moto.scheduler.models import Schedule, scheduler_backends
 from msgspec import Struct
-from werkzeug.datastructures.structures import iter_multi_items
+from werkzeug.datastructures.structures import ImmutableMultiDict, iter_multi_items
 from werkzeug.exceptions import HTTPException
 from werkzeug.serving import make_server
 
 from profiler import __version__
 from tools.local_answers import (
+    add_auth,
     answer_here,
     answer_over_sockets,
-    canonical_request,
-    signature,
+    rebuild_user_agent,
     wsgi_answerer,
 )
 
@@ -60,6 +67,22 @@ FastLoader.add_multi_constructor("", yaml_tag_constructor)
 _MODULES = tuple(backends.list_of_moto_modules())
 _method_names = cache(method_names_from_class)
 _underscored = cache(camelcase_to_underscores)
+
+
+_FORMS = ("application/x-www-form-urlencoded", "multipart/")
+_NO_FORM = ImmutableMultiDict[str, Any]()
+
+
+class _Request(BackendRequest):
+    """As moto's, with what it asks of each request."""
+
+    @property
+    def raw_url(self) -> str:
+        return f"http://{self.environ['HTTP_HOST']}{self.environ['RAW_URI']}"
+
+    def have_read(self, body: bytes) -> None:
+        """Its body, which is no form and not compressed."""
+        vars(self).update(_cached_data=body, data=body, form=_NO_FORM, files=_NO_FORM)
 
 
 @cache
@@ -90,10 +113,13 @@ def _without_flask(app: DomainDispatcherApplication) -> Callable[..., Iterable[b
 
     def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         service_app: Any = app.get_application(environ)
-        request = service_app.request_class(environ)
+        request = _Request(environ)
+        has_form = environ["CONTENT_TYPE"].startswith(_FORMS)
+        if not has_form and "HTTP_CONTENT_ENCODING" not in environ:
+            request.have_read(environ["wsgi.input"].getvalue())
         try:
             view = _view(service_app, request.method, request.path)
-            answered = view(request, request.raw_url, dict(request.headers))
+            answered = view(request, request.raw_url, request.headers)
         except ClientError as error:
             answered = 400, {}, error.response["Error"]["Message"]
         except HTTPException as error:
@@ -155,6 +181,50 @@ class _AttributePicker(XFormedAttributePicker):
         return self._names[key][1]
 
 
+_serialize_members = ResponseSerializer._serialize_type_structure  # noqa: SLF001  moto's own
+_members_of: dict[int, tuple[Any, tuple[tuple[str, Any, tuple[str, ...]], ...]]] = {}
+
+
+def _named_members(
+    picker: _AttributePicker, shape: Any
+) -> tuple[tuple[str, Any, tuple[str, ...]], ...]:
+    """The members of a structure, each with its shape and the names that it may have in a
+    dictionary.
+    """
+    if id(shape) not in _members_of:
+        members = []
+        for key, member in shape.members.items():
+            member.parent = shape
+            context = AttributePickerContext(obj={}, key=key, shape=member)
+            members.append((key, member, tuple(picker.get_possible_keys(context))))
+        _members_of[id(shape)] = shape, tuple(members)  # the shape stays, and so does its id
+    return _members_of[id(shape)][1]
+
+
+def _serialize_structure(
+    serializer: Any, serialized: Any, value: Any, shape: Any, key: str
+) -> None:
+    """As moto's, which makes an object for each member that a dictionary may have."""
+    picker = serializer._value_picker  # noqa: SLF001  moto's own
+    if (
+        type(value) is not dict
+        or not isinstance(picker, _AttributePicker)
+        or picker.response_transformers
+        or isinstance(serializer, BaseRestSerializer)  # looks for members of the URL and headers
+    ):
+        _serialize_members(serializer, serialized, value, shape, key)
+        return
+    wrapper = serializer.MAP_TYPE() if key else serialized
+    for member_key, member, names in _named_members(picker, shape):
+        for name in names:
+            if name in value:
+                if value[name] is not None:
+                    serializer._serialize(wrapper, value[name], member, member_key)  # noqa: SLF001
+                break
+    if key:
+        serializer._default_serialize(serialized, wrapper, shape, key)  # noqa: SLF001
+
+
 _load_yaml = yaml.load
 
 
@@ -199,8 +269,9 @@ def patched_moto() -> Iterator[None]:
         patch.object(responses, "XFormedAttributePicker", _AttributePicker),
         patch.object(responses, "gen_amzn_requestid_long", _request_id),
         patch.object(DomainDispatcherApplication, "get_backend_for_host", _service_of),
-        patch.object(SigV4Auth, "canonical_request", canonical_request),
-        patch.object(SigV4Auth, "signature", signature),
+        patch.object(SigV4Auth, "add_auth", add_auth),
+        patch.object(UserAgentString, "rebuild_and_replace_user_agent_handler", rebuild_user_agent),
+        patch.object(ResponseSerializer, "_serialize_type_structure", _serialize_structure),
     ):
         yield
 

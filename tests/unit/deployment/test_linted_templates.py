@@ -1,5 +1,5 @@
 """The linter of CloudFormation finds nothing in any template. A process imports it, and reads what it
-knows, for five seconds of a processor: one file has all of these tests.
+knows, for five seconds of a processor: one file has all of these tests, and `make slow` runs them.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,10 @@ from tests.documentation import ROOT
 EXAMPLES = tuple(ROOT / "examples" / f"{name}.yaml" for name in ("batch_queue", "stop_stuck_tasks"))
 
 
-@pytest.mark.no_cover
+pytestmark = [pytest.mark.no_cover, pytest.mark.slow]
+
+
 @pytest.mark.parametrize("change", [str, without_subscription], ids=["alone", "by the command"])
-@pytest.mark.slow
 def test_the_linter_finds_nothing_in_the_forwarders_template(change: Callable[[str], str]) -> None:
     assert lint_template(change(TEMPLATE.read_text())) == []
 
