@@ -150,11 +150,7 @@ class TaskDefinitions:
                     sort="DESC",
                     maxResults=1,
                 )
-<<<<<<< HEAD
-                numbers += [int(arn.rpartition(":")[2]) for arn in islice(arns, 1)]
-=======
-                numbers += [int(revision_text(arn)) for arn in page["taskDefinitionArns"]]
->>>>>>> 924bdd486
+                numbers += [int(revision_text(arn)) for arn in islice(arns, 1)]
         return max(numbers, default=None)
 
     def families_of_services(self) -> frozenset[str]:

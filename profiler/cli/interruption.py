@@ -25,7 +25,6 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__()
         self.exit_code = FIRST_SIGNAL_EXIT_CODE + number
-<<<<<<< HEAD
 
 
 def exit_code_of(end: BaseException | None) -> int:
@@ -36,8 +35,6 @@ def exit_code_of(end: BaseException | None) -> int:
         return end.exit_code
     is_ctrl_c = isinstance(end, KeyboardInterrupt)
     return FIRST_SIGNAL_EXIT_CODE + signal.SIGINT if is_ctrl_c else 1
-=======
->>>>>>> 924bdd486
 
 
 class HeldSignals:

@@ -118,8 +118,8 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     if names_of(options, "search"):
         events = past
     open_client = open_clients(options.region, options.profile)
-    listed = list_schedules(open_client)
-    readable = selected_schedules(listed, cluster, options.families)
+    found = list_schedules(open_client)
+    readable = selected_schedules(found, cluster, options.families)
     now_ns = clock.wall_ns()
     judged = judge_account(readable, open_client, events, clock, now_ns)
     families_known = KnownFamilies(lambda: past, now_ns - USUAL_NS)
@@ -128,7 +128,7 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     except TaskProfilerError as error:
         warn(f"The usual durations are unknown. {error}")
     unread: list[TaskProfilerError] = []
-    gone = GoneRevisions(open_client, unread.append, listed.targets)
+    gone = GoneRevisions(open_client, unread.append, found.targets)
     starts_nothing = False
     rows = []
     for schedule in judged:
@@ -160,11 +160,11 @@ def list_schedules(open_client: OpenClient) -> FoundSchedules:
     warn_unread(found)
     if found.problems:
         click.get_current_context().meta[SOURCE_FAILED] = True
-    return listed
+    return found
 
 
 def selected_schedules(
-    listed: FoundSchedules, cluster: str | None, families: Collection[str]
+    found: FoundSchedules, cluster: str | None, families: Collection[str]
 ) -> list[Schedule]:
     """The schedules of these families in this cluster. Raises TaskProfilerError if there are
     none.
