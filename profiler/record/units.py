@@ -174,11 +174,11 @@ def format_usd(usd: float) -> str:
 
 def format_usd_a_month(usd: float, mark: str = "") -> str:
     """Format an amount a month as ``$4.10``, with the mark of an estimate as ``≈ $4.10``; below a
-    cent, which no bill has, as ``<$0.01``: it needs no mark.
+    cent, which no bill has, as ``<$0.01``: it needs no mark, nor does ``$0.00``.
     """
     if 0 < abs(usd) < _USD_OF_A_CENT:
         return f"{'-' if usd < 0 else ''}<$0.01"
-    return f"{mark}{format_usd(usd)}"
+    return f"{mark if usd else ''}{format_usd(usd)}"
 
 
 def format_change(new: float, old: float, as_text: Callable[[float], str]) -> str:

@@ -75,7 +75,7 @@ export function asUsd(usd) {
 }
 /** Returns an amount a month with the mark of an estimate; below a cent, which no bill has, "<$0.01" without a mark. */
 export const asUsdAMonth = (usd, mark = "") =>
-  Math.abs(usd) > 0 && Math.abs(usd) < 0.01 ? `${usd < 0 ? "-" : ""}<$0.01` : `${mark}${asUsd(usd)}`;
+  Math.abs(usd) > 0 && Math.abs(usd) < 0.01 ? `${usd < 0 ? "-" : ""}<$0.01` : `${usd ? mark : ""}${asUsd(usd)}`;
 export const asVcpuCount = (count) => (isKnown(count) ? asDecimal(count, firstDigit(count, 2)) : UNKNOWN);
 export const asVcpu = (count) => (isKnown(count) ? `${asVcpuCount(count)} vCPU` : UNKNOWN);
 
