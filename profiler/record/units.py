@@ -55,8 +55,8 @@ def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
 
 
 def format_count(count: int, noun: str) -> str:
-    """Format as ``1 run``, ``5 runs``, ``1,200 families`` or ``3 processes``."""
-    if noun.endswith("y"):
+    """Format as ``1 run``, ``5 runs``, ``2 days``, ``1,200 families`` or ``3 processes``."""
+    if noun.endswith("y") and noun[-2:] != "ay":
         plural = f"{noun[:-1]}ies"
     else:
         plural = f"{noun}{'es' if noun.endswith('s') else 's'}"
