@@ -12,6 +12,9 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import positive_number
 from profiler.core.text import first_names
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
+from profiler.record.units import format_count
+
+_MAX_NAMED = 3
 
 
 def log_gaps(
@@ -57,7 +60,11 @@ class KeptLogs:
 
     @property
     def sentences(self) -> Sequence[str]:
-        return (*self._lacking.values(), *self._unknown)
+        named = tuple(self._lacking.values())
+        if len(named) > _MAX_NAMED:
+            count = format_count(len(named) - 1, "other log group")
+            named = (named[0], f"{count} do not reach back as far as the window, either.")
+        return (*named, *self._unknown)
 
     def lacking(self, groups: Sequence[str], since_ns: int) -> frozenset[str]:
         """Those of the groups that are known not to reach back to a time."""
@@ -75,4 +82,4 @@ class KeptLogs:
 
 
 def _days(days: int) -> str:
-    return "1 day" if days == 1 else f"{days} days"
+    return format_count(days, "day") if days else "less than a day"

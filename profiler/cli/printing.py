@@ -62,9 +62,9 @@ def total_saving(
     usd = sum_known(*families)
     if usd is not None:
         saved_usd = sum_known(*changes) or 0
-        amount = mark + format_usd_a_month(abs(saved_usd))
+        amount = format_usd_a_month(abs(saved_usd), mark)
         relation = "of" if saved_usd >= 0 else "more than"
-        money = f", {amount} a month {relation} {mark}{format_usd_a_month(usd)}"
+        money = f", {amount} a month {relation} {format_usd_a_month(usd, mark)}"
     return f"{len(changes):,} of {format_count(len(families), 'family')}{money}."
 
 

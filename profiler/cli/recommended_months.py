@@ -4,13 +4,13 @@ marks of these.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import reads_aws
 from profiler.core.optional_math import known, known_values
-from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_DAY, parse_ns
 from profiler.record.family import Month, MonthBasis, estimated_month, month_of_tasks
 from profiler.record.family_identity import FamilyKey
@@ -107,7 +107,7 @@ def _covered_days(source: RunSource, evidences: Sequence[Evidence], now_ns: int)
 
 def month_text(advice: Advice, usd: float | None) -> str:
     """An amount a month, with the mark of an estimate."""
-    return stated(mark_of([advice]) + "{}", known(format_usd_a_month, usd)) or UNKNOWN
+    return known(partial(format_usd_a_month, mark=advice.mark), usd) or UNKNOWN
 
 
 def mark_of(advices: Sequence[Advice]) -> str:

@@ -8,6 +8,7 @@ from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.cli.interruption import stop_held
 from profiler.cli.progress import progress_row
 from profiler.core.errors import UsageError
+from profiler.record.units import format_count
 from profiler.task_definitions.permissions import RolePolicy
 
 READING_ACCOUNT = "Reading task definitions, schedules and tasks …"
@@ -69,15 +70,16 @@ def exit_code(rollout: Rollout) -> int:
 
 def done_text(done: Counter[str], actions: Counter[str]) -> str:
     """What was done, such as "2 registered, 1 failed"; ``actions``: of the plan."""
-    parts = {
-        "registered": done["registered"],
-        "deregistered": done["deregistered"],
-        "schedules moved": done["moved"],
-        "schedules skipped": done["skipped"],
-        "policies attached": done["attached"],
-        "unchanged": actions["up to date"] + actions["no monitor"],
-        "skipped": actions["skipped"],
-        "refused": actions["refused"],
-        "failed": done["failed"],
-    }
-    return ", ".join(f"{count} {what}" for what, count in parts.items() if count)
+    unchanged = actions["up to date"] + actions["no monitor"]
+    parts = (
+        (done["registered"], f"{done['registered']} registered"),
+        (done["deregistered"], f"{done['deregistered']} deregistered"),
+        (done["moved"], f"{format_count(done['moved'], 'schedule')} moved"),
+        (done["skipped"], f"{format_count(done['skipped'], 'schedule')} skipped"),
+        (done["attached"], f"{format_count(done['attached'], 'policy')} attached"),
+        (unchanged, f"{unchanged} unchanged"),
+        (actions["skipped"], f"{actions['skipped']} skipped"),
+        (actions["refused"], f"{actions['refused']} refused"),
+        (done["failed"], f"{done['failed']} failed"),
+    )
+    return ", ".join(text for count, text in parts if count)

@@ -1,7 +1,7 @@
 """Tables of styled text for a terminal."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from textwrap import TextWrapper
 
@@ -23,6 +23,7 @@ from profiler.core.text import columns_of
 
 _MIN_COLUMN_WIDTH = 8
 _MIN_CUT_WIDTH = 12
+_MAX_CUT_WIDTH = 28
 # On a narrower terminal, a table that does not fit has its cells below each other.
 MIN_COLUMNS = 80
 
@@ -74,7 +75,7 @@ def table(
         for place, cell in enumerate(row):
             widths[place] = max(widths[place], columns_of(cell.text))
     if width is not None:
-        needed = _needed(columns, widths, gap, width)
+        needed = _needed(columns, _least_widths(columns, widths, cells), gap, width)
         columns = [columns[place] for place in needed]
         widths = [widths[place] for place in needed]
         cells = [[*map(row.__getitem__, needed)] for row in cells]
@@ -132,15 +133,33 @@ def _narrow(
         widths[max(foldable, key=widths.__getitem__)] -= 1
 
 
-def _needed(columns: Sequence[Column], widths: Sequence[int], gap: int, width: int) -> list[int]:
-    """The places of the columns without those that are left out for lack of room."""
-    needed = list(range(len(columns)))
+def _least_widths(
+    columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Sequence[Span]]
+) -> list[int]:
+    """The widths that the columns need."""
     least = list(widths)
     for place, column in enumerate(columns):
         if column.is_cut:
-            least[place] = min(widths[place], _MIN_CUT_WIDTH)
+            names = {row[place].text for row in cells} if column.is_name else set()
+            least[place] = min(widths[place], _least_width(names))
         elif column.folds:
             least[place] = min(widths[place], _MIN_COLUMN_WIDTH)
+    return least
+
+
+def _least_width(names: Collection[str]) -> int:
+    """The width from which on names that are cut differ, if that is not too wide."""
+    for width in range(_MIN_CUT_WIDTH, _MAX_CUT_WIDTH):
+        if len({shorten_name(name, width) for name in names}) == len(names):
+            return width
+    return _MAX_CUT_WIDTH
+
+
+def _needed(columns: Sequence[Column], least: Sequence[int], gap: int, width: int) -> list[int]:
+    """The places of the columns without those that are left out for lack of room; ``least``: the
+    widths that the columns need.
+    """
+    needed = list(range(len(columns)))
     while gap * (len(needed) - 1) + sum(least[place] for place in needed) > width:
         last = max(needed, key=lambda place: columns[place].rank)
         if not columns[last].rank:

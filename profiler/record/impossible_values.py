@@ -42,7 +42,8 @@ _NUMBERS = (float, int)
 
 # What other programs write for numbers that JSON does not have, an exponent that a double does not
 # have, and what stands for a part that is absent.
-_NOT_A_VALUE = re.compile(r"NaN|Infinity|null|[eE]\+?\d{3}")
+# Few lines have it: it is compiled when it is searched.
+_NOT_A_VALUE = r"NaN|Infinity|null|[eE]\+?\d{3}"
 
 S = TypeVar("S", bound=Struct)
 
@@ -64,7 +65,7 @@ def decode_leniently(kind: type[S], line: bytes | str) -> S:
         raise
     except DecodeError:
         text = line.decode() if isinstance(line, bytes) else line
-        if not _NOT_A_VALUE.search(text):
+        if not re.search(_NOT_A_VALUE, text):
             raise
         import json  # for such lines alone
 

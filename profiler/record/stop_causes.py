@@ -177,7 +177,8 @@ def is_unreached(reason: str) -> bool:
     """Whether a reason of ECS says that the network does not lead to a service of AWS, or to a
     registry.
     """
-    return _UNREACHED.search(reason) is not None
+    said = reason.lower()
+    return any(words in said for words in _UNREACHED)
 
 
 def _waited_for_a_container(said: Said) -> bool:
@@ -189,10 +190,9 @@ _SECRETS = (
     *("pull secrets", "retrieve secret", "fetching secret data", "fetch secret"),
     *("registry auth", "getauthorizationtoken"),
 )
-_UNREACHED = re.compile(
-    r"i/o timeout|dial tcp|connection issue|deadline exceeded|handshake timeout|no route to host|"
-    r"awaiting headers",
-    re.IGNORECASE,
+_UNREACHED = (
+    *("i/o timeout", "dial tcp", "connection issue", "deadline exceeded", "handshake timeout"),
+    *("no route to host", "awaiting headers"),
 )
 _RESOURCES = (
     *("resourceinitializationerror", "provisioning to complete", "capacity is unavailable"),

@@ -55,8 +55,8 @@ def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
 
 
 def format_count(count: int, noun: str) -> str:
-    """Format as ``1 run``, ``5 runs``, ``1,200 families`` or ``3 processes``."""
-    if noun.endswith("y"):
+    """Format as ``1 run``, ``5 runs``, ``2 days``, ``1,200 families`` or ``3 processes``."""
+    if noun.endswith("y") and noun[-2:] != "ay":
         plural = f"{noun[:-1]}ies"
     else:
         plural = f"{noun}{'es' if noun.endswith('s') else 's'}"
@@ -172,11 +172,13 @@ def format_usd(usd: float) -> str:
     return f"{'-' if usd < 0 else ''}${whole:,}.{fraction:0{digits}d}"
 
 
-def format_usd_a_month(usd: float) -> str:
-    """Format an amount a month as ``$4.10``; below a cent, which no bill has, as ``<$0.01``."""
+def format_usd_a_month(usd: float, mark: str = "") -> str:
+    """Format an amount a month as ``$4.10``, with the mark of an estimate as ``≈ $4.10``; below a
+    cent, which no bill has, as ``<$0.01``: it needs no mark, nor does ``$0.00``.
+    """
     if 0 < abs(usd) < _USD_OF_A_CENT:
         return f"{'-' if usd < 0 else ''}<$0.01"
-    return format_usd(usd)
+    return f"{mark if usd else ''}{format_usd(usd)}"
 
 
 def format_change(new: float, old: float, as_text: Callable[[float], str]) -> str:

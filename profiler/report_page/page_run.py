@@ -249,12 +249,17 @@ def _gpu_row(gpu: Gpu, record: Record) -> PageGpu:
         sm=finite_number(gpu.sm_active_percent.avg),
         idle=gpu_idle_text(gpu) or None,
         whose=whose_numbers(gpu, record),
-        memory=gpu_memory_text(gpu) or None,
+        memory=gpu_memory_text(gpu) or known(_none_seen, gpu.memory_used_mb.max),
         size=finite_number(gpu.memory_limit_mb or gpu.memory_size_mb),
         watts=finite_number(gpu.power_watts.avg),
         celsius=finite_number(gpu.temperature_celsius.max),
         xids=list(gpu.xids) or None,
     )
+
+
+def _none_seen(_: Number) -> str:
+    """What stands for a memory peak of 0 MB, which is no bound."""
+    return "none seen"
 
 
 def _gpu_name(gpu: Gpu, record: Record) -> str:

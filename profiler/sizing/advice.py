@@ -3,6 +3,7 @@ run.
 """
 
 import math
+from functools import partial
 from operator import attrgetter
 
 from msgspec import Struct
@@ -114,7 +115,8 @@ class Advice(Struct, frozen=True, kw_only=True):
         if min_saving_usd and is_unproven:
             return ""
         text = f"the recommended size saves {format_percent(saving_percent)}"
-        return text + stated(f", {self.mark}{{}} a month", known(format_usd_a_month, usd))
+        amount = known(partial(format_usd_a_month, mark=self.mark), usd)
+        return text + stated(", {} a month", amount)
 
 
 def advise(

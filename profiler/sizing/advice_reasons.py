@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import all_known, difference, first_known, known, known_values
@@ -404,11 +405,15 @@ def _monthly(usd_per_run: Measured, month: Month | None) -> str:
     runs = f"{month.runs:.0f}" if month.runs >= _MANY_RUNS else f"{month.runs:.2g}"
     count = f"{runs} {'run' if runs == '1' else 'runs'}"
     is_least = isinstance(usd_per_run, AtLeast)
-    as_text = format_usd if is_least else format_usd_a_month
-    money = f"{scaled(usd_per_run, month.runs).words(as_text)} a month at {count}"
-    if month.basis != "measured":
-        return f", {APPROXIMATELY}{money}{_MONTH_BASES[month.basis]}"
-    return f", {money}" if is_least else f", about {money}"
+    is_estimate = month.basis != "measured"
+    mark = APPROXIMATELY if is_estimate else "about "
+    usd = scaled(usd_per_run, month.runs)
+    if is_least:
+        money = f"{APPROXIMATELY if is_estimate else ''}{usd.words(format_usd)}"
+    else:
+        money = usd.words(partial(format_usd_a_month, mark=mark))
+    basis = _MONTH_BASES[month.basis] if is_estimate else ""
+    return f", {money} a month at {count}{basis}"
 
 
 def _price_on_fargate(

@@ -233,7 +233,7 @@ def test_what_was_recorded_is_shown(opened: Opener, ecs_dashboard: Path) -> None
             "worker",
             "Processes",
         ),
-        "train-1": ("GPUs", "Peak temperature"),
+        "train-1": ("GPUs", "Peak memory", "none seen"),
         "infer-1": ("NeuronCores", "NeuronCore"),
         "unmeasured-one-1": (
             "The run ended before its first sample: CPU and memory were not measured.",

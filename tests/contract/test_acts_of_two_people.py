@@ -95,7 +95,7 @@ def test_a_changed_schedule_is_not_moved_and_a_call_for_its_family_moves_it(
         sentence = f"The {title} was not moved, because {why}: name the family to move it: "
         command = "task-profiler taskdef resize nightly --register --update-schedules"
         assert f"nightly: {sentence}{command} --region us-east-1.\n" in done.stderr
-    assert done.stderr.endswith("1 registered, 1 schedules moved, 4 failed.\n")
+    assert done.stderr.endswith("1 registered, 1 schedule moved, 4 failed.\n")
     assert account.started_by_schedule("other") == "nightly:2"
     assert account.started_by_schedule("off") == "nightly:1"
     assert account.started_by_rule("often") == "nightly:1"

@@ -359,5 +359,5 @@ def test_a_full_disk_below_standard_output_is_no_failure_of_aws(
     monkeypatch.setattr(printing, "write_out", fill)
     done = account.resize("--register", "--update-schedules")
     assert "\nregistered nightly:2\n" in done.stderr
-    assert last_line(done) == "task-profiler: 1 registered, 1 schedules moved."
+    assert last_line(done) == "task-profiler: 1 registered, 1 schedule moved."
     assert account.started_by_schedule("nightly") == "nightly:2"

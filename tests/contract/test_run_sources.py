@@ -196,7 +196,7 @@ def test_the_command_reads_log_groups(aws: FakeAws) -> None:
     done = run_here(environment, "history", "--from", f"logs:{OWN_GROUP}", "--json")
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["record"]["taskId"] for line in done.stdout.splitlines()] == OWN_IDS
-    assert f"The log group {OWN_GROUP} is 0 days old, the window has 30." in done.stderr
+    assert f"The log group {OWN_GROUP} is less than a day old, the window has 30." in done.stderr
     elsewhere = run_here(
         environment, "history", "--from", f"logs:{GROUP}", "--region", "eu-west-1", "--since", "1d"
     )

@@ -131,7 +131,7 @@ def test_a_revision_differs_only_in_size_and_moves_the_pinned_schedules(account:
     )
     done = account.resize("nightly", "--register", "--update-schedules")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[-1] == "task-profiler: 1 registered, 1 schedules moved."
+    assert done.stderr.splitlines()[-1] == "task-profiler: 1 registered, 1 schedule moved."
     before, _ = account.described("nightly:1")
     after, found = account.described("nightly")
     assert after["cpu"] == "256"

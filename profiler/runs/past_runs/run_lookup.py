@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from pathlib import Path
+from shlex import quote
 
 from msgspec.structs import replace
 
@@ -197,6 +199,9 @@ def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
 
 def _nowhere_sentence(source: RunSource, selection: RunFilter) -> str:
     list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
+    files = [name for name in (selection.run, *selection.families) if _has_json(name)]
+    if files:
+        list_runs = f"to read the file of this name, write --from {quote(files[0])}."
     if selection.run:
         if source.is_of_this_machine and is_job_id(selection.run):
             list_runs = f"for the log group of AWS Batch, add --from logs:{BATCH_LOG_GROUP}."
@@ -208,6 +213,17 @@ def _nowhere_sentence(source: RunSource, selection: RunFilter) -> str:
     if selection.clusters and source.is_of_this_machine:
         return f"No run in {source.place} is of {listed(selection.clusters, 'or')}: {ELSEWHERE}."
     return f"No run in {source.place} matches: use fewer filters."
+
+
+def _has_json(path: str) -> bool:
+    """Whether there is a file that begins as JSON does, so that it may be one of records."""
+    try:
+        if not Path(path).is_file():
+            return False
+        with Path(path).open("rb") as file:
+            return file.read(1) in (b"{", b"[")
+    except (OSError, ValueError):  # ValueError: no path has a null byte
+        return False
 
 
 def no_stacks_sentence(source: RunSource, record: Record) -> str:

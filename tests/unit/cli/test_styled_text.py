@@ -116,3 +116,18 @@ def test_a_long_name_loses_its_middle() -> None:
 @given(st.text(), st.integers(0, 40))
 def test_a_cut_name_has_no_more_columns_than_there_are(name: str, width: int) -> None:
     assert columns_of(shorten_name(name, width)) <= max(width, columns_of("…"))
+
+
+def test_names_that_would_read_alike_get_the_room_of_less_needed_columns() -> None:
+    columns = (
+        Column("Family", is_cut=True, is_name=True),
+        Column("Runs", rank=1),
+        Column("Size"),
+    )
+    names = ("ALIGN.READS.SORT_BY_NAME", "ALIGN.PAIRS.SORT_BY_NAME", "INDEX.GENOME.SORT_BY_PLACE")
+    rows = [(name, "50", "1 vCPU, 36 GB") for name in names]
+    shown = [line.split("  ")[0] for line in texts(table(columns, rows, width=40))]
+    assert len(set(shown)) == 1 + len(names)
+    assert not any("50" in line for line in texts(table(columns, rows, width=40)))
+    apart = [("A" * 30, "50", "1 vCPU, 36 GB"), ("B" * 30, "50", "1 vCPU, 36 GB")]
+    assert all("50" in line for line in texts(table(columns, apart, width=40))[1:])

@@ -197,6 +197,18 @@ def test_a_closed_standard_input_is_one_sentence(
     )
 
 
+@pytest.mark.parametrize("command", ["show", "history", "report", "recommend"])
+def test_a_file_in_the_place_of_a_family_names_the_option(command: str, file: Path) -> None:
+    named = file.rename(file.parent / "my runs.jsonl")
+    done = run_here({"HOME": str(file.parent)}, command, str(named))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.endswith(f"to read the file of this name, write --from '{named}'.\n")
+    script = file.parent / "etl.py"
+    script.write_text("print()")
+    done = run_here({"HOME": str(file.parent)}, command, str(script))
+    assert "list the runs with task-profiler history" in done.stderr
+
+
 @pytest.mark.parametrize("before", [b"", b"\n"])
 def test_a_byte_order_mark_costs_no_run(before: bytes, file: Path) -> None:
     file.write_bytes(before + b"\xef\xbb\xbf" + file.read_bytes())

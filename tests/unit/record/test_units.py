@@ -47,6 +47,7 @@ def test_amounts_and_changes() -> None:
 
 def test_thousands_have_a_comma_in_counts_too() -> None:
     assert format_count(999, "run") == "999 runs"
+    assert format_count(14, "day") == "14 days"
     assert format_count(1_250_000, "family") == "1,250,000 families"
     assert format_value(32_768, "count") == "32,768"
     assert format_gpu_hours(1234.5) == "1,234.5 idle GPU-hours"

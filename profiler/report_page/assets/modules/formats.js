@@ -73,9 +73,9 @@ export function asUsd(usd) {
   const [whole, fraction] = asFixed(size, firstDigit(size, 2, 10)).split(".");
   return `${usd < 0 ? "-" : ""}$${asWhole(whole)}.${fraction}`;
 }
-/** Returns an amount a month; below a cent, which no bill has, "<$0.01". */
-export const asUsdAMonth = (usd) =>
-  Math.abs(usd) > 0 && Math.abs(usd) < 0.01 ? `${usd < 0 ? "-" : ""}<$0.01` : asUsd(usd);
+/** Returns an amount a month with the mark of an estimate; below a cent, which no bill has, "<$0.01" without a mark. */
+export const asUsdAMonth = (usd, mark = "") =>
+  Math.abs(usd) > 0 && Math.abs(usd) < 0.01 ? `${usd < 0 ? "-" : ""}<$0.01` : `${usd ? mark : ""}${asUsd(usd)}`;
 export const asVcpuCount = (count) => (isKnown(count) ? asDecimal(count, firstDigit(count, 2)) : UNKNOWN);
 export const asVcpu = (count) => (isKnown(count) ? `${asVcpuCount(count)} vCPU` : UNKNOWN);
 

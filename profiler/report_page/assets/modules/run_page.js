@@ -94,8 +94,8 @@ function verdictOf(run) {
   return element(
     "p",
     { className: `verdict ${tone}` },
-    element("strong", {}, breakable(text)),
-    ...(evidence ? [element("span", {}, breakable(` ${evidence}`))] : []),
+    element("strong", {}, breakable(unbroken(text))),
+    ...(evidence ? [element("span", {}, breakable(unbroken(` ${evidence}`)))] : []),
   );
 }
 

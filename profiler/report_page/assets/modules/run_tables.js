@@ -39,17 +39,19 @@ const GPU_COLUMNS = [
   { name: "GPU", show: (gpu) => `${escapeControls(gpu.name)}${gpu.whose ? `, ${gpu.whose}` : ""}` },
   { name: "Average", className: "number", show: (gpu) => gpu.percent ?? UNKNOWN },
   { name: "Peak", className: "number wide", show: (gpu) => gpu.top ?? UNKNOWN },
-  { name: "SM active", className: "number wide", show: (gpu) => asPercent(gpu.sm) },
+  { name: "SM active", className: "number wide", isShown: (gpu) => isKnown(gpu.sm), show: (gpu) => asPercent(gpu.sm) },
   { name: "Idle", className: "number", show: (gpu) => gpu.idle ?? UNKNOWN },
   { name: "Peak memory", className: "number wraps", show: (gpu) => unbroken(gpu.memory ?? UNKNOWN) },
   {
     name: "Power",
     className: "number wide",
+    isShown: (gpu) => isKnown(gpu.watts),
     show: (gpu) => (isKnown(gpu.watts) ? `${Math.round(gpu.watts)} W` : UNKNOWN),
   },
   {
     name: "Peak temperature",
     className: "number wide",
+    isShown: (gpu) => isKnown(gpu.celsius),
     show: (gpu) => (isKnown(gpu.celsius) ? `${Math.round(gpu.celsius)} °C` : UNKNOWN),
   },
   {

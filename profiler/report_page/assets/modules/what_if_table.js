@@ -50,7 +50,7 @@ export function possibleSaving(advices) {
 }
 
 // No line ends between the mark and its amount.
-const asMarked = (usd, { mark = "" }) => `${mark.replace(" ", "\u00a0")}${asUsdAMonth(usd)}`;
+const asMarked = (usd, { mark = "" }) => asUsdAMonth(usd, mark.replace(" ", "\u00a0"));
 const asMonth = (usd, advice) => `${asMarked(Math.abs(usd), advice)} a month`;
 
 /** Returns what the advice means for these runs of the family: "saves 35 %, $4.10 a month". */
