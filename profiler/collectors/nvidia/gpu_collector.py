@@ -49,6 +49,10 @@ _UNMATCHED = (
     "The driver's list of processes cannot be matched with the batch's processes: pidMode task "
     "shows whose use it is."
 )
+_NOT_LISTED = (
+    "The driver did not list the processes on the GPUs for the whole run: the numbers are of all "
+    "programs on them."
+)
 _UNLISTED = (
     "{} had memory in use that belongs to no process that can be seen here (a program of another "
     "container, or managed memory), or to one whose memory the driver does not say: use, power and "
@@ -225,8 +229,11 @@ class GpuCollector:
             )
         matches_none = self.has_data and bool(selection.selectors) and not found
         warnings = [*self._warnings(matches_none=matches_none), *stopped]
-        if any(run_gpu.has_unmatched for run_gpu in found):
-            warnings.append(_UNMATCHED)
+        if not selection.is_known:
+            if any(run_gpu.has_unmatched for run_gpu in found):
+                warnings.append(_UNMATCHED)
+            if any(run_gpu.lacks_lists for run_gpu in found):
+                warnings.append(_NOT_LISTED)
         unlisted = [str(run_gpu.gpu.index) for run_gpu in found if run_gpu.has_unlisted]
         if unlisted:
             warnings.append(_UNLISTED.format(f"GPU{'s' * (len(unlisted) > 1)} {listed(unlisted)}"))

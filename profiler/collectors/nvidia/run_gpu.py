@@ -34,13 +34,15 @@ class RunGpu(Struct, frozen=True, kw_only=True):
     """A GPU in a run: its entry in the record, and what the record does not say of it.
 
     ``is_own``: a process of the run was on it; None if that cannot be seen. ``has_unmatched``: a
-    process was there whose owner cannot be seen. ``has_unlisted``: memory was in use beside that of
-    the listed processes, and another container may be the user.
+    process was there whose owner cannot be seen, or the run's processes cannot. ``lacks_lists``:
+    the driver did not list the processes, or not to the end. ``has_unlisted``: memory was in use
+    beside that of the listed processes, and another container may be the user.
     """
 
     gpu: Gpu
     is_own: bool | None = None
     has_unmatched: bool = False
+    lacks_lists: bool = False
     has_unlisted: bool = False
     at_limit: MemoryAtLimit | None = None
 
@@ -92,7 +94,8 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         return RunGpu(
             gpu=replace(gpu, **values),
             is_own=use.has_own if is_seen else None,
-            has_unmatched=use.has_unmatched and not use.sees_processes,
+            has_unmatched=not use.sees_processes,
+            lacks_lists=use.sees_processes and not is_seen and self._lacks_lists(use),
             has_unlisted=is_open,
             at_limit=(
                 use.growth.at_limit_of_process(mps_bytes)
@@ -117,6 +120,9 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         unseen_ns = max(unread_ns - _MAX_UNREAD_NS, 0) + use.unlisted_ns
         has_own = use.has_own and unseen_ns <= (1 - _WATCHED_SHARE) * present_ns
         return use.sees_processes and (has_own or is_watched)
+
+    def _lacks_lists(self, use: RunUse) -> bool:
+        return use.has_own or (use.watched_ns > 0 and not use.listed_ns)
 
     def _memory(self, use: RunUse, *, is_shared: bool) -> Distribution:
         """The memory of the run's processes; of the device where they cannot be seen, unless

@@ -24,6 +24,7 @@ from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from tests.gpu_cases import played_until, samples_until
 from tests.nvml_tape import Tape
 from tests.played_tapes import PlayedTape, gpu_of
+from tests.tape_driver import UUID
 from tests.values import present
 
 ALONE = (
@@ -283,6 +284,10 @@ def test_the_memory_of_others_is_not_the_runs_where_its_processes_came_unseen() 
     assert gpu_totals(record).text == "GPU shared with other programs"
 
 
+_NOT_LISTED = (
+    "The driver did not list the processes on the GPUs for the whole run: the numbers are of all "
+    "programs on them."
+)
 _ALL_LISTS = tuple(
     f"nvmlDeviceGet{kind}RunningProcesses{version}"
     for kind in ("Compute", "MPSCompute", "Graphics")
@@ -297,8 +302,21 @@ def test_after_the_lists_have_ended_the_numbers_are_the_devices() -> None:
     gpu = gpu_of(record)
     assert record.gpu_scope == "instance"
     assert gpu.shared is None
+    assert present(record.monitor).warnings == (_NOT_LISTED,)
     assert used_seconds(record) == pytest.approx(played.tape.kernel_seconds, abs=0.2)
     assert present(present(gpu.memory_used_mb).max) == pytest.approx(played.tape.peak_mb, rel=0.01)
+
+
+@pytest.mark.parametrize("as_batch", [False, True])
+def test_a_driver_that_lists_no_processes_is_said(*, as_batch: bool) -> None:
+    """WSL 2, and some virtual GPUs; a GPU that was assigned is the batch's all the same."""
+    for scope in (None, GpuScope((UUID,))):
+        played = PlayedTape("short", as_batch=as_batch, scope=scope)
+        for function in _ALL_LISTS:
+            played.driver.nvml.fail(function, pynvml.NVML_ERROR_NOT_SUPPORTED, always=True)
+        record = played.play()
+        assert record.gpu_scope == (None if scope else "instance")
+        assert present(record.monitor).warnings == (() if scope else (_NOT_LISTED,))
 
 
 def test_after_the_driver_has_ended_nothing_is_said_of_the_rest() -> None:
@@ -350,6 +368,8 @@ def test_where_the_processes_cannot_be_seen_the_numbers_are_the_devices(pids: st
     gpu = gpu_of(record)
     assert record.gpu_scope == "instance"
     assert gpu.shared is None
+    (warning,) = present(record.monitor).warnings
+    assert warning.endswith("pidMode task shows whose use it is.")
     assert used_seconds(record) == pytest.approx(played.tape.kernel_seconds, abs=0.12)
     assert present(present(gpu.memory_used_mb).max) == pytest.approx(played.tape.peak_mb, rel=0.01)
 
