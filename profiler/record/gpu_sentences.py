@@ -12,6 +12,7 @@ from profiler.core.optional_math import (
     first_known,
     known_values,
     max_known,
+    mean_known,
 )
 from profiler.core.text import as_sentence, listed, stated
 from profiler.core.timestamps import MS_PER_SECOND
@@ -90,19 +91,30 @@ def _of_idle_time(value: float | None, record: Record) -> Measured:
 
 
 def _idle_places(idle: GpuIdle, record: Record) -> Iterator[str]:
-    """Where in the run the GPUs were idle."""
+    """Where in the run the GPUs were idle: of several, each before, between and after its own
+    work, on average.
+    """
     if idle.between_percent is None:
         return
+    whose = "its" if len(record.gpus) == 1 else "their"
     before_percent = idle.before_percent or 0
-    first_seconds = _first_seconds(record)
-    if before_percent >= MIN_SHOWN_GPU_PERCENT and first_seconds is not None:
-        began = format_duration(first_seconds * MS_PER_SECOND)
-        yield f"{format_percent(before_percent)} before its work began (after {began})"
+    began = _beginnings(record)
+    if before_percent >= MIN_SHOWN_GPU_PERCENT and began:
+        yield f"{format_percent(before_percent)} before {whose} work began (after {began})"
     if idle.between_percent >= MIN_SHOWN_GPU_PERCENT:
         yield f"{format_percent(idle.between_percent)} between"
     after_percent = idle.after_percent or 0
     if after_percent >= MIN_SHOWN_GPU_PERCENT:
-        yield f"{format_percent(after_percent)} after its work"
+        yield f"{format_percent(after_percent)} after {whose} work"
+
+
+def _beginnings(record: Record) -> str:
+    """When the work on each GPU began, the first and the last: ``6.0 s``, ``1.5 s to 30.0 s``; ""
+    if it is unknown.
+    """
+    firsts = sorted(known_values(gpu.first_used_seconds for gpu in record.gpus))
+    texts = [format_duration(seconds * MS_PER_SECOND) for seconds in (*firsts[:1], *firsts[-1:])]
+    return " to ".join(dict.fromkeys(texts))
 
 
 def _done_while_idle(idle: GpuIdle, record: Record) -> str | None:
@@ -327,17 +339,23 @@ def _first_seconds(record: Record) -> float | None:
 
 
 def _work_seconds(record: Record) -> float:
-    """The time from the first to the last work on the GPUs; 0 if it is unknown."""
-    first_seconds = _first_seconds(record)
-    last = known_values(gpu.last_used_seconds for gpu in record.gpus)
-    return difference(max(last, default=None), first_seconds) or 0.0
+    """The time from the first to the last work on a GPU, the mean of several; 0 if it is unknown
+    of one.
+    """
+    spans = [difference(gpu.last_used_seconds, gpu.first_used_seconds) for gpu in record.gpus]
+    known_spans = known_values(spans)
+    if len(known_spans) < len(spans):
+        return 0.0
+    return mean_known(*known_spans) or 0.0
 
 
 def _between_percent(record: Record) -> float:
-    """The share of the time between the first and the last work in which the GPUs were idle."""
+    """The share of the time between its first and its last work in which a GPU was idle, the mean
+    of several by the length of that time.
+    """
     work_seconds = _work_seconds(record)
-    between = [gpu.idle_between_seconds or 0.0 for gpu in record.gpus]
-    return _PERCENT * sum(between) / len(between) / work_seconds if work_seconds else 0.0
+    between = mean_known(*(gpu.idle_between_seconds or 0.0 for gpu in record.gpus))
+    return _PERCENT * (between or 0.0) / work_seconds if work_seconds else 0.0
 
 
 def _activities(times: TimeBreakdown) -> list[tuple[float, str]]:

@@ -473,7 +473,17 @@ def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
         reached_size_mb=max_known(*(reached_size_mb(run.record) for run in runs)),
     )
     needs = with_course(with_memory_of(needs, runs), runs)
-    return replace(needs, spread=spread_of(needs.needs_mb))
+    return replace(needs, spread=spread_of_runs(runs))
+
+
+def spread_of_runs(runs: Iterable[RunFacts]) -> NeedSpread | None:
+    """How far the needs of measured runs differ; None without any that counts."""
+    needs_mb: list[float] = []
+    killed_used_mb: list[float] = []
+    for run in runs_that_count(runs):
+        of_kind = killed_used_mb if run.outcome.ran_out_of_memory else needs_mb
+        of_kind.append(_needed_memory_mb(run))
+    return spread_of(needs_mb, killed_used_mb)
 
 
 def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:

@@ -3,7 +3,7 @@ one's. docs/right-size.md explains it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Final
 
 from msgspec import Struct
@@ -28,11 +28,15 @@ _MAX_SECOND_MS: Final = 1500
 
 
 class NeedSpread(Struct, frozen=True, kw_only=True):
-    """The largest and the median need of a family's measured runs."""
+    """The largest need of a family's measured runs, and the median of the ``runs`` whose need is
+    known: what a run used that was killed at its limit is less than it needed.
+    ``is_largest_killed``: such a run used the most.
+    """
 
     largest_mb: float
     median_mb: float
     runs: int
+    is_largest_killed: bool = False
 
     @property
     def percent(self) -> float:
@@ -42,6 +46,14 @@ class NeedSpread(Struct, frozen=True, kw_only=True):
         if self.median_mb <= 0:
             return math.inf
         return 100 * (self.largest_mb / self.median_mb - 1)
+
+    @property
+    def text(self) -> str:
+        far = "far" if math.isinf(self.percent) else format_percent(self.percent)
+        runs = format_count(self.runs, "run")
+        if self.is_largest_killed:
+            return f"a killed run lies at least {far} above the median of {runs}"
+        return f"the largest of {runs} lies {far} above their median"
 
 
 class PeakPrecision(Struct, frozen=True, kw_only=True):
@@ -86,12 +98,23 @@ UNKNOWN_MARGIN: Final = MemoryMargin(
 )
 
 
-def spread_of(needs_mb: Sequence[float]) -> NeedSpread | None:
-    """The spread of all runs' needs; None without any."""
-    if not needs_mb:
+def spread_of(
+    needs_mb: Collection[float], killed_used_mb: Collection[float] = ()
+) -> NeedSpread | None:
+    """The spread of all runs' needs; None without any.
+
+    ``killed_used_mb``: what the runs used that were killed at their limits.
+    """
+    known_mb = max(needs_mb, default=-math.inf)
+    largest_mb = max(known_mb, max(killed_used_mb, default=-math.inf))
+    if math.isinf(largest_mb):
         return None
-    ordered = sorted(needs_mb)
-    return NeedSpread(largest_mb=ordered[-1], median_mb=median(ordered), runs=len(ordered))
+    return NeedSpread(
+        largest_mb=largest_mb,
+        median_mb=median(sorted(needs_mb)) if needs_mb else largest_mb,
+        runs=len(needs_mb),
+        is_largest_killed=largest_mb > known_mb,
+    )
 
 
 def memory_margin(
@@ -118,15 +141,11 @@ def memory_margin(
 
 
 def _own_margin(spread: NeedSpread, least: MemoryMargin) -> MemoryMargin:
-    lies = "lies far above"
-    if math.isfinite(spread.percent):
-        lies = f"lies {format_percent(spread.percent)} above"
-    differ = f"the largest of {format_count(spread.runs, 'run')} {lies} their median"
     share = math.sqrt(MIN_SPREAD_RUNS / max(spread.runs, MIN_SPREAD_RUNS))
     percent = min(spread.percent * share, MAX_SPREAD_PERCENT)
     if percent <= least.percent and least.why:
         return least
-    return MemoryMargin(percent=max(percent, least.percent), why=differ)
+    return MemoryMargin(percent=max(percent, least.percent), why=spread.text)
 
 
 def _least_margin(

@@ -78,6 +78,12 @@ class RunCounts(Struct, kw_only=True):
         """The tasks that succeeded or failed: a stopped one is neither."""
         return self.tasks_with("success", "killed", "failed")
 
+    @property
+    def measured_to_the_end(self) -> int:
+        """The measured runs that no limit of memory ended."""
+        killed = self.outcomes["killed"] - self.killed_unmeasured.total()
+        return max(0, self.measured.total() - killed)
+
     def tasks_with(self, *outcomes: Outcome) -> int:
         """The tasks that ended so, at least: the largest number of such runs of one container."""
         counts: Counter[str] = Counter()

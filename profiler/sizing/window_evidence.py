@@ -17,12 +17,13 @@ from profiler.sizing.evidence import (
     needs_of,
     precision_of,
     runs_that_count,
+    spread_of_runs,
     usage_of,
     with_course,
     with_memory_of,
 )
 from profiler.sizing.family_window import FamilyWindow
-from profiler.sizing.memory_margin import NeedSpread, spread_of
+from profiler.sizing.memory_margin import NeedSpread
 from profiler.sizing.run_counts import RunCounts, least_tasks
 from profiler.sizing.run_facts import RunFacts, in_order
 from profiler.sizing.runs_at_size import NEWEST_RUNS, RunsAtSize
@@ -70,14 +71,15 @@ def with_all_needs(evidence: Evidence, window: FamilyWindow) -> Evidence:
 def spread_in(window: FamilyWindow) -> NeedSpread | None:
     """How far the needs of the runs at any size differ. The median is the newest runs'."""
     at_sizes = [runs for _, runs in window.everywhere()]
-    needs = _with_memory(Needs(), at_sizes)
-    newest = spread_of(needs.needs_mb)
-    if newest is None or needs.required_memory_mb is None:
+    deciding = in_order(chain.from_iterable(runs.deciding() for runs in at_sizes))
+    every = spread_of_runs(deciding)
+    newest = spread_of_runs(_newest(chain.from_iterable(runs.newest.items() for runs in at_sizes)))
+    if every is None or newest is None:
         return None
-    measured = newest.runs
-    if not needs.has_older:
-        measured = sum(runs.counts.measured.total() for runs in at_sizes)
-    return replace(newest, largest_mb=needs.required_memory_mb, runs=measured)
+    known_needs = newest.runs
+    if not with_memory_of(Needs(), deciding).has_older:
+        known_needs = sum(runs.counts.measured_to_the_end for runs in at_sizes)
+    return replace(every, median_mb=newest.median_mb, runs=known_needs)
 
 
 def largest_need(window: FamilyWindow) -> RunFacts | None:
@@ -115,7 +117,12 @@ def _needs_at(runs: RunsAtSize, vcpu: float | None) -> Needs:
 
 def _with_newest(needs: Needs, newest: Iterable[RunFacts]) -> Needs:
     """The needs, with those of the newest runs in the order of time."""
-    return with_course(needs, in_order(run for run in newest if run.is_measured)[-NEWEST_RUNS:])
+    return with_course(needs, _newest(newest))
+
+
+def _newest(runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
+    """The newest measured runs, in the order of time."""
+    return in_order(run for run in runs if run.is_measured)[-NEWEST_RUNS:]
 
 
 def _with_memory(needs: Needs, at_sizes: Sequence[RunsAtSize]) -> Needs:

@@ -78,6 +78,45 @@ def test_a_run_whose_only_idle_time_is_its_start_gets_no_advice_on_workers() -> 
     )
 
 
+def run_of_two(spans: list[tuple[float, float, float]], seconds: float = 120.0) -> Record:
+    """A run whose GPUs each worked from ``first`` to ``last`` and were busy for ``used`` of it."""
+    runs = [run_of(seconds, first, last, used, between=CPU) for first, last, used in spans]
+    idles = [run.gpu_idle or GpuIdle(percent=0, gpu_hours=0) for run in runs]
+    parts = {
+        name: sum(getattr(idle, name) for idle in idles) / len(idles)
+        for name in ("percent", "before_percent", "between_percent", "after_percent")
+    }
+    gpus = tuple(replace(run.gpus[0], uuid=f"GPU-{place}") for place, run in enumerate(runs))
+    return replace(runs[0], gpus=gpus, gpu_idle=replace(idles[0], **parts))
+
+
+@pytest.mark.parametrize(
+    ("second", "places"),
+    [
+        ((61.5, 120.0, 58.5), "26 % before their work began (after 1.5 s to 1m 02s)"),
+        ((1.5, 120.0, 118.5), "1 % before their work began (after 1.5 s)"),
+        ((1.5, 60.0, 58.5), "1 % before their work began (after 1.5 s), 25 % after their work"),
+    ],
+)
+def test_of_several_gpus_the_idle_time_is_that_around_the_work_of_each(
+    second: tuple[float, float, float], places: str
+) -> None:
+    """A mean beside the time of the earliest one says of no GPU what it says."""
+    sentence = gpu_idle_sentence(run_of_two([(1.5, 120.0, 118.5), second]))
+    assert sentence is not None
+    assert sentence.startswith("the 2 GPUs were idle ")
+    assert sentence.partition(": ")[2] == places
+
+
+def test_gpus_that_work_one_after_the_other_wait_for_nothing_between() -> None:
+    """Each worked without a pause for its half of the run."""
+    one_each = [(0.0, 60.0, 58.0), (60.0, 120.0, 58.0)]
+    assert not any("waited" in text for text in gpu_advice(run_of_two(one_each)))
+    starved = [(0.0, 60.0, 6.0), (60.0, 120.0, 6.0)]
+    (advice,) = gpu_advice(run_of_two(starved))
+    assert advice.startswith("The GPUs waited for 90 % of the time between their first and last")
+
+
 @pytest.mark.parametrize(
     ("times", "said"), [(CPU, "one CPU: use more workers."), (DISK, "the disk: use more loader")]
 )

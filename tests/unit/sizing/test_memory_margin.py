@@ -253,3 +253,70 @@ def test_of_many_runs_all_count_and_the_newest_have_the_median() -> None:
     found = spread_in(window_of(runs))
     assert found == NeedSpread(largest_mb=500, median_mb=400, runs=180)
     assert memory_margin(found, KERNEL).percent == pytest.approx(25 / 3)
+
+
+def ran(number: int, peak_mb: float, *, is_killed: bool = False, size_mb: float = 4096) -> Report:
+    killed = {"status": "failure", "exit_code": 137, "likely_out_of_memory": True}
+    return kernels(number, peak_mb, size=(1, size_mb), **(killed if is_killed else {}))
+
+
+@pytest.mark.parametrize(
+    ("runs", "spread_of_runs", "percent", "why"),
+    [
+        pytest.param(
+            [(2000, True)] * 10 + [(2600, False)] * 10,
+            NeedSpread(largest_mb=2600, median_mb=2600, runs=10),
+            UNKNOWN_PERCENT,
+            "10 runs do not show how much the next one needs",
+            id="kills-at-the-size-before",
+        ),
+        pytest.param(
+            [(2000, True)] * 10 + [(2600, False)] * 30,
+            NeedSpread(largest_mb=2600, median_mb=2600, runs=30),
+            KERNEL_PERCENT,
+            "the largest of 30 runs lies 0 % above their median",
+            id="enough-others",
+        ),
+        pytest.param(
+            [(1000, False)] * 25 + [(1900, True)] * 25,
+            NeedSpread(largest_mb=1900, median_mb=1000, runs=25, is_largest_killed=True),
+            MAX_SPREAD_PERCENT,
+            "a killed run lies at least 90 % above the median of 25 runs",
+            id="the-largest-was-killed",
+        ),
+        pytest.param(
+            [(2000, True)] * 30,
+            NeedSpread(largest_mb=2000, median_mb=2000, runs=0, is_largest_killed=True),
+            UNKNOWN_PERCENT,
+            "how much more the killed run needed is not known",
+            id="all-were-killed",
+        ),
+        pytest.param(
+            [(2000, False)] * 10 + [(2600, False)] * 10,
+            NeedSpread(largest_mb=2600, median_mb=2300, runs=20),
+            100 * (2600 / 2300 - 1),
+            "the largest of 20 runs lies 13 % above their median",
+            id="none-was-killed",
+        ),
+    ],
+)
+def test_a_killed_run_does_not_show_what_it_needed(
+    runs: list[tuple[float, bool]], spread_of_runs: NeedSpread, percent: float, why: str
+) -> None:
+    """It counts neither in the median nor in the number, in ``recommend`` and ``resize`` alike."""
+    size_mb = max(peak_mb for peak_mb, _ in runs) * 1.5
+    of_runs = [
+        ran(
+            number,
+            peak_mb,
+            is_killed=is_killed,
+            size_mb=peak_mb + 48 if is_killed else size_mb,
+        )
+        for number, (peak_mb, is_killed) in enumerate(runs)
+    ]
+    evidence = evidence_of(of_runs)
+    assert evidence.needs.spread == spread_of_runs
+    assert spread_in(window_of(of_runs)) == spread_of_runs
+    margin = margin_of(evidence, Policy())
+    assert margin.percent == pytest.approx(percent)
+    assert margin.why == why
