@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tests.e2e.engine import DockerError, Engine
+from tests.e2e.engine import CALL_SECONDS, DockerError, Engine
 from tests.e2e.images import BASE_IMAGE, MONITOR_IMAGE
 from tests.e2e.kernel import (
     KernelAccounting,
@@ -187,7 +187,7 @@ class RealContainer:
 
     def stop(self, seconds: int) -> None:
         """Send SIGTERM, wait, and send SIGKILL when the time is over, as a stopTimeout does."""
-        self._call("POST", "stop", {"t": str(seconds)}, seconds + 60.0)
+        self._call("POST", "stop", {"t": str(seconds)}, seconds + CALL_SECONDS)
 
     def wait_until_ready(self) -> None:
         """Wait until the batch has written that it is ready for a signal."""
@@ -229,7 +229,7 @@ class RealContainer:
         method: str,
         action: str = "",
         query: dict[str, str] | None = None,
-        seconds: float | None = 60.0,
+        seconds: float | None = CALL_SECONDS,
     ) -> Any:
         path = f"/containers/{self.facts.docker_id}" + (f"/{action}" if action else "")
         return self._engine.api.call(method, path, query=query, seconds=seconds)
