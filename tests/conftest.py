@@ -86,7 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadscopereorder = False
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker is not None:
-        _send_only_what_is_counted(config)
+        _send_only_whatis_read(config)
         paths = [path for argument in config.args for path in _parts(Path(argument))]
         first = len(paths) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
         # Each process begins elsewhere and finds what the others have compiled. The order of the
@@ -94,20 +94,32 @@ def pytest_configure(config: pytest.Config) -> None:
         config.args[:] = map(str, (*paths[first:], *paths[:first]))
 
 
-def _send_only_what_is_counted(config: pytest.Config) -> None:
+def _send_only_whatis_read(config: pytest.Config) -> None:
     """Of a test that passes, pytest-xdist sends three reports, of which pytest counts the second.
-    The others took a millisecond of a CPU for each test.
+    The others took a millisecond of a CPU for each test. Lists of durations and files of results
+    have the times of all three.
     """
+    if config.getoption("durations", None) is not None or config.getoption("xmlpath", None):
+        return
     for plugin in config.pluginmanager.get_plugins():
         if hasattr(plugin, "sendevent"):  # pytest-xdist's, whose class no module has
             plugin.sendevent = partial(_send_event, plugin.sendevent)
 
 
 def _send_event(send: Callable[..., None], name: str, **given: Any) -> None:
-    report = given.get("data", {})
-    is_counted = report.get("when") == "call" or report.get("outcome") != "passed"
-    if name != "testreport" or is_counted:
+    if name != "testreport" or is_read(given["data"]):
         send(name, **given)
+
+
+def is_read(report: dict[str, Any]) -> bool:
+    """Whether pytest counts a report, or shows what it says. Below the failure of a call, it shows
+    what the teardown wrote, from a report of its own.
+    """
+    return (
+        report["when"] == "call"
+        or report["outcome"] != "passed"
+        or any("teardown" in title for title, _ in report["sections"])
+    )
 
 
 def _parts(path: Path) -> Iterator[Path]:

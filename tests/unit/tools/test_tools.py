@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.record_model import encode
+from tests.conftest import is_read
 from tests.documentation import ROOT, pages
 from tools.coverage_floors import below
 from tools.example_fleet import FLEET, MORNING
@@ -75,6 +76,26 @@ def test_each_floor_is_checked_by_itself_and_each_pattern_matches_a_file(
     assert list(below(FLOORS, report(90, {MATH: 100}))) == [
         "No measured file matches profiler/sizing/*.py: correct pure_modules in pyproject.toml."
     ]
+
+
+@pytest.mark.parametrize(
+    ("when", "outcome", "titles", "expected"),
+    [
+        ("setup", "passed", ("Captured stdout setup",), False),
+        ("setup", "failed", (), True),
+        ("setup", "skipped", (), True),
+        ("call", "passed", (), True),
+        ("call", "failed", (), True),
+        ("teardown", "passed", ("Captured stdout setup", "Captured log call"), False),
+        ("teardown", "passed", ("Captured stdout setup", "Captured log teardown"), True),
+        ("teardown", "failed", (), True),
+    ],
+)
+def test_a_process_of_the_tests_sends_each_report_that_pytest_counts_or_shows(
+    when: str, outcome: str, titles: tuple[str, ...], *, expected: bool
+) -> None:
+    sections = [(title, "said") for title in titles]
+    assert is_read({"when": when, "outcome": outcome, "sections": sections}) is expected
 
 
 def test_the_tests_try_the_same_examples_on_every_machine(pytestconfig: pytest.Config) -> None:
