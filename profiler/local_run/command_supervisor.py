@@ -101,6 +101,7 @@ class Supervisor:
         self._own_pid = os.getpid()
         self._had_terminal = _has_terminal()
         self._forwarded: set[int] = set()
+        self._got_stop = False  # a SIGTSTP, since this process was continued
         self._orphans = 0
         self._delays_ns = 0
         self._end_delay_ns = 0
@@ -124,9 +125,11 @@ class Supervisor:
                     return True
                 self._stop_with_command()
             elif info.si_signo == signal.SIGCONT:
+                self._got_stop = False
                 if proc.read_stat(f"/proc/{self.pid}").state == proc.STOPPED:
                     self._send(signal.SIGCONT)
             else:
+                self._got_stop = self._got_stop or info.si_signo == signal.SIGTSTP
                 self._forward(info)
 
     def wait(self) -> None:
@@ -249,8 +252,11 @@ class Supervisor:
         return pid == self._own_pid and sender != self._own_pid
 
     def _stop_with_command(self) -> None:
-        """If the terminal stopped the command, stop this process too, so that the shell sees a
-        stopped job.
+        """If the terminal stopped the command, or whoever stopped this process, stop this process
+        too, so that the shell sees a stopped job.
+
+        A command that somebody else stops may be continued alone: then nobody continues this
+        process.
         """
         try:
             stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
@@ -263,12 +269,17 @@ class Supervisor:
             signal.SIGTTOU,
         ):
             return
+        # Of two pending signals, the kernel gives SIGCHLD before SIGTSTP.
+        is_asked = self._got_stop or signal.SIGTSTP in signal.sigpending()
+        if not (is_asked or _has_terminal()):
+            return
         self._before_stop()
         # The kernel discards this signal if no shell could continue this process (an orphaned
         # process group).
         stopped_ns = self._clock.monotonic_ns()
         os.kill(self._own_pid, signal.SIGTSTP)
         stop_if_pending()
+        self._got_stop = False
         continued_ns = self._clock.monotonic_ns()
         if continued_ns - stopped_ns >= _MIN_STOP_NS:
             self.stops.append((stopped_ns, continued_ns))

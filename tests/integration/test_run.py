@@ -17,6 +17,7 @@ from profiler.record.record_model import Record, decode
 from tests.integration.profiled import (
     LIMIT_SECONDS,
     RUN,
+    ending,
     is_memory_unsure,
     python,
     report_of,
@@ -25,7 +26,7 @@ from tests.integration.profiled import (
 )
 from tests.terminals import fork_on_terminal, read_until
 from tests.values import present, without_caused_by_others
-from tools.waiting import READINGS
+from tools.waiting import READINGS, wait_until
 
 # Prints a line when ready, then its signals; unbuffered, since a signal may come while it prints.
 _LISTENER = """
@@ -262,6 +263,54 @@ def test_a_job_stops_and_goes_on_with_its_command() -> None:
     assert stdout == b"on\nhello\n"
     assert process.returncode == 0
     assert report_of(stderr).record.status == "success"
+
+
+def test_a_command_that_is_stopped_and_continued_alone_ends_with_the_profiler() -> None:
+    """Without a terminal no shell continues a job: a profiler that stopped, too, had no end."""
+    program = (
+        "import os, sys\nos.write(1, f'{os.getpid()} {os.getppid()}\\n'.encode())\n"
+        "sys.stdin.readline()\n"
+    )
+    words = (*RUN, "--json", "--interval", "0.1", "--", *python(program))
+    # Its group is not an orphaned one, in which the kernel discards the signal.
+    launcher = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:], process_group=0))"
+    process = subprocess.Popen(
+        (sys.executable, "-c", launcher, *words),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,
+    )
+    with ending(process):
+        command, profiler = map(int, present(process.stdout).readline().split())
+        try:
+            os.kill(command, signal.SIGTSTP)
+            wait_until(lambda: _state(command) == "T", LIMIT_SECONDS, "a stopped command")
+            waits = _waits(profiler)
+            wait_until(
+                lambda: _state(profiler) == "T" or _waits(profiler) >= waits + 5,
+                LIMIT_SECONDS,
+                "a profiler that has seen it",
+            )
+            is_profiler_stopped = _state(profiler) == "T"
+        finally:
+            os.kill(command, signal.SIGCONT)
+            os.kill(profiler, signal.SIGCONT)
+        _, stderr = process.communicate(b"\n", timeout=LIMIT_SECONDS)
+    assert not is_profiler_stopped
+    assert process.returncode == 0
+    assert report_of(stderr).record.status == "success"
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _waits(pid: int) -> int:
+    """How often the process has waited for something."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
 # --- the end -------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from tests.batch_jobs import job_id
 from tests.integration.profiled import PROGRAM, RUN, ending
 from tests.task_endpoint import TASK_ID, Task, TaskEndpoint
 from tests.terminals import open_terminal, read_until, shown_on_terminal
+from tools.waiting import READINGS
 
 # Exit code, and seconds: of 0.2 there are several samples, but on a busy machine perhaps none.
 WORK = (
@@ -291,10 +292,7 @@ def test_inside_ecs_the_run_is_the_tasks() -> None:
 
 
 def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None:
-    work = (
-        "import time; t = time.monotonic()\nwhile time.monotonic() < t + 0.6: pass\nprint('from "
-        "the command')"
-    )
+    work = f"{READINGS}wait_for_readings(20)\nprint('from the command')"
     text, _ = shown("--no-history", "--live", "--interval", "0.1", "--", sys.executable, "-c", work)
     for part in (
         "\x1b[1;20r",
