@@ -12,9 +12,10 @@ import pytest
 from profiler.core.ecs_terms import MONITOR_NAME
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.command_line import run_here
+from tests.moto_state import KeptState
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 from tools.local_answers import answer_here
-from tools.moto_server import fake_aws, push_image, start_by_schedule
+from tools.moto_server import FakeAws, fake_aws, push_image, start_by_schedule
 
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/jobs"
 TYPO = IMAGE.replace("0.1.0", "0.1.O")
@@ -29,8 +30,8 @@ def in_group(group: str) -> dict[str, Any]:
 class Account(ProxiedAccount):
     """The families "etl" and "other" with a monitor that may write, and a schedule each."""
 
-    def __init__(self, url: str, aws: Any) -> None:
-        super().__init__(aws, AwsProxy(url, answers={"DescribeAccountPolicies": {}}))
+    def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
+        super().__init__(aws, proxy)
         self.iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")
         aws.create_log_group("/ecs/jobs")
         for family in ("etl", "other"):
@@ -71,12 +72,23 @@ class Account(ProxiedAccount):
         start_by_schedule(self.scheduler, name, revision, **more)
 
 
+def proxy_of(aws: FakeAws) -> AwsProxy:
+    return AwsProxy(aws.url, answers={"DescribeAccountPolicies": {}})
+
+
+@pytest.fixture(scope="module")
+def built() -> Iterator[tuple[Account, KeptState]]:
+    """Built once, because that takes as long as a test."""
+    with fake_aws() as aws, proxy_of(aws) as proxy:
+        yield Account(aws, proxy), KeptState()
+
+
 @pytest.fixture
-def account() -> Iterator[Account]:
-    with fake_aws() as aws:
-        made = Account(aws.url, aws)
+def account(built: tuple[Account, KeptState]) -> Iterator[Account]:
+    made, state = built
+    state.restore()
+    with proxy_of(made.aws) as made.proxy:
         yield made
-        made.proxy.close()
 
 
 def delete_image(account: Account) -> None:
