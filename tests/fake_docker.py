@@ -22,7 +22,7 @@ case "$1 $2" in
   "buildx version") exit {no_buildx};;
   "buildx inspect") cat {folder}/builder;;
   "info --format") cat {folder}/store;;
-  "login --username") cat > {folder}/password; cp -R "$DOCKER_CONFIG" {folder}/config; exit {login};;
+  "login --username") cat > {folder}/password; cp -R "$DOCKER_CONFIG" {folder}/config; {at_login}; exit {login};;
   "build --file"|"buildx build") for context do :; done
     mkdir {folder}/context; cp -R "$context"/taskdef "$context"/*.whl {folder}/context; {at_build}; exit {build};;
   "push "*) {push};;
@@ -33,8 +33,8 @@ esac
 class FakeDocker:
     """The program in ``folder``/bin, which records in ``folder``.
 
-    ``version``, ``at_build`` and ``push`` are the shell commands that it runs for these words; without
-    ``platforms`` there is no plugin buildx.
+    ``version``, ``at_login``, ``at_build`` and ``push`` are the shell commands that it runs for these
+    words; without ``platforms`` there is no plugin buildx.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class FakeDocker:
         store: str = "null",
         login: int = 0,
         build: int = 0,
+        at_login: str = ":",
         at_build: str = ":",
         push: str = ":",
     ) -> None:
@@ -60,6 +61,7 @@ class FakeDocker:
             version=version,
             no_buildx=int(platforms is None),
             login=login,
+            at_login=at_login,
             build=build,
             at_build=at_build,
             push=push,

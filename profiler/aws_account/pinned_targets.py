@@ -115,11 +115,13 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
     def with_refused(
         self, planned: PlannedFamily, targets: Iterable[ScheduledTarget]
     ) -> PlannedFamily:
-        """The plan with those of the targets whose input RunTask refuses; a new revision that it
-        would refuse is an obstacle. A size is compared with the inputs where it is chosen.
+        """The plan with those of the targets whose input RunTask refuses; an obstacle is a new
+        revision that it would refuse, and one to which targets are moved. A size is compared with
+        the inputs where it is chosen.
         """
         if self.part == "size":
             return planned
+        last = planned.changed if planned.is_new_revision else planned.document
         dead = [*planned.dead]
         obstacles = []
         for target in targets:
@@ -135,9 +137,9 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                     DeadTarget(target=target, sentence=sentence, remedy="Change its input.")
                 )
                 continue
-            will_start = target.pinned_revision is None or (self.moves and target in planned.pinned)
-            later = why_refused(target, planned.changed.definition)
-            if later and will_start and planned.is_new_revision:
+            is_moved = self.moves and target in planned.pinned
+            later = why_refused(target, last.definition)
+            if later and (is_moved or target.pinned_revision is None):
                 obstacles.append(
                     f"With this revision, the {target.title} would start nothing, because {later}: "
                     "change its input first."

@@ -183,7 +183,8 @@ class ReportPaths:
             token: _Resources = {"ecr:GetAuthorizationToken": ("*",)}
             layers = dict.fromkeys(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), (arn,))
             permission = self._permission(role, {**token, **layers})
-            if permission != "denied" or self._permission(role, token) != "allowed":
+            # No policy of a repository allows the token.
+            if permission != "denied" or _verdict(self._policies_of(role) or (), token) == "denied":
                 return permission
             return "unknown" if self._repository_allows(stored) else "denied"
         return "unknown"
@@ -244,7 +245,8 @@ class ReportPaths:
             return verdict
         if verdict == "unknown":
             self.problems.add(
-                f"The policies of the role {role} have conditions, which are not evaluated."
+                f"The policies of the role {role} have conditions or variables, which are not "
+                "evaluated."
             )
         if self._is_beyond_boundary(role, wanted):
             return "denied by boundary"
@@ -269,7 +271,7 @@ class ReportPaths:
         if described.boundary and _verdict(described.documents, wanted) == "unknown":
             self.problems.add(
                 f"The permissions boundary of the role {role} ({described.boundary}) has "
-                "conditions, which are not evaluated."
+                "conditions or variables, which are not evaluated."
             )
             return False
         asked = tuple((action, tuple(sorted(resources))) for action, resources in wanted.items())
@@ -421,7 +423,7 @@ class ReportPaths:
 
 def _verdict(documents: _Policies, wanted: _Resources) -> Permission:
     """Whether the statements allow the actions on all of their resources; unknown if that
-    depends on a condition.
+    depends on a condition or a variable.
     """
     statements = [*chain.from_iterable(map(statements_of, documents))]
     verdict: Permission = "allowed"
@@ -430,8 +432,10 @@ def _verdict(documents: _Policies, wanted: _Resources) -> Permission:
         for resource in resources:
             effects = set()
             for statement in about:
-                if covers(statement, resource):
-                    effects.add((statement.get("Effect"), "Condition" in statement))
+                covered = covers(statement, resource)
+                if covered != "no":
+                    is_conditional = covered == "unknown" or "Condition" in statement
+                    effects.add((statement.get("Effect"), is_conditional))
             is_allowed = ("Allow", False) in effects or ("Allow", True) in effects
             is_certain = ("Allow", False) in effects and ("Deny", True) not in effects
             if ("Deny", False) in effects:

@@ -457,9 +457,8 @@ class Rollout(Struct, kw_only=True, dict=True):
                 self.counts[outcome] += 1
             if outcome == "moved":
                 moved.append(target)
-        return replace(
-            planned, dead=tuple(dead for dead in planned.dead if dead.target not in moved)
-        )
+        mended = [dead for dead in planned.dead if dead.is_movable and dead.target in moved]
+        return replace(planned, dead=tuple(dead for dead in planned.dead if dead not in mended))
 
     def _targets_of(self, family: str) -> tuple[ScheduledTarget, ...]:
         return tuple(target for target in self.targets if target.family == family)

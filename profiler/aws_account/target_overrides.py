@@ -113,7 +113,10 @@ class SizeOverrides(Struct, frozen=True, kw_only=True):
         overridden = self.applied(definition)
         size = definition_size(overridden)
         shown = size.text or "an unknown size"
-        if Size(size.vcpu or 0, size.memory_mb or 0) not in LEGAL_SIZES:
+        # AWS has accepted the definition's own size, which may be newer than the list.
+        is_accepted = bool(size.text) and size == definition_size(definition)
+        is_legal = is_accepted or Size(size.vcpu or 0, size.memory_mb or 0) in LEGAL_SIZES
+        if not is_legal:
             return f"its input makes it {shown}, which Fargate does not have"
         if not _fits(read_containers(overridden), size):
             return f"its input gives containers more than the task's {shown}"

@@ -139,7 +139,8 @@ def run_command_line() -> None:
     except click.exceptions.Abort as aborted:
         # A question of click hides the cause, not the context.
         exit_code = exit_code_of(aborted.__context__)
-        if _wants_json():
+        # The question itself says nothing about the end of its input.
+        if exit_code == 1 or _wants_json():
             click.echo(
                 _error_text("The command was ended before it was done.", exit_code), err=True
             )

@@ -261,7 +261,9 @@ def _repeat(context: click.Context, parameter: click.Parameter, value: str | Non
         # The help does not need it.
         from profiler.core.command_lines import repeated_option
 
-        context.with_resource(repeated_option(f"--{parameter.name}", value))
+        # A command's own context is not closed after an error in a later option.
+        root = context.find_root()
+        root.with_resource(repeated_option(f"--{parameter.name}", value))
     return value
 
 

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase, translate
 from functools import cache
 from itertools import pairwise
 from os.path import commonprefix
+from typing import Literal
 
 from msgspec import Struct
 
@@ -26,6 +27,8 @@ _SID = "PutTheReportIntoTheBatchsStream"
 MAX_INLINE_CHARACTERS = 10_240
 _MAX_NAMED = 5
 _LOG_GROUP = ":log-group:"
+# Of IAM, such as ${aws:PrincipalTag/team}.
+_VARIABLE = re.compile(r"\$\{[^}]*\}")
 # Up to the first folder or word: a shorter prefix would allow the log groups of everybody.
 _SHORTEST_PREFIX = re.compile(rf"arn:[^:]*:logs:[^:]*:[^:]*{_LOG_GROUP}/*[^:/_.-]+[:/_.-]")
 
@@ -194,10 +197,19 @@ def concerns(statement: Mapping[str, object], action: str) -> bool:
     return any(fnmatchcase(action.lower(), pattern) for pattern in patterns) == (field == "Action")
 
 
-def covers(statement: Mapping[str, object], resource: str) -> bool:
-    """Whether a statement is about the resource, which may end in ``*``."""
+def covers(statement: Mapping[str, object], resource: str) -> Literal["yes", "no", "unknown"]:
+    """Whether a statement is about the resource, which may end in ``*``. The values of variables
+    are unknown.
+    """
     field = "NotResource" if "NotResource" in statement else "Resource"
-    return is_allowed(resource, map(str, listed(statement.get(field)))) == (field == "Resource")
+    patterns = [*map(str, listed(statement.get(field)))]
+    if is_allowed(resource, patterns):
+        is_named = True
+    elif is_allowed(resource, (_VARIABLE.sub("*", pattern) for pattern in patterns)):
+        return "unknown"
+    else:
+        is_named = False
+    return "yes" if is_named == (field == "Resource") else "no"
 
 
 def listed(value: object) -> list[object]:

@@ -329,12 +329,15 @@ def test_conditions_of_policies_are_unknown_rather_than_refused(account: Account
         [{"Effect": "Allow", **put, **condition}, {"Effect": "Deny", **put}],
         [{"Effect": "Allow", **put}, {"Effect": "Allow", **put, **condition}],
         [{"Effect": "Deny", **put, **condition}],
+        [{"Effect": "Allow", **put, "Resource": "arn:aws:logs:*:*:*:${aws:PrincipalTag/team}/*"}],
     ):
         document = json.dumps({"Version": "2012-10-17", "Statement": statements})
         account.iam.put_role_policy(RoleName="jobs", PolicyName="logs", PolicyDocument=document)
         done = account.command("doctor", "--cluster", "jobs", "--json")
         families = {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
-        sentence = "The policies of the role jobs have conditions, which are not evaluated."
+        sentence = (
+            "The policies of the role jobs have conditions or variables, which are not evaluated."
+        )
         found.append((families["done"]["permission"], sentence in done.stderr))
     assert found == [
         ("unknown", True),
@@ -342,6 +345,7 @@ def test_conditions_of_policies_are_unknown_rather_than_refused(account: Account
         ("denied by policy", False),
         ("allowed", False),
         ("denied", False),
+        ("unknown", True),
     ]
 
 
@@ -401,13 +405,20 @@ def test_an_execution_role_that_may_not_pull_the_monitors_image_is_a_problem(
 
 
 @pytest.mark.parametrize(
-    ("repository_policy", "is_refused", "left_alone"),
-    [(None, False, True), ("ecr:BatchGetImage", False, False), (None, True, False)],
+    ("repository_policy", "refused", "left_alone"),
+    [
+        (None, set(), True),
+        ("ecr:BatchGetImage", set(), False),
+        (None, {"GetRepositoryPolicy"}, False),
+        ("ecr:BatchGetImage", {"GetRole"}, False),
+    ],
 )
 def test_a_family_whose_role_may_not_pull_the_image_is_left_alone(
-    account: Account, repository_policy: str | None, *, is_refused: bool, left_alone: bool
+    account: Account, repository_policy: str | None, refused: set[str], *, left_alone: bool
 ) -> None:
-    """Its tasks would not start. A policy of the repository may allow the pull instead."""
+    """Its tasks would not start. A policy of the repository may allow the pull instead, also where
+    it is unknown whether a boundary limits the role.
+    """
     account.iam.create_role(RoleName="start", AssumeRolePolicyDocument="{}")
     token = {"Effect": "Allow", "Action": "ecr:GetAuthorizationToken", "Resource": "*"}
     account.iam.put_role_policy(
@@ -422,7 +433,7 @@ def test_a_family_whose_role_may_not_pull_the_image_is_left_alone(
             repositoryName="task-profiler",
             policyText=json.dumps({"Version": "2012-10-17", "Statement": [allow]}),
         )
-    account.proxy.refused = {"GetRepositoryPolicy"} if is_refused else set()
+    account.proxy.refused = refused
     for family in ("bare", "bare-2"):
         account.ecs.register_task_definition(
             family=family,
@@ -436,7 +447,8 @@ def test_a_family_whose_role_may_not_pull_the_image_is_left_alone(
     assert ("bare: It is left alone. The execution role start does" in done.stderr) == left_alone
     groups = account.aws.client("logs").describe_log_groups(logGroupNamePrefix="/ecs/bare")
     assert bool(groups["logGroups"]) != left_alone, "nothing is made for it"
-    assert ("the repository task-profiler could not be read" in done.stderr) == is_refused
+    is_unread = "GetRepositoryPolicy" in refused
+    assert ("the repository task-profiler could not be read" in done.stderr) == is_unread
 
 
 def test_a_family_that_is_nearly_right_gets_a_suggestion(account: Account) -> None:

@@ -594,3 +594,26 @@ def test_a_revision_that_an_input_does_not_fit_any_more_is_not_registered(accoun
         for family in ("bare", "etl", "other")
     ]
     assert newest == [1, 2, 3]
+
+
+def test_no_schedule_is_moved_to_a_revision_that_its_input_does_not_fit(account: Account) -> None:
+    """Nor to one that is there already."""
+    account.register("bare", **ON_FARGATE)
+    account.pin("bare", "bare:1")
+    give_input(account, "bare", of_container("batch", memory=512))
+    assert account.add("--register", families=("bare",)).returncode == 0
+    done = account.add("--register", "--update-schedules", families=("bare",))
+    sentence = (
+        "With this revision, the schedule bare would start nothing, because its input gives "
+        "containers more than the task's 0.25 vCPU, 512 MB: change its input first."
+    )
+    assert sentence in " ".join(done.stdout.split())
+    assert f"bare: It is left alone. {sentence}" in " ".join(done.stderr.split())
+    assert done.returncode == 1
+    target = account.scheduler.get_schedule(Name="bare")["Target"]
+    assert target["EcsParameters"]["TaskDefinitionArn"].endswith("/bare:1")
+    give_input(account, "bare", of_container("btch", command=["etl"]))
+    done = account.add("--register", "--update-schedules", families=("bare",))
+    assert starts_nothing(NOT_THERE, "bare") in " ".join(done.stdout.split())
+    assert "moved schedule bare to bare:2" in done.stdout
+    assert done.returncode == 1, "it starts nothing where it was, and none here"

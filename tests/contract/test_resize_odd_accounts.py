@@ -550,6 +550,8 @@ def test_a_person_at_a_terminal_is_asked(
     assert done.returncode == code
     no = "Nothing was registered, because the answer was no."
     assert (no in done.stderr) is isinstance(answer, str)
+    ended = "The command was ended before it was done."
+    assert (ended in done.stderr) is isinstance(answer, EOFError)
     assert len(questions) == 1
     assert account.newest("control") == [1]
 

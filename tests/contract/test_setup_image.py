@@ -72,7 +72,7 @@ def test_it_is_built_and_pushed_once(account: Account) -> None:
 
 
 @pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("HUP", 129), ("INT", 130)])
-@pytest.mark.parametrize("step", ["build", "push"])
+@pytest.mark.parametrize("step", ["login", "build", "push"])
 def test_a_signal_ends_docker_and_leaves_no_password(
     account: Account, tmp_path: Path, name: str, code: int, step: str
 ) -> None:
@@ -80,11 +80,12 @@ def test_a_signal_ends_docker_and_leaves_no_password(
     ended, temporary = tmp_path / "ended", tmp_path / "temporary"
     temporary.mkdir()
     at_step = f"kill -{name} $PPID; while :; do sleep 0.02; done"
-    if step == "push":  # the signal of a terminal, which Docker gets, too
+    if step != "build":  # the signal of a terminal, which Docker gets, too
         at_step = f"touch {ended}; kill -{name} $PPID; exit 1"
     at_step = f"trap 'touch {ended}; exit 1' TERM; {at_step}"
-    at_build, push = (at_step, ":") if step == "build" else (":", at_step)
-    account.environment |= FakeDocker(tmp_path / "slow", at_build=at_build, push=push).environment()
+    word = step if step == "push" else f"at_{step}"
+    steps: Any = {word: at_step}
+    account.environment |= FakeDocker(tmp_path / "slow", **steps).environment()
     with patch.object(tempfile, "tempdir", str(temporary)):
         done = account.setup("image", "--yes")
     assert done.returncode == code, done.stderr

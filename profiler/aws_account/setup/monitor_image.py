@@ -273,8 +273,11 @@ class Docker:
         return ImageBuild(platforms=wanted, needs_builder=needs_builder, options=options)
 
     @contextmanager
-    def signed_in(self, registry: str, user: str, password: str) -> Iterator["Docker"]:
-        """Sign in, and yield the Docker that uses a temporary configuration.
+    def signed_in(
+        self, registry: str, user: str, password: str, check_stop: Callable[[], object]
+    ) -> Iterator["Docker"]:
+        """Sign in, and yield the Docker that uses a temporary configuration; ``check_stop`` raises
+        where a signal asks for the end.
 
         Raises TaskProfilerError.
         """
@@ -286,6 +289,7 @@ class Docker:
             docker = Docker(self._environment | {"DOCKER_CONFIG": name})
             words = ("login", "--username", user, "--password-stdin", registry)
             done = docker._ask(*words, given=password)
+            check_stop()  # a terminal's signal ends Docker, too
             if done.returncode:
                 raise TaskProfilerError(f"Docker cannot sign in to {registry}: {_reason(done)}.")
             yield docker

@@ -415,7 +415,7 @@ def image(
             with (
                 stop_held("It ends Docker first.") as stop,
                 build_context() as context,
-                docker.signed_in(*login) as signed_in,
+                docker.signed_in(*login, stop.check) as signed_in,
             ):
                 signed_in.build_and_push(build, f"{uri}:{tag}", str(context), stop.check)
         except KeyboardInterrupt:

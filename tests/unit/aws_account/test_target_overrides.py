@@ -94,6 +94,12 @@ def test_a_size_holds_what_a_schedule_overrides_or_the_reason_says_why_not(
     assert (found is None) == (refusal is None)
 
 
+def test_a_size_of_the_definition_that_is_newer_than_the_list_is_accepted() -> None:
+    large = {**SMALL, "cpu": "65536", "memory": "524288"}
+    assert size_overrides(schedule(of_batch(memory=1024))).refusal(large) is None
+    assert size_overrides(schedule({"cpu": "256"})).refusal(large) is not None
+
+
 NOT_THERE = "its input overrides the container {}, which the definition does not have"
 
 

@@ -14,7 +14,9 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from profiler.aws_account.aws_errors import UNKNOWN_REGION
+from profiler.cli.app import group
 from profiler.cli.wiring.aws_options import aws_environment, check_region, open_clients
+from profiler.core.command_lines import command_line
 from profiler.core.errors import TaskProfilerError
 from tests.command_line import run_here
 
@@ -52,6 +54,14 @@ def test_the_users_number_of_attempts_is_kept(
         open_clients("eu-west-1", profile)("ecs").meta.config.retries["total_max_attempts"]
         == attempts
     )
+
+
+def test_a_wrong_command_leaves_no_option_to_the_next_one_of_its_process() -> None:
+    words = ["taskdef", "resize", "--profile", "other", "--min-runs", "none"]
+    with pytest.raises(click.UsageError) as wrong:  # whose traceback keeps the command's context
+        group.main(words, standalone_mode=False)
+    assert command_line("schedules") == "task-profiler schedules"
+    assert "--min-runs" in wrong.value.format_message()
 
 
 def test_the_parts_of_a_command_share_its_clients() -> None:

@@ -12,6 +12,7 @@ from profiler.task_definitions import permissions
 from profiler.task_definitions.permissions import MAX_INLINE_CHARACTERS, characters, is_allowed
 
 FIRST, SECOND = (f"arn:aws:logs:us-east-1:123456789012:log-group:/{name}:*" for name in "ab")
+OF_TEAM = "arn:aws:logs:*:*:log-group:/${aws:PrincipalTag/team}:*"
 OWN: dict[str, Any] = {"Sid": "Own", "Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
 STATEMENTS: Any = permissions.policy({FIRST})["Statement"]
 PUT: dict[str, Any] = STATEMENTS[0]
@@ -60,26 +61,31 @@ def test_a_policy_beyond_the_limit_gets_the_longest_prefixes_that_fit_or_is_refu
 @pytest.mark.parametrize(
     ("statement", "is_about"),
     [
-        ({"Action": "LOGS:Put*", "Resource": FIRST}, True),
-        ({"Action": ["logs:Get*", "s3:*"], "Resource": "*"}, False),
-        ({"Action": "*", "Resource": [SECOND]}, False),
+        ({"Action": "LOGS:Put*", "Resource": FIRST}, "yes"),
+        ({"Action": ["logs:Get*", "s3:*"], "Resource": "*"}, "no"),
+        ({"Action": "*", "Resource": [SECOND]}, "no"),
         (
             {"NotAction": ["iam:*", "organizations:*"], "Resource": "*"},
-            True,
+            "yes",
         ),  # as AWS's PowerUserAccess
-        ({"NotAction": "logs:*", "Resource": "*"}, False),
-        ({"Action": "logs:*", "NotResource": SECOND}, True),
-        ({"Action": "logs:*", "NotResource": [SECOND, FIRST]}, False),
+        ({"NotAction": "logs:*", "Resource": "*"}, "no"),
+        ({"Action": "logs:*", "NotResource": SECOND}, "yes"),
+        ({"Action": "logs:*", "NotResource": [SECOND, FIRST]}, "no"),
+        ({"Action": "logs:*", "Resource": OF_TEAM}, "unknown"),
+        ({"Action": "logs:*", "NotResource": OF_TEAM}, "unknown"),
+        ({"Action": "logs:*", "Resource": [OF_TEAM, FIRST]}, "yes"),
+        ({"Action": "logs:*", "NotResource": [OF_TEAM, FIRST]}, "no"),
+        ({"Action": "logs:*", "Resource": "arn:aws:s3:::${aws:username}/*"}, "no"),
     ],
 )
 def test_a_statement_is_about_what_it_names_or_does_not_name(
-    statement: dict[str, Any], *, is_about: bool
+    statement: dict[str, Any], is_about: str
 ) -> None:
-    """A statement is about what it names or about all that it does not name."""
-    is_named = permissions.concerns(statement, "logs:PutLogEvents") and permissions.covers(
-        statement, FIRST
-    )
-    assert is_named is is_about
+    """A statement is about what it names or about all that it does not name. A variable of a
+    principal can have any value.
+    """
+    is_named = permissions.concerns(statement, "logs:PutLogEvents")
+    assert (permissions.covers(statement, FIRST) if is_named else "no") == is_about
 
 
 names = st.text("abc-_/.", min_size=1, max_size=12).map("/ecs/{}".format)

@@ -13,7 +13,7 @@ from tests.fake_docker import FakeDocker
 
 BOTH = "linux/amd64*, linux/arm64, linux/386"
 REGISTRY = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
-LOGIN = (REGISTRY, "AWS", "hunter2")
+LOGIN = (REGISTRY, "AWS", "hunter2", lambda: None)
 IMAGE = f"{REGISTRY}/task-profiler:1"
 
 
