@@ -18,16 +18,17 @@ _MAX_LENGTH = 300
 # PyTorch (also before 2.0), XLA with JAX and TensorFlow, CUDA's driver and runtime, CuPy, RAPIDS
 # (RMM), ONNX Runtime, TensorRT, NCCL, vLLM, MXNet, Paddle, LightGBM, PyCUDA, CUDA.jl, faiss,
 # llama.cpp and others on cudaMalloc, cuBLAS and cuDNN. An exception's name counts with its message:
-# lines of source text ("except torch.OutOfMemoryError:") have none. XLA says "Out of memory
-# allocating", and TensorFlow "device:CPU", of the host's memory.
+# source text ("except torch.OutOfMemoryError: pass") and a docstring ("torch.OutOfMemoryError: If
+# the batch is too large") have none. A name of CUDA is no part of another one ("test_CUDA_ERROR…").
+# XLA says "Out of memory allocating", and TensorFlow "device:CPU", of the host's memory.
 _TEXTS = re.compile(
-    r"torch\.(?:cuda\.)?OutOfMemoryError: \S"
+    r"torch\.(?:cuda\.)?OutOfMemoryError: (?:\w+ out of memory|Allocation on device)"
     r"|CUDA out of memory\. Tried to allocate \d"
-    r"|RESOURCE_EXHAUSTED: (?:Out of memory while|Failed to allocate request for)"
-    r"|RESOURCE_EXHAUSTED: .{0,200}trying to allocate"
+    r"|RESOURCE_EXHAUSTED: Failed to allocate request for"
+    r"|RESOURCE_EXHAUSTED: .{0,200}trying to allocate \d"
     r"|OOM when allocating tensor(?!.*device:CPU)"
-    r"|\bCUDA_ERROR_OUT_OF_MEMORY"
-    r"|cudaErrorMemoryAllocation"
+    r"|\bCUDA_ERROR_OUT_OF_MEMORY\b"
+    r"|\bcudaErrorMemoryAllocation\b"
     r"|(?i:\bcuda (?:driver |runtime )?(?:error|failure)(?: \d+)?(?: in \S+)?:? '?out of memory)"
     r"|cuda runtime error \(2\) ?: out of memory"
     r"|Cuda Runtime \(out of memory\)"
@@ -36,13 +37,15 @@ _TEXTS = re.compile(
     r"|\(error 2 out of memory\)"
     r"|Out of memory error on GPU \d"
     r"|Out of GPU memory trying to allocate"
-    r"|cupy\.cuda\.memory\.OutOfMemoryError: \S"
+    r"|cupy\.cuda\.memory\.OutOfMemoryError: Out of memory allocating \d"
     r"|rmm::(?:out_of_memory|bad_alloc)"
     r"|std::bad_alloc: (?:out_of_memory: )?(?:CUDA error|RMM failure)"
-    r"|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
+    r"|\b(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED\b"
     r"|No available memory for the cache blocks"
     r"|Free memory on device .{0,80} is less than desired GPU memory utilization"
 )
+# The name of a test, whose parameter may be such a text, with its result.
+_PASSED_TEST = re.compile(r"::\S.* (?:PASSED|SKIPPED|XFAIL)\b")
 
 
 def gpu_memory_error(lines: Sequence[str]) -> str | None:
@@ -50,7 +53,7 @@ def gpu_memory_error(lines: Sequence[str]) -> str | None:
     none does.
     """
     for line in reversed(lines):
-        if _TEXTS.search(line):
+        if _TEXTS.search(line) and not _PASSED_TEST.search(line):
             return redact(line.split())[:_MAX_LENGTH]
     return None
 

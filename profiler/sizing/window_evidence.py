@@ -69,11 +69,16 @@ def with_all_needs(evidence: Evidence, window: FamilyWindow) -> Evidence:
 
 
 def spread_in(window: FamilyWindow) -> NeedSpread | None:
-    """How far the needs of the runs at any size differ. The median is the newest runs'."""
+    """How far the needs of the runs at any size differ. The median is that of the newest runs
+    whose need is known; of the kept ones, if that of no newest one is.
+    """
     at_sizes = [runs for _, runs in window.everywhere()]
     deciding = in_order(chain.from_iterable(runs.deciding() for runs in at_sizes))
     every = spread_of_runs(deciding)
-    newest = spread_of_runs(_newest(chain.from_iterable(runs.newest.items() for runs in at_sizes)))
+    known = (
+        run for runs in at_sizes for run in runs.newest.items() if not run.outcome.ran_out_of_memory
+    )
+    newest = spread_of_runs(_newest(known)) or every
     if every is None or newest is None:
         return None
     known_needs = newest.runs

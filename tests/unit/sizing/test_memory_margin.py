@@ -260,6 +260,18 @@ def ran(number: int, peak_mb: float, *, is_killed: bool = False, size_mb: float 
     return kernels(number, peak_mb, size=(1, size_mb), **(killed if is_killed else {}))
 
 
+@pytest.mark.parametrize("killed_size_mb", [1024, 4096], ids=["at another size", "at its size"])
+def test_of_many_kills_since_the_median_is_that_of_the_runs_before(killed_size_mb: float) -> None:
+    before = [ran(number, 1500 + number) for number in range(150)]
+    killed = [
+        ran(number, 1000, is_killed=True, size_mb=killed_size_mb) for number in range(150, 260)
+    ]
+    found = spread_in(window_of([*before, *killed]))
+    assert found is not None
+    assert 1500 <= found.median_mb <= found.largest_mb == 1649
+    assert found.runs == 150
+
+
 @pytest.mark.parametrize(
     ("runs", "spread_of_runs", "percent", "why"),
     [
