@@ -14,6 +14,8 @@ from profiler.core.timestamps import NS_PER_SECOND
 
 _T = TypeVar("_T")
 _LOOK_SECONDS = 0.05
+_MIN_PAUSE_SECONDS = 1.0
+_MAX_PAUSE_SECONDS = 60.0
 
 
 def start_thread(thread: threading.Thread) -> bool:
@@ -60,6 +62,8 @@ def run_with_timeout(
 class NoCall(Generic[_T]):
     """A call that was not made: it has no result."""
 
+    was_made = False
+
     @property
     def is_running(self) -> bool:
         """Whether there may be a result later."""
@@ -80,6 +84,8 @@ class BackgroundCall(NoCall[_T]):
     """A call in a daemon thread that starts at once; its result counts only within ``seconds``
     of the start.
     """
+
+    was_made = True
 
     def __init__(self, function: Callable[[], _T | None], clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -108,3 +114,22 @@ class BackgroundCall(NoCall[_T]):
 
     def result_so_far(self) -> _T | None:
         return self._results[0] if self._results else None
+
+
+class RepeatedCall(BackgroundCall[_T]):
+    """A call that its thread repeats until there is a result, after pauses of a second to a minute.
+
+    If the system starts no further thread, the call is made once.
+    """
+
+    def __init__(self, function: Callable[[], _T | None], clock: Clock, seconds: float) -> None:
+        def repeat() -> _T | None:
+            pause_seconds = _MIN_PAUSE_SECONDS
+            result = function()
+            while result is None and threading.current_thread() is self._thread:
+                clock.sleep(pause_seconds)
+                pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
+                result = function()
+            return result
+
+        super().__init__(repeat, clock, seconds)

@@ -54,6 +54,10 @@ _CHILDREN_ARE_LOST = (
     "A process ignores the end of its children: their CPU time is known only up to the last "
     "sample before their end."
 )
+_TASK_IS_UNKNOWN = (
+    "The task metadata endpoint did not answer during the run: the task's id, size and log stream "
+    "are missing, and the record's task id belongs to no task of ECS."
+)
 _MAX_FAILURE_CHARS = 200
 _PROFILER_WAS_KILLED = (
     "The profiler was killed before the command ended: the values end with its last reading, and "
@@ -81,7 +85,7 @@ class ReportBuilder(Struct, eq=False):
     _identity: RunIdentity
     _sampler: RunSampler
     _notices: LocalNotices
-    _request: NoCall[Placement | None]
+    _request: NoCall[Placement]
     _sizes: ResourceLimits
     _busy_before_ns: int | None
     _clock_jumps: ClockJumpDetector
@@ -200,6 +204,8 @@ class ReportBuilder(Struct, eq=False):
         if (observation.duration_ns or 0) >= NS_PER_SECOND:  # a limit may have changed meanwhile
             self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
         warnings = self._warnings(ending) + doubts + observation.doubts.unread
+        if placement is None and self._request.was_made:
+            warnings += (_TASK_IS_UNKNOWN,)
         draft = self._draft(observation, placement, warnings)
         add_collected(draft, plan.collectors)
         record = draft.record()

@@ -37,7 +37,7 @@ class RunSurroundings:
         """The job of AWS Batch that runs the command."""
         return NO_JOB
 
-    def request_placement(self) -> NoCall[Placement | None]:
+    def request_placement(self) -> NoCall[Placement]:
         """Start to read the ECS task, in ECS."""
         return NoCall()
 

@@ -289,6 +289,33 @@ def test_inside_ecs_the_run_is_the_tasks() -> None:
     assert exit_code == 4
     assert record["launchType"] == "LOCAL"
     assert record["family"] == "sh"
+    assert any("endpoint did not answer" in warning for warning in record["monitor"]["warnings"])
+
+
+class _LateTask(Task):
+    """The endpoint's first answer is no task. It makes a file with it."""
+
+    asked: Path
+
+    def task(self) -> dict[str, object]:
+        if self.asked.exists():
+            return super().task()
+        self.asked.touch()
+        return {}
+
+
+def test_a_task_that_the_endpoint_shows_late_is_the_runs(tmp_path: Path) -> None:
+    """The command ends after the thread that asks, the only other one of the profiler."""
+    task = _LateTask(2)
+    task.asked = tmp_path / "asked"
+    until_read = (
+        f"until [ -e {task.asked} ]; do sleep 0.02; done\n"
+        'while [ "$(ls /proc/$PPID/task | wc -l)" != 1 ]; do sleep 0.02; done'
+    )
+    with TaskEndpoint(task) as found:
+        record, _ = run("--", "sh", "-c", until_read, ECS_CONTAINER_METADATA_URI_V4=found.address)
+    assert record["taskId"] == TASK_ID
+    assert record["launchType"] == "EC2"
 
 
 def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None:

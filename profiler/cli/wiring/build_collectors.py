@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
 # The driver's own averaging window for utilization is at least as long.
 _MIN_GPU_INTERVAL_NS = NS_PER_SECOND // 10
-_TIMEOUT_SECONDS = 1.0
 # Long enough for the longest timeout.
-_TAGS_INTERVAL_SECONDS = 60.0
+_LONGEST_INTERVAL_SECONDS = 60.0
 
 
 def batch_processes(
@@ -261,18 +260,22 @@ def metadata_source(
 
 def read_tags(address: str, version: int, clock: Clock) -> Mapping[str, str] | Unavailable:
     """Read the task's tags over a connection of its own, within 5 s: in a background thread."""
-    with closing(metadata_source(address, version, _TAGS_INTERVAL_SECONDS, clock)) as source:
+    with closing(metadata_source(address, version, _LONGEST_INTERVAL_SECONDS, clock)) as source:
         return source.tags()
 
 
 def read_placement(address: str, version: int) -> "Placement | None":
-    """Read the ECS task of this process, within a second: in a background thread."""
+    """Read the ECS task of this process, within 5 s for each of two responses: in a background
+    thread.
+    """
     # The monitor does without the modules of `run`.
     from profiler.local_run.local_record import Placement
 
-    source = metadata_source(address, version, _TIMEOUT_SECONDS, SystemClock())
-    task = source.task()
-    own = source.own_container()
-    if isinstance(task, Unavailable) or isinstance(own, Unavailable):
-        return None
-    return Placement(task=task, container=own)
+    with closing(
+        metadata_source(address, version, _LONGEST_INTERVAL_SECONDS, SystemClock())
+    ) as source:
+        task = source.task()
+        if isinstance(task, Unavailable):
+            return None
+        own = source.own_container()
+    return None if isinstance(own, Unavailable) else Placement(task=task, container=own)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.cli.run_options import RunOptions
 from profiler.cli.wiring.build_collectors import accelerator_collectors, read_placement
 from profiler.collectors.collector import Collectors
-from profiler.core.background_call import BackgroundCall, NoCall
+from profiler.core.background_call import BackgroundCall, NoCall, RepeatedCall
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _STDERR = 2
-# The report does not wait longer for the task metadata endpoint.
+# The end of a shorter run waits so long for the task metadata endpoint, which may answer later.
 _MAX_PLACEMENT_SECONDS = 1.0
 # The notices do not wait for the history.
 _MAX_HISTORY_SECONDS = 10.0
@@ -227,6 +227,7 @@ class _Surroundings(Struct, RunSurroundings):
     _clock: Clock
     _view: "_NoView"
     _recorder: "HistoryRecorder | _NoRecorder"
+    _placement: NoCall[Placement] = NoCall()
 
     def find_labels(self) -> Mapping[str, str]:
         """Host, user, git commit of the working directory, and runner, as far as known."""
@@ -241,13 +242,13 @@ class _Surroundings(Struct, RunSurroundings):
     def find_batch_job(self) -> BatchJob:
         return job_of_variables(os.environ)
 
-    def request_placement(self) -> NoCall[Placement | None]:
+    def request_placement(self) -> NoCall[Placement]:
         endpoint = endpoint_address(os.environ)
-        if endpoint is None:
-            return NoCall()
-        return BackgroundCall(
-            partial(read_placement, *endpoint), self._clock, _MAX_PLACEMENT_SECONDS
-        )
+        # All runs of this process have the same task.
+        if endpoint is not None and not self._placement.was_made:
+            read = partial(read_placement, *endpoint)
+            self._placement = RepeatedCall(read, self._clock, _MAX_PLACEMENT_SECONDS)
+        return self._placement
 
     def request_earlier_peak(self) -> "NoCall[HighestPeak]":
         if self._options.no_history:

@@ -4,8 +4,10 @@ import threading
 
 import pytest
 
-from profiler.core.background_call import BackgroundCall, run_with_timeout
+from profiler.core.background_call import BackgroundCall, RepeatedCall, run_with_timeout
 from profiler.core.clock import SystemClock
+from profiler.core.timestamps import NS_PER_SECOND
+from tests.fakes import FakeClock
 from tools.waiting import wait_until
 
 
@@ -41,3 +43,22 @@ def test_a_call_is_made_at_once_if_no_thread_can_be_started() -> None:
     assert call.is_over
     assert call.result() == 6
     assert call.result_so_far() == 6
+
+
+def test_a_repeated_call_is_made_until_it_has_a_result() -> None:
+    """After the deadline, too, and with pauses."""
+    answers = iter([None] * 9 + [7])
+    clock = FakeClock()
+    started_ns = clock.monotonic_ns()
+    call = RepeatedCall(lambda: next(answers), clock, 0)
+    wait_until(lambda: not call.is_running, 60, "the result")
+    assert call.result() == 7
+    pauses = [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert clock.monotonic_ns() - started_ns == sum(pauses) * NS_PER_SECOND
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_a_repeated_call_is_made_once_if_no_thread_can_be_started() -> None:
+    calls: list[None] = []
+    assert RepeatedCall(lambda: calls.append(None), FakeClock(), 0).result() is None
+    assert len(calls) == 1
