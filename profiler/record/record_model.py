@@ -692,9 +692,16 @@ def decode(line: bytes | str) -> Report:
     Raises msgspec.DecodeError for other lines.
     """
     # Only readers import it.
-    from profiler.record.impossible_values import decode_leniently, without_impossible
+    from profiler.record.impossible_values import decode_leniently
 
-    report = decode_leniently(Report, line)
+    return possible_report(decode_leniently(Report, line))
+
+
+def possible_report(report: Report) -> Report:
+    """A report that was read, in which impossible numbers, times and costs count as missing."""
+    # Only readers import it.
+    from profiler.record.impossible_values import without_impossible
+
     return _with_possible_cost(without_impossible(report) or report)
 
 

@@ -18,10 +18,17 @@ from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.batch_job import read_batch
 from profiler.record.bounded_json_line import is_too_long
 from profiler.record.event_end import written_event_end
-from profiler.record.impossible_values import decode_leniently, without_impossible
+from profiler.record.impossible_values import decode_leniently
 from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.line_trust import counts
-from profiler.record.record_model import CHECKPOINT, SCHEMA_VERSION, Record, Report, decode
+from profiler.record.record_model import (
+    CHECKPOINT,
+    SCHEMA_VERSION,
+    Record,
+    Report,
+    decode,
+    possible_report,
+)
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.spot_price import cost_on
 from profiler.record.stop_causes import NO_EVENT, outcome_of
@@ -100,11 +107,13 @@ def report_in(source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
     with contextlib.suppress(msgspec.DecodeError, UnicodeError):
         record = decode_leniently(Record, written)
         dataset = _at(source, "event.dataset")
-        report = Report(
-            time=_time(source),
-            type=CHECKPOINT if dataset == CHECKPOINT else "task.report",
-            schema_version=SCHEMA_VERSION,
-            record=without_impossible(record) or record,
+        report = possible_report(
+            Report(
+                time=_time(source),
+                type=CHECKPOINT if dataset == CHECKPOINT else "task.report",
+                schema_version=SCHEMA_VERSION,
+                record=record,
+            )
         )
         return report, msgspec.json.encode(report)
     return None
@@ -208,12 +217,10 @@ def _without_record(source: Mapping[str, Any]) -> Report:
                 part = part.setdefault(parent, {})
             part[name] = value
     record = msgspec.convert(document, Record, strict=False)
-    return Report(
-        time=_time(source),
-        type="task.report",
-        schema_version=SCHEMA_VERSION,
-        record=without_impossible(record) or record,
+    report = Report(
+        time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=record
     )
+    return possible_report(report)
 
 
 def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
