@@ -135,7 +135,7 @@ class World:
                 get_caller_identity=lambda: {"Account": "123456789012"},
                 meta=SimpleNamespace(region_name="eu-west-1"),
             ),
-            "batch": SimpleNamespace(describe_job_queues=lambda: {"jobQueues": []}),
+            "batch": SimpleNamespace(get_paginator=self._paginator),
             "secretsmanager": SimpleNamespace(
                 get_secret_value=self._get_secret,
                 create_secret=lambda **given: self._put_secret(given["Name"], given),
@@ -159,6 +159,8 @@ class World:
         return SimpleNamespace(paginate=lambda **given: iter([self._page(name, given)]))
 
     def _page(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        if name == "describe_job_queues":
+            return {"jobQueues": []}
         if name == "describe_subscription_filters":
             return {"subscriptionFilters": [*self.filters[given["logGroupName"]].values()]}
         prefix = given.get("logGroupNamePrefix", "")
