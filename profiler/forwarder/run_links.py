@@ -32,7 +32,7 @@ _CONSOLE_DOMAINS = {
     "eusc-": "console.amazonaws-eusc.eu",
 }
 _MARGIN = timedelta(minutes=5)
-# What RFC 3986 does not reserve stands in an address as it is.
+# Characters that RFC 3986 leaves unreserved need no encoding.
 _TO_ENCODE = re.compile(r"[^A-Za-z0-9_.~-]")
 
 

@@ -35,8 +35,8 @@ class RunGpu(Struct, frozen=True, kw_only=True):
 
     ``is_own``: a process of the run was on it; None if that cannot be seen. ``has_unmatched``: a
     process was there whose owner cannot be seen, or the run's processes cannot. ``lacks_lists``:
-    the driver did not list the processes, or not to the end. ``has_unlisted``: memory was in use
-    beside that of the listed processes, and another container may be the user.
+    the driver did not list the processes, or not to the end. ``has_unlisted``: more memory was in
+    use than that of the listed processes, and another container may hold it.
     """
 
     gpu: Gpu

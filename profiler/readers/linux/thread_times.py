@@ -54,7 +54,7 @@ _MOST_TIMES = 3
 # they used more than this part of the time.
 _MIN_WORKERS = 2
 _OPEN_DIVISOR = 10
-# Of so many looks, one reads the pressure.
+# One of so many looks reads the pressure.
 _MAX_CALM_LOOKS = 5
 # The children of each thread are listed if there are no more threads.
 _MAX_PARENTS = 8
