@@ -25,6 +25,7 @@ from profiler.core.ecs_terms import arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known_members, known_values
+from profiler.core.text import listed
 from profiler.task_definitions.permissions import (
     POLICY_NAME,
     RolePolicy,
@@ -278,7 +279,7 @@ class ReportPaths:
         if self._is_refused_by_organization(described.arn, asked):
             self.problems.add(
                 f"IAM's simulation says that a policy of the organization refuses "
-                f"{' and '.join(wanted)} to the role {role}. The simulation does not have all "
+                f"{listed(wanted)} to the role {role}. The simulation does not have all "
                 "values that conditions compare, so look at the policies of the organization."
             )
             return False
@@ -298,9 +299,9 @@ class ReportPaths:
             return LogGroupState(exists=exists, group_class=group_class or STANDARD)
         what = "The subscriptions of log groups could not be read"
         with noted_errors(self.problems.add, what, "logs:DescribeSubscriptionFilters"):
-            listed = subscription_filters(self._open("logs"), name)
+            subscriptions = subscription_filters(self._open("logs"), name)
             forwarded = []
-            for subscription in listed:
+            for subscription in subscriptions:
                 if passes_reports(subscription.get("filterPattern")):
                     forwarded.append(_name(subscription["destinationArn"]))
             for document, excluded in self._of_account or ():
