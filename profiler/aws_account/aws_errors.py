@@ -17,6 +17,7 @@ from profiler.core.aws_clients import (
     is_certain,
     is_throttled,
 )
+from profiler.core.command_lines import aws_command_line
 from profiler.core.errors import TaskProfilerError
 
 _EXPIRED = EXPIRED | {"RequestExpired"}
@@ -173,7 +174,8 @@ def _refused_sign_in(code: str, answer: str) -> str:
     if _WRONG_CLOCK.search(answer):
         return f"({answer}): the clock of this machine is wrong, so set it."
     if code in _EXPIRED:
-        return f"({code}): the credentials have expired, so sign in again (aws sso login)."
+        sign_in = aws_command_line("sso", "login")
+        return f"({code}): the credentials have expired, so sign in again ({sign_in})."
     return f"({code}): check the credentials, or choose others with --profile."
 
 
@@ -205,10 +207,8 @@ def _describe(error: Exception) -> str:
     if isinstance(error, exceptions.NoRegionError):
         return UNKNOWN_REGION
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
-        return (
-            "there are no AWS credentials: sign in (aws sso login, aws configure), or choose a "
-            "--profile."
-        )
+        ways = ", ".join((aws_command_line("sso", "login"), aws_command_line("configure")))
+        return f"there are no AWS credentials: sign in ({ways}), or choose a --profile."
     if isinstance(error, exceptions.ProfileNotFound):
         return (
             f"there is no profile {details.get('profile', '')!r}: aws configure list-profiles "

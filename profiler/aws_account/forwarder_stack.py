@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
+from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import DEFAULT_PREFIX
@@ -105,7 +106,7 @@ def existing_forwarder(open_client: OpenClient, name: str) -> ForwarderStack:
     if state.phase == "absent":
         raise TaskProfilerError(
             f"There is no stack {name!r} in this account and Region: give the name of another "
-            "one, or deploy it with task-profiler setup stack."
+            f"one, or deploy it with {command_line('setup', 'stack')}."
         )
     return state
 
@@ -153,15 +154,18 @@ def obstacle(state: ForwarderStack) -> str | None:
         )
     if state.phase != "failed":
         return None
-    where = f"{state.name} --region {state.region}"
-    again = f"task-profiler setup stack --name {where}"
     if state.status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"):
+        words = ("setup", "stack", "--name", state.name, "--delete")
+        delete = command_line(*words, region=state.region)
         return (
             f"The stack {state.name} is incomplete and cannot be updated ({state.status}): delete "
-            f"it ({again} --delete), and run the command again."
+            f"it ({delete}), and run the command again."
         )
     command = "rollback-stack" if state.status == "UPDATE_FAILED" else "continue-update-rollback"
+    repair = aws_command_line(
+        "cloudformation", command, "--stack-name", state.name, region=state.region
+    )
     return (
         f"The last update of the stack {state.name} failed and is not undone ({state.status}): "
-        f"run aws cloudformation {command} --stack-name {where}, and run the command again."
+        f"run {repair}, and run the command again."
     )

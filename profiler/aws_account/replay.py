@@ -22,6 +22,7 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
 from profiler.core.bounded_batches import divide
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import REPLAY_FILTER
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import write_atomically
@@ -240,8 +241,8 @@ def redrive(
                 if event is None:
                     where = f"The message {number} is about records of a data stream"
                     refused[number] = (
-                        f"{where}: run task-profiler replay on their log groups. It is still in "
-                        "the queue."
+                        f"{where}: run {command_line('replay')} on their log groups. It is still "
+                        "in the queue."
                     )
                     continue
                 payload = json.dumps(event)

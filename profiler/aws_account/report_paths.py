@@ -41,6 +41,7 @@ from profiler.task_definitions.permissions import (
 Permission = Literal[
     "allowed", "denied", "denied by policy", "denied by boundary", "no role", "unknown"
 ]
+RoleKind = Literal["task role", "execution role"]
 _Policies: TypeAlias = tuple[Mapping[str, object], ...]
 _Resources: TypeAlias = Mapping[str, Iterable[str]]  # the resources by the action
 _READ_POLICIES = (
@@ -338,26 +339,27 @@ class ReportPaths:
         return tuple(documents)
 
     def denial(
-        self, permission: Permission | None, role: str, what: str, remedy: str
+        self, permission: Permission | None, kind: RoleKind, role: str, what: str, remedy: str = ""
     ) -> Denial | None:
-        """Why a role is refused ``what``; None if it is not certain to be. ``role`` is its kind and
-        its name, and ``remedy`` is for one whose policies lack a statement.
+        """Why a role is refused ``what``; None if it is not certain to be. ``remedy`` is for one
+        whose policies lack a statement.
         """
+        named = f"{kind} {role}"
         if permission == "denied by policy":
             return Denial(
-                text=f"A policy of the {role} denies {what}.",
+                text=f"A policy of the {named} denies {what}.",
                 remedy="Change the statement that denies it: no other policy outweighs it.",
             )
         if permission == "denied by boundary":
-            described = self._boundary_of(role.rpartition(" ")[2])
+            described = self._boundary_of(role)
             name = "" if described is None else f" {described.boundary}"
             return Denial(
-                text=f"The permissions boundary{name} of the {role} does not allow {what}.",
+                text=f"The permissions boundary{name} of the {named} does not allow {what}.",
                 remedy="Allow it in the boundary, or take another role: no policy of the role "
                 "outweighs its boundary.",
             )
         if permission == "denied":
-            return Denial(text=f"The {role} does not allow {what}.", remedy=remedy)
+            return Denial(text=f"The {named} does not allow {what}.", remedy=remedy)
         return None
 
     def _read_boundary(self, role: str) -> _LimitedRole | None:

@@ -2,7 +2,6 @@
 moments.
 """
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -42,6 +41,7 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.aws_clients import pages_backwards
 from profiler.core.clock import SystemClock
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import named_run
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.optional_math import known
@@ -111,8 +111,7 @@ def show(
     """
     if names[1:]:
         raise UsageError(
-            "show is for one run: to compare two, write task-profiler compare "
-            f"{shlex.join(names[:2])}"
+            f"show is for one run: to compare two, write {command_line('compare', *names[:2])}"
         )
     name = known(named_run, next(iter(names), None))
     against = known(named_run, against)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from profiler.core.command_lines import aws_command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.optional_math import all_known
@@ -72,9 +73,10 @@ def read_job_definition(document: Mapping[str, object], source_name: str) -> Job
     if JOB_ANSWER in document:
         listed = list(mappings(document[JOB_ANSWER]))
         if len(listed) != 1:
+            name = ("--job-definitions", "NAME:REVISION")
             raise TaskProfilerError(
                 f"{source_name} has {len(listed)} job definitions: give an answer with one, as "
-                "'aws batch describe-job-definitions --job-definitions NAME:REVISION' prints it."
+                f"'{aws_command_line('batch', 'describe-job-definitions', *name)}' prints it."
             )
         definition = listed[0]
     arn = text(definition.get(_ARN))

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from msgspec.structs import replace
 
-from profiler.core.command_lines import option_words
+from profiler.core.command_lines import command_line, option_words
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
 from profiler.sizing.job_rows import engine_of
@@ -113,7 +113,7 @@ def _check_platform(job: JobDefinition) -> None:
         raise TaskProfilerError(
             f"{engine.capitalize()} registers this job definition ({job.name}) and sets the "
             "command of each job: put task-profiler run into the image or the pipeline, or monitor "
-            "the instances (task-profiler setup batch-instances)."
+            f"the instances ({command_line('setup', 'batch-instances')})."
         )
     check_definition(_task_view(definition))
 
@@ -206,7 +206,8 @@ def _with_monitor(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefi
     if not is_on_fargate(definition):
         raise TaskProfilerError(
             "On EC2, AWS Batch asks for at least one vCPU for each container, too much for a "
-            "monitor: use --wrap, or monitor the instances (task-profiler setup batch-instances)."
+            "monitor: use --wrap, or monitor the instances "
+            f"({command_line('setup', 'batch-instances')})."
         )
     if options.stacks:
         raise TaskProfilerError(

@@ -4,6 +4,7 @@
 """
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from graphlib import TopologicalSorter
@@ -342,6 +343,33 @@ def test_functions_can_be_seen_whole_and_constructors_take_few_parameters() -> N
             if function.name == "__init__":
                 count = len(function.args.args) + len(function.args.kwonlyargs) - 1
                 assert count <= MAX_CONSTRUCTOR_PARAMETERS, (path, count)
+
+
+# A command that people can copy: one of AWS with arguments, or one of this program's that acts.
+COMMAND = re.compile(r"\baws [a-z0-9-]+ [a-z0-9-]+ (?:-|\{)|.\btask-profiler (?:setup|replay)\b")
+
+
+def written(node: ast.AST) -> str:
+    """A text of the code, with braces for the values in it."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(written(part) or "{}" for part in node.values)
+    return str(node.value) if isinstance(node, ast.Constant) else ""
+
+
+def test_one_module_writes_the_commands_that_people_copy() -> None:
+    """It repeats --region and --profile: without them, a command acts in another account."""
+    found: list[str] = []
+    for module, path in modules().items():
+        if package(module) not in {"aws_account", "cli", "runs", "sizing", "task_definitions"}:
+            continue
+        documented = {id(node.value) for node in nodes_of(path) if isinstance(node, ast.Expr)}
+        for node in nodes_of(path):
+            if id(node) in documented or not isinstance(node, ast.Constant | ast.JoinedStr):
+                continue
+            text = written(node)
+            if COMMAND.search(text) and not text.startswith("Example: "):
+                found.append(f"{path.name}:{node.lineno} {text}")
+    assert found == []
 
 
 # Parts of a record that are never None: a constant says that nothing is known of them.

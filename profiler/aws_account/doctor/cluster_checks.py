@@ -17,7 +17,7 @@ from profiler.aws_account.doctor.findings import Finding, Level, note, problem
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
 from profiler.aws_account.report_paths import LogGroupState, Permission, ReportPaths, task_role
 from profiler.aws_account.started_tasks import AIRFLOW
-from profiler.core.command_lines import aws_command_line
+from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_DAY, format_ms
@@ -237,8 +237,8 @@ class ClusterChecks(Struct):
             yield problem(
                 _SUBSCRIPTION,
                 what,
-                f"Add --log-group {quote(health.log_group or '')} to those of task-profiler setup "
-                "stack, or subscribe all with --all-log-groups.",
+                f"Add --log-group {quote(health.log_group or '')} to those of "
+                f"{command_line('setup', 'stack')}, or subscribe all with --all-log-groups.",
             )
 
     def _report_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
@@ -259,9 +259,8 @@ class ClusterChecks(Struct):
                 f"A run was due at {format_ms(due_ns)}, and there is no report of the last {DAYS} "
                 "days."
             )
-            yield problem(
-                _REPORT, what, "See why: task-profiler schedules, then docs/troubleshooting.md."
-            )
+            reasons = command_line("schedules")
+            yield problem(_REPORT, what, f"See why: {reasons}, then docs/troubleshooting.md.")
 
     def _missing_due(self, monitor: FamilyMonitor) -> int | None:
         """The last due time of more than a day ago, after the revision's registration and the

@@ -151,7 +151,7 @@ def definition_findings(
             MONITOR,
             f"The image {monitor.image} contains no registry, so ECS looks for it in Docker Hub, "
             "which does not have it.",
-            "Push it with task-profiler setup image, and set the address that it prints.",
+            f"Push it with {command_line('setup', 'image')}, and set the address that it prints.",
         )
 
 
@@ -175,7 +175,8 @@ def execution_role_finding(planned: PlannedFamily, paths: ReportPaths) -> Findin
         )
     denial = paths.denial(
         permission,
-        f"execution role {name}",
+        "execution role",
+        name,
         f"the pull of the monitor's image ({image})",
         "Attach the policy AmazonECSTaskExecutionRolePolicy, or allow ecr:GetAuthorizationToken, "
         "ecr:BatchGetImage and ecr:GetDownloadUrlForLayer.",
@@ -208,7 +209,7 @@ def image_problems(planned: PlannedFamily, paths: ReportPaths) -> tuple[Finding,
         return ()
     remedy = "push it, or name another image with --image"
     if missing.title == f"{MONITOR_REPOSITORY}:{__version__}":
-        remedy = "run task-profiler setup image, or name another image with --image"
+        remedy = f"run {command_line('setup', 'image')}, or name another image with --image"
     what = f"ECR has no image {missing.title}, without which the tasks do not start"
     return (problem(_IMAGE, f"{what}: {remedy}."),)
 
@@ -244,7 +245,8 @@ def start_problems(
     role = task_role(planned.changed.definition)
     denial = paths.denial(
         permission,
-        f"task role {role}",
+        "task role",
+        role or "",
         "logs:PutLogEvents for the report",
         # It changes roles alone, so that one command and one sentence are for all families.
         f"Allow it: {of_all or command} --attach-policy --yes.",

@@ -27,6 +27,7 @@ from profiler.aws_account.registered_definitions import glob_prefix, read_items
 from profiler.aws_account.replay import count_messages
 from profiler.aws_account.setup.group_filters import GroupFilters
 from profiler.core.clock import Clock
+from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import names_in
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
@@ -45,14 +46,23 @@ _DAY = timedelta(days=1)
 _ERROR_PATTERN = '?"[ERROR]" ?"Task timed out" ?"Runtime.ImportModuleError"'
 _MAX_ERROR_CHARACTERS = 300
 _MAX_PAGES = 10
-_UPDATE = (
-    "Update the stack with task-profiler setup stack; docs/commands.md describes its parameters."
-)
 _LINES_QUEUE = "ForwardLogsDeadLetterQueueUrl"
 _REJECTED_QUEUE = "FailedItemsQueueUrl"
 QUEUE_OUTPUTS = (_LINES_QUEUE, "TaskStoppedDeadLetterQueueUrl", _REJECTED_QUEUE)
 _TEMPLATES = "templates"
 _SOURCE = "past runs"
+
+
+def _update() -> str:
+    """What puts right whatever of a stack is not as its template."""
+    command = command_line("setup", "stack")
+    return f"Update the stack with {command}; docs/commands.md describes its parameters."
+
+
+def _shown_subscriptions() -> str:
+    """The command that shows the account-wide subscription."""
+    kind = ("--policy-type", "SUBSCRIPTION_FILTER_POLICY")
+    return aws_command_line("logs", "describe-account-policies", *kind)
 
 
 def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Iterator[Finding]:
@@ -115,14 +125,14 @@ class _DeploymentChecks(Struct):
             yield note(
                 _REPORTS,
                 "The stack indexes no reports, because ElasticsearchUrl is empty.",
-                _UPDATE,
+                _update(),
             )
             return
         if self.stack.parameters.get("ElasticsearchUrl") == "":
             text = (
                 "The stack forwards only notifications of running tasks: ElasticsearchUrl is empty."
             )
-            yield note(_REPORTS, text, _UPDATE)
+            yield note(_REPORTS, text, _update())
         function = self._function(name)
         yield _function_finding(_REPORTS, name, function)
         stream = self.stack.outputs.get("ReportStreamArn")
@@ -147,7 +157,7 @@ class _DeploymentChecks(Struct):
                     "The stack sends no notifications of stopped tasks, because TaskStopped is "
                     "false."
                 )
-                yield note(_TASKS, text, _UPDATE)
+                yield note(_TASKS, text, _update())
             return
         function = self._function(name)
         events = self.open_client("events")
@@ -161,13 +171,13 @@ class _DeploymentChecks(Struct):
             described = {rule: events.describe_rule(Name=rule) for rule in rules}
         states = {rule: one["State"] for rule, one in described.items()}
         if not states:
-            yield problem(topic, f"No EventBridge rule invokes {name}.", _UPDATE)
+            yield problem(topic, f"No EventBridge rule invokes {name}.", _update())
         for rule, state in states.items():
             if state != "ENABLED":
                 yield problem(
                     topic,
                     f"The rule {rule} is {state.lower()}.",
-                    f"aws events enable-rule --name {rule}",
+                    aws_command_line("events", "enable-rule", "--name", rule),
                 )
             else:
                 yield ok(topic, f"The rule {rule} is enabled.")
@@ -175,7 +185,9 @@ class _DeploymentChecks(Struct):
             patterns = [one.get("EventPattern") or "" for one in described.values()]
             if not any(_OF_BATCH in pattern for pattern in patterns):
                 text = f"BatchJobs is true, but no rule sends the events of jobs to {name}"
-                yield problem(topic, f"{text}: jobs and their tasks have no notification.", _UPDATE)
+                yield problem(
+                    topic, f"{text}: jobs and their tasks have no notification.", _update()
+                )
         yield from _guarded(topic, self._activity(topic, name))
 
     def _activity(self, topic: str, name: str) -> Iterator[Finding]:
@@ -260,15 +272,15 @@ class _DeploymentChecks(Struct):
                     "The account-wide subscription does not deliver Task Profiler's lines to "
                     "this stack."
                 ),
-                "AWS allows one account-wide subscription for each account and Region: aws logs "
-                "describe-account-policies --policy-type SUBSCRIPTION_FILTER_POLICY shows it. "
-                "Remove the other one, or set Subscribe=groups.",
+                "AWS allows one account-wide subscription for each account and Region: "
+                f"{_shown_subscriptions()} shows it. Remove the other one, or set "
+                "Subscribe=groups.",
             )
             return
         groups = names_in(self.stack.parameters.get("LogGroups", ""))
         if not groups:
             yield problem(
-                _SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _UPDATE
+                _SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _update()
             )
         for group in groups:
             if glob_prefix(group) == group:
@@ -286,7 +298,7 @@ class _DeploymentChecks(Struct):
         problems = [finding for finding in findings if finding.level == "problem"]
         yield from problems
         if not groups:
-            yield note(_SUBSCRIPTION, f"No log group matches {pattern}.", _UPDATE)
+            yield note(_SUBSCRIPTION, f"No log group matches {pattern}.", _update())
         elif not problems:
             yield ok(
                 _SUBSCRIPTION,
@@ -308,7 +320,7 @@ class _DeploymentChecks(Struct):
                 f"{group} has no subscription filter that delivers Task Profiler's lines to this "
                 "stack."
             )
-            yield problem(_SUBSCRIPTION, what, _UPDATE)
+            yield problem(_SUBSCRIPTION, what, _update())
 
     def _delivers(self, filters: Iterable[tuple[object, object]], destination: str) -> bool:
         """Whether one of the filters, each a destination and a pattern, delivers what the stack
@@ -363,8 +375,8 @@ class _DeploymentChecks(Struct):
                 f"{messages} in {name}."
             )
             advice = (
-                "Read `reason` in a message. Often, index templates are missing: task-profiler "
-                "kibana import."
+                "Read `reason` in a message. Often, index templates are missing: "
+                f"{command_line('kibana', 'import')}."
             )
             yield problem(_QUEUES, text, advice)
         else:
@@ -383,9 +395,9 @@ def _function_finding(topic: str, name: str, function: Mapping[str, Any]) -> Fin
     reason = f": {why.rstrip('.')}" if why else ""
     state = function.get("State", "Active")
     if state not in ("Active", "Inactive"):
-        return problem(topic, f"The function {name} is in state {state}{reason}.", _UPDATE)
+        return problem(topic, f"The function {name} is in state {state}{reason}.", _update())
     if function.get("LastUpdateStatus") == "Failed":
-        return problem(topic, f"The last update of the function {name} failed{reason}.", _UPDATE)
+        return problem(topic, f"The last update of the function {name} failed{reason}.", _update())
     return ok(topic, f"The function {name} is ready.")
 
 
@@ -402,6 +414,6 @@ def template_findings(server: SearchServer, names: Iterable[str]) -> Iterator[Fi
         return
     if missing:
         text = f"The {engine} cluster lacks the index templates {', '.join(missing)}."
-        yield problem(_TEMPLATES, text, "Install them: task-profiler kibana import.")
+        yield problem(_TEMPLATES, text, f"Install them: {command_line('kibana', 'import')}.")
     else:
         yield ok(_TEMPLATES, f"The {engine} cluster has the index templates.")

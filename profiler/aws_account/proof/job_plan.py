@@ -340,13 +340,14 @@ def _problems(
     """What keeps the jobs from starting, or from logging."""
     arn = str(place.parts["executionRoleArn"])
     role = resource_name(arn)
-    named = f"execution role {role}"
-    pull = paths.denial(paths.may_pull(arn, image), named, f"the pull of {image}", "")
+    may_pull = paths.may_pull(arn, image)
+    pull = paths.denial(may_pull, "execution role", role, f"the pull of {image}")
     if pull is not None:
         yield f"{pull.text} {pull.remedy}".rstrip()
     permission = paths.permission(role, streams)
     if permission == "no role":
         yield f"There is no execution role {role}, so Batch starts no job."
-    writing = paths.denial(permission, named, "logs:PutLogEvents for the log group", "")
+    what = "logs:PutLogEvents for the log group"
+    writing = paths.denial(permission, "execution role", role, what)
     if writing is not None:
         yield f"{writing.text} {writing.remedy}".rstrip()

@@ -13,6 +13,7 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions, passes_reports
 from profiler.aws_account.forwarder_stack import ForwarderStack
 from profiler.aws_account.setup.group_filters import Delivery, delivery_of
+from profiler.core.command_lines import command_line
 from profiler.core.json_fields import mapping
 from profiler.core.notice_channels import has_channel
 from profiler.core.text import names_in
@@ -96,7 +97,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True):
     @property
     def no_stack(self) -> str:
         """Why nothing that the functions do is checked."""
-        return f"no stack {self.stack.name}; task-profiler setup stack deploys it"
+        return f"no stack {self.stack.name}; {command_line('setup', 'stack')} deploys it"
 
     @property
     def indexes(self) -> bool:

@@ -33,6 +33,7 @@ from profiler.aws_account.proof.verdicts import (
 )
 from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
 from profiler.aws_account.report_paths import LogGroupState
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.optional_math import (
     all_known,
@@ -393,14 +394,9 @@ CHECKS = (
 )
 
 
-_SEND = (
-    "This project assumes otherwise: please send the table, which task-profiler setup proof "
-    "--markdown prints."
-)
 _DID_NOT_RUN = "it did not run ({})"
 SUBSCRIPTION = "subscription"
 _OF_FUNCTIONS = ("ECS's event", "notification")
-_NO_IMAGE = "Run task-profiler setup image, or name another image with --image."
 _REFUSED: Mapping[RunKind, str] = {
     "tasks": (
         "Correct what AWS names, or choose others: --like, --subnets, --security-groups, "
@@ -419,6 +415,11 @@ _NO_NETWORK: Mapping[RunKind, str] = {
         "that assigns a public address."
     ),
 }
+
+
+def _sent_table() -> str:
+    command = command_line("setup", "proof", "--markdown")
+    return f"This project assumes otherwise: please send the table, which {command} prints."
 
 
 def rows(
@@ -460,7 +461,8 @@ def _task_row(plan: ProofPlan, task: ProofTask, reason: str) -> Row:
         cause = task.event_end.cause
     elif task.failure and not _is_about_capacity(reason):
         cause = "refused"
-    remedy = {"image": _NO_IMAGE, "resources": plan.capacity_remedy}.get(cause)
+    no_image = f"Run {command_line('setup', 'image')}, or name another image with --image."
+    remedy = {"image": no_image, "resources": plan.capacity_remedy}.get(cause)
     if cause in ("image", "resources") and is_unreached(reason):
         remedy = _NO_NETWORK[plan.kind]
     seen = _DID_NOT_RUN.format(cause)
@@ -563,5 +565,5 @@ def with_remedies(
                 if finding.level == "problem" and finding.topic == topic:
                     sentences.append(f"{finding.text} {finding.advice or ''}".rstrip())
         is_refused = row.check == "task" and row.seen == _DID_NOT_RUN.format("refused")
-        without = _REFUSED[kind] if is_refused else _SEND
+        without = _REFUSED[kind] if is_refused else _sent_table()
         yield replace(row, remedy=" ".join(dict.fromkeys(sentences)) or without)

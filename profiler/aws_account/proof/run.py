@@ -28,6 +28,7 @@ from profiler.aws_account.proof.proof_checks import (
 from profiler.aws_account.report_paths import ReportPaths
 from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters
 from profiler.core.clock import Clock
+from profiler.core.command_lines import aws_command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
 
@@ -89,7 +90,7 @@ class Proof(Struct, kw_only=True):
     def run(self) -> None:
         """Make everything, and wait. Raises TaskProfilerError, or what ``check_stop`` raises."""
         plan = self.plan
-        logs = f"aws logs delete-log-group --log-group-name {plan.group}"
+        logs = aws_command_line("logs", "delete-log-group", "--log-group-name", plan.group)
         if log_group_class(self.open_client, plan.group) is not None:
             raise TaskProfilerError(f"The log group {plan.group} exists: run the command again.")
         self._do(self._create_group, None if self.keeps_group else Undo(self._delete_group, logs))

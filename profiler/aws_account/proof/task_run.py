@@ -21,6 +21,7 @@ from profiler.aws_account.report_paths import ReportPaths
 from profiler.core.aws_clients import AwsClient, is_certain
 from profiler.core.bounded_batches import batches
 from profiler.core.clock import Clock
+from profiler.core.command_lines import aws_command_line, option_words
 from profiler.core.ecs_terms import explained_refusal, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
@@ -50,11 +51,12 @@ class TaskRunner(Struct, kw_only=True):
         """Allow the reports for the time, and register the family."""
         plan = self.plan
         if plan.policy_streams:
-            names = f"--role-name {plan.role} --policy-name {plan.name}"
-            command = f"aws iam delete-role-policy {names}"
+            names = option_words({"--role-name": plan.role, "--policy-name": plan.name})
+            command = aws_command_line("iam", "delete-role-policy", *names)
             take_step(self._put_policy, Undo(self._delete_policy, command))
             on_step(f"attached the policy {plan.name} to the role {plan.role}")
-        revisions = "aws ecs list-task-definitions --family-prefix task-profiler-proof"
+        family = ("--family-prefix", PROOF_FAMILY)
+        revisions = aws_command_line("ecs", "list-task-definitions", *family)
         take_step(lambda: None, Undo(self._delete_revisions, revisions))
         if ON_INSTANCE in plan.scenarios:
             take_step(partial(self._register, plan.plain))
@@ -142,7 +144,8 @@ class TaskRunner(Struct, kw_only=True):
 
     def undo_starts(self, tasks: Sequence[ProofTask]) -> Undo:
         """How all tasks of the proof are stopped, also those of which no answer arrived."""
-        command = f"aws ecs list-tasks --cluster {self.plan.cluster} --started-by {self.plan.name}"
+        started = ("--cluster", self.plan.cluster, "--started-by", self.plan.name)
+        command = aws_command_line("ecs", "list-tasks", *started)
         return Undo(partial(self._stop_tasks, tasks), command)
 
     def _stop_tasks(self, tasks: Sequence[ProofTask]) -> None:

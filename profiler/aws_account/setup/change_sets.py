@@ -4,6 +4,7 @@ event.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from profiler.aws_account.forwarder_stack import (
 )
 from profiler.core.aws_clients import error_code, is_certain
 from profiler.core.clock import Clock
+from profiler.core.command_lines import aws_command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
 
@@ -322,25 +324,26 @@ def remains(state: ForwarderStack, kept: Iterable[CloudFormationEvent]) -> Itera
     """The remaining resources, each with the command that deletes it; ``state`` is from before
     the deletion.
     """
-    where = f" --region {state.region}"
+    delete = partial(aws_command_line, region=state.region)
     for event in kept:
         text = f"{event.resource} ({event.physical_id})"
         if event.type == "AWS::Logs::LogGroup":
             continue  # the stack's parameters name it, also one that an earlier stack made
         if event.type == "AWS::SQS::Queue":
-            command = f"aws sqs delete-queue --queue-url {event.physical_id}{where}"
+            command = delete("sqs", "delete-queue", "--queue-url", event.physical_id)
             text = f"{event.resource} (its messages may exist nowhere else): {command}"
         yield text
     bucket = state.parameters.get("CodeBucket")
     if bucket:
-        yield f"code and templates: aws s3 rm --recursive s3://{bucket}/task-profiler/{where}"
+        files = f"s3://{bucket}/task-profiler/"
+        yield f"code and templates: {delete('s3', 'rm', '--recursive', files)}"
     for name, value in state.parameters.items():
         if name.endswith("SecretId") and value:
             parameter = value.removeprefix("ssm:")
-            command = f"secretsmanager delete-secret --secret-id {value}"
+            command = delete("secretsmanager", "delete-secret", "--secret-id", value)
             if parameter != value:
-                command = f"ssm delete-parameter --name {parameter}"
-            yield f"the secret {value}: aws {command}{where}"
+                command = delete("ssm", "delete-parameter", "--name", parameter)
+            yield f"the secret {value}: {command}"
     prefix = state.parameters.get("IndexPrefix", "task")
     address = state.parameters.get("ElasticsearchUrl")
     if address:
@@ -350,8 +353,6 @@ def remains(state: ForwarderStack, kept: Iterable[CloudFormationEvent]) -> Itera
         )
     if state.parameters.get("InstanceMonitorCluster"):
         group = monitor_log_group(state.name)
-        yield (
-            f"the log group of the instance monitor, with reports: aws logs delete-log-group "
-            f"--log-group-name {group}{where}"
-        )
+        command = delete("logs", "delete-log-group", "--log-group-name", group)
+        yield f"the log group of the instance monitor, with reports: {command}"
     yield "the log groups of the batches and their monitors, with the reports"

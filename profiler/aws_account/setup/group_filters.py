@@ -350,8 +350,8 @@ class GroupFilters(Struct, frozen=True):
                 except logs.exceptions.LimitExceededException as error:
                     raise TaskProfilerError(
                         f"{group} is not subscribed, because AWS allows it no further subscription "
-                        "filter: delete one (aws logs describe-subscription-filters "
-                        f"--log-group-name {group}), and run the command again."
+                        f"filter: delete one ({_shown_filters(group)}), and run the command "
+                        "again."
                     ) from error
                 else:
                     return
@@ -456,3 +456,8 @@ def log_groups_parameter(names: Sequence[str], groups: Sequence[str]) -> str:
             f"names: {_ADVICE}."
         )
     return ",".join(dict.fromkeys(names))
+
+
+def _shown_filters(group: str) -> str:
+    """The command that shows the subscription filters of a log group."""
+    return aws_command_line("logs", "describe-subscription-filters", "--log-group-name", group)

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, answer_unless, aws_errors
 from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.command_lines import aws_command_line
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import package_data_folder
@@ -94,9 +95,11 @@ class ImageRepository:
         if described is not None:
             (repository,) = described["repositories"]
             if repository.get("imageTagMutability") == "MUTABLE":
+                name = ("--repository-name", self.name, "--image-tag-mutability", "IMMUTABLE")
+                command = aws_command_line("ecr", "put-image-tag-mutability", *name)
                 yield (
                     f"The tags of {self.name} are mutable, so a push can replace the image under "
-                    "running schedules: aws ecr put-image-tag-mutability makes them immutable."
+                    f"running schedules: {command} makes them immutable."
                 )
         lifecycle = self._read("get_lifecycle_policy", "LifecyclePolicyNotFoundException")
         for rule in mappings(_document(lifecycle, "lifecyclePolicyText").get("rules")):

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions
 from profiler.aws_account.setup.monitor_image import check_default_image
+from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.notice_channels import CHANNEL_PARAMETERS, has_channel
 
@@ -148,11 +149,12 @@ def check_account(open_client: OpenClient, note: Callable[[str], object]) -> Non
     ):
         names += [policy["policyName"] for policy in account_subscriptions(open_client("logs"))]
     if names:
+        words = ("--policy-type", "SUBSCRIPTION_FILTER_POLICY", "--policy-name", names[0])
+        delete = aws_command_line("logs", "delete-account-policy", *words)
         raise TaskProfilerError(
             f"The account-wide subscription {names[0]} exists already, and AWS allows one for "
             "each account and Region: use --log-group instead of --all-log-groups, or delete it "
-            "(aws logs delete-account-policy --policy-type SUBSCRIPTION_FILTER_POLICY "
-            f"--policy-name {names[0]})."
+            f"({delete})."
         )
 
 
@@ -175,4 +177,4 @@ def check_instance_monitor(
             f"There is no ECS cluster {cluster!r}: check --instance-monitor and --region, or "
             "remove its monitor with --no-instance-monitor."
         )
-    check_default_image(open_client, "run task-profiler setup image", note, must_exist=True)
+    check_default_image(open_client, f"run {command_line('setup', 'image')}", note, must_exist=True)

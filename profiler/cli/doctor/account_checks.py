@@ -5,7 +5,6 @@ cluster, lacks.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from shlex import quote
 
 from profiler.aws_account.clusters_and_log_groups import STANDARD, container_insights_sentences
 from profiler.aws_account.doctor.cluster_checks import (
@@ -41,6 +40,7 @@ from profiler.cli.taskdef_command import read_input
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import defined_places, log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import names_of, open_source
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import format_local, local_zone, parse_ns, with_local_times
@@ -53,7 +53,6 @@ from profiler.task_definitions.definition_json import read_document
 from profiler.task_definitions.definition_texts import read_definitions, read_job
 from profiler.task_definitions.monitor_container import default_image
 
-_ADD = "task-profiler taskdef add-monitor"
 _LEVEL_STYLES = {"ok": "", "note": "yellow", "problem": "red"}
 # The place of a command for several families.
 _SHARED_COMMAND = "\0"
@@ -69,9 +68,8 @@ def findings_of_file(file: str) -> Iterator[Finding]:
     """
     data = read_input(file)
     name = source_name(file)
-    command = f"{_ADD} {quote(file)}"
-    if file != STANDARD_INPUT:
-        command += " --in-place"
+    in_place = () if file == STANDARD_INPUT else ("--in-place",)
+    command = command_line("taskdef", "add-monitor", file, *in_place)
     job = read_job(data, name)
     if job is not None:
         yield from job_definition_findings(job, command)

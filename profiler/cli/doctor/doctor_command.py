@@ -33,6 +33,7 @@ from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
 from profiler.core.background_call import run_with_timeout
 from profiler.core.clock import Clock, SystemClock
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import is_address, is_task_id, named_definition, named_run
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import known, known_values
@@ -144,8 +145,8 @@ def _checked_name(text: str) -> str:
     name = named_definition(named_run(text))
     if is_task_id(name):
         raise UsageError(
-            f"{name} is a task: task-profiler show {name} shows its run, and task-profiler doctor "
-            "FAMILY checks its definition."
+            f"{name} is a task: {command_line('show', name)} shows its run, and "
+            f"{command_line('doctor', 'FAMILY')} checks its definition."
         )
     if is_address(name):
         raise UsageError(

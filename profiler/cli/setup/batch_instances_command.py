@@ -8,6 +8,7 @@ from profiler.cli.options import aws_options, flag, image_option, repeatable
 from profiler.cli.printing import say, warn
 from profiler.cli.taskdef_command import parse_settings
 from profiler.cli.wiring.aws_options import open_clients
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import BATCH_LOG_GROUP, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
@@ -62,9 +63,10 @@ def batch_instances(
     if image is None:
         uri = ImageRepository(ecr, MONITOR_REPOSITORY).uri()
         if uri is None:
+            push = command_line("setup", "image")
             raise TaskProfilerError(
-                f"ECR has no repository {MONITOR_REPOSITORY}: run task-profiler setup image, or "
-                "name the image with --image."
+                f"ECR has no repository {MONITOR_REPOSITORY}: run {push}, or name the image with "
+                "--image."
             )
         image = f"{uri}:{__version__}"
     user_data = InstanceUserData(image=image, region=ecr.meta.region_name, settings=variables)

@@ -101,10 +101,10 @@ class ForwarderCluster:
             on_step(f"installed: {done} index templates, policies and indices")
 
     def _warn(self, error: TaskProfilerError) -> None:
+        command = command_line("kibana", "import", "--elasticsearch", self._url)
         warn(
-            "The index templates are not installed; run task-profiler kibana import "
-            f"--elasticsearch {self._url} where the cluster can be reached, before the first "
-            f"report ({error})"
+            f"The index templates are not installed; run {command} where the cluster can be "
+            f"reached, before the first report ({error})"
         )
 
 

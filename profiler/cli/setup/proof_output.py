@@ -37,6 +37,7 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import open_search, parse_source
 from profiler.core.clock import Clock, SystemClock
+from profiler.core.command_lines import command_line
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.text import stated
 from profiler.core.version import __version__
@@ -44,7 +45,6 @@ from profiler.record.units import format_count
 
 _STYLES = {"ok": "green", "differs": "red", "not checked": "yellow"}
 _TITLES = ("Task", "Check", "", "Expected", "Seen")
-_REMEDY = "run task-profiler setup image, or name another image with --image"
 
 
 def prove(
@@ -64,7 +64,8 @@ def prove(
         plan = make_tasks_plan(options, new_id, open_client, warn)
     plan = replace(plan, reads_documents=request.source is not None)
     if options.image is None:
-        check_default_image(open_client, _REMEDY, warn, must_exist=request.yes)
+        remedy = f"run {command_line('setup', 'image')}, or name another image with --image"
+        check_default_image(open_client, remedy, warn, must_exist=request.yes)
     if not request.yes:
         _print_plan(plan, as_json=request.as_json)
         return 0

@@ -44,6 +44,7 @@ from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_par
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
 from profiler.core.aws_clients import is_certain
 from profiler.core.clock import SystemClock
+from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import MONITOR_REPOSITORY, cluster_name
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.notice_channels import SLACK, ChannelKind
@@ -305,8 +306,8 @@ class _Redriving(Struct, kw_only=True):
             )
         if self.is_of_stream and self.count and not self.is_sent:
             yield (
-                "Records of a data stream are not among them: run task-profiler replay on their "
-                "log groups."
+                f"Records of a data stream are not among them: run {command_line('replay')} on "
+                "their log groups."
             )
         yield from self.done.refused.values()
         if self.done.loss:
@@ -395,7 +396,7 @@ def image(
         docker.check()
         build = docker.plan(platforms, options)
         if not yes:
-            commands = [*_dry_run(ecr, uri, tag, build, profile)]
+            commands = [*_dry_run(ecr, uri, tag, build)]
             if as_json:
                 write_json_lines([{"isApplied": False, "commands": commands}])
                 return
@@ -432,21 +433,16 @@ def image(
         say(f"{uri}:{tag}")
 
 
-def _dry_run(
-    ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild, profile: str | None
-) -> Iterator[str]:
+def _dry_run(ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild) -> Iterator[str]:
     """The commands as a shell would run them.
 
     The build context of an installation does not exist before the build.
     """
-    aws = ["--region", ecr.region]
-    if profile:
-        aws += ("--profile", profile)
     registry, _, _ = ecr.login()
     if uri is None:
-        words = ["--repository-name", ecr.name, "--image-tag-mutability", "IMMUTABLE"]
-        yield shlex.join(["aws", "ecr", "create-repository", *words, *aws])
-    password = shlex.join(["aws", "ecr", "get-login-password", *aws])
+        words = ("--repository-name", ecr.name, "--image-tag-mutability", "IMMUTABLE")
+        yield aws_command_line("ecr", "create-repository", *words, region=ecr.region)
+    password = aws_command_line("ecr", "get-login-password", region=ecr.region)
     yield f"{password} | docker login --username AWS --password-stdin {registry}"
     reference = f"{uri or f'{registry}/{ecr.name}'}:{tag}"
     for command in build.commands(reference, str(clone_folder() or "CONTEXT")):

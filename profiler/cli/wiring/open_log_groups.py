@@ -17,6 +17,7 @@ from profiler.cli.options import SOURCE_FAILED, SourceOptions, variable_hint
 from profiler.cli.printing import warn
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.clock import SystemClock
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import listed
@@ -198,7 +199,7 @@ def read_ended_tasks(open_client: OpenClient, stack: str, since_ns: int) -> Ende
         raise TaskProfilerError(
             f"There is no stack {stack!r} in this account and Region, whose function task_stopped "
             "says what ECS knows of each task: name another one by --stack, or deploy it with "
-            "task-profiler setup stack."
+            f"{command_line('setup', 'stack')}."
         )
     ended = EndedTasks(task_stopped_log_group(stack))
     pages = open_pages(open_client)(

@@ -11,7 +11,7 @@ from threading import Event, Lock
 import msgspec
 
 from profiler.core.aws_clients import ACCESS_DENIED, error_code
-from profiler.core.command_lines import container_insights_command
+from profiler.core.command_lines import aws_command_line, container_insights_command
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
 from profiler.core.text import listed
@@ -132,11 +132,9 @@ class ContainerInsightsRuns(RunSource):
         for cluster, oldest_ms in sorted(self._oldest_ms.items()):
             part = f"{cluster} back to {format_local(int(oldest_ms) * NS_PER_MS)} {local_zone()}"
             if oldest_ms - since_ms > MS_PER_DAY:
-                part += (
-                    " (to keep the events for longer: aws logs put-retention-policy "
-                    f"--log-group-name {performance_group(cluster)} "
-                    f"--retention-in-days {retention_days})"
-                )
+                name = ("--log-group-name", performance_group(cluster))
+                keep = ("put-retention-policy", *name, "--retention-in-days", f"{retention_days}")
+                part += f" (to keep the events for longer: {aws_command_line('logs', *keep)})"
             parts.append(part)
         return f"{'; '.join(parts)}."
 

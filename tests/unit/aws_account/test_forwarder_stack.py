@@ -35,10 +35,10 @@ def state(status: str, **parameters: str) -> ForwarderStack:
             "ROLLBACK_COMPLETE",
             "failed",
             "problem",
-            "(task-profiler setup stack --name tp --region eu-west-1 --delete)",
+            "(task-profiler setup stack --name tp --delete --region eu-west-1)",
         ),
         ("CREATE_FAILED", "failed", "problem", "is incomplete and cannot be updated"),
-        ("DELETE_FAILED", "failed", "problem", "--delete), and run the command again"),
+        ("DELETE_FAILED", "failed", "problem", "--region eu-west-1), and run the command again"),
         (
             "UPDATE_ROLLBACK_FAILED",
             "failed",
