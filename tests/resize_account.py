@@ -22,6 +22,7 @@ from tests.command_line import run_here
 from tests.family_windows import lately
 from tests.run_sources import put_in_own_streams
 from tests.runs import lines, report
+from tests.step_functions import machine, make_machine, running
 from tools.moto_server import FakeAws
 
 ACCOUNT = "123456789012"
@@ -252,6 +253,13 @@ class Account:
                 "Input": request if isinstance(request, str) else json.dumps(request),
             },
         )
+
+    def state_machine(
+        self, name: str, request: Mapping[str, object], field: str = "Parameters"
+    ) -> None:
+        """A state machine with one state, ``Run``, which calls RunTask with this request."""
+        client = self.aws.client("stepfunctions")
+        make_machine(client, name, machine(running(request, field=field)))
 
     def rule(self, name: str, definition: str, bus: str = "default", **content: Any) -> None:
         """A rule that starts a definition, on an event bus that may be a new one."""

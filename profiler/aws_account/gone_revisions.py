@@ -15,7 +15,7 @@ from profiler.aws_account.registered_definitions import (
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.target_overrides import size_overrides, why_refused
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import any_known
+from profiler.core.optional_math import any_known, first_known
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.due_times import may_start_again
 from profiler.schedules.schedule_model import Schedule
@@ -126,16 +126,35 @@ class GoneRevisions:
     def _why_refused(self, schedule: Schedule, name: str) -> str | None:
         """Why RunTask refuses a schedule the definition of this name, as a sentence."""
         for target in self._targets.get(schedule, ()):
-            if target.is_of_job or not size_overrides(target).may_be_refused:
+            if target.is_of_job:
                 continue
-            try:
-                refusal = why_refused(target, self._read(name).definition)
-            except TaskProfilerError as error:
-                self._on_unread(error)
-                return None
+            refusal = self._refusal(target, name)
             if refusal:
                 return f"It starts nothing, because {refusal}: change its input."
         return None
+
+    def _refusal(self, target: ScheduledTarget, name: str) -> str | None:
+        """Why RunTask refuses a target the definition of this name, in words."""
+        if not size_overrides(target).may_be_refused:
+            return None
+        try:
+            return why_refused(target, self._read(name).definition)
+        except TaskProfilerError as error:
+            self._on_unread(error)
+            return None
+
+    def why_state_starts_nothing(self, state: ScheduledTarget) -> str | None:
+        """Why a state of Step Functions starts nothing, as a sentence; None: it starts tasks, or
+        this could not be read.
+        """
+        pin = state.pinned_revision
+        why = None if pin is None else self._why_gone(pin, False)  # noqa: FBT003  cached
+        if why is not None:
+            return f"The {state.title} is pinned to {pin}, which {why}, so it starts nothing."
+        refusal = self._refusal(state, first_known(pin, state.family))
+        if refusal is None:
+            return None
+        return f"The {state.title} starts nothing, because {refusal}: change its input there."
 
     def _has_no_active_revision(self, schedule: Schedule) -> bool:
         if schedule.is_of_jobs:

@@ -80,7 +80,8 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             except TaskProfilerError as error:
                 obstacle = f". {error}"
                 starts_monitor = True
-            pinned.append(target)
+            if target.kind != "state":  # a person changes its definition
+                pinned.append(target)
             if not obstacle:
                 movable.append(target)
                 obstacle = self._ownership(target)
@@ -133,9 +134,9 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             refusal = self._refusal(planned, target)
             if refusal:
                 sentence = f"The {target.title} starts nothing, because {refusal}."
-                dead.append(
-                    DeadTarget(target=target, sentence=sentence, remedy="Change its input.")
-                )
+                where = " in the state machine" if target.kind == "state" else ""
+                remedy = f"Change its input{where}."
+                dead.append(DeadTarget(target=target, sentence=sentence, remedy=remedy))
                 continue
             is_moved = self.moves and target in planned.pinned
             later = why_refused(target, last.definition)
@@ -198,7 +199,9 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         older one. Somebody has put any other one there, and may have a reason.
         """
         fixed = ""
-        if target.request is not None:
+        if target.kind == "state":
+            fixed = "by its definition: set the revision there by hand"
+        elif target.request is not None:
             fixed = "by the input of aws-sdk:ecs:runTask: set the revision there by hand"
         elif pin_difference == "other":
             fixed = f"which differs by more than the {self.part}: --update-schedules skips it"

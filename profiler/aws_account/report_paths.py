@@ -48,6 +48,9 @@ _READ_POLICIES = (
     "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and "
     "iam:GetPolicyVersion"
 )
+_UNEVALUATED = (
+    "conditions or variables, which are not evaluated, or a Deny for a part of the log streams"
+)
 _BOUNDARY_ARN = "PermissionsBoundaryArn"
 
 
@@ -246,10 +249,7 @@ class ReportPaths:
         if verdict == "denied by policy":
             return verdict
         if verdict == "unknown":
-            self.problems.add(
-                f"The policies of the role {role} have conditions or variables, which are not "
-                "evaluated."
-            )
+            self.problems.add(f"The policies of the role {role} have {_UNEVALUATED}.")
         if self._is_beyond_boundary(role, wanted):
             return "denied by boundary"
         if verdict == "denied":
@@ -273,7 +273,7 @@ class ReportPaths:
         if described.boundary and _verdict(described.documents, wanted) == "unknown":
             self.problems.add(
                 f"The permissions boundary of the role {role} ({described.boundary}) has "
-                "conditions or variables, which are not evaluated."
+                f"{_UNEVALUATED}."
             )
             return False
         asked = tuple((action, tuple(sorted(resources))) for action, resources in wanted.items())

@@ -34,6 +34,7 @@ from profiler.aws_account.started_tasks import (
     SERVICE,
     starters_of_families,
 )
+from profiler.aws_account.state_machines import StateMachines
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known_values
@@ -143,6 +144,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     # The targets that the printed plan was made from, by their keys; empty before the first step.
     _shown: dict[tuple[str, ...], ScheduledTarget] = {}
     _is_read_again: bool = False
+    _lacks_targets: bool = False  # they cannot be read, which the plan says
 
     @property
     def is_of_jobs(self) -> bool:
@@ -183,7 +185,24 @@ class Rollout(Struct, kw_only=True, dict=True):
             if is_size:
                 raise
             self.on_problem(f"{error} The plan lacks pinned schedules.")
+            self._lacks_targets = True
             return ()
+
+    @cached_property
+    def _states(self) -> tuple[ScheduledTarget, ...]:
+        """The states of Step Functions that start tasks, as far as they can be read. They are never
+        moved.
+        """
+        return () if self.is_of_jobs else self._machines.targets()
+
+    @cached_property
+    def _machines(self) -> StateMachines:
+        return StateMachines(self.open_client, self.on_problem)
+
+    @property
+    def starting(self) -> tuple[ScheduledTarget, ...]:
+        """What starts tasks or submits jobs: the targets, and states of Step Functions."""
+        return (*self.targets, *self._states)
 
     def check_reads(self) -> None:
         """Raise TaskProfilerError if the schedules are needed, or the services, and cannot be
@@ -353,11 +372,11 @@ class Rollout(Struct, kw_only=True, dict=True):
         if self.owners is not None and self.part == "monitor" and planned.is_new_revision:
             planned = left_to_owner(planned, document, self.owners, self._describe)
         if planned.action in ("refused", "on instance"):
-            planned = self._pins.with_dead(planned, self.targets)
-            return self._pins.with_refused(planned, self.targets)
+            planned = self._pins.with_dead(planned, self.starting)
+            return self._pins.with_refused(planned, self.starting)
         self._pins.remember(planned.revision, document)
-        planned = self._pins.with_pinned(planned, self.targets)
-        planned = self._pins.with_refused(planned, self.targets)
+        planned = self._pins.with_pinned(planned, self.starting)
+        planned = self._pins.with_refused(planned, self.starting)
         if self.jobs is not None and planned.action == "revert":
             planned = with_uncovered(planned, self.jobs)
         if not planned.log_group or not planned.is_new_revision:
@@ -442,7 +461,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             return planned
         moved: list[ScheduledTarget] = []
         if planned.is_new_revision and self.part == "size":
-            own = self._targets_of(planned.family)
+            own = self._starting_of(planned.family, self.targets)
             self._sized.append(_Sized(planned=planned, targets=own, arn=arn, moved=moved))
         for target in self._moves(planned):
             try:
@@ -460,8 +479,11 @@ class Rollout(Struct, kw_only=True, dict=True):
         mended = [dead for dead in planned.dead if dead.is_movable and dead.target in moved]
         return replace(planned, dead=tuple(dead for dead in planned.dead if dead not in mended))
 
-    def _targets_of(self, family: str) -> tuple[ScheduledTarget, ...]:
-        return tuple(target for target in self.targets if target.family == family)
+    def _starting_of(
+        self, family: str, targets: Iterable[ScheduledTarget]
+    ) -> tuple[ScheduledTarget, ...]:
+        """What starts a family: those of the targets, and states of Step Functions."""
+        return tuple(target for target in (*targets, *self._states) if target.family == family)
 
     def put_back_unfit(self) -> None:
         """Read once more what starts the families that got a size, and put those back whose size
@@ -471,7 +493,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         if not self._sized:
             return
         try:
-            targets = self._schedules.targets(of_jobs=self.is_of_jobs)
+            targets = self._targets_again()
         except TaskProfilerError as error:
             self.on_problem(
                 f"{error} It is unknown whether somebody has changed meanwhile what starts the "
@@ -481,10 +503,11 @@ class Rollout(Struct, kw_only=True, dict=True):
             return
         for sized in self._sized:
             family = sized.planned.family
-            own = [target for target in targets if target.family == family]
+            own = self._starting_of(family, targets)
             try:
                 if sized.has_changed(own):
-                    self.targets = tuple(map(sized.before_moves, own))
+                    moved = [target for target in own if target.kind != "state"]
+                    self.targets = tuple(map(sized.before_moves, moved))
                     self._plan_sized_again(sized)
             except TaskProfilerError as error:
                 self._fail(family, error)
@@ -574,28 +597,32 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     def _read_again(self, family: str) -> None:
         """Read what the plan was made from again, because a person may have been asked meanwhile:
-        before the first family, the schedules, rules and services of all; before each other one,
-        its own schedules and rules, and those that are newer. Raises TaskProfilerError.
+        before the first family, the schedules, rules, states and services of all; before each other
+        one, its own schedules and rules, and those that are newer. Raises TaskProfilerError.
         """
-        depends_on_targets = self.part == "size" or self.request.update_schedules
         if not self._is_read_again:
             # Nothing is replaced before all is read: the next family reads again after an error.
-            targets: tuple[ScheduledTarget, ...] = ()
-            if depends_on_targets:
-                targets = self._schedules.targets(of_jobs=self.is_of_jobs)
+            targets = self._targets_again()
             if "families_of_services" in self.__dict__:
                 self.families_of_services = self._definitions.families_of_services()
-            if depends_on_targets:
-                self._shown.update({target.key: target for target in self.targets})
-                self.targets = targets
+            self._shown.update({target.key: target for target in self.targets})
+            self.targets = targets
             self._is_read_again = True
-        elif depends_on_targets:
+        elif not self._lacks_targets:
             current: list[ScheduledTarget] = []
             for target in self.targets:
                 again = self._schedules.read(target) if target.family == family else target
                 current += known_values((again,))
             current += self._schedules.newer(of_jobs=self.is_of_jobs)
             self.targets = tuple({target.key: target for target in current}.values())
+
+    def _targets_again(self) -> tuple[ScheduledTarget, ...]:
+        """All targets as they are now, and the states. Raises TaskProfilerError."""
+        if self._lacks_targets:
+            return ()
+        targets = self._schedules.targets(of_jobs=self.is_of_jobs)
+        self.__dict__.pop("_states", None)
+        return targets
 
     def _create_log_group(self, planned: PlannedFamily) -> None:
         group = planned.log_group

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +22,7 @@ from profiler.aws_account.registered_definitions import LastBody, revision_of
 from profiler.core.aws_clients import error_code
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import count, mapping, text
+from profiler.core.json_fields import capitalized, count, mapping, text
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import first_known, known_members, known_values
 from profiler.core.timestamps import json_moment_ns
@@ -52,24 +52,32 @@ _SUBMIT_JOB = "arn:aws:scheduler:::aws-sdk:batch:submitJob"
 _JOB_PARAMETERS = "BatchParameters"
 _JOB_DEFINITION = "JobDefinition"
 _PAGES_PER_CALL = 4  # of the lists of schedules and rules, for each family of an act
+# Stands for a value that is computed when a task is started. No AWS API accepts this character in a
+# name or a size.
+UNKNOWN_VALUE = "\ue000"
 WITHOUT_START = ", without its start date, which has passed"
 
 
+TargetKind = Literal[ScheduleKind, "state"]
+
+
 class ScheduledTarget(Struct, frozen=True, kw_only=True):
-    """A target that starts a task: a rule's, with its event bus as the group, or a schedule's.
+    """A target that starts a task: a rule's, with its event bus as the group, a schedule's, or a
+    state of Step Functions, with its state machine as the group.
 
     With ``job_name`` it submits a job, and ``cluster_arn`` is the queue.
     """
 
-    kind: ScheduleKind
+    kind: TargetKind
     name: str
     group: str
     cluster_arn: str
     definition_arn: str
     # The rule's target, or the whole schedule, with fields that boto3 does not know.
-    content: Mapping[str, Any]
+    content: Mapping[str, Any]  # of a state: nothing
     rule: Mapping[str, Any] = {}  # as ListRules returns it
-    request: Mapping[str, Any] | None = None  # RunTask's, of a universal target
+    # RunTask's, of a universal target and a state; its names begin with capitals.
+    request: Mapping[str, Any] | None = None
     job_name: str | None = None
 
     @property
@@ -83,6 +91,8 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
+        if self.kind == "state":
+            return f"state {self.name!r} of the state machine {self.group}"
         if self.group == "default":
             return f"{self.kind} {self.name}"
         return f"{self.kind} {self.group}/{self.name}"
@@ -113,6 +123,8 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     @property
     def settings(self) -> Mapping[str, Any]:
         """What a person sets, by the names of the fields, the target's among them."""
+        if self.kind == "state":
+            return self.place
         if self.kind == "rule":
             return {**self.rule, **self.content}
         fields = {name: value for name, value in self.content.items() if name not in _READ_ONLY}
@@ -297,7 +309,7 @@ class Schedules:
         if _PARAMETERS in target:
             started = _started(target)
         elif _is_universal(str(target.get("Arn")), _RUN_TASK):
-            started = _started_by_request(target)
+            started = run_by_request(_request(target))
         elif _is_universal(str(target.get("Arn")), _SUBMIT_JOB):
             started = _submitted_by_request(target, str(schedule.get("Arn")))
         else:
@@ -531,16 +543,17 @@ def _submitted_by_request(target: Mapping[str, Any], schedule_arn: str) -> dict[
 
 
 def _request(target: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The input of a universal target. One that cannot be read starts nothing."""
+    """The input of a universal target, whose names begin with capitals, or as in the API of the
+    service. One that cannot be read starts nothing.
+    """
     try:
-        return mapping(json.loads(within_levels(target.get("Input") or "{}")))
+        return mapping(capitalized(json.loads(within_levels(target.get("Input") or "{}"))))
     except ValueError:
         return {}
 
 
-def _started_by_request(target: Mapping[str, Any]) -> dict[str, Any]:
-    """The cluster and the task definition of a universal target."""
-    request = _request(target)
+def run_by_request(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster and the task definition of a request of RunTask."""
     return {
         "cluster_arn": text(request.get("Cluster")) or "default",
         "definition_arn": text(request.get("TaskDefinition")) or "",
@@ -587,11 +600,13 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
     settings = target.rule if is_rule else content
     cluster_arn = target.cluster_arn
     task_count = started.get(_PARAMETERS, {}).get("TaskCount", 1)
+    starter = None
     if target.request is not None:
         cluster_arn = _whole_arn(cluster_arn, "ecs", "cluster", str(content.get("Arn")))
         task_count = count(target.request.get("Count")) or 1
+        starter = text(target.request.get("StartedBy")) or ""
     return Schedule(
-        kind=target.kind,
+        kind="rule" if is_rule else "schedule",
         name=target.name,
         group=target.group,
         expression=settings["ScheduleExpression"],
@@ -605,6 +620,7 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
         cluster_arn=cluster_arn,
         definition_arn=target.definition_arn,
         job_name=target.job_name,
+        requested_starter=starter,
         task_count=task_count,
         dead_letter_arn=started.get("DeadLetterConfig", {}).get("Arn"),
     )

@@ -43,7 +43,7 @@ def read_queues(
     """
     names: defaultdict[str, set[str]] = defaultdict(set)
     for schedule in schedules:
-        if schedule.job_name and not schedule.has_changing_job:
+        if schedule.job_name and schedule.why_unknown is None:
             names[schedule.cluster_arn].add(schedule.job_name)
     queues = {}
     for arn in sorted(names):

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed
+from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget, is_timed
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.json_fields import count, mapping, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
@@ -33,8 +33,6 @@ from profiler.task_definitions.size_changes import (
 
 # A variable of a transformer; Scheduler's own are inside texts.
 _VARIABLE = re.compile(r"<[\w.-]+>")
-# Stands for the value of a variable. No AWS API accepts this character in a size.
-_UNKNOWN = "\ue000"
 _UNREADABLE = "its input cannot be read, so it can override sizes"
 
 
@@ -250,9 +248,9 @@ def _of_template(template: str) -> SizeOverrides:
 
 def _without_variables(template: str) -> str:
     inside = re.sub(
-        r'"(?:[^"\\]|\\.)*"', lambda quoted: _VARIABLE.sub(_UNKNOWN, quoted[0]), template
+        r'"(?:[^"\\]|\\.)*"', lambda quoted: _VARIABLE.sub(UNKNOWN_VALUE, quoted[0]), template
     )
-    return _VARIABLE.sub(f'"{_UNKNOWN}"', inside)
+    return _VARIABLE.sub(f'"{UNKNOWN_VALUE}"', inside)
 
 
 def _of_text(source: str) -> SizeOverrides:
@@ -272,7 +270,7 @@ def _of_text(source: str) -> SizeOverrides:
     has_unknown_part = _is_unknown(listed) or (
         isinstance(listed, list) and any(map(_is_unknown, listed))
     )
-    task = {"cpu": _UNKNOWN} if has_unknown_part else _sizes(read, TASK_SIZES)
+    task = {"cpu": UNKNOWN_VALUE} if has_unknown_part else _sizes(read, TASK_SIZES)
     # RunTask ignores an empty override.
     names = (text(override.get("name")) or "" for override in mappings(listed) if override)
     known_names = frozenset(name for name in names if not _is_unknown(name))
@@ -284,7 +282,7 @@ def _sizes(value: Mapping[str, object], names: tuple[str, ...]) -> dict[str, obj
 
 
 def _is_unknown(value: object) -> bool:
-    return isinstance(value, str) and _UNKNOWN in value
+    return isinstance(value, str) and UNKNOWN_VALUE in value
 
 
 def _checked(overrides: SizeOverrides) -> SizeOverrides:
@@ -297,7 +295,7 @@ def _checked(overrides: SizeOverrides) -> SizeOverrides:
         name: list(given.values()) for name, given in overrides.containers.items()
     }
     for name, values in numbers.items():
-        is_readable = is_readable and _UNKNOWN not in name
+        is_readable = is_readable and UNKNOWN_VALUE not in name
         is_readable = is_readable and all(count(value) is not None for value in values)
     if is_readable:
         return overrides

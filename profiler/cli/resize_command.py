@@ -302,7 +302,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
         reads = _bounded_reads(self.open_client, self.request, jobs)
 
         def targets() -> Sequence[ScheduledTarget]:
-            return rollout.targets
+            return rollout.starting
 
         def missing_runs(definition: Mapping[str, object]) -> str:
             return FoundRuns(windows=runs, gaps=tuple(gaps)).missing_runs(definition)

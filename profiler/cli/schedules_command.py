@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.gone_revisions import GoneRevisions
 from profiler.aws_account.missed_reasons import MissedReasons
-from profiler.aws_account.scheduled_targets import FoundSchedules, Schedules
+from profiler.aws_account.scheduled_targets import FoundSchedules, ScheduledTarget, Schedules
 from profiler.aws_account.started_tasks import read_clusters
+from profiler.aws_account.state_machines import StateMachines
 from profiler.aws_account.submitted_jobs import read_queues
 from profiler.cli.options import (
     SOURCE_FAILED,
@@ -108,7 +109,8 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     as their target. The usual duration comes from
     the last successes in --from. Only https://HOST there also shows what became of due times of
     more than an hour ago. The exit code is 1 if a schedule starts nothing: its revision, or all of
-    its family, was deregistered or deleted, or ECS refuses what its input overrides.
+    its family, was deregistered or deleted, or ECS refuses what its input overrides. The same is
+    said of states of Step Functions that run ECS tasks.
     """
     clock = SystemClock()
     past = None
@@ -140,6 +142,11 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
             row = replace(row, reason=" ".join(filter(None, (why, row.reason))))
         rows.append((title, row))
     rows.sort(key=order_of)
+    for state in _selected_states(open_client, cluster, options.families):
+        why = gone.why_state_starts_nothing(state)
+        if why is not None:
+            starts_nothing = True
+            warn(why)
     if unread:
         warn(f"It is unknown whether all schedules start tasks or jobs. {unread[0]}")
     if as_lines:
@@ -154,7 +161,7 @@ def list_schedules(open_client: OpenClient) -> FoundSchedules:
 
     An unreadable part is a warning, and the exit code becomes 1. Raises TaskProfilerError.
     """
-    found = Schedules(open_client).timed(with_jobs=True)
+    found = Schedules(open_client).timed(with_universal=True, with_jobs=True)
     if found.problems and not found.schedules:
         raise TaskProfilerError(found.problems[0])
     warn_unread(found)
@@ -179,6 +186,16 @@ def selected_schedules(
     if readable:
         return readable
     raise TaskProfilerError(_none_sentence(found.schedules, cluster, tuple(families)))
+
+
+def _selected_states(
+    open_client: OpenClient, cluster: str | None, families: Collection[str]
+) -> Iterator[ScheduledTarget]:
+    """The states of Step Functions that start tasks of these families in this cluster."""
+    for state in StateMachines(open_client, warn).targets():
+        clusters = (None, cluster_name(state.cluster_arn), state.cluster_arn)
+        if cluster in clusters and matches_any(state.family, families):
+            yield state
 
 
 def _none_sentence(

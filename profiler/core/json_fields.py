@@ -73,8 +73,19 @@ def uncapitalized(value: Json) -> Any:  # noqa: ANN401  the same kind of JSON
     """The value with names that begin in lower case, as ECS's API has them; in the targets of
     EventBridge they begin with capitals.
     """
+    return _renamed(value, str.lower)
+
+
+def capitalized(value: Json) -> Any:  # noqa: ANN401  the same kind of JSON
+    """The value with names that begin with capitals."""
+    return _renamed(value, str.upper)
+
+
+def _renamed(value: Json, initial: Callable[[str], str]) -> Any:  # noqa: ANN401  the same kind of JSON
     if isinstance(value, dict):
-        return {name[:1].lower() + name[1:]: uncapitalized(item) for name, item in value.items()}
+        return {
+            initial(name[:1]) + name[1:]: _renamed(item, initial) for name, item in value.items()
+        }
     if isinstance(value, list):
-        return [uncapitalized(item) for item in value]
+        return [_renamed(item, initial) for item in value]
     return value

@@ -180,14 +180,14 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             is_new = attempt(partial(self.notifier.notify, line, complete), self._errors)
             counts[line.notice.kind] += is_new is True
         raise_errors(self._errors)
-        unknown = sum(bool(item.problem) for item in judged)
+        unknown = sum(bool(item.problem or item.schedule.why_unknown) for item in judged)
         return {"schedules": len(read.schedules), "unknown": unknown, **counts}
 
     def _clusters(self, schedules: Iterable[Schedule]) -> Mapping[str, ClusterTasks]:
         clusters: dict[str, ClusterTasks] = {}
         by_place: dict[str, list[Schedule]] = {}
         for schedule in schedules:
-            if schedule.is_enabled and not schedule.has_changing_job:
+            if schedule.is_enabled and schedule.why_unknown is None:
                 by_place.setdefault(schedule.cluster_arn, []).append(schedule)
         for arn in sorted(by_place):
             if not self.may_read():

@@ -48,7 +48,6 @@ _NO_ANCHOR = (
 TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is no longer known."
 JOB_TOO_OLD = "A job of this time is no longer known."
 CHANGED = "The schedule was changed after this time."
-_CHANGING_NAME = "The name of its jobs changes each time, so they are not known."
 _NEW = (
     "The schedule was created or changed less than a minute before this time, so AWS may not "
     "have used it yet."
@@ -171,8 +170,6 @@ class _Judge(Struct, frozen=True, kw_only=True):
         self, schedule: Schedule, tasks: Sequence[StartedTask], *, is_alone: bool
     ) -> list[TaskSlot] | str:
         """The due times that matter for the tasks; a sentence if they are not known."""
-        if schedule.has_changing_job:
-            return _CHANGING_NAME
         try:
             context_ns = self.now_ns
             if not is_alone:
@@ -258,6 +255,8 @@ class _Judge(Struct, frozen=True, kw_only=True):
             return "unknown", cluster.problem
         if not schedule.is_enabled:
             return (None, None) if some else ("disabled", None)
+        if schedule.why_unknown is not None:
+            return "unknown", schedule.why_unknown
         if self.now_ns < slot.window_end_ns + self.grace_ns:
             return "due", some
         if slot.due_ns < cluster.known_since_ns:

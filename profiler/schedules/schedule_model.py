@@ -40,6 +40,13 @@ _MAX_RETRY_NS = NS_PER_DAY
 EFFECTIVE_NS = 60 * NS_PER_SECOND
 
 
+_CHANGING = "<aws."  # the beginning of a variable of EventBridge Scheduler
+_CHANGING_NAME = "The name of its jobs changes each time, so they are not known."
+_NO_STARTER = (
+    "It calls RunTask without a StartedBy of its own, so ECS does not say which tasks it started."
+)
+
+
 class Schedule(Struct, frozen=True, kw_only=True):
     """A schedule of EventBridge Scheduler in its group, or a rule of EventBridge on its event
     bus.
@@ -59,6 +66,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     cluster_arn: str  # of a job: its queue
     definition_arn: str  # or a family
     job_name: str | None = None  # of the jobs that it submits to AWS Batch; None: it starts tasks
+    # The ``startedBy`` that a request of RunTask has in place of EventBridge's own; empty: none.
+    requested_starter: str | None = None
     task_count: int = 1
     dead_letter_arn: str | None = None  # the queue of the invocations that failed
 
@@ -74,6 +83,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     @property
     def started_by(self) -> str:
         """The ``startedBy`` of the tasks that it starts, as ECS stores it; the name of its jobs."""
+        if self.requested_starter is not None:
+            return cut_started_by(self.requested_starter)
         return self.job_name or cut_started_by(STARTERS[self.kind] + self.name)
 
     @property
@@ -82,9 +93,15 @@ class Schedule(Struct, frozen=True, kw_only=True):
         return self.job_name is not None
 
     @property
-    def has_changing_job(self) -> bool:
-        """Whether EventBridge Scheduler makes another name for each of its jobs."""
-        return "<aws." in (self.job_name or "")
+    def why_unknown(self) -> str | None:
+        """Why what it starts cannot be told from other tasks or jobs, as a sentence; None: it
+        can be.
+        """
+        if _CHANGING in (self.job_name or ""):  # EventBridge Scheduler makes another one each time
+            return _CHANGING_NAME
+        starter = self.requested_starter
+        is_unknown = starter is not None and (not starter or _CHANGING in starter)
+        return _NO_STARTER if is_unknown else None
 
 
 class StartedTask(Struct, frozen=True, kw_only=True):
@@ -193,8 +210,11 @@ def did_start(schedule: Schedule, task: StartedTask) -> bool:
     """
     if schedule.is_of_jobs:
         return (task.job_name, task.family) == (schedule.job_name, schedule.family)
-    is_its = may_be_starter(schedule.kind, schedule.name, task.started_by or "")
-    return is_its and task.family == schedule.family
+    if task.family != schedule.family:
+        return False
+    if schedule.requested_starter is not None:
+        return task.starter == schedule.started_by
+    return may_be_starter(schedule.kind, schedule.name, task.started_by or "")
 
 
 def may_be_starter(kind: ScheduleKind, name: str, starter: str) -> bool:

@@ -29,6 +29,8 @@ _MAX_NAMED = 5
 _LOG_GROUP = ":log-group:"
 # Of IAM, such as ${aws:PrincipalTag/team}.
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
+_WILDCARD = re.compile(r"[*?]")
+_OF_IDS = frozenset("0123456789abcdef-*?")  # and the wildcards that stand for them
 # Up to the first folder or word: a shorter prefix would allow the log groups of everybody.
 _SHORTEST_PREFIX = re.compile(rf"arn:[^:]*:logs:[^:]*:[^:]*{_LOG_GROUP}/*[^:/_.-]+[:/_.-]")
 
@@ -198,18 +200,58 @@ def concerns(statement: Mapping[str, object], action: str) -> bool:
 
 
 def covers(statement: Mapping[str, object], resource: str) -> Literal["yes", "no", "unknown"]:
-    """Whether a statement is about the resource, which may end in ``*``. The values of variables
-    are unknown.
+    """Whether a statement is about the resource, which may end in ``*``.
+
+    The values of variables are unknown, and so is whether a refused part of a pattern is met: that
+    of a Deny, or the exception of an Allow.
     """
     field = "NotResource" if "NotResource" in statement else "Resource"
     patterns = [*map(str, listed(statement.get(field)))]
     if is_allowed(resource, patterns):
-        is_named = True
-    elif is_allowed(resource, (_VARIABLE.sub("*", pattern) for pattern in patterns)):
+        return "yes" if field == "Resource" else "no"
+    anyhow = [_VARIABLE.sub("*", pattern) for pattern in patterns]
+    names_refused = (statement.get("Effect") == "Deny") == (field == "Resource")
+    # The resource ``*`` is that of an action that has none.
+    is_part = names_refused and resource != "*" and any(may_name(resource, one) for one in anyhow)
+    if is_part or is_allowed(resource, anyhow):
         return "unknown"
-    else:
-        is_named = False
-    return "yes" if is_named == (field == "Resource") else "no"
+    return "no" if field == "Resource" else "yes"
+
+
+def may_name(stream: str, pattern: str) -> bool:
+    """Whether a pattern of IAM, whose wildcards are ``*`` and ``?``, names one of the log streams,
+    whose ``*`` is the id of a task or a container.
+    """
+    begins = (_WILDCARD.split(one, maxsplit=1)[0] for one in (stream, pattern))
+    shorter, longer = sorted(begins, key=len)
+    if not longer.startswith(shorter):
+        return False
+    # The lengths of the beginnings of the pattern that fit the beginning of the stream so far.
+    reached = _with_stars(pattern, {0})
+    for character in stream:
+        met = set[int]()
+        for length in reached - {len(pattern)}:
+            other = pattern[length]
+            if other == "*":
+                met.add(length)
+            elif character != "*" and other in f"{character}?":
+                met.add(length + 1)
+        if character == "*":
+            met |= _behind_id(pattern, reached)
+        reached = _with_stars(pattern, met)
+    return len(pattern) in reached
+
+
+def _behind_id(pattern: str, lengths: set[int]) -> set[int]:
+    """The lengths of beginnings, and those that characters of an id make longer."""
+    longer = {length + 1 for length in lengths if pattern[length : length + 1] in _OF_IDS} - lengths
+    return _behind_id(pattern, lengths | longer) if longer else lengths
+
+
+def _with_stars(pattern: str, lengths: set[int]) -> set[int]:
+    """The lengths of beginnings, and those that a ``*`` for nothing makes longer."""
+    longer = {length + 1 for length in lengths if pattern[length : length + 1] == "*"} - lengths
+    return _with_stars(pattern, lengths | longer) if longer else lengths
 
 
 def listed(value: object) -> list[object]:

@@ -14,6 +14,7 @@ import pytest
 from profiler.cli.wiring import aws_options
 from tests.aws_proxy import Answer, AwsProxy, Request
 from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, Account, logs_to
+from tests.step_functions import change_machine, machine, make_machine, running
 from tools.local_answers import answer_here
 from tools.moto_server import FakeAws, fake_aws
 
@@ -383,6 +384,65 @@ def test_a_lost_answer_while_a_size_is_put_back_is_looked_for(
     assert done.stderr.endswith("task-profiler: 1 failed.\n")
     assert account.newest("nightly") == [3]
     assert account.started_by_schedule("night") == "nightly:3"
+
+
+def run_by(**overrides: object) -> dict[str, object]:
+    return machine(running({"TaskDefinition": "nightly", "Overrides": overrides}))
+
+
+@pytest.mark.parametrize("memory", [1800, 256])
+def test_a_state_machine_that_somebody_edits_is_seen_like_a_schedule(
+    people: TwoPeople, memory: int
+) -> None:
+    """After the last reading before the registration: the size is put back, unless it fits."""
+    account = people.account
+    two_oversized(people)
+    client = account.aws.client("stepfunctions")
+    make_machine(client, "night", run_by())
+    override = {"Name": "batch", "Memory": memory}
+    people.when_the_revision_is_registered(
+        lambda: change_machine(client, "night", run_by(ContainerOverrides=[override]))
+    )
+    done = account.resize(*ACT)
+    assert account.newest("hourly") == [2]
+    sizes = {1800: "2048", 256: "512"}
+    assert account.described("nightly")[0]["memory"] == sizes[memory]
+    assert (UNFIT in done.stderr) is (memory == 1800)
+    assert done.returncode == (memory == 1800)
+
+
+@pytest.mark.parametrize("moves", [(), ("--update-schedules",)])
+@pytest.mark.parametrize("override", [OVERRIDE, FITTING])
+def test_an_input_that_stops_fitting_before_a_registration_is_seen(
+    people: TwoPeople, override: str, moves: tuple[str, ...]
+) -> None:
+    """Whether or not schedules are moved."""
+    account = people.account
+    account.family("nightly", containerDefinitions=[{**BATCH, "memory": 256}])
+    account.schedule("night", "nightly")
+    stops = json.loads(override)
+    stops["containerOverrides"][0]["memory"] += 248  # with the monitor, more than the task has
+    people.when_the_act_begins(lambda: people.set_input("night", json.dumps(stops)))
+    words = ("add-monitor", "nightly", "--image", "team/task-profiler:1", "--register", *moves)
+    done = account.command("taskdef", *words)
+    fits = override == FITTING
+    assert account.newest("nightly") == [2 if fits else 1]
+    assert done.returncode == (not fits)
+    sentence = "With this revision, the schedule night would start nothing, because its input"
+    assert (sentence in done.stderr) is not fits
+
+
+def test_schedules_that_may_not_be_read_are_said_once_and_a_monitor_is_added(
+    people: TwoPeople,
+) -> None:
+    account = people.account
+    account.family("nightly", containerDefinitions=[BATCH])
+    people.proxy.refused.add("GET /schedules")
+    words = ("add-monitor", "nightly", "--image", "team/task-profiler:1", "--register")
+    done = account.command("taskdef", *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("The plan lacks pinned schedules.") == 1
+    assert account.newest("nightly") == [2]
 
 
 def test_a_change_that_the_size_fits_puts_nothing_back(people: TwoPeople) -> None:

@@ -158,6 +158,10 @@ def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(
             # The plan asks who owns a schedule, and the act asks again.
             assert found.changed == whole.changed
             continue
+        if refused == "ListStateMachines":
+            assert "unknown what state machines of Step Functions start" in found.said
+            assert found.changed == whole.changed
+            continue
         assert found.code == 1, refused
         assert "is not authorized" in found.said, refused
         assert found.changed.items() <= whole.changed.items(), refused

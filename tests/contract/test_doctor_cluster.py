@@ -330,13 +330,22 @@ def test_conditions_of_policies_are_unknown_rather_than_refused(account: Account
         [{"Effect": "Allow", **put}, {"Effect": "Allow", **put, **condition}],
         [{"Effect": "Deny", **put, **condition}],
         [{"Effect": "Allow", **put, "Resource": "arn:aws:logs:*:*:*:${aws:PrincipalTag/team}/*"}],
+        [
+            {"Effect": "Allow", **put},
+            {"Effect": "Deny", **put, "Resource": "arn:aws:logs:*:*:*/batch/0*"},
+        ],
+        [
+            {"Effect": "Allow", **put},
+            {"Effect": "Deny", **put, "Resource": "arn:aws:logs:*:*:*/other/*"},
+        ],
     ):
         document = json.dumps({"Version": "2012-10-17", "Statement": statements})
         account.iam.put_role_policy(RoleName="jobs", PolicyName="logs", PolicyDocument=document)
         done = account.command("doctor", "--cluster", "jobs", "--json")
         families = {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
         sentence = (
-            "The policies of the role jobs have conditions or variables, which are not evaluated."
+            "The policies of the role jobs have conditions or variables, which are not evaluated, "
+            "or a Deny for a part of the log streams."
         )
         found.append((families["done"]["permission"], sentence in done.stderr))
     assert found == [
@@ -346,6 +355,8 @@ def test_conditions_of_policies_are_unknown_rather_than_refused(account: Account
         ("allowed", False),
         ("denied", False),
         ("unknown", True),
+        ("unknown", True),
+        ("allowed", False),
     ]
 
 

@@ -14,6 +14,7 @@ from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.command_line import run_here
 from tests.moto_state import KeptState
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
+from tests.step_functions import change_machine, machine, make_machine, running
 from tools.local_answers import answer_here
 from tools.moto_server import FakeAws, fake_aws, push_image, start_by_schedule
 
@@ -553,6 +554,70 @@ def test_an_input_that_run_task_refuses_starts_nothing(account: Account) -> None
     for found in (account.of_family(), account.of_cluster()):
         assert [finding["text"] for finding in found] == [starts_nothing(NOT_THERE, "pinned")]
     assert account.of_family("other") == []
+
+
+def test_a_state_of_step_functions_that_run_task_refuses_starts_nothing(account: Account) -> None:
+    """Of the newest revision, and of a pinned one that is there no more."""
+    account.register("etl", **ON_FARGATE)
+    assert account.add("--register", families=("etl",)).returncode == 0
+    client = account.aws.client("stepfunctions")
+    asked = {"TaskDefinition": "etl", "Overrides": {"ContainerOverrides": [{"Name": "batch"}]}}
+    make_machine(client, "night", machine(running(asked)))
+    assert account.of_family() == account.of_cluster() == []
+    assert account.command("schedules").returncode == 0
+    typo = {"ContainerOverrides": [{"Name": "btch", "Command": ["etl"]}]}
+    gone = {"TaskDefinition": "etl:1", "Cluster": "jobs"}
+    start = "The state 'Run' of the state machine night"
+    for request, sentence, advice in (
+        (
+            {**asked, "Overrides": typo},
+            f"{start} starts nothing, because its input {NOT_THERE}.",
+            "Change its input in the state machine.",
+        ),
+        (
+            gone,
+            f"{start} is pinned to etl:1, which was deregistered, so it starts nothing.",
+            "Set an active revision there.",
+        ),
+    ):
+        change_machine(client, "night", machine(running(request)))
+        if request is gone:
+            account.ecs.deregister_task_definition(taskDefinition="etl:1")
+        for found in (account.of_family(), account.of_cluster()):
+            assert [(one["text"], one["advice"]) for one in found] == [(sentence, advice)]
+        done = account.command("schedules")
+        assert done.returncode == 1
+        assert sentence[:-1] in done.stderr
+        assert account.command("schedules", "other").returncode == 0
+        code, text = plan(account, "--update-schedules", "--register")
+        assert f"{sentence} {advice}" in text
+        assert code == 1
+    assert account.of_family("other") == []
+
+
+def test_a_state_of_step_functions_is_an_obstacle_as_a_schedule_is(account: Account) -> None:
+    account.register("bare", **ON_FARGATE)
+    overrides = {"ContainerOverrides": [{"Name": "batch", "Memory": 512}]}
+    request = {"TaskDefinition": "bare", "Overrides": overrides}
+    client = account.aws.client("stepfunctions")
+    make_machine(client, "night", machine(running(request)))
+    done = account.add("--register", families=("bare",))
+    sentence = (
+        "With this revision, the state 'Run' of the state machine night would start nothing, "
+        "because its input gives containers more than the task's 0.25 vCPU, 512 MB"
+    )
+    assert sentence in " ".join(done.stdout.split())
+    assert done.returncode == 1
+    pinned = {**request, "TaskDefinition": "bare:1"}
+    change_machine(client, "night", machine(running(pinned)))
+    done = account.add("--register", "--update-schedules", families=("bare",))
+    assert done.returncode == 0, done.stderr
+    assert "registered bare:2" in done.stdout
+    text = " ".join(account.add(families=("bare",)).stdout.split())
+    assert (
+        "The state 'Run' of the state machine night is pinned to bare:1, by its definition: set "
+        "the revision there by hand."
+    ) in text
 
 
 def test_a_size_that_only_fargate_lacks_is_no_problem_on_an_instance(account: Account) -> None:

@@ -161,17 +161,65 @@ def test_a_schedule_whose_overrides_do_not_fit_into_the_new_size_is_named(
         {"Memory": "8 GB"},
         {"ContainerOverrides": [{"Name": "batch", "Cpu": 900}]},
         {"ContainerOverrides": [{"Name": "batch", "Memory": "<aws.scheduler.execution-id>"}]},
+        {"containerOverrides": [{"name": "batch", "cpu": 900}]},
     ],
 )
 def test_a_schedule_that_calls_run_task_itself_is_read_like_another_one(
     account: Account, overrides: dict[str, object]
 ) -> None:
     account.oversized("nightly", "weekly")
-    account.universal_schedule("night", {"TaskDefinition": "nightly", "Overrides": overrides})
+    names = ("TaskDefinition", "Overrides")
+    if "containerOverrides" in overrides:  # the whole request as ECS's API names it
+        names = ("taskDefinition", "overrides")
+    account.universal_schedule("night", dict(zip(names, ("nightly", overrides), strict=True)))
     account.universal_schedule("week", {"TaskDefinition": "weekly:1", "Cluster": "jobs"})
     rows = registered(account)
     assert "the schedule night" in rows["nightly"]["reason"]
     assert account.newest("nightly", "weekly") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        ({"Memory": "8 GB"}, "Parameters"),
+        ({"ContainerOverrides": [{"Name": "batch", "Cpu": 900}]}, "Arguments"),
+        ({"ContainerOverrides": [{"Name": "batch", "Memory.$": "$.memory"}]}, "Parameters"),
+        ("{% $states.input.overrides %}", "Arguments"),
+    ],
+)
+def test_a_state_of_step_functions_is_read_like_a_schedule(
+    account: Account, overrides: object, field: str
+) -> None:
+    account.oversized("nightly", "weekly")
+    request = {"TaskDefinition": "nightly", "Overrides": overrides}
+    account.state_machine("night", request, field)
+    commands = {"ContainerOverrides": [{"Name": "batch", "Command.$": "$.commands"}]}
+    account.state_machine("week", {"TaskDefinition": "weekly", "Overrides": commands})
+    rows = registered(account)
+    assert "the state 'Run' of the state machine night" in rows["nightly"]["reason"]
+    assert account.newest("nightly", "weekly") == [1, 2]
+
+
+def test_a_size_holds_what_a_state_of_step_functions_gives_to_a_container(account: Account) -> None:
+    account.oversized("nightly")
+    overrides = {"ContainerOverrides": [{"Name": "batch", "Memory": 1500}]}
+    account.state_machine("night", {"TaskDefinition": "nightly", "Overrides": overrides})
+    rows = registered(account)
+    assert rows["nightly"]["to"]["memoryMB"] == 2048
+    assert rows["control"]["to"]["memoryMB"] == 512
+
+
+def test_state_machines_that_may_not_be_read_are_unknown_and_in_nobodys_way(
+    account: Account, proxy: AwsProxy
+) -> None:
+    account.state_machine("night", {"TaskDefinition": "control"})
+    for refused in ("ListStateMachines", "DescribeStateMachine"):
+        proxy.refused = {refused}
+        done = account.resize()
+        assert done.returncode == 0
+        assert "It is unknown what state machines of Step Functions start: AWS" in done.stderr
+        assert "allow states:ListStateMachines and states:DescribeStateMachine." in done.stderr
+    registered(account)
 
 
 def test_the_revision_in_a_request_of_run_task_is_named_and_not_moved(account: Account) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moto.scheduler.models import scheduler_backends
 
 from profiler.aws_account.scheduled_targets import Schedules
 from profiler.aws_account.started_tasks import read_clusters
@@ -294,6 +295,65 @@ def test_the_command_shows_what_came_of_each_schedule(account: Account) -> None:
             "no longer known."
         ),
     ]
+
+
+def test_a_schedule_that_calls_run_task_itself_is_listed(account: Account) -> None:
+    """Its tasks are known by the StartedBy of its request, and unknown without one."""
+    due = NOW - timedelta(minutes=30)
+    asked: dict[str, object] = {"Cluster": "jobs", "TaskDefinition": "etl"}
+    requests: dict[str, dict[str, object]] = {
+        "named": {**asked, "StartedBy": "nightly"},
+        "missed": {**asked, "StartedBy": "weekly"},
+        "changing": {**asked, "StartedBy": "<aws.scheduler.execution-id>"},
+        "nameless": asked,
+        "as-ecs": {"cluster": CLUSTER, "taskDefinition": "etl:1", "count": 3, "startedBy": "x"},
+        "typo": {
+            **asked,
+            "Overrides": {"ContainerOverrides": [{"Name": "btch", "Command": ["etl"]}]},
+        },
+    }
+    for name, request in requests.items():
+        account.scheduler.create_schedule(
+            Name=name,
+            ScheduleExpression=daily(due),
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={
+                "Arn": "arn:aws:scheduler:::aws-sdk:ecs:runTask",
+                "RoleArn": ROLE,
+                "Input": json.dumps(request),
+            },
+        )
+    account.schedule("usual", daily(due))
+    for name in (*requests, "usual"):
+        made = scheduler_backends["123456789012"]["us-east-1"].get_schedule("default", name)
+        made.creation_date = made.last_modified_date = (NOW - timedelta(days=2)).timestamp()
+    started = due.replace(second=20, microsecond=0)
+    account.has_tasks(
+        *(
+            ecs_task(str(number), "etl", starter, started, stoppedAt=NOW.timestamp())
+            for number, starter in enumerate(
+                ("nightly", "x", "x", "chronos-schedule/usual", "chronos-schedule/usual")
+            )
+        )
+    )
+    shown = account.run("--json", "--cluster", "jobs")
+    rows = {row["name"]: row for row in map(json.loads, shown.stdout.splitlines())}
+    assert {name: row["outcome"] for name, row in rows.items()} == {
+        "named": "ran",
+        "missed": "missed",
+        "changing": "unknown",
+        "nameless": "unknown",
+        "as-ecs": "missed",
+        "typo": "unknown",
+        "usual": "ran",
+    }
+    assert rows["as-ecs"]["reason"] == "2 of 3 tasks were started."
+    unknown = "It calls RunTask without a StartedBy of its own"
+    for name in ("changing", "nameless"):
+        assert rows[name]["reason"].startswith(unknown)
+        assert rows[name]["nextDue"] == rows["named"]["nextDue"] is not None
+    assert "the container btch, which the definition does not have" in rows["typo"]["reason"]
+    assert shown.returncode == 1
 
 
 def test_a_schedule_of_a_family_without_an_active_revision_starts_nothing(account: Account) -> None:

@@ -432,6 +432,7 @@ def test_the_weekly_jobs_policy_has_exactly_the_actions_it_needs(
         "EcsParameters": parameters,
     }
     events.put_targets(Rule="night", Targets=[target])
+    account.state_machine("yearly", {"TaskDefinition": "yearly"})
     account.put_reports("/ecs/jobs")
     job = YAML(typ="safe").load(ROOT / "examples" / "resize_weekly.yml")["jobs"]["resize"]
     statements = json.loads((ROOT / "taskdef" / "iam" / "resize.json").read_text())["Statement"]
@@ -469,6 +470,8 @@ def iam_action(operation: str) -> str:
         return f"scheduler:{schedules.get(operation, 'UpdateSchedule')}"
     if operation.startswith("DescribeStack"):
         return f"cloudformation:{operation}"
+    if operation in ("ListStateMachines", "DescribeStateMachine"):
+        return f"states:{operation}"
     if operation == "GetResources":
         return f"tag:{operation}"
     is_of_events = operation in ("ListEventBuses", "ListRules", "ListTargetsByRule", "PutTargets")

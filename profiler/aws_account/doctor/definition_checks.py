@@ -103,6 +103,8 @@ def pin_problems(planned: PlannedFamily) -> dict[tuple[str, ...], Finding]:
 def unmonitored_finding(target: ScheduledTarget, move_command: str) -> Finding:
     """The problem of a schedule that starts a revision without the monitor."""
     text = f"The {target.title} is pinned to {target.pinned_revision}, which has no monitor."
+    if target.kind == "state":
+        return problem(SCHEDULES, text, "Set a revision with a monitor there.")
     return problem(SCHEDULES, text, f"Move it: {move_command}; by hand if that skips it.")
 
 

@@ -100,7 +100,7 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
         services=True,
         read_revision=describe,
     )
-    targets = rollout.targets
+    targets = rollout.starting
     unread_targets = [*problems]
     problems.clear()
     (monitor,) = read_monitors(rollout, (name,))

@@ -32,6 +32,7 @@ WITHOUT_RESOURCE = {
         "events:ListEventBuses",
         "events:ListRules",
         "scheduler:ListSchedules",
+        "states:ListStateMachines",
         "tag:GetResources",
         "ec2:DescribeInstanceTypes",
     ),

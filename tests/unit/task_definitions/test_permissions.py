@@ -1,6 +1,9 @@
 """The policy of a task role, merged with what is there."""
 
+import re
+from fnmatch import fnmatchcase
 from functools import partial
+from itertools import chain, product
 from typing import Any
 
 import pytest
@@ -86,6 +89,51 @@ def test_a_statement_is_about_what_it_names_or_does_not_name(
     """
     is_named = permissions.concerns(statement, "logs:PutLogEvents")
     assert (permissions.covers(statement, FIRST) if is_named else "no") == is_about
+
+
+STREAMS = f"{FIRST[:-1]}log-stream:ecs/batch/*"
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_about"),
+    [
+        # A task whose id begins with a gets no report, another one does.
+        ({"Effect": "Deny", "Resource": f"{STREAMS[:-1]}a*"}, "unknown"),
+        ({"Effect": "Deny", "Resource": "*/batch/?f*"}, "unknown"),
+        (
+            {"Effect": "Deny", "Resource": f"{FIRST[:-1]}log-stream:${{aws:username}}/batch/1"},
+            "unknown",
+        ),
+        ({"Effect": "Allow", "NotResource": f"{STREAMS[:-1]}a*"}, "unknown"),
+        ({"Effect": "Deny", "Resource": "*:log-stream:ecs/other/*"}, "no"),
+        ({"Effect": "Deny", "Resource": SECOND}, "no"),
+        ({"Effect": "Deny", "Resource": FIRST}, "yes"),
+        ({"Effect": "Allow", "NotResource": "*/other/*"}, "yes"),
+        ({"Effect": "Allow", "NotResource": SECOND}, "yes"),
+        # Most tasks get no report.
+        ({"Effect": "Allow", "Resource": f"{STREAMS[:-1]}a*"}, "no"),
+        ({"Effect": "Deny", "NotResource": f"{STREAMS[:-1]}a*"}, "yes"),
+    ],
+)
+def test_a_refused_part_of_the_streams_is_unknown(statement: dict[str, Any], is_about: str) -> None:
+    assert permissions.covers(statement, STREAMS) == is_about
+
+
+def test_a_deny_on_something_else_does_not_refuse_an_action_without_a_resource() -> None:
+    """Such as ``ecr:GetAuthorizationToken``."""
+    statement = {"Effect": "Deny", "Action": "*", "Resource": "arn:aws:s3:::secret/*"}
+    assert permissions.covers(statement, "*") == "no"
+    assert permissions.covers({**statement, "Resource": "*"}, "*") == "yes"
+
+
+@given(st.text("ab/*", max_size=3), st.text("ab/*?", max_size=4))
+def test_a_pattern_may_name_a_stream_where_a_text_fits_both(stream: str, pattern: str) -> None:
+    texts = chain.from_iterable(product("ab/", repeat=size) for size in range(8))
+    of_stream = re.compile(stream.replace("*", "[ab]*"))
+    fitting = (
+        of_stream.fullmatch(text) and fnmatchcase(text, pattern) for text in map("".join, texts)
+    )
+    assert permissions.may_name(stream, pattern) == any(fitting)
 
 
 names = st.text("abc-_/.", min_size=1, max_size=12).map("/ecs/{}".format)

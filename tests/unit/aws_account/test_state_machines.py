@@ -1,0 +1,194 @@
+"""States of Step Functions that start ECS tasks: what their definitions say, and what not."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from profiler.aws_account.scheduled_targets import may_start
+from profiler.aws_account.state_machines import StateMachines, targets_of_machine
+from profiler.aws_account.target_overrides import size_overrides, why_refused
+from tests.step_functions import RUN_TASK, machine, running
+
+ARN = "arn:aws:ecs:us-east-1:123456789012:task-definition/nightly:1"
+ON_FARGATE: Mapping[str, object] = {
+    "cpu": "256",
+    "memory": "512",
+    "requiresCompatibilities": ["FARGATE"],
+    "containerDefinitions": [{"name": "batch"}, {"name": "log"}],
+}
+NIGHTLY = {"TaskDefinition": "nightly", "Cluster": "jobs"}
+UNREAD = "It is unknown what state machines of Step Functions start: AWS refused "
+
+
+def found(definition: object) -> list[tuple[str, str]]:
+    given = definition if isinstance(definition, str) else json.dumps(definition)
+    return [(one.title, one.definition_arn) for one in targets_of_machine("m", given)]
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        RUN_TASK,
+        "arn:aws:states:::ecs:runTask",
+        "arn:aws:states:::ecs:runTask.waitForTaskToken",
+        "arn:aws:states:::aws-sdk:ecs:runTask",
+        "arn:aws-cn:states:::aws-sdk:ecs:runTask.waitForTaskToken",
+    ],
+)
+@pytest.mark.parametrize("inside", ["alone", "branch", "items", "iterator"])
+def test_a_state_that_runs_a_task_is_found_wherever_it_is(resource: str, inside: str) -> None:
+    part = machine(running(NIGHTLY, resource))
+    outer: Mapping[str, Any] = {
+        "branch": {"Type": "Parallel", "Branches": [machine({"Type": "Pass"}), part]},
+        "items": {"Type": "Map", "ItemProcessor": part},
+        "iterator": {"Type": "Map", "Iterator": part},
+    }
+    whole = part if inside == "alone" else {"States": {"Outer": outer[inside]}}
+    assert found(whole) == [("state 'Run' of the state machine m", "nightly")]
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        machine(running({"TaskDefinition.$": "$.definition"})),
+        machine(running({"TaskDefinition": "{% $states.input.definition %}"}, field="Arguments")),
+        machine(running("{% $states.input %}", field="Arguments")),
+        machine({"Type": "Task", "Resource": RUN_TASK, "End": True}),
+        machine(running(NIGHTLY, "arn:aws:states:::ecs:runTaskSet")),
+        machine(running(NIGHTLY, "arn:aws:states:::ecs:stopTask")),
+        machine({"Type": "Pass", "Result": running(NIGHTLY)["Parameters"], "Comment": RUN_TASK}),
+        f"not JSON {RUN_TASK}",
+        f'["{RUN_TASK}"]',
+        f'{{"States": ["{RUN_TASK}"]}}',
+        "[" * 200 + f'"{RUN_TASK}"' + "]" * 200,
+        "",
+    ],
+)
+def test_what_an_execution_decides_and_what_is_no_task_starts_no_known_family(
+    definition: object,
+) -> None:
+    assert found(definition) == []
+
+
+def of_batch(**fields: object) -> dict[str, object]:
+    return {"ContainerOverrides": [{"Name": "batch", **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "refusal"),
+    [
+        ({"ContainerOverrides": [{"Name": "btch"}]}, "overrides the container btch, which the"),
+        ({"Memory": "8192"}, "makes it 0.25 vCPU, 8 GB, which Fargate does not have"),
+        (of_batch(Memory=1024), "gives containers more than the task's 0.25 vCPU, 512 MB"),
+        ({"Memory": "1024", "Cpu": "512"}, None),
+        (of_batch(Command=["<etl>"]), None),
+    ],
+)
+@pytest.mark.parametrize("field", ["Parameters", "Arguments"])
+def test_a_states_overrides_are_judged_as_a_schedules_input(
+    overrides: dict[str, object], refusal: str | None, field: str
+) -> None:
+    request = {**NIGHTLY, "LaunchType": "FARGATE", "Overrides": overrides}
+    (target,) = targets_of_machine("m", json.dumps(machine(running(request, field=field))))
+    why = why_refused(target, ON_FARGATE)
+    assert why is None if refusal is None else refusal in str(why)
+    assert size_overrides(target).unknown == ""
+    assert may_start(target, 0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_unknown"),
+    [
+        ({"Memory.$": "$.memory"}, True),
+        ({"Memory": "{% $states.input.memory %}"}, True),
+        ({"ContainerOverrides.$": "$.containers"}, True),
+        (of_batch(**{"Memory.$": "$.memory"}), True),
+        ("{% $states.input.overrides %}", True),
+        ({"ContainerOverrides": [{"Name.$": "$.name", "Memory": 100}]}, True),
+        # A computed name of a container, and a computed command, say nothing of sizes.
+        ({"ContainerOverrides": [{"Name.$": "$.name"}]}, False),
+        (of_batch(**{"Command.$": "$.commands"}), False),
+        (of_batch(Command="{% $states.input.commands %}"), False),
+    ],
+)
+def test_a_size_that_an_execution_computes_is_unknown(
+    overrides: object,
+    is_unknown: bool,  # noqa: FBT001
+) -> None:
+    request = {**NIGHTLY, "Overrides": overrides}
+    (target,) = targets_of_machine("m", json.dumps(machine(running(request))))
+    assert bool(size_overrides(target).unknown) is is_unknown
+    assert why_refused(target, ON_FARGATE) is None
+
+
+class FakeStates:
+    """Step Functions' client, with machines in one page each."""
+
+    def __init__(self, machines: Mapping[str, Mapping[str, Any]]) -> None:
+        self.machines = dict(machines)
+        self.refused: set[str] = set()
+        self.described: list[str] = []
+
+    def get_paginator(self, operation: str) -> "FakeStates":
+        assert operation == "list_state_machines"
+        return self
+
+    def paginate(self) -> Any:
+        self._check("ListStateMachines")
+        for name in self.machines:
+            one = {"stateMachineArn": f"arn:{name}", "name": name, "creationDate": _MADE}
+            yield {"stateMachines": []}
+            yield {"stateMachines": [one]}
+
+    def describe_state_machine(self, *, stateMachineArn: str) -> dict[str, str]:
+        name = stateMachineArn.removeprefix("arn:")
+        self._check(name)
+        self.described.append(name)
+        return {"definition": json.dumps(self.machines[name])}
+
+    def _check(self, what: str) -> None:
+        if what in self.refused:
+            error = {"Error": {"Code": "AccessDeniedException", "Message": "not authorized"}}
+            raise ClientError(error, what)
+
+
+_MADE = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def test_a_machine_without_tasks_is_described_once_and_a_changed_one_is_read_again() -> None:
+    aws = FakeStates({"etl": machine(running(NIGHTLY)), "other": machine({"Type": "Pass"})})
+    said: list[str] = []
+    machines = StateMachines(lambda _service: aws, said.append)
+    assert [one.definition_arn for one in machines.targets()] == ["nightly"]
+    aws.machines["etl"] = machine(running({"TaskDefinition": "weekly"}))
+    aws.machines["newer"] = machine(running(NIGHTLY))
+    assert [one.definition_arn for one in machines.targets()] == ["weekly", "nightly"]
+    assert aws.described == ["etl", "other", "etl", "newer"]
+    assert said == []
+
+
+def test_what_may_not_be_read_is_said_once_and_hides_nothing_else() -> None:
+    aws = FakeStates({"etl": machine(running(NIGHTLY)), "secret": {}, "hidden": {}})
+    aws.refused = {"secret", "hidden"}
+    said: list[str] = []
+    machines = StateMachines(lambda _service: aws, said.append)
+    assert [len(machines.targets()) for _ in range(2)] == [1, 1]
+    (sentence,) = said
+    assert sentence.startswith(UNREAD)
+    assert sentence.endswith("allow states:ListStateMachines and states:DescribeStateMachine.")
+    aws.refused = {"ListStateMachines"}
+    assert machines.targets() == ()
+
+
+def test_of_very_many_machines_a_part_is_read_and_that_is_said() -> None:
+    aws = FakeStates({f"m{number}": machine({"Type": "Pass"}) for number in range(201)})
+    said: list[str] = []
+    StateMachines(lambda _service: aws, said.append).targets()
+    assert len(aws.described) == 200
+    assert said == [
+        "Only 200 state machines of Step Functions were read, so what others start is unknown."
+    ]
