@@ -139,6 +139,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     on_problem: Callable[[str], object]
     counts: Counter[str] = field(default_factory=Counter)  # steps, and ``unmatched`` globs
     done: list[PlannedFamily] = []  # whose revisions were registered
+    attached: list[RolePolicy] = []
     _sized: list["_Sized"] = []
     _groups: set[str] = set()
     # The targets that the printed plan was made from, by their keys; empty before the first step.
@@ -665,7 +666,11 @@ class Rollout(Struct, kw_only=True, dict=True):
                     self._fail(family_plan.family, error)
 
     def attach_policy(self, policy: RolePolicy) -> None:
-        """Attach a policy if it does not suffice, made again from what the role has now."""
+        """Attach a policy if it does not suffice, made again from what the role has now.
+
+        IAM replaces a policy as a whole, also with what somebody made from an earlier reading: of a
+        policy that was attached before, this reads the role once more.
+        """
         if policy.suffices:
             return
         try:
@@ -673,7 +678,12 @@ class Rollout(Struct, kw_only=True, dict=True):
             if current.suffices:
                 return  # somebody else has attached it
             attach_policy(self.open_client, current)
-            self.on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
+            step = f"attached the policy {POLICY_NAME} to the role {policy.role}"
+            if policy in self.attached:
+                self.on_step(f"{step} again, because somebody has replaced it")
+                return
+            self.on_step(step)
             self.counts["attached"] += 1
+            self.attached.append(policy)
         except TaskProfilerError as error:
             self._fail(policy.role, error)

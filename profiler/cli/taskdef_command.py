@@ -475,6 +475,7 @@ def _roll_out(
         _attach_policies(rollout, planned, attaches=attaches)
         if request.register:
             planned = _registered(rollout, planned, attaches=attaches)
+        attach_policies(rollout, tuple(rollout.attached))  # what somebody has replaced since
         if pinned := rollout.pinned_sentence(planned):
             warn(pinned)
     finally:  # also of what was done until Ctrl-C

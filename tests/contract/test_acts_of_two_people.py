@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from profiler.cli.wiring import aws_options
+from profiler.task_definitions.permissions import policy
 from tests.aws_proxy import Answer, AwsProxy, Request
 from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, Account, logs_to
 from tests.step_functions import change_machine, machine, make_machine, running
@@ -631,3 +632,42 @@ def test_a_policy_keeps_what_somebody_attaches_meanwhile(people: TwoPeople) -> N
 
     people.proxy.before = count
     assert attach("nightly") == ["/ecs/nightly", "/ecs/weekly"]
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_policy_that_somebody_replaces_is_attached_again(
+    people: TwoPeople,
+    is_replaced: bool,  # noqa: FBT001
+) -> None:
+    """The second person has read the role before the first one's policy was there."""
+    account = people.account
+    iam = account.aws.client("iam")
+    iam.create_role(RoleName="shared", AssumeRolePolicyDocument="{}")
+    role = f"arn:aws:iam::{ACCOUNT}:role/shared"
+    account.family("nightly", containerDefinitions=[BATCH], taskRoleArn=role)
+    groups = f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:"
+    theirs = policy([f"{groups}/ecs/weekly:log-stream:ecs/batch/*"])
+
+    def puts() -> int:
+        return sum(b"Action=PutRolePolicy" in body for _, body in people.proxy.bodies)
+
+    def replace(_operation: str, body: bytes) -> None:
+        if b"Action=ListRolePolicies" in body and puts():
+            people.proxy.before = lambda _operation, _body: None
+            document = json.dumps(theirs)
+            iam.put_role_policy(
+                RoleName="shared", PolicyName="task-profiler", PolicyDocument=document
+            )
+
+    if is_replaced:
+        people.proxy.before = replace
+    words = ("taskdef", "add-monitor", "nightly", "--image", "team/task-profiler:1")
+    done = account.command(*words, "--attach-policy", "--register")
+    assert done.returncode == 0, done.stderr
+    document = iam.get_role_policy(RoleName="shared", PolicyName="task-profiler")
+    (statement,) = document["PolicyDocument"]["Statement"]
+    found = {one.split(":log-group:")[1].split(":")[0] for one in statement["Resource"]}
+    assert found == ({"/ecs/jobs", "/ecs/weekly"} if is_replaced else {"/ecs/jobs"})
+    again = "attached the policy task-profiler to the role shared again, because somebody has"
+    assert (again in done.stdout) is is_replaced
+    assert puts() == 1 + is_replaced
