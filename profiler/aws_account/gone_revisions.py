@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.cluster_providers import ClusterProviders
 from profiler.aws_account.registered_definitions import (
     TaskDefinitions,
-    may_exist,
+    is_missing,
     read_items,
     revision_of,
 )
@@ -35,7 +36,7 @@ def why_gone(
     try:
         return None if read(revision).is_active else "was deregistered"
     except TaskProfilerError as error:
-        if not may_exist(error):
+        if is_missing(error):
             return "was deleted"
         on_unread(error)
         return None
@@ -99,6 +100,9 @@ class GoneRevisions:
         self._definitions = TaskDefinitions(open_client("ecs"))
         self._on_unread = on_unread
         self._targets = targets
+        self._providers = ClusterProviders(
+            open_client, lambda sentence: on_unread(TaskProfilerError(sentence))
+        )
         self._read = cache(lambda name: read_document(self._definitions.describe(name), name))
         self._why_gone = cache(self._read_why_gone)
         self._has_no_active_job = cache(
@@ -128,6 +132,9 @@ class GoneRevisions:
         for target in self._targets.get(schedule, ()):
             if target.is_of_job:
                 continue
+            lacking = self._providers.why_refused(target)
+            if lacking:
+                return f"It starts nothing, because {lacking}: give it to the cluster."
             refusal = self._refusal(target, name)
             if refusal:
                 return f"It starts nothing, because {refusal}: change its input."
@@ -151,7 +158,8 @@ class GoneRevisions:
         why = None if pin is None else self._why_gone(pin, False)  # noqa: FBT003  cached
         if why is not None:
             return f"The {state.title} is pinned to {pin}, which {why}, so it starts nothing."
-        refusal = self._refusal(state, first_known(pin, state.family))
+        lacking = self._providers.why_refused(state)
+        refusal = lacking or self._refusal(state, first_known(pin, state.family))
         if refusal is None:
             return None
         return f"The {state.title} starts nothing, because {refusal}: change its input there."

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import look_for
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
+from profiler.aws_account.cluster_providers import ClusterProviders
 from profiler.aws_account.gone_revisions import why_gone
 from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
@@ -41,6 +42,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
     globs: tuple[str, ...] = ()  # the families that the user names
     image: str | None = None  # of the monitor
     owners: CloudFormationOwners | None = None  # asked before a target is moved
+    providers: ClusterProviders | None = None
     describe: Callable[[str], bytes]
     now_ns: int  # a target that starts no task later is never dead
     moves: bool = False  # pinned targets to a new revision
@@ -130,6 +132,12 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             if not is_its or not may_start(target, self.now_ns):
                 continue
             if target in [other.target for other in dead]:
+                continue
+            lacking = None if self.providers is None else self.providers.why_refused(target)
+            if lacking:
+                sentence = f"The {target.title} starts nothing, because {lacking}."
+                remedy = "Give it to the cluster, or change the target."
+                dead.append(DeadTarget(target=target, sentence=sentence, remedy=remedy))
                 continue
             refusal = self._refusal(planned, target)
             if refusal:

@@ -186,6 +186,12 @@ def may_exist(error: TaskProfilerError) -> bool:
     return isinstance(cause, Exception) and error_code(cause) != _NO_SUCH_DEFINITION
 
 
+def is_missing(error: TaskProfilerError) -> bool:
+    """Whether a definition was not read because AWS says that it has none."""
+    cause = error.__cause__
+    return isinstance(cause, Exception) and error_code(cause) == _NO_SUCH_DEFINITION
+
+
 def revision_of(arn: str) -> str | None:
     """``family:revision`` if the ARN or the name contains a revision, else None."""
     name = arn.rpartition("/")[2]

@@ -620,6 +620,40 @@ def test_a_state_of_step_functions_is_an_obstacle_as_a_schedule_is(account: Acco
     ) in text
 
 
+def test_a_schedule_whose_cluster_lacks_its_capacity_provider_starts_nothing(
+    account: Account,
+) -> None:
+    """ECS lets one be removed from a cluster that only schedules use. Others need no call."""
+    schedule = account.scheduler.get_schedule(Name="etl")
+    fields = ("Name", "ScheduleExpression", "FlexibleTimeWindow", "Target")
+    kept = {field: schedule[field] for field in fields}
+    kept["Target"]["EcsParameters"]["CapacityProviderStrategy"] = [
+        {"capacityProvider": name, "weight": 1} for name in ("FARGATE", "spot")
+    ]
+    account.scheduler.update_schedule(**kept)
+    because = "because the cluster jobs does not have its capacity provider spot"
+    for names in (["FARGATE", "spot"], ["FARGATE"]):
+        clusters = [{"clusterArn": kept["Target"]["Arn"], "capacityProviders": names}]
+        account.proxy.answers["DescribeClusters"] = {"clusters": clusters, "failures": []}
+        is_missing = "spot" not in names
+        for found in (account.of_family(), account.of_cluster()):
+            said = [f"The schedule etl starts nothing, {because}."] if is_missing else []
+            assert [finding["text"] for finding in found] == said
+        done = account.command("schedules")
+        assert done.returncode == is_missing
+        assert (f"It starts nothing, {because}" in " ".join(done.stdout.split())) is is_missing
+        assert plan(account)[0] == is_missing
+    assert account.of_family("other") == []
+    account.proxy.operations.clear()
+    account.command("schedules", "other")
+    assert "DescribeClusters" not in account.proxy.operations
+    del account.proxy.answers["DescribeClusters"]
+    account.proxy.refused = {"DescribeClusters"}
+    done = account.command("schedules")
+    assert done.returncode == 0
+    assert "allow ecs:DescribeClusters" in done.stderr
+
+
 def test_a_size_that_only_fargate_lacks_is_no_problem_on_an_instance(account: Account) -> None:
     give_input(account, "etl", '{"memory": "8000"}')
     assert account.of_family() == account.of_cluster() == []

@@ -147,5 +147,5 @@ def test_monitor_size_and_proof_have_the_partitions_names(
         assert plan["taskRole"].startswith(f"arn:{partition}:iam::")
         assert plan["image"].startswith(f"{ACCOUNT}.dkr.ecr.{region}.{domain}/")
         schedules = [json.loads(line) for line in done("schedules", "--json").splitlines()]
-        assert {one["name"] for one in schedules} == {"night", "often"}
+        assert {one["name"] for one in schedules} == {"by-hand", "night", "often"}
         assert "arn:aws:" not in said

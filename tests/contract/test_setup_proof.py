@@ -251,7 +251,7 @@ def test_the_clusters_default_providers_take_a_target_that_names_none(
 ) -> None:
     strategy = [{"capacityProvider": provider, "weight": 1, "base": 0}]
     account.proxy.answers["DescribeClusters"] = described_as(
-        defaultCapacityProviderStrategy=strategy
+        defaultCapacityProviderStrategy=strategy, capacityProviders=[provider]
     )
     scheduler = account.aws.client("scheduler")
     target = scheduler.get_schedule(Name="night")["Target"]
@@ -275,6 +275,31 @@ def test_the_clusters_default_providers_take_a_target_that_names_none(
     plan = json.loads(account.prove("--json").stdout)
     assert plan["capacityProviders"] == ([used] if used else [])
     assert plan["launchType"] == (None if used else launch_type)
+
+
+def test_a_provider_that_the_cluster_has_no_more_is_said_before_anything_is_made(
+    account: ProofAccount,
+) -> None:
+    scheduler = account.aws.client("scheduler")
+    target = scheduler.get_schedule(Name="night")["Target"]
+    del target["EcsParameters"]["LaunchType"]
+    strategy = [{"capacityProvider": "FARGATE_SPOT", "weight": 1, "base": 0}]
+    target["EcsParameters"]["CapacityProviderStrategy"] = strategy
+    scheduler.update_schedule(
+        Name="night",
+        ScheduleExpression="cron(0 3 * * ? *)",
+        FlexibleTimeWindow={"Mode": "OFF"},
+        Target=target,
+    )
+    for providers in (["FARGATE_SPOT"], []):
+        account.proxy.answers["DescribeClusters"] = described_as(capacityProviders=providers)
+        done = account.prove("--json", *(() if providers else ("--yes",)))
+        assert done.returncode == (0 if providers else 1)
+    assert (
+        "The schedule night starts tasks with the capacity provider FARGATE_SPOT, which the cluster "
+        "jobs does not have, so ECS starts none"
+    ) in done.stderr
+    check_nothing_is_left(account)
 
 
 def test_a_schedule_that_calls_run_task_itself_shows_where_tasks_run(

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.cluster_providers import missing_provider
 from profiler.aws_account.doctor.definition_checks import add_command, start_problems
 from profiler.aws_account.forwarder_stack import forwarder_of
 from profiler.aws_account.instance_monitors import InstanceMonitors
@@ -163,6 +164,7 @@ def make_tasks_plan(
     place = _with_network(_place(options, named_cluster, open_client), options)
     like = _like(place, definitions)
     place = _with_launch_type(place, like, cluster.get("defaultCapacityProviderStrategy", ()))
+    _check_providers(place, cluster)
     image = options.image or default_image(account_arn)
     plain = _definition(
         like, place, options, group=f"{GROUP_PREFIX}{new_id}", image=image, region=region
@@ -234,6 +236,20 @@ def _cluster(ecs: AwsClient, name: str) -> Mapping[str, Any]:
         )
     cluster: Mapping[str, Any] = described[0]
     return cluster
+
+
+def _check_providers(place: TaskPlace, cluster: Mapping[str, Any]) -> None:
+    """Raise TaskProfilerError if the cluster lacks a capacity provider of the tasks: ECS lets one
+    be removed with which a schedule starts tasks.
+    """
+    missing = missing_provider(place.run.get("capacityProviderStrategy"), cluster)
+    if missing is not None:
+        name = cluster_name(str(cluster["clusterArn"]))
+        raise TaskProfilerError(
+            f"{place.source} starts tasks with the capacity provider {missing}, which the cluster "
+            f"{name} does not have, so ECS starts none: give it to the cluster, or name a family "
+            "with --like."
+        )
 
 
 def _check_subnets(place: TaskPlace, plain: Mapping[str, object]) -> None:
