@@ -84,4 +84,6 @@ def call_nvml(
         return Failure(ErrorAction.UNSUPPORTED, str(error))
     except nvml.NVMLError as error:
         value = getattr(error, "value", None)
-        return Failure(_ACTIONS.get(value, ErrorAction.RETRY), f"{error} (NVML error {value})")
+        return Failure(
+            _ACTIONS.get(value, ErrorAction.RETRY), f"{str(error).rstrip('.')} (NVML error {value})"
+        )

@@ -111,6 +111,8 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         return max(first_known(measured_ns, self._until_ns(use) - use.started_ns), 1)
 
     def _sees_processes(self, use: RunUse) -> bool:
+        if use.lists_nobody:
+            return False
         present_ns = self._duration_ns(use)
         if self.lost_ns is not None:  # nobody can use it afterwards
             present_ns = min(present_ns, max(self.lost_ns - use.started_ns, 0))

@@ -108,9 +108,7 @@ class RunUse:
     def __init__(self, started_ns: int, owns: Owns | None = None, *, sees_all: bool = True) -> None:
         self.started_ns = started_ns
         self.owns = owns
-        # Memory that is no listed process's: of a process of another container, managed memory of
-        # the run's own, or memory of which the driver does not say whose it is.
-        self.has_unlisted = False
+        self._has_memory_beside = False
         self._unlisted = _UnlistedMemory(sees_all=sees_all)
         self._seen_unlisted = _UnlistedMemory(sees_all=sees_all)
         self._was_unmatched = False
@@ -125,11 +123,14 @@ class RunUse:
         self.is_seen = False
         self.is_seen_shared = False
         self.is_seen_unlisted = False
+        self._has_seen_hidden = False
         self._is_listed = False  # the driver lists processes
         self.has_unmatched = False
         self._has_matched = False
         self._others: set[Hashable] = set()
         self._has_hidden_use = False
+        # Whether no memory was in use at the first list; None before it.
+        self._was_free: bool | None = None
         self.own_memory = TimeWeightedStatistics()
         self.device_memory = TimeWeightedStatistics()
         self.lacks_memory = False  # the driver does not say what a process of the run holds
@@ -153,9 +154,27 @@ class RunUse:
         return self.owns is not None and (self._has_matched or not self.has_unmatched)
 
     @property
+    def lists_nobody(self) -> bool:
+        """Whether memory came into use during the run, and the driver listed no process at all: of
+        a virtual GPU, or where only a program of another container uses the GPU.
+        """
+        return self._has_hidden_use and self._may_list_nobody
+
+    @property
+    def _may_list_nobody(self) -> bool:
+        return bool(self._was_free) and not self._has_matched and not self.has_unmatched
+
+    @property
     def is_shared(self) -> bool:
         """Whether a program that is not the run's had a context on the GPU meanwhile."""
-        return bool(self._others) or self._has_hidden_use
+        return bool(self._others) or (self._has_hidden_use and not self.lists_nobody)
+
+    @property
+    def has_unlisted(self) -> bool:
+        """Whether memory was in use that is no listed process's: of a process of another container,
+        managed memory of the run's own, or memory of which the driver does not say whose it is.
+        """
+        return self._has_memory_beside or self.lists_nobody
 
     @property
     def work(self) -> GpuWork:
@@ -187,12 +206,15 @@ class RunUse:
     def _look_at_unlisted(self, reading: GpuReading, all_bytes: int, *, has_own: bool) -> None:
         if self.owns is None:
             return
+        self._note_first_list(reading)
         self._seen_unlisted.add(reading, all_bytes)
         if has_own and self._seen_unlisted.is_of_nobody(reading, all_bytes):
             self.is_seen_unlisted = True
         elif not reading.processes and not self.is_seen:
             is_used = (reading.used_bytes or 0) >= CHANGED_BYTES
-            self.is_seen_shared = self.is_seen_shared or is_used
+            self._has_seen_hidden = self._has_seen_hidden or is_used
+        self.is_seen_unlisted |= self._has_seen_hidden and self._may_list_nobody
+        self.is_seen_shared |= self._has_seen_hidden and not self._may_list_nobody
 
     def _judge(self, process: ProcessOnGpu) -> bool | None:
         """Whether the process is the run's; None if nobody knows."""
@@ -236,7 +258,7 @@ class RunUse:
             # What the driver counts for no process: its own need, and managed memory.
             unlisted_bytes = max(reading.used_bytes - listed.all_bytes, 0)
             if self._unlisted.is_of_nobody(reading, listed.all_bytes):
-                self.has_unlisted = True
+                self._has_memory_beside = True
             else:
                 own_bytes = sum_of_both(own_bytes, unlisted_bytes)
         self._listed_own_bytes = None
@@ -248,8 +270,13 @@ class RunUse:
                 reading.end_ns, listed.own_bytes, reading.used_bytes, listed.largest_bytes
             )
 
+    def _note_first_list(self, reading: GpuReading) -> None:
+        if self._was_free is None and reading.used_bytes is not None:
+            self._was_free = reading.used_bytes < CHANGED_BYTES
+
     def _find_hidden_use(self, reading: GpuReading, listed: _Listed) -> None:
         """Whether a process was there that is not the run's, and that cannot be seen here."""
+        self._note_first_list(reading)
         is_hidden = not reading.processes and (reading.used_bytes or 0) >= CHANGED_BYTES
         if is_hidden:
             gone_ns = reading.end_ns - self._presence[-1][1] if self._presence else _CLEARED_NS

@@ -3,6 +3,7 @@ falls off the bus, MIG, drivers of other versions. The programs are those of the
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -65,12 +66,16 @@ def test_memory_of_another_container_is_not_the_runs(opening: float, *, as_batch
 
 @at_each_phase
 @pytest.mark.parametrize(
-    ("after", "scope"), [(8.0, "instance"), (1.0, "shared")], ids=["beside", "before"]
+    ("after", "scopes"),
+    [(8.0, ["instance"]), (1.0, ["instance", "shared"])],
+    ids=["beside", "before"],
 )
 def test_memory_of_another_container_is_seen_at_the_reading_that_has_it(
-    opening: float, after: float, scope: str
+    opening: float, after: float, scopes: list[str]
 ) -> None:
-    """Prometheus asks at once; the record waits until it knows where the run ended."""
+    """Prometheus asks at once; the record waits until it knows where the run ended. Before the
+    run's own process is listed, the driver may be one that lists nobody.
+    """
     others = (hidden(after=after),)
     played = PlayedTape("two", opening=opening, others=others, scope=GpuScope((UUID,)))
     seen: dict[str | None, float] = {}
@@ -81,8 +86,47 @@ def test_memory_of_another_container_is_seen_at_the_reading_that_has_it(
             seen.setdefault(gpu.scope, played.clock.now_ns / 1e9 - after)
 
     played.play(look)
-    assert list(seen) == [None, scope]
-    assert seen[scope] < 2
+    assert list(seen) == [None, *scopes]
+    assert seen[scopes[0]] < 2
+
+
+@at_each_phase
+@pytest.mark.parametrize("name", ["two", "starved", "oom"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"sees_all": True},
+        {},
+        {"as_batch": True, "seconds_before": 2.0},
+        {"scope": (UUID,)},
+        {"scope": (UUID,), "as_batch": True},
+    ],
+    ids=["run", "run in a container", "monitor", "assigned to run", "assigned to a batch"],
+)
+def test_of_a_driver_that_lists_no_process_the_numbers_are_the_gpus(
+    name: str, opening: float, case: dict[str, Any]
+) -> None:
+    """The driver of a virtual GPU gives its guest empty lists. The record said that the run held
+    0 MB of a GPU that another program used, or had no GPU.
+    """
+    options = case | {"scope": GpuScope(case["scope"])} if "scope" in case else case
+    played = PlayedTape(name, pids="hidden", opening=opening, **options)
+    record = played.play()
+    gpu = gpu_of(record)
+    assert record.gpu_scope == "instance"
+    assert gpu.shared is None
+    assert present(gpu.memory_used_mb.max) == pytest.approx(played.tape.peak_mb, rel=0.08)
+    assert all_gpu_advice(record) == []
+    assert record.likely_out_of_gpu_memory is None
+    (warning,) = warnings(record)
+    assert warning.startswith("GPU 0 had memory in use that belongs to no process that can be")
+
+
+@pytest.mark.parametrize("case", [{}, {"scope": GpuScope((UUID,))}], ids=["visible", "assigned"])
+def test_memory_that_was_in_use_before_the_run_is_of_another_program(case: dict[str, Any]) -> None:
+    record = PlayedTape("neighbour", pids="hidden", **case).play()
+    assert record.gpu_scope is None
+    assert [gpu.shared for gpu in record.gpus] == [True] * len(case)
 
 
 def test_the_error_of_a_gpu_that_the_run_used_with_memory_of_nobody_may_be_anothers() -> None:
