@@ -30,6 +30,7 @@ _LOG_GROUP = ":log-group:"
 # Of IAM, such as ${aws:PrincipalTag/team}.
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 _WILDCARD = re.compile(r"[*?]")
+_STAR = frozenset("*")
 _OF_IDS = frozenset("0123456789abcdef-*?")  # and the wildcards that stand for them
 # Up to the first folder or word: a shorter prefix would allow the log groups of everybody.
 _SHORTEST_PREFIX = re.compile(rf"arn:[^:]*:logs:[^:]*:[^:]*{_LOG_GROUP}/*[^:/_.-]+[:/_.-]")
@@ -227,7 +228,7 @@ def may_name(stream: str, pattern: str) -> bool:
     if not longer.startswith(shorter):
         return False
     # The lengths of the beginnings of the pattern that fit the beginning of the stream so far.
-    reached = _with_stars(pattern, {0})
+    reached = _longer(pattern, {0}, _STAR)
     for character in stream:
         met = set[int]()
         for length in reached - {len(pattern)}:
@@ -237,21 +238,20 @@ def may_name(stream: str, pattern: str) -> bool:
             elif character != "*" and other in f"{character}?":
                 met.add(length + 1)
         if character == "*":
-            met |= _behind_id(pattern, reached)
-        reached = _with_stars(pattern, met)
+            met |= _longer(pattern, reached, _OF_IDS)
+        reached = _longer(pattern, met, _STAR)
     return len(pattern) in reached
 
 
-def _behind_id(pattern: str, lengths: set[int]) -> set[int]:
-    """The lengths of beginnings, and those that characters of an id make longer."""
-    longer = {length + 1 for length in lengths if pattern[length : length + 1] in _OF_IDS} - lengths
-    return _behind_id(pattern, lengths | longer) if longer else lengths
-
-
-def _with_stars(pattern: str, lengths: set[int]) -> set[int]:
-    """The lengths of beginnings, and those that a ``*`` for nothing makes longer."""
-    longer = {length + 1 for length in lengths if pattern[length : length + 1] == "*"} - lengths
-    return _with_stars(pattern, lengths | longer) if longer else lengths
+def _longer(pattern: str, lengths: set[int], characters: frozenset[str]) -> set[int]:
+    """The lengths of beginnings of a pattern, and those that the characters make longer."""
+    longer = set[int]()
+    for beginning in lengths:
+        length = beginning
+        while length not in longer:
+            longer.add(length)
+            length += pattern[length : length + 1] in characters
+    return longer
 
 
 def listed(value: object) -> list[object]:

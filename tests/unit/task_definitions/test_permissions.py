@@ -136,6 +136,14 @@ def test_a_pattern_may_name_a_stream_where_a_text_fits_both(stream: str, pattern
     assert permissions.may_name(stream, pattern) == any(fitting)
 
 
+# IAM takes a policy of 6,144 characters, of which one pattern may be nearly all.
+@pytest.mark.parametrize("character", ["*", "a"])
+def test_a_pattern_may_be_as_long_as_a_policy(character: str) -> None:
+    pattern = character * 6_000
+    assert permissions.may_name("*", pattern)
+    assert permissions.may_name("stream", pattern) == (character == "*")
+
+
 names = st.text("abc-_/.", min_size=1, max_size=12).map("/ecs/{}".format)
 
 
