@@ -490,6 +490,13 @@ class TestWhatDidItWaitFor:
         assert run.parts["sleep"] > 65
         assert run.parts.get("network", 0) < 1
 
+    def test_each_poll_counts_by_itself_where_nobody_knows_whether_something_came(self) -> None:
+        run = LookedRun().look(Did(1, POLL, 0.3), Did(2, SLEEP, 0.01))
+        for _ in range(100):
+            run.look(Did(1, POLL, 0.0001, came=(None,)), Did(2, SLEEP, 0.3))
+        assert run.parts["sleep"] > 65
+        assert run.parts["network"] < 1
+
     def test_a_connection_that_is_kept_is_not(self) -> None:
         run = LookedRun().look(Did(1, SLEEP, 0.01), Did(2, IDLE, 0.3))
         for _ in range(10):
