@@ -175,6 +175,14 @@ class TestCouldAnythingRun:
         run.look(Did(1, None, run=0.2))
         assert run.parts == {"on_cpu": 100.0}
 
+    def test_what_finds_no_room_since_the_last_total_ran_before(self) -> None:
+        """As threads of a process that are so many that they were rarely read, when it ends."""
+        run = LookedRun(cpus=1)
+        for _ in range(10):
+            run.look(Did(1, SLEEP, run=0.01))
+        run.add_total(late=0.05, unread=4.0)
+        assert run.parts["on_cpu"] == pytest.approx(40, abs=2)
+
     def test_processes_that_nobody_read_began_where_others_ran(self) -> None:
         """Two at a time in one of two seconds; who begins them sleeps in the other one."""
         run = LookedRun()
