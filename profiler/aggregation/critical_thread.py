@@ -33,6 +33,8 @@ _MAX_POLLS = 512
 _HELPS_TIMES = 10
 # A free thread helps a server's that used at least this part of its CPU time.
 _MIN_SERVED_PART = 1 / 3
+# A thread that used less CPU time than this has started a program, and done nothing since.
+_START_NS = 10 * NS_PER_MS
 
 
 class ThreadWait(Struct, eq=False, kw_only=True):
@@ -330,11 +332,13 @@ class Division:
 
     def _only_helps(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> bool:
         """Whether a thread waits for tasks of another one of its process, which does the work, or
-        for its end.
+        for its end; also one that has only started the others, as the main thread of tokio.
         """
         handing = self._handing[wait]
         if handing.helpers != "threads" or handing.helper_thread is not None:
             return handing.helper_thread is not None
+        if wait.run_ns < _START_NS:
+            return True
         most_ns = max(end.run_ns for end in ends)
         if wait.following_ns < MIN_WORK_NS and _MIN_SERVED_PART * wait.run_ns <= most_ns:
             return True

@@ -258,13 +258,13 @@ def _follow(before: ThreadWait, wait: ThreadWait, thread: _Thread, change: Chang
 
 
 def _goes_on(before: ThreadWait, wait: ThreadWait) -> bool:
-    """Whether a timeout ended the wait before, and the thread goes on waiting for the same, as
-    clients do that let a signal end their waits.
+    """Whether a timeout ended the wait before, as nothing came, and the thread goes on waiting for
+    the same, as clients do that let a signal end their waits.
     """
     blocked = before.blocked
     if blocked is None or not blocked.may_go_on or not _is_same(blocked, wait.blocked):
         return False
-    may_have_come = not before.came or any(before.came)
+    may_have_come = not before.came or any(came is not False for came in before.came)
     return not may_have_come and wait.run_ns - before.run_ns < MIN_WORK_NS
 
 

@@ -636,14 +636,24 @@ class TimeAccount:
             self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, True))
 
     def _spread_unread(self, unread_ns: int, read_ns: int) -> int:
-        """Spread what ran in ended processes over the time since the last total; returns what
-        belongs to the next stretch.
+        """Spread what ran in ended processes over the time since the last total, and what finds no
+        room there to the stretches before, as that of threads which were rarely read; returns
+        what belongs to the next stretch.
         """
-        stretches = [look.stretch for look in self._open if look.stretch.end_ns > self._total_ns]
+        since: list[Stretch] = []
+        before: list[Stretch] = []
+        for look in self._open:
+            stretches = since if look.stretch.end_ns > self._total_ns else before
+            stretches.append(look.stretch)
         until_ns = first_known(self._until_ns, read_ns)
         cpus = self._open[-1].stretch.cpus if self._open else 1
         after = Stretch(until_ns, max(read_ns, until_ns), cpus)
-        left_ns = spread_unread(stretches, after, unread_ns)
+        left_ns = spread_unread(since, after, unread_ns)
+        late_ns = left_ns - _MAX_EARLY_NS
+        for stretch in reversed(before):
+            if late_ns <= 0:
+                break
+            late_ns = spread_unread((stretch,), Stretch(until_ns, until_ns), late_ns)
         return after.unread_ns + min(left_ns, _MAX_EARLY_NS)
 
     def flush(self, series: RunSeries | None) -> None:

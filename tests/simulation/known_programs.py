@@ -344,13 +344,16 @@ def _phases_in_processes(*phases: Phase) -> Phase:
 
 
 def _herd(threads: int, seconds: float) -> int:
-    """Threads that wake together once a second.
+    """Threads that wake together once a second, on one CPU: on several, the kernel wakes some of
+    them at the same time, and their CPU times are no sum.
 
     The time until the last of them runs, less their CPU time, is waited.
 
     They pass on Python's lock only when they sleep: threads that wait for it would wake again and
     again.
     """
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
     sys.setswitchinterval(_HOLD_SECONDS)
     began, cpu_before = time.monotonic(), _cpu_seconds()
     late: dict[int, float] = {}
@@ -362,6 +365,7 @@ def _herd(threads: int, seconds: float) -> int:
 
     _in_threads([work] * threads)
     _sleep_until(began + seconds)
+    os.sched_setaffinity(0, allowed)
     return max(round(1e9 * (sum(late.values()) - _cpu_seconds() + cpu_before)), 0)
 
 

@@ -175,6 +175,14 @@ class TestCouldAnythingRun:
         run.look(Did(1, None, run=0.2))
         assert run.parts == {"on_cpu": 100.0}
 
+    def test_what_finds_no_room_since_the_last_total_ran_before(self) -> None:
+        """As threads of a process that are so many that they were rarely read, when it ends."""
+        run = LookedRun(cpus=1)
+        for _ in range(10):
+            run.look(Did(1, SLEEP, run=0.01))
+        run.add_total(late=0.05, unread=4.0)
+        assert run.parts["on_cpu"] == pytest.approx(40, abs=2)
+
     def test_processes_that_nobody_read_began_where_others_ran(self) -> None:
         """Two at a time in one of two seconds; who begins them sleeps in the other one."""
         run = LookedRun()
@@ -489,6 +497,13 @@ class TestWhatDidItWaitFor:
             run.look(Did(1, POLL, 0.0001, came=(False,)), Did(2, SLEEP, 0.3))
         assert run.parts["sleep"] > 65
         assert run.parts.get("network", 0) < 1
+
+    def test_each_poll_counts_by_itself_where_nobody_knows_whether_something_came(self) -> None:
+        run = LookedRun().look(Did(1, POLL, 0.3), Did(2, SLEEP, 0.01))
+        for _ in range(100):
+            run.look(Did(1, POLL, 0.0001, came=(None,)), Did(2, SLEEP, 0.3))
+        assert run.parts["sleep"] > 65
+        assert run.parts["network"] < 1
 
     def test_a_connection_that_is_kept_is_not(self) -> None:
         run = LookedRun().look(Did(1, SLEEP, 0.01), Did(2, IDLE, 0.3))
