@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from profiler.cli.styled_text import INDENT, Line, Span, length, line
 from profiler.cli.terminal.page_parts import Part, indented
 from profiler.cli.terminal.time_bar import CPU_PARTS, time_parts
+from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import difference, known
 from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_SECOND, local_time, parse_ns
@@ -35,6 +36,7 @@ from profiler.record.hardware import processor_difference
 from profiler.record.mapped_files import INCLUDES_FILES, have_one_meaning
 from profiler.record.measured import UNKNOWN, About, AtLeast, Exactly, Unknown
 from profiler.record.record_model import Record, known_status
+from profiler.record.run_labels import short_commit
 from profiler.record.units import (
     format_change,
     format_duration,
@@ -138,7 +140,7 @@ def compare(
 
 def _title(that: Record, role: str) -> str:
     started = stated(" of {:%a %Y-%m-%d %H:%M}", known(local_time, that.started_ns))
-    return f"Compared with the {role}{started} ({that.task_id[:12]}):"
+    return f"Compared with the {role}{started} ({that.task_id[:SHORT_ID_LENGTH]}):"
 
 
 def _notes(this: Record, that: Record, role: str, rows: Sequence[ComparedRow]) -> Iterator[str]:
@@ -384,8 +386,8 @@ def _when(record: Record, last: Record, now_ns: int) -> str:
             break
     if processor_difference(record, last):
         return f"{ago} on another processor"
-    commit = (last.labels or {}).get("gitCommit")
-    own = (record.labels or {}).get("gitCommit")
+    commit = short_commit(last)
+    own = short_commit(record)
     if commit and own and commit != own:
-        return f"{ago} at {commit[:7]}"
+        return f"{ago} at {commit}"
     return ago
