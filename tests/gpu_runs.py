@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from profiler.record.device_totals import gpu_totals
+from profiler.record.gpu_sentences import gpu_advice
 from profiler.record.record_model import Distribution, Record, Report, Series
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
@@ -21,6 +22,11 @@ def gpu_run(tape: str, *, as_batch: bool = False) -> Report:
     """The report of the program on a tape; with ``as_batch``, of a container with this GPU."""
     record = PlayedTape(tape, as_batch=as_batch).play()
     return report_of(record, f"{tape}-{'batch' if as_batch else 'run'}")
+
+
+def advice_on(record: Record) -> list[str]:
+    """The advice on the GPUs of a run."""
+    return gpu_advice(record, gpu_totals(record))
 
 
 def report_of(record: Record, task_id: str) -> Report:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from profiler.core.http_statuses import TOO_MANY_REQUESTS
+
 AwsClient: TypeAlias = Any  # boto3 makes the classes of its clients at run time
 _DOMAINS = {
     "aws-cn": "amazonaws.com.cn",
@@ -36,7 +38,6 @@ _NOT_IN_LIMIT = re.compile(
     r"permissions boundary) allows"
 )
 _OF_ORGANIZATION = ("service control policy", "resource control policy")
-_TOO_MANY_REQUESTS = 429
 _IS_LOST = "IsAnswerLost"  # of ours, beside botocore's own RetryAttempts
 SERVER_FAULT = 500  # the first HTTP status of a fault of AWS's own
 
@@ -99,7 +100,7 @@ def is_throttled(code: str, status: int = 0) -> bool:
     """Whether there were too many calls: the services have a dozen codes for it, most with one
     word in common.
     """
-    return "throttl" in code.lower() or code in _THROTTLED or status == _TOO_MANY_REQUESTS
+    return "throttl" in code.lower() or code in _THROTTLED or status == TOO_MANY_REQUESTS
 
 
 def denial_remedy(message: str, permission: str) -> str:

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.http_statuses import RETRYABLE_STATUSES, UNAUTHORIZED_STATUSES
 from profiler.core.search_answers import missing_shards
 
 _Result = TypeVar("_Result")
@@ -62,11 +63,11 @@ class SearchClusterError(DeliveryError):
         super().__init__(message)
         self.status = status
         self.closed_index = closed_index
-        self.is_refusal = status in {401, 403}
+        self.is_refusal = status in UNAUTHORIZED_STATUSES
 
     @property
     def is_retryable(self) -> bool:
-        return self.status in {None, 429, 502, 503, 504}
+        return self.status in {None, *RETRYABLE_STATUSES}
 
 
 class PartialAnswerError(SearchClusterError):

@@ -19,6 +19,7 @@ from profiler.core.aws_signature import AwsSignature
 from profiler.core.background_call import run_with_timeout
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
+from profiler.core.http_statuses import RETRYABLE_STATUSES, UNAUTHORIZED_STATUSES
 from profiler.core.text import listed
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
@@ -28,11 +29,8 @@ from profiler.otlp.otlp_settings import AwsService, Target, Targets
 
 MAX_SECONDS = 5.0
 MAX_ANSWER_BYTES = 64 * 1024
-_RETRYABLE = frozenset({429, 502, 503, 504})
-# The statuses of a backend that refuses the sender, and of one that does not take a signal, or not
-# from this sender.
-_UNAUTHORIZED = frozenset({401, 403})
-_UNAVAILABLE = frozenset({*_UNAUTHORIZED, 404, 405, 501})
+# The statuses of a backend that does not take a signal, or not from this sender.
+_UNAVAILABLE = frozenset({*UNAUTHORIZED_STATUSES, 404, 405, 501})
 _OK = range(200, 300)
 _REDIRECTS = range(300, 400)
 # A request needs at least this time.
@@ -163,7 +161,7 @@ class OtlpExporter(Struct, eq=False):
         is_accepted = len(refused) < len(requests)
         statuses = {refusal.status for refusal in refused.values()}
         self.lacks_signals = is_accepted and statuses <= _UNAVAILABLE
-        self.is_unauthorized = not is_accepted and statuses <= _UNAUTHORIZED
+        self.is_unauthorized = not is_accepted and statuses <= UNAUTHORIZED_STATUSES
         return _sentences(targets, {signal: refusal.reason for signal, refusal in refused.items()})
 
     def _left_seconds(self, deadline_ns: int) -> float:
@@ -187,7 +185,7 @@ class OtlpExporter(Struct, eq=False):
             )
         said = words_of_error(answer.body, _content_type(answer))
         reason = f"the server answered {answer.status}{quoted(said, target, headers)}"
-        if answer.status not in _RETRYABLE:
+        if answer.status not in RETRYABLE_STATUSES:
             return _Refused(reason, status=answer.status)
         return _Refused(reason, _retry_after_seconds(answer.headers.get("retry-after", "")))
 

@@ -9,7 +9,7 @@ row.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -18,7 +18,15 @@ from profiler.core.text import stated
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.mapped_files import have_one_meaning
-from profiler.record.measured import UNKNOWN, AtLeast, Exactly, Measured, Number, measured
+from profiler.record.measured import (
+    UNKNOWN,
+    About,
+    AtLeast,
+    Exactly,
+    Measured,
+    Number,
+    measured,
+)
 from profiler.record.mention_limits import (
     MIN_WAIT_PERCENT,
     PAST_WAITS,
@@ -83,6 +91,7 @@ class NumberRow(Struct, frozen=True):
 
     ``is_least`` says of a record whether the number may have been larger: a part of the run was not
     seen, or AWS does not say the price; ``is_estimate`` whether it may also have been smaller.
+    ``bounds_have_change``: where such lower bounds of two runs have a change.
     ``page_field`` is its field in the page's row of the run, "" if it has none. Of two runs the
     terminal compares the numbers that are ``compared``, and the page those that are
     ``compared_on_page``.
@@ -96,11 +105,18 @@ class NumberRow(Struct, frozen=True):
     compared_on_page: bool = False
     is_least: Callable[[Record], bool] = _never
     is_estimate: Callable[[Record], bool] = _never
+    bounds_have_change: Literal["never", "of both", "always"] = "never"
 
 
 DURATION = NumberRow("duration", "ms", "metrics.duration_ms", "ms", compared_on_page=True)
 COST = NumberRow(
-    "cost", "USD", "record.cost.usd", "usd", compared_on_page=True, is_least=_is_cost_on_spot
+    "cost",
+    "USD",
+    "record.cost.usd",
+    "usd",
+    compared_on_page=True,
+    is_least=_is_cost_on_spot,
+    bounds_have_change="of both",
 )
 CPU_TIME = NumberRow(
     "CPU time",
@@ -117,6 +133,7 @@ MEMORY_PEAK = NumberRow(
     "peak",
     compared_on_page=True,
     is_least=_is_peak_sampled,
+    bounds_have_change="always",  # with a note
 )
 MEMORY_AVERAGE = NumberRow("memory average", "MB", "metrics.memory_used_mb.avg", "memoryAvg")
 # Their meaning differs between versions: see profiler.record.mapped_files.
@@ -173,6 +190,7 @@ GPU_MEMORY_PEAK = NumberRow(
     "gpuPeak",
     compared_on_page=True,
     is_least=_always,
+    bounds_have_change="of both",
 )
 NEURON_AVERAGE = NumberRow("NeuronCore average", "%", "neuron.utilization_percent.avg")
 # In the order in which outputs list them.
@@ -277,6 +295,43 @@ def number_fact(row: NumberRow, record: Record) -> Fact:
     number = measured_number(row, record)
     text = number.text(partial(format_value, unit=row.unit)) or "-"
     return Fact(name=row.name, number=number, unit=row.unit, text=text)
+
+
+class NumberPair(Struct, frozen=True):
+    """A number of two runs, this one's and that one's. ``has_change``: whether their difference
+    says something about the runs.
+    """
+
+    this: Fact
+    that: Fact
+    has_change: bool
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether neither run has the number."""
+        return self.this.number is UNKNOWN and self.that.number is UNKNOWN
+
+
+def number_pair(row: NumberRow, this: Record, that: Record) -> NumberPair:
+    """The number of both runs."""
+    new = number_fact(row, this)
+    old = number_fact(row, that)
+    has_change = _have_change(row, new.number, old.number)
+    if row in MEMORY_ROWS and not have_one_meaning(this.metrics, that.metrics):
+        has_change = False
+    return NumberPair(new, old, has_change)
+
+
+def _have_change(row: NumberRow, *numbers: Measured) -> bool:
+    """Whether two numbers have a change: an estimate has none, and of lower bounds the row says
+    it.
+    """
+    if any(isinstance(number, About) for number in numbers):
+        return False
+    are_least = [isinstance(number, AtLeast) for number in numbers]
+    if row.bounds_have_change == "always" or not any(are_least):
+        return True
+    return row.bounds_have_change == "of both" and all(are_least)
 
 
 def comparable(row: NumberRow, record: Record, others: Sequence[Record]) -> list[Record]:

@@ -6,6 +6,8 @@
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
+from msgspec import Struct
+
 from profiler.core.optional_math import (
     all_known,
     difference,
@@ -17,7 +19,7 @@ from profiler.core.optional_math import (
 from profiler.core.text import as_sentence, listed, stated
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.device_totals import NEVER_USED, gpu_totals
+from profiler.record.device_totals import NEVER_USED, GpuTotals
 from profiler.record.measured import Measured, measured
 from profiler.record.mention_limits import (
     MIN_GPU_IDLE_PERCENT,
@@ -175,20 +177,35 @@ def gpu_idle_texts(record: Record) -> Iterator[str]:
         yield f"{_of_idle_time(idle.gpu_hours, record).text(format_gpu_hours)}{usd}"
 
 
-def gpu_advice(record: Record) -> Iterator[str]:
-    """Sentences: about GPUs that were never used, else about what the work waited for, about
-    copies, and about GPUs that are too large.
+class _Work(Struct, frozen=True, kw_only=True):
+    """The time from the first to the last work on a GPU, and the share of it in which the GPU was
+    idle; of several, the means. 0 if the time of one is unknown.
     """
-    never_used = never_used_advice(record)
-    if never_used is not None:
-        yield never_used
-        return
-    yield from known_values((_data_advice(record), _copy_advice(record), _size_advice(record)))
+
+    seconds: float
+    between_percent: float
 
 
-def all_gpu_advice(record: Record) -> list[str]:
-    """The advice on the GPUs, and when a late start of their work explains more."""
-    return [*gpu_advice(record), *map(as_sentence, known_values([startup_sentence(record)]))]
+def gpu_advice(record: Record, totals: GpuTotals) -> list[str]:
+    """Sentences: about GPUs that were never used, else about what the work waited for, about
+    copies, and about GPUs that are too large; and when a late start of the work explains more.
+    No sentence if the numbers may be other programs', or are of a run that did not do its work.
+
+    ``totals`` are the run's, of its GPUs.
+    """
+    if not _can_be_judged(record):
+        return []
+    sentences: Sequence[str]
+    if totals.idle:
+        sentences = [_never_used_advice(totals)]
+    else:
+        work = _work_of(record.gpus)
+        data = _data_advice(record, work)
+        copies = _copy_advice(record)
+        # A GPU that copies is held back: its use does not show whether it is too large.
+        size = _size_advice(record.gpus, work) if copies is None else None
+        sentences = known_values((data, copies, size))
+    return [*sentences, *map(as_sentence, known_values([_startup_sentence(record)]))]
 
 
 def _can_be_judged(record: Record) -> bool:
@@ -198,28 +215,25 @@ def _can_be_judged(record: Record) -> bool:
     return bool(record.gpus) and not any(gpu.shared for gpu in record.gpus)
 
 
-def never_used_advice(record: Record) -> str | None:
-    """A sentence about the GPUs that were never used; None if all were used."""
-    totals = gpu_totals(record)
-    if not totals.idle or not _can_be_judged(record):
-        return None
+def _never_used_advice(totals: GpuTotals) -> str:
+    """What to do about GPUs that were never used."""
     if totals.word == NEVER_USED:
         return (
             "No GPU was ever used: run the task without one, or check why the batch did not find "
             "it."
         )
-    used = len(record.gpus) - totals.idle
+    used = (totals.count or 0) - (totals.idle or 0)
     return f"{totals.unused_text}: request {used}, or spread the work."
 
 
-def startup_sentence(record: Record) -> str | None:
+def _startup_sentence(record: Record) -> str | None:
     """``its work on the GPU began after 6.0 s (43 % of the run): imports and loading``, if that
     was long.
     """
     idle = record.gpu_idle
     seconds = _first_seconds(record)
     duration_ms = record.metrics.duration_ms
-    if idle is None or seconds is None or not duration_ms or not _can_be_judged(record):
+    if idle is None or seconds is None or not duration_ms:
         return None
     percent = _PERCENT * seconds * MS_PER_SECOND / duration_ms
     if seconds < _MIN_STARTUP_SECONDS or percent < MIN_GPU_IDLE_PERCENT:
@@ -236,24 +250,26 @@ def startup_sentence(record: Record) -> str | None:
     return f"{text}; until then it {_in_words(kind, part_percent, times, record)}"
 
 
-def _data_advice(record: Record) -> str | None:
+def _data_advice(record: Record, work: _Work) -> str | None:
     """A sentence on what the GPUs waited for between their first and last work, if the largest
     part of that time shows it.
     """
-    if record.gpu_idle is None or not _can_be_judged(record):
+    if record.gpu_idle is None:
         return None
     times = record.gpu_idle.waiting_for
-    work_seconds = _work_seconds(record)
-    between_percent = _between_percent(record)
-    waited_seconds = between_percent / _PERCENT * work_seconds
-    if work_seconds < _MIN_WORK_SECONDS or waited_seconds < _MIN_BETWEEN_SECONDS:
+    between_percent = work.between_percent
+    waited_seconds = between_percent / _PERCENT * work.seconds
+    if work.seconds < _MIN_WORK_SECONDS or waited_seconds < _MIN_BETWEEN_SECONDS:
         return None
     percent, kind = _activities(times)[0]
     if between_percent < MIN_GPU_IDLE_PERCENT or percent <= (times.other_percent or 0):
         return None
     gpus = "The GPU" if len(record.gpus) == 1 else "The GPUs"
-    work = "its first and last work" if len(record.gpus) == 1 else "their first and last work"
-    waited = f"{gpus} waited for {format_percent(between_percent)} of the time between {work}"
+    whose = "its" if len(record.gpus) == 1 else "their"
+    waited = (
+        f"{gpus} waited for {format_percent(between_percent)} of the time between {whose} first "
+        "and last work"
+    )
     if kind in ("disk", "network"):
         return f"{waited}, for {wait_in_words(kind)}: use more loader workers or prefetch."
     if kind != _ON_CPU or not _is_one_cpu(record):
@@ -265,7 +281,7 @@ def _data_advice(record: Record) -> str | None:
 def _copy_advice(record: Record) -> str | None:
     """A sentence if copies over PCIe took a notable part of the run."""
     duration_seconds = (record.metrics.duration_ms or 0) / MS_PER_SECOND
-    if not duration_seconds or not _can_be_judged(record):
+    if not duration_seconds:
         return None
     for gpu in record.gpus:
         seconds = gpu.copy_seconds or 0
@@ -287,24 +303,22 @@ def copy_rate(gpu: Gpu) -> str:
     return rate
 
 
-def _size_advice(record: Record) -> str | None:
+def _size_advice(gpus: Sequence[Gpu], work: _Work) -> str | None:
     """A sentence if the batch used less than a quarter of the memory and, while it worked, of the
     multiprocessors of each GPU.
     """
-    if not _can_be_judged(record) or _work_seconds(record) < _MIN_SIZED_SECONDS:
-        return None
-    if _between_percent(record) >= _MAX_STARVED_PERCENT or _copy_advice(record) is not None:
+    if work.seconds < _MIN_SIZED_SECONDS or work.between_percent >= _MAX_STARVED_PERCENT:
         return None  # with its data in time it would work more
     most = all_known(
-        _largest([_active_percent_of_use(gpu) for gpu in record.gpus]),
-        _largest([_memory_percent(gpu) for gpu in record.gpus]),
+        _largest([_active_percent_of_use(gpu) for gpu in gpus]),
+        _largest([_memory_percent(gpu) for gpu in gpus]),
     )
     if most is None:
         return None
     most_active, most_memory = most
     if max(most_active, most_memory) >= _SMALL_PERCENT:
         return None
-    subject = "The GPU is" if len(record.gpus) == 1 else "The GPUs are"
+    subject = "The GPU is" if len(gpus) == 1 else "The GPUs are"
     return (
         f"{subject} larger than needed (memory peak {format_percent(most_memory)}, SM active "
         f"{format_percent(most_active)} while it worked): use a smaller GPU or a larger batch size."
@@ -338,24 +352,15 @@ def _first_seconds(record: Record) -> float | None:
     return min(first, default=None)
 
 
-def _work_seconds(record: Record) -> float:
-    """The time from the first to the last work on a GPU, the mean of several; 0 if it is unknown
-    of one.
-    """
-    spans = [difference(gpu.last_used_seconds, gpu.first_used_seconds) for gpu in record.gpus]
+def _work_of(gpus: Sequence[Gpu]) -> _Work:
+    """How long the GPUs worked; the idle share is weighted by the length of each GPU's work."""
+    spans = [difference(gpu.last_used_seconds, gpu.first_used_seconds) for gpu in gpus]
     known_spans = known_values(spans)
-    if len(known_spans) < len(spans):
-        return 0.0
-    return mean_known(*known_spans) or 0.0
-
-
-def _between_percent(record: Record) -> float:
-    """The share of the time between its first and its last work in which a GPU was idle, the mean
-    of several by the length of that time.
-    """
-    work_seconds = _work_seconds(record)
-    between = mean_known(*(gpu.idle_between_seconds or 0.0 for gpu in record.gpus))
-    return _PERCENT * (between or 0.0) / work_seconds if work_seconds else 0.0
+    seconds = mean_known(*known_spans)
+    if not seconds or len(known_spans) < len(spans):
+        return _Work(seconds=0, between_percent=0)
+    between = mean_known(*(gpu.idle_between_seconds or 0.0 for gpu in gpus))
+    return _Work(seconds=seconds, between_percent=_PERCENT * (between or 0.0) / seconds)
 
 
 def _activities(times: TimeBreakdown) -> list[tuple[float, str]]:

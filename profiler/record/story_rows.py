@@ -15,7 +15,7 @@ from profiler.record.cpu_wait import long_cpu_wait
 from profiler.record.device_totals import GpuTotals
 from profiler.record.fact_list import bytes_texts, kills_fact
 from profiler.record.gpu_facts import gpu_error_note, gpu_remedy, gpu_work_texts
-from profiler.record.gpu_sentences import all_gpu_advice, gpu_idle_texts
+from profiler.record.gpu_sentences import gpu_advice, gpu_idle_texts
 from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
@@ -137,5 +137,5 @@ def _gpu_rows(record: Record, gpus: GpuTotals, outcome: Outcome) -> Iterator[Sto
     yield StoryRow("GPU error", gpu_error_note(record, outcome))
     yield StoryRow("GPU remedy", gpu_remedy(record, outcome))
     if outcome.status in ("success", "running"):
-        for text in all_gpu_advice(record):
+        for text in gpu_advice(record, gpus):
             yield StoryRow("GPU advice", text)

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import first_known, known, product
 from profiler.core.text import stated
+from profiler.record.device_totals import gpu_totals
 from profiler.record.family import Month
-from profiler.record.gpu_sentences import all_gpu_advice
+from profiler.record.gpu_sentences import gpu_advice
 from profiler.record.impossible_values import without_impossible
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
@@ -162,6 +163,6 @@ def with_recommendation(
             saving_percent=saving_percent,
             reasons=advised.reasons,
         )
-    for sentence in all_gpu_advice(record):
+    for sentence in gpu_advice(record, gpu_totals(record)):
         advice = replace(advice, reasons=(*advice.reasons, sentence))
     return replace(record, cost=cost_of(possible, prices), recommendation=advice)

@@ -29,7 +29,6 @@ from profiler.monitor.prometheus.snapshot import Snapshot
 from profiler.otlp.run_signals import ExportedRun, signals_of
 from profiler.readers.linux.host import OwnUsage
 from profiler.record.gpu_sentences import (
-    gpu_advice,
     gpu_idle_sentence,
     instance_sentence,
     sharing_sentence,
@@ -48,7 +47,7 @@ from profiler.sizing.advice_document import advice_document
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
 from tests.gpu_cases import CASES, played_case
-from tests.gpu_runs import gpu_run, report_of
+from tests.gpu_runs import advice_on, gpu_run, report_of
 from tests.otlp_schema import attributes_of
 from tests.played_tapes import PlayedTape
 from tests.runs import evidence_of
@@ -339,7 +338,7 @@ def test_an_error_of_a_success_is_a_warning(name: str) -> None:
 def test_the_sentences_are_the_same_where_there_is_room(tape: str, name: str) -> None:
     report = gpu_run(tape)
     shown = SCREENS[name](report).casefold().replace("&gt;", ">")
-    sentences = [gpu_idle_sentence(report.record), *gpu_advice(report.record)]
+    sentences = [gpu_idle_sentence(report.record), *advice_on(report.record)]
     for sentence in filter(None, sentences):
         assert sentence.casefold() in shown
 
@@ -568,6 +567,6 @@ def test_each_case_has_the_same_sentences_where_there_is_room(name: str, screen:
     record = report.record
     shown = SCREENS[screen](report).casefold().replace("&gt;", ">")
     said = [gpu_idle_sentence(record)] if record.status == "success" else []
-    said += [*gpu_advice(record), instance_sentence(record)]
+    said += [*advice_on(record), instance_sentence(record)]
     for sentence in filter(None, said):
         assert sentence.casefold() in shown

@@ -3,10 +3,7 @@
 from profiler.record.cpu_wait import long_cpu_wait
 from profiler.record.fact_list import LargestWait, largest_wait
 from profiler.record.gpu_facts import more_gpu_memory
-from profiler.record.gpu_sentences import all_gpu_advice, never_used_advice
-from profiler.record.mention_limits import (
-    is_near_limit,
-)
+from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
     NO_RECOMMENDATION,
     UNKNOWN_SIZE,
@@ -44,10 +41,11 @@ def next_step(record: Record, story: Story, recommend: str) -> str:
         return more_gpu_memory(record)
     if known_status(record) != "success":
         return ""
+    on_gpus = story.text("GPU advice")
     texts = (
-        never_used_advice(record),
+        on_gpus if story.usage.gpus.idle else "",
         _near_limit(metrics),
-        next(iter(all_gpu_advice(record)), ""),
+        on_gpus,
         _largest_part(record),
         _one_cpu(metrics),
     )

@@ -29,9 +29,7 @@ from profiler.core.optional_math import known
 from profiler.core.text import stated
 from profiler.core.timestamps import local_time, parse_ns, with_local_times
 from profiler.record.device_totals import GpuTotals
-from profiler.record.fact_list import (
-    cost_text,
-)
+from profiler.record.fact_list import cost_text
 from profiler.record.gpu_facts import gpu_memory_text, gpu_percent_text
 from profiler.record.hardware import short_processor_name
 from profiler.record.mention_limits import is_near_limit
@@ -45,6 +43,7 @@ from profiler.record.record_model import (
     Series,
     TaskSize,
 )
+from profiler.record.run_labels import COMMIT, short_commit
 from profiler.record.run_usage import RunUsage
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.story_rows import BESIDE_MEMORY, DOT, Story, StoryRow, story_of
@@ -64,7 +63,6 @@ from profiler.sizing.advice import Advice
 MAX_LINES = 40
 _BAR_WIDTH = 20
 _VALUE_WIDTH = 9
-_ID_LENGTH = 12
 _FULL = 0.99
 _MAX_COMMAND = 200
 _MAX_GPUS = 4
@@ -126,15 +124,15 @@ def _facts(run: PastRun, story: Story) -> Iterator[PageText]:
 
 def _identity(record: Record) -> str:
     """The ids of a task's run; of a local run the labels, because host and commit differ."""
-    texts = [record.task_id[:_ID_LENGTH]]
+    texts = [record.task_id[:SHORT_ID_LENGTH]]
     if record.task_arn:
         texts.append(f"container {record.container.name}")
     if record.cluster:
         texts.append(f"cluster {record.cluster}")
         return DOT.join(filter(None, texts))
     for name, value in (record.labels or {}).items():
-        if name == "gitCommit":
-            texts.append(f"commit {value[:_ID_LENGTH]}")
+        if name == COMMIT:
+            texts.append(f"commit {short_commit(record)}")
         elif name != "user":
             texts.append(f"{name} {value}")
     return DOT.join(filter(None, texts))

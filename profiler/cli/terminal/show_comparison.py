@@ -12,29 +12,28 @@ from msgspec.structs import replace
 from profiler.cli.styled_text import INDENT, Line, Span, length, line
 from profiler.cli.terminal.page_parts import Part, indented
 from profiler.cli.terminal.time_bar import CPU_PARTS, time_parts
+from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import difference, known
 from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_SECOND, local_time, parse_ns
 from profiler.record.activity_model import NO_BREAKDOWN
 from profiler.record.fact_list import (
-    COST,
     CPU_TIME,
     DURATION,
-    GPU_MEMORY_PEAK,
     MEMORY_PEAK,
-    MEMORY_ROWS,
     NUMBERS,
     Fact,
     NumberRow,
     comparable,
-    number_fact,
+    number_pair,
     number_value,
     usual_number,
 )
 from profiler.record.hardware import processor_difference
 from profiler.record.mapped_files import INCLUDES_FILES, have_one_meaning
-from profiler.record.measured import UNKNOWN, About, AtLeast, Exactly, Unknown
+from profiler.record.measured import Exactly, Unknown
 from profiler.record.record_model import Record, known_status
+from profiler.record.run_labels import short_commit
 from profiler.record.units import (
     format_change,
     format_duration,
@@ -138,7 +137,7 @@ def compare(
 
 def _title(that: Record, role: str) -> str:
     started = stated(" of {:%a %Y-%m-%d %H:%M}", known(local_time, that.started_ns))
-    return f"Compared with the {role}{started} ({that.task_id[:12]}):"
+    return f"Compared with the {role}{started} ({that.task_id[:SHORT_ID_LENGTH]}):"
 
 
 def _notes(this: Record, that: Record, role: str, rows: Sequence[ComparedRow]) -> Iterator[str]:
@@ -211,14 +210,13 @@ def _number_row(
     row: NumberRow, this: Record, that: Record, earlier: Sequence[Record]
 ) -> ComparedRow | None:
     """The number of both runs; None if neither has it. ``earlier`` are successes of the family."""
-    new = number_fact(row, this)
-    old = number_fact(row, that)
-    if new.number is UNKNOWN and old.number is UNKNOWN:
+    pair = number_pair(row, this, that)
+    if pair.is_unknown:
         return None
+    new = pair.this
+    old = pair.that
     shown = ComparedRow(name=row.name, this=_figure(new), other=_figure(old), is_changed=False)
-    if not _has_change(row, new, old) or (
-        row in MEMORY_ROWS and not have_one_meaning(this.metrics, that.metrics)
-    ):
+    if not pair.has_change:
         return shown
     usual = usual_number(row, this, earlier)
     shown = replace(shown, has_few=bool(earlier) and usual is None)
@@ -235,20 +233,6 @@ def _number_row(
     is_usual = usual is not None and usual.holds(value)
     is_changed = abs(percent) >= 100 * MIN_SHARE and not is_usual
     return replace(shown, change_percent=percent, is_changed=is_changed)
-
-
-def _has_change(row: NumberRow, new: Fact, old: Fact) -> bool:
-    """Whether two numbers have a change: a peak that was sampled has one, with a note; of the
-    least that Spot costs, both are, and each peak of a GPU was sampled. An estimate has none.
-    """
-    if row is MEMORY_PEAK:
-        return True
-    if any(isinstance(fact.number, About) for fact in (new, old)):
-        return False
-    are_least = [isinstance(fact.number, AtLeast) for fact in (new, old)]
-    if row in (COST, GPU_MEMORY_PEAK):
-        return all(are_least) or not any(are_least)
-    return not any(are_least)
 
 
 def _figure(fact: Fact) -> str:
@@ -384,8 +368,8 @@ def _when(record: Record, last: Record, now_ns: int) -> str:
             break
     if processor_difference(record, last):
         return f"{ago} on another processor"
-    commit = (last.labels or {}).get("gitCommit")
-    own = (record.labels or {}).get("gitCommit")
+    commit = short_commit(last)
+    own = short_commit(record)
     if commit and own and commit != own:
-        return f"{ago} at {commit[:7]}"
+        return f"{ago} at {commit}"
     return ago

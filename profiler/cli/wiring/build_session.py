@@ -33,6 +33,7 @@ from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.batch_job import BatchJob, job_of_variables
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Metrics, Record, Report
+from profiler.record.run_labels import COMMIT
 from profiler.settings import SettingsReader, endpoint_address, problems_message
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ class _Surroundings(Struct, RunSurroundings):
         with suppress(KeyError):  # in many containers, the user has no name
             facts["user"] = pwd.getpwuid(os.getuid()).pw_name
         with suppress(OSError):
-            facts["gitCommit"] = git_commit(os.getcwd())
+            facts[COMMIT] = git_commit(os.getcwd())
         labels = {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
         return {**labels, **airflow_labels(os.environ)}
 

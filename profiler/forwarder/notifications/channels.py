@@ -19,6 +19,7 @@ from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
 from profiler.core.aws_clients import AwsClient, error_code, is_certain, is_throttled
+from profiler.core.http_statuses import TOO_MANY_REQUESTS
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS, KINDS, SENDERS, SLACK, ChannelKind
 from profiler.core.optional_math import known_members
@@ -39,7 +40,6 @@ SOURCE = "task-profiler"
 _NO_PREVIEWS: Mapping[str, Any] = {"unfurl_links": False, "unfurl_media": False}
 _OK = 200
 _SUCCESSES = range(200, 300)
-_TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = range(500, 600)
 # chat.postMessage has two codes for its limits.
 _RETRYABLE_CODES = frozenset(
@@ -132,11 +132,7 @@ class _Failure(Struct, frozen=True, kw_only=True):
 
     @property
     def is_retryable(self) -> bool:
-        if (
-            self.status is None
-            or self.status == _TOO_MANY_REQUESTS
-            or self.status in _SERVER_ERRORS
-        ):
+        if self.status is None or self.status == TOO_MANY_REQUESTS or self.status in _SERVER_ERRORS:
             return True
         return self.status == _OK and self.code in _RETRYABLE_CODES
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from profiler.core.completeness import WHOLE, Completeness, Gap
+from profiler.core.http_statuses import RETRYABLE_STATUSES, TOO_MANY_REQUESTS
 from profiler.core.index_names import may_have_runs_since
 from profiler.core.json_fields import Json, field_at, mapping, mappings, text
 from profiler.core.optional_math import known
@@ -26,10 +27,10 @@ _INVALID_URL = (
     "ELASTICSEARCH_URL is not the address of a cluster: set it to one like "
     "https://search.example.com:9200."
 )
-_RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
+# 409: another request wrote the same document.
+_RETRYABLE_ITEM_STATUSES = RETRYABLE_STATUSES | {409}
 _BAD_REQUEST = 400
 _CONTENT_TOO_LARGE = 413
-_TOO_MANY_REQUESTS = 429
 # Of a disk that is full, with the status of a cluster that is busy. It stays until somebody makes
 # room.
 _BLOCKED = "cluster_block_exception"
@@ -89,7 +90,7 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         """Whether writing again can succeed: the cluster is busy, or another request wrote the
         same document.
         """
-        is_full = self.status == _TOO_MANY_REQUESTS and self.error == _BLOCKED
+        is_full = self.status == TOO_MANY_REQUESTS and self.error == _BLOCKED
         return self.status in _RETRYABLE_ITEM_STATUSES and not is_full
 
     @property

@@ -24,8 +24,6 @@ _FILE_GROWTH = 1.1
 _MIN_LOCKED_BYTES = 4 * 2**20
 _MAX_FILE_READERS = 8
 _Identity = tuple[int, int]
-
-
 _OF_A_WHOLE_PROCESS = (b"Rss:", b"Pss:", b"Anonymous:")
 
 
@@ -54,6 +52,27 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
     inherited_bytes: int = 0
     faults: int
     is_forked: bool
+
+
+class _Part(Struct, frozen=True, gc=False, kw_only=True):
+    """What one process has of the memory of its tree now: ``share_bytes``, which counts in the sum,
+    ``missing_bytes``, which it may have in addition (freed lazily, or copied after a fork), and
+    ``most_bytes``, its share if no page were another's, too.
+
+    ``own_bytes`` are of ``anonymous_bytes``. ``own_shmem_bytes``, of the share, and
+    ``open_shmem_bytes``, in addition to all these, are of shared memory. ``own_file_bytes`` are its
+    pages of files as far as they were read, ``unread_file_bytes`` what it maps in addition.
+    """
+
+    share_bytes: int
+    missing_bytes: int
+    most_bytes: int
+    anonymous_bytes: int
+    own_bytes: int
+    own_shmem_bytes: int
+    open_shmem_bytes: int
+    own_file_bytes: int
+    unread_file_bytes: int
 
 
 _NO_BASE = _Base(own_bytes=0, anonymous_bytes=0, faults=0, is_forked=False)
@@ -170,56 +189,64 @@ class MemoryShares:
         have taken over.
         """
         self._follow(living)
-        shares = dict[_Identity, int]()
-        unsure_bytes = self._ended_bytes + sum(map(self._freed_bytes, living.values()))
-        own_sum_bytes = 0
-        shmem_sum_bytes = 0
-        open_shmem_bytes = 0
-        most_bytes = 0
-        largest_bytes = 0
-        largest = next(iter(living), None)
-        known_file_bytes = 0
-        unread_file_bytes = 0
+        parts: dict[_Identity, _Part] = {}
         for identity, process in living.items():
-            base = self._bases[identity]
-            anonymous_bytes = _anonymous(process)
-            growth_bytes = anonymous_bytes - base.anonymous_bytes
-            if growth_bytes > 0 and identity in read:
-                growth_bytes = 0
-            own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
-            file_bytes = mapped_of_files(process)
-            locked_bytes = min(base.own_locked_bytes, process.locked_bytes or 0, file_bytes)
-            shares[identity] = base.own_shmem_bytes + locked_bytes
-            shares[identity] += max(own_bytes - self._freed_bytes(process), 0)
-            from_parent_bytes = max(base.inherited_bytes, self._inheritance.get(process.pid, 0))
-            if from_parent_bytes and process.faults:
-                new_bytes = (process.faults - base.faults) * self._page_bytes
-                copied_bytes = max(new_bytes - max(growth_bytes, 0), 0)
-                unsure_bytes += min(copied_bytes, from_parent_bytes)
-            else:  # gVisor counts no faults
-                unsure_bytes += from_parent_bytes
-            own_sum_bytes += own_bytes
-            most_bytes += anonymous_bytes + locked_bytes
-            if process.shmem_bytes != 0:
-                shmem_bytes = _shmem(process)
-                open_shmem_bytes += _open_shmem(shmem_bytes, base)
-                shmem_sum_bytes += base.own_shmem_bytes
-                most_bytes += shmem_bytes
-            known_file_bytes += min(base.own_file_bytes, file_bytes - locked_bytes)
-            unread_file_bytes = max(unread_file_bytes, file_bytes - base.file_bytes)
-            if anonymous_bytes > largest_bytes:
-                largest = identity
-                largest_bytes = anonymous_bytes
-        lacking_bytes = max(largest_bytes - own_sum_bytes, 0)
-        if largest is not None:
+            parts[identity] = self._part(process, is_read=identity in read)
+        shares = {identity: part.share_bytes for identity, part in parts.items()}
+        lacking_bytes = 0
+        if parts:
+            # All processes together hold at least as much as the one with most.
+            largest = max(parts, key=lambda identity: parts[identity].anonymous_bytes)
+            own_bytes = sum([part.own_bytes for part in parts.values()])
+            lacking_bytes = max(parts[largest].anonymous_bytes - own_bytes, 0)
             shares[largest] += lacking_bytes
-        most_bytes -= sum(shares.values())
-        unsure_bytes += open_shmem_bytes - lacking_bytes
-        self.unsure_bytes = max(min(unsure_bytes, most_bytes), 0)
+        open_shmem_bytes = sum([part.open_shmem_bytes for part in parts.values()])
+        missing_bytes = sum([part.missing_bytes for part in parts.values()])
+        unsure_bytes = self._ended_bytes + missing_bytes + open_shmem_bytes - lacking_bytes
+        most_bytes = sum([part.most_bytes for part in parts.values()])
+        self.unsure_bytes = max(min(unsure_bytes, most_bytes - sum(shares.values())), 0)
         self.open_shmem_bytes = min(open_shmem_bytes, self.unsure_bytes)
-        self.shmem_bytes = shmem_sum_bytes
-        self.file_bytes = max(known_file_bytes + unread_file_bytes, 0)
+        self.shmem_bytes = sum([part.own_shmem_bytes for part in parts.values()])
+        unread_bytes = max([part.unread_file_bytes for part in parts.values()], default=0)
+        read_bytes = sum([part.own_file_bytes for part in parts.values()])
+        self.file_bytes = read_bytes + max(unread_bytes, 0)
         return shares
+
+    def _part(self, process: ProcessReading, *, is_read: bool) -> _Part:
+        """What one process has, by its base and its growth since then. If ``is_read``, the base is
+        later than the reading, and knows its growth.
+        """
+        base = self._bases[process.identity]
+        anonymous_bytes = _anonymous(process)
+        growth_bytes = anonymous_bytes - base.anonymous_bytes
+        if is_read:
+            growth_bytes = min(growth_bytes, 0)
+        own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
+        freed_bytes = self._freed_bytes(process)
+        mapped_bytes = mapped_of_files(process)
+        locked_bytes = min(base.own_locked_bytes, process.locked_bytes or 0, mapped_bytes)
+        shmem_bytes = _shmem(process)
+        return _Part(
+            share_bytes=base.own_shmem_bytes + locked_bytes + max(own_bytes - freed_bytes, 0),
+            missing_bytes=freed_bytes + self._copied_bytes(process, base, growth_bytes),
+            most_bytes=anonymous_bytes + locked_bytes + shmem_bytes,
+            anonymous_bytes=anonymous_bytes,
+            own_bytes=own_bytes,
+            own_shmem_bytes=base.own_shmem_bytes,
+            open_shmem_bytes=_open_shmem(shmem_bytes, base),
+            own_file_bytes=min(base.own_file_bytes, mapped_bytes - locked_bytes),
+            unread_file_bytes=mapped_bytes - base.file_bytes,
+        )
+
+    def _copied_bytes(self, process: ProcessReading, base: _Base, growth_bytes: int) -> int:
+        """What the process may have copied of the pages that it shares with its parent or its
+        forks: at most one with each fault beyond its growth.
+        """
+        from_fork_bytes = max(base.inherited_bytes, self._inheritance.get(process.pid, 0))
+        if not (from_fork_bytes and process.faults):  # gVisor counts no faults
+            return from_fork_bytes
+        faulted_bytes = (process.faults - base.faults) * self._page_bytes
+        return min(max(faulted_bytes - max(growth_bytes, 0), 0), from_fork_bytes)
 
     def _follow(self, living: Mapping[_Identity, ProcessReading]) -> None:
         """Forget the processes that have ended, and add new ones and those that have executed a

@@ -241,7 +241,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         etl_with(vcpu_used=Distribution(avg=0.001, p95=0.002, max=1.95)),
         "  CPU      █░░░░░░░░░░░░░░░░░░·    0.001    0.002     1.95  of 2 vCPU",
     ),
-    "local": (made("local"), "  run      0f1e2d3c-4b5 · host laptop · commit 0123456789ab"),
+    "local": (made("local"), "  run      0f1e2d3c · host laptop · commit 0123456"),
     "GPUs that were never idle": (
         with_record(made("gpu"), gpu_idle=None),
         "  GPU      SM active 30 %",
@@ -570,7 +570,7 @@ def test_the_latest_run_is_compared_with_the_last_success_and_json_is_the_line(
     text = cli("show", "--from", str(file)).out
     assert "ran out of memory" in text
     assert "(based on 3 runs)" in text
-    assert "Compared with the last success of Thu 2026-11-19 03:12 (158d1c8044f2):" in text
+    assert "Compared with the last success of Thu 2026-11-19 03:12 (158d1c80):" in text
     assert " change, fewer than five runs\n" in text
     line = cli("show", "nightly-etl", "--from", str(file), "--json").out
     assert line.encode() == encode(shown_runs.out_of_memory()) + b"\n"

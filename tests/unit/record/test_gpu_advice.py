@@ -5,13 +5,12 @@ from msgspec.structs import replace
 
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.gpu_sentences import (
-    gpu_advice,
     gpu_idle_sentence,
     sharing_sentence,
-    startup_sentence,
 )
 from profiler.record.record_model import Container, Distribution, Gpu, GpuIdle, Metrics, Record
 from profiler.record.xids import xid_sentence
+from tests.gpu_runs import advice_on
 
 
 def run_of(
@@ -69,9 +68,9 @@ DISK = TimeBreakdown(disk_percent=80.0, on_cpu_percent=15.0, covered_percent=100
 def test_a_run_whose_only_idle_time_is_its_start_gets_no_advice_on_workers() -> None:
     """bf16 of the laboratory: 6 s of imports, then 8 s of matrices."""
     record = run_of(14, 6, 14, 8, between=CPU)
-    assert list(gpu_advice(record)) == []
-    assert startup_sentence(record) == (
-        "its work on the GPU began after 6.0 s (43 % of the run); until then it used one CPU (98 %)"
+    (advice,) = advice_on(record)
+    assert advice == (
+        "Its work on the GPU began after 6.0 s (43 % of the run); until then it used one CPU (98 %)."
     )
     assert gpu_idle_sentence(record) == (
         "the GPU was idle 43 % of the run: 43 % before its work began (after 6.0 s)"
@@ -111,9 +110,9 @@ def test_of_several_gpus_the_idle_time_is_that_around_the_work_of_each(
 def test_gpus_that_work_one_after_the_other_wait_for_nothing_between() -> None:
     """Each worked without a pause for its half of the run."""
     one_each = [(0.0, 60.0, 58.0), (60.0, 120.0, 58.0)]
-    assert not any("waited" in text for text in gpu_advice(run_of_two(one_each)))
+    assert not any("waited" in text for text in advice_on(run_of_two(one_each)))
     starved = [(0.0, 60.0, 6.0), (60.0, 120.0, 6.0)]
-    (advice,) = gpu_advice(run_of_two(starved))
+    (advice,) = advice_on(run_of_two(starved))
     assert advice.startswith("The GPUs waited for 90 % of the time between their first and last")
 
 
@@ -123,7 +122,7 @@ def test_gpus_that_work_one_after_the_other_wait_for_nothing_between() -> None:
 def test_a_long_run_that_waits_between_its_work_gets_advice(
     times: TimeBreakdown, said: str
 ) -> None:
-    (advice,) = gpu_advice(run_of(120, 10, 118, 9, between=times))
+    (advice,) = advice_on(run_of(120, 10, 118, 9, between=times))
     assert advice.startswith(
         "The GPU waited for 92 % of the time between its first and last work, for"
     )
@@ -132,17 +131,18 @@ def test_a_long_run_that_waits_between_its_work_gets_advice(
 
 def test_a_short_run_gets_none() -> None:
     """Its workers had no time to be ahead."""
-    assert list(gpu_advice(run_of(20.5, 11, 20, 0.8, between=CPU))) == []
+    (startup,) = advice_on(run_of(20.5, 11, 20, 0.8, between=CPU))
+    assert startup.startswith("Its work on the GPU began after 11.0 s")
 
 
 def test_a_starved_gpu_is_not_called_too_large() -> None:
     """Its kernels fill it, when they run: 3 % of the run, all multiprocessors meanwhile."""
-    advice = list(gpu_advice(run_of(120, 10, 118, 9, sm=95, between=CPU)))
+    advice = advice_on(run_of(120, 10, 118, 9, sm=95, between=CPU))
     assert not any("larger than needed" in text for text in advice)
 
 
 def test_a_loop_on_one_multiprocessor_is_called_too_large_a_gpu() -> None:
-    (advice,) = gpu_advice(run_of(60, 1, 59, 56, sm=0.7))
+    (advice,) = advice_on(run_of(60, 1, 59, 56, sm=0.7))
     assert advice == (
         "The GPU is larger than needed (memory peak 1 %, SM active 0.7 % while it worked): use a "
         "smaller GPU or a larger batch size."
@@ -160,7 +160,8 @@ def test_copies_are_named_and_no_smaller_gpu() -> None:
         copy_bytes_per_second=59_000_000_000,
         link_bytes_per_second=63_000_000_000,
     )
-    (advice,) = gpu_advice(record)
+    advice, startup = advice_on(record)
+    assert startup.startswith("Its work on the GPU began after 4.1 s")
     assert advice == (
         "It copied over PCIe at 59 of 63 GB/s for 63 % of the run, while no kernel ran: keep the "
         "data on the GPU, or copy while kernels run."
@@ -169,9 +170,9 @@ def test_copies_are_named_and_no_smaller_gpu() -> None:
 
 def test_nothing_is_advised_on_a_failed_run_or_a_shared_gpu() -> None:
     record = run_of(120, 10, 118, 9, between=CPU)
-    assert list(gpu_advice(replace(record, status="failure", exit_code=1))) == []
+    assert advice_on(replace(record, status="failure", exit_code=1)) == []
     shared = replace(record, gpus=(replace(record.gpus[0], shared=True),))
-    assert list(gpu_advice(shared)) == []
+    assert advice_on(shared) == []
     assert sharing_sentence(shared.gpus[0]) == (
         "another program used this GPU, too: utilization, power and energy are of all programs on it"
     )

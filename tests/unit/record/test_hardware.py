@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
-from profiler.record.gpu_sentences import gpu_advice, gpu_idle_sentence, gpu_idle_texts
+from profiler.record.gpu_sentences import gpu_idle_sentence, gpu_idle_texts
 from profiler.record.hardware import (
     processor_difference,
     short_processor_name,
@@ -33,6 +33,7 @@ from profiler.record.record_model import (
     Visible,
 )
 from profiler.record.run_outcome import Status
+from tests.gpu_runs import advice_on
 
 TRAIN_TAR = WaitTarget(kind="disk", target="/data/train.tar", percent=48)
 FILES_AND_CPU = TimeBreakdown(
@@ -295,7 +296,7 @@ def using(p95: float | None, vcpu_size: float = 8) -> Metrics:
 )
 def test_typical_jobs(record: Record, sentence: str | None, advice: list[str]) -> None:
     assert gpu_idle_sentence(record) == sentence
-    assert list(gpu_advice(record)) == advice
+    assert advice_on(record) == advice
 
 
 @pytest.mark.parametrize(
@@ -394,23 +395,23 @@ def test_no_part_of_the_sentence_is_invented(record: Record, sentence: str | Non
     ],
 )
 def test_the_advice_follows_from_the_numbers(record: Record, advice: list[str]) -> None:
-    assert list(gpu_advice(record)) == advice
+    assert advice_on(record) == advice
 
 
 @pytest.mark.parametrize("status", ["failure", "stopped", "unknown"])
 def test_a_run_that_did_not_do_its_work_gets_no_advice_on_gpus(status: Status) -> None:
     starved = run(waiting_for=TimeBreakdown(on_cpu_percent=90), metrics=using(1))
-    assert list(gpu_advice(starved)) == [MORE_WORKERS]
-    assert list(gpu_advice(replace(starved, status=status))) == []
+    assert advice_on(starved) == [MORE_WORKERS]
+    assert advice_on(replace(starved, status=status)) == []
     unused = run(gpus=(gpu(use=0, memory_percent=0),), status=status)
-    assert list(gpu_advice(unused)) == []
+    assert advice_on(unused) == []
 
 
 def test_a_gpu_whose_memory_was_in_use_was_not_never_used() -> None:
     """A reading once a second misses 0.4 s of kernels; the context holds 600 MB."""
     for used in (Distribution(avg=20, max=623), Distribution(max=64), NOT_MEASURED):
         record = run(waiting_for=NO_BREAKDOWN, gpus=(replace(gpu(use=0), memory_used_mb=used),))
-        assert list(gpu_advice(record)) == []
+        assert advice_on(record) == []
 
 
 def test_the_price_follows_the_sentence() -> None:

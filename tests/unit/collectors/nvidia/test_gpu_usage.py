@@ -15,7 +15,6 @@ from profiler.collectors.nvidia.visible_gpus import (
     GpuSelection,
     Xid,
 )
-from profiler.record.gpu_sentences import never_used_advice
 from profiler.record.record_model import (
     NO_READINGS,
     NOT_MEASURED,
@@ -27,6 +26,7 @@ from profiler.record.record_model import (
     Record,
 )
 from tests.fakes import START_NS, seconds
+from tests.gpu_runs import advice_on
 from tests.values import present
 
 MIB = 1024 * 1024
@@ -351,23 +351,22 @@ def used(percent: float | None, source: str | None = "driver-samples") -> Gpu:
     )
 
 
-def advice_on(*gpus: Gpu) -> str | None:
-    return never_used_advice(
+def advice_on_all(*gpus: Gpu) -> list[str]:
+    return advice_on(
         Record(task_id="1", container=Container(name="batch"), status="success", gpus=gpus)
     )
 
 
 def test_idle_gpus_are_named_in_the_advice() -> None:
-    assert advice_on() is None
-    assert advice_on(used(5), used(None)) is None
-    assert (advice_on(used(0), used(0)) or "").startswith(
-        "No GPU was ever used: run the task without one"
-    )
-    assert advice_on(used(0), used(90), used(0)) == (
+    assert advice_on_all() == []
+    assert advice_on_all(used(5), used(None)) == []
+    (advice,) = advice_on_all(used(0), used(0))
+    assert advice.startswith("No GPU was ever used: run the task without one")
+    assert advice_on_all(used(0), used(90), used(0)) == [
         "2 of 3 GPUs were never used: request 1, or spread the work."
-    )
+    ]
     for source in ("once-a-second", None):
-        assert advice_on(used(0, source)) is None, "between its readings it may have used it"
+        assert advice_on_all(used(0, source)) == [], "between its readings it may have used it"
 
 
 def test_recent_readings_are_those_of_the_selected_gpus() -> None:

@@ -12,10 +12,11 @@ from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu, RunUse
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.record.device_totals import gpu_totals
 from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence
-from profiler.record.gpu_sentences import all_gpu_advice, gpu_idle_texts
+from profiler.record.gpu_sentences import gpu_idle_texts
 from profiler.record.record_model import NOT_MEASURED, Record
 from tests.fakes import seconds
 from tests.gpu_cases import MISSING_IN_470, hidden, lost_after
+from tests.gpu_runs import advice_on
 from tests.played_tapes import PlayedTape, gpu_of
 from tests.tape_driver import UUID, OtherProgram, uuid_of
 from tests.values import present
@@ -59,7 +60,7 @@ def test_memory_of_another_container_is_not_the_runs(opening: float, *, as_batch
     assert present(gpu.memory_used_mb.max) <= played.tape.own_peak_mb + _DRIVERS_MB
     assert gpu.shared is None
     assert record.gpu_scope == "instance"
-    assert all_gpu_advice(record) == []
+    assert advice_on(record) == []
     (warning,) = warnings(record)
     assert warning.startswith("GPU 0 had memory in use that belongs to no process that can be")
 
@@ -146,7 +147,7 @@ def test_where_the_driver_says_no_memory_of_processes_that_in_use_is_of_all(afte
         record = PlayedTape("two", pids="no memory", others=others).play()
         assert gpu_of(record).shared is None
         assert record.gpu_scope == "instance"
-        assert all_gpu_advice(record) == []
+        assert advice_on(record) == []
         (warning,) = warnings(record)
         assert "whose memory the driver does not say" in warning
 
@@ -223,7 +224,7 @@ def test_the_parts_of_a_gpu_have_their_own_programs_and_no_use() -> None:
     assert [gpu.shared for gpu in record.gpus] == [False, False]
     assert {gpu.utilization_percent for gpu in record.gpus} == {NOT_MEASURED}
     assert record.gpu_idle is None
-    assert all_gpu_advice(record) == []
+    assert advice_on(record) == []
     assert gpu_totals(record).text.startswith("2 GPUs use unknown, ≥2.8 GB of ")
 
 

@@ -7,10 +7,10 @@ import pytest
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuScope
-from profiler.record.gpu_sentences import gpu_advice
 from profiler.record.record_model import Container, Metrics, Monitor, Record, Sampling
 from tests.collected import with_collected
 from tests.fakes import FakeClock, FakeLog, seconds
+from tests.gpu_runs import advice_on
 from tests.nvml_tape import TAPES, Tape
 from tests.tape_driver import UUID, TapeDriver
 
@@ -106,10 +106,10 @@ def test_no_gpu_that_a_program_used_was_never_used(name: str, phase: float) -> N
     """Whichever moments of the run are read."""
     record = recorded(name, phase)
     assert record.gpus
-    assert not any("ever used" in text for text in gpu_advice(record))
+    assert not any("ever used" in text for text in advice_on(record))
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_program_that_failed_gets_no_advice_on_its_gpu(phase: float) -> None:
     for name in ("oom", "illegal"):
-        assert list(gpu_advice(recorded(name, phase))) == []
+        assert advice_on(recorded(name, phase)) == []

@@ -12,16 +12,14 @@ from profiler.record.device_totals import gpu_totals
 from profiler.record.fact_list import GPU_IDLE, number_fact
 from profiler.record.gpu_facts import gpu_idle_text
 from profiler.record.gpu_sentences import (
-    all_gpu_advice,
-    gpu_advice,
     gpu_idle_sentence,
     gpu_idle_texts,
-    never_used_advice,
 )
 from profiler.record.record_model import NO_RECOMMENDATION, NOT_MEASURED, Record, Report
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from tests.gpu_cases import played_until, samples_until
+from tests.gpu_runs import advice_on
 from tests.nvml_tape import Tape
 from tests.played_tapes import PlayedTape, gpu_of
 from tests.tape_driver import UUID
@@ -86,9 +84,10 @@ def test_copies_are_work_of_the_gpu_and_are_named(opening: float) -> None:
     assert present(gpu.copy_bytes_per_second) / 1e9 == pytest.approx(
         played.tape.copied_gigabytes_per_second, rel=0.12
     )
-    (advice,) = gpu_advice(record)
+    advice, startup = advice_on(record)
     assert advice.startswith("It copied over PCIe at 5")
     assert "smaller GPU" not in advice
+    assert startup.startswith("Its work on the GPU began after ")
 
 
 @pytest.mark.parametrize(("name", "covered"), [("starved", 58), ("bursts", 68), ("two", 78)])
@@ -110,7 +109,7 @@ def test_where_samples_stop_the_idle_time_is_a_lower_bound(name: str, covered: f
     assert warning == (
         f"The work of GPU 0 is known for {covered} % of the run: the idle time is a lower bound."
     )
-    assert list(gpu_advice(record)) == []
+    assert advice_on(record) == []
 
 
 @pytest.mark.parametrize("name", ["starved", "bursts", "two", "short"])
@@ -123,7 +122,7 @@ def test_of_a_gpu_whose_work_is_hardly_known_nothing_is_said(name: str) -> None:
     assert gpu_totals(record).text.startswith("GPU use unknown, ≥")
     (warning,) = present(record.monitor).warnings
     assert warning.endswith("of the run: use and idle time are missing.")
-    assert never_used_advice(record) is None
+    assert not any("ever used" in text for text in advice_on(record))
 
 
 NO_DATA = (
@@ -194,7 +193,7 @@ def test_one_moment_of_each_second_does_not_say_when_the_work_began(name: str) -
     assert sentence.endswith("of the run")
     assert hours.startswith("≈ 0.00")
     assert gpu_totals(record).text.startswith("GPU ≈ ")
-    assert list(all_gpu_advice(record)) == []
+    assert advice_on(record) == []
 
 
 @pytest.mark.parametrize("name", ["short", "one-block"])
@@ -225,7 +224,10 @@ def test_the_first_tensor_of_a_program_is_not_the_beginning_of_its_work() -> Non
     record = PlayedTape("starved").play()
     gpu = gpu_of(record)
     assert present(gpu.first_used_seconds) > 11
-    assert list(gpu_advice(record)) == []  # too short to judge its workers by
+    # It is too short to judge its workers by.
+    assert advice_on(record) == [
+        "Its work on the GPU began after 11.1 s (60 % of the run): imports and loading."
+    ]
     sentence = present(gpu_idle_sentence(record))
     assert sentence.startswith(
         "the GPU was idle 97 % of the run: 60 % before its work began (after"
@@ -251,7 +253,7 @@ def test_what_nobody_looked_at_is_not_denied(name: str) -> None:
     assert record.gpu_scope == "instance"
     assert gpu_of(record).shared is None
     assert gpu_of(record).memory_used_mb == NOT_MEASURED
-    assert list(gpu_advice(record)) == []
+    assert advice_on(record) == []
 
 
 def test_a_gpu_that_was_assigned_is_the_runs_even_if_only_others_use_it() -> None:
@@ -261,8 +263,7 @@ def test_a_gpu_that_was_assigned_is_the_runs_even_if_only_others_use_it() -> Non
     assert gpu.shared
     assert present(gpu.memory_used_mb).max == 0
     assert gpu.idle_seconds is None
-    assert never_used_advice(record) is None
-    assert list(gpu_advice(record)) == []
+    assert advice_on(record) == []
 
 
 def test_beside_another_program_the_memory_is_the_runs_own() -> None:
@@ -421,7 +422,7 @@ def test_memory_that_grows_to_the_limit_before_a_failure_is_a_lack_of_it(opening
     said = verdict(record)
     assert said.text.startswith("oom probably ran out of GPU memory after")
     assert "of the GPU's 79.6 GB" in present(said.evidence)
-    assert list(gpu_advice(record)) == []
+    assert advice_on(record) == []
 
 
 @pytest.mark.parametrize("name", [name for name in ALONE if name != "oom"])
@@ -437,14 +438,14 @@ def test_an_error_of_the_driver_is_the_reason_of_a_failure() -> None:
         "The GPU's driver reported Xid 31 during the run: a kernel or a copy"
     )
     assert "usually an error of the program itself" in evidence
-    assert list(gpu_advice(record)) == []
+    assert advice_on(record) == []
 
 
 @pytest.mark.parametrize("name", ALONE)
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_no_used_gpu_was_never_used(name: str, opening: float) -> None:
     record = PlayedTape(name, opening=opening).play()
-    assert never_used_advice(record) is None
+    assert not any("ever used" in text for text in advice_on(record))
 
 
 # MPS
