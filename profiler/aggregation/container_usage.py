@@ -273,6 +273,7 @@ class ContainerUsage:
         """The sample without memory, or growth of the CPU time, that is beyond the whole
         machine.
         """
+        self.impossible += sample.is_memory_impossible
         cpu_ns = sample.cpu_ns
         vcpu = self._machine.vcpu
         memory_bytes = self._machine.memory_bytes

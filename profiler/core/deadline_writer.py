@@ -139,11 +139,31 @@ class Output:
                     # The caller of this program made the descriptor non-blocking.
                     self._poll().poll()
         except OSError as error:
+            if 0 < len(rest) < length and _has_removed_end(self._descriptor, length - len(rest)):
+                return f"cannot be written ({error.strerror or error})"
             # What follows a block that was cut off begins a new line.
             self._is_at_line_start = self._is_at_line_start and len(rest) == length
             return f"cannot be written ({error.strerror or error})"
         self._is_at_line_start = True
         return None
+
+
+def _has_removed_end(descriptor: int, size: int) -> bool:
+    """Remove the last bytes that this process appended to a file, as on a full disk; False where
+    the output is something else, or another process has written since.
+    """
+    import fcntl  # rarely used, and `run` imports this module
+
+    try:
+        if not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND:
+            return False
+        end = os.lseek(descriptor, 0, os.SEEK_CUR)
+        if os.fstat(descriptor).st_size != end:
+            return False
+        os.ftruncate(descriptor, end - size)
+    except OSError:  # a pipe has no end
+        return False
+    return True
 
 
 def standard_outputs() -> tuple[Output, Output]:

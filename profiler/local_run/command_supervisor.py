@@ -126,11 +126,13 @@ class Supervisor:
                 self._stop_with_command()
             elif info.si_signo == signal.SIGCONT:
                 self._got_stop = False
-                if proc.read_stat(f"/proc/{self.pid}").state == proc.STOPPED:
+                if self._is_command_stopped():
                     self._send(signal.SIGCONT)
             else:
                 self._got_stop = self._got_stop or info.si_signo == signal.SIGTSTP
                 self._forward(info)
+                if info.si_signo == signal.SIGTSTP and self._is_command_stopped():
+                    self._stop()
 
     def wait(self) -> None:
         """Wait until the command has ended."""
@@ -256,7 +258,7 @@ class Supervisor:
         too, so that the shell sees a stopped job.
 
         A command that somebody else stops may be continued alone: then nobody continues this
-        process.
+        process. The terminal stops this process's group, or the command's if it has another one.
         """
         try:
             stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
@@ -271,8 +273,11 @@ class Supervisor:
             return
         # Of two pending signals, the kernel gives SIGCHLD before SIGTSTP.
         is_asked = self._got_stop or signal.SIGTSTP in signal.sigpending()
-        if not (is_asked or _has_terminal()):
-            return
+        if is_asked or (_has_terminal() and os.getpgid(self.pid) != os.getpgrp()):
+            self._stop()
+
+    def _stop(self) -> None:
+        """Stop this process until somebody continues it."""
         self._before_stop()
         # The kernel discards this signal if no shell could continue this process (an orphaned
         # process group).
@@ -283,6 +288,9 @@ class Supervisor:
         continued_ns = self._clock.monotonic_ns()
         if continued_ns - stopped_ns >= _MIN_STOP_NS:
             self.stops.append((stopped_ns, continued_ns))
+
+    def _is_command_stopped(self) -> bool:
+        return proc.read_stat(f"/proc/{self.pid}").state == proc.STOPPED
 
     def _send(self, number: int) -> None:
         with suppress(PermissionError):  # the command belongs to another user now, as with sudo

@@ -257,19 +257,11 @@ def draft_run_record(
         limits = container_limits(placement.container, placement.task, Host(vcpu=sizes.vcpu))
         sizes = replace(limits, memory_bytes=limits.memory_bytes or sizes.memory_bytes)
     end = observed.end
-    run = _base_record(identity, end, observed.started_ns, observed.finished_ns)
+    metrics = _sizes_and_duration(observed, sizes)
+    run = _base_record(identity, end, observed.started_ns, observed.finished_ns, metrics)
     if run.processor != UNKNOWN_PROCESSOR:
         processor = replace(run.processor, others_vcpu_used=observed.others_vcpu_used)
         run = replace(run, processor=processor)
-    run = replace(run, metrics=_sizes_and_duration(observed, sizes))
-    if placement is not None:
-        run = apply_placement(
-            run,
-            placement,
-            is_named=identity.is_named,
-            started_ns=observed.started_ns,
-            finished_ns=end.finished_ns,
-        )
     series = None
     if observed.usage.series is not None and max_series_steps:
         series = observed.usage.series.copy(
@@ -346,23 +338,28 @@ def build_not_started_record(
     identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor
 ) -> Record:
     """The record of a command that could not be started; it has no metrics."""
-    end = RunEnd(status="failure", exit_code=exit_code)
-    return replace(_base_record(identity, end, now_ns, now_ns), monitor=monitor)
+    end = RunEnd(status="failure", exit_code=exit_code, finished_ns=now_ns)
+    return replace(_base_record(identity, end, now_ns, now_ns, Metrics()), monitor=monitor)
 
 
 def build_unprofiled_record(
     identity: RunIdentity, end: RunEnd, started_ns: int, duration_ns: int, monitor: Monitor
 ) -> Record:
     """The record of a command of which only the end is known."""
-    record = _base_record(identity, end, started_ns, end.finished_ns)
     metrics = Metrics(duration_ms=as_number(duration_ns / NS_PER_MS))
-    return replace(record, metrics=metrics, monitor=monitor)
+    record = _base_record(identity, end, started_ns, end.finished_ns, metrics)
+    return replace(record, monitor=monitor)
 
 
 def _base_record(
-    identity: RunIdentity, end: RunEnd, started_ns: int, finished_ns: int | None
+    identity: RunIdentity,
+    end: RunEnd,
+    started_ns: int,
+    finished_ns: int | None,
+    metrics: Metrics,
 ) -> Record:
-    return Record(
+    """What is known without a reading, with the identity of the ECS task."""
+    record = Record(
         task_id=identity.task_id,
         family=identity.family,
         launch_type=LOCAL,
@@ -376,6 +373,16 @@ def _base_record(
         exit_code=end.exit_code,
         started_at=format_ms(started_ns),
         finished_at=known(format_ms, finished_ns),
+        metrics=metrics,
+    )
+    if identity.placement is None:
+        return record
+    return apply_placement(
+        record,
+        identity.placement,
+        is_named=identity.is_named,
+        started_ns=started_ns,
+        finished_ns=end.finished_ns,
     )
 
 

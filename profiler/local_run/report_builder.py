@@ -65,11 +65,17 @@ _PROFILER_WAS_KILLED = (
 )
 
 
-def not_started(prepared: PreparedRun, identity: RunIdentity, failure: StartFailure) -> RunResult:
-    """The result of a command that could not be started."""
+def not_started(
+    prepared: PreparedRun,
+    identity: RunIdentity,
+    request: NoCall[Placement],
+    failure: StartFailure,
+) -> RunResult:
+    """The result of a command that could not be started; ``request`` reads its ECS task."""
     now_ns = prepared.clock.wall_ns()
-    monitor = _monitor((), prepared)
-    record = build_not_started_record(identity, failure.exit_code, now_ns, monitor)
+    placed, warnings = _placed(identity, request)
+    monitor = _monitor(warnings, prepared)
+    record = build_not_started_record(placed, failure.exit_code, now_ns, monitor)
     return RunResult(
         exit_code=failure.exit_code, report=report(record, now_ns), startup_error=failure.reason
     )
@@ -93,9 +99,9 @@ class ReportBuilder(Struct, eq=False):
     # The run so far
 
     def record_so_far(self) -> Record:
-        placement = self._request.result_so_far()
+        identity = replace(self._identity, placement=self._request.result_so_far())
         observed = self._observed(ignored_sigchld=False)
-        draft = self._draft(observed, placement, self._notices.warnings)
+        draft = self._draft(observed, identity, self._notices.warnings)
         add_collected(draft, self._sampler.plan.collectors)
         return draft.record()
 
@@ -200,13 +206,11 @@ class ReportBuilder(Struct, eq=False):
         """The result of the ended command."""
         plan = self._sampler.plan
         doubts = observation.doubts.sentences
-        placement = self._request.result()
+        identity, missing = _placed(self._identity, self._request)
         if (observation.duration_ns or 0) >= NS_PER_SECOND:  # a limit may have changed meanwhile
             self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
-        warnings = self._warnings(ending) + doubts + observation.doubts.unread
-        if placement is None and self._request.was_made:
-            warnings += (_TASK_IS_UNKNOWN,)
-        draft = self._draft(observation, placement, warnings)
+        warnings = self._warnings(ending) + doubts + observation.doubts.unread + missing
+        draft = self._draft(observation, identity, warnings)
         add_collected(draft, plan.collectors)
         record = draft.record()
         now_ns = self._sampler.prepared.clock.wall_ns()
@@ -238,13 +242,16 @@ class ReportBuilder(Struct, eq=False):
             "on without it, and nothing but its duration and exit code is known. If no low limit "
             "(ulimit) explains that, report it as a defect."
         )
-        record = build_unprofiled_record(
-            self._identity,
-            ended(ending.exit_code, finished_wall_ns, was_stopped=ending.is_stop_requested),
-            self._sampler.started.started_wall_ns,
-            duration_ns,
-            _monitor((warning,), prepared),
-        )
+        identity, missing = _placed(self._identity, self._request)
+        monitor = _monitor((warning, *missing), prepared)
+        end = ended(ending.exit_code, finished_wall_ns, was_stopped=ending.is_stop_requested)
+        started_ns = self._sampler.started.started_wall_ns
+        try:
+            record = build_unprofiled_record(identity, end, started_ns, duration_ns, monitor)
+        # The task may be what the profile has failed at.
+        except Exception:  # noqa: BLE001
+            identity = self._identity
+            record = build_unprofiled_record(identity, end, started_ns, duration_ns, monitor)
         return RunResult(
             exit_code=ending.exit_code,
             report=report(record, prepared.clock.wall_ns()),
@@ -269,7 +276,7 @@ class ReportBuilder(Struct, eq=False):
     # The record
 
     def _draft(
-        self, observation: RunObservation, placement: Placement | None, warnings: tuple[str, ...]
+        self, observation: RunObservation, identity: RunIdentity, warnings: tuple[str, ...]
     ) -> RecordDraft:
         """The draft with the evidence of the samples, and the data about the profiler itself."""
         sampler = self._sampler
@@ -278,7 +285,7 @@ class ReportBuilder(Struct, eq=False):
             details.time.flush(observation.usage.series)
         own = sampler.prepared.own_cgroup
         draft = draft_run_record(
-            replace(self._identity, placement=placement),
+            identity,
             observation,
             self._sizes,
             min_series_step_ms=sampler.min_series_step_ms,
@@ -362,6 +369,15 @@ def _with_survivors(record: Record, survivors: Sequence[ProcessReading]) -> Reco
         "not cover what happened then."
     )
     return with_warnings(record, (warning,))
+
+
+def _placed(
+    identity: RunIdentity, request: NoCall[Placement]
+) -> tuple[RunIdentity, tuple[str, ...]]:
+    """The identity with the ECS task, for which this waits, and a sentence if it is missing."""
+    placement = request.result()
+    is_missing = placement is None and request.was_made
+    return replace(identity, placement=placement), (_TASK_IS_UNKNOWN,) if is_missing else ()
 
 
 def _monitor(warnings: tuple[str, ...], prepared: PreparedRun) -> Monitor:

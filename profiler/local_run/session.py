@@ -40,7 +40,8 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
         host=read_host(),
     )
     if isinstance(started, StartFailure):
-        return not_started(prepared, identity, started)
+        request = plan.surroundings.request_placement()
+        return not_started(prepared, identity, request, started)
     return _Session(prepared, started, identity, plan).run_to_end()
 
 

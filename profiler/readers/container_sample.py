@@ -24,7 +24,8 @@ class ContainerSample(Struct, frozen=True, kw_only=True, gc=False):
     is the part of the memory used that may be reclaimable, too, where the source cannot tell
     (:mod:`profiler.readers.memory_usage`), ``memory_pinned_bytes`` the part of what it drops that
     it perhaps cannot drop. ``memory_huge_page_bytes`` are in addition to the memory used, unless
-    that has them (``has_huge_pages``).
+    that has them (``has_huge_pages``). ``is_memory_impossible``: the memory is unknown because the
+    source contradicts itself.
 
     ``is_mark_complete``: ``memory_usage_peak_bytes`` is the kernel's mark after the container's
     end.
@@ -39,6 +40,7 @@ class ContainerSample(Struct, frozen=True, kw_only=True, gc=False):
     memory_pinned_bytes: int = 0
     memory_huge_page_bytes: int | None = None
     has_huge_pages: bool = False
+    is_memory_impossible: bool = False
     memory_usage_peak_bytes: int | None = None
     memory_limit_bytes: int | None = None
     memory_limit_hits: int | None = None

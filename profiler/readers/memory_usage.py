@@ -110,10 +110,12 @@ def without_reclaimable_kernel(reading: MemoryReading, size_bytes: int) -> Memor
     )
 
 
-def divide_memory(counters: MemoryCounters) -> MemoryReading:
-    """Divide a group's usage.
+def divide_memory(counters: MemoryCounters) -> MemoryReading | None:
+    """Divide a group's usage; None if the counters contradict each other.
 
-    The kernel reads the values at different moments: no part is below 0 or above the usage.
+    The kernel reads the values at different moments: no part is below 0 or above the usage. What
+    it can drop may be above the usage by a little. More cannot be right: the counters of pages are
+    old, or the usage lacks the groups below.
     """
     usage_bytes = counters.usage_bytes
     slab_bytes = counters.reclaimable_slab_bytes or 0
@@ -121,7 +123,10 @@ def divide_memory(counters: MemoryCounters) -> MemoryReading:
     # Page cache, mapped or not, without shared memory and tmpfs.
     file_bytes = excess(counters.cache_bytes, first_known(counters.shmem_bytes, unlisted_bytes))
     pages_bytes = _reclaimable_pages_bytes(counters, file_bytes)
-    reclaimable_bytes = min((pages_bytes or 0) + slab_bytes, usage_bytes)
+    reclaimable_bytes = (pages_bytes or 0) + slab_bytes
+    if is_notable(reclaimable_bytes - usage_bytes, usage_bytes):
+        return None
+    reclaimable_bytes = min(reclaimable_bytes, usage_bytes)
     return MemoryReading(
         used_bytes=usage_bytes - reclaimable_bytes,
         cache_bytes=sum_of_both(file_bytes, slab_bytes),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from profiler.readers.linux.process_tree import list_children
 from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import Record, decode
 from tests.integration.profiled import (
@@ -265,17 +267,28 @@ def test_a_job_stops_and_goes_on_with_its_command() -> None:
     assert report_of(stderr).record.status == "success"
 
 
-def test_a_command_that_is_stopped_and_continued_alone_ends_with_the_profiler() -> None:
-    """Without a terminal no shell continues a job: a profiler that stopped, too, had no end."""
+@pytest.mark.parametrize("has_terminal", [False, True])
+def test_a_command_that_is_stopped_and_continued_alone_ends_with_the_profiler(
+    *, has_terminal: bool
+) -> None:
+    """Who continues the command alone continues no profiler: one that stopped, too, had no end."""
+    terminal, other_end = os.openpty()
+    name = os.ttyname(other_end) if has_terminal else ""
     program = (
         "import os, sys\nos.write(1, f'{os.getpid()} {os.getppid()}\\n'.encode())\n"
         "sys.stdin.readline()\n"
     )
     words = (*RUN, "--json", "--interval", "0.1", "--", *python(program))
-    # Its group is not an orphaned one, in which the kernel discards the signal.
-    launcher = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:], process_group=0))"
+    # Its group is not an orphaned one, in which the kernel discards the signal. The leader of a
+    # session gets the terminal that it opens.
+    launcher = (
+        "import os, subprocess, sys\n"
+        "name, *words = sys.argv[1:]\n"
+        "terminal = name and os.open(name, os.O_RDWR)\n"
+        "sys.exit(subprocess.call(words, process_group=0))"
+    )
     process = subprocess.Popen(
-        (sys.executable, "-c", launcher, *words),
+        (sys.executable, "-c", launcher, name, *words),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -298,9 +311,26 @@ def test_a_command_that_is_stopped_and_continued_alone_ends_with_the_profiler() 
             os.kill(command, signal.SIGCONT)
             os.kill(profiler, signal.SIGCONT)
         _, stderr = process.communicate(b"\n", timeout=LIMIT_SECONDS)
+    os.close(terminal)
+    os.close(other_end)
     assert not is_profiler_stopped
     assert process.returncode == 0
     assert report_of(stderr).record.status == "success"
+
+
+def test_ctrl_z_stops_a_profiler_whose_command_is_stopped_already() -> None:
+    program = "import sys\nprint('ready', flush=True)\nprint(sys.stdin.readline(), end='')\n"
+    with started(*python(program), stdin=subprocess.PIPE, process_group=0) as process:
+        (command,) = list_children(process.pid, threads=1)
+        os.kill(command, signal.SIGTSTP)
+        wait_until(lambda: _state(command) == "T", LIMIT_SECONDS, "a stopped command")
+        process.send_signal(signal.SIGTSTP)
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)
+        stdout, _ = process.communicate(b"hello\n", timeout=LIMIT_SECONDS)
+    assert stdout == b"hello\n"
+    assert process.returncode == 0
 
 
 def _state(pid: int) -> str:
@@ -454,6 +484,22 @@ def test_output_appends_and_keeps_stderr_clean_and_costs_no_exit_code_where_it_f
     assert finished.returncode == 3, finished.stderr
     assert report_of(finished.stderr).record.exit_code == 3
     assert b"--output /dev/full cannot be written" in finished.stderr
+
+
+def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    earlier = b"x" * 4000 + b"\n"
+    file.write_bytes(earlier)
+
+    def full_disk() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    options = ("--no-history", "--output", str(file))
+    finished = run("sh", "-c", "exit 3", options=options, preexec_fn=full_disk)
+    assert finished.returncode == 3, finished.stderr
+    assert file.read_bytes() == earlier
+    assert b"runs.jsonl cannot be written (File too large)" in finished.stderr
+    assert report_of(finished.stderr).record.exit_code == 3
 
 
 @pytest.mark.parametrize("is_file", [True, False])

@@ -226,6 +226,20 @@ def run(*words: str, **environment: str) -> tuple[dict[str, Any], int]:
     return json.loads(done.stderr.splitlines()[-1])["record"], done.returncode
 
 
+def _run_with_a_defect(**environment: str) -> dict[str, Any]:
+    """A run whose profiler fails in its first look."""
+    program = (
+        "from profiler.cli import main\nfrom profiler.local_run.sampler import RunSampler\n"
+        "RunSampler.look = None\nmain()"
+    )
+    words = (sys.executable, "-c", program, "run", "--json", "--no-history", "--", "sleep", "0.1")
+    done = subprocess.run(
+        words, env={**os.environ, **environment}, capture_output=True, check=False
+    )
+    record: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])["record"]
+    return record
+
+
 def test_labels_are_found_and_a_given_one_wins() -> None:
     runner = {"AIRFLOW_CTX_TASK_ID": "load", "AIRFLOW_CTX_DAG_ID": "nightly"}
     given = ("--label", "team=data", "--label", "host=mine", "--label", "airflow.task=mine")
@@ -290,6 +304,26 @@ def test_inside_ecs_the_run_is_the_tasks() -> None:
     assert record["launchType"] == "LOCAL"
     assert record["family"] == "sh"
     assert any("endpoint did not answer" in warning for warning in record["monitor"]["warnings"])
+
+
+def test_inside_ecs_a_run_without_measurements_is_the_tasks() -> None:
+    """A command that does not start, and one whose profile fails."""
+    address = "http://127.0.0.1:1/v4/x"
+    with TaskEndpoint(Task(2)) as task:
+        missing, exit_code = run(
+            "--", "no-such-command", ECS_CONTAINER_METADATA_URI_V4=task.address
+        )
+        failed = _run_with_a_defect(ECS_CONTAINER_METADATA_URI_V4=task.address)
+    silent, _ = run("--", "no-such-command", ECS_CONTAINER_METADATA_URI_V4=address)
+    failed_silently = _run_with_a_defect(ECS_CONTAINER_METADATA_URI_V4=address)
+    assert exit_code == 127
+    for record in (missing, failed):
+        assert record["taskId"] == TASK_ID
+        assert record["launchType"] == "EC2"
+        assert record["logStream"] == f"ecs/task-monitor/{TASK_ID}"
+    for record in (silent, failed_silently):
+        assert record["launchType"] == "LOCAL"
+        assert any("endpoint did not answer" in text for text in record["monitor"]["warnings"])
 
 
 class _LateTask(Task):

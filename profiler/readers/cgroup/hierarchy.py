@@ -254,7 +254,9 @@ VERSION_2 = CounterFiles(
 
 
 def parse_memory(usage: bytes, memory_stat: bytes, files: CounterFiles) -> MemoryReading | None:
-    """A group's memory from the contents of two of its files; None if they have another format."""
+    """A group's memory from the contents of two of its files; None if they have another format, or
+    contradict each other.
+    """
     usage_bytes = parse_number(usage)
     if usage_bytes is None:
         return None

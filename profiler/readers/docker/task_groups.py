@@ -107,6 +107,7 @@ class OpenGroup(ContainerCgroup):
             read_ns=read_ns,
             cpu_ns=cpu_ns,
             **memory_fields(memory),
+            is_memory_impossible=memory is None and parse_number(usage) is not None,
             memory_huge_page_bytes=self._huge_page_bytes(memory),
             memory_usage_peak_bytes=peak_bytes,
             memory_limit_bytes=self._memory_limit_bytes,

@@ -223,10 +223,12 @@ def _sample(
     if entry.blkio_stats:
         text = bytes(entry.blkio_stats.io_service_bytes_recursive)
         block_bytes = _block_bytes(text, device_mapper_majors)
+    reading = _memory(memory)
     return ContainerSample(
         read_ns=read_ns,
         cpu_ns=cpu_ns,
-        **memory_fields(_memory(memory)),
+        **memory_fields(reading),
+        is_memory_impossible=reading is None and memory.usage is not None,
         memory_usage_peak_bytes=memory.max_usage,
         memory_limit_bytes=memory.limit,
         memory_limit_hits=memory.failcnt,
@@ -239,7 +241,7 @@ def _sample(
 
 
 def _memory(memory: _MemoryStats[int]) -> MemoryReading | None:
-    """The parts of a container's memory; None without its usage.
+    """The parts of a container's memory; None without its usage, or if they contradict it.
 
     Version 1 has ``total_`` members, which include the groups below. Version 2 has other names.
     """

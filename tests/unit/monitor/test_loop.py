@@ -711,12 +711,13 @@ def test_impossible_values_are_absent_with_one_warning() -> None:
 
     def stats_at(at: float) -> StatsReading:
         usual = fakes.usual_stats(at)
-        if at not in (6, 20, 21):
+        if at not in (6, 20, 21, 22):
             return usual
-        wrong = {
+        wrong: dict[int, dict[str, Any]] = {
             6: {"cpu_ns": seconds(24_282)},
             20: {"memory_used_bytes": 10**15},
             21: {"cpu_ns": seconds(24_282)},
+            22: {"memory_used_bytes": None, "is_memory_impossible": True},
         }
         return {**usual, "b": replace(usual["b"], **wrong[int(at)])}
 
@@ -727,9 +728,9 @@ def test_impossible_values_are_absent_with_one_warning() -> None:
     assert metrics["vcpuUsed"]["max"] == 0.5
     assert metrics["maxMemoryUsedMB"] == 100
     assert set(record["series"]["vcpuUsed"]) == {0.5}
-    assert record["series"]["memoryUsedMB"].count(None) == 1
+    assert record["series"]["memoryUsedMB"].count(None) == 2
     (warning,) = record["monitor"]["warnings"]
-    assert "3 values of CPU time or memory that cannot be right on this machine" in warning
+    assert "4 values of CPU time or memory that cannot be right on this machine" in warning
 
 
 @pytest.mark.parametrize(("malformed", "is_batch"), [("m", False), ("b", True)])

@@ -1,5 +1,7 @@
 """Memory used is never less than what the kernel cannot drop, and no page counts twice."""
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,15 +72,18 @@ _populations = st.builds(Population, **dict.fromkeys(Population.__struct_fields_
 @given(_populations)
 def test_what_the_kernel_cannot_drop_always_counts(pages: Population) -> None:
     for counters in (pages.version_2(), pages.version_1(), pages.version_1_of_docker()):
-        assert divide_memory(counters).used_bytes >= pages.undroppable
+        assert present(divide_memory(counters)).used_bytes >= pages.undroppable
 
 
 @given(_populations)
 def test_what_the_kernel_can_drop_never_counts(pages: Population) -> None:
     """Version 1 hides what of the kernel's own memory is reclaimable."""
-    assert divide_memory(pages.version_2()).used_bytes == pages.undroppable
+    assert present(divide_memory(pages.version_2())).used_bytes == pages.undroppable
     for counters in (pages.version_1(), pages.version_1_of_docker()):
-        assert divide_memory(counters).used_bytes == pages.undroppable + pages.reclaimable_kernel
+        assert (
+            present(divide_memory(counters)).used_bytes
+            == pages.undroppable + pages.reclaimable_kernel
+        )
 
 
 @given(_populations)
@@ -88,16 +93,16 @@ def test_mapped_files_are_told_apart(pages: Population) -> None:
     """
     hidden = min(pages.lazily_freed, pages.locked_files)
     for counters in (pages.version_2(), pages.version_1()):
-        mapped = present(divide_memory(counters).mapped_file_bytes)
+        mapped = present(present(divide_memory(counters)).mapped_file_bytes)
         assert pages.mapped_files - pages.unmapped_shared <= mapped <= pages.mapped_files + hidden
-    of_docker = present(divide_memory(pages.version_1_of_docker()).mapped_file_bytes)
+    of_docker = present(present(divide_memory(pages.version_1_of_docker())).mapped_file_bytes)
     assert of_docker <= pages.mapped_files + pages.lazily_freed
 
 
 @given(_populations)
 def test_used_memory_and_what_can_be_dropped_are_the_usage(pages: Population) -> None:
     for counters in (pages.version_2(), pages.version_1(), pages.version_1_of_docker()):
-        reading = divide_memory(counters)
+        reading = present(divide_memory(counters))
         assert reading.used_bytes + present(reading.reclaimable_bytes) == pages.usage
 
 
@@ -105,8 +110,11 @@ def test_used_memory_and_what_can_be_dropped_are_the_usage(pages: Population) ->
 def test_lazily_freed_memory_is_no_page_cache(pages: Population) -> None:
     """Else a high-water mark with it would lack memory that the program used."""
     files = pages.mapped_files + pages.unmapped_files + pages.locked_files
-    assert present(divide_memory(pages.version_1()).cache_bytes) == files
-    assert present(divide_memory(pages.version_2()).cache_bytes) == files + pages.reclaimable_kernel
+    assert present(present(divide_memory(pages.version_1())).cache_bytes) == files
+    assert (
+        present(present(divide_memory(pages.version_2())).cache_bytes)
+        == files + pages.reclaimable_kernel
+    )
 
 
 _unknown_or_size = st.none() | _sizes
@@ -119,7 +127,7 @@ _any_counters = st.builds(
 @given(_any_counters)
 def test_counters_of_different_moments_give_no_impossible_part(counters: MemoryCounters) -> None:
     usage = counters.usage_bytes
-    reading = divide_memory(counters)
+    reading = present(divide_memory(counters))
     assert 0 <= reading.used_bytes <= usage
     assert reading.reclaimable_bytes in (None, usage - reading.used_bytes)
     assert 0 <= (reading.mapped_file_bytes or 0) <= usage - reading.used_bytes
@@ -128,10 +136,10 @@ def test_counters_of_different_moments_give_no_impossible_part(counters: MemoryC
 
 def test_version_1_hides_what_of_the_kernels_memory_is_reclaimable() -> None:
     pages = Population(anonymous=20, unmapped_files=5, fixed_kernel=3, reclaimable_kernel=400)
-    version_1 = divide_memory(pages.version_1())
+    version_1 = present(divide_memory(pages.version_1()))
     assert version_1.used_bytes == 423
     assert version_1.kernel_bytes == 403
-    version_2 = divide_memory(pages.version_2())
+    version_2 = present(divide_memory(pages.version_2()))
     assert version_2.used_bytes == 23
     assert version_2.kernel_bytes is None
 
@@ -140,18 +148,39 @@ def test_what_find_held_in_a_group_of_version_1() -> None:
     """Recorded on Linux 6.18 after ``find -ls`` of 300,000 files; SReclaimable had grown by 338
     million bytes.
     """
-    reading = divide_memory(
-        MemoryCounters(
-            usage_bytes=624410624,
-            active_file_bytes=286670848,
-            inactive_file_bytes=466944,
-            mapped_file_bytes=16384,
-            cache_bytes=287137792,
-            shmem_bytes=0,
-            anonymous_bytes=0,
-        )
+    counters = MemoryCounters(
+        usage_bytes=624410624,
+        active_file_bytes=286670848,
+        inactive_file_bytes=466944,
+        mapped_file_bytes=16384,
+        cache_bytes=287137792,
+        shmem_bytes=0,
+        anonymous_bytes=0,
     )
+    reading = present(divide_memory(counters))
     assert reading.kernel_bytes == 624410624 - 287137792
+
+
+@pytest.mark.parametrize(
+    "droppable",
+    [
+        {"active_file_bytes": 60, "inactive_file_bytes": 46},
+        {"inactive_file_bytes": 106},
+        {"cache_bytes": 106, "shmem_bytes": 0},
+        {"active_file_bytes": 0, "inactive_file_bytes": 6, "reclaimable_slab_bytes": 100},
+    ],
+)
+def test_more_that_can_be_dropped_than_is_used_is_a_contradiction(
+    droppable: Mapping[str, int],
+) -> None:
+    """The usage fell, and the counters of the pages are some seconds old. A little more is of the
+    kernel's counters for each CPU.
+    """
+    mib = 2**20
+    parts = {name: size * mib for name, size in droppable.items()}
+    assert divide_memory(MemoryCounters(usage_bytes=100 * mib, **parts)) is None
+    reading = present(divide_memory(MemoryCounters(usage_bytes=103 * mib, **parts)))
+    assert (reading.used_bytes, reading.reclaimable_bytes) == (0, 103 * mib)
 
 
 def test_what_open_files_keep_of_the_kernels_memory_is_a_bound() -> None:
@@ -163,12 +192,12 @@ def test_what_open_files_keep_of_the_kernels_memory_is_a_bound() -> None:
         reclaimable_slab_bytes=100 * mib,
         unreclaimable_slab_bytes=10 * mib,
     )
-    reading = divide_memory(counters)
+    reading = present(divide_memory(counters))
     assert reading.used_bytes == 35 * mib
     assert reading.pinned_bound_bytes == 100 * mib
     more = replace(counters, usage_bytes=435 * mib, reclaimable_slab_bytes=400 * mib)
-    assert divide_memory(more).pinned_bound_bytes == pytest.approx(160 * mib, rel=0.01)
-    assert divide_memory(more).used_bytes == 35 * mib
+    assert present(divide_memory(more)).pinned_bound_bytes == pytest.approx(160 * mib, rel=0.01)
+    assert present(divide_memory(more)).used_bytes == 35 * mib
 
 
 @pytest.mark.parametrize(("open_files", "bound_mib"), [(256, 0), (16_384, 48), (10**6, 60)])
@@ -181,7 +210,7 @@ def test_what_a_number_of_open_files_keeps_is_a_bound(open_files: int, bound_mib
         reclaimable_slab_bytes=60 * mib,
         unreclaimable_slab_bytes=3 * mib,
     )
-    reading = divide_memory(counters)
+    reading = present(divide_memory(counters))
     assert reading.pinned_bound_bytes == 0
     assert pinned_by_files_bytes(reading, open_files) == bound_mib * mib
 
@@ -194,6 +223,6 @@ def test_without_kernel_memory_of_open_files_there_is_no_bound() -> None:
         reclaimable_slab_bytes=400 * 2**20,
         unreclaimable_slab_bytes=2**19,
     )
-    assert divide_memory(counters).pinned_bound_bytes == 0
+    assert present(divide_memory(counters)).pinned_bound_bytes == 0
     unknown = replace(counters, unreclaimable_slab_bytes=None)
-    assert divide_memory(unknown).pinned_bound_bytes == 0
+    assert present(divide_memory(unknown)).pinned_bound_bytes == 0

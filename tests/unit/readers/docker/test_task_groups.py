@@ -168,6 +168,13 @@ def test_a_container_of_version_2(tmp_path: Path, groups: OpenGroups) -> None:
     assert totals.peak_bytes == 870_000_000
     assert group.mark_bytes() == 870_000_000
     assert totals.oom_kills == 2
+    # The counters of the pages are old: more than the usage.
+    write_files(folder, {"memory.stat": f"active_file {1 << 40}\ninactive_file 0\n"})
+    write_files(folder, {"cpu.stat": "usage_usec 2000000\n"})
+    sample = group.sample(seconds(9))
+    assert isinstance(sample, ContainerSample)
+    assert sample.memory_used_bytes is None
+    assert sample.is_memory_impossible
 
 
 def test_a_tasks_group_has_the_totals_of_its_ended_containers(

@@ -176,6 +176,15 @@ def test_memory_used_is_the_memory_that_is_needed() -> None:
         assert changed(CGROUP_V1, memory_stats=memory).memory_used_bytes == used, memory
 
 
+@pytest.mark.parametrize("name", ["total_inactive_file", "inactive_file", "total_cache"])
+def test_memory_of_which_more_can_be_dropped_than_is_used_is_impossible(name: str) -> None:
+    stats = {name: 250 * 2**20}
+    sample = changed(CGROUP_V1, memory_stats={"usage": 100 * 2**20, "stats": stats})
+    assert sample.memory_used_bytes is None
+    assert sample.is_memory_impossible
+    assert not changed(CGROUP_V1, memory_stats={"stats": stats}).is_memory_impossible
+
+
 def test_what_of_its_files_a_container_keeps_mapped_is_told_apart() -> None:
     lists = {"total_active_file": 20, "total_inactive_file": 10}
     cases: tuple[tuple[dict[str, Any], int | None], ...] = (
