@@ -1,4 +1,4 @@
-"""Messages through slack_sdk to a server with Slack's responses."""
+"""Messages to a server with Slack's responses."""
 
 from collections.abc import Callable
 
@@ -201,8 +201,22 @@ def test_a_webhook_that_says_no_has_not(slack: FakeSlack, answer: Answer, words:
     assert words in refused(webhook(slack))
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize(
-    "url", [f"{SECRET}", f"http://127.0.0.1:1/{SECRET} x", f"https:// {SECRET}"]
+    "answer", [Answer(text="ok"), Answer(text="Welcome"), Answer(data={"status": "up"})]
+)
+def test_a_webhook_that_moved_has_not_got_the_message(
+    slack: FakeSlack, status: int, answer: Answer
+) -> None:
+    """A redirected POST becomes a GET without the message, which any page answers."""
+    slack.script = [Answer(status, headers={"Location": f"{slack.url}/elsewhere"}), answer]
+    assert f"(HTTP {status}): check that SLACK_SUCCESS_WEBHOOK_URL" in refused(webhook(slack))
+    assert slack.requests == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [f"file:///etc/{SECRET}", f"{SECRET}", f"http://127.0.0.1:1/{SECRET} x", f"https:// {SECRET}"],
 )
 @pytest.mark.parametrize("token", [f"xoxb-{SECRET}\r\nX: y", f"xoxb-{SECRET}-„", ""])
 def test_an_invalid_address_or_token_is_not_quoted_and_not_tried_again(

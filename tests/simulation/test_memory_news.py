@@ -195,7 +195,7 @@ def test_what_rises_within_a_minute_is_announced_by_the_lines_of_the_monitor() -
 def test_what_jumps_over_the_size_between_two_readings_has_only_those_of_a_normal_run() -> None:
     """As a sort that allocates 10 GB in a second: of 72 real curves, scaled to a runaway, ten end
     so, and the other 62 are announced. Until it is killed, it is nowhere above what an earlier
-    success reached, so that whatever announced it would announce that success, too.
+    success reached, so that a rule about levels that announced it would announce that success, too.
     """
     rng = Random(SEED)
     for _ in range(FAMILIES):

@@ -4,8 +4,8 @@ slack_sdk's retry handlers are not used: they sleep without knowing when the inv
 Failures that may be temporary are retried here. Slack may have accepted a request that timed out,
 so a notice can be posted twice, but it is never lost.
 
-slack_sdk writes addresses with their secrets to its log and its errors: its log is disabled, and no
-text of its errors is passed on. It is slow to import, so the first message does so.
+slack_sdk writes tokens to its log and its errors: its log is disabled, and no text of its errors is
+passed on. It is slow to import, so the first message of a bot does so.
 """
 
 import logging
@@ -40,6 +40,7 @@ SOURCE = "task-profiler"
 _NO_PREVIEWS: Mapping[str, Any] = {"unfurl_links": False, "unfurl_media": False}
 _OK = 200
 _SUCCESSES = range(200, 300)
+_MAX_ANSWER_BYTES = 64 * 1024
 _SERVER_ERRORS = range(500, 600)
 # chat.postMessage has two codes for its limits.
 _RETRYABLE_CODES = frozenset(
@@ -180,7 +181,7 @@ def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -
     try:
         send_once = _send_by_bot if target.channel else _send_by_webhook
         return send_once(target, message, timeout_seconds)
-    # slack_sdk, for an invalid address, token or response; the text may quote it.
+    # urllib and slack_sdk, for an invalid address, token or response; the text may quote it.
     except Exception as error:  # noqa: BLE001
         # Errors of urllib and http.client.
         if isinstance(error, OSError | HTTPException) and not isinstance(error, InvalidURL):
@@ -191,19 +192,51 @@ def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -
 def _send_by_webhook(
     target: SlackTarget, message: SlackMessage, timeout_seconds: int
 ) -> _Failure | None:
-    from slack_sdk.webhook import WebhookClient  # see the module's docstring
-
-    response = WebhookClient(target.secret, **_options(timeout_seconds)).send(
-        **asdict(message), **_NO_PREVIEWS
-    )
-    body = response.body.strip()
-    if response.status_code not in _SUCCESSES:
-        return _failure(response.status_code, body, response.headers)
-    answer = _decoded(body)
-    # A page of HTML is from a sign-in or a proxy, to which the request was redirected.
-    if body.startswith("<") or answer.ok is False or answer.success is False:
-        return _failure(response.status_code, answer.error, response.headers)
+    answer = _posted(target.secret, {**asdict(message), **_NO_PREVIEWS}, timeout_seconds)
+    if answer.status not in _SUCCESSES:
+        return _failure(answer.status, answer.body, answer.headers)
+    said = _decoded(answer.body)
+    # A page of HTML is from a sign-in or a proxy.
+    if answer.body.startswith("<") or said.ok is False or said.success is False:
+        return _failure(answer.status, said.error, answer.headers)
     return None
+
+
+class _Posted(Struct, frozen=True, kw_only=True):
+    """The answer to a message."""
+
+    status: int
+    body: str
+    headers: Mapping[str, str]
+
+
+def _posted(url: str, message: Mapping[str, Any], timeout_seconds: int) -> _Posted:
+    """Post a message, and follow no redirection: the request after one has no body, and any page
+    answers it with a success, as slack_sdk's WebhookClient does not see.
+
+    Raises OSError and HTTPException without an answer, ValueError for an invalid address.
+    """
+    # Slow to import, see the module's docstring.
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class Unmoved(HTTPRedirectHandler):
+        def redirect_request(self, *_: object) -> None: ...
+
+    if not url.lower().startswith(("http://", "https://")):
+        raise ValueError("The address of the webhook is none of HTTP.")
+    request = Request(  # noqa: S310  checked above
+        url,
+        data=msgspec.json.encode(message),
+        headers={"Content-Type": "application/json;charset=utf-8", "User-Agent": SOURCE},
+    )
+    try:
+        response = build_opener(Unmoved).open(request, timeout=timeout_seconds)
+    except HTTPError as error:
+        response = error
+    with response:
+        body = response.read(_MAX_ANSWER_BYTES).decode(errors="replace").strip()
+        return _Posted(status=response.status, body=body, headers=dict(response.headers))
 
 
 class _WebhookAnswer(Struct, frozen=True, kw_only=True):
@@ -239,9 +272,9 @@ def _send_by_bot(
 
 
 def _options(timeout_seconds: int) -> dict[str, Any]:
-    """The options of both clients.
+    """The options of the client.
 
-    Their logger is outside the hierarchy: no handler of Lambda receives its lines.
+    Its logger is outside the hierarchy: no handler of Lambda receives its lines.
     """
     logger = logging.Logger("slack", level=logging.CRITICAL + 1)  # noqa: LOG001  see above
     return {"timeout": timeout_seconds, "logger": logger, "retry_handlers": []}

@@ -68,6 +68,7 @@ _MAX_LENGTHS = {
 _MAX_URL_LENGTH = 2048
 _MAX_SIZE_LENGTH = 64
 _MAX_LINE_LENGTH = 1024
+_MAX_COMMAND_LENGTH = 2000
 _RUN_PREDICATES = {
     "stuck": "seems to be stuck",
     "overdue": "runs longer than expected",
@@ -580,13 +581,18 @@ def _summary_of_schedule(line: ScheduleNoticeLine) -> str:
     return sentence + stated(" It is due next on {0:%Y-%m-%d} at {0:%H:%M} UTC.", at)
 
 
+def _embeddable_command(command: str) -> str:
+    return embeddable(command, _MAX_COMMAND_LENGTH)
+
+
 def night_summary(summary: NightSummary) -> NightSummaryDetail:
     """The detail of the morning message."""
     lines = []
     for line in summary.lines:
         at = stated(", {:%Y-%m-%d %H:%M} UTC", line.at)
-        command = stated(" {}", line.command)
-        lines.append(embeddable(f"{line.text}{at}{command}", _MAX_LINE_LENGTH))
+        text = embeddable(line.text, _MAX_TEXT_LENGTH)
+        command = stated(" {}", known(_embeddable_command, line.command))
+        lines.append(f"{text}{at}{command}")
     sentence = embeddable(summary.sentence, _MAX_LINE_LENGTH)
     text = " ".join([sentence, *(f"{line.removesuffix('.')}." for line in lines)])
     detail = NightSummaryDetail(text=text, night=summary.night, lines=tuple(lines))

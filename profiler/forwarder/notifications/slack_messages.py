@@ -65,6 +65,9 @@ _CODE_FENCE = "```"
 _LINK_BREAK = re.compile(r"[|<>\s]")
 
 _SIGN = "⚠️ "
+# Of a line of a summary, which has one of both, and fits into a section. The command of a resize
+# names up to five families.
+_MAX_LINK_LENGTH = _MAX_COMMAND_LENGTH = 2000
 # On a lock screen.
 _MAX_REASON_LENGTH = 150
 _MAX_LINE_LENGTH = 2000
@@ -451,8 +454,20 @@ def _night_message(summary: NightSummary) -> SlackMessage:
     return _message(
         escape_text(summary.title, MAX_HEADER_LENGTH),
         escape_text(summary.sentence, MAX_SECTION_LENGTH),
-        section([escape_text(below_header, MAX_SECTION_LENGTH), *lines], formatted=True),
+        *_sections([escape_text(below_header, MAX_SECTION_LENGTH), *lines]),
     )
+
+
+def _sections(lines: Iterable[str]) -> Iterator[JsonObject]:
+    """As many sections as the lines need. Each line, formatted, fits into one."""
+    text = ""
+    for line in lines:
+        longer = f"{text}\n{line}" if text else line
+        if utf16_length(longer) > MAX_SECTION_LENGTH:
+            yield {"type": "section", "text": mrkdwn(text)}
+            longer = line
+        text = longer
+    yield {"type": "section", "text": mrkdwn(text)}
 
 
 def _summary_line(line: SummaryLine) -> str:
@@ -461,10 +476,11 @@ def _summary_line(line: SummaryLine) -> str:
     if line.at:
         seconds = int(line.at.timestamp())
         text += f", <!date^{seconds}^{{time}}|{line.at:%H:%M} UTC>"
-    if line.url and len(line.url) <= MAX_URL_LENGTH and not _LINK_BREAK.search(line.url):
-        text += f" · <{line.url.translate(_ESCAPES)}|open>"
+    link = stated(" · <{}|open>", known(lambda url: url.translate(_ESCAPES), line.url))
+    if utf16_length(link) <= _MAX_LINK_LENGTH and not _LINK_BREAK.search(line.url or ""):
+        text += link
     if line.command:
-        command = escape_text(line.command.replace("`", ""), MAX_SENTENCE_LENGTH)
+        command = escape_text(line.command.replace("`", ""), _MAX_COMMAND_LENGTH)
         text += f" `{command}`"
     return text
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from profiler.core.command_lines import command_line
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.forwarder.morning_digest import DigestPlace, NightSaving, summarize
@@ -26,12 +27,21 @@ from profiler.forwarder.night_runs import (
     runs_of_lines,
 )
 from profiler.forwarder.notifications.event_details import bus_event
-from profiler.forwarder.notifications.notification import NightSummary, notification_key
-from profiler.forwarder.notifications.slack_messages import message_of
+from profiler.forwarder.notifications.notification import (
+    NightSummary,
+    SummaryLine,
+    notification_key,
+)
+from profiler.forwarder.notifications.slack_messages import (
+    MAX_SECTION_LENGTH,
+    message_of,
+    utf16_length,
+)
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.measured import AtLeast, Exactly
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY
+from tests.values import present
 
 DAY_NS = 86_400 * NS_PER_SECOND
 END_NS = round(datetime(2026, 11, 25, 8, tzinfo=UTC).timestamp()) * NS_PER_SECOND
@@ -358,6 +368,44 @@ def test_the_slack_message_has_times_in_the_readers_zone_and_no_foreign_markup()
     assert "<!channel>" not in text
     assert "evil.example" not in text
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("link", [600, 2900])
+def test_a_night_of_a_thousand_families_with_long_names_has_all_its_lines_on_slack(
+    link: int,
+) -> None:
+    """Lines that did not fit into one section were left out, those of failures before others."""
+    names = [f"team-{number:04}-{'x' * 240}" for number in range(1000)]
+    url = f"https://kibana.example.com/{'u' * link}"
+    failed = tuple(replace(KILLED, family=name, reason="r" * 900, url=url) for name in names)
+    missed = [MissedTime(family=name, message=f"{name} {'m' * 900}") for name in names[:50]]
+    counts = {OUT_OF_MEMORY: dict.fromkeys(names[:500], 1), "failure": dict.fromkeys(names, 1)}
+    runs = NightRuns(counts=counts, failed=failed, other_families=800, reports=1500)
+    summary = summary_of(runs, None, *missed)
+    message = message_of(summary, kibana_url=None)
+    texts = [block["text"]["text"] for block in message.blocks[1:]]
+    assert sum(text.count("• ") for text in texts) == len(summary.lines) == 11
+    assert "".join(texts).count("|open>") == (5 if link < 2000 else 0)
+    assert all(utf16_length(text) <= MAX_SECTION_LENGTH for text in texts)
+    assert len(message.blocks) <= 50
+
+
+@pytest.mark.parametrize("length", [60, 255])
+def test_a_command_for_families_with_long_names_is_whole_on_every_channel(length: int) -> None:
+    """It was cut within its address on Slack, where it lacked its Region."""
+    names = tuple(f"team-{number}-".ljust(length, "x") for number in range(5))
+    line = SummaryLine(
+        text="Other sizes would save $250.00 a month:",
+        command=command_line(
+            "taskdef", "resize", *names, source=f"https://{'v' * 60}.es.amazonaws.com", region="r-9"
+        ),
+    )
+    summary = NightSummary(night="", since="", title="Night", sentence="Night: 1.", lines=(line,))
+    message = message_of(summary, kibana_url=None)
+    _, detail = bus_event(summary, kibana_url=None)
+    command = present(line.command)
+    assert f" `{command}`" in message.blocks[-1]["text"]["text"]
+    assert msgspec.to_builtins(detail)["lines"] == (f"{line.text} {command}",)
 
 
 def test_the_event_has_the_same_text_for_a_template() -> None:
