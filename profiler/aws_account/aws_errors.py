@@ -43,8 +43,6 @@ _QUOTA = re.compile(
 _WRONG_CLOCK = re.compile(
     r"Signature expired|Signature not yet current|^Request(?:TimeTooSkewed|InTheFuture)"
 )
-# IAM's sentence contains the refused action, such as the permission to pass a role.
-_REFUSED_ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
 UNKNOWN_REGION = "the Region is unknown: use --region, or set AWS_REGION."
 
 # Makes boto3's client of a service.
@@ -140,7 +138,7 @@ def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
     answer = f"{code}: {message}" if message else code
     sentence = f"AWS returned {code} ({message}): check the name, --region and --profile."
     if code in ACCESS_DENIED:
-        remedy = denial_remedy(message, _needed_action(message, permission))
+        remedy = denial_remedy(message, permission)
         sentence = f"AWS refused ({answer}): {remedy}."
     elif code in _EXPIRED | _UNKNOWN_KEY or _WRONG_CLOCK.search(answer):
         sentence = f"AWS refused {_refused_sign_in(code, answer)}"
@@ -189,14 +187,6 @@ def _passing_refusal(code: str, message: str, answer: str) -> str:
             "in a minute."
         )
     return f"AWS failed ({answer}): try again in a minute."
-
-
-def _needed_action(message: str, permission: str) -> str:
-    """The permissions to allow: the action that AWS's message names, if it is another one."""
-    refused = _REFUSED_ACTION.search(message)
-    if not refused or refused[1] in permission:
-        return permission
-    return refused[1]
 
 
 def _describe(error: Exception) -> str:

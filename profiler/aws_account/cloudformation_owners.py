@@ -42,6 +42,10 @@ class CloudFormationOwners:
         self._definition_type = definition_type
         self._known: dict[tuple[str, str], CloudFormationOwner | None] = {}
 
+    def ask_again(self) -> None:
+        """Ask again who owns what: a stack may have imported it since the plan."""
+        self._known.clear()
+
     def of_definition(self, revision_arns: Iterable[str]) -> str | None:
         """The name of the stack that owns one of the revisions; None if no stack does."""
         owners = (self._owner(arn, self._definition_type) for arn in revision_arns)

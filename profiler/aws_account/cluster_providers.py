@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
-from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.json_fields import mappings, text, uncapitalized
 from profiler.core.optional_math import known_values
@@ -20,7 +20,7 @@ def missing_provider(strategy: object, cluster: Mapping[str, Any]) -> str | None
     """The first capacity provider of a strategy that a cluster of DescribeClusters lacks."""
     named = known_values(text(item.get("capacityProvider")) for item in mappings(strategy))
     known = {*cluster.get("capacityProviders", ())}
-    return next((name for name in named if name not in known), None)
+    return next((name for name in named if name not in known | {UNKNOWN_VALUE}), None)
 
 
 class ClusterProviders:
@@ -38,7 +38,9 @@ class ClusterProviders:
         could not be read.
         """
         strategy = uncapitalized(target.place.get("CapacityProviderStrategy"))
-        cluster = self._cluster(target.cluster_arn) if strategy else None
+        if not strategy or UNKNOWN_VALUE in target.cluster_arn:
+            return None
+        cluster = self._cluster(target.cluster_arn)
         missing = None if cluster is None else missing_provider(strategy, cluster)
         if missing is None:
             return None

@@ -158,6 +158,10 @@ class GoneRevisions:
         why = None if pin is None else self._why_gone(pin, False)  # noqa: FBT003  cached
         if why is not None:
             return f"The {state.title} is pinned to {pin}, which {why}, so it starts nothing."
+        active = self._active_families
+        is_named = pin is None and state.definition_arn == state.family
+        if is_named and active is not None and state.family not in active:
+            return f"The {state.title} starts nothing: {state.family} has no active revision."
         lacking = self._providers.why_refused(state)
         refusal = lacking or self._refusal(state, first_known(pin, state.family))
         if refusal is None:

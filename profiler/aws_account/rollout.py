@@ -603,6 +603,8 @@ class Rollout(Struct, kw_only=True, dict=True):
         before the first family, the schedules, rules, states and services of all; before each other
         one, its own schedules and rules, and those that are newer. Raises TaskProfilerError.
         """
+        if self.owners is not None:
+            self.owners.ask_again()
         if not self._is_read_again:
             # Nothing is replaced before all is read: the next family reads again after an error.
             targets = self._targets_again()

@@ -30,6 +30,8 @@ _THROTTLED = frozenset(
         "BandwidthLimitExceeded",
     }
 )
+# IAM's sentence contains the refused action, such as the permission to pass a role.
+_REFUSED_ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
 # What AWS's message says of the policy that refuses: an explicit deny, which no other policy can
 # outweigh, and a policy that only limits what others allow.
 _EXPLICIT_DENY = re.compile(r"explicit deny in (an?|the) ([\w -]*?(?:policy|boundary))\b")
@@ -104,7 +106,12 @@ def is_throttled(code: str, status: int = 0) -> bool:
 
 
 def denial_remedy(message: str, permission: str) -> str:
-    """What to do about a refused access, by AWS's message: ``permission`` names the actions."""
+    """What to do about a refused access, by AWS's message: ``permission`` names the actions, unless
+    the message names another one.
+    """
+    refused = _REFUSED_ACTION.search(message)
+    if refused is not None and refused[1] not in permission:
+        permission = refused[1]
     denial = _EXPLICIT_DENY.search(message)
     limit = _NOT_IN_LIMIT.search(message)
     if denial is not None:

@@ -12,7 +12,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.aws_clients import ACCESS_DENIED, error_code, is_throttled, pages_backwards
+from profiler.core.aws_clients import (
+    ACCESS_DENIED,
+    denial_remedy,
+    error_code,
+    is_throttled,
+    pages_backwards,
+)
 from profiler.core.ecs_terms import MONITOR_NAME, AwslogsTarget, LogTarget
 from profiler.core.json_fields import mapping, mappings
 from profiler.core.optional_math import any_known, known_values
@@ -591,7 +597,8 @@ def _why_unreadable(error: Exception, what: str, permission: str) -> str:
     """
     code = error_code(error)
     if code in ACCESS_DENIED:
-        return f"Not everything of stopped tasks can be read ({code}): allow {permission}."
+        remedy = denial_remedy(str(error), permission)
+        return f"Not everything of stopped tasks can be read ({code}): {remedy}."
     if code in _UNKNOWN:
         return f"{what} does not exist ({code})."
     kind = ThrottledError if is_throttled(code) else DeliveryError

@@ -17,7 +17,7 @@ from tests.aws_proxy import Answer, AwsProxy, Request
 from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, Account, logs_to
 from tests.step_functions import change_machine, machine, make_machine, running
 from tools.local_answers import answer_here
-from tools.moto_server import FakeAws, fake_aws
+from tools.moto_server import FakeAws, OwnedResource, fake_aws
 
 ACT = ("--register", "--update-schedules")
 RESIZED = "task-profiler:resized-from"
@@ -601,6 +601,41 @@ def test_a_family_that_becomes_a_services_is_left_alone(people: TwoPeople, comma
     assert "nightly is left alone now: " in done.stdout
     assert "service" in done.stdout.partition("left alone now")[2]
     assert account.newest("nightly") == [1]
+
+
+@pytest.mark.parametrize("command", ["resize", "add-monitor"])
+@pytest.mark.parametrize("imported", ["definition", "schedule"])
+def test_what_a_stack_imports_after_the_plan_is_left_to_it(
+    people: TwoPeople, command: str, imported: str
+) -> None:
+    """Of ``nightly``, which has a schedule, but not of ``other``."""
+    account = people.account
+    words: tuple[str, ...] = ("resize", "--from", str(account.file))
+    if command == "add-monitor":
+        for name in ("nightly", "other"):
+            account.family(name, containerDefinitions=[BATCH])
+        words = ("add-monitor", "nightly", "other", "--image", "team/task-profiler:1")
+    else:
+        account.oversized("nightly", "other")
+    account.schedule("night", "nightly:1")
+    account.schedule("day", "other:1")
+    ids = {
+        "definition": (f"{DEFINITIONS}/nightly:1", "AWS::ECS::TaskDefinition"),
+        "schedule": ("night", "AWS::Scheduler::Schedule"),
+    }
+    physical_id, resource_type = ids[imported]
+    people.when_the_act_begins(
+        lambda: account.aws.own(
+            OwnedResource(
+                stack_name="jobs", physical_resource_id=physical_id, resource_type=resource_type
+            )
+        )
+    )
+    done = account.command("taskdef", *words, *ACT)
+    assert "stack jobs of CloudFormation owns it" in done.stdout
+    assert account.newest("nightly", "other") == [1 if imported == "definition" else 2, 2]
+    assert account.started_by_schedule("night") == "nightly:1"
+    assert account.started_by_schedule("day") == "other:2"
 
 
 def test_a_policy_keeps_what_somebody_attaches_meanwhile(people: TwoPeople) -> None:

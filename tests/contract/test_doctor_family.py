@@ -593,6 +593,10 @@ def test_a_state_of_step_functions_that_run_task_refuses_starts_nothing(account:
         assert f"{sentence} {advice}" in text
         assert code == 1
     assert account.of_family("other") == []
+    change_machine(client, "night", machine(running({"TaskDefinition": "nobody"})))
+    done = account.command("schedules")
+    assert f"{start} starts nothing: nobody has no active revision." in done.stderr
+    assert done.returncode == 1
 
 
 def test_a_state_of_step_functions_is_an_obstacle_as_a_schedule_is(account: Account) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -498,6 +499,22 @@ def test_a_call_reads_three_revisions_of_a_family_at_most(
     registered(account)
     assert proxy.operations.count("DescribeTaskDefinition") <= 3 * 5
     assert account.newest(*families) == [31] * 4
+
+
+def test_a_family_of_many_revisions_takes_no_more_calls(account: Account, proxy: AwsProxy) -> None:
+    """ECS lists 100 of them a page, and a family can have a million."""
+    proxy._page_size = 2
+    counts = []
+    for number in (4, 40):
+        while account.newest("control") < [number]:
+            account.family("control")
+        account.ecs.deregister_task_definition(taskDefinition=f"control:{number - 2}")
+        account.ecs.deregister_task_definition(taskDefinition=f"control:{number // 2}")
+        proxy.operations.clear()
+        done = account.resize()
+        assert done.returncode == 0, done.stderr
+        counts.append(Counter(proxy.operations))
+    assert counts[0] == counts[1]
 
 
 def test_throttling_is_waited_out(account: Account) -> None:

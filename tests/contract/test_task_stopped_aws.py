@@ -94,6 +94,33 @@ def test_a_denied_permission_is_named_and_the_definition_read_again_later(
     )
 
 
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        (
+            "User: u is not authorized to perform: ecs:ListTagsForResource on resource: r",
+            "allow ecs:ListTagsForResource.",
+        ),
+        (
+            (
+                "User: u is not authorized to perform: ecs:DescribeTaskDefinition on resource: r "
+                "with an explicit deny in a service control policy"
+            ),
+            "so change the service control policy (the administrators of the organization can).",
+        ),
+    ],
+)
+def test_a_refusal_names_the_action_and_the_policy_that_refuses(
+    warnings: list[str], message: str, remedy: str
+) -> None:
+    """ECS asks for another right to return the tags."""
+    details = {"Error": {"Code": "AccessDeniedException", "Message": message}}
+    refused = Failing(ClientError(details, "DescribeTaskDefinition"))
+    assert EcsDefinitions(refused, warnings.append).describe("nightly:1") is None
+    (warning,) = warnings
+    assert warning.endswith(remedy)
+
+
 @pytest.mark.parametrize("answer", BUSY, ids=str)
 def test_a_busy_service_raises(answer: str | Exception, warnings: list[str]) -> None:
     with pytest.raises(DeliveryError, match="nightly:1"):
