@@ -117,7 +117,7 @@ def test_of_a_driver_that_lists_no_process_the_numbers_are_the_gpus(
     assert record.gpu_scope == "instance"
     assert gpu.shared is None
     assert present(gpu.memory_used_mb.max) == pytest.approx(played.tape.peak_mb, rel=0.08)
-    assert all_gpu_advice(record) == []
+    assert advice_on(record) == []
     assert record.likely_out_of_gpu_memory is None
     (warning,) = warnings(record)
     assert warning.startswith("GPU 0 had memory in use that belongs to no process that can be")
