@@ -267,12 +267,13 @@ class CommandReader:
     @property
     def marks(self) -> ProcessMarks:
         """What the processes' marks say; before the first full sample, what they map of files and
-        shared memory counts for nothing.
+        shared memory counts for nothing. So does what one has mapped of files since the last one.
         """
         marks = self._memory.marks
         if not marks.seen_bytes:
             return ProcessMarks(uncounted_bytes=self._quick_memory.mapped_bytes)
-        return marks
+        uncounted_bytes = max(marks.uncounted_bytes, self._quick_memory.file_bytes)
+        return replace(marks, uncounted_bytes=uncounted_bytes)
 
     @property
     def shared_bound_bytes(self) -> int | None:

@@ -14,6 +14,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.undivided_memory import is_fork, lacks_parts, with_parts
 from profiler.readers.linux.vforked import has_parents_memory, lies_between, read_sizes
+from profiler.readers.memory_usage import is_notable
 
 # Up to this number of threads, reading each thread's children is cheaper than listing all
 # processes. Beyond it, listing one thread's children costs as much as the entries of this many
@@ -385,6 +386,11 @@ class _Known(Struct, frozen=True, gc=False):
     is_new: bool
 
 
+def _read_file_bytes(pid: int) -> int:
+    """What a process maps of files; 0 if unknown."""
+    return proc.bytes_after(proc.read(f"/proc/{pid}/status") or b"", b"RssFile:") or 0
+
+
 class QuickMemory:
     """Reads the memory of the descendants of one process, without unrelated children and their
     descendants.
@@ -392,7 +398,8 @@ class QuickMemory:
     A lower bound: the last reading without what was unmapped since, its anonymous growth, and new
     ones' private memory.
     ``has_changed``: other processes than at the last :meth:`follow`. ``mapped_bytes``: the most
-    that one maps of files and shared memory. ``pids``: its processes.
+    that one maps of files and shared memory. ``file_bytes``: the most of files that one was seen to
+    map since the last :meth:`follow`, if notable. ``pids``: its processes.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int]) -> None:
@@ -404,10 +411,12 @@ class QuickMemory:
         self._known: dict[int, _Known] = {}
         self.has_changed = False
         self.mapped_bytes = 0
+        self.file_bytes = 0
         self.pids: Collection[int] = ()
 
     def follow(self, processes: Iterable[ProcessReading]) -> None:
         """Continue from a reading of the whole tree."""
+        self.file_bytes = 0
         self._known = {
             process.pid: _Known(
                 process.threads,
@@ -443,7 +452,10 @@ class QuickMemory:
                 known = self._look_at(pid, fields, parent_pid, parent)
             new_processes += known.is_new
             held_bytes = known.own_bytes + self._anonymous(fields) - known.anonymous_bytes
-            held_bytes -= max(known.mapped_bytes - fields[_SHARED] * self._page_bytes, 0)
+            mapped_bytes = fields[_SHARED] * self._page_bytes
+            if is_notable(mapped_bytes - max(known.mapped_bytes, self.file_bytes), mapped_bytes):
+                self.file_bytes = max(self.file_bytes, _read_file_bytes(pid))
+            held_bytes -= max(known.mapped_bytes - mapped_bytes, 0)
             may_be_parents = held_bytes > 0 and not known.own_bytes
             if not (may_be_parents and lies_between(fields, parent, read_sizes(parent_pid))):
                 total_bytes += max(held_bytes, 0)

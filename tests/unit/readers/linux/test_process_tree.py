@@ -265,6 +265,10 @@ def test_a_fork_that_maps_a_file_of_its_own_has_no_inherited_page() -> None:
         before = present(quick.read())
         process("map 60")
         assert _is_about(quick.read(), before / _MIB)
+        # Nor does a mark that the kernel keeps of it.
+        assert quick.file_bytes >= 60 * _MIB
+        quick.follow(shares.divide(tree.read()))
+        assert quick.file_bytes == 0
 
 
 def test_a_fork_whose_private_memory_is_not_readable_counts_no_inherited_page(
