@@ -57,6 +57,12 @@ def evidence_from(
     return (MemoryEvidence(source=source, size_bytes=size_bytes, exactness=exactness),)
 
 
+def unsure_mark_bytes(evidence: Iterable[MemoryEvidence]) -> float:
+    """What the mark of a process says that may be pages of files; 0 if it says nothing."""
+    marks = [item for item in evidence if item.source == "process mark"]
+    return max([mark.size_bytes for mark in marks if mark.exactness == "unsure"], default=0)
+
+
 def choose_peak(evidence: Iterable[MemoryEvidence]) -> MemoryPeak:
     """The peak by all evidence of a run.
 

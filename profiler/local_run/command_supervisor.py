@@ -33,12 +33,15 @@ class ReapedUsage(Struct, frozen=True, kw_only=True):
     for.
 
     ``unread_write_bytes`` of the blocks are from rusage, because ``/proc/PID/io`` was not readable.
+    ``faulted_bytes`` are the pages of all page faults of the process with the largest RSS. Each
+    page of its own memory takes one, if it has no huge pages; a file is mapped by 16 pages at once.
     """
 
     cpu_ns: int = 0
     blocks: proc.BlockBytes = proc.BlockBytes()
     unread_write_bytes: int = 0
     max_rss_bytes: int = 0
+    faulted_bytes: int = 0
 
 
 class CommandExit(Struct, frozen=True, kw_only=True):
@@ -208,11 +211,16 @@ class Supervisor:
                 read_bytes=used.ru_inblock * _RUSAGE_BLOCK_BYTES,
                 write_bytes=unread_write_bytes,
             )
+        max_rss_bytes = used.ru_maxrss * 1024
+        faulted_bytes = before.faulted_bytes
+        if max_rss_bytes > before.max_rss_bytes:
+            faulted_bytes = (used.ru_minflt + used.ru_majflt) * resource.getpagesize()
         self.reaped = ReapedUsage(
             cpu_ns=before.cpu_ns + round((used.ru_utime + used.ru_stime) * NS_PER_SECOND),
             blocks=before.blocks + blocks,
             unread_write_bytes=before.unread_write_bytes + unread_write_bytes,
-            max_rss_bytes=max(before.max_rss_bytes, used.ru_maxrss * 1024),
+            max_rss_bytes=max(before.max_rss_bytes, max_rss_bytes),
+            faulted_bytes=faulted_bytes,
         )
 
     def _forward(self, info: signal.struct_siginfo) -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import (
+    Exactness,
     MemoryEvidence,
     MemoryPeak,
     choose_peak,
@@ -43,7 +44,9 @@ from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.memory_doubts import MemoryDoubts
 from profiler.readers.cgroup.hierarchy import Cgroups
 from profiler.readers.container_sample import ResourceLimits
+from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
+from profiler.readers.memory_usage import is_notable
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.measured import Number
 from profiler.record.record_model import (
@@ -74,6 +77,7 @@ _METRICS_OF_THE_TASK = (
     *("init_duration_ms", "billed_duration_ms", "vcpu_share"),
     *("ephemeral_storage_used_mb", "ephemeral_storage_size_mb"),
 )
+_HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 _LARGEST_PROCESS = (
     "The run has no sample: its memory peak is the largest process's, with the pages of files that "
     "it mapped."
@@ -201,6 +205,9 @@ def memory_evidence(
     reading, what its uncounted part was at the time of the mark, and ``kernel_bytes``, which
     only samples without a group have.
 
+    What the readings have not shown, and what may be files by the number of page faults, only
+    makes the peak unsure.
+
     The group's mark counts if it is free of page cache.
     """
     reaped = ending.reaped
@@ -214,7 +221,8 @@ def memory_evidence(
         reached_bytes = max(mark_bytes - marks.uncounted_bytes, 0)
         if not shows_more(reached_bytes, sampled_bytes or 0, marks.uncounted_bytes):
             return evidence
-        return evidence + evidence_from("process mark", group.bounded(reached_bytes))
+        exactness: Exactness = "unsure" if _may_be_files(reached_bytes, reaped) else "at least"
+        return evidence + evidence_from("process mark", group.bounded(reached_bytes), exactness)
     is_alone = ending.was_only_process and not had_several_processes
     if is_alone and sampled_bytes is not None:
         most_bytes = marks.most_bytes + min(kernel_bytes, round(_EXACT_SHARE * mark_bytes))
@@ -222,6 +230,20 @@ def memory_evidence(
         if _is_within_limits(*bounds):
             evidence += evidence_from("process mark", sampled_bytes, "exact")
     return evidence
+
+
+def _may_be_files(reached_bytes: int, reaped: ReapedUsage) -> bool:
+    """Whether a process had too few page faults for so much memory of its own: it has mapped files
+    since the last reading, or has huge pages.
+
+    Where each process gets huge pages (a setting of the machine), and where the kernel counts no
+    faults (gVisor), they tell nothing.
+    """
+    if not reaped.faulted_bytes or not is_notable(
+        reached_bytes - reaped.faulted_bytes, reached_bytes
+    ):
+        return False
+    return b"[always]" not in (proc.read(_HUGE_PAGES) or b"")
 
 
 def _is_within_limits(low_bytes: int, high_bytes: int) -> bool:

@@ -17,6 +17,10 @@ _MEMORY_IS_UNSURE = (
     "The memory peak may have been {} or more: how many pages the processes share or map again "
     "could not be read often enough."
 )
+_MAPPED_MEMORY_IS_UNSURE = (
+    "The memory peak may have been {}: a process mapped more after the last reading, and it is "
+    "unknown how much of that is pages of files."
+)
 _SHARED_MEMORY_IS_UNSURE = (
     "The memory peak may have been {}, and the average is a lower bound: files in memory (tmpfs, "
     "/dev/shm) and shared memory grew during the run, and it is unknown which program made them."
@@ -64,11 +68,12 @@ def memory_doubts(
     *,
     finished_ns: int,
     counts_hidden: bool,
+    marked_bytes: float = 0,
 ) -> MemoryDoubts:
     """The doubts about a peak. ``counts_hidden``: hidden processes are counted, too.
-    ``finished_ns`` is by the clock of the samples.
+    ``finished_ns`` is by the clock of the samples. ``marked_bytes``: by a process's mark, unsurely.
     """
-    bounds = list(_bounds(peak, command))
+    bounds = list(_bounds(peak, command, marked_bytes))
     sentences = tuple(sentence for _, sentence in bounds)
     bound_mb = mebibytes(max((bound_bytes for bound_bytes, _ in bounds), default=None))
     most_bytes = max(peak.size_bytes or 0, command.shared_bound_bytes or 0)
@@ -85,7 +90,9 @@ def memory_doubts(
     return MemoryDoubts(sentences=sentences, bound_mb=bound_mb)
 
 
-def _bounds(peak: MemoryPeak, command: CommandReader) -> Iterator[tuple[float, str]]:
+def _bounds(
+    peak: MemoryPeak, command: CommandReader, marked_bytes: float
+) -> Iterator[tuple[float, str]]:
     """How much the command may have needed, where that is notably more than the peak, and why."""
     peak_bytes = peak.size_bytes or 0
     swap_bytes = command.swap_peak_bytes
@@ -100,6 +107,7 @@ def _bounds(peak: MemoryPeak, command: CommandReader) -> Iterator[tuple[float, s
         return
     for bound_bytes, sentence in (
         (command.memory_bound_bytes, _MEMORY_IS_UNSURE),
+        (marked_bytes, _MAPPED_MEMORY_IS_UNSURE),
         (command.shared_bound_bytes or 0, _SHARED_MEMORY_IS_UNSURE),
         (command.kernel_bound_bytes, _KERNEL_MEMORY_IS_UNSURE),
     ):

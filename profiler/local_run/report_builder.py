@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.memory_evidence import choose_peak, evidence_from
+from profiler.aggregation.memory_evidence import choose_peak, evidence_from, unsure_mark_bytes
 from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import ended
 from profiler.aggregation.run_evidence import RunEvidence
@@ -176,6 +176,7 @@ class ReportBuilder(Struct, eq=False):
                 command,
                 finished_ns=finished_wall_ns,
                 counts_hidden=prepared.own_cgroup.counts_memory,
+                marked_bytes=unsure_mark_bytes(memory),
             ),
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,

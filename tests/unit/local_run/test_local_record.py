@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.memory_evidence import MemoryPeak, choose_peak
+from profiler.aggregation.memory_evidence import MemoryPeak, choose_peak, unsure_mark_bytes
 from profiler.aggregation.memory_evidence import evidence_from as memory_observed
 from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, TreeBlocks, TreeCpu
 from profiler.aggregation.run_end import RunEnd, ended
@@ -250,6 +250,40 @@ def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
         floor_bytes=floor,
     )
     assert choose_peak(evidence) == MemoryPeak(size_bytes=found, source=source)
+
+
+@pytest.mark.parametrize(
+    ("faulted", "huge_pages", "size"),
+    [
+        (201, b"always [madvise] never", 200),  # 150 MB of its own since the last reading
+        (60, b"always [madvise] never", 50),  # files, or huge pages that it asked for
+        (60, b"[always] madvise never", 200),
+        (60, None, 50),
+        (0, b"always madvise [never]", 200),  # the kernel counts none
+    ],
+)
+def test_what_a_mark_has_without_page_faults_may_be_files(
+    faulted: int, huge_pages: bytes | None, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proc, "read", lambda _: huge_pages)
+    reaped = ReapedUsage(max_rss_bytes=201 * _MIB, faulted_bytes=faulted * _MIB)
+    ending = CommandExit(
+        exit_code=0,
+        is_stop_requested=False,
+        was_only_process=True,
+        ignored_sigchld=False,
+        reaped=reaped,
+    )
+    evidence = memory_evidence(
+        50 * _MIB,
+        ending,
+        GroupPeak(),
+        marks=ProcessMarks(seen_bytes=51 * _MIB, uncounted_bytes=_MIB, most_bytes=50 * _MIB),
+        had_several_processes=False,
+        floor_bytes=20 * _MIB,
+    )
+    assert choose_peak(evidence) == MemoryPeak(size_bytes=size * _MIB, source="sampled")
+    assert unsure_mark_bytes(evidence) == (200 * _MIB if size == 50 else 0)
 
 
 def _observed(

@@ -30,6 +30,7 @@ def _memory_doubts(
     huge_mib: int = 0,
     readings_mib: Mapping[float, int] = MappingProxyType({}),
     at_end_seconds: float = 1.0,
+    marked_mib: int = 0,
 ) -> MemoryDoubts:
     """The doubts about a peak of 100 MiB."""
     command = Mock(
@@ -55,6 +56,7 @@ def _memory_doubts(
         command,
         finished_ns=round((max(readings_mib, default=0) + at_end_seconds) * NS_PER_SECOND),
         counts_hidden=counts_memory,
+        marked_bytes=marked_mib * _MIB,
     )
 
 
@@ -64,6 +66,14 @@ def _doubts(**evidence: Any) -> tuple[str, ...]:
 
 def _bound_mb(**evidence: Any) -> float | None:
     return _memory_doubts(**evidence).bound_mb
+
+
+def test_what_a_process_mapped_after_the_last_reading_is_a_doubt() -> None:
+    (sentence,) = _doubts(marked_mib=250)
+    assert sentence.startswith("The memory peak may have been 250 MB: a process mapped more after")
+    assert _bound_mb(marked_mib=250) == 250
+    assert _doubts(marked_mib=101) == ()
+    assert _doubts(marked_mib=250, source="kernel") == ()
 
 
 def test_without_evidence_there_is_no_doubt() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import resource
 import signal
 from collections.abc import Callable, Sequence
 from unittest.mock import Mock
@@ -447,12 +448,17 @@ def test_reaped_usage_adds_up_without_the_start_of_the_command() -> None:
     """Reaped usage adds up and the time to start the command is not its own."""
     supervisor = Supervisor(os.getpid(), SystemClock(), (), lambda: None)
     for _ in range(2):
-        used = Mock(ru_utime=1.0, ru_stime=0.5, ru_inblock=1, ru_oublock=2, ru_maxrss=3)
+        usage = {"ru_utime": 1.0, "ru_stime": 0.5, "ru_maxrss": 3, "ru_minflt": 4, "ru_majflt": 1}
+        used = Mock(ru_inblock=1, ru_oublock=2, **usage)
         supervisor._add_usage(used, None)
     supervisor._add_usage(Mock(ru_utime=0, ru_stime=0, ru_maxrss=0), _DELETES)
     blocks = BlockBytes(read_bytes=1024, write_bytes=2048 + 4096, cancelled_bytes=5000)
     assert supervisor.reaped == ReapedUsage(
-        cpu_ns=seconds(3), blocks=blocks, unread_write_bytes=2048, max_rss_bytes=3072
+        cpu_ns=seconds(3),
+        blocks=blocks,
+        unread_write_bytes=2048,
+        max_rss_bytes=3072,
+        faulted_bytes=5 * resource.getpagesize(),
     )
     assert supervisor.reaped.blocks.stored_bytes == 2048 + 4096 - 5000
     started = Mock(startup_cpu_ns=seconds(0.5), started_wall_ns=0)
