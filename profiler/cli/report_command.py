@@ -49,7 +49,12 @@ from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.older_runs import MAX_WHOLE_RUNS, OlderRuns
 from profiler.report_page.page_data import MAX_BYTES, PageData, PageRequest, build_page_data
 from profiler.report_page.page_series import Run, steps_per_run
-from profiler.runs.past_runs.family_evidence import ReadFamilies, family_evidence, last_success
+from profiler.runs.past_runs.family_evidence import (
+    ReadFamilies,
+    earlier_successes,
+    family_evidence,
+    last_success,
+)
 from profiler.runs.past_runs.run_lookup import find_run, no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, unconfirmed_note
 from profiler.runs.past_runs.schedule_notices import due_ns
@@ -226,7 +231,8 @@ class _RunReader(Struct, frozen=True):
                 past = self._newest(islice(source.runs(selected), last))
             else:
                 run = find_run(source, selected)
-                past = (run, *filter(None, (last_success(run, source),)))
+                success = last_success(run, earlier_successes(run, source))
+                past = (run,) if success is None else (run, success)
         if not past:
             raise TaskProfilerError(no_run_sentence(source, selected))
         with progress_row() as show_progress:

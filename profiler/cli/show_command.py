@@ -219,21 +219,15 @@ def _comparison(
     """The requested comparison, or a failed run's with its family's last success."""
     if against is None and known_status(run.record) not in _COMPARED_STATUSES:
         return NO_COMPARISON
-    earlier = [
-        with_machine_price(record, prices) for record in earlier_successes(run, family_source)
-    ]
+    successes = [_priced(success, prices) for success in earlier_successes(run, family_source)]
+    earlier = [success.record for success in successes]
     if against is not None and against != _LAST_SUCCESS:
         other = find_run(source, RunFilter(run=against), run.record.container.name)
         return compare(run, _priced(other, prices), "run", is_complete=True, earlier=earlier)
-    success = last_success(run, family_source)
+    success = last_success(run, successes)
     if success is not None:
-        return compare(
-            run,
-            _priced(success, prices),
-            "last success",
-            is_complete=against is not None,
-            earlier=earlier,
-        )
+        is_complete = against is not None
+        return compare(run, success, "last success", is_complete=is_complete, earlier=earlier)
     family = run.family
     return nothing_to_compare(f"earlier success of {family.name} in {source.place}")
 

@@ -148,9 +148,16 @@ class NeuronTotals(Struct, frozen=True, kw_only=True):
             return ""
         use = known(format_percent, self.utilization_percent.avg) or "use unknown"
         text = f"{format_count(self.cores, 'NeuronCore')} {use}"
-        memory = known(format_memory, self.device_memory_used_mb.max)
-        size = known(format_memory, self.device_memory_size_mb)
-        return text + stated(", {}", memory) + (stated(" of {}", size) if memory else "")
+        return text + stated(", {}", self.memory_text or None)
+
+    @property
+    def memory_text(self) -> str:
+        """The most memory in use, of all that the devices have: ``6.8 GB of 16 GB``; "" if it is
+        unknown.
+        """
+        used = known(format_memory, self.device_memory_used_mb.max) or ""
+        size = known(format_memory, self.device_memory_size_mb or None)
+        return used and used + stated(" of {}", size)
 
 
 NO_NEURON_TOTALS: Final = NeuronTotals()

@@ -29,7 +29,11 @@ from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.line_trust import AccountTrust, InstanceMonitorGroup, TrustedGroups
 from profiler.record.record_model import Report
 from profiler.record.stopped_task import EventContainer, StoppedTask
-from profiler.runs.past_runs.family_evidence import last_success, read_families
+from profiler.runs.past_runs.family_evidence import (
+    earlier_successes,
+    last_success,
+    read_families,
+)
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions
 from profiler.runs.past_runs.run_lookup import find_runs
@@ -778,7 +782,8 @@ def test_advice_is_of_the_runs_that_count() -> None:
     assert any("60 unconfirmed runs left out" in note for note in found.notes)
     shown = find_runs(source, RunFilter(run="payroll", reads_checkpoints=True))
     assert [run.report.record.task_id for run in shown] == [TASK]
-    assert last_success(replace(shown[0], report=later(shown[0])), source) == shown[0]
+    newer = replace(shown[0], report=later(shown[0]))
+    assert last_success(newer, earlier_successes(newer, source)) == shown[0]
 
 
 def later(run: PastRun) -> Report:

@@ -277,8 +277,7 @@ def _bars(record: Record, usage: RunUsage) -> Iterator[_Bar]:
     yield from _gpu_bars(record.gpus, usage.gpus)
     neuron = usage.neuron
     if neuron.is_watched:
-        note = _of_memory(neuron.device_memory_used_mb.max, neuron.device_memory_size_mb)
-        yield _Bar("Neuron", neuron.utilization_percent, 100, format_percent, note)
+        yield _Bar("Neuron", neuron.utilization_percent, 100, format_percent, neuron.memory_text)
 
 
 def _gpu_bars(gpus: Sequence[Gpu], totals: GpuTotals) -> Iterator[_Bar]:
@@ -296,14 +295,6 @@ def _gpu_bars(gpus: Sequence[Gpu], totals: GpuTotals) -> Iterator[_Bar]:
 
 def _of_size(size: float | None, format_size: Callable[[float], str], word: str = "of") -> str:
     return stated(word + " {}", known(format_size, size))
-
-
-def _of_memory(used_mb: float | None, size_mb: float | None) -> str:
-    if used_mb is None:
-        return ""
-    if not size_mb:
-        return format_memory(used_mb)
-    return f"{format_memory(used_mb)} of {format_memory(size_mb)}"
 
 
 def _series(

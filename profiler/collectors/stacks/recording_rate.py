@@ -5,7 +5,6 @@ from msgspec import Struct
 from profiler.core.timestamps import NS_PER_SECOND
 
 MIN_RATE_HZ = 1
-MAX_RATE_HZ = 100
 USUAL_RATE_HZ = 20
 # Samples of all processes together: py-spy takes 0.2 ms for one.
 _MAX_SAMPLES_HZ = 40
@@ -58,6 +57,7 @@ class RecordingRate:
         return self._due_ns
 
     def recording(self, now_ns: int, processes: int, *, is_moment: bool) -> Recording:
+        """What to record now, of so many processes; ``is_moment``: for a notable moment."""
         elapsed_ns = now_ns - self._started_ns
         seconds = _LATER_SECONDS
         if elapsed_ns < _FIRST_NS:

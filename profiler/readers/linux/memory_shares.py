@@ -129,6 +129,9 @@ class MemoryShares:
         self._is_read_at_rest = False
 
     def divide(self, processes: Sequence[ProcessReading]) -> tuple[ProcessReading, ...]:
+        """The readings of all living processes of the tree, each with its share and what it freed
+        lazily; the share is None if its memory is unknown.
+        """
         before = self._divided
         is_known = self.is_exact and self.file_bytes is not None
         are_at_rest = _are_same(processes, before.values())  # nothing has run since

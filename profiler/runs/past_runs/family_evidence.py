@@ -12,7 +12,7 @@ from profiler.core.completeness import WHOLE, Completeness, joined
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family import LAST_SUCCESSES, Family, run_of_report
 from profiler.record.family_identity import FamilyKey
-from profiler.record.record_model import CHECKPOINT, Metrics, Record, Report
+from profiler.record.record_model import CHECKPOINT, Metrics, Report
 from profiler.record.task_needs import is_job
 from profiler.record.units import format_count
 from profiler.runs.past_runs.defined_jobs import EVERY_RUN, EveryRun
@@ -252,31 +252,24 @@ def final_report(run: PastRun) -> Report | None:
     return replace(report, type="task.report", record=record)
 
 
-def earlier_successes(run: PastRun, source: RunSource) -> tuple[Record, ...]:
-    """The newest successes of the run's family that started before the run."""
-    newest = islice(source.runs(_earlier_successes(run)), LAST_RUNS)
-    return tuple(success.record for success in newest)
+def earlier_successes(run: PastRun, source: RunSource) -> tuple[PastRun, ...]:
+    """The 50 newest successes of the run's family that started before the run, the newest first.
 
-
-def _earlier_successes(run: PastRun) -> RunFilter:
-    return filter_of(
-        run.family,
-        statuses=("success",),
-        until_ns=run.started_ns,
-        only_counting=True,
+    Raises TaskProfilerError if the source cannot be read.
+    """
+    selection = filter_of(
+        run.family, statuses=("success",), until_ns=run.started_ns, only_counting=True
     )
+    return tuple(islice(source.runs(selection), LAST_RUNS))
 
 
-def last_success(run: PastRun, source: RunSource) -> PastRun | None:
-    """The newest success of the run's family that started before the run; one in the same ECS
+def last_success(run: PastRun, successes: Sequence[PastRun]) -> PastRun | None:
+    """The newest of the run's earlier successes, which are in that order; one in the same ECS
     cluster is preferred.
     """
-    anywhere = _earlier_successes(run)
     cluster = run.record.cluster
-    in_cluster = None
-    if cluster is not None:
-        in_cluster = next(source.runs(replace(anywhere, clusters=(cluster,))), None)
-    return in_cluster or next(source.runs(anywhere), None)
+    in_cluster = [success for success in successes if success.record.cluster == cluster]
+    return next(iter(in_cluster or successes), None)
 
 
 class KnownFamilies:

@@ -292,6 +292,28 @@ def test_gpus_and_neuron_cores_are_combined() -> None:
     assert neuron_totals(NO_NEURON) == NeuronTotals()
 
 
+@pytest.mark.parametrize(
+    ("used_mb", "size_mb", "memory"),
+    [
+        (6_144, 16_384, "6 GB of 16 GB"),
+        (6_144, 0, "6 GB"),
+        (6_144, None, "6 GB"),
+        (None, 16_384, ""),
+    ],
+)
+def test_the_memory_of_neuron_devices_names_a_size_that_they_have(
+    used_mb: float | None, size_mb: float | None, memory: str
+) -> None:
+    totals = NeuronTotals(
+        is_watched=True,
+        cores=2,
+        device_memory_used_mb=Distribution(max=used_mb),
+        device_memory_size_mb=size_mb,
+    )
+    assert totals.memory_text == memory
+    assert totals.text == ", ".join(filter(None, ("2 NeuronCores use unknown", memory)))
+
+
 def test_a_size_without_slowdown_has_the_factor_1_where_cpu_was_measured() -> None:
     slowdown = {"0.25": SlowdownBounds(min=2.0, max=3.5)}
     measured = replace(SUCCESS, metrics=Metrics(slowdown_at_vcpu=slowdown))

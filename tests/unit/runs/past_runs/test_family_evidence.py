@@ -1,7 +1,7 @@
 """The evidence of families from the runs of a source."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from random import Random
 from typing import Any
@@ -18,6 +18,7 @@ from profiler.record.stop_causes import EventEnd
 from profiler.runs.past_runs.family_evidence import (
     FoundFamilies,
     KnownFamilies,
+    earlier_successes,
     evidence_of_past_runs,
     family_evidence,
     last_success,
@@ -50,6 +51,20 @@ def test_each_family_has_the_evidence_of_its_newest_runs() -> None:
     assert listed.read == 10
 
 
+def successes_of(run: PastRun, runs: Iterable[PastRun]) -> Sequence[PastRun]:
+    return earlier_successes(run, ListedRuns(runs))
+
+
+def test_the_last_success_is_one_of_the_earlier_ones_which_are_read_once() -> None:
+    """A run in a cluster without a success is compared with another cluster's."""
+    listed = ListedRuns([past(n, task_id=str(n), cluster="other") for n in range(9)])
+    failed = past(9, task_id="failed", status="failure", cluster="jobs")
+    successes = earlier_successes(failed, listed)
+    assert listed.read == len(successes) == 9
+    assert last_success(failed, successes) is successes[0]
+    assert listed.read == 9
+
+
 def test_the_last_success_is_of_the_same_account_and_region() -> None:
     """The last success is of the same account and region and if possible of the same cluster."""
     here = {"account_id": "1", "region": "eu-west-1", "cluster": "jobs"}
@@ -62,7 +77,7 @@ def test_the_last_success_is_of_the_same_account_and_region() -> None:
         past(5, task_id="unknown account", **{**here, "account_id": None}),
     ]
     found = []
-    while (success := last_success(failed, ListedRuns(runs))) is not None:
+    while (success := last_success(failed, successes_of(failed, runs))) is not None:
         found.append(success.report.record.task_id)
         runs = [run for run in runs if run is not success]
     assert found == ["in cluster", "other cluster"]
