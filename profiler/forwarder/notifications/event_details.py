@@ -323,6 +323,7 @@ def _summary(notice: EndedRun) -> str:
         *(row.sentence for row in story.named(*UNSEEN_LIMITS)),
         *_gpu_sentences(notice, story),
         story.sentence("Neuron use"),
+        *(row.sentence for row in story.named("ECC")),
         notice.comparison.text,
         value_formats.source_of_numbers(notice, story),
     ]
