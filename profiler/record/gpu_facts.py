@@ -8,7 +8,7 @@ The terminal, the report page, Slack and the events print these, with the senten
 from collections.abc import Iterator, Sequence
 
 from profiler.core.optional_math import first_known, mean_known
-from profiler.core.text import as_sentence
+from profiler.core.text import as_sentence, listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.device_totals import SHARED, GpuTotals, gpu_totals, held_memory_text
 from profiler.record.fact_list import (
@@ -32,6 +32,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome
 from profiler.record.units import (
+    format_count,
     format_duration,
     format_memory,
     format_percent,
@@ -206,6 +207,24 @@ def gpu_error_text(record: Record) -> str:
         is_shared=any(gpu.shared for gpu in record.gpus),
         is_local=record.launch_type == LOCAL,
         is_own=not record.are_gpus_of_instance,
+    )
+
+
+def device_memory_errors(record: Record) -> Iterator[str]:
+    """What the errors in the memory of GPUs and Neuron devices mean that could not be corrected."""
+    failing = [gpu for gpu in record.gpus if gpu.ecc_uncorrected]
+    if failing:
+        gpus = f"GPU{'s' * (len(failing) > 1)} {listed(str(gpu.index) for gpu in failing)}"
+        yield _memory_errors(gpus, sum(gpu.ecc_uncorrected or 0 for gpu in failing))
+    if record.neuron.ecc_uncorrected:
+        yield _memory_errors("The Neuron devices", record.neuron.ecc_uncorrected)
+
+
+def _memory_errors(devices: str, count: int) -> str:
+    errors = format_count(count, "memory error")
+    return (
+        f"{devices} counted {errors} that cannot be corrected (ECC) during the run: its results "
+        "may be wrong, and the machine may be at fault"
     )
 
 

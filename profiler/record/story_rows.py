@@ -14,7 +14,12 @@ from profiler.record.batch_job import job_text
 from profiler.record.cpu_wait import long_cpu_wait
 from profiler.record.device_totals import GpuTotals
 from profiler.record.fact_list import bytes_texts, kills_fact
-from profiler.record.gpu_facts import gpu_error_note, gpu_remedy, gpu_work_texts
+from profiler.record.gpu_facts import (
+    device_memory_errors,
+    gpu_error_note,
+    gpu_remedy,
+    gpu_work_texts,
+)
 from profiler.record.gpu_sentences import gpu_advice, gpu_idle_texts
 from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.held_huge_pages import huge_pages_text
@@ -38,6 +43,7 @@ RowName = Literal[
     "GPU remedy",
     "GPU advice",
     "Neuron use",
+    "ECC",
     "memory limit",
     "CPU limit",
     "killed",
@@ -50,8 +56,9 @@ BESIDE_MEMORY: Final[tuple[RowName, ...]] = ("files", "huge")
 # The limits that a program does not see, where it hit them.
 UNSEEN_LIMITS: Final[tuple[RowName, ...]] = ("memory limit", "CPU limit")
 # Whose the numbers of the GPUs are, when they were idle and what that costs, how they worked, an
-# error that the verdict does not say, and what to do if their memory was too small.
-GPU_NOTES: Final[tuple[RowName, ...]] = ("GPU idle", "GPU work", "GPU error", "GPU remedy")
+# error that the verdict does not say, errors of their memory (also of Neuron devices), and what to
+# do if their memory was too small.
+GPU_NOTES: Final[tuple[RowName, ...]] = ("GPU idle", "GPU work", "GPU error", "ECC", "GPU remedy")
 # Between the texts of a row.
 DOT: Final = " · "
 
@@ -106,6 +113,8 @@ def _rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[StoryRo
     yield StoryRow("CPU wait", wait.text, as_sentence(wait.sentence))
     yield from _gpu_rows(record, usage.gpus, outcome)
     yield StoryRow("Neuron use", usage.neuron.text)
+    for text in device_memory_errors(record):
+        yield StoryRow("ECC", text)
     is_killed = outcome.ran_out_of_memory
     memory = visible_memory_advice(record, is_out_of_memory=is_killed)
     yield StoryRow("memory limit", memory or "")

@@ -1,6 +1,6 @@
 """The rows of a run on the report page."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -42,7 +42,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.run_usage import cpu_use
-from profiler.record.story_rows import GPU_NOTES, UNSEEN_LIMITS, Story, story_of
+from profiler.record.story_rows import GPU_NOTES, UNSEEN_LIMITS, RowName, Story, story_of
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
 from profiler.report_page.page_series import Run, finite_number, memory_course
@@ -150,6 +150,13 @@ def judged_numbers(record: Record, earlier: Sequence[Record]) -> dict[str, bool]
     return judged
 
 
+def _warning_rows(record: Record) -> Iterator[RowName]:
+    """Errors of the memory of GPUs stand with the GPUs' numbers."""
+    yield "warning"
+    if not record.gpus:
+        yield "ECC"
+
+
 def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDetails:
     """What only an opened run shows. ``earlier`` are successes of its family, the newest first."""
     record = run.record
@@ -181,7 +188,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         labels=_pairs(record.labels),
         job=story.text("job") or None,
         tags=_pairs(record.tags),
-        warnings=[row.text for row in story.named("warning")] or None,
+        warnings=[row.text for row in story.named(*_warning_rows(record))] or None,
         notices=[_notice_text(record, notice) for notice in record.notices] or None,
         **asdict(activity_of(record, story)),
     )

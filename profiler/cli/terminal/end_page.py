@@ -228,7 +228,7 @@ def _has_gpu_curve(series: Series | None) -> bool:
 
 
 def _warning(story: Story, view: EndView) -> tuple[Line, ...]:
-    rows = story.named("warning")
+    rows = story.named("ECC", "warning")
     warnings = [row.text for row in rows if row.text not in view.printed]
     if not warnings:
         return ()

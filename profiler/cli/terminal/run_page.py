@@ -354,7 +354,7 @@ def _gpu_use(story: Story) -> Iterator[PageText]:
 
 
 def _others(record: Record, story: Story) -> Iterator[PageText]:
-    yield from _told(story.named("killed", "I/O", "largest"))
+    yield from _told(story.named("ECC", "killed", "I/O", "largest"))
     if record.stacks.samples:
         samples = format_count(record.stacks.samples, "sample")
         yield PageText(label("stacks"), f"{samples}: --stacks shows the functions")

@@ -323,6 +323,7 @@ def _summary(notice: EndedRun) -> str:
         *(row.sentence for row in story.named(*UNSEEN_LIMITS)),
         *_gpu_sentences(notice, story),
         story.sentence("Neuron use"),
+        *(row.sentence for row in story.named("ECC")),
         notice.comparison.text,
         value_formats.source_of_numbers(notice, story),
     ]
@@ -586,17 +587,22 @@ def _embeddable_command(command: str) -> str:
 
 
 def night_summary(summary: NightSummary) -> NightSummaryDetail:
-    """The detail of the morning message."""
+    """The detail of the morning message. Its commands are our own, and Markdown shows them whole:
+    with the address of the search cluster, which somebody copies.
+    """
+    sentence = embeddable(summary.sentence, _MAX_LINE_LENGTH)
     lines = []
+    marked = [markdown_safe(sentence)]
     for line in summary.lines:
         at = stated(", {:%Y-%m-%d %H:%M} UTC", line.at)
         text = embeddable(line.text, _MAX_TEXT_LENGTH)
         command = stated(" {}", known(_embeddable_command, line.command))
         lines.append(f"{text}{at}{command}")
-    sentence = embeddable(summary.sentence, _MAX_LINE_LENGTH)
+        marked.append(f"{markdown_safe(f'{text}{at}'.removesuffix('.'))}{command}.")
     text = " ".join([sentence, *(f"{line.removesuffix('.')}." for line in lines)])
-    detail = NightSummaryDetail(text=text, night=summary.night, lines=tuple(lines))
-    return _with_markdown(detail)
+    return NightSummaryDetail(
+        text=text, markdown=" ".join(marked), night=summary.night, lines=tuple(lines)
+    )
 
 
 def run_title(line: NoticeLine) -> str:

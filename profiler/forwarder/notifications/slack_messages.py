@@ -360,7 +360,7 @@ def _advice(notice: EndedRun) -> list[str]:
     for reason in filter(None, advice.reasons[:5]):  # the line is anybody's: one can be empty
         text = escape_text(as_sentence(reason), MAX_SENTENCE_LENGTH)
         lines.append(f"• {text}")
-    return [*lines, *(escape_text(step.command, MAX_SENTENCE_LENGTH) for step in advice.steps)]
+    return [*lines, *(escape_text(step.command, _MAX_COMMAND_LENGTH) for step in advice.steps)]
 
 
 def _why(notice: EndedRun, story: Story) -> list[str]:

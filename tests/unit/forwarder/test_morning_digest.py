@@ -405,7 +405,10 @@ def test_a_command_for_families_with_long_names_is_whole_on_every_channel(length
     _, detail = bus_event(summary, kibana_url=None)
     command = present(line.command)
     assert f" `{command}`" in message.blocks[-1]["text"]["text"]
-    assert msgspec.to_builtins(detail)["lines"] == (f"{line.text} {command}",)
+    event = msgspec.to_builtins(detail)
+    assert event["lines"] == (f"{line.text} {command}",)
+    assert event["text"].endswith(f" {command}.")
+    assert event["markdown"].endswith(f" {command}.")
 
 
 def test_the_event_has_the_same_text_for_a_template() -> None:

@@ -10,6 +10,7 @@ from profiler.record.record_model import (
     MemoryKills,
     Metrics,
     Monitor,
+    Neuron,
     Record,
 )
 from profiler.record.stop_causes import EventEnd, outcome_of
@@ -47,6 +48,27 @@ def test_a_row_may_have_another_sentence_and_a_name_several_rows() -> None:
     assert killed.text == "2 processes by the kernel, for lack of memory"
     assert killed.sentence == "The kernel killed 2 processes for lack of memory."
     assert [row.text for row in warnings] == ["One.", "Two."]
+
+
+def test_errors_of_device_memory_are_said_whatever_else_is_known() -> None:
+    """They were in the record alone. Without an error of the driver, a success looked good."""
+    none = Gpu(uuid="b", index=1, ecc_uncorrected=0)
+    gpus = (
+        Gpu(uuid="a", index=0, ecc_uncorrected=3),
+        none,
+        Gpu(uuid="c", index=5, ecc_uncorrected=1),
+    )
+    for status in ("success", "failure", "stopped", "running"):
+        record = replace(
+            RECORD, status=status, gpus=gpus, neuron=Neuron(ecc_uncorrected=1, restarts=0)
+        )
+        gpu, neuron = story_of(record).named("ECC")
+        assert gpu.sentence == (
+            "GPUs 0 and 5 counted 4 memory errors that cannot be corrected (ECC) during the run: "
+            "its results may be wrong, and the machine may be at fault."
+        )
+        assert neuron.sentence.startswith("The Neuron devices counted 1 memory error that")
+    assert story_of(replace(RECORD, gpus=(none,))).named("ECC") == []
 
 
 def test_no_row_of_an_awkward_run_is_empty() -> None:
