@@ -49,7 +49,7 @@ def left_to_service(
     family: str, document: TaskDefinitionDocument, owner: FamilyOwner, part: Part
 ) -> PlannedFamily:
     """The plan that leaves the family to the service that owns it."""
-    planned = _left_alone(family, document, owned_sentence(owner, family, part))
+    planned = _left_alone(family, document, owned_sentence(owner, part))
     return replace(planned, owner=owner)
 
 

@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.aws_account.registered_definitions import read_items
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget, run_by_request
+from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.json_fields import capitalized, mapping, text
 from profiler.core.json_levels import within_levels
 from profiler.core.text import on_one_line
@@ -45,51 +46,65 @@ class StateMachines:
     def __init__(self, open_client: OpenClient, on_problem: Callable[[str], object]) -> None:
         self._open = open_client
         self._on_problem = cache(on_problem)
-        self._others: set[tuple[str, datetime]] = set()
+        # By ARN and creation, as they were described last.
+        self._known: dict[tuple[str, datetime], tuple[ScheduledTarget, ...]] = {}
 
     def targets(self) -> tuple[ScheduledTarget, ...]:
         """The states that start tasks of definitions that they name.
 
-        Again, a machine without such a state is not described once more.
+        Again, a machine without such a state is not described once more, and what cannot be read is
+        as it was.
         """
-        targets: list[ScheduledTarget] = []
+        present: list[tuple[str, datetime]] = []
         with noted_errors(self._on_problem, _UNREAD, READ_STATE_MACHINES):
             client = self._open("stepfunctions")
             machines = read_items(client, "list_state_machines", "stateMachines")
             for machine in islice(machines, _MAX_MACHINES):
-                key = machine["stateMachineArn"], machine["creationDate"]
-                if key in self._others:
+                arn = machine["stateMachineArn"]
+                key = arn, machine["creationDate"]
+                present.append(key)
+                if self._known.get(key) == ():
                     continue
                 with noted_errors(self._on_problem, _UNREAD, READ_STATE_MACHINES):
-                    described = client.describe_state_machine(stateMachineArn=key[0])
-                    own = tuple(
-                        targets_of_machine(machine["name"], described.get("definition", ""))
-                    )
-                    targets += own
-                    if not own:
-                        self._others.add(key)
+                    described = client.describe_state_machine(stateMachineArn=arn)
+                    self._known[key] = tuple(targets_of_machine(arn, described.get("definition")))
             if next(machines, None) is not None:
                 self._on_problem(_TOO_MANY)
-        return tuple(targets)
+            self._known = {key: self._known[key] for key in present if key in self._known}
+        return tuple(chain.from_iterable(self._known.values()))
 
 
-def targets_of_machine(name: str, definition: str) -> Iterator[ScheduledTarget]:
-    """The states of a state machine that start tasks of definitions that they name."""
-    if _ECS not in definition:
+def targets_of_machine(arn: str, definition: object) -> Iterator[ScheduledTarget]:
+    """The states of a state machine that start tasks of definitions that they name, in the account
+    and the Region of the machine.
+    """
+    source = text(definition) or ""
+    if _ECS not in source:
         return
     try:
-        machine = json.loads(within_levels(definition))
+        machine = json.loads(within_levels(source))
     except ValueError:
         return
-    for state_name, state in _task_states(machine):
+    for name, state in _task_states(machine):
         given = state.get("Arguments", state.get("Parameters"))
         request = mapping(capitalized(_without_computed(given)))
         started = run_by_request(request)
         named = started["definition_arn"]
-        if named and UNKNOWN_VALUE not in named:
+        is_elsewhere = "Credentials" in state or (
+            named.startswith("arn:") and _place(named) != _place(arn)
+        )
+        if named and UNKNOWN_VALUE not in named and not is_elsewhere:
             yield ScheduledTarget(
-                kind="state", name=on_one_line(state_name), group=name, content={}, **started
+                kind="state",
+                name=on_one_line(name),
+                group=arn.rpartition(":")[2],
+                content={},
+                **started,
             )
+
+
+def _place(arn: str) -> tuple[str | None, str | None]:
+    return arn_account(arn), arn_region(arn)
 
 
 def _task_states(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:  # noqa: ANN401  JSON

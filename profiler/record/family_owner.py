@@ -4,11 +4,12 @@ A revision that somebody else registers in such a family is never started: what 
 leaves it alone. A family is never the service's because of its name: anybody may give the same one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, Literal
 
 from msgspec import Struct
 
+from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.record.record_model import Record
 
@@ -59,23 +60,23 @@ def owner_of_run(record: Record) -> FamilyOwner | None:
     return owner_of_cluster(record.cluster)
 
 
-def owned_sentence(owner: FamilyOwner, family: str, part: Literal["monitor", "size"]) -> str:
+def owned_sentence(owner: FamilyOwner, part: Literal["monitor", "size"]) -> str:
     """Why the family is left alone, and what gives its runs a monitor, or another size."""
     start = f"{owner.service} owns it ({owner.evidence}), and starts no revision of yours: "
-    return f"{start}{_REMEDIES[owner.service, part].format(family=family, cluster=owner.cluster)}."
+    return f"{start}{_remedy(owner, part)}."
 
 
-_REMEDIES: Mapping[tuple[str, str], str] = {
-    (AWS_BATCH, "monitor"): (
-        "put task-profiler run into the file of the job definition, or monitor EC2 instances with "
-        "task-profiler setup batch-instances (docs/aws-batch.md)"
-    ),
-    (AWS_BATCH, "size"): (
-        "the job definition has its size, which task-profiler taskdef resize --job-definition "
-        "NAME changes"
-    ),
-    (SEQERA, "monitor"): "task-profiler history --from insights:{cluster} shows its runs",
-    (SEQERA, "size"): (
-        "task-profiler recommend --from insights:{cluster} says the sizes, which the pipeline sets"
-    ),
-}
+def _remedy(owner: FamilyOwner, part: Literal["monitor", "size"]) -> str:
+    if owner.service == SEQERA:
+        source = f"insights:{owner.cluster}"
+        if part == "monitor":
+            return f"{command_line('history', source=source)} shows its runs"
+        sizes = command_line("recommend", source=source)
+        return f"{sizes} says the sizes, which the pipeline sets"
+    if part == "monitor":
+        return (
+            "put task-profiler run into the file of the job definition, or monitor EC2 instances "
+            f"with {command_line('setup', 'batch-instances')} (docs/aws-batch.md)"
+        )
+    resize = command_line("taskdef", "resize", "--job-definition", "NAME")
+    return f"the job definition has its size, which {resize} changes"

@@ -30,7 +30,7 @@ class FakeEcs:
 
 def state(*, cluster: str = "jobs", **strategy: object) -> ScheduledTarget:
     request = {"TaskDefinition": "nightly", "Cluster": cluster, **strategy}
-    (target,) = targets_of_machine("m", json.dumps(machine(running(request))))
+    (target,) = targets_of_machine("arn:m", json.dumps(machine(running(request))))
     return target
 
 

@@ -14,6 +14,7 @@ from profiler.aws_account.target_overrides import size_overrides, why_refused
 from tests.step_functions import RUN_TASK, machine, running
 
 ARN = "arn:aws:ecs:us-east-1:123456789012:task-definition/nightly:1"
+MACHINE = "arn:aws:states:us-east-1:123456789012:stateMachine:m"
 ON_FARGATE: Mapping[str, object] = {
     "cpu": "256",
     "memory": "512",
@@ -26,7 +27,7 @@ UNREAD = "It is unknown what state machines of Step Functions start: AWS refused
 
 def found(definition: object) -> list[tuple[str, str]]:
     given = definition if isinstance(definition, str) else json.dumps(definition)
-    return [(one.title, one.definition_arn) for one in targets_of_machine("m", given)]
+    return [(one.title, one.definition_arn) for one in targets_of_machine(MACHINE, given)]
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,8 @@ def test_a_state_that_runs_a_task_is_found_wherever_it_is(resource: str, inside:
     }
     whole = part if inside == "alone" else {"States": {"Outer": outer[inside]}}
     assert found(whole) == [("state 'Run' of the state machine m", "nightly")]
+    with_arn = json.loads(json.dumps(whole).replace('"nightly"', f'"{ARN}"'))
+    assert found(with_arn) == [("state 'Run' of the state machine m", ARN)]
 
 
 @pytest.mark.parametrize(
@@ -64,6 +67,9 @@ def test_a_state_that_runs_a_task_is_found_wherever_it_is(resource: str, inside:
         f"not JSON {RUN_TASK}",
         f'["{RUN_TASK}"]',
         f'{{"States": ["{RUN_TASK}"]}}',
+        machine({**running(NIGHTLY), "Credentials": {"RoleArn": "arn:aws:iam::1:role/other"}}),
+        machine(running({"TaskDefinition": ARN.replace("123456789012", "999999999999")})),
+        machine(running({"TaskDefinition": ARN.replace("us-east-1", "eu-west-1")})),
         "[" * 200 + f'"{RUN_TASK}"' + "]" * 200,
         "",
     ],
@@ -93,7 +99,7 @@ def test_a_states_overrides_are_judged_as_a_schedules_input(
     overrides: dict[str, object], refusal: str | None, field: str
 ) -> None:
     request = {**NIGHTLY, "LaunchType": "FARGATE", "Overrides": overrides}
-    (target,) = targets_of_machine("m", json.dumps(machine(running(request, field=field))))
+    (target,) = targets_of_machine(MACHINE, json.dumps(machine(running(request, field=field))))
     why = why_refused(target, ON_FARGATE)
     assert why is None if refusal is None else refusal in str(why)
     assert size_overrides(target).unknown == ""
@@ -120,7 +126,7 @@ def test_a_size_that_an_execution_computes_is_unknown(
     is_unknown: bool,  # noqa: FBT001
 ) -> None:
     request = {**NIGHTLY, "Overrides": overrides}
-    (target,) = targets_of_machine("m", json.dumps(machine(running(request))))
+    (target,) = targets_of_machine(MACHINE, json.dumps(machine(running(request))))
     assert bool(size_overrides(target).unknown) is is_unknown
     assert why_refused(target, ON_FARGATE) is None
 
@@ -181,7 +187,20 @@ def test_what_may_not_be_read_is_said_once_and_hides_nothing_else() -> None:
     assert sentence.startswith(UNREAD)
     assert sentence.endswith("allow states:ListStateMachines and states:DescribeStateMachine.")
     aws.refused = {"ListStateMachines"}
-    assert machines.targets() == ()
+    assert StateMachines(lambda _service: aws, said.append).targets() == ()
+
+
+@pytest.mark.parametrize("refused", ["ListStateMachines", "etl"])
+def test_what_cannot_be_read_again_is_as_it_was(refused: str) -> None:
+    """An act must not take a size because what overrides it is not returned any more."""
+    aws = FakeStates({"etl": machine(running(NIGHTLY)), "other": machine(running(NIGHTLY))})
+    machines = StateMachines(lambda _service: aws, lambda _sentence: None)
+    before = machines.targets()
+    aws.refused = {refused}
+    assert machines.targets() == before
+    aws.refused = set()
+    del aws.machines["etl"]
+    assert [one.group for one in machines.targets()] == ["other"]
 
 
 def test_of_very_many_machines_a_part_is_read_and_that_is_said() -> None:
