@@ -232,7 +232,7 @@ $(VENV)/.venv:
 	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.venv pyproject.toml
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.venv pyproject.toml
