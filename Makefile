@@ -49,7 +49,7 @@ pythons: $(VENV)/.dev ## The unit and contract tests with the machine's other Py
 	  $(if $(NEWEST),CASES=first) $$environment/bin/pytest tests/unit tests/contract --numprocesses 2 --dist loadfile </dev/null || exit 1; done
 
 slow: $(VENV)/.dev ## The tests that take long by their nature: simulated nights, years and families
-	$(BIN)/pytest -m slow --timeout 0 --numprocesses auto --maxprocesses 8 $$(grep -rlF mark.slow --include='test_*.py' tests)
+	$(BIN)/pytest -m slow --timeout 0 --numprocesses auto --maxprocesses 8 --dist loadfile $$(grep -rlF mark.slow --include='test_*.py' tests)
 
 fuzz: $(VENV)/.dev ## Search for inputs that break a parser, a reader or the forwarder (MINUTES=10 or SECONDS=…; SEED=… repeats a round)
 	$(BIN)/python -m tools.fuzz --seconds $(or $(SECONDS),$$(( $(or $(MINUTES),10) * 60 ))) $(if $(SEED),--seed $(SEED))
