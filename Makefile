@@ -42,14 +42,14 @@ test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integ
 	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(if $(COVERAGE),--cov --cov-report=term)
 	$(if $(COVERAGE),$(BIN)/python -m tools.coverage_floors)
 
-pythons: $(VENV)/.dev ## The unit and contract tests with the machine's other Pythons from 3.11 on, of PATH and pyenv (NEWEST=1: with the newest)
+pythons: $(VENV)/.dev ## The unit and contract tests with the machine's other Pythons from 3.11 on, of PATH and pyenv (NEWEST=1: with the newest, and of each contract test the first case)
 	@$(BIN)/python -m tools.other_pythons | sort --version-sort $(if $(NEWEST),| tail -n 1) | while read -r version python; do \
 	  echo "Python $$version ($$python)"; environment=$(VENV)-python$$version; \
 	  $(MAKE) --no-print-directory VENV=$$environment PYTHON=$$python $$environment/.dev </dev/null && \
-	  $$environment/bin/pytest tests/unit tests/contract --numprocesses 2 --dist loadfile </dev/null || exit 1; done
+	  $(if $(NEWEST),CASES=first) $$environment/bin/pytest tests/unit tests/contract --numprocesses 2 --dist loadfile </dev/null || exit 1; done
 
 slow: $(VENV)/.dev ## The tests that take long by their nature: simulated nights, years and families
-	$(BIN)/pytest -m slow --timeout 0 --numprocesses auto --maxprocesses 8 $$(grep -rlF mark.slow --include='test_*.py' tests)
+	$(BIN)/pytest -m slow --timeout 0 --numprocesses auto --maxprocesses 8 --dist loadfile $$(grep -rlF mark.slow --include='test_*.py' tests)
 
 fuzz: $(VENV)/.dev ## Search for inputs that break a parser, a reader or the forwarder (MINUTES=10 or SECONDS=…; SEED=… repeats a round)
 	$(BIN)/python -m tools.fuzz --seconds $(or $(SECONDS),$$(( $(or $(MINUTES),10) * 60 ))) $(if $(SEED),--seed $(SEED))
@@ -232,7 +232,7 @@ $(VENV)/.venv:
 	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.venv pyproject.toml
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.venv pyproject.toml

@@ -84,8 +84,9 @@ def test_no_table_of_awkward_runs_is_wider_than_its_panel(opened: Opener, tmp_pa
     (tmp_path / "lines").write_bytes(lines(named).replace(b"2025-11-20T", b"2026-11-20T"))
     tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
     on_spot = list(RUNS_OF_EACH_KIND).index("Spot")
-    for address in ("", f"#run={on_spot:032x}"):
+    for address, shown in (("", "#runs"), (f"#run={on_spot:032x}", "#detail[open] dl.facts")):
         tab.evaluate("(one) => { location.hash = one }", address)
+        tab.wait_for_selector(shown)
         for width in WIDTHS:
             tab.set_viewport_size({"width": width, "height": 900})
             assert tab.evaluate(WIDER_THAN_ITS_PANEL) == [], (address, width)

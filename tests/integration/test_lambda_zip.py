@@ -32,6 +32,8 @@ from tools.moto_server import fake_aws, start_by_schedule
 ROOT = Path(__file__).parents[2]
 SECRET = "hunter2-hunter2"
 STREAM_EVENT = Path(__file__).parents[1] / "data" / "kinesis-event.json"
+# pip fetches the zip's wheels from the package index, nine times, for twelve seconds of a CPU.
+with_wheels = pytest.mark.slow
 
 
 class RuntimeApi(FakeHttpServer):
@@ -125,7 +127,7 @@ def function(unpacked: Path, runtime: Path) -> Iterator[Lambda]:
         yield answers
 
 
-@pytest.mark.slow
+@with_wheels
 def test_two_builds_are_the_same_bytes(built: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.zip"
     forwarder_zip.build_zip(again)
@@ -134,6 +136,7 @@ def test_two_builds_are_the_same_bytes(built: Path, tmp_path: Path) -> None:
     )
 
 
+@with_wheels
 def test_a_wheel_with_another_hash_is_not_installed(tmp_path: Path) -> None:
     requirements, options = next(
         forwarder_zip.wheels(
@@ -172,6 +175,7 @@ def test_any_pip_will_do_and_without_one_it_is_said(
     assert not (tmp_path / "out.zip").exists()
 
 
+@with_wheels
 def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
     names = zipfile.ZipFile(built).namelist()
     assert {
@@ -195,6 +199,7 @@ def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
             assert f"msgspec/_core.cpython-{python}-{processor}-linux-gnu.so" in names
 
 
+@with_wheels
 def test_the_real_runtime_client_runs_the_zip(function: Lambda, cluster: FakeElasticsearch) -> None:
     events = (subscription_event("hello", json.dumps(REPORT)), {"awslogs": {"data": "broken!"}})
     settings = {"ELASTICSEARCH_URL": cluster.url, "ELASTICSEARCH_API_KEY": SECRET}
@@ -210,6 +215,7 @@ def test_the_real_runtime_client_runs_the_zip(function: Lambda, cluster: FakeEla
     assert SECRET not in output
 
 
+@with_wheels
 def test_the_real_runtime_client_reads_a_stream(
     function: Lambda, cluster: FakeElasticsearch
 ) -> None:
@@ -233,6 +239,7 @@ def test_the_real_runtime_client_reads_a_stream(
     }.items() <= logged[-1].items()
 
 
+@with_wheels
 def test_the_runtime_client_runs_task_stopped(function: Lambda) -> None:
     """In an account that does not know the task definition any more. The run is exported, too."""
     with fake_aws() as aws, FakeSlack() as slack, OneAnswer(body=b"") as backend:
@@ -255,6 +262,7 @@ def test_the_runtime_client_runs_task_stopped(function: Lambda) -> None:
     assert root["status"]["code"] == 2
 
 
+@with_wheels
 def test_the_runtime_client_runs_watch_schedules(function: Lambda) -> None:
     """The time zone comes from the zip: Lambda's base may have none."""
     with fake_aws() as aws:
@@ -268,6 +276,7 @@ def test_the_runtime_client_runs_watch_schedules(function: Lambda) -> None:
     assert answer == ("response", {"schedules": 1, **nothing}), output
 
 
+@with_wheels
 def test_importing_the_handler_builds_no_client(unpacked: Path, runtime: Path) -> None:
     """And without an endpoint the export of a run imports nothing."""
     imports = f"import sys; sys.path[:0] = {[str(unpacked), str(runtime)]!r}; import handler"

@@ -131,7 +131,14 @@ def size_mb(evidence: Evidence, policy: Policy) -> float:
     return present(recommend_size(evidence, policy, PriceOverrides()).size.memory_mb)
 
 
-@pytest.mark.parametrize("name", KINDS)
+# A second of a CPU for each kind of many runs.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name.startswith("few") else pytest.mark.slow)
+        for name in KINDS
+    ],
+)
 def test_the_own_margin_kills_no_more_runs_and_wastes_less(name: str) -> None:
     kind = KINDS[name]
     own, fixed = replay(kind, name, (OWN, FIXED))

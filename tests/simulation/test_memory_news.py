@@ -136,7 +136,11 @@ def scaled(curve: Curve, peak_mb: float) -> Curve:
     return Curve(tuple(used * times for used in curve.readings_mb))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+# A second of a CPU for each.
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param(shape, marks=() if shape is growth else pytest.mark.slow) for shape in SHAPES],
+)
 def test_of_normal_runs_hardly_any_is_announced_and_of_runaways_nearly_all(shape: Shape) -> None:
     rng = Random(f"{SEED} {shape.__name__}")
     false, announced, count = 0, 0, 0

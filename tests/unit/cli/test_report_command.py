@@ -76,6 +76,7 @@ def test_the_page_on_standard_output_is_all_that_is_there(here: Path, cli: Cli) 
             cli("report", option, "-o", "-")
 
 
+@pytest.mark.slow  # it compresses 24 MB of random texts several times: six seconds of a CPU
 def test_what_does_not_fit_into_the_page_is_said(cli: Cli) -> None:
     chance = random.Random(1)
     texts = (b64encode(chance.randbytes(size)).decode() for size in (48_000, 100_000) * 120)
