@@ -42,11 +42,11 @@ test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integ
 	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(if $(COVERAGE),--cov --cov-report=term)
 	$(if $(COVERAGE),$(BIN)/python -m tools.coverage_floors)
 
-pythons: $(VENV)/.dev ## The unit and contract tests with the machine's other Pythons from 3.11 on, of PATH and pyenv (NEWEST=1: with the newest, and of each contract test the first case)
+pythons: $(VENV)/.dev ## The unit and contract tests with the machine's other Pythons from 3.11 on, of PATH and pyenv (NEWEST=1: with the newest)
 	@$(BIN)/python -m tools.other_pythons | sort --version-sort $(if $(NEWEST),| tail -n 1) | while read -r version python; do \
 	  echo "Python $$version ($$python)"; environment=$(VENV)-python$$version; \
 	  $(MAKE) --no-print-directory VENV=$$environment PYTHON=$$python $$environment/.dev </dev/null && \
-	  $(if $(NEWEST),CASES=first) $$environment/bin/pytest tests/unit tests/contract --numprocesses 2 --dist loadfile </dev/null || exit 1; done
+	  $$environment/bin/pytest tests/unit tests/contract --numprocesses 2 --dist loadfile </dev/null || exit 1; done
 
 slow: $(VENV)/.dev ## The tests that take long by their nature: simulated nights, years and families
 	$(BIN)/pytest -m slow --timeout 0 --numprocesses auto --maxprocesses 8 --dist loadfile $$(grep -rlF mark.slow --include='test_*.py' tests)

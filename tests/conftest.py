@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import cache, partial
 from itertools import zip_longest
@@ -155,15 +155,8 @@ def pytest_sessionfinish() -> None:
     gc.freeze()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The unit tests come last: their files are so short that all processes end together. The cases
-    that a marker leaves out are gone already.
-    """
-    if os.environ.get("CASES") == "first":
-        kept = list(_first_cases(items))
-        config.hook.pytest_deselected(items=[*set(items).difference(kept)])
-        items[:] = kept
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The unit tests come last: their files are so short that all processes end together."""
     files = dict.fromkeys(item.path for item in items)
     waiting = [path for path in files if _folder(path) in _WAITING]
     computing = [path for path in files if _folder(path) in _COMPUTING]
@@ -175,19 +168,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # floors of coverage.
         if _folder(item.path) != "unit":
             item.add_marker(pytest.mark.no_cover)
-
-
-def _first_cases(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """Of each contract test one case, and all others whole. Another Python differs in its language
-    and library, which the unit tests try with all cases; the cases of a contract test are those of
-    AWS accounts.
-    """
-    tried: set[str] = set()
-    for item in items:
-        test = item.nodeid.partition("[")[0]
-        if _folder(item.path) != "contract" or test not in tried:
-            tried.add(test)
-            yield item
 
 
 @cache
