@@ -45,7 +45,6 @@ from moto.moto_server.werkzeug_app import (
 from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
 from moto.scheduler.exceptions import ValidationException
 from moto.scheduler.models import Schedule, scheduler_backends
-from moto.sqs import models as sqs_models
 from msgspec import Struct
 from werkzeug.datastructures.structures import ImmutableMultiDict, iter_multi_items
 from werkzeug.exceptions import HTTPException
@@ -267,7 +266,6 @@ def patched_moto() -> Iterator[None]:
         patch.object(backends, "list_of_moto_modules", lambda: _MODULES),
         patch.object(responses, "method_names_from_class", _method_names),
         patch.object(responses, "camelcase_to_underscores", _underscored),
-        patch.object(sqs_models, "camelcase_to_underscores", _underscored),
         patch.object(responses, "XFormedAttributePicker", _AttributePicker),
         patch.object(responses, "gen_amzn_requestid_long", _request_id),
         patch.object(DomainDispatcherApplication, "get_backend_for_host", _service_of),
