@@ -244,7 +244,7 @@ def may_name(stream: str, pattern: str) -> bool:
 
 
 def _longer(pattern: str, lengths: set[int], accepted: frozenset[str]) -> set[int]:
-    """The lengths of beginnings of a pattern, and those that the accepted characters make longer."""
+    """The lengths of beginnings of a pattern, and those that accepted characters make longer."""
     longer = set[int]()
     for beginning in lengths:
         length = beginning
