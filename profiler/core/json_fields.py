@@ -81,7 +81,7 @@ def capitalized(value: Json) -> Any:  # noqa: ANN401  the same kind of JSON
     return _renamed(value, str.upper)
 
 
-def _renamed(value: Json, initial: Callable[[str], str]) -> Any:  # noqa: ANN401  the same kind of JSON
+def _renamed(value: Json, initial: Callable[[str], str]) -> Any:  # noqa: ANN401  as above
     if isinstance(value, dict):
         return {
             initial(name[:1]) + name[1:]: _renamed(item, initial) for name, item in value.items()

@@ -243,14 +243,14 @@ def may_name(stream: str, pattern: str) -> bool:
     return len(pattern) in reached
 
 
-def _longer(pattern: str, lengths: set[int], characters: frozenset[str]) -> set[int]:
-    """The lengths of beginnings of a pattern, and those that the characters make longer."""
+def _longer(pattern: str, lengths: set[int], accepted: frozenset[str]) -> set[int]:
+    """The lengths of beginnings of a pattern, and those that accepted characters make longer."""
     longer = set[int]()
     for beginning in lengths:
         length = beginning
         while length not in longer:
             longer.add(length)
-            length += pattern[length : length + 1] in characters
+            length += pattern[length : length + 1] in accepted
     return longer
 
 
