@@ -11,9 +11,16 @@ from profiler.core.command_lines import command_line
 from profiler.core.completeness import Completeness, joined
 from profiler.core.optional_math import known_values, median
 from profiler.core.search_answers import part_remedy
+from profiler.core.text import listed
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_ms, parse_datetime
 from profiler.forwarder.night_period import NightPeriod
-from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes, NightRuns
+from profiler.forwarder.night_runs import (
+    FAILED_OUTCOMES,
+    EarlierRun,
+    FamilyHistory,
+    MissedTimes,
+    NightRuns,
+)
 from profiler.forwarder.notifications.notification import NightSummary, SummaryLine
 from profiler.record.last_night import MISSED, count_runs, night_sentence
 from profiler.record.record_model import TaskSize
@@ -149,10 +156,15 @@ def _failed_lines(runs: NightRuns) -> Iterator[SummaryLine]:
             url=failed.url,
         )
     more = len(runs.failed) - _MAX_FAILED
+    # Of families without a name, only the runs are known.
+    unnamed = sum(runs.others.get(outcome, 0) for outcome in FAILED_OUTCOMES)
+    parts = []
     if more > 0:
-        yield SummaryLine(
-            text="1 more family failed" if more == 1 else f"{more:,} more families failed"
-        )
+        parts.append(format_count(more, "more family"))
+    if unnamed:
+        parts.append(f"{format_count(unnamed, 'run')} of other families")
+    if parts:
+        yield SummaryLine(text=f"{listed(parts)} failed")
 
 
 def _missed_lines(missed: MissedTimes) -> Iterator[SummaryLine]:

@@ -331,6 +331,23 @@ def test_families_beyond_those_with_a_name_are_counted_in_one_line() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("named", "others", "said"),
+    [
+        (67, 534, "62 more families and 534 runs of other families failed"),
+        (6, 0, "1 more family failed"),
+        (5, 1, "1 run of other families failed"),
+    ],
+)
+def test_failures_of_families_without_a_name_are_counted_as_runs(
+    named: int, others: int, said: str
+) -> None:
+    """Of 334 families that failed, 67 among the 200 with a name, it said "62 more"."""
+    failed = tuple(replace(KILLED, family=f"family-{number}") for number in range(named))
+    runs = replace(QUIET, failed=failed, others={"failure": others, "success": 9})
+    assert texts(summary_of(runs))[5] == said
+
+
 def test_due_times_beyond_those_that_were_read_are_counted() -> None:
     times = tuple(MissedTime(family=f"f{one}", message=f"f{one} was due.") for one in range(4))
     missed = MissedTimes(times=times, others=6)
