@@ -62,7 +62,7 @@ from profiler.sizing.choose_size import Policy
 from profiler.sizing.engine_lines import engine_lines
 from profiler.sizing.evidence import LAST_RUNS, Evidence
 from profiler.sizing.job_rows import Engine, JobsBy, JobsRow
-from profiler.sizing.sizing_rules import AdviceVerdict, verdict_of
+from profiler.sizing.sizing_rules import AdviceVerdict, verdict_of, word_of_change
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 _COLUMNS = (
@@ -439,13 +439,9 @@ def _why_not(sized: SizeOption) -> str:
 
 
 def _saving(advice: Advice) -> tuple[str, str]:
-    """The saving of a run and of a month; for a size that fits, no price of a margin that no run
-    has needed.
-    """
-    verdict = verdict_of(advice)
-    if verdict == "fits" and advice.choice.has_more_memory:
-        return "more is safer", UNKNOWN
-    if verdict == "less is enough":
-        return verdict, UNKNOWN
+    """The saving of a run and of a month, or the word of a change that is not for money."""
+    word = word_of_change(advice)
+    if word:
+        return word, UNKNOWN
     saving = value_text(advice.choice.saving_percent, format_percent)
     return saving, month_text(advice, advice.saving_usd_per_month)

@@ -12,6 +12,7 @@ from profiler.cli.styled_text import (
     FILLER,
     Line,
     Span,
+    length,
     printable_spans,
     rows_of,
     separated,
@@ -75,6 +76,7 @@ def table(
         for place, cell in enumerate(row):
             widths[place] = max(widths[place], columns_of(cell.text))
     if width is not None:
+        every_column, every_row = columns, cells[1:]
         needed = _needed(columns, _least_widths(columns, widths, cells), gap, width)
         columns = [columns[place] for place in needed]
         widths = [widths[place] for place in needed]
@@ -89,7 +91,7 @@ def table(
         # Words are broken only if nothing else is left.
         _narrow(columns, widths, longest_words, available)
         if sum(widths) > available and width < MIN_COLUMNS:
-            return _below_each_other(columns, cells[1:], width)
+            return _below_each_other(every_column, every_row, width)
         _narrow(columns, widths, [_MIN_COLUMN_WIDTH] * len(widths), available)
     lines: list[Line] = []
     for row in cells:
@@ -107,9 +109,18 @@ def _below_each_other(
         lines: list[Line] = []
         for column, cell in zip(columns, row, strict=True):
             title = Span(f"{column.title:<{title_width}}  ", "bold")
-            lines += wrapped(cell.text, width, title, style=cell.style)
+            for row_of_name in _rows_of_name(column, cell.text, width - length((title,))):
+                lines += wrapped(row_of_name, width, title, style=cell.style)
+                title = Span(" " * length((title,)))
         parts.append(lines)
     return separated(parts)
+
+
+def _rows_of_name(column: Column, text: str, width: int) -> list[str]:
+    """A name on as many rows as it needs; another text as it is."""
+    if column.is_name and columns_of(text) > width:
+        return rows_of(text, _Fold(width))
+    return [text]
 
 
 def _longest_word(texts: Iterable[str]) -> int:

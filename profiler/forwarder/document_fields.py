@@ -14,9 +14,9 @@ from profiler.forwarder.merged_run import MergedRun
 from profiler.forwarder.run_event import EVENT_FIELDS, OWN_STREAM, RunEvent, StreamClaim
 from profiler.forwarder.run_links import ecs_task, links_of_run
 from profiler.record.batch_job import NO_JOB, BatchJob, known_job_fields
-from profiler.record.metric_catalogue import RunView
 from profiler.record.record_model import Container, Record
 from profiler.record.run_outcome import Outcome
+from profiler.record.run_view import RunView
 from profiler.record.search_document_fields import FIELDS, DocumentField
 
 Fields: TypeAlias = dict[str, Any]

@@ -26,9 +26,9 @@ from profiler.record.device_totals import gpu_totals
 from profiler.record.fact_list import estimated_paths, least_paths
 from profiler.record.family_identity import family_key
 from profiler.record.hardware import gpu_error
-from profiler.record.metric_catalogue import RunView, may_be_of_others, reader
 from profiler.record.record_model import LOCAL, Container, Record, Report
 from profiler.record.run_outcome import Outcome
+from profiler.record.run_view import RunView, may_be_of_others, reader
 from profiler.record.stop_causes import outcome_of
 from profiler.runs.past_runs.moments import find_moments
 

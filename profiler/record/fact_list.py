@@ -36,8 +36,8 @@ from profiler.record.mention_limits import (
     is_gpu_use_estimated,
     is_gpu_use_partial,
 )
-from profiler.record.metric_catalogue import RunView, Unit, may_be_of_others, reader
 from profiler.record.record_model import Cost, MemoryKills, Record, known_peak_source
+from profiler.record.run_view import RunView, Unit, may_be_of_others, reader
 from profiler.record.spot_price import is_on_spot, measured_cost
 from profiler.record.task_needs import vcpu_size
 from profiler.record.units import (

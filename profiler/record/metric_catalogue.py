@@ -3,21 +3,14 @@ search documents.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, cached_property, partial
-from operator import attrgetter
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import known, sum_known
-from profiler.record.device_totals import (
-    GpuTotals,
-    NeuronTotals,
-    gpu_totals,
-    neuron_totals,
-    own_gpus,
-)
+from profiler.record.device_totals import own_gpus
 from profiler.record.hardware import gpu_error
 from profiler.record.mapped_files import memory_with_files_mb
 from profiler.record.measured import Number
@@ -25,12 +18,11 @@ from profiler.record.model_base import json_name
 from profiler.record.record_model import (
     NO_INTERVAL,
     NO_RECOMMENDATION,
-    Interval,
-    Metrics,
     Record,
     SlowdownBounds,
     known_status,
 )
+from profiler.record.run_view import RunView, Unit, json_path, reader
 from profiler.record.task_needs import (
     bound_memory_mb,
     needed_memory_mb,
@@ -39,10 +31,6 @@ from profiler.record.task_needs import (
     uncached_peak_mb,
 )
 
-# MB is MiB, as in the record. "text" and "time" are the units of values that are not numbers.
-Unit = Literal[
-    "ms", "s", "h", "MB", "bytes", "%", "vCPU", "J", "USD", "count", "factor", "text", "time"
-]
 IndexType = Literal["boolean", "date", "double", "float", "keyword", "long", "object"]
 
 # The types that are not double.
@@ -64,36 +52,8 @@ TIME_PARTS = (
     "child",
     "other",
 )
-OPTIONAL_PARTS: Final = frozenset({"record.gpu_idle", "record.memory_kills"})
-"""Where the view of a run may have None in place of an object with values."""
 _NO_NAMES: Mapping[str, str] = {}
 _MEAN_AND_MAX = ("avg", "max")
-_OF_GPUS = ("gpus.", "record.gpu_idle.")
-
-
-class RunView:
-    """A record as the getters read it: parts that the record lacks are empty, and devices are
-    combined once a getter asks for them.
-    """
-
-    record: Record
-    metrics: Metrics
-    interval: Interval
-
-    def __init__(self, record: Record) -> None:
-        self.record = record
-        self.metrics = record.metrics
-        self.interval = record.interval
-
-    @cached_property
-    def gpus(self) -> GpuTotals:
-        """All GPUs as one."""
-        return gpu_totals(self.record)
-
-    @cached_property
-    def neuron(self) -> NeuronTotals:
-        """All NeuronCores as one."""
-        return neuron_totals(self.record.neuron)
 
 
 class Metric(Struct, frozen=True, kw_only=True):
@@ -122,41 +82,6 @@ class Metric(Struct, frozen=True, kw_only=True):
     @property
     def index_type(self) -> IndexType:
         return self.field_type or _INDEX_TYPES.get(self.unit, "double")
-
-
-def may_be_of_others(path: str, record: Record) -> bool:
-    """Whether the number at a path of the record's view may be other programs': of GPUs of the
-    whole instance.
-    """
-    return record.are_gpus_of_instance and path.startswith(_OF_GPUS)
-
-
-@cache
-def reader(path: str) -> Callable[[RunView], Any]:
-    """The function that reads the value at a path of the view.
-
-    Only its parent may be absent, one of :data:`OPTIONAL_PARTS`: then it is None.
-    """
-    parent, _, name = path.rpartition(".")
-    if parent not in OPTIONAL_PARTS:
-        return attrgetter(path)
-    get_parent = attrgetter(parent)
-    get_value = attrgetter(name)
-
-    def read(run: RunView) -> Any:  # noqa: ANN401  the type of any value of the record
-        return known(get_value, get_parent(run))
-
-    return read
-
-
-def json_path(path: str) -> str:
-    """Where the record's JSON contains the value at a path of the view; "" for a value of all
-    devices together.
-    """
-    names = path.removeprefix("record.").split(".")
-    if names[0] in ("gpus", "neuron"):
-        return ""
-    return ".".join(map(json_name, names))
 
 
 def _value(

@@ -23,14 +23,9 @@ from profiler.record.fact_list import (
 )
 from profiler.record.hardware import gpu_error
 from profiler.record.measured import Number
-from profiler.record.metric_catalogue import (
-    METRICS,
-    Metric,
-    RunView,
-    Unit,
-    may_be_of_others,
-)
+from profiler.record.metric_catalogue import METRICS, Metric
 from profiler.record.record_model import Report
+from profiler.record.run_view import RunView, Unit, may_be_of_others
 
 # The line begins in the order of Lambda's line and ends with the cost. All other metrics are in the
 # catalogue's order.

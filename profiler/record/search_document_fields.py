@@ -14,8 +14,9 @@ from profiler.record.batch_job import WHOLE_NUMBERS, BatchJob
 from profiler.record.equal_steps import with_longer_steps
 from profiler.record.fact_list import estimated_paths, least_paths
 from profiler.record.hardware import gpu_error
-from profiler.record.metric_catalogue import METRICS, IndexType, RunView, json_path, reader
+from profiler.record.metric_catalogue import METRICS, IndexType
 from profiler.record.record_model import NO_INTERVAL, known_status
+from profiler.record.run_view import RunView, json_path, reader
 
 # The fields of this object are in checkpoints only.
 INTERVAL_PREFIX = "interval."

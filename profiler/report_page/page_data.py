@@ -43,7 +43,7 @@ from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides, with_machine_price
 from profiler.sizing.run_facts import cost_on_fargate
-from profiler.sizing.sizing_rules import verdict_of
+from profiler.sizing.sizing_rules import verdict_of, word_of_change
 
 # The plotly library, the page's own scripts and its styles take another 1.5 MB.
 MAX_BYTES = 6_200_000
@@ -301,6 +301,7 @@ def size_rows(
                 "usdPerMonth": finite_number(advice.usd_per_month),
                 "mark": advice.mark or None,
                 "verdict": verdict_of(advice),
+                "word": word_of_change(advice) or None,
                 "reasons": advised["reasons"],
                 "recommended": advised["recommended"] or {},
                 "family": labels.get(family) or family_labels([family])[family],

@@ -28,7 +28,6 @@ from profiler.record.gpu_facts import (
     whose_numbers,
 )
 from profiler.record.measured import AtLeast, Number
-from profiler.record.metric_catalogue import RunView
 from profiler.record.process_rows import MeasuredProcess, last_seen, measured_rows, shown_name
 from profiler.record.record_model import (
     NOT_MEASURED,
@@ -42,6 +41,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.run_usage import cpu_use
+from profiler.record.run_view import RunView
 from profiler.record.story_rows import GPU_NOTES, UNSEEN_LIMITS, RowName, Story, story_of
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails

@@ -402,7 +402,7 @@ def _monthly(usd_per_run: Measured, month: Month | None) -> str:
     if month is None:
         return ""
     # A quarterly batch has no month of 0 runs.
-    runs = f"{month.runs:.0f}" if month.runs >= _MANY_RUNS else f"{month.runs:.2g}"
+    runs = f"{month.runs:,.0f}" if month.runs >= _MANY_RUNS else f"{month.runs:.2g}"
     count = f"{runs} {'run' if runs == '1' else 'runs'}"
     is_least = isinstance(usd_per_run, AtLeast)
     is_estimate = month.basis != "measured"

@@ -35,6 +35,7 @@ from profiler.sizing.resize_policy import (
 
 # What the runs say about the current size.
 AdviceVerdict = Literal["too small", "saves", "less is enough", "fits", "not known"]
+_MORE_IS_SAFER = "more is safer"
 # So many runs of an older revision show that something passes it.
 _MIN_RUNS_OF_OLDER_REVISION = 20
 _OR_A_FILE = ", or let it read a file of sizes (--write-sizes)"
@@ -403,7 +404,7 @@ def _is_too_small_later(case: MeasuredCase) -> str | None:
 
 
 def _fits_or_is_safer(advice: Advice) -> str:
-    return "more is safer" if advice.choice.has_more_memory else "the size fits"
+    return _MORE_IS_SAFER if advice.choice.has_more_memory else "the size fits"
 
 
 def _fits(case: MeasuredCase) -> str | None:
@@ -679,6 +680,16 @@ def verdict_of(advice: Advice) -> AdviceVerdict:
         if isinstance(rule, Rule) and rule.verdict and rule.advice(advice):
             return rule.verdict
     raise AssertionError
+
+
+def word_of_change(advice: Advice) -> str:
+    """What the recommended size is for where money does not decide: ``less is enough``, or ``more
+    is safer`` for a margin that no run has needed; else empty.
+    """
+    verdict = verdict_of(advice)
+    if verdict == "fits" and advice.choice.has_more_memory:
+        return _MORE_IS_SAFER
+    return verdict if verdict == "less is enough" else ""
 
 
 def left_alone() -> tuple[str, ...]:

@@ -252,6 +252,20 @@ def test_without_a_subcommand_the_steps_are_printed(account: Account) -> None:
     ]
 
 
+def test_with_a_stack_for_notifications_alone_the_source_of_past_runs_is_named(
+    account: Account,
+) -> None:
+    template = {
+        "Resources": {"Queue": {"Type": "AWS::SQS::Queue"}},
+        "Parameters": {"SlackSecretId": {"Type": "String", "Default": "slack"}},
+    }
+    account.client("cloudformation").create_stack(
+        StackName="task-profiler", TemplateBody=json.dumps(template)
+    )
+    done = account.setup("--region", "us-east-1")
+    assert "Past runs are in the log groups of the tasks: --from logs:GLOB" in done.stdout
+
+
 def add_schedules(account: Account) -> None:
     ecs, scheduler, iam = map(account.client, ("ecs", "scheduler", "iam"))
     ecs.create_cluster(clusterName="jobs")

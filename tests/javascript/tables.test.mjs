@@ -211,6 +211,11 @@ test("a reservation that is larger than needed has the word of the other outputs
   assert.equal(runAdviceText(run, advice), "0.5 vCPU, 896 MB recommended: less is enough.");
 });
 
+test("a margin that no run has needed has the word of the other outputs, and no price", () => {
+  const advice = { ...ADVICE, savingPercent: -8, savingUsdPerMonth: -0.74, fits: false, word: "more is safer" };
+  assert.equal(adviceText(advice, []), "more is safer");
+});
+
 test("a size fits where a run has succeeded and none was killed for memory", () => {
   const advice = { ...ADVICE, changes: false, fits: true };
   const fitting = runAt(0, { taskSize: [1, 2048] });

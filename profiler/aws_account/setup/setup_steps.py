@@ -28,6 +28,10 @@ from profiler.record.units import format_count
 
 # Whether a step is done, the evidence from AWS, and the options that its commands need in addition.
 _Found: TypeAlias = tuple[bool | None, str, tuple[str, ...]]
+_IN_LOG_GROUPS = (
+    "Past runs are in the log groups of the tasks: --from logs:GLOB reads them, and a command that "
+    "names a family finds its log group."
+)
 
 
 class SetupStep(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -121,6 +125,8 @@ class SetupSteps(Struct):
         state = read_forwarder(self.open_client, FORWARDER_STACK)
         gap, options = find_gap(state.parameters)
         self.hints = tuple(export_lines(state.parameters))
+        if state.phase != "absent" and not self.hints:
+            self.hints = (_IN_LOG_GROUPS,)
         why_not = obstacle(state)
         if state.phase == "absent":
             advice = "With a search cluster, add --elasticsearch URL --all-log-groups."

@@ -15,8 +15,8 @@ from profiler.record.measured import Exactly, Measured, known_numbers, measured
 from profiler.record.mention_limits import (
     is_cpu_partial,
 )
-from profiler.record.metric_catalogue import Unit
 from profiler.record.record_model import Record
+from profiler.record.run_view import Unit
 from profiler.record.spot_price import is_on_spot
 from profiler.record.units import format_count, format_percent, format_value
 from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS

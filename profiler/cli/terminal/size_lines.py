@@ -20,7 +20,7 @@ from profiler.runs.past_runs.run_source import PastRun, RunSource
 from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.sizing_rules import verdict_of
+from profiler.sizing.sizing_rules import word_of_change
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 from profiler.sizing.trend import growth
 
@@ -120,10 +120,10 @@ def advice_texts(advice: Advice | None, story: Story) -> Iterator[str]:
         is_kept = choice.is_right and not advice.risk
         if is_kept:
             yield f"keep {choice.current.text} {basis}"
-        elif size and verdict_of(advice) == "less is enough":
-            yield f"{size}: less is enough {basis}"
         elif size:
-            yield f"{size}{_saving_text(choice.saving_percent)} {basis}"
+            word = word_of_change(advice)
+            change = f": {word}" if word else _saving_text(choice.saving_percent)
+            yield f"{size}{change} {basis}"
         count = _MAX_REASONS
         if is_kept:
             count = int(not advice.evidence.outcomes.has_success)

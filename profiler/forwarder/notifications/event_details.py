@@ -2,7 +2,7 @@
 ``task.ended`` line.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -313,6 +313,8 @@ def _summary(notice: EndedRun) -> str:
     """The times, the numbers and the advice, as far as they are known."""
     story = story_of(notice.record, notice.outcome)
     cpu, memory = value_formats.cpu_and_memory(story)
+    advice = advice_after(notice)
+    reasons = advice.reasons[:1]
     sentences = [
         _stated("Job: {}.", story.text("job")),
         _times(notice),
@@ -321,26 +323,26 @@ def _summary(notice: EndedRun) -> str:
         _stated("Memory: {}.", memory),
         story.sentence("killed"),
         *(row.sentence for row in story.named(*UNSEEN_LIMITS)),
-        *_gpu_sentences(notice, story),
+        *_gpu_sentences(notice, story, reasons),
         story.sentence("Neuron use"),
         *(row.sentence for row in story.named("ECC")),
         notice.comparison.text,
         value_formats.source_of_numbers(notice, story),
     ]
-    advice = advice_after(notice)
-    sentences += (advice.size, *map(as_sentence, advice.reasons[:1]))
+    sentences += (advice.size, *map(as_sentence, reasons))
     return " ".join(filter(None, sentences))
 
 
-def _gpu_sentences(notice: EndedRun, story: Story) -> Iterator[str]:
+def _gpu_sentences(notice: EndedRun, story: Story, reasons: Sequence[str]) -> Iterator[str]:
     """The use of the GPUs, and what shows that they were the cause of a failure, or whose the
-    numbers are and when they were idle.
+    numbers are and when they were idle. That some were never used may be one of the reasons that
+    follow.
     """
     if not notice.record.gpus:
         return
     yield story.sentence("GPU use")
     unused = story.usage.gpus.unused_text
-    if unused:
+    if unused and not any(reason.startswith(unused) for reason in reasons):
         yield as_sentence(unused)
     yield from value_formats.gpu_sentences(notice)
     yield from (row.sentence for row in story.named("GPU idle"))

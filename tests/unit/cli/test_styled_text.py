@@ -45,6 +45,23 @@ def test_the_cells_of_a_table_that_would_break_words_are_below_each_other() -> N
     ]
 
 
+def test_cells_below_each_other_have_room_for_all_columns_and_for_the_rest_of_a_long_name() -> None:
+    columns = (
+        Column("Family", is_cut=True, is_name=True),
+        Column("Started"),
+        Column("Result"),
+        Column("Time", is_right=True, rank=1),
+    )
+    rows = [("SEQ.QUANTIFY_STAR.SORT_BY_NAME", "2026-11-28 04:39", "out of memory", "1m 05s")]
+    assert texts(table(columns, rows, width=30)) == [
+        "Family   SEQ.QUANTIFY_",
+        "         STAR.SORT_BY_NAME",
+        "Started  2026-11-28 04:39",
+        "Result   out of memory",
+        "Time     1m 05s",
+    ]
+
+
 def test_a_table_whose_words_fit_stays_a_table_on_a_narrow_terminal() -> None:
     rows = [("nightly-warehouse-load-of-orders", "7", "success")]
     first, second = texts(table(COLUMNS, rows, width=40))[1:]

@@ -38,9 +38,9 @@ from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.forwarder.subscription import LogEvent, Payload, log_line_document
 from profiler.record import record_model as model
 from profiler.record.event_end import end_of_event
-from profiler.record.metric_catalogue import RunView
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
 from profiler.record.record_model import NO_INTERVAL
+from profiler.record.run_view import RunView
 from profiler.record.search_document_fields import FIELDS
 from profiler.record.stopped_task import UNKNOWN_CONTAINER, StoppedTask
 from profiler.sinks import LogTarget

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.device_totals import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
-from profiler.record.metric_catalogue import METRICS, TIME_PARTS, Metric, RunView
+from profiler.record.metric_catalogue import METRICS, TIME_PARTS, Metric
 from profiler.record.record_model import (
     NO_NEURON,
     NOT_MEASURED,
@@ -33,6 +33,7 @@ from profiler.record.record_model import (
     encode,
 )
 from profiler.record.report_line import EMF_METRICS, emf_members, report_text
+from profiler.record.run_view import RunView
 from profiler.record.search_document_fields import FIELDS, DocumentField
 from profiler.settings import DEFAULT_EMF_METRICS
 from tests.full_record import FULL

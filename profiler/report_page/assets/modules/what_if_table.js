@@ -60,6 +60,7 @@ export function adviceText(advice, runs) {
     if (runs.some((run) => wasKilled(run) && isAtSize(run, advice.current))) return "ran out of memory";
     return runs.some((run) => hasFitted(run, advice)) ? "fits" : "no run has succeeded at this size";
   }
+  if (advice.word) return advice.word;
   if (advice.changes && isKnown(advice.savingPercent)) {
     const usd = monthlySaving(advice);
     return `${asChange(advice.savingPercent)}${isKnown(usd) ? `, ${asMonth(usd, advice)}` : ""}`;

@@ -49,7 +49,7 @@ from tests.ended_runs import (
     text_of,
 )
 from tests.fake_batch import FakeBatch
-from tests.shown_runs import missed_notice, stuck_notice
+from tests.shown_runs import gpu, missed_notice, stuck_notice
 from tests.values import present
 
 KIBANA = "https://kibana.example.com"
@@ -474,6 +474,20 @@ def test_any_notice_becomes_a_bounded_detail_that_can_be_embedded(
     line: NoticeLine | ScheduleNoticeLine,
 ) -> None:
     check_detail(event(line)[1], RUN_SCHEMA if isinstance(line, NoticeLine) else SCHEDULE_SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "reasons",
+    [
+        ("1 of 4 GPUs was never used: request 3, or spread the work.",),
+        ("30 runs used up to 8 GB of memory.", "1 of 4 GPUs was never used: request 3."),
+    ],
+)
+def test_gpus_that_were_never_used_are_said_once(reasons: tuple[str, ...]) -> None:
+    record = replace(gpu().record, recommendation=Recommendation(reasons=reasons))
+    run = ended_run(changed(NOTICE, report_line=report_line(record)), kibana_url=None)
+    assert run.summary.count("was never used") == 1
+    assert reasons[0] in run.summary
 
 
 def test_a_night_summary_has_the_form_of_its_schema() -> None:
