@@ -30,6 +30,7 @@ SERVICES = frozenset(
         "secretsmanager",
         "sqs",
         "ssm",
+        "stepfunctions",
         "sts",
     }
 )

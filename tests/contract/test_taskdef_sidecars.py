@@ -56,6 +56,7 @@ class Account(ProxiedAccount):
         super().__init__(aws, proxy)
         self.proxy.before = lambda operation, _body: self.meanwhile.pop(operation, lambda: None)()
         self.meanwhile: dict[str, Any] = {}
+        self.ecs.create_cluster(clusterName="jobs", capacityProviders=["FARGATE", "FARGATE_SPOT"])
         for family in FAMILIES:
             for version in (1, 2):
                 self.deploy(family, version)
