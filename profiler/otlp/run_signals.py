@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.ecs_terms import arn_part
 from profiler.core.optional_math import first_known, first_of
@@ -26,7 +27,7 @@ from profiler.record.device_totals import gpu_totals
 from profiler.record.fact_list import estimated_paths, least_paths
 from profiler.record.family_identity import family_key
 from profiler.record.hardware import gpu_error
-from profiler.record.record_model import LOCAL, Container, Record, Report
+from profiler.record.record_model import LOCAL, Container, Record, Report, possible_record
 from profiler.record.run_outcome import Outcome
 from profiler.record.run_view import RunView, may_be_of_others, reader
 from profiler.record.stop_causes import outcome_of
@@ -285,8 +286,13 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
 
 
 def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
-    """The export requests of a run. The request of metrics is missing if nothing was measured."""
-    record = run.record
+    """The export requests of a run, without what is impossible in its record.
+
+    The request of metrics is missing if nothing was measured.
+    """
+    record = possible_record(run.record)
+    if record is not run.record:
+        run = replace(run, record=record, line=None)
     parent = find_parent(record.labels, run.context)
     own = {
         "traceId": trace_id(record.task_id),

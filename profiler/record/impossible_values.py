@@ -20,6 +20,7 @@ from msgspec.structs import astuple, fields, replace
 from profiler.core.json_levels import TooManyLevelsError, within_levels
 from profiler.core.optional_math import known_members, known_values
 from profiler.core.timestamps import parse_datetime
+from profiler.record.device_limits import MAX_CELSIUS, MAX_MHZ, MAX_WATTS
 
 # The endings of the names that have a unit, and a number beyond any machine in that unit.
 _LIMITS = (
@@ -30,9 +31,11 @@ _LIMITS = (
     ("_percent", 1e8),  # one vCPU in use of a millionth
     ("exit_code", 2**31 - 1),
     ("xids", 2**31 - 1),
+    ("_celsius", MAX_CELSIUS),
+    ("_watts", MAX_WATTS),
+    ("_mhz", MAX_MHZ),
 )
 _MAX_NUMBER = 1e18
-_NOT_CHECKED = frozenset({"temperature_celsius"})
 # A step is more than nothing, a larger size saves less than nothing; all others are at least 0.
 _LEAST = {"step_ms": sys.float_info.min, "exit_code": -(2**31), "saving_percent": -1e8}
 # The lists of numbers in which none can be absent.
@@ -126,8 +129,6 @@ def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float, float | None, obje
     """
     checked = []
     for position, field in enumerate(fields(kind)):
-        if field.name in _NOT_CHECKED:
-            continue
         if field.name.endswith(_TIME_ENDING) or _may_hold_numbers(field.type):
             default = field.default
             if default is NODEFAULT and not field.required:

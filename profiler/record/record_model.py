@@ -702,7 +702,22 @@ def possible_report(report: Report) -> Report:
     # Only readers import it.
     from profiler.record.impossible_values import without_impossible
 
-    return _with_possible_cost(without_impossible(report) or report)
+    possible = without_impossible(report) or report
+    record = _with_possible_cost(possible.record)
+    return possible if record is possible.record else replace(possible, record=record)
+
+
+def possible_record(record: Record) -> Record:
+    """The record, itself if all is possible, in which impossible numbers, times and costs count
+    as missing.
+
+    A record that was made here has them, too: the task metadata endpoint, or a driver, may have
+    delivered anything.
+    """
+    # The monitor imports it at the end of a run.
+    from profiler.record.impossible_values import without_impossible
+
+    return _with_possible_cost(without_impossible(record) or record)
 
 
 def possible_cost(record: Record, longest_ms: float | None = None) -> Cost:
@@ -737,17 +752,16 @@ def possible_cost(record: Record, longest_ms: float | None = None) -> Cost:
     return cost if cost.usd <= most_usd else UNKNOWN_COST
 
 
-def _with_possible_cost(report: Report) -> Report:
-    """The report without a cost or a saving that cannot be: each counts as unknown."""
-    record = report.record
+def _with_possible_cost(record: Record) -> Record:
+    """The record without a cost or a saving that cannot be: each counts as unknown."""
     cost = possible_cost(record)
     advised = record.recommendation
     # A size can save all that a run costs, and no more.
     if (advised.saving_percent or 0) > 100:  # noqa: PLR2004
         advised = replace(advised, saving_percent=None)
     if cost is record.cost and advised is record.recommendation:
-        return report
-    return replace(report, record=replace(record, cost=cost, recommendation=advised))
+        return record
+    return replace(record, cost=cost, recommendation=advised)
 
 
 def json_schema() -> dict[str, Any]:

@@ -14,13 +14,13 @@ from profiler.core.text import stated
 from profiler.record.device_totals import gpu_totals
 from profiler.record.family import Month
 from profiler.record.gpu_sentences import gpu_advice
-from profiler.record.impossible_values import without_impossible
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
     NO_RECOMMENDATION,
     Recommendation,
     Record,
     Report,
+    possible_record,
 )
 from profiler.record.units import (
     APPROXIMATELY,
@@ -147,8 +147,7 @@ def with_recommendation(
     """
     if record.status == "running":
         return record
-    # As in a record that was read: the task metadata endpoint may have delivered anything.
-    possible = without_impossible(record) or record
+    possible = possible_record(record)
     prices = price_overrides or PriceOverrides()
     advice = NO_RECOMMENDATION
     run = facts_of(Report(time=time, type="task.report", record=possible))
@@ -163,6 +162,6 @@ def with_recommendation(
             saving_percent=saving_percent,
             reasons=advised.reasons,
         )
-    for sentence in gpu_advice(record, gpu_totals(record)):
+    for sentence in gpu_advice(possible, gpu_totals(possible)):
         advice = replace(advice, reasons=(*advice.reasons, sentence))
     return replace(record, cost=cost_of(possible, prices), recommendation=advice)

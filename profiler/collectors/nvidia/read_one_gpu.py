@@ -19,6 +19,7 @@ from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuFacts, GpuSample,
 from profiler.core.clock import Clock
 from profiler.core.optional_math import known, quotient
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.device_limits import MAX_CELSIUS, MAX_MHZ, MAX_WATTS
 
 # More events in one second are one fault repeated.
 _MAX_EVENTS_PER_READ = 64
@@ -33,8 +34,11 @@ _COUNTERS = {
         "NVML_VOLATILE_ECC",
     ),
 }
-# The largest values of any GPU. The other values of a broken driver are far above.
-_MOST = {"power_watts": 5_000, "sm_clock_mhz": 10_000, "temperature_celsius": 199}
+_MOST = {
+    "power_watts": MAX_WATTS,
+    "sm_clock_mhz": MAX_MHZ,
+    "temperature_celsius": MAX_CELSIUS,
+}
 _MAX_ERRORS = 2**40
 _MAX_MILLIJOULES = 2**60  # of 7,000 years at the largest power
 # A counter of energy may be late.

@@ -23,10 +23,14 @@ from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
+    Distribution,
+    Gpu,
     Metrics,
     RaisedNotice,
     Record,
+    Report,
     decode,
+    encode,
 )
 from tests import shown_runs
 from tests.changed_records import changed_lines
@@ -85,6 +89,25 @@ def test_a_run_is_a_span_with_its_phases() -> None:
     assert int(root["endTimeUnixNano"]) == STARTED_NS + 1182 * NS_PER_SECOND
     assert root["status"] == {"code": 0}
     assert "parentSpanId" not in root
+
+
+def test_what_is_impossible_is_exported_as_missing() -> None:
+    """Whoever made the record, and in the printed line, too."""
+    honest = replace(
+        ETL,
+        gpus=(Gpu(uuid="g", xids=(79,), temperature_celsius=Distribution(avg=60)),),
+        recommendation=replace(ETL.recommendation, saving_percent=None),
+    )
+    absurd = replace(
+        honest,
+        gpus=(Gpu(uuid="g", xids=(10**30, 79), temperature_celsius=Distribution(avg=60, max=511)),),
+        recommendation=replace(ETL.recommendation, saving_percent=-1e300),
+        metrics=replace(ETL.metrics, network_rx_bytes=10**30),
+    )
+    honest = replace(honest, metrics=replace(ETL.metrics, network_rx_bytes=None))
+    line = encode(Report(time="2026-11-20T03:12:45Z", type="task.report", record=absurd)).decode()
+    assert signals_of(exported(absurd, line=line)) == signals_of(exported(honest))
+    check(exported(absurd))
 
 
 def test_a_parent_leads_to_the_trace_of_the_caller() -> None:

@@ -296,6 +296,19 @@ def test_impossible_values_count_as_missing() -> None:
             {"gpus": [{"uuid": "g", "throttleReasons": {"power": -1}}]},
             {"gpus": [{"uuid": "g"}]},
         ),
+        *(
+            (
+                {"gpus": [{"uuid": "g", name: {"avg": least, "max": most}}]},
+                {"gpus": [{"uuid": "g", name: {"avg": least}}]},
+            )
+            for name, least, most in (
+                ("temperatureCelsius", 60, 200),
+                ("temperatureCelsius", 0, 1e300),
+                ("temperatureCelsius", 199, -1),
+                ("powerWatts", 5_000, 5_001),
+                ("smClockMhz", 10_000, 2**32 - 1),
+            )
+        ),
         # A size that is left out would not be slower: without one of them none is known.
         (
             {
