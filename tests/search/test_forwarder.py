@@ -179,6 +179,29 @@ def test_an_index_fault_raises_and_the_retry_writes_the_run(
     assert forward(payload, Context()) == {"indexed": 2, "skipped": 0, "failed": 0, "untrusted": 0}
 
 
+@pytest.mark.parametrize("search_server", ["opensearch"], indirect=True)
+@pytest.mark.parametrize("setting_name", ["default_pipeline", "final_pipeline"])
+def test_a_pipeline_that_fails_loses_no_run(
+    forward: Forward, search_server: SearchServer, setting_name: str
+) -> None:
+    """The pipeline is the operator's, as is its index: nothing goes to the failure queue. (The
+    Elasticsearch of the tests has no processors.)
+    """
+    pipeline = "_ingest/pipeline/task-profiler-test"
+    rename = {"rename": {"field": "owner", "target_field": "team"}}
+    call(search_server, "PUT", pipeline, {"processors": [rename]})
+    settings = {f"index.{setting_name}": "task-profiler-test"}
+    call(search_server, "PUT", "task-reports-2026.03", {"settings": settings})
+    try:
+        with pytest.raises(DeliveryError, match=r"field \[owner\].*ingest pipeline.*mend it"):
+            forward(event(report("1"), report("2")), Context())
+    finally:
+        cleared = {f"index.{setting_name}": "_none"}
+        call(search_server, "PUT", "task-reports-2026.03/_settings", cleared)
+        call(search_server, "DELETE", pipeline)
+    assert forward(event(report("1"), report("2")), Context())["indexed"] == 2
+
+
 def test_the_wrong_engine_is_named(
     opensearch: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,10 +53,21 @@ _OF_DOCUMENT = re.compile(
 )
 # What names a field or a document, and is the index's: its mapping, or its template's; its limit,
 # which newer servers report with a place in the document: "[1:2047] failed to parse: Limit of total
-# fields"; and a collection of OpenSearch Serverless behind another name.
+# fields"; a type that a server has guessed, because the index lacks our template; a data stream of
+# time series; and a collection of OpenSearch Serverless behind another name.
 _OF_INDEX = re.compile(
     r"failed to parse mapping|no handler for type|limit of total fields"
+    r"|cannot be changed from type|ranges of currently writable indices"
     r"|document id is not supported",
+    re.IGNORECASE,
+)
+# How the reason of a failed processor begins, which names a field, too. The pipeline is the
+# index's: default_pipeline, final_pipeline.
+OF_PIPELINE = re.compile(
+    r"(?:script_exception|fail_processor_exception|dissect_exception): "
+    r"|illegal_argument_exception: (?:field \[|cannot resolve \[|unable to (?:convert|parse)\b"
+    r"|Provided Grok expressions|pipeline with id )"
+    r"|illegal_state_exception: (?:pipeline processor|final pipeline)\b",
     re.IGNORECASE,
 )
 _MIN_FAILURE_STATUS = 300
@@ -112,7 +123,9 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         reason = self.reason or ""
         if self.error in _INDEX_ERRORS or _OF_INDEX.search(reason):
             return False
-        return is_index_working or bool(_OF_DOCUMENT.search(reason))
+        if is_index_working:
+            return True
+        return OF_PIPELINE.match(reason) is None and bool(_OF_DOCUMENT.search(reason))
 
 
 def hit_sources(response: Json) -> list[Mapping[str, Json]]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler.core.aws_signature import NO_SERVERLESS
 from profiler.core.search_answers import FOREIGN, FOREIGN_REMEDY, balanced_zones, zones_remedy
-from profiler.forwarder.search_cluster.interface import ItemResult
+from profiler.forwarder.search_cluster.interface import OF_PIPELINE, ItemResult
 
 _PRIVILEGES: Final = (
     "Give the forwarder's user the privileges index and auto_configure on the indices."
@@ -24,14 +24,19 @@ _BY_REASON: Final[Mapping[re.Pattern[str], str]] = {
     re.compile(r"flood-stage watermark|create-index blocked"): (
         "Delete old indices, or add disk space: the search cluster then takes documents again."
     ),
-    re.compile(r"allowed in data streams"): (
+    re.compile(r"allowed in data streams|ranges of currently writable indices"): (
         "An index template of others makes data streams of these names: run `task-profiler kibana "
         "import`, which names it."
+    ),
+    re.compile(rf"^(?:{OF_PIPELINE.pattern})", re.IGNORECASE): (
+        "An ingest pipeline of the index fails (index.default_pipeline or index.final_pipeline): "
+        "mend it, or take it off the index and its template."
     ),
     re.compile(r"document id is not supported", re.IGNORECASE): NO_SERVERLESS,
     # Of an index whose fields a server has guessed, or of somebody else's template.
     re.compile(
-        r"limit of total fields|would have more than 1 type|dynamic introduction of \[",
+        r"limit of total fields|would have more than 1 type|dynamic introduction of \["
+        r"|cannot be changed from type",
         re.IGNORECASE,
     ): f"The index {FOREIGN}: {FOREIGN_REMEDY}.",
 }

@@ -151,6 +151,20 @@ OF_INDEX = [
     refused(400, ARGUMENT, "no write index is defined for alias [task-reports-2026.03]."),
     refused(400, ARGUMENT, "only write ops with an op_type of create are allowed in data streams"),
     refused(400, ARGUMENT, "pipeline with id [audit] does not exist"),
+    # A failed processor of the index's pipeline.
+    refused(400, ARGUMENT, "field [owner] doesn't exist"),
+    refused(400, ARGUMENT, "field [service] not present as part of path [service.name]"),
+    refused(400, ARGUMENT, "Provided Grok expressions do not match field value: [x]"),
+    refused(400, "script_exception", "runtime error", "no such field [owner]"),
+    refused(500, "fail_processor_exception", "this document lacks the field owner"),
+    # An index without our template, and a data stream of time series.
+    refused(400, ARGUMENT, "mapper [cost.usd] cannot be changed from type [long] to [float]"),
+    refused(
+        400,
+        ARGUMENT,
+        "the document timestamp [2026-03-01T10:00:00.000Z] is outside of ranges of currently "
+        "writable indices [[2026-03-08T08:00:00.000Z,2026-03-08T12:00:00.000Z]]",
+    ),
     refused(
         400,
         ARGUMENT,
@@ -214,7 +228,6 @@ OF_DOCUMENT = [
     refused(400, PARSING, "failed to parse", "The depth of the field has exceeded the limit [1]"),
     refused(400, PARSING, "object mapping for [task] tried to parse [task] as object"),
     refused(400, ARGUMENT, 'Document contains at least one immense term in field="task.family"'),
-    refused(400, ARGUMENT, "mapper [cost.usd] cannot be changed from type [long] to [float]"),
     refused(400, ARGUMENT, "id [1/batch] is too long, must be no longer than 512 bytes but was: 9"),
     refused(400, PARSING, "The number of nested documents has exceeded the limit for field [a]"),
     refused(413, "content_too_large", "too large"),
@@ -250,6 +263,10 @@ PRIVILEGES = "Give the forwarder's user the privileges index and auto_configure 
 DATA_STREAMS = (
     "An index template of others makes data streams of these names: run `task-profiler kibana "
     "import`, which names it."
+)
+PIPELINE = (
+    "An ingest pipeline of the index fails (index.default_pipeline or index.final_pipeline): mend "
+    "it, or take it off the index and its template."
 )
 OTHER_MAPPING = (
     "The index was made without the index templates: run task-profiler kibana import, reindex it "
@@ -289,6 +306,7 @@ OTHER_MAPPING = (
             for error, reason in (
                 (ARGUMENT, "Limit of total fields [1000] in index [x] has been exceeded"),
                 (ARGUMENT, "the final mapping would have more than 1 type: [_doc, t]"),
+                (ARGUMENT, "mapper [task.id] cannot be changed from type [long] to [text]"),
                 ("strict_dynamic_mapping_exception", "dynamic introduction of [a] within [_doc]"),
             )
         ),
@@ -317,6 +335,24 @@ OTHER_MAPPING = (
                 "only write ops with an op_type of create are allowed in data streams",
             ),
             DATA_STREAMS,
+        ),
+        (
+            refused(
+                400,
+                ARGUMENT,
+                "the document timestamp [x] is outside of ranges of currently writable indices []",
+            ),
+            DATA_STREAMS,
+        ),
+        *(
+            (refused(status, error, reason), PIPELINE)
+            for status, error, reason in (
+                (400, ARGUMENT, "field [owner] doesn't exist"),
+                (400, ARGUMENT, "pipeline with id [audit] does not exist"),
+                (400, "script_exception", "runtime error"),
+                (500, "fail_processor_exception", "no owner"),
+                (500, "illegal_state_exception", "final pipeline [x] can't change the index"),
+            )
         ),
         (refused(401, "security_exception", "missing authentication credentials"), PRIVILEGES),
         (
