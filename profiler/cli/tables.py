@@ -14,6 +14,7 @@ from profiler.cli.styled_text import (
     Span,
     length,
     printable_spans,
+    room_after,
     rows_of,
     separated,
     shorten,
@@ -109,7 +110,7 @@ def _below_each_other(
         lines: list[Line] = []
         for column, cell in zip(columns, row, strict=True):
             title = Span(f"{column.title:<{title_width}}  ", "bold")
-            for row_of_name in _rows_of_name(column, cell.text, width - length((title,))):
+            for row_of_name in _rows_of_name(column, cell.text, room_after((title,), width)):
                 lines += wrapped(row_of_name, width, title, style=cell.style)
                 title = Span(" " * length((title,)))
         parts.append(lines)
