@@ -76,7 +76,10 @@ def test_a_long_name_is_whole_on_a_terminal_without_room_for_it(width: int) -> N
 
 def test_a_heading_between_cells_below_each_other_is_no_name() -> None:
     columns = (Column("Family", is_cut=True, is_name=True), Column("Recommended size"))
-    rows = [(Span("Too small", "bold"), ""), ("  nightly-etl", Span("2 vCPU, 5 GB", "bold"))]
+    rows: list[tuple[str | Span, str | Span]] = [
+        (Span("Too small", "bold"), ""),
+        ("  nightly-etl", Span("2 vCPU, 5 GB", "bold")),
+    ]
     assert texts(table(columns, rows, width=18)) == [
         "Too small",
         "",
