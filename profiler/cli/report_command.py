@@ -231,7 +231,7 @@ class _RunReader(Struct, frozen=True):
                 past = self._newest(islice(source.runs(selected), last))
             else:
                 run = find_run(source, selected)
-                success = last_success(run, earlier_successes(run, source))
+                success = last_success(run, earlier_successes(run, source), source)
                 past = (run,) if success is None else (run, success)
         if not past:
             raise TaskProfilerError(no_run_sentence(source, selected))

@@ -219,15 +219,16 @@ def _comparison(
     """The requested comparison, or a failed run's with its family's last success."""
     if against is None and known_status(run.record) not in _COMPARED_STATUSES:
         return NO_COMPARISON
-    successes = [_priced(success, prices) for success in earlier_successes(run, family_source)]
-    earlier = [success.record for success in successes]
+    successes = earlier_successes(run, family_source)
+    earlier = [_priced(success, prices).record for success in successes]
     if against is not None and against != _LAST_SUCCESS:
         other = find_run(source, RunFilter(run=against), run.record.container.name)
         return compare(run, _priced(other, prices), "run", is_complete=True, earlier=earlier)
-    success = last_success(run, successes)
+    success = last_success(run, successes, family_source)
     if success is not None:
+        last = _priced(success, prices)
         is_complete = against is not None
-        return compare(run, success, "last success", is_complete=is_complete, earlier=earlier)
+        return compare(run, last, "last success", is_complete=is_complete, earlier=earlier)
     family = run.family
     return nothing_to_compare(f"earlier success of {family.name} in {source.place}")
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 INDENT = "  "
 _UNLIMITED = 10_000
+_MIN_ROOM = 20
 # A sentence about more families or runs names these, and counts the others.
 MAX_NAMES = 3
 # Textwrap does not wrap at this character, and printable() removes it from texts.
@@ -88,6 +89,13 @@ def length(spans: Iterable[Span]) -> int:
     return sum(columns_of(span.text) for span in spans)
 
 
+def room_after(first: Iterable[Span], width: int | None) -> int:
+    """The columns of each line of a wrapped text that ``first`` begins: at least 20, also where
+    ``width`` has fewer.
+    """
+    return max((width or _UNLIMITED) - length(first), _MIN_ROOM)
+
+
 def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -> tuple[Line, ...]:
     """Wrap a text to lines of ``width``, None: one line.
 
@@ -96,7 +104,7 @@ def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -
     joined = _BEFORE_UNIT.sub(_NO_BREAK, printable(text))
     start = line(*first)
     indent = Span(" " * length(start))
-    room = max((width or _UNLIMITED) - len(indent.text), 20)
+    room = room_after(start, width)
     if columns_of(joined) <= room:
         rows = [joined.rstrip(" ")] if joined.strip() else []
     else:

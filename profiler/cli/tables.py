@@ -14,6 +14,7 @@ from profiler.cli.styled_text import (
     Span,
     length,
     printable_spans,
+    room_after,
     rows_of,
     separated,
     shorten,
@@ -102,14 +103,20 @@ def table(
 def _below_each_other(
     columns: Sequence[Column], rows: Iterable[Sequence[Span]], width: int
 ) -> list[Line]:
-    """The known cells of each row below each other, and the rows with an empty line between."""
+    """The cells of each row that are not empty below each other, and the rows with an empty line
+    between. A row of one bold cell is a heading, which has no title.
+    """
     title_width = max(columns_of(column.title) for column in columns)
     parts: list[list[Line]] = []
     for row in rows:
         lines: list[Line] = []
+        heading, *others = row
+        if heading.style == "bold" and not any(cell.text for cell in others):
+            parts.append([*wrapped(heading.text, width, style=heading.style)])
+            continue
         for column, cell in zip(columns, row, strict=True):
             title = Span(f"{column.title:<{title_width}}  ", "bold")
-            for row_of_name in _rows_of_name(column, cell.text, width - length((title,))):
+            for row_of_name in _rows_of_name(column, cell.text, room_after((title,), width)):
                 lines += wrapped(row_of_name, width, title, style=cell.style)
                 title = Span(" " * length((title,)))
         parts.append(lines)

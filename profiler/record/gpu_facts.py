@@ -7,7 +7,7 @@ The terminal, the report page, Slack and the events print these, with the senten
 
 from collections.abc import Iterator, Sequence
 
-from profiler.core.optional_math import first_known, mean_known
+from profiler.core.optional_math import all_known, first_known, known, mean_known
 from profiler.core.text import as_sentence, listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.device_totals import SHARED, GpuTotals, gpu_totals, held_memory_text
@@ -171,7 +171,7 @@ def _copy_texts(record: Record) -> Iterator[str]:
     for gpu in record.gpus:
         seconds = gpu.copy_seconds or 0
         if seconds >= _MIN_COPY_SECONDS:
-            of_gpu = "" if len(record.gpus) == 1 else f" of GPU {gpu.index}"
+            of_gpu = "" if len(record.gpus) == 1 else f" of {_named([gpu])}"
             duration = format_duration(seconds * MS_PER_SECOND)
             yield f"copies over PCIe{of_gpu} {duration}, at {copy_rate(gpu)} GB/s"
 
@@ -214,10 +214,17 @@ def device_memory_errors(record: Record) -> Iterator[str]:
     """What the errors in the memory of GPUs and Neuron devices mean that could not be corrected."""
     failing = [gpu for gpu in record.gpus if gpu.ecc_uncorrected]
     if failing:
-        gpus = f"GPU{'s' * (len(failing) > 1)} {listed(str(gpu.index) for gpu in failing)}"
-        yield _memory_errors(gpus, sum(gpu.ecc_uncorrected or 0 for gpu in failing))
+        yield _memory_errors(_named(failing), sum(gpu.ecc_uncorrected or 0 for gpu in failing))
     if record.neuron.ecc_uncorrected:
         yield _memory_errors("The Neuron devices", record.neuron.ecc_uncorrected)
+
+
+def _named(gpus: Sequence[Gpu]) -> str:
+    """``GPUs 0 and 5``, or how many they are if the index of one is unknown."""
+    indexes = all_known(*(known(str, gpu.index) for gpu in gpus))
+    if indexes is None:
+        return format_count(len(gpus), "GPU")
+    return f"{'GPU' if len(gpus) == 1 else 'GPUs'} {listed(indexes)}"
 
 
 def _memory_errors(devices: str, count: int) -> str:

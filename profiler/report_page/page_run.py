@@ -276,7 +276,7 @@ def _gpu_name(gpu: Gpu, record: Record) -> str:
 
 
 def _neuron_row(neuron: Neuron) -> PageNeuron | None:
-    """The devices; None if nothing was measured."""
+    """The devices, whose memory has no size of 0 MB; None if nothing was measured."""
     memory = neuron.device_memory_used_mb
     cores = []
     for core in neuron.cores:
@@ -285,7 +285,7 @@ def _neuron_row(neuron: Neuron) -> PageNeuron | None:
     row = PageNeuron(
         cores=cores or None,
         mb=finite_number(memory.max),
-        size=finite_number(neuron.device_memory_size_mb),
+        size=finite_number(neuron.device_memory_size_mb or None),
     )
     if neuron.executions is not None:
         row = replace(row, completed=neuron.executions.completed, failed=neuron.executions.failed)

@@ -216,6 +216,11 @@ test("a margin that no run has needed has the word of the other outputs, and no 
   assert.equal(adviceText(advice, []), "more is safer");
 });
 
+test("more memory is called safer only where recommend says it, so not without a success", () => {
+  const more = { current: { vcpu: 2, memoryMB: 2048 }, recommended: { vcpu: 2, memoryMB: 2176 }, changes: true };
+  assert.equal(adviceText({ ...more, fits: false, verdict: "not known" }, []), "cost not known");
+});
+
 test("a size fits where a run has succeeded and none was killed for memory", () => {
   const advice = { ...ADVICE, changes: false, fits: true };
   const fitting = runAt(0, { taskSize: [1, 2048] });

@@ -783,7 +783,7 @@ def test_advice_is_of_the_runs_that_count() -> None:
     shown = find_runs(source, RunFilter(run="payroll", reads_checkpoints=True))
     assert [run.report.record.task_id for run in shown] == [TASK]
     newer = replace(shown[0], report=later(shown[0]))
-    assert last_success(newer, earlier_successes(newer, source)) == shown[0]
+    assert last_success(newer, earlier_successes(newer, source), source) == shown[0]
 
 
 def later(run: PastRun) -> Report:

@@ -257,18 +257,24 @@ def earlier_successes(run: PastRun, source: RunSource) -> tuple[PastRun, ...]:
 
     Raises TaskProfilerError if the source cannot be read.
     """
-    selection = filter_of(
-        run.family, statuses=("success",), until_ns=run.started_ns, only_counting=True
-    )
-    return tuple(islice(source.runs(selection), LAST_RUNS))
+    return tuple(islice(source.runs(_earlier_successes(run)), LAST_RUNS))
 
 
-def last_success(run: PastRun, successes: Sequence[PastRun]) -> PastRun | None:
+def _earlier_successes(run: PastRun) -> RunFilter:
+    return filter_of(run.family, statuses=("success",), until_ns=run.started_ns, only_counting=True)
+
+
+def last_success(run: PastRun, successes: Sequence[PastRun], source: RunSource) -> PastRun | None:
     """The newest of the run's earlier successes, which are in that order; one in the same ECS
-    cluster is preferred.
+    cluster is preferred, which the source is asked for only where it may have older ones.
+
+    Raises TaskProfilerError if the source cannot be read.
     """
     cluster = run.record.cluster
     in_cluster = [success for success in successes if success.record.cluster == cluster]
+    if not in_cluster and cluster is not None and len(successes) == LAST_RUNS:
+        older = replace(_earlier_successes(run), clusters=(cluster,))
+        in_cluster = [*islice(source.runs(older), 1)]
     return next(iter(in_cluster or successes), None)
 
 

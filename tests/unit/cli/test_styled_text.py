@@ -5,10 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from profiler.cli.styled_text import shorten_name, wrapped
+from profiler.cli.styled_text import Span, shorten_name, wrapped
 from profiler.cli.tables import Column, table
 from profiler.core.text import columns_of
 from tests.terminals import shown_on_terminal, texts
@@ -59,6 +60,31 @@ def test_cells_below_each_other_have_room_for_all_columns_and_for_the_rest_of_a_
         "Started  2026-11-28 04:39",
         "Result   out of memory",
         "Time     1m 05s",
+    ]
+
+
+@pytest.mark.parametrize("width", [1, 11, 18, 25])
+def test_a_long_name_is_whole_on_a_terminal_without_room_for_it(width: int) -> None:
+    columns = (Column("Family", is_cut=True, is_name=True), Column("Recommended size"))
+    rows = [("SEQ.QUANTIFY_STAR.SORT_BY_NAME", "0.25 vCPU, 1 GB")]
+    assert texts(table(columns, rows, width=width)) == [
+        "Family            SEQ.QUANTIFY_",
+        "                  STAR.SORT_BY_NAME",
+        "Recommended size  0.25 vCPU, 1 GB",
+    ]
+
+
+def test_a_heading_between_cells_below_each_other_is_no_name() -> None:
+    columns = (Column("Family", is_cut=True, is_name=True), Column("Recommended size"))
+    rows: list[tuple[str | Span, str | Span]] = [
+        (Span("Too small", "bold"), ""),
+        ("  nightly-etl", Span("2 vCPU, 5 GB", "bold")),
+    ]
+    assert texts(table(columns, rows, width=18)) == [
+        "Too small",
+        "",
+        "Family              nightly-etl",
+        "Recommended size  2 vCPU, 5 GB",
     ]
 
 

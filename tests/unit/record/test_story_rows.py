@@ -69,6 +69,8 @@ def test_errors_of_device_memory_are_said_whatever_else_is_known() -> None:
         )
         assert neuron.sentence.startswith("The Neuron devices counted 1 memory error that")
     assert story_of(replace(RECORD, gpus=(none,))).named("ECC") == []
+    unnumbered = replace(RECORD, gpus=(Gpu(uuid="a", ecc_uncorrected=3), none))
+    assert story_of(unnumbered).text("ECC").startswith("1 GPU counted 3 memory errors that")
 
 
 def test_no_row_of_an_awkward_run_is_empty() -> None:

@@ -327,6 +327,17 @@ def test_an_opened_run_says_what_its_gpus_did() -> None:
     ]
 
 
+@pytest.mark.parametrize(("size_mb", "shown"), [(16_384, 16_384), (0, None), (None, None)])
+def test_neuron_devices_of_which_no_size_is_known_have_none_on_the_page(
+    size_mb: int | None, shown: int | None
+) -> None:
+    one = shown_runs.neuron()
+    devices = replace(one.record.neuron, device_memory_size_mb=size_mb)
+    (run,) = content([run_of(replace(one, record=replace(one.record, neuron=devices)))])["runs"]
+    assert run["neuron"]["mb"] == 7000
+    assert run["neuron"].get("size") == shown
+
+
 def test_a_gpu_machine_has_the_price_of_its_owner_on_the_page() -> None:
     request = PageRequest(
         generated_at="2026-11-20T06:00:00.000Z",

@@ -67,8 +67,7 @@ export function adviceText(advice, runs) {
   }
   if (!advice.current) return advice.risk ?? UNKNOWN;
   if (advice.risk || !advice.changes) return "more is needed";
-  if (isEnoughWithLess(advice)) return "less is enough";
-  return isAtMost(advice.current, advice.recommended) ? "more is safer" : "cost not known";
+  return isEnoughWithLess(advice) ? "less is enough" : "cost not known";
 }
 
 /** Returns what the advice means for one run: "Ran out of memory with 4 GB; 5 GB recommended." */

@@ -1,7 +1,7 @@
 """The evidence of families from the runs of a source."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from random import Random
 from typing import Any
@@ -51,8 +51,9 @@ def test_each_family_has_the_evidence_of_its_newest_runs() -> None:
     assert listed.read == 10
 
 
-def successes_of(run: PastRun, runs: Iterable[PastRun]) -> Sequence[PastRun]:
-    return earlier_successes(run, ListedRuns(runs))
+def last_success_of(run: PastRun, runs: Sequence[PastRun]) -> PastRun | None:
+    listed = ListedRuns(runs)
+    return last_success(run, earlier_successes(run, listed), listed)
 
 
 def test_the_last_success_is_one_of_the_earlier_ones_which_are_read_once() -> None:
@@ -61,8 +62,17 @@ def test_the_last_success_is_one_of_the_earlier_ones_which_are_read_once() -> No
     failed = past(9, task_id="failed", status="failure", cluster="jobs")
     successes = earlier_successes(failed, listed)
     assert listed.read == len(successes) == 9
-    assert last_success(failed, successes) is successes[0]
+    assert last_success(failed, successes, listed) is successes[0]
     assert listed.read == 9
+
+
+def test_a_success_in_the_cluster_is_the_last_one_behind_many_in_another() -> None:
+    rare = past(1, task_id="rare", cluster="jobs")
+    runs = [rare, *(past(n, task_id=str(n), cluster="tests") for n in range(2, 70))]
+    failed = past(99, task_id="failed", status="failure", cluster="jobs")
+    assert last_success_of(failed, runs) is rare
+    elsewhere = past(99, task_id="failed", status="failure", cluster="new")
+    assert last_success_of(elsewhere, runs) is runs[-1]
 
 
 def test_the_last_success_is_of_the_same_account_and_region() -> None:
@@ -77,7 +87,7 @@ def test_the_last_success_is_of_the_same_account_and_region() -> None:
         past(5, task_id="unknown account", **{**here, "account_id": None}),
     ]
     found = []
-    while (success := last_success(failed, successes_of(failed, runs))) is not None:
+    while (success := last_success_of(failed, runs)) is not None:
         found.append(success.report.record.task_id)
         runs = [run for run in runs if run is not success]
     assert found == ["in cluster", "other cluster"]
