@@ -15,16 +15,22 @@ from profiler.core.background_call import start_thread
 from profiler.core.clock import Clock, Ticker
 from profiler.core.timestamps import NEVER_NS, NS_PER_MS, NS_PER_SECOND, format_ms
 
+_CLOSED = -1
+
 
 class WakeEvent:
     """An event that interrupts a wait in another thread.
 
-    ``descriptor`` is readable while the event is set.
+    ``descriptor`` is readable while the event is set, and -1 after the end. Any thread may set the
+    event at any time: it may have ended with the thread that waits.
     """
 
     def __init__(self) -> None:
         import select  # most runs have no such event
 
+        # Its number may be another file's after the end. A signal's handler may set the event while
+        # its own thread has the lock.
+        self._lock = threading.RLock()
         self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()  # select(2) fails for descriptors above 1023
         self._poll.register(self.descriptor, select.POLLIN)
@@ -33,12 +39,17 @@ class WakeEvent:
         return self.descriptor
 
     def close(self) -> None:
-        """Close the descriptor. No thread may wait for it any more."""
-        os.close(self.descriptor)
+        """Close the descriptor, once. No thread may wait for it any more."""
+        with self._lock:
+            descriptor, self.descriptor = self.descriptor, _CLOSED
+        if descriptor != _CLOSED:
+            os.close(descriptor)
 
     def set(self) -> None:
         """End the wait in progress, or else the next one."""
-        os.eventfd_write(self.descriptor, 1)
+        with self._lock:
+            if self.descriptor != _CLOSED:
+                os.eventfd_write(self.descriptor, 1)
 
     def clear(self) -> None:
         """Let the next wait last again."""

@@ -189,8 +189,9 @@ class ProcessExitWaiter(Waiter):
         return bool(ended or changed)
 
     def wake(self) -> None:
-        if self._wake_event is not None:
-            self._wake_event.set()
+        wake_event = self._wake_event  # close sets it to None in another thread
+        if wake_event is not None:
+            wake_event.set()
 
     def close(self) -> None:
         """Only the thread that waits may call this, after its last wait."""

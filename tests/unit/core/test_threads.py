@@ -1,11 +1,12 @@
 """Threads: ticks on a fake clock, and the hand-over of a final reading between real threads."""
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 
 import pytest
 
-from profiler.core.threads import PeriodicReader, StoppableThread, Waiter
+from profiler.core.threads import PeriodicReader, StoppableThread, Waiter, WakeEvent
 from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 from tests.fakes import FakeClock, seconds
 from tests.values import present
@@ -179,3 +180,19 @@ def test_a_thread_that_the_system_does_not_start_has_failed() -> None:
     assert reader.final_reading(3600)
     assert reader.wait_for_first_reading(3600)
     assert reader.stop(3600)
+
+
+def test_an_event_that_is_set_after_its_end_reaches_no_other_file() -> None:
+    """The thread that waits may have closed it at the same moment."""
+    event = WakeEvent()
+    number = event.fileno()
+    event.close()
+    other = os.eventfd(0, os.EFD_NONBLOCK)
+    try:
+        assert other == number
+        event.set()
+        event.close()
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(other)
+    finally:
+        os.close(other)
