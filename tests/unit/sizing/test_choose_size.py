@@ -414,14 +414,21 @@ def test_the_json_has_the_names_of_the_contract() -> None:
 def test_a_higher_peak_never_leads_to_less_memory(
     found: list[Need], more_mb: float, launch_type: str
 ) -> None:
-    runs = runs_of(found, launch_type)
-    first = runs[0].record
-    peak_mb = (first.metrics.max_memory_used_mb or 0) + more_mb
-    higher = replace(
-        runs[0], record=replace(first, metrics=replace(first.metrics, max_memory_used_mb=peak_mb))
+    """Of the run that needs the most: a higher peak of another one makes the peaks less unlike,
+    and the margin above the highest smaller.
+    """
+    runs = sorted(
+        runs_of(found, launch_type),
+        key=lambda run: run.record.metrics.max_memory_used_mb or 0,
+        reverse=True,
     )
-    if first.metrics.max_memory_used_mb is not None:
-        assert (size([higher, *runs[1:]])[1] or 0) >= (size(runs)[1] or 0)
+    first = runs[0].record
+    peak_mb = first.metrics.max_memory_used_mb
+    if peak_mb is None:
+        return
+    metrics = replace(first.metrics, max_memory_used_mb=peak_mb + more_mb)
+    higher = replace(runs[0], record=replace(first, metrics=metrics))
+    assert (size([higher, *runs[1:]])[1] or 0) >= (size(runs)[1] or 0)
 
 
 @pytest.mark.parametrize("launch_type", ["EC2", "LOCAL", "FARGATE"])
