@@ -1,8 +1,12 @@
 """Texts of a lack of GPU memory as programs print them, and texts that are none."""
 
+import re
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
+from profiler.record import gpu_memory_texts
 from profiler.record.gpu_facts import gpu_memory_evidence, more_gpu_memory
 from profiler.record.gpu_memory_texts import gpu_memory_error, with_gpu_memory_error
 from profiler.record.record_model import Container, Gpu, GpuMemoryEvidence, Record
@@ -150,6 +154,12 @@ def test_the_texts_of_the_frameworks_are_known(text: str) -> None:
 @pytest.mark.parametrize("text", NO_LACK)
 def test_other_texts_are_no_evidence(text: str) -> None:
     assert gpu_memory_error([text]) is None
+
+
+def test_no_pattern_has_a_part_of_any_length() -> None:
+    """A line of many beginnings ("cuMalloccuMalloc…") took the square of its length."""
+    source = Path(gpu_memory_texts.__file__).read_text()
+    assert re.findall(r"(?:\\[wSd]|[.\]])[*+]", source) == []
 
 
 def test_a_line_is_cut_and_loses_its_secrets() -> None:
