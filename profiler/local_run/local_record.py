@@ -362,7 +362,7 @@ def _warnings(observed: RunObservation) -> tuple[str, ...]:
 def build_not_started_record(
     identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor
 ) -> Record:
-    """The record of a command that could not be started; it has no metrics."""
+    """The record of a command that could not be started, without a measurement of it."""
     end = RunEnd(status="failure", exit_code=exit_code, finished_ns=now_ns)
     return replace(_base_record(identity, end, now_ns, now_ns, Metrics()), monitor=monitor)
 
