@@ -1,5 +1,6 @@
 """The totals of several processes from successive readings, and the peak of their control group."""
 
+import resource
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -158,16 +159,21 @@ class ProcessMarks(Struct, frozen=True, kw_only=True):
         )
 
 
-def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
-    """The high-water mark without what it counts and the share does not; 0 if it shows no more
-    than that.
+def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> tuple[int, int]:
+    """The high-water mark without what it counts and the share does not, and the same where that
+    may be files: each is 0 if it shows no more than that.
+
+    Each page of a process's own memory takes a page fault, if it has no huge pages.
     """
     known_bytes = max(now.share_bytes or 0, (before or now).share_bytes or 0)
     uncounted_bytes = _most_uncounted_bytes(before, now)
     high_water_bytes = (now.peak_bytes or 0) - uncounted_bytes
-    if not shows_more(high_water_bytes, known_bytes, uncounted_bytes):
-        return 0
-    return high_water_bytes
+    if shows_more(high_water_bytes, known_bytes, uncounted_bytes):
+        return high_water_bytes, 0
+    faults = now.faults - (before.faults if before is not None else 0)
+    if high_water_bytes - known_bytes > faults * resource.getpagesize():
+        return 0, 0
+    return 0, max(high_water_bytes, 0)
 
 
 def _most_uncounted_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
@@ -214,10 +220,12 @@ class TreeMemory(Struct):
     mark, without pages of files and repeated mappings, plus the memory that the others held at both
     readings. Two rises are never added: nothing shows that they happened at the same time.
 
-    ``marks`` is what the marks say of the largest process.
+    ``marks`` is what the marks say of the largest process. ``unsure_bytes`` is the largest
+    candidate that may be files: the process maps as many as its mark has risen by.
     """
 
     peak_bytes: int | None = None
+    unsure_bytes: int = 0
     peak_processes: int = 0
     marks: ProcessMarks = ProcessMarks()
     _last: Iterable[ProcessReading] = ()
@@ -256,7 +264,10 @@ class TreeMemory(Struct):
                 self.marks = self.marks.following(last, process)
             if last is not None and process.peak_bytes == last.peak_bytes:
                 continue
-            own_bytes = _high_water_bytes(last, process)
+            own_bytes, unsure_bytes = _high_water_bytes(last, process)
+            if unsure_bytes:
+                unsure_bytes += held_bytes - held[identity]
+                self.unsure_bytes = max(self.unsure_bytes, unsure_bytes)
             number = holders + (held[identity] == 0)
             possible.append((own_bytes + held_bytes - held[identity], number))
         peak_bytes, number = max(possible)

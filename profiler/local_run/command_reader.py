@@ -276,6 +276,11 @@ class CommandReader:
         return replace(marks, uncounted_bytes=uncounted_bytes)
 
     @property
+    def marked_bound_bytes(self) -> int:
+        """What the processes' marks say of the time between two samples that may be files."""
+        return self._memory.unsure_bytes
+
+    @property
     def shared_bound_bytes(self) -> int | None:
         """The most that the command can have held, if other programs made none of the new shared
         memory; None if all of it is assigned.

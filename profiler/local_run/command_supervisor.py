@@ -268,16 +268,7 @@ class Supervisor:
         A command that somebody else stops may be continued alone: then nobody continues this
         process. The terminal stops this process's group, or the command's if it has another one.
         """
-        try:
-            stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
-        except ChildProcessError:
-            # The command has just ended, and the signal that reports it is pending.
-            return
-        if stopped is None or stopped.si_status not in (
-            signal.SIGTSTP,
-            signal.SIGTTIN,
-            signal.SIGTTOU,
-        ):
+        if self._take_stop() not in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
             return
         # Of two pending signals, the kernel gives SIGCHLD before SIGTSTP.
         is_asked = self._got_stop or signal.SIGTSTP in signal.sigpending()
@@ -293,9 +284,19 @@ class Supervisor:
         os.kill(self._own_pid, signal.SIGTSTP)
         stop_if_pending()
         self._got_stop = False
+        self._take_stop()  # it may be reported only now, and needs no second stop
         continued_ns = self._clock.monotonic_ns()
         if continued_ns - stopped_ns >= _MIN_STOP_NS:
             self.stops.append((stopped_ns, continued_ns))
+
+    def _take_stop(self) -> int | None:
+        """The signal that stopped the command; None if the kernel has no stop left to report."""
+        try:
+            stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
+        except ChildProcessError:
+            # The command has just ended, and the signal that reports it is pending.
+            return None
+        return None if stopped is None else stopped.si_status
 
     def _is_command_stopped(self) -> bool:
         return proc.read_stat(f"/proc/{self.pid}").state == proc.STOPPED

@@ -205,8 +205,9 @@ def memory_evidence(
     reading, what its uncounted part was at the time of the mark, and ``kernel_bytes``, which
     only samples without a group have.
 
-    What the readings have not shown, and what may be files by the number of page faults, only
-    makes the peak unsure.
+    What the mark has more than the readings is memory used if it is more than the pages of files
+    may be by then (``marks``), and if there were enough page faults. It is pages of files if
+    neither is so. If only one is, it makes the peak unsure.
 
     The group's mark counts if it is free of page cache.
     """
@@ -219,9 +220,11 @@ def memory_evidence(
         return evidence
     if not _is_within_limits(marks.seen_bytes, mark_bytes):
         reached_bytes = max(mark_bytes - marks.uncounted_bytes, 0)
-        if not shows_more(reached_bytes, sampled_bytes or 0, marks.uncounted_bytes):
+        is_more = shows_more(reached_bytes, sampled_bytes or 0, marks.uncounted_bytes)
+        may_be_files = _may_be_files(reached_bytes, reaped)
+        if may_be_files and not is_more:
             return evidence
-        exactness: Exactness = "unsure" if _may_be_files(reached_bytes, reaped) else "at least"
+        exactness: Exactness = "at least" if is_more and not may_be_files else "unsure"
         return evidence + evidence_from("process mark", group.bounded(reached_bytes), exactness)
     is_alone = ending.was_only_process and not had_several_processes
     if is_alone and sampled_bytes is not None:
@@ -359,7 +362,7 @@ def _warnings(observed: RunObservation) -> tuple[str, ...]:
 def build_not_started_record(
     identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor
 ) -> Record:
-    """The record of a command that could not be started; it has no metrics."""
+    """The record of a command that could not be started, without a measurement of it."""
     end = RunEnd(status="failure", exit_code=exit_code, finished_ns=now_ns)
     return replace(_base_record(identity, end, now_ns, now_ns, Metrics()), monitor=monitor)
 

@@ -18,7 +18,7 @@ _MEMORY_IS_UNSURE = (
     "could not be read often enough."
 )
 _MAPPED_MEMORY_IS_UNSURE = (
-    "The memory peak may have been {}: a process mapped more after the last reading, and it is "
+    "The memory peak may have been {}: a process mapped more than the readings show, and it is "
     "unknown how much of that is pages of files."
 )
 _SHARED_MEMORY_IS_UNSURE = (
@@ -71,7 +71,7 @@ def memory_doubts(
     marked_bytes: float = 0,
 ) -> MemoryDoubts:
     """The doubts about a peak. ``counts_hidden``: hidden processes are counted, too.
-    ``finished_ns`` is by the clock of the samples. ``marked_bytes``: by a process's mark, unsurely.
+    ``finished_ns`` is by the clock of the samples. ``marked_bytes``: by the marks, unsurely.
     """
     bounds = list(_bounds(peak, command, marked_bytes))
     sentences = tuple(sentence for _, sentence in bounds)

@@ -160,6 +160,7 @@ class ReportBuilder(Struct, eq=False):
             floor_bytes=prepared.floor_bytes,
             kernel_bytes=command.process_kernel_peak_bytes,
         )
+        between_bytes = group_peak.bounded(command.marked_bound_bytes)
         memory += evidence_from("shared memory", command.shared_bound_bytes, "unsure")
         memory += evidence_from("kernel memory", command.kernel_bound_bytes or None, "unsure")
         return replace(
@@ -176,7 +177,7 @@ class ReportBuilder(Struct, eq=False):
                 command,
                 finished_ns=finished_wall_ns,
                 counts_hidden=prepared.own_cgroup.counts_memory,
-                marked_bytes=unsure_mark_bytes(memory),
+                marked_bytes=max(unsure_mark_bytes(memory), between_bytes),
             ),
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,

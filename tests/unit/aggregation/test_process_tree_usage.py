@@ -1,5 +1,6 @@
 """The peak between readings, against processes whose memory is known at every moment."""
 
+import resource
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
 
@@ -238,6 +239,19 @@ def test_a_mark_of_pages_of_files_that_came_and_went_between_two_readings_is_no_
     for rss_mib, mark_mib in ((190, 190), (190, 247), (232, 247), (246, 252), (246, 252)):
         memory.add([_java(rss_mib, 7, mark_mib)])
     assert memory.peak_bytes == 7 * MIB
+
+
+@pytest.mark.parametrize(("faulted_mib", "unsure_mib"), [(150, 165), (100, 0)])
+def test_a_rise_of_a_mark_beside_as_many_files_may_be_memory_if_page_faults_explain_it(
+    faulted_mib: int, unsure_mib: int
+) -> None:
+    """A program that maps a file of 200 MiB, and allocates 150 MiB between two readings."""
+    memory = TreeMemory()
+    faults = faulted_mib * MIB // resource.getpagesize()
+    for mark_mib, all_faults in ((210, 9), (360, 9 + faults), (360, 9 + 2 * faults)):
+        memory.add([replace(_java(210, 10, mark_mib), faults=all_faults), process(8, held=5 * MIB)])
+    assert memory.peak_bytes == 15 * MIB
+    assert memory.unsure_bytes == unsure_mib * MIB
 
 
 def test_the_first_mark_of_a_process_may_be_of_files_that_it_has_unmapped_since() -> None:

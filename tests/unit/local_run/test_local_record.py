@@ -253,20 +253,29 @@ def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
 
 
 @pytest.mark.parametrize(
-    ("faulted", "huge_pages", "size"),
+    ("files", "faulted", "huge_pages", "size", "unsure"),
     [
-        (201, b"always [madvise] never", 200),  # 150 MB of its own since the last reading
-        (60, b"always [madvise] never", 50),  # files, or huge pages that it asked for
-        (60, b"[always] madvise never", 200),
-        (60, None, 50),
-        (0, b"always madvise [never]", 200),  # the kernel counts none
+        (1, 201, b"always [madvise] never", 200, 0),  # 150 MB of its own since the last reading
+        (1, 60, b"always [madvise] never", 50, 200),  # files, or huge pages that it asked for
+        (1, 60, b"[always] madvise never", 200, 0),
+        (1, 60, None, 50, 200),
+        (1, 0, b"always madvise [never]", 200, 0),  # the kernel counts none
+        (160, 201, b"always [madvise] never", 50, 200),  # its own, or as many files again
+        (160, 60, b"always [madvise] never", 50, 0),
+        (160, 60, b"[always] madvise never", 50, 200),
     ],
 )
-def test_what_a_mark_has_without_page_faults_may_be_files(
-    faulted: int, huge_pages: bytes | None, size: int, monkeypatch: pytest.MonkeyPatch
+def test_what_a_mark_has_without_page_faults_or_beside_as_many_files_may_be_files(
+    *,
+    files: int,
+    faulted: int,
+    huge_pages: bytes | None,
+    size: int,
+    unsure: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(proc, "read", lambda _: huge_pages)
-    reaped = ReapedUsage(max_rss_bytes=201 * _MIB, faulted_bytes=faulted * _MIB)
+    reaped = ReapedUsage(max_rss_bytes=(200 + files) * _MIB, faulted_bytes=faulted * _MIB)
     ending = CommandExit(
         exit_code=0,
         is_stop_requested=False,
@@ -278,12 +287,14 @@ def test_what_a_mark_has_without_page_faults_may_be_files(
         50 * _MIB,
         ending,
         GroupPeak(),
-        marks=ProcessMarks(seen_bytes=51 * _MIB, uncounted_bytes=_MIB, most_bytes=50 * _MIB),
+        marks=ProcessMarks(
+            seen_bytes=51 * _MIB, uncounted_bytes=files * _MIB, most_bytes=50 * _MIB
+        ),
         had_several_processes=False,
         floor_bytes=20 * _MIB,
     )
     assert choose_peak(evidence) == MemoryPeak(size_bytes=size * _MIB, source="sampled")
-    assert unsure_mark_bytes(evidence) == (200 * _MIB if size == 50 else 0)
+    assert unsure_mark_bytes(evidence) == unsure * _MIB
 
 
 def _observed(

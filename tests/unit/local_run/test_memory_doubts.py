@@ -68,9 +68,9 @@ def _bound_mb(**evidence: Any) -> float | None:
     return _memory_doubts(**evidence).bound_mb
 
 
-def test_what_a_process_mapped_after_the_last_reading_is_a_doubt() -> None:
+def test_what_a_process_mapped_beyond_the_readings_is_a_doubt() -> None:
     (sentence,) = _doubts(marked_mib=250)
-    assert sentence.startswith("The memory peak may have been 250 MB: a process mapped more after")
+    assert sentence.startswith("The memory peak may have been 250 MB: a process mapped more than")
     assert _bound_mb(marked_mib=250) == 250
     assert _doubts(marked_mib=101) == ()
     assert _doubts(marked_mib=250, source="kernel") == ()

@@ -20,6 +20,7 @@ from profiler.collectors.collector import Collectors
 from profiler.core.clock import SystemClock
 from profiler.core.look_times import LookTimes
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.local_run import command_supervisor
 from profiler.local_run.command_reader import CommandReader, GroupMemory
 from profiler.local_run.command_supervisor import ReapedUsage, Supervisor
 from profiler.local_run.prepared_run import StartedRun
@@ -29,12 +30,14 @@ from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux import proc
 from profiler.readers.linux.kernel_memory import FreeMemory
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import Record
 from tests.fakes import START_NS, FakeClock, process, seconds
 from tests.values import present
+from tools.waiting import wait_until
 
 _MIB = 2**20
 
@@ -438,6 +441,41 @@ def test_a_profiler_that_did_not_run_does_not_know_when_the_command_ended(
     supervisor._wait_for_signal(seconds(1))
     assert supervisor.wait_until_exit(seconds(2))
     assert "".join(delay_warnings(supervisor.finish())) == expected
+
+
+def test_a_stop_of_the_command_that_the_kernel_reports_later_stops_the_profiler_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a group of its own, as that of ``timeout``: the second stop discarded the SIGCONT of the
+    shell.
+    """
+    command = os.posix_spawnp("sleep", ["sleep", "1000"], os.environ, setpgroup=0)
+    own_stops: list[int] = []
+    send = os.kill
+
+    def kill(pid: int, number: int) -> None:
+        if pid == os.getpid():
+            own_stops.append(number)
+        else:
+            send(pid, number)
+            wait_until(lambda: is_stopped() is (number == signal.SIGTSTP), 60, "its new state")
+
+    def is_stopped() -> bool:
+        return proc.read_stat(f"/proc/{command}").state == proc.STOPPED
+
+    signals = [signal.SIGTSTP, signal.SIGCHLD, signal.SIGCONT]
+    infos = [Mock(si_signo=number, si_code=0, si_pid=0) for number in signals]
+    monkeypatch.setattr(signal, "sigtimedwait", Mock(side_effect=[*infos, None]))
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(command_supervisor, "_has_terminal", lambda: True)
+    monkeypatch.setattr(command_supervisor, "stop_if_pending", lambda: None)
+    try:
+        assert not Supervisor(command, SystemClock(), (), lambda: None).wait_until_exit(0)
+        assert own_stops == [signal.SIGTSTP]
+        assert not is_stopped()
+    finally:
+        send(command, signal.SIGKILL)
+        os.waitpid(command, 0)
 
 
 # A child that deletes what its parent wrote, too.
