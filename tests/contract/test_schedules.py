@@ -18,6 +18,7 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms, local_zone
 from profiler.record.record_model import encode
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.runs import report
+from tests.step_functions import machine, make_machine, running
 from tests.values import present
 from tools.moto_server import FakeAws, fake_aws
 
@@ -414,6 +415,12 @@ def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(
         "task-profiler: No schedule and no rule of EventBridge starts an ECS task: check "
         "--region and --profile.\n"
     )
+    make_machine(
+        account.client("stepfunctions"), "night", machine(running({"TaskDefinition": "gone"}))
+    )
+    assert (
+        "The state 'Run' of the state machine night starts nothing: gone has no active revision.\n"
+    ) in account.run().stderr
     account.schedule("one", "rate(5 minutes)")
     assert "in the cluster other" in account.run("--cluster", "other").stderr
     account.rule("nightly", "rate(1 hour)", "nightly")
