@@ -404,6 +404,25 @@ def test_rules_that_cannot_be_read_are_a_warning_and_an_exit_code(account: Accou
     assert json.loads(shown.stdout)["name"] == "one"
 
 
+def test_a_rule_that_is_deleted_after_it_was_listed_is_no_problem(account: Account) -> None:
+    account.rule("kept", "rate(1 hour)", "etl")
+    account.rule("old", "rate(1 hour)", "etl")
+
+    def delete(operation: str, body: bytes) -> None:
+        if operation == "ListTargetsByRule" and b'"old"' in body:
+            account.proxy.before = lambda _operation, _body: None
+            account.events.remove_targets(Rule="old", Ids=["0", "queue"])
+            account.events.delete_rule(Name="old")
+
+    account.proxy.before = delete
+    found = Schedules(account.client).timed()
+    assert [schedule.name for schedule in found.schedules] == ["kept"]
+    assert found.problems == ()
+    account.rule("old", "rate(1 hour)", "etl")
+    account.proxy.before = delete
+    assert [target.name for target in Schedules(account.client).targets()] == ["kept"]
+
+
 def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(
     account: Account,
 ) -> None:
