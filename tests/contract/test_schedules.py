@@ -404,6 +404,22 @@ def test_rules_that_cannot_be_read_are_a_warning_and_an_exit_code(account: Accou
     assert json.loads(shown.stdout)["name"] == "one"
 
 
+def test_an_input_without_a_definition_starts_nothing(account: Account) -> None:
+    for call in ("ecs:runTask", "batch:submitJob"):
+        target = {"Arn": f"arn:aws:scheduler:::aws-sdk:{call}", "RoleArn": ROLE, "Input": "{}"}
+        account.scheduler.create_schedule(
+            Name=call.replace(":", "-"),
+            ScheduleExpression="rate(1 hour)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target=target,
+        )
+    shown = account.run("--json")
+    assert shown.returncode == 1, shown.stderr
+    for line in shown.stdout.splitlines():
+        row = json.loads(line)
+        assert row["reason"].startswith("Its input names no definition, so it starts nothing.")
+
+
 def test_a_rule_that_is_deleted_after_it_was_listed_is_no_problem(account: Account) -> None:
     account.rule("kept", "rate(1 hour)", "etl")
     account.rule("old", "rate(1 hour)", "etl")
