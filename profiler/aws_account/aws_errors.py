@@ -131,6 +131,20 @@ def noted_errors(note: Callable[[str], object], what: str, permission: str) -> I
         note(str(error))
 
 
+def first_only(note: Callable[[str], object]) -> Callable[[str], object]:
+    """A ``note`` for the first sentence alone: AWS's answers about one missing right differ in the
+    resource that they name.
+    """
+    said: list[str] = []
+
+    def note_first(sentence: str) -> None:
+        if not said:
+            said.append(sentence)
+            note(sentence)
+
+    return note_first
+
+
 def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
     """The cause of an answer of AWS, and what to do; ``permission`` names what may be missing."""
     code = str(error.get("Code", "unknown error"))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from profiler.aws_account.aws_errors import OpenClient, noted_errors
+from profiler.aws_account.aws_errors import OpenClient, first_only, noted_errors
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.json_fields import mappings, text, uncapitalized
@@ -30,7 +30,7 @@ class ClusterProviders:
 
     def __init__(self, open_client: OpenClient, on_problem: Callable[[str], object]) -> None:
         self._open = open_client
-        self._on_problem = cache(on_problem)
+        self._on_problem = first_only(on_problem)
         self._cluster = cache(self._read)
 
     def why_refused(self, target: ScheduledTarget) -> str | None:

@@ -116,6 +116,8 @@ class GoneRevisions:
         schedule = judged.schedule
         if not may_start_again(schedule, now_ns):
             return None
+        if not schedule.definition_arn:
+            return "Its input names no definition, so it starts nothing."
         pin = revision_of(schedule.definition_arn)
         if pin is not None:
             why = self._why_gone(pin, schedule.is_of_jobs)

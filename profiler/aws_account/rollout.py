@@ -684,7 +684,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             attach_policy(self.open_client, current)
             step = f"attached the policy {POLICY_NAME} to the role {policy.role}"
             if policy in self.attached:
-                self.on_step(f"{step} again, because somebody has replaced it")
+                self.on_step(f"{step} again, because IAM did not return it")
                 return
             self.on_step(step)
             self.counts["attached"] += 1

@@ -264,12 +264,12 @@ class Schedules:
     def targets_of_rule(
         self, rule: Mapping[str, Any], *, with_jobs: bool = False
     ) -> Iterator[ScheduledTarget]:
-        """The targets of a rule that start ECS tasks; ``with_jobs``: or submit jobs."""
+        """The targets of a rule that start ECS tasks; ``with_jobs``: or submit jobs. Nothing if the
+        rule was just deleted.
+        """
         name = rule["Name"]
         bus = rule.get("EventBusName", "default")
-        call = self._events.list_targets_by_rule
-        body = self._targets_body
-        for target in self._pages(call, "Targets", body, Rule=name, EventBusName=bus):
+        for target in self._contents_of_rule(name, bus):
             if _PARAMETERS in target:
                 started = _started(target)
             elif with_jobs and _JOB_PARAMETERS in target:
@@ -279,6 +279,12 @@ class Schedules:
             yield ScheduledTarget(
                 kind="rule", name=name, group=bus, content=target, rule=rule, **started
             )
+
+    def _contents_of_rule(self, name: str, bus: str) -> Iterator[Mapping[str, Any]]:
+        call = self._events.list_targets_by_rule
+        body = self._targets_body
+        with suppress(self._events.exceptions.ResourceNotFoundException):
+            yield from self._pages(call, "Targets", body, Rule=name, EventBusName=bus)
 
     def summaries(
         self, name_prefix: str = "", *, with_universal: bool = False, with_jobs: bool = False
@@ -322,8 +328,7 @@ class Schedules:
         """The targets that submit jobs of this name and definition: of rules, to this queue."""
         targets: list[ScheduledTarget | None] = []
         for rule in self.rules_of_queue(queue_arn):
-            with suppress(self._events.exceptions.ResourceNotFoundException):  # just deleted
-                targets += self.targets_of_rule(rule, with_jobs=True)
+            targets += self.targets_of_rule(rule, with_jobs=True)
         for summary in self.summaries(with_jobs=True):
             if _is_universal(str(summary["Target"].get("Arn")), _SUBMIT_JOB):
                 targets.append(self.target_of_schedule(summary["Name"], summary["GroupName"]))
@@ -380,7 +385,7 @@ class Schedules:
         with aws_errors(f"The {target.title} could not be read", _READ[target.kind]):
             if target.kind == "schedule":
                 return self.target_of_schedule(target.name, target.group)
-            with suppress(self._events.exceptions.ResourceNotFoundException):  # just deleted
+            with suppress(self._events.exceptions.ResourceNotFoundException):  # its event bus
                 named = self._of_rule_now(target)
                 return next((other for other in named if other.key == target.key), None)
             return None

@@ -13,9 +13,15 @@ from functools import cache
 from itertools import chain, islice
 from typing import Any
 
-from profiler.aws_account.aws_errors import OpenClient, noted_errors
+from profiler.aws_account.aws_errors import (
+    OpenClient,
+    answer_unless,
+    first_only,
+    noted_errors,
+)
 from profiler.aws_account.registered_definitions import read_items
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget, run_by_request
+from profiler.core.aws_clients import error_code
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.json_fields import capitalized, mapping, text
 from profiler.core.json_levels import within_levels
@@ -34,6 +40,7 @@ _RUN_TASK = re.compile(
     r"arn:[^:]+:states:::(?:aws-sdk:)?ecs:runTask(?:\.sync(?::2)?|\.waitForTaskToken)?"
 )
 _ECS = ":ecs:runTask"
+_DELETING = "DELETING"  # no execution starts, and those that run end before their next state
 _JSONATA = re.compile(r"(?s)\s*\{%.*%\}\s*")
 _PATH = ".$"  # the end of a field's name whose value JSONPath computes
 
@@ -46,6 +53,7 @@ class StateMachines:
     def __init__(self, open_client: OpenClient, on_problem: Callable[[str], object]) -> None:
         self._open = open_client
         self._on_problem = cache(on_problem)
+        self._on_unread = first_only(on_problem)
         # By ARN and creation, as they were described last.
         self._known: dict[tuple[str, datetime], tuple[ScheduledTarget, ...]] = {}
 
@@ -56,7 +64,7 @@ class StateMachines:
         as it was.
         """
         present: list[tuple[str, datetime]] = []
-        with noted_errors(self._on_problem, _UNREAD, READ_STATE_MACHINES):
+        with noted_errors(self._on_unread, _UNREAD, READ_STATE_MACHINES):
             client = self._open("stepfunctions")
             machines = read_items(client, "list_state_machines", "stateMachines")
             for machine in islice(machines, _MAX_MACHINES):
@@ -65,13 +73,22 @@ class StateMachines:
                 present.append(key)
                 if self._known.get(key) == ():
                     continue
-                with noted_errors(self._on_problem, _UNREAD, READ_STATE_MACHINES):
-                    described = client.describe_state_machine(stateMachineArn=arn)
-                    self._known[key] = tuple(targets_of_machine(arn, described.get("definition")))
+                with noted_errors(self._on_unread, _UNREAD, READ_STATE_MACHINES):
+                    call = client.describe_state_machine
+                    described = answer_unless(_is_gone, call, stateMachineArn=arn) or {}
+                    self._known[key] = ()
+                    if described.get("status") != _DELETING:
+                        definition = described.get("definition")
+                        self._known[key] = tuple(targets_of_machine(arn, definition))
             if next(machines, None) is not None:
                 self._on_problem(_TOO_MANY)
             self._known = {key: self._known[key] for key in present if key in self._known}
         return tuple(chain.from_iterable(self._known.values()))
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether a machine was deleted after it was listed."""
+    return error_code(error) == "StateMachineDoesNotExist"
 
 
 def targets_of_machine(arn: str, definition: object) -> Iterator[ScheduledTarget]:

@@ -121,6 +121,15 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
         events = past
     open_client = open_clients(options.region, options.profile)
     found = list_schedules(open_client)
+    unread: list[TaskProfilerError] = []
+    gone = GoneRevisions(open_client, unread.append, found.targets)
+    starts_nothing = False
+    # Also of an account without schedules, about which the next call raises.
+    for state in _selected_states(open_client, cluster, options.families):
+        why = gone.why_state_starts_nothing(state)
+        if why is not None:
+            starts_nothing = True
+            warn(why)
     readable = selected_schedules(found, cluster, options.families)
     now_ns = clock.wall_ns()
     judged = judge_account(readable, open_client, events, clock, now_ns)
@@ -129,9 +138,6 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
         families_known.read(schedule.family_key for schedule in readable)
     except TaskProfilerError as error:
         warn(f"The usual durations are unknown. {error}")
-    unread: list[TaskProfilerError] = []
-    gone = GoneRevisions(open_client, unread.append, found.targets)
-    starts_nothing = False
     rows = []
     for schedule in judged:
         duration = families_known.of(schedule.schedule.family_key).usual_duration()
@@ -142,11 +148,6 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
             row = replace(row, reason=" ".join(filter(None, (why, row.reason))))
         rows.append((title, row))
     rows.sort(key=order_of)
-    for state in _selected_states(open_client, cluster, options.families):
-        why = gone.why_state_starts_nothing(state)
-        if why is not None:
-            starts_nothing = True
-            warn(why)
     if unread:
         warn(f"It is unknown whether all schedules start tasks or jobs. {unread[0]}")
     if as_lines:

@@ -703,6 +703,6 @@ def test_a_policy_that_somebody_replaces_is_attached_again(
     (statement,) = document["PolicyDocument"]["Statement"]
     found = {one.split(":log-group:")[1].split(":")[0] for one in statement["Resource"]}
     assert found == ({"/ecs/jobs", "/ecs/weekly"} if is_replaced else {"/ecs/jobs"})
-    again = "attached the policy task-profiler to the role shared again, because somebody has"
+    again = "attached the policy task-profiler to the role shared again, because IAM did"
     assert (again in done.stdout) is is_replaced
     assert puts() == 1 + is_replaced

@@ -18,6 +18,7 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms, local_zone
 from profiler.record.record_model import encode
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.runs import report
+from tests.step_functions import machine, make_machine, running
 from tests.values import present
 from tools.moto_server import FakeAws, fake_aws
 
@@ -403,6 +404,41 @@ def test_rules_that_cannot_be_read_are_a_warning_and_an_exit_code(account: Accou
     assert json.loads(shown.stdout)["name"] == "one"
 
 
+def test_an_input_without_a_definition_starts_nothing(account: Account) -> None:
+    for call in ("ecs:runTask", "batch:submitJob"):
+        target = {"Arn": f"arn:aws:scheduler:::aws-sdk:{call}", "RoleArn": ROLE, "Input": "{}"}
+        account.scheduler.create_schedule(
+            Name=call.replace(":", "-"),
+            ScheduleExpression="rate(1 hour)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target=target,
+        )
+    shown = account.run("--json")
+    assert shown.returncode == 1, shown.stderr
+    for line in shown.stdout.splitlines():
+        row = json.loads(line)
+        assert row["reason"].startswith("Its input names no definition, so it starts nothing.")
+
+
+def test_a_rule_that_is_deleted_after_it_was_listed_is_no_problem(account: Account) -> None:
+    account.rule("kept", "rate(1 hour)", "etl")
+    account.rule("old", "rate(1 hour)", "etl")
+
+    def delete(operation: str, body: bytes) -> None:
+        if operation == "ListTargetsByRule" and b'"old"' in body:
+            account.proxy.before = lambda _operation, _body: None
+            account.events.remove_targets(Rule="old", Ids=["0", "queue"])
+            account.events.delete_rule(Name="old")
+
+    account.proxy.before = delete
+    found = Schedules(account.client).timed()
+    assert [schedule.name for schedule in found.schedules] == ["kept"]
+    assert found.problems == ()
+    account.rule("old", "rate(1 hour)", "etl")
+    account.proxy.before = delete
+    assert [target.name for target in Schedules(account.client).targets()] == ["kept"]
+
+
 def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(
     account: Account,
 ) -> None:
@@ -414,6 +450,12 @@ def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(
         "task-profiler: No schedule and no rule of EventBridge starts an ECS task: check "
         "--region and --profile.\n"
     )
+    make_machine(
+        account.client("stepfunctions"), "night", machine(running({"TaskDefinition": "gone"}))
+    )
+    assert (
+        "The state 'Run' of the state machine night starts nothing: gone has no active revision.\n"
+    ) in account.run().stderr
     account.schedule("one", "rate(5 minutes)")
     assert "in the cluster other" in account.run("--cluster", "other").stderr
     account.rule("nightly", "rate(1 hour)", "nightly")

@@ -35,8 +35,9 @@ _MAX_WAIT_SECONDS = 2.5  # so all waits of a call together are below half a minu
 MAX_CONCURRENCY = 32  # of the calls of one client
 # botocore's minute, at each of eleven attempts, is a long silence without a route to AWS.
 _CONNECT_SECONDS = 5
-# Of the account, which is optional, and which a private network may not reach.
-_STS_ATTEMPTS = 2
+# What they answer is optional, and a private network may not reach them.
+_OPTIONAL_SERVICES = ("sts", "stepfunctions")
+_OPTIONAL_ATTEMPTS = 2
 _FUNCTION_SECONDS = (
     910  # a function runs for 900 s at most; after a shorter time, boto3 would invoke it again
 )
@@ -184,8 +185,8 @@ def _open_clients(region: str | None, profile: str | None) -> OpenClient:
             session, config = session_and_config()
             if service == "lambda":
                 config = config.merge(type(config)(read_timeout=_FUNCTION_SECONDS))
-            elif service == "sts":
-                config = config.merge(bounded_config(attempts=_STS_ATTEMPTS))
+            elif service in _OPTIONAL_SERVICES:
+                config = config.merge(bounded_config(attempts=_OPTIONAL_ATTEMPTS))
             client = session.client(service, config=config)
             if config.retries is not None:
                 service_id = client.meta.service_model.service_id.hyphenize()

@@ -22,7 +22,8 @@ class FakeEcs:
     def describe_clusters(self, *, clusters: list[str]) -> dict[str, Any]:
         self.asked += clusters
         if self.is_denied:
-            error = {"Error": {"Code": "AccessDeniedException", "Message": "not authorized"}}
+            message = f"not authorized on resource: arn:{clusters[0]}"
+            error = {"Error": {"Code": "AccessDeniedException", "Message": message}}
             raise ClientError(error, "DescribeClusters")
         known = [{"capacityProviders": ["spot"]}] if clusters == ["jobs"] else []
         return {"clusters": known}

@@ -137,6 +137,8 @@ class FakeStates:
     def __init__(self, machines: Mapping[str, Mapping[str, Any]]) -> None:
         self.machines = dict(machines)
         self.refused: set[str] = set()
+        self.deleted: set[str] = set()  # since they were listed
+        self.deleting: set[str] = set()
         self.described: list[str] = []
 
     def get_paginator(self, operation: str) -> "FakeStates":
@@ -153,12 +155,17 @@ class FakeStates:
     def describe_state_machine(self, *, stateMachineArn: str) -> dict[str, str]:
         name = stateMachineArn.removeprefix("arn:")
         self._check(name)
+        if name in self.deleted:
+            error = {"Error": {"Code": "StateMachineDoesNotExist", "Message": f"not: arn:{name}"}}
+            raise ClientError(error, "DescribeStateMachine")
         self.described.append(name)
-        return {"definition": json.dumps(self.machines[name])}
+        status = "DELETING" if name in self.deleting else "ACTIVE"
+        return {"definition": json.dumps(self.machines[name]), "status": status}
 
     def _check(self, what: str) -> None:
         if what in self.refused:
-            error = {"Error": {"Code": "AccessDeniedException", "Message": "not authorized"}}
+            message = f"not authorized to do it on resource: arn:{what}"
+            error = {"Error": {"Code": "AccessDeniedException", "Message": message}}
             raise ClientError(error, what)
 
 
@@ -201,6 +208,17 @@ def test_what_cannot_be_read_again_is_as_it_was(refused: str) -> None:
     aws.refused = set()
     del aws.machines["etl"]
     assert [one.group for one in machines.targets()] == ["other"]
+
+
+def test_a_machine_that_is_deleted_after_it_was_listed_starts_nothing_and_is_no_problem() -> None:
+    aws = FakeStates({name: machine(running(NIGHTLY)) for name in ("etl", "old", "older")})
+    said: list[str] = []
+    machines = StateMachines(lambda _service: aws, said.append)
+    aws.deleting = {"older"}
+    assert [one.group for one in machines.targets()] == ["etl", "old"]
+    aws.deleted = {"old"}
+    assert [one.group for one in machines.targets()] == ["etl"]
+    assert said == []
 
 
 def test_of_very_many_machines_a_part_is_read_and_that_is_said() -> None:

@@ -128,12 +128,13 @@ def test_a_function_is_awaited_until_its_longest_time_and_other_services_are_not
     assert open_client("sqs").meta.config.read_timeout == 60
 
 
-def test_a_network_without_a_route_to_sts_costs_seconds_and_without_one_to_aws_less_than_minutes() -> (
-    None
-):
+@pytest.mark.parametrize("optional", ["sts", "stepfunctions"])
+def test_no_route_to_an_optional_service_costs_seconds_and_none_to_aws_less_than_minutes(
+    optional: str,
+) -> None:
     """Each attempt lasts a timeout, for the connection or for the answer."""
     open_client = open_clients("eu-west-1", None)
-    lookup = open_client("sts").meta.config
+    lookup = open_client(optional).meta.config
     assert lookup.retries["total_max_attempts"] * lookup.connect_timeout <= 5
     assert lookup.retries["total_max_attempts"] * lookup.read_timeout <= 10
     other = open_client("logs").meta.config
