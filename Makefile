@@ -48,7 +48,7 @@ pythons: $(VENV)/.dev ## The unit and contract tests with the machine's other Py
 	  $(MAKE) --no-print-directory VENV=$$environment PYTHON=$$python $$environment/.dev </dev/null && \
 	  $$environment/bin/pytest tests/unit tests/contract --numprocesses 2 --dist loadfile </dev/null || exit 1; done
 
-slow: $(VENV)/.dev ## The tests that take long by their nature: simulated nights, years and families
+slow: $(VENV)/.dev ## The tests that take long by their nature: simulated nights, years and families, the demo, the forwarder's zip (needs pip's package index, Java and Maven)
 	$(BIN)/pytest -m slow --timeout 0 --numprocesses auto --maxprocesses 8 --dist loadfile $$(grep -rlF mark.slow --include='test_*.py' tests)
 
 fuzz: $(VENV)/.dev ## Search for inputs that break a parser, a reader or the forwarder (MINUTES=10 or SECONDS=…; SEED=… repeats a round)
@@ -213,7 +213,7 @@ site-publish: $(VENV)-site/.made ## Commit the site to the branch gh-pages and p
 	mike deploy --config-file docs/site/mkdocs.yml --push --update-aliases $$version $$alias && \
 	if [ -n "$$alias" ] || ! mike list --config-file docs/site/mkdocs.yml latest >/dev/null 2>&1; then mike set-default --config-file docs/site/mkdocs.yml --push $${alias:-dev}; fi
 
-coverage: ## The same tests, the unit tests with branch coverage; fails below the floors in pyproject.toml
+coverage: ## `make test`, its unit tests with branch coverage; fails below the floors in pyproject.toml
 	@$(MAKE) --no-print-directory test COVERAGE=1
 
 mutants: $(VENV)-mutants/.made ## Break six pure modules in some 1000 places and list what no test noticed (a few minutes)
@@ -221,7 +221,7 @@ mutants: $(VENV)-mutants/.made ## Break six pure modules in some 1000 places and
 	$(VENV)-mutants/bin/mutmut run
 	$(VENV)-mutants/bin/mutmut results
 
-clean: ## Remove what the other targets made
+clean: ## Remove what the other targets built and installed in this folder, not their downloads in ~/.cache/task-profiler
 	rm -rf $(VENV) $(VENV)-installed $(VENV)-rivals $(VENV)-audit $(VENV)-mutants $(VENV)-orchestrators $(VENV)-release $(VENV)-site $(VENV)-waits $(VENV)-python3.* mutants dist build site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache $(NODE_MODULES)
 
 $(VENV)/.venv:
