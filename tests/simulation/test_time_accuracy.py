@@ -20,7 +20,7 @@ from msgspec import Struct
 from profiler.core.timestamps import parse_ns
 from profiler.record.activity_model import WAITING_SUFFIX, WaitKind
 from profiler.record.cpu_wait import is_cpu_wait_partial
-from profiler.record.record_model import Record, decode
+from profiler.record.record_model import decode
 from profiler.record.stacks_line import StacksLine
 from tests.simulation import known_programs
 from tests.simulation.known_runs import (
@@ -162,30 +162,6 @@ def true_parts(phases: Sequence[PhaseTruth], *, sees_calls: bool) -> dict[str, f
     return {part: 100 * value / total for part, value in spent.items()}
 
 
-def differences(
-    said: Mapping[str, float], truth: Mapping[str, float], record: Record
-) -> dict[str, float]:
-    """How many points each part is wrong.
-
-    What no look explains is ``other``, and missing elsewhere. Where the record calls the wait for a
-    CPU a lower bound, what is missing of it is in the other parts.
-    """
-    uncovered = 100 - (record.time_breakdown.covered_percent or 0)
-    unread = 0.0
-    if is_cpu_wait_partial(record):
-        unread = max(truth["waitingForCpu"] - said["waitingForCpu"], 0)
-    found: dict[str, float] = {}
-    for part in _PARTS:
-        too_much = said[part] - truth[part]
-        more, less = unread, uncovered
-        if part == "other":
-            more, less = unread + uncovered, 0.0
-        elif part == "waitingForCpu":
-            more, less = 0.0, uncovered + unread
-        found[part] = max(too_much - more, -too_much - less, 0.0)
-    return found
-
-
 def right_samples(
     phases: Sequence[PhaseTruth], started_ns: int, line: StacksLine
 ) -> tuple[int, int]:
@@ -217,15 +193,15 @@ def problems(seen: Observation, *, sees_calls: bool) -> list[str]:
     breakdown, found = present(seen.record.time_breakdown), []
     fields, truth = msgspec.to_builtins(breakdown), true_parts(seen.phases, sees_calls=sees_calls)
     said = {part: fields.get(f"{part}Percent", 0) for part in _PARTS}
-    wrong = differences(said, truth, seen.record)
+    differences = {part: said[part] - truth[part] for part in _PARTS}
     shown = (
         f"{part} {said[part]:.1f} ({truth[part]:.1f})"
         for part in _PARTS
         if said[part] or truth[part]
     )
     sys.stdout.write("; ".join(shown) + "\n")
-    if max(wrong.values()) > _MAX_POINTS:
-        found.append(f"points by which the parts are wrong: {wrong}")
+    if max(map(abs, differences.values())) > _MAX_POINTS:
+        found.append(f"differences of the parts in points: {differences}")
     waited, throttled = seen.record.metrics.cpu_wait_seconds, seen.throttled_seconds
     if waited is not None and throttled:
         tolerance = throttled * _MAX_WAIT_DIFFERENCE_PERCENT / 100
