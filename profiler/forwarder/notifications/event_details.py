@@ -20,6 +20,7 @@ from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.embedded_texts import embeddable, markdown_safe
 from profiler.forwarder.notifications.next_steps import (
+    MAX_COMMAND_LENGTH,
     in_words,
     steps_after_due_time,
     steps_after_job,
@@ -68,7 +69,6 @@ _MAX_LENGTHS = {
 _MAX_URL_LENGTH = 2048
 _MAX_SIZE_LENGTH = 64
 _MAX_LINE_LENGTH = 1024
-_MAX_COMMAND_LENGTH = 2000
 _RUN_PREDICATES = {
     "stuck": "seems to be stuck",
     "overdue": "runs longer than expected",
@@ -585,7 +585,7 @@ def _summary_of_schedule(line: ScheduleNoticeLine) -> str:
 
 
 def _embeddable_command(command: str) -> str:
-    return embeddable(command, _MAX_COMMAND_LENGTH)
+    return embeddable(command, MAX_COMMAND_LENGTH)
 
 
 def night_summary(summary: NightSummary) -> NightSummaryDetail:

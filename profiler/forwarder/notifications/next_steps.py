@@ -4,6 +4,7 @@ Slack shows them as they are, the mail and other channels in a sentence.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from msgspec import Struct
 
@@ -15,6 +16,8 @@ from profiler.forwarder.job_notice import JobNotice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.schedules.schedule_model import STARTERS
 
+# A longer one is cut off. The command of a resize names up to five families.
+MAX_COMMAND_LENGTH: Final = 2000
 _SEE_DUE = "see what is due next"
 
 

@@ -21,6 +21,7 @@ from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.event_details import run_title, schedule_title
 from profiler.forwarder.notifications.next_steps import (
+    MAX_COMMAND_LENGTH,
     NextStep,
     steps_after_due_time,
     steps_after_job,
@@ -65,9 +66,8 @@ _CODE_FENCE = "```"
 _LINK_BREAK = re.compile(r"[|<>\s]")
 
 _SIGN = "⚠️ "
-# Of a line of a summary, which has one of both, and fits into a section. The command of a resize
-# names up to five families.
-_MAX_LINK_LENGTH = _MAX_COMMAND_LENGTH = 2000
+# A line of a summary, which has a link or a command, fits into a section.
+_MAX_LINK_LENGTH = 2000
 # On a lock screen.
 _MAX_REASON_LENGTH = 150
 _MAX_LINE_LENGTH = 2000
@@ -360,7 +360,7 @@ def _advice(notice: EndedRun) -> list[str]:
     for reason in filter(None, advice.reasons[:5]):  # the line is anybody's: one can be empty
         text = escape_text(as_sentence(reason), MAX_SENTENCE_LENGTH)
         lines.append(f"• {text}")
-    return [*lines, *(escape_text(step.command, _MAX_COMMAND_LENGTH) for step in advice.steps)]
+    return [*lines, *(escape_text(step.command, MAX_COMMAND_LENGTH) for step in advice.steps)]
 
 
 def _why(notice: EndedRun, story: Story) -> list[str]:
@@ -480,7 +480,7 @@ def _summary_line(line: SummaryLine) -> str:
     if utf16_length(link) <= _MAX_LINK_LENGTH and not _LINK_BREAK.search(line.url or ""):
         text += link
     if line.command:
-        command = escape_text(line.command.replace("`", ""), _MAX_COMMAND_LENGTH)
+        command = escape_text(line.command.replace("`", ""), MAX_COMMAND_LENGTH)
         text += f" `{command}`"
     return text
 
