@@ -182,8 +182,7 @@ def may_exist(error: TaskProfilerError) -> bool:
     """Whether a definition that was not read may exist, because AWS gave another reason than that
     it has none.
     """
-    cause = error.__cause__
-    return isinstance(cause, Exception) and error_code(cause) != _NO_SUCH_DEFINITION
+    return isinstance(error.__cause__, Exception) and not is_missing(error)
 
 
 def is_missing(error: TaskProfilerError) -> bool:
