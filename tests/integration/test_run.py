@@ -251,17 +251,22 @@ def test_a_command_on_a_terminal_is_in_its_foreground() -> None:
     os.close(terminal)
 
 
+def _stopped_and_continued(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Both outputs of a profiler that stops when it is asked, goes on, and then gets a line."""
+    process.send_signal(signal.SIGTSTP)
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    process.send_signal(signal.SIGCONT)
+    return process.communicate(b"hello\n", timeout=LIMIT_SECONDS)
+
+
 def test_a_job_stops_and_goes_on_with_its_command() -> None:
     program = (  # by os.write, because a print that interrupts a print is an error
         "import os, signal, sys\nsignal.signal(signal.SIGCONT, lambda *_: os.write(1, b'on\\n'))\n"
         "os.write(1, b'ready\\n')\nprint(sys.stdin.readline(), end='')\n"
     )
     with started(*python(program), stdin=subprocess.PIPE, process_group=0) as process:
-        process.send_signal(signal.SIGTSTP)
-        _, status = os.waitpid(process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
-        process.send_signal(signal.SIGCONT)
-        stdout, stderr = process.communicate(b"hello\n", timeout=LIMIT_SECONDS)
+        stdout, stderr = _stopped_and_continued(process)
     assert stdout == b"on\nhello\n"
     assert process.returncode == 0
     assert report_of(stderr).record.status == "success"
@@ -324,11 +329,7 @@ def test_ctrl_z_stops_a_profiler_whose_command_is_stopped_already() -> None:
         (command,) = list_children(process.pid, threads=1)
         os.kill(command, signal.SIGTSTP)
         wait_until(lambda: _state(command) == "T", LIMIT_SECONDS, "a stopped command")
-        process.send_signal(signal.SIGTSTP)
-        _, status = os.waitpid(process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
-        process.send_signal(signal.SIGCONT)
-        stdout, _ = process.communicate(b"hello\n", timeout=LIMIT_SECONDS)
+        stdout, _ = _stopped_and_continued(process)
     assert stdout == b"hello\n"
     assert process.returncode == 0
 
