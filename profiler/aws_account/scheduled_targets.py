@@ -52,8 +52,8 @@ _SUBMIT_JOB = "arn:aws:scheduler:::aws-sdk:batch:submitJob"
 _JOB_PARAMETERS = "BatchParameters"
 _JOB_DEFINITION = "JobDefinition"
 _PAGES_PER_CALL = 4  # of the lists of schedules and rules, for each family of an act
-# Stands for a value that is computed when a task is started. No AWS API accepts this character in a
-# name or a size.
+# This character stands for a value that is computed when a task is started. No AWS API accepts it
+# in a name or a size.
 UNKNOWN_VALUE = "\ue000"
 WITHOUT_START = ", without its start date, which has passed"
 

@@ -150,7 +150,10 @@ class Output:
 
 def _has_removed_end(descriptor: int, size: int) -> bool:
     """Remove the last bytes that this process appended to a file, as on a full disk; False where
-    the output is something else, or another process has written since.
+    the output is something else, or another process that has opened the file has written since.
+
+    A process that has inherited the descriptor shares its position: what it writes between the
+    two writes of this process does not show.
     """
     import fcntl  # rarely used, and `run` imports this module
 

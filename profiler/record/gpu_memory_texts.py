@@ -20,12 +20,12 @@ _MAX_LENGTH = 300
 # CatBoost, PyCUDA, CUDA.jl, MATLAB, faiss, DGL, DALI, llama.cpp and others on cudaMalloc, Amber,
 # NAMD, Kokkos, Blender, OptiX, Vulkan, ffmpeg's NVENC, hashcat, cuBLAS and cuDNN. An exception's
 # name counts with its message: source text ("except torch.OutOfMemoryError: pass") and a docstring
-# ("torch.OutOfMemoryError: If the batch is too large") have none. A name of CUDA is no part of
-# another one ("test_CUDA_ERROR…"), and no counter. XLA says "Out of memory allocating", and
-# TensorFlow "device:CPU", of the host's memory. NVENC's OpenEncodeSessionEx says "out of memory" of
-# its number of sessions, and Triton's OutOfResources is of the shared memory of a multiprocessor.
-# A line may be anything, and 1 MB long: each repetition has a bound, so that a search takes time in
-# proportion to the length, and not to its square.
+# ("torch.OutOfMemoryError: If the batch is too large") lack the message. A name of CUDA counts
+# neither as a part of another one ("test_CUDA_ERROR…") nor as a counter. XLA says "Out of memory
+# allocating", and TensorFlow "device:CPU", of the host's memory. NVENC's OpenEncodeSessionEx says
+# "out of memory" of its number of sessions, and Triton's OutOfResources is of the shared memory of
+# a multiprocessor. A line may be anything, and 1 MB long: each repetition has a bound, so that a
+# search takes time in proportion to the length, and not to its square.
 _TEXTS = re.compile(
     r"torch\.(?:cuda\.)?OutOfMemoryError: (?:\w{1,20} out of memory|Allocation on device)"
     r"|CUDA out of memory\. Tried to allocate \d"

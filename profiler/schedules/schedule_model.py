@@ -94,8 +94,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     @property
     def why_unknown(self) -> str | None:
-        """Why what it starts cannot be told from other tasks or jobs, as a sentence; None: it
-        can be.
+        """The reason, as a sentence, for which nobody can tell its tasks or jobs from others; None
+        if they can be told.
         """
         if _CHANGING in (self.job_name or ""):  # EventBridge Scheduler makes another one each time
             return _CHANGING_NAME

@@ -171,8 +171,8 @@ class RunUse:
 
     @property
     def has_unlisted(self) -> bool:
-        """Whether memory was in use that is no listed process's: of a process of another container,
-        managed memory of the run's own, or memory of which the driver does not say whose it is.
+        """Whether memory was in use that no listed process holds: a process of another container
+        holds it, it is managed memory of the run, or the driver does not say whose it is.
         """
         return self._has_memory_beside or self.lists_nobody
 

@@ -57,7 +57,9 @@ class RecordingRate:
         return self._due_ns
 
     def recording(self, now_ns: int, processes: int, *, is_moment: bool) -> Recording:
-        """What to record now, of so many processes; ``is_moment``: for a notable moment."""
+        """The recording to make now. ``processes`` is their number; ``is_moment``: it is of a
+        notable moment.
+        """
         elapsed_ns = now_ns - self._started_ns
         seconds = _LATER_SECONDS
         if elapsed_ns < _FIRST_NS:

@@ -176,7 +176,7 @@ class TestCouldAnythingRun:
         assert run.parts == {"on_cpu": 100.0}
 
     def test_what_finds_no_room_since_the_last_total_ran_before(self) -> None:
-        """As threads of a process that are so many that they were rarely read, when it ends."""
+        """A process with thousands of threads, which were rarely read, ends."""
         run = LookedRun(cpus=1)
         for _ in range(10):
             run.look(Did(1, SLEEP, run=0.01))
