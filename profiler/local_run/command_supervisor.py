@@ -135,7 +135,7 @@ class Supervisor:
                 self._got_stop = self._got_stop or info.si_signo == signal.SIGTSTP
                 self._forward(info)
                 if info.si_signo == signal.SIGTSTP and self._is_command_stopped():
-                    self._stop()
+                    self._stop(is_asked=True)
 
     def wait(self) -> None:
         """Wait until the command has ended."""
@@ -273,13 +273,16 @@ class Supervisor:
         # Of two pending signals, the kernel gives SIGCHLD before SIGTSTP.
         is_asked = self._got_stop or signal.SIGTSTP in signal.sigpending()
         if is_asked or (_has_terminal() and os.getpgid(self.pid) != os.getpgrp()):
-            self._stop()
+            self._stop(is_asked=is_asked)
 
-    def _stop(self) -> None:
-        """Stop this process until somebody continues it."""
+    def _stop(self, *, is_asked: bool) -> None:
+        """Stop this process until somebody continues it.
+
+        The kernel discards the signal if no shell could continue this process (an orphaned process
+        group, as in ``docker run -it``). If the terminal asked this process (``is_asked``), the
+        command goes on then, as it does without this process.
+        """
         self._before_stop()
-        # The kernel discards this signal if no shell could continue this process (an orphaned
-        # process group).
         stopped_ns = self._clock.monotonic_ns()
         os.kill(self._own_pid, signal.SIGTSTP)
         stop_if_pending()
@@ -288,6 +291,8 @@ class Supervisor:
         continued_ns = self._clock.monotonic_ns()
         if continued_ns - stopped_ns >= _MIN_STOP_NS:
             self.stops.append((stopped_ns, continued_ns))
+        elif is_asked and self._is_command_stopped():
+            self._send(signal.SIGCONT)
 
     def _take_stop(self) -> int | None:
         """The signal that stopped the command; None if the kernel has no stop left to report."""

@@ -251,6 +251,32 @@ def test_a_command_on_a_terminal_is_in_its_foreground() -> None:
     os.close(terminal)
 
 
+def test_ctrl_z_where_no_shell_is_stops_no_command() -> None:
+    """As in ``docker run -it``: the kernel stops no leader of a session, but would stop its command
+    that has a group of its own. Nobody could continue it.
+    """
+    reading, ends = os.pipe()
+    program = f"import os; print('ready', flush=True); os.read({reading}, 1)"
+    pid, terminal = _on_terminal("timeout", "1000", *python(program), inherited=reading)
+    os.close(reading)
+    try:
+        read_until(terminal, b"ready")
+        os.write(terminal, b"\x1a")
+        wait_until(lambda: not _is_pending(pid, signal.SIGTSTP), LIMIT_SECONDS, "a seen signal")
+        os.close(ends)
+        wait_until(lambda: _state(pid) == "Z", LIMIT_SECONDS, "the end of the run")
+    finally:
+        os.killpg(pid, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(terminal)
+
+
+def _is_pending(pid: int, number: signal.Signals) -> bool:
+    """Whether a signal waits for the process, which has blocked it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(status.partition("ShdPnd:")[2].split()[0], 16) >> (number - 1) & 1)
+
+
 def _stopped_and_continued(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     """Both outputs of a profiler that stops when it is asked, goes on, and then gets a line."""
     process.send_signal(signal.SIGTSTP)
