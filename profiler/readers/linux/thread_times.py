@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.clock import wall_ahead_ns
 from profiler.core.timestamps import NS_PER_MS
@@ -502,7 +503,7 @@ class ThreadReader:
         """Whether a thread that seems to wait for a disk waits for memory under its group's limit:
         by the function of the kernel in which it is, if readable, else by the group's pressure.
         """
-        place = proc.read_beginning(f"{thread.path}/wchan", _MAX_FILE_BYTES)
+        place = _kernel_function(thread)
         if any(name in place for name in _FOR_MEMORY):
             return True
         if self._is_short_of_memory is None:
@@ -953,10 +954,15 @@ class ThreadReader:
     def _wait_in_call(
         self, pid: int, thread: Thread, call: SystemCall, now_ns: int
     ) -> Blocked | None:
+        is_restarted = self._resolver.is_restarted(call)
+        if is_restarted:
+            call = self._resolver.original(call, _kernel_function(thread))
         blocked: Blocked | None = self._resolver.resolve(pid, call, now_ns, thread.ran_after_ns)
         thread.is_postponed = self._resolver.sockets.has_postponed
         if blocked is None:
             return None
+        if is_restarted:  # its time began before the stop
+            blocked = replace(blocked, until_ns=None)
         has_path = blocked.wait.kind == "disk" and blocked.wait.target is not None
         if has_path and thread.read_state().letter == _SLEEP_STATE:
             blocked = self._resolver.asleep(pid, call, blocked, now_ns)
@@ -997,6 +1003,11 @@ def _busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | 
         if 0 < least_ns <= (grown.run_ns + grown.wait_ns) / grown.steps:
             return grown
     return None
+
+
+def _kernel_function(thread: Thread) -> bytes:
+    """The function of the kernel in which a thread waits; ``0`` or empty if that is not shown."""
+    return proc.read_beginning(f"{thread.path}/wchan", _MAX_FILE_BYTES)
 
 
 def _read_once(path: str) -> bytes:

@@ -46,6 +46,7 @@ Action = Literal[
     "lock",
     "child",
     "signal",
+    "restart",
 ]
 
 _ACTIONS: Mapping[Action, str] = {
@@ -67,6 +68,8 @@ _ACTIONS: Mapping[Action, str] = {
     # A thread in vfork waits until the child has executed its program.
     "child": "wait4 waitid clone clone3 vfork",
     "signal": "pause rt_sigsuspend rt_sigtimedwait",
+    # After a stop of the thread, a call with a timeout goes on as this one, with its arguments.
+    "restart": "restart_syscall",
 }
 _SINCE_2019 = "io_uring_enter=426 clone3=435 epoll_pwait2=441 futex_waitv=449 futex_wait=455"
 _X86_64 = (
@@ -78,7 +81,7 @@ _X86_64 = (
     "clock_nanosleep=230 epoll_wait=232 waitid=247 pselect6=270 ppoll=271 splice=275 "
     "sync_file_range=277 epoll_pwait=281 fallocate=285 accept4=288 preadv=295 pwritev=296 "
     "recvmmsg=299 syncfs=306 sendmmsg=307 copy_file_range=326 preadv2=327 pwritev2=328 "
-    "io_pgetevents=333 rt_sigtimedwait=128 rt_sigsuspend=130"
+    "io_pgetevents=333 rt_sigtimedwait=128 rt_sigsuspend=130 restart_syscall=219"
 )
 _AARCH64 = (
     "io_getevents=4 epoll_pwait=22 fcntl=25 flock=32 ftruncate=46 fallocate=47 getdents64=61 "
@@ -87,9 +90,13 @@ _AARCH64 = (
     "futex=98 nanosleep=101 clock_nanosleep=115 semtimedop=192 semop=193 accept=202 connect=203 "
     "sendto=206 recvfrom=207 sendmsg=211 recvmsg=212 readahead=213 clone=220 msync=227 "
     "accept4=242 recvmmsg=243 wait4=260 syncfs=267 sendmmsg=269 copy_file_range=285 preadv2=286 "
-    "pwritev2=287 io_pgetevents=292 rt_sigsuspend=133 rt_sigtimedwait=137"
+    "pwritev2=287 io_pgetevents=292 rt_sigsuspend=133 rt_sigtimedwait=137 restart_syscall=128"
 )
 _NUMBERS = {"x86_64": _X86_64, "aarch64": _AARCH64}
+# By the function of the kernel in which the thread waits: a sleep has none of its own then.
+_RESTARTED = {b"futex": "futex", b"poll": "poll"}
+_RESTARTED_SLEEP = "nanosleep"
+_HIDDEN_PLACES = (b"", b"0")
 _ARGUMENTS = 6
 # From linux/futex.h: the operations that may have a timeout, without their flags, and the timeout's
 # position among the arguments. LOCK_PI and its like always wait for a lock that a thread holds.
@@ -232,6 +239,7 @@ class WaitResolver:
         wall_ahead_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self._calls = calls
+        self._numbers = {name: number for number, (name, _) in calls.items()}
         self._folder = proc_folder
         self._ask_stream = ask_stream
         self._wall_ahead_ns = wall_ahead_ns
@@ -245,6 +253,22 @@ class WaitResolver:
         self._ends: dict[int, int] = {}  # the inodes of connections and of their other ends
         self._own_pairs: dict[tuple[int, str], bool] = {}
         self._rings: Rings | None = None
+
+    def is_restarted(self, call: SystemCall) -> bool:
+        """Whether the call goes on after a stop, as that by SIGSTOP, Ctrl-Z, a debugger or the
+        suspension of the machine.
+        """
+        return call.number == self._numbers.get("restart_syscall")
+
+    def original(self, call: SystemCall, place: bytes) -> SystemCall:
+        """The call that goes on, by the function of the kernel in which its thread waits
+        (``/proc/PID/task/TID/wchan``); the same call if that is not shown.
+        """
+        if place in _HIDDEN_PLACES:
+            return call
+        names = [name for word, name in _RESTARTED.items() if word in place]
+        name = names[0] if names else _RESTARTED_SLEEP
+        return SystemCall(self._numbers.get(name, call.number), call.arguments)
 
     def resolve(self, pid: int, call: SystemCall, now_ns: int, since_ns: int) -> Blocked:
         """The wait of a thread of the process in this call, which has begun after ``since_ns``;

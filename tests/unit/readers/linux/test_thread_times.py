@@ -20,7 +20,7 @@ from profiler.readers.linux.look import Look
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.sockets import StreamState
 from profiler.readers.linux.thread_times import ThreadReader
-from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked, Wait
+from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked, Helpers, Wait
 from tests import fakes
 from tests.fakes import seconds
 from tests.open_files import open_files
@@ -481,6 +481,24 @@ def test_a_refused_system_call(machine: FakeMachine, monkeypatch: pytest.MonkeyP
     assert sample.waits == {Wait("disk"): 1, Wait("sleep"): 1}
     assert [blocked.is_hidden for blocked in sample.blocked] == [True, False]
     assert sample.sees_calls is True
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "helpers"),
+    [
+        ("do_syscall_64", "sleep", "nobody"),
+        ("futex_do_wait", "sleep", "threads"),
+        ("0", "other", "nobody"),
+    ],
+)
+def test_a_wait_with_a_timeout_goes_on_after_a_stop(
+    machine: FakeMachine, place: str, kind: str, helpers: Helpers
+) -> None:
+    """The kernel shows another call then, with the same arguments, as after Ctrl-Z and ``fg``."""
+    machine.thread(7, call=UNTIL.replace("202", "219", 1))
+    (machine.folder / "7/task/7/wchan").write_text(place)
+    (blocked,) = machine.read(process()).blocked
+    assert blocked == Blocked(wait=Wait(kind), helpers=helpers)
 
 
 def test_a_kernel_that_does_not_count(machine: FakeMachine) -> None:

@@ -56,6 +56,7 @@ KNOWN = (
     ("wait4", 61, 260, "child"),
     ("io_getevents", 208, 4, "disk"),
     ("io_uring_enter", 426, 426, "ring"),
+    ("restart_syscall", 219, 128, "restart"),
 )
 
 
@@ -79,6 +80,29 @@ def test_the_call_of_the_kernels_line() -> None:
         assert (None if call is None else call.number) == number, line
     assert present(call).arguments == (4, 0x7FFD8C1B0E40, 64, 0xFFFFFFFF, 0, 8)
     assert present(call).int_argument(3) == -1
+
+
+@pytest.mark.parametrize(
+    ("machine", "number", "place", "name"),
+    [
+        ("x86_64", 219, b"futex_wait_queue", "futex"),
+        ("x86_64", 219, b"poll_schedule_timeout.constprop.0", "poll"),
+        ("x86_64", 219, b"do_syscall_64", "nanosleep"),
+        ("aarch64", 128, b"futex_do_wait", "futex"),
+        ("aarch64", 128, b"hrtimer_nanosleep", "nanosleep"),
+    ],
+)
+def test_the_call_that_goes_on_after_a_stop(
+    machine: str, number: int, place: bytes, name: str
+) -> None:
+    resolver = WaitResolver(calls_of(machine), "/proc", lambda: 0)
+    call = SystemCall(number, (1, 2, 3, 4, 5, 6))
+    assert resolver.is_restarted(call)
+    original = resolver.original(call, place)
+    assert calls_of(machine)[original.number][0] == name
+    assert original.arguments == call.arguments
+    assert not resolver.is_restarted(original)
+    assert resolver.original(call, b"0") == resolver.original(call, b"") == call
 
 
 PID = 7
