@@ -125,17 +125,19 @@ class UnmappedMemory:
         return own_bytes, max(growth_bytes - shmem_bytes, own_bytes)
 
     def _files_bytes(self, growth_bytes: int, pids: Collection[int], *, has_grown: bool) -> int:
+        held_bytes = self._files.held_bytes()
         self._looked_at_bytes = min(self._looked_at_bytes, growth_bytes)
-        is_new = has_grown and lacks_memory(self._looked_at_bytes, growth_bytes)
+        is_new = self._files.has_lost or lacks_memory(self._looked_at_bytes, growth_bytes)
         now_ns = self._monotonic_ns()
-        if is_new and self._budget.allows(now_ns):
+        if has_grown and is_new and self._budget.allows(now_ns):
             began_ns = self._cpu_ns()
             self._files.look(pids, lambda: self._shared.growth_bytes() or 0)
             cost_ns = self._cpu_ns() - began_ns
             self._budget.add_cost(cost_ns, now_ns)
             self.used_cpu_ns += cost_ns
             self._looked_at_bytes = growth_bytes
-        return self._files.held_bytes()
+            held_bytes = self._files.held_bytes()
+        return held_bytes
 
     def _segments_bytes(self, growth_bytes: int, pids: Collection[int]) -> int:
         """The segments that are certainly no huge pages, which are no shared memory: a segment does

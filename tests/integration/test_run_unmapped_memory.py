@@ -125,10 +125,26 @@ memory.unlink()
 """
 
 
+# The child inherits the descriptor, and maps what only its parent holds afterwards.
+_SHARED_BY_A_CHILD = f"""{READINGS}
+import mmap, os
+memory = os.memfd_create("memory")
+os.ftruncate(memory, {_SIZE_MIB} << 20)
+if not os.fork():
+    pages = mmap.mmap(memory, {_SIZE_MIB} << 20)
+    for place in range(0, len(pages), 4096): pages[place] = 1
+    wait_for_readings(10)
+    os._exit(0)
+os.wait()
+hold_for_most()
+"""
+
+
+@pytest.mark.parametrize("lines", [_SHARED, _SHARED_BY_A_CHILD], ids=["process", "child"])
 def test_shared_memory_counts_once_while_it_is_mapped_and_after(
-    run_as_nobody: _RunAsNobody, program: str
+    run_as_nobody: _RunAsNobody, program: str, lines: str
 ) -> None:
-    record = run_as_nobody(program, "-c", _SHARED)
+    record = run_as_nobody(program, "-c", lines)
     assert _SIZE_MIB <= _peak_mib(record) < _SIZE_MIB + 2 * _SLACK_MIB  # two interpreters
     after_the_mapping = present(present(record.metrics.memory_used_mb).p50)
     assert after_the_mapping > _SIZE_MIB

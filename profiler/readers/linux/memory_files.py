@@ -54,6 +54,9 @@ class MemoryFiles:
 
     A file is known from its first look on, until it is deleted and closed. What is opened and
     closed between two looks, and another user's processes, stay unknown.
+
+    ``has_lost``: a known file is gone since the last look, or the process is by whose descriptor a
+    deleted one was known, and another process may have it open, too.
     """
 
     def __init__(self, started_ns: int, find_mounts: Callable[[], MemoryMounts]) -> None:
@@ -61,6 +64,7 @@ class MemoryFiles:
         self._find_mounts = find_mounts
         self._mounts: MemoryMounts | None = None
         self._files: dict[_Identity, _File] = {}
+        self.has_lost = False
 
     def look(self, pids: Iterable[int], growth_bytes: Callable[[], int]) -> None:
         """Look for files that these processes have open.
@@ -69,6 +73,7 @@ class MemoryFiles:
         file was there before. They are asked for after the files: what is written meanwhile was
         not there before.
         """
+        self.has_lost = False
         if self._mounts is None:
             self._mounts = self._find_mounts()
         found = self._written_files(pids, self._mounts)
@@ -89,6 +94,7 @@ class MemoryFiles:
             status = None if self._mounts is None else _stat(file.path, self._mounts)
             if status is None or (status.st_dev, status.st_ino) != identity:
                 del self._files[identity]
+                self.has_lost = True
             else:
                 size_bytes = status.st_blocks * _BLOCK_BYTES
                 total_bytes += max(size_bytes - file.earlier_bytes, 0)

@@ -30,7 +30,7 @@ class _PlayedMemory:
         shared = Mock()
         shared.growth_bytes = self._growth_bytes
         shared.is_growth_of = lambda _: self.is_alone
-        self.files = Mock()
+        self.files = Mock(has_lost=False)
         self.files.held_bytes = lambda: self.in_files * _MIB
         segments = Mock()
         segments.held_bytes = lambda _: self.in_segments * _MIB
@@ -144,6 +144,21 @@ def test_files_are_looked_for_when_the_growth_has_changed_and_the_budget_allows(
     played.now_ns = 10**13
     played.read()
     assert played.files.look.call_count == 2
+
+
+def test_a_file_of_which_another_process_may_have_a_descriptor_is_looked_for_again(
+    played: _PlayedMemory,
+) -> None:
+    played.growth = 300
+    played.read()
+    played.now_ns += 10**15  # the budget has grown
+    played.files.has_lost = True
+    played.read()
+    assert played.files.look.call_count == 2
+    played.growth = 0
+    played.now_ns += 10**15
+    played.read()
+    assert played.files.look.call_count == 2, "its memory is free"
 
 
 def test_the_cpu_time_of_a_look_is_counted(played: _PlayedMemory) -> None:

@@ -1,6 +1,7 @@
 """The files in memory that a process writes, as this process does here."""
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,22 @@ def test_a_file_without_a_name_counts(files: MemoryFiles) -> None:
     assert _held_mib(files) == 2
     os.close(descriptor)
     assert files.held_bytes() == 0
+
+
+def test_a_file_without_a_name_counts_by_the_descriptor_of_another_process(
+    files: MemoryFiles,
+) -> None:
+    """A child that inherits it and ends: a look finds it again."""
+    descriptor = os.memfd_create("test")
+    os.write(descriptor, bytes(2 * _MIB))
+    with subprocess.Popen(("sleep", "1000"), pass_fds=(descriptor,)) as child:
+        files.look((child.pid,), lambda: _ALL_MIB * _MIB)
+        child.kill()
+    assert files.held_bytes() == 0
+    assert files.has_lost
+    assert _held_mib(files) == 2
+    assert not files.has_lost
+    os.close(descriptor)
 
 
 def test_another_file_with_the_same_name_does_not_count(files: MemoryFiles, path: Path) -> None:
