@@ -222,7 +222,7 @@ class Schedules:
                     if not (is_newer and place in self._returned):
                         targets += self.targets_of_rule(rule, with_jobs=of_jobs)
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
-            for summary in self.summaries(with_universal=not of_jobs, with_jobs=of_jobs):
+            for summary in self.summaries(with_jobs=of_jobs):
                 key = (summary["GroupName"], summary["Name"], summary["LastModificationDate"])
                 read.add(key)
                 if is_newer and key in self._returned:
@@ -287,21 +287,16 @@ class Schedules:
             yield from self._pages(call, "Targets", body, Rule=name, EventBusName=bus)
 
     def summaries(
-        self, name_prefix: str = "", *, with_universal: bool = False, with_jobs: bool = False
+        self, name_prefix: str = "", *, with_jobs: bool = False
     ) -> Iterator[Mapping[str, Any]]:
-        """The schedules that start ECS tasks, as ListSchedules returns them: without their
-        expressions. ``with_universal``: also those with a universal target; ``with_jobs``: also
-        those that submit jobs.
+        """The schedules that start ECS tasks, also by a universal target, as ListSchedules returns
+        them: without their expressions. ``with_jobs``: also those that submit jobs.
         """
         selection = {"NamePrefix": name_prefix} if name_prefix else {}
         for summary in self._pages(self._scheduler.list_schedules, "Schedules", None, **selection):
             arn = str(summary.get("Target", {}).get("Arn"))
-            is_universal = with_universal and _is_universal(arn, _RUN_TASK)
-            if (
-                ":cluster/" in arn
-                or is_universal
-                or (with_jobs and _is_universal(arn, _SUBMIT_JOB))
-            ):
+            starts_task = ":cluster/" in arn or _is_universal(arn, _RUN_TASK)
+            if starts_task or (with_jobs and _is_universal(arn, _SUBMIT_JOB)):
                 yield summary
 
     def target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
@@ -397,21 +392,16 @@ class Schedules:
                 yield from self.targets_of_rule(rule, with_jobs=target.is_of_job)
 
     def timed(
-        self,
-        may_continue: Callable[[], bool] = lambda: True,
-        *,
-        with_universal: bool = False,
-        with_jobs: bool = False,
+        self, may_continue: Callable[[], bool] = lambda: True, *, with_jobs: bool = False
     ) -> FoundSchedules:
         """The schedules and timed rules.
 
-        ``may_continue``: whether there is time to read another changed schedule.
-        ``with_universal``: also schedules with a universal target. ``with_jobs``: also those that
-        submit jobs of AWS Batch.
+        ``may_continue``: whether there is time to read another changed schedule. ``with_jobs``:
+        also those that submit jobs of AWS Batch.
         """
         problems: list[str] = []
         unread: list[str] = []
-        summaries = self.summaries(with_universal=with_universal, with_jobs=with_jobs)
+        summaries = self.summaries(with_jobs=with_jobs)
         targets = (
             *self._of_rules(problems, with_jobs=with_jobs),
             *self._of_schedules(summaries, problems, unread, may_continue),

@@ -162,7 +162,7 @@ def list_schedules(open_client: OpenClient) -> FoundSchedules:
 
     An unreadable part is a warning, and the exit code becomes 1. Raises TaskProfilerError.
     """
-    found = Schedules(open_client).timed(with_universal=True, with_jobs=True)
+    found = Schedules(open_client).timed(with_jobs=True)
     if found.problems and not found.schedules:
         raise TaskProfilerError(found.problems[0])
     warn_unread(found)
