@@ -76,7 +76,8 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     # The rule's target, or the whole schedule, with fields that boto3 does not know.
     content: Mapping[str, Any]  # of a state: nothing
     rule: Mapping[str, Any] = {}  # as ListRules returns it
-    # RunTask's, of a universal target and a state; its names begin with capitals.
+    # RunTask's of a universal target, and RunTask's or SubmitJob's of a state; its names begin with
+    # capitals.
     request: Mapping[str, Any] | None = None
     job_name: str | None = None
 
@@ -312,7 +313,7 @@ class Schedules:
         elif _is_universal(str(target.get("Arn")), _RUN_TASK):
             started = run_by_request(_request(target))
         elif _is_universal(str(target.get("Arn")), _SUBMIT_JOB):
-            started = _submitted_by_request(target, str(schedule.get("Arn")))
+            started = submitted_by_request(_request(target), str(schedule.get("Arn")))
         else:
             return None
         return ScheduledTarget(kind="schedule", name=name, group=group, content=schedule, **started)
@@ -526,17 +527,6 @@ def _submitted(target: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _submitted_by_request(target: Mapping[str, Any], schedule_arn: str) -> dict[str, Any]:
-    """The queue and the job of a universal target."""
-    request = _request(target)
-    queue = text(request.get("JobQueue")) or ""
-    return {
-        "cluster_arn": _whole_arn(queue, "batch", "job-queue", schedule_arn),
-        "definition_arn": text(request.get(_JOB_DEFINITION)) or "",
-        "job_name": text(request.get("JobName")) or "",
-    }
-
-
 def _request(target: Mapping[str, Any]) -> Mapping[str, Any]:
     """The input of a universal target, whose names begin with capitals, or as in the API of the
     service. One that cannot be read starts nothing.
@@ -553,6 +543,19 @@ def run_by_request(request: Mapping[str, Any]) -> dict[str, Any]:
         "cluster_arn": text(request.get("Cluster")) or "default",
         "definition_arn": text(request.get("TaskDefinition")) or "",
         "request": request,
+    }
+
+
+def submitted_by_request(request: Mapping[str, Any], caller_arn: str) -> dict[str, Any]:
+    """The queue and the job of a request of SubmitJob, which the schedule or the state machine of
+    this ARN makes.
+    """
+    return {
+        "cluster_arn": _whole_arn(
+            text(request.get("JobQueue")) or "", "batch", "job-queue", caller_arn
+        ),
+        "definition_arn": text(request.get(_JOB_DEFINITION)) or "",
+        "job_name": text(request.get("JobName")) or "",
     }
 
 
@@ -621,12 +624,10 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
     )
 
 
-def _whole_arn(name: str, service: str, kind: str, schedule_arn: str) -> str:
-    """The ARN of a cluster or a queue of a request: in the account and the Region of the
-    schedule.
-    """
+def _whole_arn(name: str, service: str, kind: str, caller_arn: str) -> str:
+    """The ARN of a cluster or a queue of a request: in the account and the Region of its caller."""
     if name.startswith("arn:"):
         return name
-    head, _, place = schedule_arn.partition(":scheduler:")
-    region, _, rest = place.partition(":")
-    return f"{head}:{service}:{region}:{rest.partition(':')[0]}:{kind}/{name}"
+    partition, _, place = caller_arn.removeprefix("arn:").partition(":")
+    _, region, account = f"{place}:::".split(":")[:3]
+    return f"arn:{partition}:{service}:{region}:{account}:{kind}/{name}"
