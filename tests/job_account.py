@@ -19,6 +19,7 @@ from tests.command_line import run_here
 from tests.fake_batch import FakeBatch, requirement
 from tests.family_windows import lately
 from tests.runs import lines, report
+from tests.step_functions import SUBMIT_JOB, machine, make_machine, running
 from tools.moto_server import FakeAws, OwnedResource
 
 CLUSTER = batch_jobs.CLUSTER
@@ -217,6 +218,12 @@ class JobAccount:
                 "Input": text,
             },
         )
+
+    def state_machine(self, name: str, definition: str, **more: Any) -> None:
+        """A state machine with one state, ``Run``, which submits a job and waits for it."""
+        request = {"JobName": name, "JobQueue": "nightly", "JobDefinition": definition, **more}
+        client = self.aws.client("stepfunctions")
+        make_machine(client, name, machine(running(request, SUBMIT_JOB)))
 
     def submitted_by_rule(self, name: str) -> Any:
         (target,) = self.aws.client("events").list_targets_by_rule(Rule=name)["Targets"]

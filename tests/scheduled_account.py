@@ -154,13 +154,29 @@ class ScheduledAccount:
             },
         )
 
-    def start_task(self, name: str, minutes: float, starter: str = "chronos-schedule") -> str:
-        """A task that a schedule, or a rule, has started. Returns its ARN."""
+    def make_universal_schedule(self, name: str, expression: str, **more: str) -> None:
+        """A schedule of EventBridge Scheduler that calls RunTask for the family nightly."""
+        asked = {"TaskDefinition": "nightly", "Cluster": "jobs", **more}
+        boto3.client("scheduler").create_schedule(
+            Name=name,
+            ScheduleExpression=expression,
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={
+                "Arn": "arn:aws:scheduler:::aws-sdk:ecs:runTask",
+                "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/schedules",
+                "Input": json.dumps(asked),
+            },
+        )
+
+    def start_task(self, name: str, minutes: float, starter: str = "chronos-schedule/") -> str:
+        """A task that a schedule, or a rule, has started, or whoever calls RunTask. Returns its
+        ARN.
+        """
         (task,) = boto3.client("ecs").run_task(
             cluster="jobs",
             taskDefinition="nightly",
             launchType="FARGATE",
-            startedBy=f"{starter}/{name}"[:36],
+            startedBy=f"{starter}{name}"[:36],
             networkConfiguration={"awsvpcConfiguration": {"subnets": ["subnet-0a"]}},
         )["tasks"]
         self._times[task["taskArn"]] = {

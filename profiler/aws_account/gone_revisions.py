@@ -125,7 +125,9 @@ class GoneRevisions:
                 return f"It is pinned to {pin}, which {why}, so it starts nothing."
             return self._why_refused(schedule, pin)
         has_started = any_known(*(due.task for due in judged.due_times))
-        if not has_started and self._has_no_active_revision(schedule):
+        if not has_started and self._has_no_active_revision(
+            schedule.family, is_of_job=schedule.is_of_jobs
+        ):
             return f"{schedule.family} has no active revision, so it starts nothing."
         return self._why_refused(schedule, schedule.family)
 
@@ -153,28 +155,29 @@ class GoneRevisions:
             return None
 
     def why_state_starts_nothing(self, state: ScheduledTarget) -> str | None:
-        """Why a state of Step Functions starts nothing, as a sentence; None: it starts tasks, or
-        this could not be read.
+        """Why a state of Step Functions starts nothing, as a sentence; None: it starts tasks or
+        jobs, or this could not be read.
         """
         pin = state.pinned_revision
-        why = None if pin is None else self._why_gone(pin, False)  # noqa: FBT003  cached
+        why = None if pin is None else self._why_gone(pin, state.is_of_job)
         if why is not None:
             return f"The {state.title} is pinned to {pin}, which {why}, so it starts nothing."
-        active = self._active_families
         is_named = pin is None and state.definition_arn == state.family
-        if is_named and active is not None and state.family not in active:
+        if is_named and self._has_no_active_revision(state.family, is_of_job=state.is_of_job):
             return f"The {state.title} starts nothing: {state.family} has no active revision."
+        if state.is_of_job:
+            return None
         lacking = self._providers.why_refused(state)
         refusal = lacking or self._refusal(state, first_known(pin, state.family))
         if refusal is None:
             return None
         return f"The {state.title} starts nothing, because {refusal}: change its input there."
 
-    def _has_no_active_revision(self, schedule: Schedule) -> bool:
-        if schedule.is_of_jobs:
-            return self._has_no_active_job(schedule.family)
+    def _has_no_active_revision(self, family: str, *, is_of_job: bool) -> bool:
+        if is_of_job:
+            return self._has_no_active_job(family)
         active = self._active_families
-        return active is not None and schedule.family not in active
+        return active is not None and family not in active
 
     @cached_property
     def _active_families(self) -> frozenset[str] | None:

@@ -2,11 +2,14 @@
 before it again.
 """
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.registered_job_definitions import JobDefinitions
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.ecs_terms import revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.sizing.sized_revision import RESIZED_FROM, REVERTED_FROM, SizeBefore, size_before
@@ -15,13 +18,19 @@ from profiler.task_definitions.definition_json import read_document
 from profiler.task_definitions.size_changes import definition_size
 
 
-def with_uncovered(planned: PlannedFamily, jobs: JobDefinitions) -> PlannedFamily:
+def with_uncovered(
+    planned: PlannedFamily, jobs: JobDefinitions, starting: Iterable[ScheduledTarget]
+) -> PlannedFamily:
     """The plan of a revert by deregistration, where this alone changes the size: the revision that
     ours replaced is the newest active one but for ours, and the same but for the size. Else, and if
-    a schedule or a rule is pinned to ours, a revert is a new revision.
+    a schedule, a rule or a state (``starting``: all of them) is pinned to ours, a revert is a new
+    revision.
     """
     before = size_before(planned.document.tags.get(RESIZED_FROM))
-    is_pinned = any(target.pinned_revision == planned.revision for target in planned.pinned)
+    is_pinned = any(
+        target.is_pin_of(planned.revision_arn) and target.pinned_revision == planned.revision
+        for target in starting
+    )
     if before is None or is_pinned:
         return planned
     try:

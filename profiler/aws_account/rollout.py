@@ -193,10 +193,11 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     @cached_property
     def _states(self) -> tuple[ScheduledTarget, ...]:
-        """The states of Step Functions that start tasks, as far as they can be read. They are never
-        moved.
+        """The states of Step Functions that start tasks, or those that submit jobs, as far as they
+        can be read. They are never moved.
         """
-        return () if self.is_of_jobs else self._machines.targets()
+        states = self._machines.targets()
+        return tuple(state for state in states if state.is_of_job is self.is_of_jobs)
 
     @cached_property
     def _machines(self) -> StateMachines:
@@ -381,7 +382,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         planned = self._pins.with_pinned(planned, self.starting)
         planned = self._pins.with_refused(planned, self.starting)
         if self.jobs is not None and planned.action == "revert":
-            planned = with_uncovered(planned, self.jobs)
+            planned = with_uncovered(planned, self.jobs, self.starting)
         if not planned.log_group or not planned.is_new_revision:
             return planned
         note = f"--register creates the log group {planned.log_group} if it does not exist."

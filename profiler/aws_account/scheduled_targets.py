@@ -76,7 +76,8 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     # The rule's target, or the whole schedule, with fields that boto3 does not know.
     content: Mapping[str, Any]  # of a state: nothing
     rule: Mapping[str, Any] = {}  # as ListRules returns it
-    # RunTask's, of a universal target and a state; its names begin with capitals.
+    # RunTask's of a universal target, and RunTask's or SubmitJob's of a state; its names begin with
+    # capitals.
     request: Mapping[str, Any] | None = None
     job_name: str | None = None
 
@@ -222,7 +223,7 @@ class Schedules:
                     if not (is_newer and place in self._returned):
                         targets += self.targets_of_rule(rule, with_jobs=of_jobs)
         with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
-            for summary in self.summaries(with_universal=not of_jobs, with_jobs=of_jobs):
+            for summary in self.summaries(with_jobs=of_jobs):
                 key = (summary["GroupName"], summary["Name"], summary["LastModificationDate"])
                 read.add(key)
                 if is_newer and key in self._returned:
@@ -287,21 +288,16 @@ class Schedules:
             yield from self._pages(call, "Targets", body, Rule=name, EventBusName=bus)
 
     def summaries(
-        self, name_prefix: str = "", *, with_universal: bool = False, with_jobs: bool = False
+        self, name_prefix: str = "", *, with_jobs: bool = False
     ) -> Iterator[Mapping[str, Any]]:
-        """The schedules that start ECS tasks, as ListSchedules returns them: without their
-        expressions. ``with_universal``: also those with a universal target; ``with_jobs``: also
-        those that submit jobs.
+        """The schedules that start ECS tasks, also by a universal target, as ListSchedules returns
+        them: without their expressions. ``with_jobs``: also those that submit jobs.
         """
         selection = {"NamePrefix": name_prefix} if name_prefix else {}
         for summary in self._pages(self._scheduler.list_schedules, "Schedules", None, **selection):
             arn = str(summary.get("Target", {}).get("Arn"))
-            is_universal = with_universal and _is_universal(arn, _RUN_TASK)
-            if (
-                ":cluster/" in arn
-                or is_universal
-                or (with_jobs and _is_universal(arn, _SUBMIT_JOB))
-            ):
+            starts_task = ":cluster/" in arn or _is_universal(arn, _RUN_TASK)
+            if starts_task or (with_jobs and _is_universal(arn, _SUBMIT_JOB)):
                 yield summary
 
     def target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
@@ -317,7 +313,7 @@ class Schedules:
         elif _is_universal(str(target.get("Arn")), _RUN_TASK):
             started = run_by_request(_request(target))
         elif _is_universal(str(target.get("Arn")), _SUBMIT_JOB):
-            started = _submitted_by_request(target, str(schedule.get("Arn")))
+            started = submitted_by_request(_request(target), str(schedule.get("Arn")))
         else:
             return None
         return ScheduledTarget(kind="schedule", name=name, group=group, content=schedule, **started)
@@ -397,21 +393,16 @@ class Schedules:
                 yield from self.targets_of_rule(rule, with_jobs=target.is_of_job)
 
     def timed(
-        self,
-        may_continue: Callable[[], bool] = lambda: True,
-        *,
-        with_universal: bool = False,
-        with_jobs: bool = False,
+        self, may_continue: Callable[[], bool] = lambda: True, *, with_jobs: bool = False
     ) -> FoundSchedules:
         """The schedules and timed rules.
 
-        ``may_continue``: whether there is time to read another changed schedule.
-        ``with_universal``: also schedules with a universal target. ``with_jobs``: also those that
-        submit jobs of AWS Batch.
+        ``may_continue``: whether there is time to read another changed schedule. ``with_jobs``:
+        also those that submit jobs of AWS Batch.
         """
         problems: list[str] = []
         unread: list[str] = []
-        summaries = self.summaries(with_universal=with_universal, with_jobs=with_jobs)
+        summaries = self.summaries(with_jobs=with_jobs)
         targets = (
             *self._of_rules(problems, with_jobs=with_jobs),
             *self._of_schedules(summaries, problems, unread, may_continue),
@@ -536,17 +527,6 @@ def _submitted(target: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _submitted_by_request(target: Mapping[str, Any], schedule_arn: str) -> dict[str, Any]:
-    """The queue and the job of a universal target."""
-    request = _request(target)
-    queue = text(request.get("JobQueue")) or ""
-    return {
-        "cluster_arn": _whole_arn(queue, "batch", "job-queue", schedule_arn),
-        "definition_arn": text(request.get(_JOB_DEFINITION)) or "",
-        "job_name": text(request.get("JobName")) or "",
-    }
-
-
 def _request(target: Mapping[str, Any]) -> Mapping[str, Any]:
     """The input of a universal target, whose names begin with capitals, or as in the API of the
     service. One that cannot be read starts nothing.
@@ -563,6 +543,19 @@ def run_by_request(request: Mapping[str, Any]) -> dict[str, Any]:
         "cluster_arn": text(request.get("Cluster")) or "default",
         "definition_arn": text(request.get("TaskDefinition")) or "",
         "request": request,
+    }
+
+
+def submitted_by_request(request: Mapping[str, Any], caller_arn: str) -> dict[str, Any]:
+    """The queue and the job of a request of SubmitJob, which the schedule or the state machine of
+    this ARN makes.
+    """
+    return {
+        "cluster_arn": _whole_arn(
+            text(request.get("JobQueue")) or "", "batch", "job-queue", caller_arn
+        ),
+        "definition_arn": text(request.get(_JOB_DEFINITION)) or "",
+        "job_name": text(request.get("JobName")) or "",
     }
 
 
@@ -631,12 +624,10 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
     )
 
 
-def _whole_arn(name: str, service: str, kind: str, schedule_arn: str) -> str:
-    """The ARN of a cluster or a queue of a request: in the account and the Region of the
-    schedule.
-    """
+def _whole_arn(name: str, service: str, kind: str, caller_arn: str) -> str:
+    """The ARN of a cluster or a queue of a request: in the account and the Region of its caller."""
     if name.startswith("arn:"):
         return name
-    head, _, place = schedule_arn.partition(":scheduler:")
-    region, _, rest = place.partition(":")
-    return f"{head}:{service}:{region}:{rest.partition(':')[0]}:{kind}/{name}"
+    partition, _, place = caller_arn.removeprefix("arn:").partition(":")
+    _, region, account = f"{place}:::".split(":")[:3]
+    return f"arn:{partition}:{service}:{region}:{account}:{kind}/{name}"

@@ -1,17 +1,23 @@
-"""The states of Step Functions that start ECS tasks, as far as their definitions say what they
-start: a value that an execution computes is unknown.
+"""The states of Step Functions that start ECS tasks or submit jobs of AWS Batch, as far as their
+definitions say what they start: a value that an execution computes is unknown.
 
 https://docs.aws.amazon.com/step-functions/latest/dg/connect-ecs.html
+https://docs.aws.amazon.com/step-functions/latest/dg/connect-batch.html
+https://docs.aws.amazon.com/step-functions/latest/dg/concepts-cd-aliasing-versioning.html
 https://docs.aws.amazon.com/step-functions/latest/dg/transforming-data.html
 """
 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import cache
 from itertools import chain, islice
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import (
     OpenClient,
@@ -20,29 +26,67 @@ from profiler.aws_account.aws_errors import (
     noted_errors,
 )
 from profiler.aws_account.registered_definitions import read_items
-from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget, run_by_request
-from profiler.core.aws_clients import error_code
+from profiler.aws_account.scheduled_targets import (
+    UNKNOWN_VALUE,
+    ScheduledTarget,
+    run_by_request,
+    submitted_by_request,
+)
+from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.json_fields import capitalized, mapping, text
 from profiler.core.json_levels import within_levels
+from profiler.core.optional_math import first_known
 from profiler.core.text import on_one_line
 
 READ_STATE_MACHINES = "states:ListStateMachines and states:DescribeStateMachine"
+READ_ALIASES = "states:ListStateMachineAliases and states:DescribeStateMachineAlias"
 # AWS lets an account call DescribeStateMachine 200 times at once, and then 20 times a second.
 _MAX_MACHINES = 200
+_CONCURRENT_READERS = 4
 _UNREAD = "It is unknown what state machines of Step Functions start"
+_UNREAD_ALIASES = "It is unknown what aliases of state machines start"
 _TOO_MANY = (
     f"Only {_MAX_MACHINES} state machines of Step Functions were read, so what others start is "
     "unknown."
 )
-# RunTask of the optimized integration, with its patterns, and of the AWS SDK's.
-_RUN_TASK = re.compile(
-    r"arn:[^:]+:states:::(?:aws-sdk:)?ecs:runTask(?:\.sync(?::2)?|\.waitForTaskToken)?"
+_RUN_TASK = "ecs:runTask"
+_SUBMIT_JOB = "batch:submitJob"
+# The optimized integrations, with their patterns, and the AWS SDK's.
+_STARTS = re.compile(
+    rf"arn:[^:]+:states:::(?:aws-sdk:)?({_RUN_TASK}|{_SUBMIT_JOB})"
+    r"(?:\.sync(?::2)?|\.waitForTaskToken)?"
 )
-_ECS = ":ecs:runTask"
 _DELETING = "DELETING"  # no execution starts, and those that run end before their next state
+_GONE = frozenset({"StateMachineDoesNotExist", "StateMachineDeleting", "ResourceNotFound"})
 _JSONATA = re.compile(r"(?s)\s*\{%.*%\}\s*")
 _PATH = ".$"  # the end of a field's name whose value JSONPath computes
+
+
+class _Machine(Struct, frozen=True):
+    """What a state machine starts, and sentences about what could not be read; None: a part that
+    could not be read, or that is not there.
+    """
+
+    latest: tuple[ScheduledTarget, ...] | None = None  # by its definition
+    aliased: tuple[ScheduledTarget, ...] | None = None  # beside that, by its aliases' versions
+    problems: tuple[tuple[str, str], ...] = ()  # each with what it is about
+
+    def after(self, before: "_Machine") -> "_Machine":
+        """The machine; what could not be read is as it was before."""
+        return replace(
+            self,
+            latest=first_known(self.latest, before.latest),
+            aliased=first_known(self.aliased, before.aliased),
+        )
+
+    @property
+    def targets(self) -> tuple[ScheduledTarget, ...]:
+        return (*(self.latest or ()), *(self.aliased or ()))
+
+    @property
+    def starts_nothing(self) -> bool:
+        return self.latest == () and not self.aliased
 
 
 class StateMachines:
@@ -53,59 +97,106 @@ class StateMachines:
     def __init__(self, open_client: OpenClient, on_problem: Callable[[str], object]) -> None:
         self._open = open_client
         self._on_problem = cache(on_problem)
-        self._on_unread = first_only(on_problem)
+        self._on_unread = {what: first_only(on_problem) for what in (_UNREAD, _UNREAD_ALIASES)}
         # By ARN and creation, as they were described last.
-        self._known: dict[tuple[str, datetime], tuple[ScheduledTarget, ...]] = {}
+        self._known: dict[tuple[str, datetime], _Machine] = {}
 
     def targets(self) -> tuple[ScheduledTarget, ...]:
-        """The states that start tasks of definitions that they name.
+        """The states that start tasks or submit jobs of definitions that they name, also those of
+        the versions to which aliases route executions.
 
         Again, a machine without such a state is not described once more, and what cannot be read is
         as it was.
         """
-        present: list[tuple[str, datetime]] = []
-        with noted_errors(self._on_unread, _UNREAD, READ_STATE_MACHINES):
+        with noted_errors(self._on_unread[_UNREAD], _UNREAD, READ_STATE_MACHINES):
             client = self._open("stepfunctions")
             machines = read_items(client, "list_state_machines", "stateMachines")
-            for machine in islice(machines, _MAX_MACHINES):
-                arn = machine["stateMachineArn"]
-                key = arn, machine["creationDate"]
-                present.append(key)
-                if self._known.get(key) == ():
-                    continue
-                with noted_errors(self._on_unread, _UNREAD, READ_STATE_MACHINES):
-                    call = client.describe_state_machine
-                    described = answer_unless(_is_gone, call, stateMachineArn=arn) or {}
-                    self._known[key] = ()
-                    if described.get("status") != _DELETING:
-                        definition = described.get("definition")
-                        self._known[key] = tuple(targets_of_machine(arn, definition))
+            keys = [
+                (str(machine["stateMachineArn"]), machine["creationDate"])
+                for machine in islice(machines, _MAX_MACHINES)
+            ]
             if next(machines, None) is not None:
                 self._on_problem(_TOO_MANY)
-            self._known = {key: self._known[key] for key in present if key in self._known}
-        return tuple(chain.from_iterable(self._known.values()))
+            before = {key: self._known.get(key, _Machine()) for key in keys}
+            asked = [key for key in keys if not before[key].starts_nothing]
+            with ThreadPoolExecutor(_CONCURRENT_READERS, "state-machine") as pool:
+                described = pool.map(lambda key: _described(client, key[0]), asked)
+                read = dict(zip(asked, described, strict=True))
+            self._known = {
+                key: read[key].after(before[key]) if key in read else before[key] for key in keys
+            }
+            for what, sentence in chain.from_iterable(one.problems for one in read.values()):
+                self._on_unread[what](sentence)
+        return tuple(chain.from_iterable(one.targets for one in self._known.values()))
+
+
+def _described(client: AwsClient, arn: str) -> _Machine:
+    """A state machine with the versions of its aliases."""
+    problems: list[tuple[str, str]] = []
+    latest: tuple[ScheduledTarget, ...] | None = None
+    aliased: tuple[ScheduledTarget, ...] | None = None
+    with noted_errors(lambda said: problems.append((_UNREAD, said)), _UNREAD, READ_STATE_MACHINES):
+        described = answer_unless(_is_gone, client.describe_state_machine, stateMachineArn=arn)
+        if described is None or described.get("status") == _DELETING:
+            return _Machine(latest=(), aliased=())
+        latest = tuple(targets_of_machine(arn, described.get("definition")))
+        with noted_errors(
+            lambda said: problems.append((_UNREAD_ALIASES, said)), _UNREAD_ALIASES, READ_ALIASES
+        ):
+            aliased = tuple(_of_aliases(client, arn, latest))
+    return _Machine(latest, aliased, tuple(problems))
+
+
+def _of_aliases(
+    client: AwsClient, arn: str, latest: tuple[ScheduledTarget, ...]
+) -> Iterator[ScheduledTarget]:
+    """The states of the versions to which a machine's aliases route executions, but for those that
+    are in its definition as they are. Raises boto3's errors.
+    """
+    # A page has 100 aliases, and AWS allows no more.
+    listed = answer_unless(_is_gone, client.list_state_machine_aliases, stateMachineArn=arn) or {}
+    versions: set[str] = set()
+    for alias in listed.get("stateMachineAliases", ()):
+        described = answer_unless(
+            _is_gone,
+            client.describe_state_machine_alias,
+            stateMachineAliasArn=alias["stateMachineAliasArn"],
+        )
+        routes = (described or {}).get("routingConfiguration", ())
+        versions |= {str(route["stateMachineVersionArn"]) for route in routes if route["weight"]}
+    for version_arn in sorted(versions):
+        described = answer_unless(
+            _is_gone, client.describe_state_machine, stateMachineArn=version_arn
+        )
+        for target in targets_of_machine(arn, (described or {}).get("definition")):
+            if target not in latest:
+                number = version_arn.rpartition(":")[2]
+                yield replace(target, group=f"{target.group}, version {number}")
 
 
 def _is_gone(error: Exception) -> bool:
-    """Whether a machine was deleted after it was listed."""
-    return error_code(error) == "StateMachineDoesNotExist"
+    """Whether a machine or a version was deleted after it was listed."""
+    return error_code(error) in _GONE
 
 
 def targets_of_machine(arn: str, definition: object) -> Iterator[ScheduledTarget]:
-    """The states of a state machine that start tasks of definitions that they name, in the account
-    and the Region of the machine.
+    """The states of a state machine that start tasks or submit jobs of definitions that they name,
+    in the account and the Region of the machine.
     """
     source = text(definition) or ""
-    if _ECS not in source:
+    if _RUN_TASK not in source and _SUBMIT_JOB not in source:
         return
     try:
         machine = json.loads(within_levels(source))
     except ValueError:
         return
-    for name, state in _task_states(machine):
+    for name, action, state in _starting_states(machine):
         given = state.get("Arguments", state.get("Parameters"))
         request = mapping(capitalized(_without_computed(given)))
-        started = run_by_request(request)
+        if action == _RUN_TASK:
+            started = run_by_request(request)
+        else:
+            started = {**submitted_by_request(request, arn), "request": request}
         named = started["definition_arn"]
         is_elsewhere = "Credentials" in state or (
             named.startswith("arn:") and _place(named) != _place(arn)
@@ -124,19 +215,23 @@ def _place(arn: str) -> tuple[str | None, str | None]:
     return arn_account(arn), arn_region(arn)
 
 
-def _task_states(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:  # noqa: ANN401  JSON
-    """The states that run a task of ECS, also in branches of Parallel and in items of Map."""
+def _starting_states(
+    value: Any,  # noqa: ANN401  JSON
+) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """The names of the states that run a task of ECS or submit a job, what they call, and the
+    states; also in branches of Parallel and in items of Map.
+    """
     if isinstance(value, list):
         for item in value:
-            yield from _task_states(item)
+            yield from _starting_states(item)
     if not isinstance(value, dict):
         return
     for name, state in mapping(value.get("States")).items():
-        resource = text(mapping(state).get("Resource")) or ""
-        if _RUN_TASK.fullmatch(resource):
-            yield name, mapping(state)
+        starts = _STARTS.fullmatch(text(mapping(state).get("Resource")) or "")
+        if starts:
+            yield name, starts[1], mapping(state)
     for item in value.values():
-        yield from _task_states(item)
+        yield from _starting_states(item)
 
 
 def _without_computed(value: Any) -> Any:  # noqa: ANN401  JSON

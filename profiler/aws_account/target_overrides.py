@@ -194,6 +194,8 @@ def submitted_timeout_ms(target: ScheduledTarget) -> float | None:
 
 def _submission(target: ScheduledTarget) -> object:
     """What a target submits, with the names of SubmitJob. Raises _UnreadableError."""
+    if target.request is not None:
+        return uncapitalized(target.request)
     started = target.content if target.kind == "rule" else target.content["Target"]
     transformer = mapping(started.get("InputTransformer"))
     source = text(started.get("Input")) or "{}"

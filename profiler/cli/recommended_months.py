@@ -71,7 +71,7 @@ def _read_schedules(options: SourceOptions) -> Sequence[Schedule]:
     from profiler.aws_account.scheduled_targets import Schedules
     from profiler.cli.schedules_command import warn_unread
 
-    timed = Schedules(open_clients(options.region, options.profile)).timed(with_universal=True)
+    timed = Schedules(open_clients(options.region, options.profile)).timed()
     warn_unread(timed)
     return timed.schedules
 

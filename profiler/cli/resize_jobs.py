@@ -18,7 +18,7 @@ from profiler.runs.past_runs.defined_jobs import DefinedJobs
 from profiler.task_definitions.job_forms import platform_of
 
 UNSEEN_SUBMITTERS = (
-    "Rules and schedules alone can be seen: where Step Functions, Airflow or another program "
+    "Rules, schedules and Step Functions alone can be seen: where Airflow or another program "
     "submits NAME:REVISION, its jobs keep their size."
 )
 

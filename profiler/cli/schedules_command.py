@@ -27,6 +27,7 @@ from profiler.cli.options import (
     past_run_options,
 )
 from profiler.cli.printing import UNKNOWN, value_text, warn, write_json_lines
+from profiler.cli.progress import progress_row, sign_of_life
 from profiler.cli.styled_text import Line, Span, sentences_about, write_lines
 from profiler.cli.tables import Column, table, table_width
 from profiler.cli.wiring.aws_options import open_clients
@@ -71,6 +72,7 @@ from profiler.schedules.schedule_model import (
 _GRACE_NS = 15 * 60_000 * NS_PER_MS  # as SCHEDULE_GRACE_MINUTES of the forwarder
 _MAX_PAST_NS = 32 * NS_PER_DAY
 _MAX_PROBLEMS = 3
+_READING = "Reading schedules, rules and state machines"
 _CHANGES_UNKNOWN = (
     "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed."
 )
@@ -110,7 +112,7 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     the last successes in --from. Only https://HOST there also shows what became of due times of
     more than an hour ago. The exit code is 1 if a schedule starts nothing: its revision, or all of
     its family, was deregistered or deleted, or ECS refuses what its input overrides. The same is
-    said of states of Step Functions that run ECS tasks.
+    said of states of Step Functions that run ECS tasks or submit jobs.
     """
     clock = SystemClock()
     past = None
@@ -120,12 +122,15 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     if names_of(options, "search"):
         events = past
     open_client = open_clients(options.region, options.profile)
-    found = list_schedules(open_client)
+    with sign_of_life(f"{_READING} …"), progress_row() as show:
+        show(_READING, None)
+        found = list_schedules(open_client)
+        states = [*_selected_states(open_client, cluster, options.families)]
     unread: list[TaskProfilerError] = []
     gone = GoneRevisions(open_client, unread.append, found.targets)
     starts_nothing = False
     # Also of an account without schedules, about which the next call raises.
-    for state in _selected_states(open_client, cluster, options.families):
+    for state in states:
         why = gone.why_state_starts_nothing(state)
         if why is not None:
             starts_nothing = True
@@ -162,7 +167,7 @@ def list_schedules(open_client: OpenClient) -> FoundSchedules:
 
     An unreadable part is a warning, and the exit code becomes 1. Raises TaskProfilerError.
     """
-    found = Schedules(open_client).timed(with_universal=True, with_jobs=True)
+    found = Schedules(open_client).timed(with_jobs=True)
     if found.problems and not found.schedules:
         raise TaskProfilerError(found.problems[0])
     warn_unread(found)
@@ -192,9 +197,13 @@ def selected_schedules(
 def _selected_states(
     open_client: OpenClient, cluster: str | None, families: Collection[str]
 ) -> Iterator[ScheduledTarget]:
-    """The states of Step Functions that start tasks of these families in this cluster."""
+    """The states of Step Functions that start tasks of these families in this cluster, or submit
+    jobs if any cluster is asked for.
+    """
     for state in StateMachines(open_client, warn).targets():
-        clusters = (None, cluster_name(state.cluster_arn), state.cluster_arn)
+        clusters: list[str | None] = [None]
+        if not state.is_of_job:
+            clusters += [cluster_name(state.cluster_arn), state.cluster_arn]
         if cluster in clusters and matches_any(state.family, families):
             yield state
 

@@ -17,6 +17,7 @@ from tests.aws_proxy import AwsProxy
 from tests.fake_batch import FakeBatch
 from tests.job_account import KILLED, NEW, OLD, JobAccount, ec2, two_containers
 from tests.runs import slowdown
+from tests.step_functions import publish
 from tools.moto_server import fake_aws
 
 EXIT = {"onReason": "OutOfMemoryError*", "action": "EXIT"}
@@ -600,6 +601,42 @@ def test_a_schedule_whose_overrides_do_not_fit_the_new_size_is_named(
     assert account.sizes("control") == [NEW]
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"ContainerOverrides": memory("8192")},
+        {"ContainerOverrides": {"ResourceRequirements.$": "$.sizes"}},
+        {"EcsPropertiesOverride": {"TaskProperties": [{"Containers": [memory("512")]}]}},
+    ],
+)
+def test_a_state_whose_overrides_do_not_fit_the_new_size_is_named(
+    account: JobAccount, overrides: dict[str, Any]
+) -> None:
+    """One that overrides the command alone, or the size of the same name's task, is in nobody's
+    way.
+    """
+    account.oversized("nightly", "control")
+    account.state_machine("night", "nightly", **overrides)
+    account.state_machine("day", "control", ContainerOverrides={"Command.$": "$.command"})
+    rows, _ = account.rows("--register")
+    assert "the state 'Run' of the state machine night" in rows["nightly"]["reason"]
+    assert account.sizes("nightly")[0][1] == OLD[1]
+    assert account.sizes("control") == [NEW]
+
+
+def test_a_state_that_is_pinned_to_our_revision_keeps_it(account: JobAccount) -> None:
+    """A size is then taken back by a new revision: the state would submit nothing without ours."""
+    resized(account)
+    account.state_machine("night", "nightly:2")
+    account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    assert "set the revision there by hand" in flat(done.stdout)
+    assert account.newest("nightly")["revision"] == 3
+    assert account.batch.definition("nightly:2")["status"] == "ACTIVE"
+    assert account.sizes("nightly") == [OLD]
+
+
 def test_a_size_that_a_schedule_made_meanwhile_does_not_fit_is_put_back(
     account: JobAccount,
 ) -> None:
@@ -783,6 +820,8 @@ def test_the_policy_has_exactly_the_actions_that_sizing_jobs_needs(account: JobA
     account.oversized("nightly", "weekly")
     account.schedule("night", "nightly:1")
     account.rule("day", "nightly:1")
+    account.state_machine("noon", "nightly")
+    publish(account.aws.client("stepfunctions"), "noon", "live")
     account.batch.submit("weekly", "nightly", "weekly")
     account.batch.define("large", 1, 8192)
     account.runs("large", 25, size=(1, 8192), peak_mb=7900, **KILLED)
@@ -803,5 +842,7 @@ def action_of(operation: str) -> str:
     if "/schedules" in operation:
         kinds = {"GET /schedules": "ListSchedules", "GET /schedules/night": "GetSchedule"}
         return f"scheduler:{kinds.get(operation, 'UpdateSchedule')}"
+    if "StateMachine" in operation:
+        return f"states:{operation}"
     service = "cloudformation" if operation.startswith("DescribeStack") else "events"
     return f"{service}:{operation}"

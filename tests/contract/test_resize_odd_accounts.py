@@ -37,6 +37,7 @@ from tests.resize_account import (
     Account,
 )
 from tests.runs import lines, report
+from tests.step_functions import change_machine, machine, publish
 from tools.moto_server import OwnedResource, begin_schedule_long_ago, fake_aws
 
 SCHEDULE = "AWS::Scheduler::Schedule"
@@ -210,16 +211,36 @@ def test_a_size_holds_what_a_state_of_step_functions_gives_to_a_container(accoun
     assert rows["control"]["to"]["memoryMB"] == 512
 
 
+def test_the_version_that_an_alias_starts_counts_and_no_older_one(account: Account) -> None:
+    """Whatever the machine was edited to since then."""
+    account.oversized("nightly")
+    request = {"TaskDefinition": "nightly", "Overrides": {"Memory": "8 GB"}}
+    account.state_machine("night", request)
+    client = account.aws.client("stepfunctions")
+    publish(client, "night", "live")
+    change_machine(client, "night", machine({"Type": "Pass", "End": True}))
+    rows = registered(account)
+    state = "the state 'Run' of the state machine night, version 1"
+    assert state in rows["nightly"]["reason"]
+    assert account.newest("nightly") == [1]
+    publish(client, "night", "live")
+    assert account.rows("--register")[0]["nightly"]["to"]["memoryMB"] == 512
+
+
 def test_state_machines_that_may_not_be_read_are_unknown_and_in_nobodys_way(
     account: Account, proxy: AwsProxy
 ) -> None:
     account.state_machine("night", {"TaskDefinition": "control"})
-    for refused in ("ListStateMachines", "DescribeStateMachine"):
+    for refused in ("ListStateMachines", "DescribeStateMachine", "ListStateMachineAliases"):
         proxy.refused = {refused}
         done = account.resize()
         assert done.returncode == 0
-        assert "It is unknown what state machines of Step Functions start: AWS" in done.stderr
-        assert "allow states:ListStateMachines and states:DescribeStateMachine." in done.stderr
+        what = "aliases of state machines" if "Alias" in refused else "state machines of Step"
+        assert f"It is unknown what {what}" in done.stderr
+        read = ("ListStateMachines", "DescribeStateMachine")
+        if "Alias" in refused:
+            read = ("ListStateMachineAliases", "DescribeStateMachineAlias")
+        assert f"allow states:{read[0]} and states:{read[1]}." in done.stderr
     registered(account)
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.command_line import run_here
 from tests.fake_batch import FakeBatch
+from tests.step_functions import SUBMIT_JOB, machine, make_machine, running
 from tools.moto_server import fake_aws
 
 QUEUE = "arn:aws:batch:us-east-1:123456789012:job-queue/nightly"
@@ -153,6 +154,16 @@ def test_a_schedule_that_is_pinned_to_a_dead_definition_says_so(account: Jobs) -
     assert reasons["not-filled"].startswith("It is pinned to etl-{stage}:9, which was deleted, so")
     assert "nothing" not in reasons["alive"] + reasons["unpinned"]
     assert account.run().returncode == 1
+    states = account.aws.client("stepfunctions")
+    for name, definition in (("night", "etl:1"), ("noon", "gone"), ("day", "etl:2")):
+        make_machine(states, name, machine(running({"JobDefinition": definition}, SUBMIT_JOB)))
+    said = account.run().stderr
+    state = "The state 'Run' of the state machine"
+    assert (
+        f"{state} night is pinned to etl:1, which was deregistered, so it starts nothing." in said
+    )
+    assert f"{state} noon starts nothing: gone has no active revision." in said
+    assert f"{state} day" not in said
     account.batch.refused.add("DescribeJobDefinitions")
     done = account.run()
     assert done.returncode == 0

@@ -27,6 +27,7 @@ from tests.resize_account import (
     STACK_TAG,
     Account,
 )
+from tests.step_functions import publish
 from tools.moto_server import fake_aws, start_by_schedule
 
 ROOT = Path(profiler.__file__).parent.parent
@@ -433,6 +434,7 @@ def test_the_weekly_jobs_policy_has_exactly_the_actions_it_needs(
     }
     events.put_targets(Rule="night", Targets=[target])
     account.state_machine("yearly", {"TaskDefinition": "yearly"})
+    publish(account.aws.client("stepfunctions"), "yearly", "live")
     account.put_reports("/ecs/jobs")
     job = YAML(typ="safe").load(ROOT / "examples" / "resize_weekly.yml")["jobs"]["resize"]
     statements = json.loads((ROOT / "taskdef" / "iam" / "resize.json").read_text())["Statement"]
@@ -470,7 +472,7 @@ def iam_action(operation: str) -> str:
         return f"scheduler:{schedules.get(operation, 'UpdateSchedule')}"
     if operation.startswith("DescribeStack"):
         return f"cloudformation:{operation}"
-    if operation in ("ListStateMachines", "DescribeStateMachine"):
+    if "StateMachine" in operation:
         return f"states:{operation}"
     if operation == "GetResources":
         return f"tag:{operation}"

@@ -679,6 +679,30 @@ def test_a_missed_run_is_logged_once_without_a_cluster(
     assert line.notice.reason == "AccessDenied: No role."
 
 
+def test_a_schedule_that_calls_run_task_itself_is_watched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that does not say how its tasks are to be marked is unknown."""
+    account = ScheduledAccount(monkeypatch)
+    account.make_cluster()
+    due = f"at({account.at(5):%Y-%m-%dT%H:%M}:00)"
+    for name in ("missed", "ran"):
+        account.make_universal_schedule(name, due, StartedBy=f"by-{name}")
+    account.make_universal_schedule("unmarked", due)
+    account.start_task("by-ran", 5.2, starter="")
+    stack = deploy(ElasticsearchUrl="", WatchSchedules="true")
+    for name, value in stack.environment("WatchSchedulesFunction").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "watch")
+    forget_environment()
+    account.minutes = 21
+    counts = handler.watch_schedules({}, InvocationContext())
+    assert (counts["schedules"], counts["missed"], counts["unknown"]) == (3, 1, 1)
+    (line,) = (decode_notice(line) for line in capsys.readouterr().out.splitlines())
+    assert isinstance(line, ScheduleNoticeLine)
+    assert (line.schedule.name, line.cluster, line.family) == ("missed", "jobs", "nightly")
+
+
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_a_missed_job_is_logged_and_a_missing_right_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, is_refused: bool

@@ -281,7 +281,7 @@ class Ran:
         self._account.send(queue, SCHEDULE_ARN="another")
         self._account.make_rule("hourly", "rate(1 hour)")
         self._account.make_job_rule("jobs", "rate(1 hour)", "nights", "load")
-        self._account.start_task("hourly", 0, "events-rule")
+        self._account.start_task("hourly", 0, "events-rule/")
         self._account.minutes = 21
 
     def _made_by(self, name: str, invoke: Callable[[], object]) -> set[tuple[str, str]]:

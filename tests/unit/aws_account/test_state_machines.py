@@ -10,7 +10,12 @@ from botocore.exceptions import ClientError
 
 from profiler.aws_account.scheduled_targets import may_start
 from profiler.aws_account.state_machines import StateMachines, targets_of_machine
-from profiler.aws_account.target_overrides import size_overrides, why_refused
+from profiler.aws_account.target_overrides import (
+    job_size_overrides,
+    size_overrides,
+    submitted_timeout_ms,
+    why_refused,
+)
 from tests.step_functions import RUN_TASK, machine, running
 
 ARN = "arn:aws:ecs:us-east-1:123456789012:task-definition/nightly:1"
@@ -131,11 +136,73 @@ def test_a_size_that_an_execution_computes_is_unknown(
     assert why_refused(target, ON_FARGATE) is None
 
 
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "arn:aws:states:::batch:submitJob.sync",
+        "arn:aws:states:::batch:submitJob",
+        "arn:aws:states:::aws-sdk:batch:submitJob",
+        "arn:aws-us-gov:states:::aws-sdk:batch:submitJob.waitForTaskToken",
+    ],
+)
+@pytest.mark.parametrize("field", ["Parameters", "Arguments"])
+def test_a_state_that_submits_a_job_is_found(resource: str, field: str) -> None:
+    request = {"JobDefinition": "nightly:3", "JobName": "night", "JobQueue": "spot"}
+    definition = json.dumps(machine(running(request, resource, field)))
+    (target,) = targets_of_machine(MACHINE, definition)
+    assert target.is_of_job
+    assert target.family == "nightly"
+    assert target.pinned_revision == "nightly:3"
+    assert target.cluster_arn == "arn:aws:batch:us-east-1:123456789012:job-queue/spot"
+    elsewhere = json.dumps(machine(running({**request, "JobDefinition": ""}, resource, field)))
+    assert not [*targets_of_machine(MACHINE, elsewhere)]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "memory_mb", "is_unknown"),
+    [
+        ({"ResourceRequirements": [{"Type": "MEMORY", "Value": "1800"}]}, 1800, False),
+        ({"Memory": 1800}, 1800, False),
+        ({"Command": ["<etl>"]}, None, False),
+        ({"Command.$": "$.command"}, None, False),
+        ({"Memory.$": "$.memory"}, None, True),
+        ({"ResourceRequirements": [{"Type": "MEMORY", "Value.$": "$.memory"}]}, None, True),
+        ({"ResourceRequirements.$": "$.sizes"}, None, True),
+        ("{% $states.input.overrides %}", None, True),
+    ],
+)
+def test_what_a_state_gives_to_a_job_is_read_as_a_schedules(
+    overrides: object,
+    memory_mb: int | None,
+    is_unknown: bool,  # noqa: FBT001
+) -> None:
+    request = {"JobDefinition": "nightly", "ContainerOverrides": overrides, "JobName": "night"}
+    definition = json.dumps(machine(running(request, "arn:aws:states:::batch:submitJob.sync")))
+    (target,) = targets_of_machine(MACHINE, definition)
+    found = job_size_overrides(target)
+    assert bool(found.unknown) is is_unknown
+    assert found.task.get("memory") == (None if memory_mb is None else str(memory_mb))
+
+
+@pytest.mark.parametrize(
+    ("timeout", "expected_ms"),
+    [({"AttemptDurationSeconds": 900}, 900_000), ({"AttemptDurationSeconds.$": "$.s"}, None)],
+)
+def test_a_states_timeout_of_a_job_is_known_unless_it_is_computed(
+    timeout: object, expected_ms: int | None
+) -> None:
+    request = {"JobDefinition": "nightly", "Timeout": timeout}
+    definition = json.dumps(machine(running(request, "arn:aws:states:::batch:submitJob")))
+    (target,) = targets_of_machine(MACHINE, definition)
+    assert submitted_timeout_ms(target) == expected_ms
+
+
 class FakeStates:
     """Step Functions' client, with machines in one page each."""
 
     def __init__(self, machines: Mapping[str, Mapping[str, Any]]) -> None:
-        self.machines = dict(machines)
+        self.machines = dict(machines)  # and versions, such as ``etl:2``
+        self.routes: dict[str, dict[str, int]] = {}  # of an alias, such as ``etl:live``, in percent
         self.refused: set[str] = set()
         self.deleted: set[str] = set()  # since they were listed
         self.deleting: set[str] = set()
@@ -148,6 +215,8 @@ class FakeStates:
     def paginate(self) -> Any:
         self._check("ListStateMachines")
         for name in self.machines:
+            if ":" in name:
+                continue
             one = {"stateMachineArn": f"arn:{name}", "name": name, "creationDate": _MADE}
             yield {"stateMachines": []}
             yield {"stateMachines": [one]}
@@ -161,6 +230,23 @@ class FakeStates:
         self.described.append(name)
         status = "DELETING" if name in self.deleting else "ACTIVE"
         return {"definition": json.dumps(self.machines[name]), "status": status}
+
+    def list_state_machine_aliases(self, *, stateMachineArn: str) -> dict[str, Any]:
+        name = stateMachineArn.removeprefix("arn:")
+        self._check("ListStateMachineAliases")
+        aliases = [alias for alias in self.routes if alias.startswith(f"{name}:")]
+        return {
+            "stateMachineAliases": [{"stateMachineAliasArn": f"arn:{alias}"} for alias in aliases]
+        }
+
+    def describe_state_machine_alias(self, *, stateMachineAliasArn: str) -> dict[str, Any]:
+        routes = self.routes[stateMachineAliasArn.removeprefix("arn:")]
+        return {
+            "routingConfiguration": [
+                {"stateMachineVersionArn": f"arn:{version}", "weight": weight}
+                for version, weight in routes.items()
+            ]
+        }
 
     def _check(self, what: str) -> None:
         if what in self.refused:
@@ -180,8 +266,42 @@ def test_a_machine_without_tasks_is_described_once_and_a_changed_one_is_read_aga
     aws.machines["etl"] = machine(running({"TaskDefinition": "weekly"}))
     aws.machines["newer"] = machine(running(NIGHTLY))
     assert [one.definition_arn for one in machines.targets()] == ["weekly", "nightly"]
-    assert aws.described == ["etl", "other", "etl", "newer"]
+    assert sorted(aws.described) == ["etl", "etl", "newer", "other"]
     assert said == []
+
+
+def test_the_versions_of_aliases_count_beside_the_definition() -> None:
+    """A version to which no alias routes executions, and a state that is as in the definition, do
+    not.
+    """
+    weekly = machine(running({"TaskDefinition": "weekly"}))
+    aws = FakeStates(
+        {
+            "etl": machine(running(NIGHTLY)),
+            "etl:1": weekly,
+            "etl:2": machine(running(NIGHTLY)),
+            "etl:3": machine(running({"TaskDefinition": "unused"})),
+            "edited": machine({"Type": "Pass"}),
+            "edited:7": weekly,
+        }
+    )
+    aws.routes = {"etl:live": {"etl:1": 10, "etl:2": 90, "etl:3": 0}, "edited:a": {"edited:7": 100}}
+    aws.routes["etl:same"] = {"etl:1": 100}
+    said: list[str] = []
+    machines = StateMachines(lambda _service: aws, said.append)
+    starts = [("etl", "nightly"), ("etl, version 1", "weekly"), ("edited, version 7", "weekly")]
+    assert [(one.group, one.definition_arn) for one in machines.targets()] == starts
+    assert said == []
+    aws.refused = {"ListStateMachineAliases"}
+    assert [(one.group, one.definition_arn) for one in machines.targets()] == starts
+    (sentence,) = said
+    assert sentence.startswith("It is unknown what aliases of state machines start: AWS refused ")
+    assert sentence.endswith(
+        "allow states:ListStateMachineAliases and states:DescribeStateMachineAlias."
+    )
+    assert [one.group for one in StateMachines(lambda _service: aws, said.append).targets()] == [
+        "etl"
+    ]
 
 
 def test_what_may_not_be_read_is_said_once_and_hides_nothing_else() -> None:
