@@ -28,7 +28,8 @@ _DURATION: Final = (
     " : {0} >= 120000 ? format({0} / 60000, '.1f') + ' min'"
     " : format({0} / 1000, '.1f') + ' s')"
 )
-_USD: Final = "(abs({0}) >= 0.01 ? format({0}, '$,.2f') : format({0}, '$.2~r'))"
+# As everywhere: two decimals, or more to show two significant digits.
+_USD: Final = "(!{0} || abs({0}) >= 0.1 ? format({0}, '$,.2f') : format({0}, '$.2r'))"
 _BYTES: Final = (
     "({0} >= 1073741824 ? format({0} / 1073741824, '.3~r') + ' GB'"
     " : {0} >= 1048576 ? format({0} / 1048576, '.3~r') + ' MB'"

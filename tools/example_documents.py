@@ -55,7 +55,6 @@ from profiler.record.record_model import (
 )
 from tools.example_fleet import (
     FLEET,
-    NEURON_FAMILY,
     RESIZED,
     Course,
     cluster_of,
@@ -210,7 +209,7 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
         series=series(drawn, batch, record.started_at or "", profile.duration_ms),
         time_breakdown=_time_breakdown(batch, profile),
         recommendation=_recommendation(batch, profile),
-        neuron=_neuron(rng) if batch.family == NEURON_FAMILY else NO_NEURON,
+        neuron=_neuron(rng) if batch.has_neuron else NO_NEURON,
     )
     job = job_of(batch.family, started_at)
     if job is not None:
@@ -240,7 +239,7 @@ def _recommendation(batch: Batch, profile: RunProfile) -> Recommendation:
     """Twice the memory for a run that used almost all of it; less of what a run used little of,
     where Fargate has such a size.
     """
-    if batch.gpu is not None:
+    if batch.has_accelerator:
         return NO_RECOMMENDATION
     vcpu = batch.vcpu
     memory_mb: float = batch.memory_mb

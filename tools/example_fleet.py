@@ -77,7 +77,7 @@ _GPU_SHARES: Final = {"train-ranker": 0.86}
 # What of their files they keep mapped, as shares of the memory; in MB, huge pages.
 _MAPPED_FILES: Final = {"search-index": 0.32, "geo-tiles": 0.41, "nightly-etl": 0.12}
 _HUGE_PAGES_MB: Final = {"fraud-scores": 2048}
-NEURON_FAMILY: Final = "embed-texts"
+_NEURON_FAMILY: Final = "embed-texts"
 # Job definitions of AWS Batch, with the queue of their jobs.
 JOB_QUEUES: Final = {
     "image-moderation": "media-spot",
@@ -103,6 +103,7 @@ def _batch(
         growth=growth,
         failure_rate=failure_rate,
         gpu=_GPU_SHARES.get(family),
+        has_neuron=family == _NEURON_FAMILY,
         mapped_files=_MAPPED_FILES.get(family, 0),
         huge_pages_mb=_HUGE_PAGES_MB.get(family, 0),
     )

@@ -51,8 +51,14 @@ class Batch(Struct, frozen=True, kw_only=True):
     read_mb_s: float = 1.6
     written_mb_s: float = 0.4
     gpu: float | None = None
+    has_neuron: bool = False
     mapped_files: float = 0.0
     huge_pages_mb: float = 0.0
+
+    @property
+    def has_accelerator(self) -> bool:
+        """Whether it needs an instance: Fargate has neither GPUs nor NeuronCores."""
+        return self.gpu is not None or self.has_neuron
 
     @property
     def files_mb(self) -> AverageAndMaximum:

@@ -74,7 +74,7 @@ def report(batch: Batch, profile: RunProfile, started_at: datetime, rng: random.
         region=REGION,
         account_id=ACCOUNT,
         availability_zone=REGION + rng.choice("abc"),
-        launch_type="FARGATE" if batch.gpu is None else "EC2",
+        launch_type="EC2" if batch.has_accelerator else "FARGATE",
         cpu_architecture="X86_64",
         container=Container(
             name="batch",
@@ -98,7 +98,7 @@ def report(batch: Batch, profile: RunProfile, started_at: datetime, rng: random.
             failures=0,
             longest_gap_ms=rng.randint(10_000, 10_090),
             stats_period_ms=_STATS_PERIOD_MS,
-            sources=("task-metadata-v4",) if batch.gpu is None else ("task-metadata-v4", "nvml"),
+            sources=("task-metadata-v4", *_device_sources(batch)),
         ),
         metrics=metrics,
         containers=(_monitor_container(rng),),
@@ -242,6 +242,12 @@ def _monitor_container(rng: random.Random) -> OtherContainer:
     )
 
 
+def _device_sources(batch: Batch) -> tuple[str, ...]:
+    if batch.has_neuron:
+        return ("neuron-monitor",)
+    return () if batch.gpu is None else ("nvml",)
+
+
 def _gpu(utilization: float, rng: random.Random) -> Gpu:
     percent = Distribution(
         avg=round(100 * utilization, 2), p95=round(min(100 * utilization * 1.2, 100), 2), max=100.0
@@ -261,7 +267,7 @@ def _gpu(utilization: float, rng: random.Random) -> Gpu:
 
 def _cost(batch: Batch, metrics: Metrics) -> Cost:
     """The cost of a run on Fargate. A run on EC2 has no cost."""
-    if batch.gpu is not None:
+    if batch.has_accelerator:
         return UNKNOWN_COST
     hours = (metrics.billed_duration_ms or 0) / _MS_PER_HOUR
     usd = round(hours * _usd_per_hour(batch.vcpu, batch.memory_mb), 6)
@@ -274,7 +280,7 @@ def _recommendation(batch: Batch, metrics: Metrics) -> Recommendation:
     """
     smaller_mb = max(batch.memory_mb // 2, int(1024 * 2 * batch.vcpu))
     needed_mb = _MEMORY_MARGIN * (metrics.max_memory_used_mb or 0)
-    if batch.gpu is not None or smaller_mb >= batch.memory_mb or needed_mb > smaller_mb:
+    if batch.has_accelerator or smaller_mb >= batch.memory_mb or needed_mb > smaller_mb:
         return NO_RECOMMENDATION
     saving = 1 - _usd_per_hour(batch.vcpu, smaller_mb) / _usd_per_hour(batch.vcpu, batch.memory_mb)
     return Recommendation(

@@ -58,6 +58,8 @@ _IS_DRAWN: Final = """() => {
 }"""
 # Kibana explains its search sessions over the page where a search takes ten seconds.
 _NO_TOUR: Final = "localStorage.setItem('data.searchSession.tour.takingTooLong', 'true')"
+# What the server says of itself ("Your data is not secure") covers panels.
+_NO_MESSAGES: Final = "document.querySelectorAll('.euiToast').forEach((toast) => toast.remove())"
 _TIMEOUT_MS = 300_000
 _DRAWING_MS = 8_000
 
@@ -148,6 +150,7 @@ def take_dashboards(browser: Browser, url: str, cluster: str, files: Path) -> No
         tab = open_tab(browser, address, width=1440, height=_DASHBOARD_HEIGHTS[key])
         tab.wait_for_function(_IS_DRAWN, timeout=_TIMEOUT_MS)
         tab.wait_for_timeout(_DRAWING_MS)
+        tab.evaluate(_NO_MESSAGES)
         save(tab, files.with_name(f"{files.name}-{key}.png"))
 
 

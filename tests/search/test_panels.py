@@ -20,7 +20,16 @@ from msgspec.structs import replace
 import handler
 from kibana import colours
 from kibana.build import DRAWINGS, PANELS
-from kibana.dashboard_model import Json, Panel, cases_id, numbered_metrics, terms_id, time_id
+from kibana.dashboard_model import (
+    Drawing,
+    Json,
+    Panel,
+    cases_id,
+    numbered_metrics,
+    terms_id,
+    time_id,
+)
+from kibana.vega_parts import usd_text
 from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.notice_model import encode_notice
@@ -33,6 +42,7 @@ from profiler.record.record_model import (
     decode,
     encode,
 )
+from profiler.record.units import format_usd
 from tests.documentation import ROOT
 from tests.fake_slack import FakeSlack
 from tests.search.forwarding import (
@@ -554,6 +564,19 @@ def test_advice_about_a_size_that_the_family_no_longer_has_is_not_drawn() -> Non
     assert families_with_a_saving(large, large) == ["nightly"]
     assert families_with_a_saving(large, {"vcpu": 1, "memory_mb": 4096}) == []
     assert families_with_a_saving(large, {"vcpu": 2, "memory_mb": 5120}) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_amount_is_written_as_on_the_other_screens(version: str) -> None:
+    amounts = (0.0, 0.000012, 0.0055, 0.0109, 0.05, 0.0999, 0.1, 0.42, 9.5, 1930.112)
+    data = {
+        "name": "amounts",
+        "values": [{"usd": usd} for usd in amounts],
+        "transform": [{"type": "formula", "as": "text", "expr": usd_text("datum.usd")}],
+    }
+    drawing = Drawing(key="k", title="t", description="d", spec={"data": [data]})
+    rows = evaluate(drawing, {}, version)["data"]["amounts"]
+    assert [row["text"] for row in rows] == list(map(format_usd, amounts))
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ class GpuUsage:
         self._gpus: dict[str, _GpuAggregate] = {}
         self._read_ns: int | None = None
         self._lost: dict[str, str] = {}
+        self._found_again: dict[str, str] = {}
         self._notes: dict[str, None] = {}
         self._unattributed_xids: dict[int, None] = {}
         self._present: frozenset[str] = frozenset()
@@ -121,6 +122,11 @@ class GpuUsage:
                 f"GPU {facts.index} ({facts.uuid}) was lost by its driver at {format_ms(wall_ns)}."
             )
             self._lost.setdefault(facts.uuid, sentence)
+            self._found_again.pop(facts.uuid, None)
+        for sample in reading.samples:
+            if sample.facts.uuid in self._lost:
+                found = f" It answered again at {format_ms(wall_ns)}."
+                self._found_again.setdefault(sample.facts.uuid, found)
         self._notes.update(dict.fromkeys(reading.notes))
         self._present = frozenset(sample.facts.uuid for sample in reading.samples)
         self._read_ns = now_ns
@@ -274,7 +280,8 @@ class GpuUsage:
         """Sentences about gaps in the numbers, lost GPUs, impossible values and errors of unknown
         GPUs.
         """
-        notes = [*self._notes, *self._lost.values()]
+        lost = (text + self._found_again.get(uuid, "") for uuid, text in self._lost.items())
+        notes = [*self._notes, *lost]
         notes.extend(impossible_warning("The GPU driver", self._impossible))
         codes = ", ".join(map(str, self._unattributed_xids))
         if codes:

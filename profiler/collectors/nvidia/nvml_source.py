@@ -15,6 +15,8 @@ from profiler.readers import Unavailable
 
 _MAX_SILENT_READS = 3
 _RETRY_NS = 30 * NS_PER_SECOND
+# A GPU that was reset answers again within seconds: each pause is twice the one before.
+_FIRST_LOOK_NS = NS_PER_SECOND
 
 
 class NvmlSource:
@@ -34,6 +36,8 @@ class NvmlSource:
         self._known_gpus: dict[str, GpuFacts] = {}
         self._lost: set[str] = set()
         self._next_look_ns = 0
+        self._look_pause_ns = _RETRY_NS
+        self._quiet_ns = 0  # from then on, no GPU was lost for long
         self._next_events_ns = 0
         self._next_try_ns = 0
         self._reason = Unavailable("NVML was not initialized yet")
@@ -50,7 +54,8 @@ class NvmlSource:
         samples: list[GpuSample] = []
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._next_look_ns:
-            self._next_look_ns = now_ns + _RETRY_NS
+            self._look_pause_ns = min(2 * self._look_pause_ns, _RETRY_NS)
+            self._next_look_ns = now_ns + self._look_pause_ns
             self._find_lost(events)
         for device in tuple(self._devices):
             answer = device.read(counters=counters)
@@ -59,7 +64,7 @@ class NvmlSource:
             elif answer.action is ErrorAction.DEVICE_LOST:
                 device.gpm.close()
                 self._devices.remove(device)
-                self._next_look_ns = now_ns + _RETRY_NS
+                self._look_soon(now_ns)
             # NVML is initialized again for a silent device: twice a minute at most.
             elif answer.action is ErrorAction.REINITIALIZE or (
                 device.silent_reads >= _MAX_SILENT_READS and now_ns >= self._next_try_ns
@@ -92,6 +97,13 @@ class NvmlSource:
         if self._events is None:
             return ()
         return tuple(device.read_quickly(with_memory=with_memory) for device in self._devices)
+
+    def _look_soon(self, now_ns: int) -> None:
+        """Look for a lost GPU after a second, unless one is lost again and again."""
+        if now_ns >= self._quiet_ns:
+            self._look_pause_ns = _FIRST_LOOK_NS
+        self._next_look_ns = now_ns + self._look_pause_ns
+        self._quiet_ns = self._next_look_ns + _RETRY_NS
 
     def _missing(self) -> set[str]:
         return self._known_gpus.keys() - {device.facts.uuid for device in self._devices}

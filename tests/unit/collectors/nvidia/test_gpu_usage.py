@@ -312,6 +312,15 @@ def test_xids_are_kept_once_each() -> None:
         "GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z.",
         unidentified,
     )
+    for second in (100, 101):
+        back = DriverReading(samples=(reading(utilization_percent=70.0),))
+        usage.add(back, seconds(second), START_NS + seconds(second - 9))
+    assert usage.notes()[0] == (
+        "GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z. "
+        "It answered again at 2025-11-20T00:54:51.000Z."
+    )
+    usage.add(DriverReading(lost=(FACTS,)), seconds(102), START_NS + seconds(102))
+    assert usage.notes()[0] == "GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z."
 
 
 def taken(

@@ -174,20 +174,45 @@ def test_the_error_of_a_lost_gpu_is_its_own_and_later_ones_of_others_are_known()
 def test_a_lost_gpu_leaves_the_others_and_is_found_again(value: int) -> None:
     machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
     machine.read()
-    reads = machine.nvml.calls["nvmlDeviceGetMemoryInfo_v2"]
     machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", value, uuid="GPU-0", always=True)
     reading = machine.read()
     assert [facts.uuid for facts in reading.lost] == ["GPU-0"]
     assert [sample.facts.uuid for sample in reading.samples] == ["GPU-1"]
-    for passed in (29, 1):  # it is read again every 30 s
-        machine.clock.advance(passed)
+    looks = []
+    for second in range(1, 100):
+        before = machine.nvml.calls["nvmlDeviceGetMemoryInfo_v2"]
+        machine.clock.advance(1)
         assert machine.read().lost == ()
-    assert machine.nvml.calls["nvmlDeviceGetMemoryInfo_v2"] - reads == 3 + 2
+        if machine.nvml.calls["nvmlDeviceGetMemoryInfo_v2"] - before == 2:
+            looks.append(second)
+    assert looks == [1, 3, 7, 15, 31, 61, 91]
     machine.nvml.clear_failures()
     machine.clock.advance(30)
     assert [sample.facts.uuid for sample in machine.read().samples] == ["GPU-0", "GPU-1"]
     assert machine.nvml.starts == 1
     assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2 + 1
+
+
+def test_a_gpu_that_is_reset_misses_a_second_and_one_that_is_lost_again_is_asked_ever_later() -> (
+    None
+):
+    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    lost_at, found_at = [], []
+    was_present = True
+    for second in range(200):
+        if was_present and second:
+            machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 15, uuid="GPU-0")
+        reading = machine.read()
+        is_present = "GPU-0" in [sample.facts.uuid for sample in reading.samples]
+        if was_present and not is_present:
+            lost_at.append(second)
+        elif is_present and not was_present:
+            found_at.append(second)
+        was_present = is_present
+        machine.clock.advance(1)
+    pauses = [found - lost for lost, found in zip(lost_at, found_at, strict=False)]
+    assert pauses[:6] == [1, 2, 4, 8, 16, 30]
+    assert set(pauses[6:]) <= {30}
 
 
 def test_the_errors_of_the_only_gpu_are_known_when_it_is_back() -> None:
