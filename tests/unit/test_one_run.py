@@ -3,6 +3,7 @@ and what one screen says in words, no other says in others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import pytest
 from msgspec.structs import replace
@@ -62,7 +63,14 @@ SCREENS: Mapping[str, Callable[[Report], str]] = {
     "slack": screens.slack,
     "event": screens.event,
 }
-every_run = pytest.mark.parametrize("report", [*map(recommended, RUNS.values())], ids=RUNS)
+every_run = pytest.mark.parametrize("report", RUNS.values(), ids=RUNS, indirect=True)
+_recommended_once = cache(recommended)
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Report:
+    """One of the runs. Only the process that tests it makes it."""
+    return _recommended_once(request.param)
 
 
 def shown(report: Report) -> Mapping[str, str]:

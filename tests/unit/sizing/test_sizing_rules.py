@@ -5,6 +5,7 @@ act needs more.
 
 import ast
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_case import resize_case
+from profiler.sizing.resize_case import ResizeCase, resize_case
 from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
@@ -63,11 +64,18 @@ class Example:
         **policy: Any,
     ) -> None:
         self.reports = list(reports)
-        launch_type = EC2 if circumstances.is_job else FARGATE
+        self._revision = revision
+        self._circumstances = circumstances
+        self._contradicted = contradicted
+        self._policy = policy
+
+    @cached_property
+    def case(self) -> ResizeCase:
+        launch_type = EC2 if self._circumstances.is_job else FARGATE
         window = window_of(self.reports, launch_type=launch_type)
-        window.contradicted = contradicted
-        advised = WindowAdvice(window, ResizePolicy(**policy), PriceOverrides())
-        self.case = resize_case(advised, revision, circumstances)
+        window.contradicted = self._contradicted
+        advised = WindowAdvice(window, ResizePolicy(**self._policy), PriceOverrides())
+        return resize_case(advised, self._revision, self._circumstances)
 
     @property
     def act(self) -> Precondition | Rule:
