@@ -10,6 +10,8 @@ from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record import record_model as model
 from profiler.record.record_model import NOT_MEASURED, UNKNOWN_SIZE
+from profiler.record.stop_causes import outcome_of
+from profiler.record.story_rows import Story, story_of
 from profiler.runs.history.run_database import HistoryStore
 from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
 from tests.fakes import START_NS, FakeClock
@@ -90,6 +92,11 @@ def checkpoint(of: model.Report) -> model.Report:
     return replace(
         of, type="task.checkpoint", record=replace(of.record, status="running", exit_code=None)
     )
+
+
+def reported_story(record: model.Record) -> Story:
+    """The story of a run of which there is a report alone."""
+    return story_of(record, outcome_of(record))
 
 
 def lines(reports: Iterable[model.Report]) -> bytes:

@@ -13,7 +13,7 @@ from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import MAX_TEXT_LENGTH, truncate_text
 from profiler.record.process_rows import OTHER_PROCESSES
 from profiler.record.record_model import Process, Series
-from profiler.record.units import CPU_SECONDS_DIGITS, format_percent, mebibytes
+from profiler.record.units import CPU_SECONDS_DIGITS, format_share, mebibytes
 
 if TYPE_CHECKING:
     from profiler.aggregation.series_by_command import SeriesByCommand
@@ -220,7 +220,7 @@ class ProcessTotals:
         warnings: list[str] = []
         missing_ns = total_ns - self._read_cpu_ns
         if missing_ns >= max(_MIN_MISSING_NS, _MIN_MISSING_SHARE * total_ns):
-            warnings.append(_UNREAD.format(format_percent(100 * missing_ns / total_ns)))
+            warnings.append(_UNREAD.format(format_share(missing_ns, total_ns)))
         unread = dict(self._unread_bytes)
         for name, process in self._present.values():
             _raise(unread, name, process.unread_shmem_bytes)

@@ -22,7 +22,7 @@ from profiler.record.units import (
     format_duration,
     format_memory,
     format_minutes,
-    format_percent,
+    format_share,
 )
 
 if TYPE_CHECKING:
@@ -336,7 +336,7 @@ def _growing(kind: "NoticeKind", growth: GrowthFit, at_ns: int, per_mb: float) -
     used = growth.used / per_mb
     size = growth.size / per_mb
     per_minute = growth.per_minute / per_mb
-    share = format_percent(100 * growth.used / growth.size)
+    share = format_share(growth.used, growth.size)
     return NoticeFinding(
         kind=kind,
         since_ns=growth.since_ns,

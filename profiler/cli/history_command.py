@@ -37,9 +37,13 @@ from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.family_identity import FamilyKey, PlaceColumn, place_columns
 from profiler.record.gpu_facts import GPU_COLUMNS, gpu_cells
 from profiler.record.mapped_files import mixed_note
-from profiler.record.record_model import Metrics
 from profiler.record.run_usage import cpu_use
-from profiler.record.units import format_count, format_duration, format_memory, format_percent
+from profiler.record.units import (
+    format_count,
+    format_duration,
+    format_memory,
+    format_share,
+)
 from profiler.runs.past_runs.lost_runs import LOST
 from profiler.runs.past_runs.run_lookup import no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, unconfirmed_note
@@ -211,20 +215,13 @@ class _Shown(Struct, frozen=True, kw_only=True):
             value_text(metrics.duration_ms, format_duration),
             cpu_use(record).text or UNKNOWN,
             metrics.memory_peak.text(format_memory) or UNKNOWN,
-            _peak_share(metrics),
+            format_share(metrics.max_memory_used_mb, metrics.memory_size_mb),
         )
         if self.has_gpus:
             cells += gpu_cells(record)
         if self.has_commands:
             cells.append(run.command or "")
         return tuple(cells)
-
-
-def _peak_share(metrics: Metrics) -> str:
-    """The memory peak in percent of the size; empty if one is unknown."""
-    if metrics.max_memory_used_mb is None or not metrics.memory_size_mb:
-        return ""
-    return format_percent(100 * metrics.max_memory_used_mb / metrics.memory_size_mb)
 
 
 def _job_cells(job: BatchJob) -> list[str]:

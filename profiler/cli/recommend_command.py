@@ -50,6 +50,7 @@ from profiler.record.units import (
     format_gpu_hours,
     format_percent,
     format_range,
+    format_share,
     format_usd,
     format_usd_a_month,
 )
@@ -365,9 +366,7 @@ def _total_row(
         return
     usd = sum_known(*(advice.usd_per_month for advice in advices))
     runs = sum(advice.evidence.outcomes.runs for advice in advices)
-    percent = UNKNOWN
-    if usd:
-        percent = format_percent(100 * saved_usd / usd)
+    percent = format_share(saved_usd, usd) or UNKNOWN
     money = mark_of(changed) + format_usd_a_month(saved_usd)
     blank = [""] * len(places)
     yield Span("Total", "bold"), *blank, str(runs), "", "", percent, Span(money, "bold")

@@ -13,6 +13,7 @@ from profiler.core.clock import Clock
 from profiler.local_run.prepared_run import family_name
 from profiler.readers.linux.interpreters import is_interpreter
 from profiler.record.record_model import Recommendation, Record, Report
+from profiler.record.stop_causes import outcome_of
 
 if TYPE_CHECKING:
     from profiler.record.family import Family, HighestPeak, UsualDuration
@@ -40,10 +41,11 @@ def family_of_run(
     """The report with the size for its family, and the successes of the family that it can be
     compared with.
     """
-    from profiler.cli.terminal.next_step import may_name_size  # while the end is imported
+    # While the end is imported, which imports both.
+    from profiler.cli.terminal.next_step import may_name_size
 
     record = report.record
-    if may_name_size(record):
+    if may_name_size(record, outcome_of(record)):
         report = with_family_size(report, store, prices)
     if not _is_comparable(options):
         return report, ()

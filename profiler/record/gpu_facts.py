@@ -36,6 +36,7 @@ from profiler.record.units import (
     format_duration,
     format_memory,
     format_percent,
+    format_share,
 )
 from profiler.record.xids import xid_sentence
 
@@ -259,7 +260,7 @@ def _held_gpu_memory(seen: GpuMemoryEvidence, *, is_mps: bool) -> str:
     others = ""
     if seen.used_mb - seen.own_mb > _MIN_OTHERS_MB:
         others = f", other programs {format_memory(seen.used_mb - seen.own_mb)}"
-    share = format_percent(_PERCENT * seen.used_mb / seen.limit_mb)
+    share = format_share(seen.used_mb, seen.limit_mb)
     held = measured(seen.own_mb, is_least=True).words(format_memory)
     limit = format_memory(seen.limit_mb)
     of_limit = f"the {limit} that MPS lets a process use" if is_mps else f"the GPU's {limit}"

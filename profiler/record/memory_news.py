@@ -18,10 +18,9 @@ from profiler.record.measured import Number
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine
 from profiler.record.record_model import CHECKPOINT, Record, Report
-from profiler.record.units import format_memory, format_minutes, format_percent
+from profiler.record.units import format_memory_share, format_minutes, format_share
 
 MEMORY_NOTICE: Final = "memory"
-_PERCENT: Final = 100
 
 
 class MemoryNow(Struct, frozen=True, kw_only=True):
@@ -80,11 +79,9 @@ def news_text(now: MemoryNow, peak: HighestPeak) -> str:
     """
     if not now.compares_with(peak) or not peak.is_exceeded_by(now.used_mb, now.size_mb):
         return ""
-    used = format_percent(_PERCENT * now.used_mb / now.size_mb)
-    reached = format_percent(_PERCENT * peak.peak_mb / now.size_mb)
     text = (
-        f"The run's memory is at {used} of {format_memory(now.size_mb)}, above everything that "
-        f"{peak.runs} earlier runs reached ({reached})"
+        f"The run's memory is at {format_memory_share(now.used_mb, now.size_mb)}, above everything "
+        f"that {peak.runs} earlier runs reached ({format_share(peak.peak_mb, now.size_mb)})"
     )
     return text + stated(", full in {} at this pace", known(format_minutes, now.minutes_left))
 

@@ -28,7 +28,6 @@ from profiler.record.process_rows import largest_texts
 from profiler.record.record_model import NOT_MEASURED, Record
 from profiler.record.run_outcome import Outcome
 from profiler.record.run_usage import RunUsage, usage_of
-from profiler.record.stop_causes import outcome_of
 
 RowName = Literal[
     "job",
@@ -95,10 +94,8 @@ class Story(Struct, frozen=True):
         return next((row.sentence for row in self.named(name)), "")
 
 
-def story_of(record: Record, outcome: Outcome | None = None) -> Story:
-    """All rows of a run; ``outcome``: how it ended, if more than the record says it."""
-    if outcome is None:
-        outcome = outcome_of(record)
+def story_of(record: Record, outcome: Outcome) -> Story:
+    """All rows of a run that ended so."""
     usage = usage_of(record)
     rows = tuple(row for row in _rows(record, usage, outcome) if row.text)
     return Story(outcome=outcome, usage=usage, rows=rows)

@@ -134,6 +134,20 @@ def format_percent(percent: float) -> str:
     return f"{'-' if percent < 0 else ''}{_format_decimal(size, digits)} %"
 
 
+def format_share(part: float | None, whole: float | None) -> str:
+    """Format a part in percent of its whole: ``81 %``; "" unless both are known."""
+    if part is None or not whole:
+        return ""
+    return format_percent(_PERCENT * part / whole)
+
+
+def format_memory_share(used_mb: float | None, size_mb: float | None) -> str:
+    """Format memory in percent of its size: ``81 % of 4 GB``; "" unless both are known."""
+    if used_mb is None or not size_mb:
+        return ""
+    return f"{format_share(used_mb, size_mb)} of {format_memory(size_mb)}"
+
+
 def saving_words(percent: float | None) -> str:
     """A saving in percent: ``saves 35 %``, ``costs 4 % more``; "" if it is unknown, or below half a
     percent.

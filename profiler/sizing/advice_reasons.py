@@ -26,6 +26,7 @@ from profiler.record.units import (
     format_percent,
     format_period,
     format_range,
+    format_share,
     format_usd,
     format_usd_a_month,
     format_vcpu,
@@ -135,7 +136,7 @@ def _near_limit(evidence: Evidence, required_mb: float, size_mb: float) -> str:
     if batch_mb > size_mb and format_memory(batch_mb) != size:
         needed = evidence.needed_memory.words(format_memory)
         return f"A run used {needed} of memory, more than the task's {size}: it would be killed."
-    share = format_percent(100 * required_mb / size_mb)
+    share = format_share(required_mb, size_mb)
     return f"The memory peak is {share} of the task's {size}: the task is memory-bound."
 
 

@@ -266,6 +266,13 @@ def test_bus_mail_and_teams_say_it(end: RunEnd) -> None:
         assert "failed to start" not in told.lower(), "ECS's text says what the sentence says"
 
 
+def test_a_run_is_judged_once() -> None:
+    run = PastRun(report=RUNS["killed"]())
+    assert run.outcome is run.outcome
+    failed = run.with_record(replace(run.record, likely_out_of_memory=False, exit_code=1))
+    assert (run.outcome.cause, failed.outcome.cause) == ("oom", "failure")
+
+
 @pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
 def test_mail_and_teams_have_the_numbers_of_slack(make: Callable[[], Report]) -> None:
     compared = Comparison(text="Twice as long as the median of 12 successful runs.")

@@ -30,7 +30,7 @@ from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import any_known, known_values, median
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import with_local_times
-from profiler.record.device_totals import GpuTotals
+from profiler.record.device_totals import GpuTotals, gpu_totals
 from profiler.record.fact_list import (
     CPU_TIME,
     DURATION,
@@ -48,7 +48,14 @@ from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, Outcome
 from profiler.record.run_usage import MemoryUse, RunUsage
 from profiler.record.story_rows import BESIDE_MEMORY, DOT, Story, story_of
-from profiler.record.units import MIB, format_memory, format_percent, format_value
+from profiler.record.units import (
+    MIB,
+    format_memory,
+    format_memory_share,
+    format_percent,
+    format_share,
+    format_value,
+)
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 
@@ -81,9 +88,10 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
 
     ``earlier`` are comparable successes of its family, the newest first.
     """
-    record = report.record
-    story = story_of(record)
-    verdict = verdict_of(PastRun(report=report), view.now_ns)
+    run = PastRun(report=report)
+    record = run.record
+    story = story_of(record, run.outcome)
+    verdict = verdict_of(run, view.now_ns)
     if _has_curves(record.series):
         pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
     else:
@@ -174,7 +182,7 @@ def run_line(report: Report, view: EndView) -> Line:
     pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
     room = view.width - (len(pointer) + 2 if pointer else 0)
     text = shorten(printable(f"● {verdict.text.removesuffix('.')}"), room)
-    facts = _facts(record, story_of(record).usage.gpus, room - columns_of(text))
+    facts = _facts(record, gpu_totals(record), room - columns_of(text))
     if pointer:
         end = pointer.rjust(view.width - columns_of(text) - len(facts))
     else:
@@ -301,14 +309,14 @@ def _memory_texts(curve: Curve, memory: MemoryUse) -> tuple[str, ...]:
         return (top, top)
     share = ""
     if peak_mb >= size_mb / 100:
-        share = format_percent(100 * peak_mb / size_mb)
+        share = format_share(peak_mb, size_mb)
     limit = format_memory(size_mb)
     if curve.is_to_limit:
         long = f"{limit}, peak {peak} ({share})"
         short = "peak " + scaled(memory.peak, 100 / size_mb).text(format_percent)
         return (f"▔ limit {long}", f"▔ {long}", f"▔ {limit}, {short}", f"▔ {short}")
     if share:
-        return (f"{top}, {share} of {limit}", top)
+        return (f"{top}, {format_memory_share(peak_mb, size_mb)}", top)
     return (f"{top} of {limit}", top)
 
 

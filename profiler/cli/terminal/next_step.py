@@ -11,7 +11,7 @@ from profiler.record.record_model import (
     Record,
     known_status,
 )
-from profiler.record.stop_causes import outcome_of
+from profiler.record.run_outcome import Outcome
 from profiler.record.story_rows import Story
 from profiler.record.units import (
     format_count,
@@ -132,12 +132,10 @@ def _one_cpu(metrics: Metrics) -> str:
     return f"it kept one of {size:g} CPUs busy: more CPUs help only if it works in parallel."
 
 
-def may_name_size(record: Record) -> bool:
+def may_name_size(record: Record, outcome: Outcome) -> bool:
     """Whether the advice can be a size."""
     is_long = (record.metrics.duration_ms or 0) >= _MIN_SIZED_MS
-    is_compared = outcome_of(record).ran_out_of_memory or (
-        is_long and record.task_size == UNKNOWN_SIZE
-    )
+    is_compared = outcome.ran_out_of_memory or (is_long and record.task_size == UNKNOWN_SIZE)
     return is_compared and record.recommendation != NO_RECOMMENDATION
 
 
@@ -146,7 +144,7 @@ def _enough(record: Record, story: Story, recommend: str) -> str:
     with.
     """
     recommended = record.recommendation
-    if not may_name_size(record):
+    if not may_name_size(record, story.outcome):
         return ""
     size = format_task_size(recommended.vcpu, recommended.memory_mb)
     if not size:

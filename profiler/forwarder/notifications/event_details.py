@@ -55,6 +55,7 @@ from profiler.record.run_outcome import (
     StopCategory,
     describe_exit_code,
 )
+from profiler.record.stop_causes import outcome_of
 from profiler.record.story_rows import UNSEEN_LIMITS, Story, story_of
 from profiler.record.units import format_duration, format_minutes
 
@@ -561,7 +562,7 @@ def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> Sche
 def _summary_of_notice(line: NoticeLine) -> str:
     """How long the run has been running, and its numbers so far."""
     metrics = line.record.metrics
-    story = story_of(line.record)
+    story = story_of(line.record, outcome_of(line.record))
     cpu, memory = value_formats.cpu_and_memory(story)
     duration = known(format_duration, metrics.duration_ms)
     sentences = (

@@ -42,6 +42,7 @@ from profiler.record.record_model import (
 from profiler.record.run_outcome import describe_exit_code
 from profiler.record.run_usage import RunUsage
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
+from profiler.record.stop_causes import outcome_of
 from profiler.record.story_rows import GPU_NOTES, Story, story_of
 from profiler.record.units import format_duration, format_memory
 
@@ -390,7 +391,7 @@ def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMes
         notice.message,
         location,
         value_fields(values),
-        section(usage_lines(record, story_of(record)), formatted=True),
+        section(usage_lines(record, story_of(record, outcome_of(record))), formatted=True),
         _commands(steps_while_running(line)),
         buttons(links_of_line(line, kibana_url)),
     )

@@ -30,7 +30,9 @@ from profiler.record.units import (
     format_count,
     format_duration,
     format_memory,
+    format_memory_share,
     format_percent,
+    format_share,
     format_vcpu,
 )
 
@@ -271,9 +273,8 @@ def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[M
     highest_mb = max(known)
     if not is_near_limit(peak_mb, size_mb) and highest_mb < _PEAK_ABOVE_MEDIAN * median(known):
         return
-    share = ""
-    if size_mb:
-        share = f", {format_percent(100 * peak_mb / size_mb)} of {format_memory(size_mb)}"
+    share = format_memory_share(peak_mb, size_mb)
+    share = share and f", {share}"
     recorded_ms = _recorded_peak_ms(record, series, length_ms)
     if recorded_ms is None:
         peak_ms = min(memory_mb.index(highest_mb) * series.step_ms, length_ms)
@@ -329,7 +330,7 @@ def _stretches(
             until = last if end_ms >= length_ms else elapsed(end_ms)
             during = f"from {elapsed(start_ms)} to {until}"
             if kind == "saturated":
-                share = format_percent(100 * (end_ms - start_ms) / run_ms)
+                share = format_share(end_ms - start_ms, run_ms)
                 text = f"used all of its {format_vcpu(size)} {during}, {share} of the run"
             else:
                 text = f"idle {during}"

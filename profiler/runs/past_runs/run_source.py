@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
+from functools import cached_property
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,7 +65,7 @@ class TaskEvent(Struct, frozen=True, kw_only=True):
 NO_TASK_EVENT: Final = TaskEvent()
 
 
-class PastRun(Struct, frozen=True, kw_only=True):
+class PastRun(Struct, frozen=True, kw_only=True, dict=True):
     """One run: its report, or the last checkpoint of a run without a report.
 
     Where ECS's event corrected identity, status or times, they differ from those in ``line``, the
@@ -103,7 +104,7 @@ class PastRun(Struct, frozen=True, kw_only=True):
         """Whether a monitor or a profiler has written of the run."""
         return self.line is not None
 
-    @property
+    @cached_property
     def outcome(self) -> Outcome:
         """How the run ended, by its report and ECS's event."""
         return outcome_of(self.record, self.event.end, is_confirmed=self.is_confirmed)

@@ -18,7 +18,12 @@ from profiler.record.record_model import (
     Record,
 )
 from profiler.record.run_outcome import Outcome, describe_exit_code
-from profiler.record.units import format_duration, format_memory, format_percent
+from profiler.record.units import (
+    format_duration,
+    format_memory,
+    format_memory_share,
+    format_share,
+)
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
 from profiler.runs.past_runs.run_source import PastRun
 
@@ -150,7 +155,7 @@ def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
     size_mb = record.metrics.memory_size_mb
     if record.likely_out_of_memory is False and not cause and used_mb is not None and size_mb:
         # The measurement alone: a runtime can end at its own lower limit, such as a heap size.
-        share = f"at most {format_percent(100 * used_mb / size_mb)} of {format_memory(size_mb)}"
+        share = f"at most {format_memory_share(used_mb, size_mb)}"
         cause = f"No sample reached the memory limit: {share} was seen."
         if isinstance(record.metrics.memory_peak, Exactly):
             cause = f"The memory limit was not reached: {share} was used."
@@ -216,7 +221,7 @@ def _at_peak(metrics: Metrics) -> str:
     if used_mb is None:
         return ""
     if size_mb:
-        of_size = f" of its {format_memory(size_mb)} ({format_percent(100 * used_mb / size_mb)})"
+        of_size = f" of its {format_memory(size_mb)} ({format_share(used_mb, size_mb)})"
     else:
         of_size = ""
     return f" at {metrics.memory_peak.text(format_memory)}{of_size}"

@@ -18,9 +18,8 @@ from profiler.record.mention_limits import (
 )
 from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from profiler.record.run_usage import cpu_use
-from profiler.record.story_rows import story_of
 from profiler.report_page.page_activity import activity_of
-from tests.runs import report
+from tests.runs import report, reported_story
 
 
 def test_account_and_region_are_named_only_where_families_of_one_name_differ_in_them() -> None:
@@ -58,7 +57,8 @@ def test_bytes_are_partial_where_the_stats_may_lack_a_twentieth_of_the_run(
 
 def lines_of_time(record: Record, width: int) -> list[Line]:
     return drawn(
-        time_lines(record.time_breakdown, story_of(record), View(width=width, now_ns=0)), width
+        time_lines(record.time_breakdown, reported_story(record), View(width=width, now_ns=0)),
+        width,
     )
 
 
@@ -78,11 +78,14 @@ def test_a_wait_for_a_cpu_is_named_by_all_outputs_or_by_none() -> None:
         record = Record(
             task_id="a", container=Container(name="b"), status="success", metrics=metrics
         )
-        outputs = next_step(record, story_of(record), "") != "", bool(lines_of_time(record, 80))
+        outputs = (
+            next_step(record, reported_story(record), "") != "",
+            bool(lines_of_time(record, 80)),
+        )
         assert {
             is_long_cpu_wait(record),
             *outputs,
-            activity_of(record, story_of(record)).cpu_wait is not None,
+            activity_of(record, reported_story(record)).cpu_wait is not None,
         } == {is_long}
 
 
@@ -93,10 +96,10 @@ def test_a_wait_for_a_cpu_not_read_to_its_end_is_a_lower_bound() -> None:
     for covered, mark in ((94.9, "≥"), (95, ""), (None, "")):
         partial = {"metrics": metrics, "sampling": Sampling(cpu_wait_covered_percent=covered)}
         record = Record(task_id="a", container=Container(name="b"), status="success", **partial)
-        assert f"waited {mark}2.4 s" in str(next_step(record, story_of(record), ""))
+        assert f"waited {mark}2.4 s" in str(next_step(record, reported_story(record), ""))
         (shown,) = lines_of_time(record, 120)
         assert f"{mark}2.4 s in total" in shown[-1].text
-        assert activity_of(record, story_of(record)).cpu_wait_partial == (bool(mark) or None)
+        assert activity_of(record, reported_story(record)).cpu_wait_partial == (bool(mark) or None)
         times = TimeBreakdown(on_cpu_percent=60, waiting_for_cpu_percent=40)
         record = replace(record, time_breakdown=times)
         legends = (

@@ -16,6 +16,7 @@ from profiler.record.record_model import (
 from profiler.record.stop_causes import EventEnd, outcome_of
 from profiler.record.story_rows import BESIDE_MEMORY, StoryRow, story_of
 from tests.awkward_runs import RUNS
+from tests.runs import reported_story
 
 RECORD = Record(task_id="a", container=Container(name="batch"))
 
@@ -26,7 +27,7 @@ def test_what_the_memory_used_lacks_has_a_row_each() -> None:
         memory_mapped_file_mb=AverageAndMaximum(max=900),
         memory_huge_pages_mb=AverageAndMaximum(max=64),
     )
-    files, huge = story_of(replace(RECORD, metrics=metrics)).named(*BESIDE_MEMORY)
+    files, huge = reported_story(replace(RECORD, metrics=metrics)).named(*BESIDE_MEMORY)
     assert (files.name, huge.name) == ("files", "huge")
     assert "900 MB" in files.text
     assert huge.sentence == (
@@ -35,8 +36,11 @@ def test_what_the_memory_used_lacks_has_a_row_each() -> None:
 
 
 def test_a_run_that_lacks_nothing_has_no_row() -> None:
-    assert story_of(RECORD).rows == ()
-    assert (story_of(RECORD).text("files"), story_of(RECORD).sentence("files")) == ("", "")
+    assert reported_story(RECORD).rows == ()
+    assert (reported_story(RECORD).text("files"), reported_story(RECORD).sentence("files")) == (
+        "",
+        "",
+    )
     assert StoryRow("files", "it kept a file").sentence == "It kept a file."
 
 
@@ -44,7 +48,7 @@ def test_a_row_may_have_another_sentence_and_a_name_several_rows() -> None:
     record = replace(
         RECORD, memory_kills=MemoryKills(count=2), monitor=Monitor(warnings=("One.", "Two."))
     )
-    killed, *warnings = story_of(record).rows
+    killed, *warnings = reported_story(record).rows
     assert killed.text == "2 processes by the kernel, for lack of memory"
     assert killed.sentence == "The kernel killed 2 processes for lack of memory."
     assert [row.text for row in warnings] == ["One.", "Two."]
@@ -62,21 +66,21 @@ def test_errors_of_device_memory_are_said_whatever_else_is_known() -> None:
         record = replace(
             RECORD, status=status, gpus=gpus, neuron=Neuron(ecc_uncorrected=1, restarts=0)
         )
-        gpu, neuron = story_of(record).named("ECC")
+        gpu, neuron = reported_story(record).named("ECC")
         assert gpu.sentence == (
             "GPUs 0 and 5 counted 4 memory errors that cannot be corrected (ECC) during the run: "
             "its results may be wrong, and the machine may be at fault."
         )
         assert neuron.sentence.startswith("The Neuron devices counted 1 memory error that")
-    assert story_of(replace(RECORD, gpus=(none,))).named("ECC") == []
+    assert reported_story(replace(RECORD, gpus=(none,))).named("ECC") == []
     unnumbered = replace(RECORD, gpus=(Gpu(uuid="a", ecc_uncorrected=3), none))
-    assert story_of(unnumbered).text("ECC").startswith("1 GPU counted 3 memory errors that")
+    assert reported_story(unnumbered).text("ECC").startswith("1 GPU counted 3 memory errors that")
 
 
 def test_no_row_of_an_awkward_run_is_empty() -> None:
     names = set()
     for make in RUNS.values():
-        for row in story_of(make().record).rows:
+        for row in reported_story(make().record).rows:
             assert row.text
             assert row.sentence.endswith((".", ")"))
             names.add(row.name)
@@ -90,13 +94,13 @@ def test_the_rows_of_gpus_ask_how_the_run_ended() -> None:
     record = replace(RECORD, status="failure", exit_code=1, likely_out_of_gpu_memory=True)
     stopped = outcome_of(record, EventEnd(cause="user"))
     assert (outcome_of(record).cause, stopped.cause) == ("gpu-oom", "user")
-    assert len(story_of(record).named("GPU remedy")) == 1
+    assert len(reported_story(record).named("GPU remedy")) == 1
     assert story_of(record, stopped).named("GPU remedy") == []
 
     record = replace(RECORD, status="failure", exit_code=1, gpus=(Gpu(uuid="a", xids=(79,)),))
     stopped = outcome_of(record, EventEnd(cause="user"))
     assert (outcome_of(record).cause, stopped.status) == ("gpu-error", "stopped")
-    assert story_of(record).named("GPU error") == []
+    assert reported_story(record).named("GPU error") == []
     assert "79" in story_of(record, stopped).text("GPU error")
 
     unused = Gpu(
@@ -107,5 +111,5 @@ def test_the_rows_of_gpus_ask_how_the_run_ended() -> None:
     )
     record = replace(RECORD, status="running", gpus=(unused,))  # the last checkpoint
     stopped = outcome_of(record, EventEnd(cause="user"))
-    assert "No GPU was ever used" in story_of(record).text("GPU advice")
+    assert "No GPU was ever used" in reported_story(record).text("GPU advice")
     assert story_of(record, stopped).named("GPU advice") == []

@@ -27,7 +27,6 @@ from profiler.record.record_model import (
     Report,
 )
 from profiler.record.stacks_line import StacksLine, StackStep
-from profiler.record.story_rows import story_of
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_activity import MAX_CHARACTERS, activity_of, activity_texts
 from profiler.report_page.page_data import (
@@ -51,6 +50,7 @@ from tests import shown_runs
 from tests.gpu_runs import gpu_run
 from tests.report_page import INJECTIONS, content, parsed, report, run_of, series_of, step, unpacked
 from tests.runs import report as sized_run
+from tests.runs import reported_story
 from tests.values import present
 from tools.chart_library import BUNDLE, SHA256, VERSION
 
@@ -453,7 +453,7 @@ def long_stacks(_report: Report) -> StacksLine:
 
 
 def activity(record: Record) -> RunActivity:
-    return activity_of(record, story_of(record))
+    return activity_of(record, reported_story(record))
 
 
 def test_the_parts_of_the_time_have_the_order_of_the_breakdown() -> None:

@@ -25,7 +25,6 @@ from profiler.record.record_model import UNKNOWN_SIZE
 from profiler.record.spot_price import cost_on
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
-from profiler.record.story_rows import story_of
 from profiler.sinks import LogTarget
 from tests.ended_runs import (
     ANY_CHARACTER,
@@ -49,6 +48,7 @@ from tests.ended_runs import (
     texts,
 )
 from tests.fake_slack import length, violations
+from tests.runs import reported_story
 from tests.shown_runs import missed_notice, stuck_notice
 
 UNUSUAL = (
@@ -88,7 +88,7 @@ def test_files_in_memory_are_said_beside_the_memory_used() -> None:
     kept = model.AverageAndMaximum(avg=300, max=600)
     metrics = replace(NOTICE.record.metrics, memory_mapped_file_mb=kept)
     record = replace(NOTICE.record, metrics=metrics)
-    words = value_formats.cpu_and_memory(story_of(record))[1]
+    words = value_formats.cpu_and_memory(reported_story(record))[1]
     assert words == (
         "61 % avg, peak 97 % (≥993 MB) of 1 GB; it also keeps up to 600 MB of its files in memory "
         "(with less memory it reads them again)"
@@ -110,11 +110,13 @@ def test_more_cpu_than_a_job_asked_for_is_said_in_vcpus() -> None:
         launch_type="EC2",
         cluster="AWSBatch-spot-1",
     )
-    assert value_formats.cpu_and_memory(story_of(job))[0] == (
+    assert value_formats.cpu_and_memory(reported_story(job))[0] == (
         "14.6 vCPU avg, peak 16 vCPU, asked for 4 vCPU"
     )
     task = replace(job, cluster="jobs")
-    assert value_formats.cpu_and_memory(story_of(task))[0] == "91 % avg, peak 100 % of 16 vCPU"
+    assert (
+        value_formats.cpu_and_memory(reported_story(task))[0] == "91 % avg, peak 100 % of 16 vCPU"
+    )
 
 
 @pytest.mark.parametrize(
