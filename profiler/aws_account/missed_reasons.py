@@ -19,7 +19,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded, mapping, mappings, text
 from profiler.core.queue_messages import hidden_messages
 from profiler.core.text import on_one_line
-from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import NS_PER_HOUR, NS_PER_MINUTE, NS_PER_SECOND, parse_ns
 from profiler.schedules.schedule_model import Schedule
 
 _MAX_LOOKUPS = 20
@@ -29,7 +29,6 @@ _MAX_READS_OF_QUEUES = 100  # 1,000 messages
 _HIDDEN_SECONDS = 30  # messages stay hidden this long if a read breaks off
 # EventBridge starts a task within a minute of its due time, and tries again at once.
 _START_NS = 120 * NS_PER_SECOND
-_HOUR_NS = 60 * NS_PER_MINUTE
 _CHANGES_OF_RULES = ("PutRule", "EnableRule", "PutTargets")
 _MAX_REASON_LENGTH = 500
 
@@ -85,7 +84,7 @@ class MissedReasons:
         if schedule.kind != "rule":
             return False
         # The same period for the due times of many rules.
-        begin_ns = min(since_ns, until_ns - _HOUR_NS)
+        begin_ns = min(since_ns, until_ns - NS_PER_HOUR)
         calls = [self._calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES]
         for event in filter(None, chain(*calls)):
             at_ns = parse_ns(event.get("eventTime")) or 0

@@ -76,15 +76,16 @@ from profiler.core.completeness import Gap
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import STANDARD_OUTPUT
 from profiler.core.text import first_names
+from profiler.record.family import WINDOW_DAYS
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import format_count
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.family_window import WINDOW_DAYS, FamilyWindow, WindowSpan
+from profiler.sizing.family_window import FamilyWindow, WindowSpan
+from profiler.sizing.resize_case import MIN_DAYS
 from profiler.sizing.resize_policy import ResizePolicy
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.definition_texts import write_definition
 
-_MIN_DAYS = 14
 _MAX_DAYS = 400
 # More registrations than these need a person's word.
 _MAX_UNASKED = 5
@@ -122,7 +123,7 @@ OutputFormat = Literal["text", "github", "json"]
     "--days",
     "N",
     "Use the runs of the last N days.",
-    type=WholeNumber(_MIN_DAYS, _MAX_DAYS),
+    type=WholeNumber(MIN_DAYS, _MAX_DAYS),
     default=WINDOW_DAYS,
 )
 @policy_options

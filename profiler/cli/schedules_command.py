@@ -39,6 +39,7 @@ from profiler.core.optional_math import any_known, known
 from profiler.core.text import did_you_mean, listed
 from profiler.core.timestamps import (
     NS_PER_DAY,
+    NS_PER_MINUTE,
     NS_PER_MS,
     format_local,
     format_ms,
@@ -61,6 +62,7 @@ from profiler.schedules.due_outcomes import (
 )
 from profiler.schedules.due_times import next_due, overlap_ahead
 from profiler.schedules.schedule_model import (
+    DEFAULT_GRACE_MINUTES,
     SKEW_NS,
     ClusterTasks,
     DueOutcome,
@@ -69,7 +71,7 @@ from profiler.schedules.schedule_model import (
     StartedTask,
 )
 
-_GRACE_NS = 15 * 60_000 * NS_PER_MS  # as SCHEDULE_GRACE_MINUTES of the forwarder
+_GRACE_NS = DEFAULT_GRACE_MINUTES * NS_PER_MINUTE
 _MAX_PAST_NS = 32 * NS_PER_DAY
 _MAX_PROBLEMS = 3
 _READING = "Reading schedules, rules and state machines"

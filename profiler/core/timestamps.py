@@ -17,6 +17,8 @@ NS_PER_MINUTE = 60 * NS_PER_SECOND
 NS_PER_HOUR = 60 * NS_PER_MINUTE
 NS_PER_DAY = 86_400 * NS_PER_SECOND
 MS_PER_SECOND = 1000
+MS_PER_MINUTE = 60 * MS_PER_SECOND
+MS_PER_HOUR = 60 * MS_PER_MINUTE
 MS_PER_DAY = 86_400_000
 DAYS_PER_MONTH = 365.25 / 12
 # The time of what has not happened yet, before all others, and of what is not due, behind them.

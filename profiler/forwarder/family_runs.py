@@ -21,6 +21,7 @@ from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sourc
 from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow
 from profiler.record.family import (
     LAST_SUCCESSES,
+    WINDOW_DAYS,
     Family,
     FamilyRun,
     HighestPeak,
@@ -39,7 +40,6 @@ COMPARISON_SECONDS = 5.0
 # A rare family's successes are of a longer time than the runs that decide on a size.
 _DURATION_DAYS = 90
 _RATE_DAYS = 30
-_NEED_DAYS = 35
 _MAX_KEPT = 10_000
 # Of one invocation: each has some hundred small documents in the answer.
 _MAX_ASKED = 50
@@ -191,9 +191,9 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             {"term": {"container.name": ended.container}},
         ]
         family = Family()
-        conditions += [_since(_NEED_DAYS), others]
+        conditions += [_since(WINDOW_DAYS), others]
         for _, bucket in self._families(
-            [ended.family], ended.task.arn, needs, *conditions, days=_NEED_DAYS
+            [ended.family], ended.task.arn, needs, *conditions, days=WINDOW_DAYS
         ):
             observed = ObservedNeeds(
                 peak_mb=positive_number(field_at(bucket, "successes.peak.value")),
@@ -267,7 +267,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         ]
         try:
             answer = self._search(
-                ended.task.arn, wanted, _of_family(ended), *killed, days=_NEED_DAYS
+                ended.task.arn, wanted, _of_family(ended), *killed, days=WINDOW_DAYS
             )
             sources = hit_sources(answer)
         except SearchClusterError:

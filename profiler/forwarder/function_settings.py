@@ -25,6 +25,7 @@ from profiler.core.text import names_in
 from profiler.forwarder.invocation import ForwarderError, SettingsError, attempt
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import InstanceMonitorGroup, TrustedGroups, read_trusted_globs
+from profiler.schedules.schedule_model import DEFAULT_GRACE_MINUTES
 
 if TYPE_CHECKING:  # only an export imports it
     from profiler.otlp.otlp_settings import Targets
@@ -35,7 +36,6 @@ Subject = Literal["success", "failure", "running"]
 
 ALL_SUBJECTS: frozenset[Subject] = frozenset(("success", "failure", "running"))
 _DEFAULT_WAIT_SECONDS = 20.0
-DEFAULT_GRACE_MINUTES = 15
 _TRUE = ("true", "1", "yes")
 _FALSE = ("", "false", "0", "no")
 # Valid on both engines at the start of an index name.

@@ -19,7 +19,7 @@ from profiler.core.ecs_terms import RETRY_OF, SHORT_ID_LENGTH, explained_refusal
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import all_known, known_members
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import MS_PER_HOUR, NS_PER_SECOND
 from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.invocation import SearchClusterError
@@ -327,7 +327,7 @@ def _price(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
     hour_usd = listed.size_hour_usd(after.vcpu, after.memory_mb) - listed.size_hour_usd(
         before.vcpu, before.memory_mb
     )
-    return f" (+{format_usd(hour_usd * billed_ms / 3_600_000)} a run)"
+    return f" (+{format_usd(hour_usd * billed_ms / MS_PER_HOUR)} a run)"
 
 
 def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, ...]:

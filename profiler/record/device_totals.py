@@ -100,10 +100,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
         memory = self.memory_text
         if memory:
             parts.append(f"own memory {memory}" if self.shared else memory)
-        between = self.idle_between_percent or 0
-        if between >= MIN_SHOWN_GPU_PERCENT:
-            parts.append(f"idle {format_percent(between)} between its work")
-        return parts
+        return [*parts, *idle_between_texts(self.idle_between_percent)]
 
     @property
     def text(self) -> str:
@@ -199,6 +196,13 @@ def held_memory_text(used_mb: float | None, size_mb: float | None) -> str:
     """
     peak = measured(used_mb or None, is_least=True).text(format_memory)
     return f"{peak} of {format_memory(size_mb)}" if peak and size_mb else peak
+
+
+def idle_between_texts(percent: float | None) -> list[str]:
+    """The idle time between the first and the last work; none if it is short or unknown."""
+    if percent is None or percent < MIN_SHOWN_GPU_PERCENT:
+        return []
+    return [f"idle {format_percent(percent)} between its work"]
 
 
 def _peak_mb(gpu: Gpu) -> Number:

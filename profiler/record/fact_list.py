@@ -43,7 +43,7 @@ from profiler.record.task_needs import vcpu_size
 from profiler.record.units import (
     format_count,
     format_memory,
-    format_percent,
+    format_time_share,
     format_usd,
     format_value,
 )
@@ -430,9 +430,9 @@ class LargestWait(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """In words: ``63 % of the time it waited for the network, 25 % for 10.0.3.9:5432``."""
-        text = f"{format_percent(min(self.percent, 100))} of the time it {PAST_WAITS[self.kind]}"
+        text = f"{format_time_share(self.percent)} of the time it {PAST_WAITS[self.kind]}"
         if self.target_percent and self.target != self.kind:
-            text += f", {format_percent(min(self.target_percent, 100))} for {self.target}"
+            text += f", {format_time_share(self.target_percent)} for {self.target}"
         return text
 
 

@@ -41,6 +41,8 @@ LAST_DURATIONS: Final = 20
 _SAME_PEAK_SHARE: Final = 0.02
 _SPREADS: Final = 2.0
 _MAX_SAME_PEAK_SHARE: Final = 0.1
+# The runs of so many days decide on a size.
+WINDOW_DAYS: Final = 35
 # A run is slow from so many times the 95th percentile on.
 _SLOW: Final = 1.5
 # One task in a longer time is no nightly one.

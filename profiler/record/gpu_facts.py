@@ -10,7 +10,13 @@ from collections.abc import Iterator, Sequence
 from profiler.core.optional_math import all_known, first_known, known, mean_known
 from profiler.core.text import as_sentence, listed
 from profiler.core.timestamps import MS_PER_SECOND
-from profiler.record.device_totals import SHARED, GpuTotals, gpu_totals, held_memory_text
+from profiler.record.device_totals import (
+    SHARED,
+    GpuTotals,
+    gpu_totals,
+    held_memory_text,
+    idle_between_texts,
+)
 from profiler.record.fact_list import (
     GPU_AVERAGE,
     GPU_IDLE_BETWEEN,
@@ -98,8 +104,7 @@ def gpu_family_text(records: Sequence[Record]) -> str:
     fullest = max(totals, key=lambda one: one.memory_used_mb.max or 0, default=GpuTotals())
     parts.append(fullest.memory_text)
     between = mean_known(*(number_value(GPU_IDLE_BETWEEN, record) for record in own))
-    if (between or 0) >= MIN_SHOWN_GPU_PERCENT:
-        parts.append(f"idle {format_percent(between or 0)} between its work")
+    parts += idle_between_texts(between)
     text = ", ".join(filter(None, parts))
     return f"GPU {text}" if text else ""
 

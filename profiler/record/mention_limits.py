@@ -3,6 +3,7 @@ all outputs for people.
 """
 
 from profiler.core.optional_math import first_known
+from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.record_model import Record
 
 # A target that took less of the run's time is not listed.
@@ -31,7 +32,6 @@ MIN_SHOWN_GPU_PERCENT = 1
 # the CPU time to the end.
 _BYTE_SOURCES = ("task-metadata", "docker")
 _TO_THE_END = frozenset({"docker", "processes"})
-_MS_PER_SECOND = 1000
 _PERCENT = 100
 _WAIT_NAMES = {
     "lock": "a lock",
@@ -116,4 +116,4 @@ def whole_cpu_seconds(record: Record) -> float | None:
     used = record.metrics.vcpu_used.avg
     if used is None or not metrics.duration_ms or not is_cpu_partial(record):
         return metrics.cpu_seconds
-    return used * metrics.duration_ms / _MS_PER_SECOND
+    return used * metrics.duration_ms / MS_PER_SECOND

@@ -6,7 +6,8 @@ The bound is generous, because prices are settings and lists change.
 from typing import Final
 
 from profiler.core.optional_math import difference, max_known
-from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
+from profiler.core.timestamps import MS_PER_DAY, MS_PER_HOUR, NS_PER_MS, parse_ns
+from profiler.record.units import MB_PER_GB
 
 # About a hundred times the highest price of a Region, in USD per hour.
 MAX_VCPU_HOUR_USD: Final = 7.0
@@ -17,23 +18,21 @@ MAX_MACHINE_HOUR_USD: Final = 1_000.0
 _MAX_VCPU = 64.0
 _MAX_MEMORY_MB = 1024.0 * 1024
 _STORAGE_HOUR_USD = 3.0
-_MB_PER_GB = 1024
-_MS_PER_HOUR = 3_600_000
-_MIN_BILLED_MS = 3_600_000.0
+_MIN_BILLED_MS = MS_PER_HOUR
 _MAX_BILLED_MS = 60.0 * MS_PER_DAY
 
 
 def most_on_fargate_usd(vcpu: float, memory_mb: float, billed_ms: float) -> float:
     """The most that a task of this size can cost on Fargate."""
     of_vcpu_usd = min(vcpu, _MAX_VCPU) * MAX_VCPU_HOUR_USD
-    of_memory_usd = min(memory_mb, _MAX_MEMORY_MB) / _MB_PER_GB * MAX_GB_HOUR_USD
+    of_memory_usd = min(memory_mb, _MAX_MEMORY_MB) / MB_PER_GB * MAX_GB_HOUR_USD
     hour_usd = of_vcpu_usd + of_memory_usd + _STORAGE_HOUR_USD
-    return hour_usd * max(billed_ms, _MIN_BILLED_MS) / _MS_PER_HOUR
+    return hour_usd * max(billed_ms, _MIN_BILLED_MS) / MS_PER_HOUR
 
 
 def most_on_a_machine_usd(billed_ms: float) -> float:
     """The most that a run can cost whose size is unknown, or a machine's."""
-    return MAX_MACHINE_HOUR_USD * max(billed_ms, _MIN_BILLED_MS) / _MS_PER_HOUR
+    return MAX_MACHINE_HOUR_USD * max(billed_ms, _MIN_BILLED_MS) / MS_PER_HOUR
 
 
 def longest_billed_ms(

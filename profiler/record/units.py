@@ -10,18 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from profiler.core.optional_math import difference, known, quotient
-from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
+from profiler.core.timestamps import MS_PER_HOUR, MS_PER_MINUTE, MS_PER_SECOND, NS_PER_SECOND
 
 MIB = 1024 * 1024
+MB_PER_GB = 1024
 APPROXIMATELY: Final = "≈ "
 VCPU_DIGITS = 5
 _MIN_SAVING_PERCENT = 0.5
 CPU_SECONDS_DIGITS = 6
 _MIN_BILLED_SECONDS = 60
-_MS_PER_MINUTE = 60_000
-_MS_PER_HOUR = 3_600_000
 _USD_OF_A_CENT = 0.01
-_MB_PER_GB = 1024
 _MAX_MB_WITH_FRACTION = 10
 _TEXT_DIGITS = 2
 _MAX_DIGITS = 20
@@ -71,9 +69,9 @@ def format_duration(milliseconds: float) -> str:
         return f"{tenths / 10:.1f} s"
     if (seconds := _round_half_up(milliseconds / MS_PER_SECOND)) < 60 * 60:
         return f"{seconds // 60}m {seconds % 60:02d}s"
-    if (minutes := _round_half_up(milliseconds / _MS_PER_MINUTE)) < 24 * 60:
+    if (minutes := _round_half_up(milliseconds / MS_PER_MINUTE)) < 24 * 60:
         return f"{minutes // 60}h {minutes % 60:02d}m"
-    hours = _round_half_up(milliseconds / _MS_PER_HOUR)
+    hours = _round_half_up(milliseconds / MS_PER_HOUR)
     return f"{hours // 24}d {hours % 24:02d}h"
 
 
@@ -88,7 +86,7 @@ def format_period(milliseconds: float) -> str:
 def format_minutes(minutes: float) -> str:
     """Format as ``6 minutes``; less than one as a duration."""
     if minutes < 1:
-        return format_duration(_MS_PER_MINUTE * minutes)
+        return format_duration(MS_PER_MINUTE * minutes)
     return format_count(round(minutes), "minute")
 
 
@@ -97,8 +95,8 @@ def format_memory(megabytes: float) -> str:
     10 MB and from 1 GB.
     """
     rounded_mb = _round_half_up(megabytes)
-    if rounded_mb >= _MB_PER_GB:
-        return f"{_format_decimal(megabytes / _MB_PER_GB, 1)} GB"
+    if rounded_mb >= MB_PER_GB:
+        return f"{_format_decimal(megabytes / MB_PER_GB, 1)} GB"
     return f"{_format_decimal(megabytes, 1 if megabytes < _MAX_MB_WITH_FRACTION else 0)} MB"
 
 
@@ -132,6 +130,11 @@ def format_percent(percent: float) -> str:
     size = abs(percent)
     digits = 0 if size >= 1 else _first_digit(size, 1)
     return f"{'-' if percent < 0 else ''}{_format_decimal(size, digits)} %"
+
+
+def format_time_share(percent: float) -> str:
+    """Format a share of a run's time: parts that were estimated can come to more than 100 %."""
+    return format_percent(min(percent, _PERCENT))
 
 
 def format_share(part: float | None, whole: float | None) -> str:

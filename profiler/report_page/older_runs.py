@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
+from profiler.core.timestamps import MS_PER_DAY
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import Cost
 from profiler.report_page.page_rows import PageRun
@@ -17,7 +17,6 @@ from profiler.report_page.page_series import COMPRESSION_LEVEL, GZIP_BITS, Run, 
 
 # The page has room for the details and the time series of fewer.
 MAX_WHOLE_RUNS = 25_000
-_DAY_MS = NS_PER_DAY // NS_PER_MS
 _BASE64_GROWTH = 4 / 3
 
 
@@ -50,7 +49,7 @@ class OlderRuns(Struct):
         row = page_run(run, "", cost)
         key = family_key(run.record)
         self.keys.append(self._same.setdefault(key, key))
-        if len(self.newest) == len(self._texts) and (row.began or 0) > newest_ms - _DAY_MS:
+        if len(self.newest) == len(self._texts) and (row.began or 0) > newest_ms - MS_PER_DAY:
             if not run.past.counts:
                 self.left_out.append(len(self.newest))
             self.newest.append(row)

@@ -32,13 +32,13 @@ from profiler.core.timestamps import (
     NS_PER_MINUTE,
     NS_PER_MS,
     NS_PER_SECOND,
+    NS_PER_US,
 )
 from profiler.record.units import format_duration
 from profiler.schedules.schedule_model import Schedule
 
 _FIRST_YEAR = 1970
 _LAST_YEAR = 2199
-_NS_PER_US = 1000
 _UNIT_NS = {"minute": NS_PER_MINUTE, "hour": NS_PER_HOUR, "day": NS_PER_DAY}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _END_NS = int(datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC).timestamp()) * NS_PER_SECOND
@@ -268,7 +268,7 @@ def _life(schedule: Schedule, expression: _Expression) -> tuple[int, int]:
 
 
 def _local(moment_ns: int, zone: tzinfo) -> datetime:
-    moment = _EPOCH + timedelta(microseconds=min(max(moment_ns, 0), _END_NS) // _NS_PER_US)
+    moment = _EPOCH + timedelta(microseconds=min(max(moment_ns, 0), _END_NS) // NS_PER_US)
     return moment.astimezone(zone).replace(tzinfo=None)
 
 
@@ -277,7 +277,7 @@ def _instants(locals_: Iterable[datetime], zone: tzinfo) -> Iterator[int]:
     for local in locals_:
         moment = local.replace(tzinfo=zone).astimezone(UTC)
         if moment.astimezone(zone).replace(tzinfo=None) == local:
-            yield (moment - _EPOCH) // timedelta(microseconds=1) * _NS_PER_US
+            yield (moment - _EPOCH) // timedelta(microseconds=1) * NS_PER_US
 
 
 @lru_cache(maxsize=1024)

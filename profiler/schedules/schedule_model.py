@@ -36,6 +36,8 @@ SKEW_NS = 60 * NS_PER_SECOND
 # EventBridge starts a task within a minute of its due time, and retries for at most a day.
 _PROMPT_NS = 60 * NS_PER_SECOND
 _MAX_RETRY_NS = NS_PER_DAY
+# Only then is a due time without a task called missed.
+DEFAULT_GRACE_MINUTES = 15
 # EventBridge needs a moment to use a change.
 EFFECTIVE_NS = 60 * NS_PER_SECOND
 

@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from profiler.core.optional_math import known_values
 from profiler.core.text import stated
+from profiler.record.units import MB_PER_GB
 from profiler.sizing.advice import Advice
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.job_rows import Engine, JobsRow
 from profiler.sizing.sizing_rules import verdict_of
 
-_MB_PER_GB = 1024
 # Job names are anybody's words.
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]+", re.ASCII)
 # What engines write in front of their name of the work; Seqera's Platform before Nextflow's.
@@ -95,8 +95,8 @@ def _nextflow(sizes: Sequence[JobSize]) -> Iterator[str]:
     for size in sizes:
         cpus = stated("cpus = {}; ", size.vcpu)
         memory = f"{size.memory_mb} MB"
-        if size.memory_mb % _MB_PER_GB == 0:
-            memory = f"{size.memory_mb // _MB_PER_GB} GB"
+        if size.memory_mb % MB_PER_GB == 0:
+            memory = f"{size.memory_mb // MB_PER_GB} GB"
         yield f"  withName: '{size.name}' {{ {cpus}memory = '{memory}' }}"
     yield "}"
 

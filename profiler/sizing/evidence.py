@@ -21,6 +21,7 @@ from profiler.core.optional_math import (
     mean_known,
     min_known,
 )
+from profiler.core.timestamps import MS_PER_MINUTE
 from profiler.record.cpu_wait import CpuWait, counted_cpu_wait, is_cpu_wait_partial, long_cpu_wait
 from profiler.record.family import Month, month_of_tasks
 from profiler.record.family_identity import FamilyKey
@@ -634,6 +635,6 @@ def _is_too_short(record: Record) -> bool:
     On Fargate, the stats of a run of 19 s have one reading.
     """
     if record.is_sampled_each_minute:
-        return (record.metrics.duration_ms or 0) < MIN_MINUTES * 60_000
+        return (record.metrics.duration_ms or 0) < MIN_MINUTES * MS_PER_MINUTE
     samples = first_known(record.sampling.samples, MIN_SAMPLES)
     return known_peak_source(record.metrics) == "sampled" and samples < MIN_SAMPLES

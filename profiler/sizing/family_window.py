@@ -14,6 +14,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import FARGATE, revision_number
 from profiler.core.kept_items import Kept
 from profiler.core.timestamps import NS_PER_DAY
+from profiler.record.family import WINDOW_DAYS
 from profiler.record.family_owner import FamilyOwner, owner_of_run
 from profiler.record.record_model import TaskSize
 from profiler.record.task_needs import size_of
@@ -23,7 +24,6 @@ from profiler.sizing.run_facts import RunFacts
 from profiler.sizing.runs_at_size import RunsAtSize
 from profiler.sizing.slowdown_factors import Factors
 
-WINDOW_DAYS: Final = 35
 MIN_RUNS: Final = 20
 # Older revisions are counted together.
 REVISIONS: Final = 100

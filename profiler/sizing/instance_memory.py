@@ -11,6 +11,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import EC2
 from profiler.record.record_model import Record
 from profiler.record.task_needs import is_job
+from profiler.record.units import MB_PER_GB
 
 # AWS's example: an m4.large, which has 8,192 MiB, registers 7,985.
 _REGISTERED_SHARE: Final = 7985 / 8192
@@ -20,7 +21,6 @@ _AGENT_MB: Final = 32
 _MIN_SEEN_SHARE: Final = 0.9
 # Of most instances, in GiB: powers of two, and from 96 on three of them.
 _NOMINAL_GB: Final = (2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-_MB_PER_GB: Final = 1024
 
 
 class InstanceMemory(Struct, frozen=True, kw_only=True):
@@ -49,10 +49,10 @@ def instance_for(memory_mb: float, task: Record) -> InstanceMemory | None:
     """
     if task.launch_type != EC2 or not is_job(task):
         return None
-    nominal_gb = next((gb for gb in _NOMINAL_GB if gb * _MB_PER_GB >= memory_mb), None)
+    nominal_gb = next((gb for gb in _NOMINAL_GB if gb * MB_PER_GB >= memory_mb), None)
     if nominal_gb is None:
         return None
-    nominal_mb = nominal_gb * _MB_PER_GB
+    nominal_mb = nominal_gb * MB_PER_GB
     seen_mb: float = task.visible.memory_mb or 0
     is_seen = _MIN_SEEN_SHARE * nominal_mb < seen_mb <= nominal_mb
     if not is_seen:

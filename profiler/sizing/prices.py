@@ -22,18 +22,17 @@ from profiler.core.optional_math import (
     rounded,
     sum_of_both,
 )
+from profiler.core.timestamps import MS_PER_HOUR
 from profiler.record.record_model import LOCAL, NO_NEURON, UNKNOWN_COST, Cost, Record
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
 from profiler.record.task_needs import size_of
-from profiler.record.units import format_percent
+from profiler.record.units import MB_PER_GB, format_percent
 from profiler.sizing.fargate_sizes import whole_size
 from profiler.sizing.instance_gpus import gpus_of_type
 
 PRICE_TABLE_DATE: Final = "2026-09-11"
 X86: Final = "X86_64"
 _ARCHITECTURES: Final = (X86, "ARM64")
-_MB_PER_GB = 1024
-_MS_PER_HOUR = 3_600_000
 _PERCENT = 100
 # These tasks have no price of their own.
 _ON_INSTANCES: Final = ("EC2", "MANAGED_INSTANCES")
@@ -117,7 +116,7 @@ class Prices(Struct, frozen=True, kw_only=True):
 
     def size_hour_usd(self, vcpu: float, memory_mb: float) -> float:
         """Return the price in USD per hour of a task of this size, without storage."""
-        return vcpu * self.vcpu_hour_usd + memory_mb / _MB_PER_GB * self.gb_hour_usd
+        return vcpu * self.vcpu_hour_usd + memory_mb / MB_PER_GB * self.gb_hour_usd
 
     def hour_usd(self, vcpu: float, memory_mb: float, storage_mb: float | None) -> float | None:
         """Return the price in USD per hour of a task; None if its storage is charged and has no
@@ -195,7 +194,7 @@ def charged_storage_gb(storage_mb: float | None) -> int:
     """Return the charged GiB of storage, above the included 20 GiB. ECS reports 20 GiB as 20496
     MiB.
     """
-    return max(round((storage_mb or 0) / _MB_PER_GB) - 20, 0)
+    return max(round((storage_mb or 0) / MB_PER_GB) - 20, 0)
 
 
 class _HourPrice(Struct, frozen=True, kw_only=True):
@@ -221,7 +220,7 @@ def _cost_at(price: _HourPrice, record: Record) -> Cost:
     metrics = record.metrics
     is_local = record.launch_type == LOCAL
     duration_ms = metrics.duration_ms if is_local else metrics.billed_duration_ms
-    usd = rounded(product(quotient(duration_ms, _MS_PER_HOUR), price.usd), 8)
+    usd = rounded(product(quotient(duration_ms, MS_PER_HOUR), price.usd), 8)
     return UNKNOWN_COST if usd is None else Cost(usd=usd, price_basis=price.basis)
 
 
@@ -299,7 +298,7 @@ def with_machine_price(record: Record, overrides: PriceOverrides) -> Record:
     idle = record.gpu_idle
     duration_ms = record.metrics.duration_ms
     if idle is not None and idle.usd is None and duration_ms is not None:
-        usd = idle.percent / _PERCENT * duration_ms / _MS_PER_HOUR * price.usd
+        usd = idle.percent / _PERCENT * duration_ms / MS_PER_HOUR * price.usd
         record = replace(record, gpu_idle=replace(idle, usd=round(usd, 8)))
     if record.cost == UNKNOWN_COST:
         record = replace(record, cost=_cost_at(price, record))

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.optional_math import difference, first_known, known, product, quotient, rounded
+from profiler.core.timestamps import MS_PER_HOUR
 from profiler.record.measured import UNKNOWN, Measured, scaled
 from profiler.record.record_model import SlowdownBounds
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
@@ -121,7 +122,7 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         """The billed hours of a run that takes ``factor`` times as long; of unknown runs, as if
         each took an hour.
         """
-        mean_hours = quotient(mean_billed_ms(self.billed, factor), 3_600_000)
+        mean_hours = quotient(mean_billed_ms(self.billed, factor), MS_PER_HOUR)
         return first_known(mean_hours, factor)
 
 

@@ -18,6 +18,7 @@ from profiler.core.ecs_terms import (
 )
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, mappings, text
+from profiler.record.units import MB_PER_GB
 
 # The monitor's setting with the report's log group.
 LOG_GROUP_VARIABLE = "TASK_PROFILER_LOG_GROUP"
@@ -25,7 +26,6 @@ REPORT_STREAM_VARIABLE = "TASK_PROFILER_REPORT_STREAM"
 SYS_PTRACE = "SYS_PTRACE"
 # The spellings of root's user.
 ROOT_USERS = ("0", "root", "0:0", "root:root")
-_MB_PER_GB = 1024
 _TASK_MEMORY = re.compile(
     r"\s*(\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})\s*(GB)?\s*", re.ASCII | re.IGNORECASE
 )
@@ -230,7 +230,7 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
         return None
     amount = float(match[1])
     if match[2]:
-        amount *= _MB_PER_GB
+        amount *= MB_PER_GB
     return amount or None
 
 

@@ -54,6 +54,7 @@ from profiler.record.units import (
     format_memory_share,
     format_percent,
     format_share,
+    format_time_share,
     format_value,
 )
 from profiler.runs.past_runs.run_source import PastRun
@@ -99,7 +100,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     head = _head(verdict, record, story.usage.gpus, pointer, view)
     has_pointer = any(pointer in span.text for span in chain.from_iterable(head))
     waits = longest_waits(record.time_breakdown)
-    waited_for = [f"{format_percent(min(wait.percent, 100))} {wait_name(wait)}" for wait in waits]
+    waited_for = [f"{format_time_share(wait.percent)} {wait_name(wait)}" for wait in waits]
     # With options the sentence would be too long.
     if view.history:
         recommend = ""

@@ -16,9 +16,9 @@ from profiler.record.story_rows import Story
 from profiler.record.units import (
     format_count,
     format_memory,
-    format_percent,
     format_range,
     format_task_size,
+    format_time_share,
     format_vcpu,
 )
 
@@ -102,10 +102,8 @@ def _saturated(metrics: Metrics) -> str:
     threads = metrics.max_pids
     if percent is None or not vcpu or percent < _MIN_SATURATED_PERCENT:
         return ""
-    used = (
-        f"it used all of its CPU ({format_vcpu(vcpu)}) for {format_percent(min(percent, 100))} of "
-        "the time"
-    )
+    share = format_time_share(percent)
+    used = f"it used all of its CPU ({format_vcpu(vcpu)}) for {share} of the time"
     if threads is not None and 0 < threads <= vcpu:
         return (
             f"{used}, but with at most {format_count(threads, 'thread')}: more CPUs would hardly "

@@ -12,7 +12,7 @@ from profiler.record.measured import measured
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.run_usage import CpuUse
 from profiler.record.story_rows import Story
-from profiler.record.units import format_percent
+from profiler.record.units import format_percent, format_time_share
 
 # A smaller part is drawn as a part of the others.
 _MIN_PART_PERCENT = 1
@@ -126,5 +126,5 @@ def _seen(times: TimeBreakdown) -> Iterator[Line]:
 
 def _waits(times: TimeBreakdown, width: int) -> Iterator[Line]:
     for number, target in enumerate(longest_waits(times)):
-        percent = f"{format_percent(min(target.percent, 100)):>5}  "
+        percent = f"{format_time_share(target.percent):>5}  "
         yield line(label("" if number else "waits"), percent, shorten(wait_name(target), width - 7))

@@ -12,9 +12,8 @@ from profiler.aggregation.statistics import UseWindow
 from profiler.collectors.impossible_readings import possible_percent
 from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, call_nvml
 from profiler.core.clock import Clock
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, NS_PER_US
 
-_NS_PER_US = 1000
 # A longer step between two samples is a gap: the driver's window is at most 1 s.
 _MAX_STEP_NS = 1200 * NS_PER_MS
 _USUAL_STEP_NS = 200 * NS_PER_MS
@@ -74,13 +73,13 @@ class DriverSamples:
         now_ns = self._clock.monotonic_ns()
         offset_ns = now_ns - self._clock.wall_ns()
         stamps = sorted(stamp for stamp in percents if stamp > self._last_us)
-        steps_ns = [_NS_PER_US * (second - first) for first, second in pairwise(stamps)]
+        steps_ns = [NS_PER_US * (second - first) for first, second in pairwise(stamps)]
         usual_ns = min(max(min(steps_ns, default=0), _USUAL_STEP_NS), NS_PER_SECOND)
         windows: list[UseWindow] = []
         for stamp in stamps:
             self._last_us = stamp
             before_ns = self._last_ns
-            end_ns = stamp * _NS_PER_US + offset_ns
+            end_ns = stamp * NS_PER_US + offset_ns
             self._last_ns = None
             if abs(now_ns - end_ns) > _MAX_AGE_NS:
                 continue

@@ -15,11 +15,10 @@ from profiler.core.command_lines import aws_command_line, container_insights_com
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
 from profiler.core.text import listed
-from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_local, local_zone
+from profiler.core.timestamps import MS_PER_DAY, MS_PER_MINUTE, NS_PER_MS, format_local, local_zone
 from profiler.record.stopped_task import StoppedTask, parse_stopped_task
 from profiler.record.units import MIB, format_count, format_memory
 from profiler.runs.past_runs.container_insights_record import (
-    MINUTE_MS,
     Minute,
     PerformanceEvent,
     SeenTask,
@@ -93,7 +92,7 @@ class ContainerInsightsRuns(RunSource):
     @property
     def remarks(self) -> Sequence[str]:
         durations_ms = [run.record.metrics.duration_ms for run in self._unseen_selected]
-        short = sum((duration_ms or 0) < MINUTE_MS for duration_ms in durations_ms)
+        short = sum((duration_ms or 0) < MS_PER_MINUTE for duration_ms in durations_ms)
         longer = len(durations_ms) - short
         notes = list(self._notes)
         if self._unreadable:

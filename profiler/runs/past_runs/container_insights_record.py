@@ -21,7 +21,14 @@ from profiler.aggregation.statistics import TimeWeightedStatistics, percent_of
 from profiler.aggregation.task_record import with_cpu_demand
 from profiler.core.container_roles import TaskContainer, container_roles
 from profiler.core.optional_math import first_known, known, known_members, rounded
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, span_ms
+from profiler.core.timestamps import (
+    MS_PER_MINUTE,
+    NS_PER_MINUTE,
+    NS_PER_MS,
+    NS_PER_SECOND,
+    format_ms,
+    span_ms,
+)
 from profiler.record.equal_steps import rounded_column
 from profiler.record.event_end import judge_candidates
 from profiler.record.measured import Number
@@ -52,8 +59,6 @@ from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import X86, PriceOverrides
 
-MINUTE_MS = 60_000
-_MINUTE_NS = MINUTE_MS * NS_PER_MS
 _MAX_MS = 7.3e12  # the year 2200
 _UNITS_PER_VCPU = 1024
 _GB_BYTES = 1e9
@@ -169,7 +174,7 @@ class _Span(Struct, frozen=True, kw_only=True):
 
     def part_ns(self, minute: Minute) -> int:
         """The part of a minute that belongs to the run; 0 or less: none."""
-        from_ns = max(minute.end_ns - _MINUTE_NS, self.started_ns or 0)
+        from_ns = max(minute.end_ns - NS_PER_MINUTE, self.started_ns or 0)
         to_ns = min(minute.end_ns, self.finished_ns or minute.end_ns)
         return to_ns - from_ns
 
@@ -180,7 +185,7 @@ def _span(event: PerformanceEvent, end: StoppedTask, minutes: Sequence[Minute]) 
     until_ns = finished_ns
     if started_ns is not None and until_ns is None and minutes:
         last_minute = _step_of(minutes[-1], started_ns) + 1
-        until_ns = started_ns + max(last_minute, 0) * _MINUTE_NS
+        until_ns = started_ns + max(last_minute, 0) * NS_PER_MINUTE
     return _Span(
         pulled_ns=_known_ns(event.pull_started_at, end.pull_started_at),
         started_ns=started_ns,
@@ -191,7 +196,7 @@ def _span(event: PerformanceEvent, end: StoppedTask, minutes: Sequence[Minute]) 
 
 def _step_of(minute: Minute, started_ns: int) -> int:
     """The number of the minute after the start, from 0 on, in or at whose end this one ends."""
-    return -((started_ns - minute.end_ns) // _MINUTE_NS) - 1
+    return -((started_ns - minute.end_ns) // NS_PER_MINUTE) - 1
 
 
 def _known_ns(time_ms: float | None, moment: datetime | None) -> int | None:
@@ -273,7 +278,7 @@ def _described_record(task: SeenTask, end: StoppedTask) -> Record:
         launch_type=launch_type,
         cpu_architecture=end.cpu_architecture or (launch_type and X86),
         container=Container(name=""),
-        sampling=Sampling(interval_ms=MINUTE_MS, sources=(CONTAINER_INSIGHTS,)),
+        sampling=Sampling(interval_ms=MS_PER_MINUTE, sources=(CONTAINER_INSIGHTS,)),
         task_size=absent_if_empty(size, UNKNOWN_SIZE),
     )
 
@@ -415,7 +420,7 @@ def _series(minutes: Sequence[Minute], started_ns: int | None) -> Series | None:
             memory_mb[step] = minute.memory_mb
     return Series(
         started_at=format_ms(started_ns),
-        step_ms=MINUTE_MS,
+        step_ms=MS_PER_MINUTE,
         vcpu_used=rounded_column(tuple(vcpu)),
         memory_used_mb=rounded_column(tuple(memory_mb)),
     )

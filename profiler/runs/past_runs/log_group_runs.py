@@ -21,7 +21,7 @@ from profiler.core.ecs_terms import LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, first_of
 from profiler.core.text import first_names
-from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS
+from profiler.core.timestamps import MS_PER_DAY, MS_PER_HOUR, NS_PER_MS
 from profiler.record.batch_job import WHOLE_NUMBERS, may_begin_job_id
 from profiler.record.bounded_json_line import is_too_long
 from profiler.record.line_trust import (
@@ -236,7 +236,7 @@ class LogGroupRuns(RunSource):
         seen: dict[_ContainerKey, bool] = {}
         # CloudWatch accepts lines up to two hours ahead of its clock. The first stretch is short,
         # because most questions are about the last night.
-        end_ms = self._now_ms + 2 * 3_600_000
+        end_ms = self._now_ms + 2 * MS_PER_HOUR
         length_ms = MS_PER_DAY
         with self._open_progress() as show:
             while end_ms > start_ms:

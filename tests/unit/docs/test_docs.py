@@ -11,13 +11,13 @@ from profiler.cli.app import group
 from profiler.core.notice_channels import CHANNELS
 from profiler.forwarder.function_settings import (
     ALL_SUBJECTS,
-    DEFAULT_GRACE_MINUTES,
     read_export_targets,
     read_notice_settings,
     read_settings,
 )
 from profiler.record.record_model import UNKNOWN_COST, Distribution, Metrics, Report, json_schema
 from profiler.record.report_line import DIMENSION, EMF_METRICS, NAMESPACE
+from profiler.schedules.schedule_model import DEFAULT_GRACE_MINUTES
 from profiler.settings import DEFAULT_EMF_METRICS, settings_help
 from profiler.sizing.prices import PRICE_TABLE_DATE
 from tests.cloudformation import PARAMETERS, QUERIES, is_in_the_record
