@@ -26,7 +26,7 @@ from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_op
 from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunSource,
-    pattern_of,
+    patterns_of,
 )
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.task_definitions.definition_json import read_document
@@ -206,7 +206,7 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         *,
         reads_older: bool,
     ) -> FoundRuns:
-        selection = RunFilter(families=tuple(map(pattern_of, families)))
+        selection = RunFilter(families=patterns_of(families))
         with warned_notes(source):
             windows = read_windows(
                 source,

@@ -52,7 +52,7 @@ from profiler.record.family_identity import FamilyKey, matches_any
 from profiler.record.units import format_count, format_duration
 from profiler.runs.past_runs.family_evidence import USUAL_NS, KnownFamilies
 from profiler.runs.past_runs.run_lookup import similar_families
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, patterns_of
 from profiler.schedules.due_outcomes import (
     CHANGED,
     TOO_OLD,
@@ -333,7 +333,7 @@ def past_tasks(
     later unknown creation.
     """
     tasks: dict[str, dict[str, StartedTask]] = {}
-    patterns = tuple(sorted({pattern_of(family.name) for family in families}))
+    patterns = patterns_of(family.name for family in families)
     for run in source.runs(RunFilter(families=patterns, since_ns=since_ns)):
         if run.family not in families:
             continue

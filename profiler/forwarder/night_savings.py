@@ -23,7 +23,7 @@ from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.morning_digest import NightSaving
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.runs.past_runs.family_evidence import read_windows
-from profiler.runs.past_runs.run_source import RunFilter, pattern_of
+from profiler.runs.past_runs.run_source import RunFilter, patterns_of
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.cluster_requests import Method, ServerResponse
 from profiler.sizing.family_window import WindowSpan
@@ -135,7 +135,7 @@ class NightSizes(Struct, frozen=True, kw_only=True, dict=True):
         source = IndexedRuns(self.cluster, self.prefix)
         policy = ResizePolicy()
         span = WindowSpan(now_ns=self.now_ns, min_runs=policy.min_runs)
-        selection = RunFilter(families=tuple(map(pattern_of, families)))
+        selection = RunFilter(families=patterns_of(families))
         windows = read_windows(source, selection, span)
         for sentence in source.completeness.sentences:
             raise TaskProfilerError(sentence)

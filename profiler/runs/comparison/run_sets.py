@@ -24,7 +24,7 @@ from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunKey,
     RunSource,
-    pattern_of,
+    patterns_of,
     run_key,
 )
 
@@ -71,7 +71,7 @@ def read_run_sets(
     if texts[0] == texts[1]:
         raise UsageError(f"A and B are both {texts[0]}: name two sets of runs.")
     both = [_FamilyRuns(text, last, container) for text in texts]
-    patterns = tuple(sorted({pattern_of(family_runs.name) for family_runs in both}))
+    patterns = patterns_of(family_runs.name for family_runs in both)
     # The runs of both families are read once.
     for run in source.runs(replace(selection, families=patterns, only_counting=True)):
         for family_runs in both:

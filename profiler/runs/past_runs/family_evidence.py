@@ -25,7 +25,7 @@ from profiler.runs.past_runs.run_source import (
     RunSource,
     filter_of,
     is_pattern,
-    pattern_of,
+    patterns_of,
 )
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.runs.past_runs.search_windows import IndexedWindows
@@ -311,9 +311,11 @@ class KnownFamilies:
         source = self._open_source()
         if source is None:
             return
-        names = tuple(sorted({pattern_of(family.name) for family in missing}))
         selection = RunFilter(
-            families=names, statuses=("success",), since_ns=self._since_ns, only_counting=True
+            families=patterns_of(family.name for family in missing),
+            statuses=("success",),
+            since_ns=self._since_ns,
+            only_counting=True,
         )
         self._add(source.last_runs(selection, LAST_SUCCESSES), set(missing))
         self.completeness = joined((self.completeness, source.completeness))

@@ -196,10 +196,14 @@ def is_pattern(family: str) -> bool:
     return bool(_WILDCARDS & set(family))
 
 
-def pattern_of(family: str) -> str:
-    """The pattern that matches this family alone: a family's name may have the characters of
-    wildcards.
+def patterns_of(families: Iterable[str]) -> tuple[str, ...]:
+    """The patterns that match the families of these names alone, sorted, each once: a name may have
+    the characters of wildcards.
     """
+    return tuple(sorted({_pattern_of(family) for family in families}))
+
+
+def _pattern_of(family: str) -> str:
     return "".join(f"[{char}]" if char in _WILDCARDS else char for char in family)
 
 
@@ -283,9 +287,11 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
 def filter_of(family: FamilyKey, **conditions: Any) -> RunFilter:  # noqa: ANN401  those of a filter
     """The filter that matches the runs of one family, under further conditions."""
-    name = pattern_of(family.name)
     return RunFilter(
-        families=(name,), accounts=(family.account_id,), regions=(family.region,), **conditions
+        families=patterns_of([family.name]),
+        accounts=(family.account_id,),
+        regions=(family.region,),
+        **conditions,
     )
 
 
