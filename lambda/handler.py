@@ -465,7 +465,7 @@ def _night_message(
     )
     return NightMessage(
         summary=summarize(period, runs, missed, history, place, saving=saving),
-        remembered=period.remember(runs.remembered, missed.remembered),
+        remembered=period.to_remember(runs.remembered, missed.remembered),
     )
 
 

@@ -210,7 +210,7 @@ class FakeGroups(InstanceCgroups):
             self.opened.append(FakeGroup(self.fakes, [box], is_task=False, run=run))
         return self.opened[-1] if boxes else GONE
 
-    def unseen_cpu_ns(
+    def cpu_ns_of_unseen(
         self, cgroup_parent: str, seen_ids: AbstractSet[str]
     ) -> Mapping[str, int | None]:
         at = self.fakes.now

@@ -24,7 +24,7 @@ from profiler.aggregation.run_evidence import (
 from profiler.aggregation.task_record import (
     RecordPart,
     container_limits,
-    run_of_task,
+    unmeasured_record,
     with_cpu_covered,
     with_cpu_demand,
     with_idle_parts,
@@ -127,7 +127,7 @@ class RecordDraft:
         ``stats_bytes`` is the memory limit of the task stats, if the metadata have none.
         """
         sizes = container_limits(container, task, host, stats_bytes)
-        draft = cls(run_of_task(container, task, end, host, sizes), end, sizes)
+        draft = cls(unmeasured_record(container, task, end, host, sizes), end, sizes)
         if container.was_out_of_memory:
             draft.add(RunEvidence(kills=KillEvidence(own_count=1)))
         if container.excludes_memory_kill:

@@ -377,7 +377,7 @@ def build_other_container(
     )
 
 
-def run_of_task(
+def unmeasured_record(
     container: "ContainerMetadata",
     task: "TaskMetadata",
     end: RunEnd,

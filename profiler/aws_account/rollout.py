@@ -619,7 +619,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             for target in self.targets:
                 again = self._schedules.read(target) if target.family == family else target
                 current += known_values((again,))
-            current += self._schedules.newer(of_jobs=self.is_of_jobs)
+            current += self._schedules.changed_since_read(of_jobs=self.is_of_jobs)
             self.targets = tuple({target.key: target for target in current}.values())
 
     def _targets_again(self) -> tuple[ScheduledTarget, ...]:

@@ -200,7 +200,7 @@ class Schedules:
         """
         return self._listed(of_jobs=of_jobs, is_newer=False)
 
-    def newer(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
+    def changed_since_read(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
         """The targets of schedules that were made or changed, and of rules that were made, since
         all were read: one call for each page of their lists, and for each of them.
 

@@ -63,7 +63,7 @@ from profiler.sizing.choose_size import Policy
 from profiler.sizing.engine_lines import engine_lines
 from profiler.sizing.evidence import LAST_RUNS, Evidence
 from profiler.sizing.job_rows import Engine, JobsBy, JobsRow
-from profiler.sizing.sizing_rules import AdviceVerdict, verdict_of, word_of_change
+from profiler.sizing.sizing_rules import AdviceVerdict, advice_verdict, word_of_change
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 _COLUMNS = (
@@ -353,7 +353,7 @@ def _below_the_table(
 def _changed(advices: Sequence[Advice]) -> list[Advice]:
     """The families whose recommended size is no mere margin."""
     changed = [advice for advice in advices if advice.choice.changes]
-    return [advice for advice in changed if verdict_of(advice) in ("saves", "too small")]
+    return [advice for advice in changed if advice_verdict(advice) in ("saves", "too small")]
 
 
 def _total_row(
@@ -378,7 +378,7 @@ def _rows(
     """The rows of the families, below the heading of their verdict if there are several."""
     indent = INDENT if len(advices) > 1 else ""
     for verdict in _VERDICTS:
-        group = [advice for advice in advices if verdict_of(advice) == verdict]
+        group = [advice for advice in advices if advice_verdict(advice) == verdict]
         if group and indent:
             yield Span(verdict.capitalize(), "bold"), *[""] * (len(places) + len(_COLUMNS))
         for advice in group:

@@ -32,7 +32,7 @@ from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.show_comparison import (
     NO_COMPARISON,
     RunComparison,
-    compare,
+    compare_runs,
     nothing_to_compare,
 )
 from profiler.cli.terminal.size_lines import find_advice
@@ -223,12 +223,12 @@ def _comparison(
     earlier = [_priced(success, prices).record for success in successes]
     if against is not None and against != _LAST_SUCCESS:
         other = find_run(source, RunFilter(run=against), run.record.container.name)
-        return compare(run, _priced(other, prices), "run", is_complete=True, earlier=earlier)
+        return compare_runs(run, _priced(other, prices), "run", is_complete=True, earlier=earlier)
     success = last_success(run, successes, family_source)
     if success is not None:
         last = _priced(success, prices)
         is_complete = against is not None
-        return compare(run, last, "last success", is_complete=is_complete, earlier=earlier)
+        return compare_runs(run, last, "last success", is_complete=is_complete, earlier=earlier)
     family = run.family
     return nothing_to_compare(f"earlier success of {family.name} in {source.place}")
 

@@ -35,7 +35,7 @@ from profiler.forwarder.document_fields import (
 )
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.line_kinds import InvalidReport, read_line, replace_lone_surrogates
-from profiler.forwarder.merged_run import completed, merge, run_of_report, within_task
+from profiler.forwarder.merged_run import completed, merge, merged_run_of_report, within_task
 from profiler.forwarder.run_event import (
     EVENT_FIELDS,
     INSTANCE_MONITOR,
@@ -377,7 +377,7 @@ def run_id(task_id: str, container: str) -> str:
     return f"{task_id}/{container}"
 
 
-def unconfirmed(document: Document, claim: StreamClaim) -> Document | InvalidReport:
+def unconfirmed_document(document: Document, claim: StreamClaim) -> Document | InvalidReport:
     """The document of a line whose log stream does not name the task.
 
     A checkpoint or notice has an id of its own, so that it replaces none of the task's streams; of
@@ -406,7 +406,7 @@ def report_document(
     if report.type == CHECKPOINT:
         return _checkpoint_document(report, line, settings)
     record = report.record
-    run = run_of_report(report)
+    run = merged_run_of_report(report)
     if run.written_at is None:
         return _without_time(report)
     document_id = run_id(record.task_id, record.container.name)

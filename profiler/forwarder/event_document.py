@@ -27,7 +27,7 @@ from profiler.forwarder.documents import (
     indices_of_runs,
     report_document,
     run_id,
-    unconfirmed,
+    unconfirmed_document,
 )
 from profiler.forwarder.ended_run import NO_RETRY, EndedTask, MemoryRetry
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -134,7 +134,7 @@ def _numbers(ended: EndedTask, settings: ForwarderSettings) -> tuple[Document, .
     record = replace(line.report.record, account_id=_account_id(ended.task))
     document = report_document(replace(line.report, record=record), line.text, settings)
     if isinstance(document, Document) and not line.claim.is_own:
-        document = unconfirmed(document, line.claim)
+        document = unconfirmed_document(document, line.claim)
     if not isinstance(document, ReportDocument):
         return ()
     return (replace(document, is_of_event=True),)

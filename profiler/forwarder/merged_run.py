@@ -116,7 +116,7 @@ class _Seen(Struct, frozen=True, kw_only=True):
     written_at: datetime | None = None
 
 
-def run_of_report(report: Report, claim: StreamClaim = OWN_STREAM) -> MergedRun:
+def merged_run_of_report(report: Report, claim: StreamClaim = OWN_STREAM) -> MergedRun:
     """The run as its report or last checkpoint alone shows it, before the task's event.
 
     ``claim``: the report's log stream.
@@ -178,7 +178,7 @@ def merge(
     if report is None:
         return run_of_event(event or RunEvent())
     if event is None:
-        return run_of_report(report, claim)
+        return merged_run_of_report(report, claim)
     account = report.record.account_id
     if event.refutes(claim, account):
         return run_of_event(event)

@@ -92,7 +92,7 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
             return Night(day=began.date(), zone=self.zone).title
         return f"Since yesterday {clock}"
 
-    def remember(
+    def to_remember(
         self, tasks: Sequence[tuple[str, int]], due_times: Sequence[str] = ()
     ) -> Remembered:
         """What the next message must know: all tasks since ``remembered_from_ns`` with their ends,

@@ -28,7 +28,7 @@ from profiler.forwarder.documents import (
     ReportDocument,
     notice_document,
     report_document,
-    unconfirmed,
+    unconfirmed_document,
 )
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import (
@@ -418,7 +418,7 @@ def _judged(
         and _needs_event(line, verdict)
     ):
         claim = StreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
-        document = unconfirmed(document, claim)
+        document = unconfirmed_document(document, claim)
     if isinstance(document, InvalidReport):
         return FailedItem(event.message, document.reason)
     return document

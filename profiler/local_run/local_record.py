@@ -411,7 +411,7 @@ def _base_record(
     )
 
 
-def report(record: Record, now_ns: int) -> Report:
+def final_report(record: Record, now_ns: int) -> Report:
     """The final line of a run."""
     return Report(time=format_ms(now_ns), type="task.report", record=record)
 

@@ -29,9 +29,9 @@ from profiler.local_run.local_record import (
     build_not_started_record,
     build_unprofiled_record,
     draft_run_record,
+    final_report,
     memory_evidence,
     read_sizes,
-    report,
 )
 from profiler.local_run.memory_doubts import memory_doubts
 from profiler.local_run.prepared_run import PreparedRun, StartFailure
@@ -77,7 +77,9 @@ def not_started(
     monitor = _monitor(warnings, prepared)
     record = build_not_started_record(placed, failure.exit_code, now_ns, monitor)
     return RunResult(
-        exit_code=failure.exit_code, report=report(record, now_ns), startup_error=failure.reason
+        exit_code=failure.exit_code,
+        report=final_report(record, now_ns),
+        startup_error=failure.reason,
     )
 
 
@@ -108,7 +110,8 @@ class ReportBuilder(Struct, eq=False):
     def so_far(self) -> "tuple[Report, RunSeries | None]":
         """The report, and the history's series, of a run whose profiler is killed now."""
         record = with_warnings(self.record_so_far(), (_PROFILER_WAS_KILLED,))
-        return report(record, self._sampler.prepared.clock.wall_ns()), self._history_series(record)
+        report = final_report(record, self._sampler.prepared.clock.wall_ns())
+        return report, self._history_series(record)
 
     def _observed(self, *, ignored_sigchld: bool) -> RunObservation:
         """What the sampler has seen of a command."""
@@ -226,7 +229,7 @@ class ReportBuilder(Struct, eq=False):
             bound_mb = mebibytes(ending.reaped.max_rss_bytes)
         return RunResult(
             exit_code=ending.exit_code,
-            report=report(record, now_ns),
+            report=final_report(record, now_ns),
             series=self._history_series(record),
             stacks_line=plan.collectors.stacks_line(record),
             warnings=plan.collectors.startup_errors(),
@@ -256,7 +259,7 @@ class ReportBuilder(Struct, eq=False):
             record = build_unprofiled_record(identity, end, started_ns, duration_ns, monitor)
         return RunResult(
             exit_code=ending.exit_code,
-            report=report(record, prepared.clock.wall_ns()),
+            report=final_report(record, prepared.clock.wall_ns()),
             got_stop_signal=ending.got_stop_signal,
         )
 

@@ -214,7 +214,7 @@ class RunSampler:
             self._read_threads(details, details.threads.peek)
             details.looks.peeked(now_ns, time.thread_time_ns() - began_ns)
             return
-        began_ns = time.thread_time_ns() - details.threads.lookup_ns
+        began_ns = time.thread_time_ns() - details.threads.lookup_cpu_ns
         look = self._take_look(details, now_ns)
         if look is not None:
             details.time.add_look(
@@ -223,7 +223,7 @@ class RunSampler:
                 self.samples.usage.series,
                 details.looks.part_ns,
             )
-        used_ns = time.thread_time_ns() - details.threads.lookup_ns
+        used_ns = time.thread_time_ns() - details.threads.lookup_cpu_ns
         share = (used_ns - self._began_cpu_ns - _ADVANCE_NS) / max(
             now_ns - self.started.started_ns, 1
         )

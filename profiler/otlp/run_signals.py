@@ -107,7 +107,7 @@ _GAUGES = (
 def attributes(values: Mapping[str, Value]) -> list[Message]:
     """The known values as ``KeyValue`` messages."""
     return [
-        {"key": text(name), "value": any_value(value)}
+        {"key": bounded_text(name), "value": any_value(value)}
         for name, value in values.items()
         if value not in (None, "", ())
     ]
@@ -116,7 +116,7 @@ def attributes(values: Mapping[str, Value]) -> list[Message]:
 def any_value(value: _Known) -> Message:
     """A value as an ``AnyValue`` message."""
     if isinstance(value, str):
-        return {"stringValue": text(value)}
+        return {"stringValue": bounded_text(value)}
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):
@@ -126,14 +126,14 @@ def any_value(value: _Known) -> Message:
     return {"arrayValue": {"values": [any_value(item) for item in value]}}
 
 
-def text(value: str) -> str:
+def bounded_text(value: str) -> str:
     """The text without lone surrogates, limited to the length that a backend takes."""
     return without_surrogates(value[:_MAX_TEXT], "\N{REPLACEMENT CHARACTER}")
 
 
 def service_name(record: Record) -> str:
     """The family, which is also the span's name; else the name that the conventions require."""
-    return text(family_key(record).name) or "unknown_service"
+    return bounded_text(family_key(record).name) or "unknown_service"
 
 
 def _resource_attributes(record: Record, user: Mapping[str, str]) -> list[Message]:
@@ -408,7 +408,7 @@ def _status(run: ExportedRun) -> Message:
         return {"code": _STATUS_UNSET}
     title = run.outcome.title
     message = f"{title}: {run.reason}" if run.reason else title
-    return {"code": _STATUS_ERROR, "message": text(message)}
+    return {"code": _STATUS_ERROR, "message": bounded_text(message)}
 
 
 def _events(run: ExportedRun) -> Iterator[Message]:

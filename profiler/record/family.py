@@ -376,7 +376,7 @@ def _observed_need(run: FamilyRun) -> ObservedNeeds:
     return ObservedNeeds(peak_mb=peak_mb, apart_peak_mb=peak_mb, apart_runs=1)
 
 
-def run_of_report(report: Report, outcome: Outcome | None = None) -> FamilyRun:
+def family_run_of(report: Report, outcome: Outcome | None = None) -> FamilyRun:
     """What a family keeps of a final report. ``outcome``: also by the task's event."""
     record = report.record
     metrics = record.metrics
@@ -402,7 +402,7 @@ def family_of_reports(reports: Iterable[Report]) -> Family:
     """The family of these final reports, given in any order."""
     family = Family()
     for report in reports:
-        family.add(run_of_report(report))
+        family.add(family_run_of(report))
     return family
 
 

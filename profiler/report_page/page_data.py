@@ -43,7 +43,7 @@ from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides, with_machine_price
 from profiler.sizing.run_facts import cost_on_fargate
-from profiler.sizing.sizing_rules import verdict_of, word_of_change
+from profiler.sizing.sizing_rules import advice_verdict, word_of_change
 
 # The plotly library, the page's own scripts and its styles take another 1.5 MB.
 MAX_BYTES = 6_200_000
@@ -132,12 +132,12 @@ def build_page_data(
     all_runs = len(runs) + older.count
     left_out = to_json({"runs": all_runs - len(rows), "details": len(rows) - len(details)})
     text = compressed(
-        f'{start},"runs":{array_of(rows)},"details":{array_of(details, len(rows))},'
+        f'{start},"runs":{json_array(rows)},"details":{json_array(details, len(rows))},'
         f'"leftOut":{left_out}}}'
     )
     series = (series_columns(run.steps) or None for run in shown)
     columns, _ = first_that_fit(series, request.max_bytes - len(text) - _END_BYTES)
-    packed = compressed(array_of(columns, len(rows)))
+    packed = compressed(json_array(columns, len(rows)))
     opened = [run.past.report for run in shown]
     if request.only_one:
         opened = opened[:1]
@@ -300,7 +300,7 @@ def size_rows(
                 "savingUsdPerMonth": finite_number(advice.saving_usd_per_month),
                 "usdPerMonth": finite_number(advice.usd_per_month),
                 "mark": advice.mark or None,
-                "verdict": verdict_of(advice),
+                "verdict": advice_verdict(advice),
                 "word": word_of_change(advice) or None,
                 "reasons": advised["reasons"],
                 "recommended": advised["recommended"] or {},
@@ -334,7 +334,7 @@ def texts_that_fit(
     """
 
     def length(count: int) -> int:
-        return len(compressed(array_of(texts[:count])))
+        return len(compressed(json_array(texts[:count])))
 
     count = len(texts)
     if length(count) > share * room:
@@ -344,6 +344,6 @@ def texts_that_fit(
     return list(texts[:count]), max(room - length(count), 0)
 
 
-def array_of(texts: Sequence[str], count: int = 0) -> str:
+def json_array(texts: Sequence[str], count: int = 0) -> str:
     """The array of JSON texts, filled up with null to ``count`` elements."""
     return f"[{','.join((*texts, *('null',) * (count - len(texts))))}]"

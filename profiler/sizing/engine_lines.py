@@ -17,7 +17,7 @@ from profiler.record.units import MB_PER_GB
 from profiler.sizing.advice import Advice
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.job_rows import Engine, JobsRow
-from profiler.sizing.sizing_rules import verdict_of
+from profiler.sizing.sizing_rules import advice_verdict
 
 # Job names are anybody's words.
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]+", re.ASCII)
@@ -51,7 +51,11 @@ def _sizes(engine: Engine, advices: Iterable[Advice]) -> Iterator[JobSize]:
             continue
         name = _NOT_IN_NAMES.sub("_", row.name.removeprefix(_BEGINNINGS.get(engine, "")))
         by_name.setdefault(name, []).append(size)
-        if advice.choice.changes and verdict_of(advice) in ("saves", "too small", "less is enough"):
+        if advice.choice.changes and advice_verdict(advice) in (
+            "saves",
+            "too small",
+            "less is enough",
+        ):
             changed.add(name)
     for name in sorted(changed):
         vcpus = [size.vcpu for size in by_name[name]]

@@ -408,7 +408,7 @@ def evidence_of_runs(
     if _is_priced_on_fargate(window):
         priced = [run for run in window if _is_on_fargate(run)]
     latest_measured = [run for run in priced if run.is_measured][-1]
-    latest = with_size_of(latest_measured.record, priced[-1].record)
+    latest = with_known_size(latest_measured.record, priced[-1].record)
     current_vcpu = size_of(latest).vcpu
     needs = needs_of(window, current_vcpu)
     slowdowns = with_saturated(needs.slowdowns, runs, current_vcpu)
@@ -417,14 +417,14 @@ def evidence_of_runs(
         latest=latest,
         outcomes=outcomes_of(window),
         needs=replace(needs, slowdowns=slowdowns),
-        usage=usage_of(priced, current_vcpu),
+        usage=usage_of_tasks(priced, current_vcpu),
         precision=precision_of(runs),
         on_fargate=on_fargate,
         is_moved=any(run.is_moved for run in runs),
     )
 
 
-def with_size_of(latest: Record, newest: Record) -> Record:
+def with_known_size(latest: Record, newest: Record) -> Record:
     """The record with the task's size of a newer run, if that is known."""
     if newest.task_size == UNKNOWN_SIZE:
         return latest
@@ -536,7 +536,7 @@ def _memory_with_files_mb(run: RunFacts) -> float:
     return run.memory_with_files_mb or 0
 
 
-def usage_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
+def usage_of_tasks(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
     """How busy tasks were, of which some are measured."""
     runs = [run for run in window if run.is_measured]
     records = [run.record for run in runs]

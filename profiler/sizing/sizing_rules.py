@@ -189,7 +189,7 @@ def _is_not_on_fargate(case: ResizeCase) -> str | None:
     advice = case.advice_on_reservation
     if advice is None:
         return reason
-    verdict = verdict_of(advice)
+    verdict = advice_verdict(advice)
     if verdict not in ("less is enough", "too small"):
         return reason
     return f"{reason}: {verdict}"
@@ -674,7 +674,7 @@ RULES: Final[tuple[Precondition | Rule, ...]] = (
 )
 
 
-def verdict_of(advice: Advice) -> AdviceVerdict:
+def advice_verdict(advice: Advice) -> AdviceVerdict:
     """What ``recommend`` says of the current size: the first row that advises."""
     for rule in RULES:
         if isinstance(rule, Rule) and rule.verdict and rule.advice(advice):
@@ -686,7 +686,7 @@ def word_of_change(advice: Advice) -> str:
     """What the recommended size is for where money does not decide: ``less is enough``, or ``more
     is safer`` for a margin that no run has needed; else empty.
     """
-    verdict = verdict_of(advice)
+    verdict = advice_verdict(advice)
     if verdict == "fits" and advice.choice.has_more_memory:
         return _MORE_IS_SAFER
     return verdict if verdict == "less is enough" else ""

@@ -18,7 +18,7 @@ from profiler.sizing.evidence import (
     precision_of,
     runs_that_count,
     spread_of_runs,
-    usage_of,
+    usage_of_tasks,
     with_course,
     with_memory_of,
 )
@@ -151,7 +151,7 @@ def _larger_needs(needs: Needs, other: Needs) -> Needs:
 
 def _usage(runs: RunsAtSize, vcpu: float | None) -> Usage:
     counts = runs.counts
-    usage = usage_of(in_order(runs.sample.items()), vcpu)
+    usage = usage_of_tasks(in_order(runs.sample.items()), vcpu)
     return replace(
         usage, window_ns=(counts.last_ns or 0) - (counts.first_ns or 0), window_tasks=counts.tasks
     )

@@ -121,7 +121,7 @@ def planned_policy(
     for statement in statements:
         if statement.get("Sid") == _SID:
             own = statement
-            allowed = frozenset(map(str, listed(own.get("Resource"))))
+            allowed = frozenset(map(str, values_of_field(own.get("Resource"))))
             break
     if existing is not None and all(is_allowed(stream, allowed) for stream in streams):
         return RolePolicy(role=role, streams=streams)
@@ -187,7 +187,7 @@ def characters(document: Mapping[str, object]) -> int:
 
 def statements_of(document: Mapping[str, object] | None) -> list[Mapping[str, object]]:
     """The statements of a policy. IAM accepts a single one without a list."""
-    return list(mappings(listed((document or {}).get("Statement"))))
+    return list(mappings(values_of_field((document or {}).get("Statement"))))
 
 
 def concerns(statement: Mapping[str, object], action: str) -> bool:
@@ -196,7 +196,7 @@ def concerns(statement: Mapping[str, object], action: str) -> bool:
     Patterns ignore case; ``NotAction`` has all actions but its own.
     """
     field = "NotAction" if "NotAction" in statement else "Action"
-    patterns = [str(pattern).lower() for pattern in listed(statement.get(field))]
+    patterns = [str(pattern).lower() for pattern in values_of_field(statement.get(field))]
     return any(fnmatchcase(action.lower(), pattern) for pattern in patterns) == (field == "Action")
 
 
@@ -207,7 +207,7 @@ def covers(statement: Mapping[str, object], resource: str) -> Literal["yes", "no
     of a Deny, or the exception of an Allow.
     """
     field = "NotResource" if "NotResource" in statement else "Resource"
-    patterns = [*map(str, listed(statement.get(field)))]
+    patterns = [*map(str, values_of_field(statement.get(field)))]
     if is_allowed(resource, patterns):
         return "yes" if field == "Resource" else "no"
     anyhow = [_VARIABLE.sub("*", pattern) for pattern in patterns]
@@ -254,6 +254,6 @@ def _longer(pattern: str, lengths: set[int], accepted: frozenset[str]) -> set[in
     return longer
 
 
-def listed(value: object) -> list[object]:
+def values_of_field(value: object) -> list[object]:
     """The values of a field of a policy, which has a list, or one value alone."""
     return value if isinstance(value, list) else [value]

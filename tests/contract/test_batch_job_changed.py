@@ -312,7 +312,7 @@ def counted(period: NightPeriod, printed: list[tuple[int, str]]) -> tuple[Any, N
     """What a message says of the lines that were printed before it, and the period of the next."""
     before = [(at_ms, line) for at_ms, line in printed if at_ms * NS_PER_MS < period.end_ns]
     runs = runs_of_lines(before, period)
-    last = period.remember(runs.remembered)
+    last = period.to_remember(runs.remembered)
     following = NightPeriod(last=last, end_ns=period.end_ns + NS_PER_DAY, zone=UTC)
     return {name: dict(families) for name, families in runs.counts.items()}, following
 

@@ -209,7 +209,7 @@ def test_a_run_whose_document_arrives_later_than_six_hours_is_in_one_message(
     assert by_outcome(found) == {"success": {"nightly-etl": 1}}
     assert {task for task, _ in found.remembered} == {"late", "counted"}
     again = NightPeriod(
-        last=period.remember(found.remembered), end_ns=period.end_ns + NS_PER_HOUR, zone=UTC
+        last=period.to_remember(found.remembered), end_ns=period.end_ns + NS_PER_HOUR, zone=UTC
     )
     assert by_outcome(cluster_night().runs(again)) == {}
     # Without a memory of what arrived, a run is rather in no message than in two.
@@ -279,7 +279,7 @@ def test_a_run_that_became_known_late_is_in_the_next_night_alone(
         event(run_at("late", at, family="load"), run_at("new", now_ns - NS_PER_HOUR)), Context()
     )
     confirm_all(search_server)
-    second = NightPeriod(last=first.remember(found.remembered), end_ns=now_ns, zone=UTC)
+    second = NightPeriod(last=first.to_remember(found.remembered), end_ns=now_ns, zone=UTC)
     assert by_outcome(cluster_night().runs(second)) == {"success": {"nightly-etl": 1, "load": 1}}
 
 

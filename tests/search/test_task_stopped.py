@@ -15,7 +15,7 @@ from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.batch_report import ReportLine
-from profiler.forwarder.documents import Document, report_document, unconfirmed
+from profiler.forwarder.documents import Document, report_document, unconfirmed_document
 from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -233,7 +233,7 @@ def test_an_unproven_report_counts_if_the_event_has_its_container_id(
     claim = StreamClaim(voucher="container-id", stream=stream)
     reported = report_document(report_of_stream, line, settings)
     assert isinstance(reported, Document)
-    reported = unconfirmed(reported, claim)
+    reported = unconfirmed_document(reported, claim)
     assert isinstance(reported, Document)
     batch = {"name": "batch", "exitCode": 0, "runtimeId": DOCKER_ID}
     documents = []

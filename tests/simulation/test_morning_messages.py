@@ -114,7 +114,7 @@ def messages(
         known += len(new)
         found = told(period, new)
         counted.update(found.families)
-        last = period.remember(found.remembered)
+        last = period.to_remember(found.remembered)
     assert known == len(arrivals)
     return counted
 

@@ -125,7 +125,7 @@ class RunningRuns(Struct):
         report, notice = _report_of(line)
         if not self.selection.matches(report):
             return
-        key = run_key(report)
+        key = container_of_task(report)
         if is_confirmed and key not in self._confirmed:
             # What was said of the task by others does not count any more.
             self._confirmed.add(key)
@@ -154,7 +154,7 @@ class RunningRuns(Struct):
         running = {}
         ended = []
         for run in runs:
-            key = run_key(run.report)
+            key = container_of_task(run.report)
             if not run.is_running and key in self._shown:
                 ended.append(run)
             # ECS says of its tasks whether they run.
@@ -178,7 +178,7 @@ class RunningRuns(Struct):
 
         The newest checkpoint also lists notices of unread lines.
         """
-        notices = dict(self._notices.get(run_key(report), {}))
+        notices = dict(self._notices.get(container_of_task(report), {}))
         for raised in report.record.notices:
             notices.setdefault(raised.kind, SeenNotice(kind=raised.kind, at=raised.at))
         return tuple(sorted(notices.values(), key=lambda notice: notice.at or ""))
@@ -218,7 +218,7 @@ def _report_of(line: Report | NoticeLine) -> tuple[Report, SeenNotice | None]:
     return report, seen
 
 
-def run_key(report: Report) -> RunKey:
+def container_of_task(report: Report) -> RunKey:
     """The task and the container."""
     return report.record.task_id, report.record.container.name
 

@@ -18,7 +18,7 @@ from profiler.aws_account.running_tasks.running_runs import (
     RunningRun,
     RunningRuns,
     SeenNotice,
-    run_key,
+    container_of_task,
 )
 from profiler.aws_account.started_tasks import read_tasks
 from profiler.core.clock import Clock
@@ -330,7 +330,7 @@ class WatchedTasks(Struct, kw_only=True):
             return run
         forecasts = [notice for notice in run.notices if notice.kind == MEMORY_NOTICE]
         others = [notice for notice in run.notices if notice.kind != MEMORY_NOTICE]
-        key = run_key(run.report)
+        key = container_of_task(run.report)
         for evidence in (*(notice.evidence for notice in forecasts), None):
             now = memory_now(record, evidence)
             text = "" if now is None else news_text(now, peak)

@@ -27,7 +27,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.files import package_data_folder
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.version import __version__
-from profiler.task_definitions.permissions import concerns, listed, statements_of
+from profiler.task_definitions.permissions import concerns, statements_of, values_of_field
 
 PLATFORMS = ("linux/amd64", "linux/arm64")
 _BUILDER = "task-profiler"
@@ -72,7 +72,7 @@ class ImageRepository:
         ids = [{"imageTag": tag}]
         return self._read("describe_images", "ImageNotFoundException", imageIds=ids) is not None
 
-    def login(self) -> tuple[str, str, str]:
+    def credentials(self) -> tuple[str, str, str]:
         """The registry, the user, and the password, which is valid for 12 hours."""
         with aws_errors("Docker cannot sign in to Amazon ECR", "ecr:GetAuthorizationToken"):
             (given,) = self._ecr.get_authorization_token()["authorizationData"]
@@ -174,8 +174,10 @@ def _selects(selection: Mapping[str, object], tag: str) -> bool:
     """
     if selection.get("tagStatus") == "any":
         return True
-    prefixes = [str(prefix) for prefix in listed(selection.get("tagPrefixList")) if prefix]
-    patterns = [str(pattern) for pattern in listed(selection.get("tagPatternList")) if pattern]
+    prefixes = [str(prefix) for prefix in values_of_field(selection.get("tagPrefixList")) if prefix]
+    patterns = [
+        str(pattern) for pattern in values_of_field(selection.get("tagPatternList")) if pattern
+    ]
     if selection.get("tagStatus") != "tagged" or not (prefixes or patterns):
         return False
     return all(map(tag.startswith, prefixes)) and all(

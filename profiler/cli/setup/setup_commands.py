@@ -408,7 +408,7 @@ def image(
                 "Docker's plugin buildx is not installed, so the image is for this machine's "
                 "processor only."
             )
-        login = ecr.login()
+        credentials = ecr.credentials()
         if uri is None:
             uri = ecr.create()
             click.echo(f"Created the ECR repository {ecr.name}", err=True)
@@ -416,7 +416,7 @@ def image(
             with (
                 stop_held("It ends Docker first.") as stop,
                 build_context() as context,
-                docker.signed_in(*login, stop.check) as signed_in,
+                docker.signed_in(*credentials, stop.check) as signed_in,
             ):
                 signed_in.build_and_push(build, f"{uri}:{tag}", str(context), stop.check)
         except KeyboardInterrupt:
@@ -438,7 +438,7 @@ def _dry_run(ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild)
 
     The build context of an installation does not exist before the build.
     """
-    registry, _, _ = ecr.login()
+    registry, _, _ = ecr.credentials()
     if uri is None:
         words = ("--repository-name", ecr.name, "--image-tag-mutability", "IMMUTABLE")
         yield aws_command_line("ecr", "create-repository", *words, region=ecr.region)

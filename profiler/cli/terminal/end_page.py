@@ -176,7 +176,7 @@ def _head(
     return (line(*rows[0], facts, Span(end, "dim")), *rows[1:])
 
 
-def run_line(report: Report, view: EndView) -> Line:
+def one_line_end(report: Report, view: EndView) -> Line:
     """One of several runs: the verdict, how to see more, and other facts that fit on the line."""
     record = replace(report.record, series=None)  # without a curve, the memory peak is a fact
     verdict = verdict_of(PastRun(report=report), view.now_ns)
@@ -369,7 +369,9 @@ def printed_end(
         before = RESET.encode() * is_colourful + b"\n"
         view = replace(view, width=_stderr_width(), max_lines=MAX_LINES - 1, printed=printed)
     if is_one_line:
-        row = render_lines([run_line(report, view)], is_coloured=is_colourful, encoding=encoding)
+        row = render_lines(
+            [one_line_end(report, view)], is_coloured=is_colourful, encoding=encoding
+        )
         return before.removesuffix(b"\n") + row
     lines = end_lines(report, earlier, view)
     return before + render_lines(lines, is_coloured=is_colourful, encoding=encoding)

@@ -94,7 +94,7 @@ def nothing_to_compare(role: str) -> RunComparison:
     return RunComparison(title=f"No {role} to compare with.", is_found=False)
 
 
-def compare(
+def compare_runs(
     run: PastRun,
     other: PastRun,
     role: str,

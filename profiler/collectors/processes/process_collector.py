@@ -452,14 +452,14 @@ class ProcessCollector:
             self._peek(threads, looks)
             return
         now_ns = self._clock.monotonic_ns()
-        began_ns = self._machine.own_cpu_ns() - threads.lookup_ns
+        began_ns = self._machine.own_cpu_ns() - threads.lookup_cpu_ns
         look = threads.look(now_ns)
         if look is not None and look.processes:
             with self._lock:
                 batch = tracked.batch
                 read_ns = now_ns + self._wall_offset_ns
                 batch.time.add_look(read_ns, look, batch.usage.series, looks.part_ns)
-        used_ns = self._machine.own_cpu_ns() - threads.lookup_ns
+        used_ns = self._machine.own_cpu_ns() - threads.lookup_cpu_ns
         looks.done(now_ns, used_ns - began_ns, can_peek=threads.can_peek)
 
     def _follow_threads(

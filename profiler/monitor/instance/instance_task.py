@@ -303,7 +303,7 @@ class InstanceTask:
             other.docker_id: cpu_ns_now(other, self._sharers(other), self._clock)
             for other in self._others_that_ran(container)
         }
-        starting_ns = self._groups.unseen_cpu_ns(
+        starting_ns = self._groups.cpu_ns_of_unseen(
             container.inspected.cgroup_parent, {container.docker_id, *others_ns}
         )
         return {**others_ns, **starting_ns}

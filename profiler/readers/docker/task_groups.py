@@ -219,7 +219,7 @@ class InstanceCgroups:
             return _GONE
         return self._open((group_path(cgroup_parent),))
 
-    def unseen_cpu_ns(
+    def cpu_ns_of_unseen(
         self, cgroup_parent: str, seen_ids: AbstractSet[str]
     ) -> Mapping[str, int | None]:
         """The CPU time, by Docker id, of the containers in the task's group that are not among

@@ -95,7 +95,7 @@ class Sockets:
     """Looks up sockets by their inode. The tables are read only when an unknown inode appears.
 
     ``peer_inode`` returns the inode of a Unix socket's peer, None if it is not known.
-    ``lookup_ns`` is the CPU time that this has taken, by the thread's clock ``own_cpu_ns``.
+    ``lookup_cpu_ns`` is the CPU time that this has taken, by the thread's clock ``own_cpu_ns``.
     ``has_postponed`` is whether a search for the last wait has left inodes for later, because it
     may take no more time now.
     """
@@ -113,7 +113,7 @@ class Sockets:
         self._endless: dict[int, int] = {}  # when the other end was not known first
         self._budget_ns = float(_ADVANCE_NS)
         self._budget_at_ns = 0
-        self.lookup_ns = 0
+        self.lookup_cpu_ns = 0
         self.has_postponed = False
 
     def find(self, pid: int, inodes: Collection[int], now_ns: int) -> list[Socket]:
@@ -156,7 +156,7 @@ class Sockets:
             self._known.update((inode, (Socket(), until_ns)) for inode in missing)
         took_ns = self._own_cpu_ns() - began_ns
         self._budget_ns -= took_ns
-        self.lookup_ns += took_ns
+        self.lookup_cpu_ns += took_ns
 
     def _find_other_ends(
         self, pid: int, of_unix: Mapping[int, str], now_ns: int, began_ns: int

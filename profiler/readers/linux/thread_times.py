@@ -326,9 +326,9 @@ class ThreadReader:
         return read_ns
 
     @property
-    def lookup_ns(self) -> int:
+    def lookup_cpu_ns(self) -> int:
         """The CPU time of the search for peers so far, which has its own limit."""
-        return self._resolver.sockets.lookup_ns
+        return self._resolver.sockets.lookup_cpu_ns
 
     def look(
         self, now_ns: int, *, is_fresh: bool = False, is_required: bool = False
@@ -353,11 +353,11 @@ class ThreadReader:
                 self._last = now
                 self._budget_ns = budget_ns
                 return self.nothing()
-        began_ns = self._own_cpu_ns() - self.lookup_ns
+        began_ns = self._own_cpu_ns() - self.lookup_cpu_ns
 
         def spent_ns() -> int:
             """The cost of this look, without the search for peers."""
-            return self._own_cpu_ns() - self.lookup_ns - began_ns
+            return self._own_cpu_ns() - self.lookup_cpu_ns - began_ns
 
         if not is_fresh:
             self._read_clocks(last)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.core.completeness import WHOLE, Completeness, joined
 from profiler.core.timestamps import NS_PER_DAY
-from profiler.record.family import LAST_SUCCESSES, Family, run_of_report
+from profiler.record.family import LAST_SUCCESSES, Family, family_run_of
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import CHECKPOINT, Metrics, Report
 from profiler.record.task_needs import is_job
@@ -327,7 +327,7 @@ class KnownFamilies:
             if family not in incomplete:
                 continue
             known = self._known[family]
-            known.add(run_of_report(run.report, run.outcome))
+            known.add(family_run_of(run.report, run.outcome))
             if known.tasks >= LAST_SUCCESSES:
                 incomplete.remove(family)
             if not incomplete:

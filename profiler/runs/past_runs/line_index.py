@@ -18,7 +18,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Record
 from profiler.record.report_head import RecordHead, ReportHead
-from profiler.runs.past_runs.record_lines import RunLine, group_lines, line_text, run_line
+from profiler.runs.past_runs.record_lines import RunLine, group_lines, line_text, read_run_line
 from profiler.runs.past_runs.run_source import RunFilter, run_key, start_ns
 from profiler.sizing.job_rows import JobKinds, RunsOf
 
@@ -215,7 +215,7 @@ class LineIndex:
                 continue
             run_lines: list[RunLine] = []
             for number, text in zip(numbers, texts, strict=True):
-                line = run_line(text, number)
+                line = read_run_line(text, number)
                 if line is None:
                     add_invalid(number)
                 else:

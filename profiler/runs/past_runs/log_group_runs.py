@@ -41,13 +41,13 @@ from profiler.record.stacks_line import StacksLine, decode_stacks
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines
 from profiler.runs.past_runs.log_places import ANY_PLACE, AnyPlace
-from profiler.runs.past_runs.record_lines import RunLine, matching_runs, run_line
+from profiler.runs.past_runs.record_lines import RunLine, matching_runs, read_run_line
 from profiler.runs.past_runs.run_source import (
     OpenProgress,
     PastRun,
     RunFilter,
     RunSource,
-    are_of_run,
+    are_stacks_of_run,
     no_progress,
     start_ns,
     uncounted_note,
@@ -328,7 +328,7 @@ class LogGroupRuns(RunSource):
         for page in pages:
             for event in page["events"]:
                 stacks = self._stacks_in(event, group)
-                if stacks is not None and are_of_run(stacks, record):
+                if stacks is not None and are_stacks_of_run(stacks, record):
                     last_stacks = stacks
         return last_stacks
 
@@ -482,7 +482,7 @@ class LogGroupRuns(RunSource):
                 self._untrusted += len(notices)
             return None
         content = message.strip().encode(errors="replace")
-        line = None if is_too_long(content) else run_line(content)
+        line = None if is_too_long(content) else read_run_line(content)
         if line is None:
             if trust.speaks_for_tasks:
                 self._unreadable += 1
@@ -520,7 +520,7 @@ def _read_lines(lines: Iterable[_FoundLine], kept: KeptLines) -> list[RunLine]:
     """The lines with their heads decoded again."""
     run_lines: list[RunLine] = []
     for found_line in lines:
-        line = run_line(kept.read(found_line.number))
+        line = read_run_line(kept.read(found_line.number))
         if line is not None:
             run_lines.append(
                 replace(

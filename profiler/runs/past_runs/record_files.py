@@ -25,7 +25,7 @@ from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.stacks_line import STACKS_BEGINNING, StacksLine, is_stacks_line
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines, LineIndex
-from profiler.runs.past_runs.record_lines import RunLine, line_text, matching_runs, run_line
+from profiler.runs.past_runs.record_lines import RunLine, line_text, matching_runs, read_run_line
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, stacks_of
 from profiler.runs.past_runs.schedule_notices import read_notices, select_notices
 from profiler.sizing.job_rows import RunsOf
@@ -133,7 +133,7 @@ class FileRuns(RunSource):
             if text.startswith(STACKS_BEGINNING):  # to find an error in 200 KB takes milliseconds
                 self._stacks.append(text)
                 continue
-            record_line = run_line(text, number)
+            record_line = read_run_line(text, number)
             if record_line is not None:
                 if record_line.head.is_of_newer_schema:
                     self._newer_schemas[record_line.head.schema_version] += 1

@@ -44,7 +44,7 @@ def line_text(line: bytes) -> bytes:
     return line.strip().removeprefix(_BYTE_ORDER_MARK)
 
 
-def run_line(line: bytes, number: int = 0) -> RunLine | None:
+def read_run_line(line: bytes, number: int = 0) -> RunLine | None:
     """A line with its head decoded; None for another line."""
     head = decoded(partial(decode_leniently, ReportHead), line)
     return None if head is None else RunLine(line, head, number)

@@ -399,12 +399,12 @@ def stacks_of(report: Report, lines: Iterable[bytes]) -> "StacksLine | None":
         if text not in line:  # to decode a line takes long
             continue
         stacks = decode_stacks(line)
-        if stacks is not None and are_of_run(stacks, record):
+        if stacks is not None and are_stacks_of_run(stacks, record):
             return stacks
     return None
 
 
-def are_of_run(stacks: "StacksLine", record: Record) -> bool:
+def are_stacks_of_run(stacks: "StacksLine", record: Record) -> bool:
     """Whether the call stacks are those of the record's task and container."""
     return stacks.task_id == record.task_id and stacks.container == record.container.name
 

@@ -85,7 +85,7 @@ def filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]
     if selection.statuses:
         conditions.append(_has_status(selection.statuses))
     if selection.only_counting:
-        conditions.append(none_of([unconfirmed()]))
+        conditions.append(none_of([is_unconfirmed()]))
     return conditions
 
 
@@ -99,7 +99,7 @@ def _has_label(name: str, value: str) -> JsonObject:
     return term(name, int(value) if is_number else value)
 
 
-def unconfirmed() -> JsonObject:
+def is_unconfirmed() -> JsonObject:
     """The run does not count: see :func:`profiler.record.line_trust.counts`."""
     trusted = term("task.voucher", "trusted-group")
     return {"bool": {"filter": [term(CONFIRMED, value=False)], "must_not": [trusted]}}
@@ -191,7 +191,7 @@ def family_conditions(family: FamilyKey) -> list[JsonObject]:
     ]
 
 
-def family_of(bucket: Mapping[str, Any]) -> FamilyKey:
+def family_of_bucket(bucket: Mapping[str, Any]) -> FamilyKey:
     """The family in the key of a bucket, whose fields are name, account and region."""
     key = bucket["key"]
     return FamilyKey(str(key["name"]), key["account"], key["region"])

@@ -32,13 +32,13 @@ from profiler.runs.past_runs.search_conditions import (
     JsonObject,
     any_of,
     family_conditions,
-    family_of,
+    family_of_bucket,
     filter_conditions,
     in_window,
+    is_unconfirmed,
     of_own_streams,
     run_conditions,
     term,
-    unconfirmed,
     windows_query,
 )
 from profiler.runs.past_runs.search_documents import report_in, run_in
@@ -170,7 +170,7 @@ class IndexedRuns(RunSource):
         query: JsonObject = {
             "size": 0,
             "track_total_hits": True,
-            "query": {"bool": {"filter": [*matching, unconfirmed()]}},
+            "query": {"bool": {"filter": [*matching, is_unconfirmed()]}},
             "sort": [{START: {"order": "desc", "unmapped_type": "date"}}],
         }
         total = mapping(mapping(self.post("reports", query)["hits"]).get("total"))
@@ -186,7 +186,7 @@ class IndexedRuns(RunSource):
         windows: list[JsonObject] = []
         of_jobs: list[JsonObject] = []
         for bucket in self._family_buckets(selection, last):
-            family = family_of(bucket)
+            family = family_of_bucket(bucket)
             if not (bucket["starts"]["buckets"] and selection.matches_family(family)):
                 continue
             if bucket.get("jobs", _EMPTY).get("doc_count"):
@@ -209,7 +209,7 @@ class IndexedRuns(RunSource):
         more = min(KINDS_OF_JOBS * last, _MAX_JOBS)
         for asked in batches(families, _MAX_FAMILIES):
             windows = [
-                in_window(bucket, family_of(bucket))
+                in_window(bucket, family_of_bucket(bucket))
                 for bucket in self._family_buckets(selection, more, asked)
                 if bucket["starts"]["buckets"]
             ]

@@ -33,7 +33,7 @@ from profiler.runs.past_runs.search_conditions import (
     composite_of,
     exists,
     family_conditions,
-    family_of,
+    family_of_bucket,
     filter_conditions,
     has_value,
     none_of,
@@ -159,7 +159,7 @@ class IndexedWindows:
             none_of([term(CONFIRMED, value=True)]),
         ]
         for bucket in self._buckets(conditions, FAMILY_FIELDS, {}):
-            family = family_of(bucket)
+            family = family_of_bucket(bucket)
             if self._selection.matches_family(family):
                 self._window(family).unconfirmed += bucket["doc_count"]
 
@@ -171,7 +171,7 @@ class IndexedWindows:
         if self._jobs.of_definitions:
             fields |= _JOB_FIELDS
         for bucket in self._buckets(conditions, fields, _count_aggregations()):
-            family = family_of(bucket)
+            family = family_of_bucket(bucket)
             key = bucket["key"]
             if not self._selection.matches_family(family):
                 continue

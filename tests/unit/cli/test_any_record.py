@@ -13,7 +13,7 @@ from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines
 from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import page_lines
-from profiler.cli.terminal.show_comparison import compare
+from profiler.cli.terminal.show_comparison import compare_runs
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.record.record_model import decode
@@ -44,7 +44,7 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
         return
     run = PastRun(report=report, line=line)
     view = View(width=80, now_ns=NOW_NS)
-    other = compare(run, PastRun(report=shown_runs.etl()), "run", is_complete=True)
+    other = compare_runs(run, PastRun(report=shown_runs.etl()), "run", is_complete=True)
     assert page_lines(
         run, view, report.record.series, other, find_advice(run, None, PriceOverrides())
     )

@@ -15,7 +15,6 @@ from profiler.cli.terminal.size_lines import advice_texts
 from profiler.forwarder.document_fields import record_fields
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import NO_RECOMMENDATION, Gpu, Record, Report, Sampling, TaskSize
-from profiler.record.story_rows import story_of
 from profiler.report_page.page_data import size_rows
 from profiler.sizing.advice import Advice, advise, with_recommendation
 from profiler.sizing.advice_document import as_json
@@ -23,10 +22,10 @@ from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.sized_revision import SizedRevision
-from profiler.sizing.sizing_rules import AdviceVerdict, verdict_of
+from profiler.sizing.sizing_rules import AdviceVerdict, advice_verdict
 from tests.ended_runs import NOTICE, changed, report_line, text_of
 from tests.family_windows import decision_on, window_of
-from tests.runs import evidence_of, report
+from tests.runs import evidence_of, report, reported_story
 
 GB = 1024
 RUNS = 30
@@ -144,7 +143,7 @@ reserved_too_much = pytest.mark.parametrize(
 
 
 def shown_texts(case: Case) -> str:
-    return "\n".join(advice_texts(case.advice, story_of(case.record)))
+    return "\n".join(advice_texts(case.advice, reported_story(case.record)))
 
 
 def page_row(case: Case) -> dict[str, Any]:
@@ -169,7 +168,7 @@ def test_recommend_gives_the_size(case: Case) -> None:
 
 @every_case
 def test_recommend_gives_the_word(case: Case) -> None:
-    assert verdict_of(case.advice) == case.verdict
+    assert advice_verdict(case.advice) == case.verdict
 
 
 @every_case
@@ -287,6 +286,6 @@ def test_the_plan_says_why_there_is_no_size_after_a_kill_at_the_largest() -> Non
 def test_a_local_run_has_no_reservation_to_compare_with() -> None:
     local = report(0, **NEEDS, size=None, launch_type="LOCAL")
     advice = advise(evidence_of([local]), Policy(), NONE)
-    assert verdict_of(advice) == "not known"
+    assert advice_verdict(advice) == "not known"
     assert advice.choice.size == TaskSize(vcpu=0.5, memory_mb=896)
     assert not any(reason.startswith("Less is enough") for reason in advice.reasons)

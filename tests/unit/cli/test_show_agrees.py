@@ -30,7 +30,7 @@ from profiler.sizing.advice_document import as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.sizing_rules import verdict_of
+from profiler.sizing.sizing_rules import advice_verdict
 from tests.run_sources import log_event
 from tests.runs import DAY_SECONDS, history_of, lines, report
 from tests.sized_runs import any_family
@@ -357,7 +357,7 @@ def test_a_family_that_changed_its_launch_type_is_advised_where_it_is_now(tmp_pa
     source = file_source(tmp_path, with_task_ids(reports))
     (expected,) = recommended(source, "nightly")
     found = present(shown(source, "nightly"))
-    assert verdict_of(found) == "less is enough"
+    assert advice_verdict(found) == "less is enough"
     assert as_json(found)["recommended"] == expected["recommended"]
 
 

@@ -20,7 +20,7 @@ from profiler.cli.terminal.show_comparison import (
     NO_COMPARISON,
     RunComparison,
     changed_rows,
-    compare,
+    compare_runs,
 )
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.errors import TaskProfilerError
@@ -88,7 +88,7 @@ def compared(
     earlier: Sequence[Record] = (),
     name: str = "last success",
 ) -> RunComparison:
-    return compare(
+    return compare_runs(
         PastRun(report=this), PastRun(report=that), name, is_complete=is_complete, earlier=earlier
     )
 

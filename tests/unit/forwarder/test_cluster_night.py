@@ -154,7 +154,7 @@ def test_a_job_whose_next_attempt_still_runs_is_in_the_message_of_its_end() -> N
 
 def following(before: NightRuns, period: NightPeriod = NIGHT) -> NightPeriod:
     """The period of the next message, a day later."""
-    last = period.remember(before.remembered)
+    last = period.to_remember(before.remembered)
     return NightPeriod(last=last, end_ns=period.end_ns + NS_PER_DAY, zone=UTC)
 
 

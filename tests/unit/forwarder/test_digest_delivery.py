@@ -95,7 +95,7 @@ class Account:
         summary = summarize(period, runs, MissedTimes(), FamilyHistory(), DigestPlace())
         # Its lines name five families; the sentence counts all.
         named = msgspec.structs.replace(summary, title=",".join(sorted(runs.families)))
-        return NightMessage(summary=named, remembered=period.remember(runs.remembered))
+        return NightMessage(summary=named, remembered=period.to_remember(runs.remembered))
 
     def morning(self, now_ns: int) -> list[ForwarderError]:
         errors: list[ForwarderError] = []

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.core.completeness import Completeness
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.document_fields import drop_empty, event_fields
-from profiler.forwarder.documents import Document, report_document, unconfirmed
+from profiler.forwarder.documents import Document, report_document, unconfirmed_document
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.event_document import event_documents, find_indexed_report
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -70,7 +70,7 @@ def of_report(text: str, claim: StreamClaim | None = None) -> list[Document]:
     made = report_document(report_line(text).report, text, SETTINGS)
     assert isinstance(made, Document)
     if claim is not None:
-        made = unconfirmed(made, claim)
+        made = unconfirmed_document(made, claim)
         assert isinstance(made, Document)
     return [made]
 

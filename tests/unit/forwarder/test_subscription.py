@@ -36,7 +36,7 @@ from profiler.forwarder.subscription import Counts, LineForwarder, LogEvent, dec
 from profiler.record.line_trust import TrustedGroups
 from profiler.record.record_model import Report, decode
 from profiler.record.stacks_line import StackStep
-from profiler.runs.past_runs.record_lines import run_line
+from profiler.runs.past_runs.record_lines import read_run_line
 from tests.fake_search import FakeCluster, FakeSearchCluster, fails, takes_all
 from tests.fakes import FakeInvocationTime
 from tests.log_subscriptions import (
@@ -338,7 +338,7 @@ def test_a_number_that_is_not_json_is_missing_as_on_the_command_line(number: str
     report = read_line(line)
     assert isinstance(report, Report)
     assert report == decode(line)
-    found = run_line(line.encode())
+    found = read_run_line(line.encode())
     assert found is not None
     assert found.head.type == "task.report"
     assert report.record.metrics.duration_ms is None

@@ -547,7 +547,7 @@ def test_a_defect_of_a_peek_ends_the_division_of_the_time_and_not_the_run() -> N
     sampler.read(ReapedUsage(), is_tick=False)
     details = present(sampler.details)
     details.threads = Mock(
-        sees_calls=True, can_peek=True, lookup_ns=0, peek=Mock(side_effect=KeyError)
+        sees_calls=True, can_peek=True, lookup_cpu_ns=0, peek=Mock(side_effect=KeyError)
     )
     details.looks = LookTimes(0, seconds(1), 0.003, 0.3)
     while not details.looks.is_peek:

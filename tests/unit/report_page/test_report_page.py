@@ -33,9 +33,9 @@ from profiler.report_page.page_data import (
     MAX_BYTES,
     PageData,
     PageRequest,
-    array_of,
     build_page_data,
     first_that_fit,
+    json_array,
 )
 from profiler.report_page.page_rows import RunActivity
 from profiler.report_page.page_series import (
@@ -557,9 +557,9 @@ def test_an_array_is_no_longer_than_it_may_be(
     values: list[object], room: int, at_least: int
 ) -> None:
     texts, left = first_that_fit(values, room, share=0.5, at_least=at_least)
-    text = compressed(array_of(texts))
+    text = compressed(json_array(texts))
     assert len(text) <= room / 2 or len(texts) <= at_least
     assert left == max(room - len(text), 0)
     assert parsed(text) == values[: len(texts)]
     if at_least < len(texts) < len(values):
-        assert len(compressed(array_of([*texts, json.dumps(values[len(texts)])]))) > room / 2 - 8
+        assert len(compressed(json_array([*texts, json.dumps(values[len(texts)])]))) > room / 2 - 8

@@ -23,7 +23,7 @@ from profiler.sizing.choose_size import Policy
 from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of, oom_size_mb
-from profiler.sizing.sizing_rules import verdict_of
+from profiler.sizing.sizing_rules import advice_verdict
 from tests.runs import evidence_of, report, slowdown
 from tests.sized_runs import GB, Need, advice, families, reasons, runs_of, size
 
@@ -216,7 +216,7 @@ def test_after_a_kill_at_the_largest_size_no_size_is_recommended() -> None:
     found = advice([killed(limit_mb=244 * GB, task_size=TaskSize(vcpu=32, memory_mb=249856))])
     assert found.choice.size == TaskSize()
     assert found.choice.ranked == ()
-    assert verdict_of(found) == "too small"
+    assert advice_verdict(found) == "too small"
     assert found.usd_per_run is not None, "today's cost is known"
     assert (
         "No size of Fargate has more than 244 GB: split the work into smaller runs, or run the "

@@ -17,7 +17,7 @@ from profiler.sizing.choose_size import Policy, recommend_size
 from profiler.sizing.evidence import Families
 from profiler.sizing.instance_memory import instance_for
 from profiler.sizing.prices import PriceOverrides, cost_of
-from profiler.sizing.sizing_rules import verdict_of
+from profiler.sizing.sizing_rules import advice_verdict
 from tests.batch_jobs import arn, submitted, task_event
 from tests.runs import report, slowdown
 from tests.sized_runs import advice, reasons
@@ -70,7 +70,7 @@ def test_a_job_may_use_more_vcpus_than_it_asked_for() -> None:
     assert "all of its" not in said
     assert "%" not in said.partition("14.6")[2].partition(":")[0]
     # No reservation is too large that a part of is too small.
-    assert verdict_of(found) == "fits"
+    assert advice_verdict(found) == "fits"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_the_memory_lies_below_what_an_instance_registers() -> None:
     # It asks for all of an instance's memory.
     all_of_it = advice(jobs(peak_mb=7_300, size=(4, 8_192)))
     assert size_of(all_of_it)[1] == 7_936
-    assert verdict_of(all_of_it) == "less is enough"
+    assert advice_verdict(all_of_it) == "less is enough"
 
 
 def test_a_run_that_saw_the_instance_knows_what_it_registers() -> None:

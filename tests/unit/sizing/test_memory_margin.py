@@ -23,7 +23,7 @@ from profiler.sizing.memory_margin import (
     memory_margin,
     spread_of,
 )
-from profiler.sizing.sizing_rules import verdict_of
+from profiler.sizing.sizing_rules import advice_verdict
 from profiler.sizing.window_evidence import evidence_at, spread_in
 from tests.family_windows import window_of
 from tests.runs import evidence_of, report
@@ -219,7 +219,7 @@ def test_a_size_that_holds_the_margin_is_no_risk_although_it_is_nearly_full() ->
     right = advice(report(n, peak_mb=974, size=(0.25, 1024), metrics=kernel) for n in range(40))
     assert right.risk == ""
     assert right.choice.is_right
-    assert verdict_of(right) == "fits"
+    assert advice_verdict(right) == "fits"
     full = advice(report(n, peak_mb=980, size=(0.25, 1024), metrics=kernel) for n in range(40))
     assert full.risk == "a run needed 980 MB of the task's 1 GB of memory"
     assert full.choice.size.memory_mb == 2048

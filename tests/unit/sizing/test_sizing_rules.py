@@ -22,7 +22,7 @@ from profiler.sizing.resize_case import ResizeCase, resize_case
 from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
-from profiler.sizing.sizing_rules import RULES, Precondition, Rule, verdict_of
+from profiler.sizing.sizing_rules import RULES, Precondition, Rule, advice_verdict
 from profiler.sizing.window_advice import WindowAdvice
 from tests.fakes import START_NS
 from tests.family_windows import NOWHERE, window_of
@@ -256,4 +256,4 @@ def test_resize_contradicts_no_advice_on_the_same_runs() -> None:
         if action != "resize" or example.case.revision.killed_limit:
             continue
         verdicts = {"_is_at_risk": "too small", "_asks_for_less": "less is enough"}
-        assert verdict_of(example.advice) == verdicts.get(name, "saves"), name
+        assert advice_verdict(example.advice) == verdicts.get(name, "saves"), name

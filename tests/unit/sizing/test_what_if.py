@@ -26,7 +26,7 @@ from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of
-from profiler.sizing.sizing_rules import verdict_of
+from profiler.sizing.sizing_rules import advice_verdict
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
 from tests.runs import evidence_of, report, slowdown
 from tests.sized_runs import GB, Need, advice, families, reasons, rows, runs_of, size
@@ -385,18 +385,18 @@ def test_the_verdict_on_the_current_size() -> None:
         measured(number, peak_mb=500 + 30 * number, size=(1, 2 * GB)) for number in range(30)
     ]
     assert [
-        verdict_of(advice([one])) for one in (waste, measured(size=(2, 8 * GB), region="x"))
+        advice_verdict(advice([one])) for one in (waste, measured(size=(2, 8 * GB), region="x"))
     ] == [
         "saves",
         "saves",
     ]
-    assert verdict_of(advice(growing)) == "too small"
+    assert advice_verdict(advice(growing)) == "too small"
     unknown = (
         measured(size=None, launch_type="EC2"),
         measured(status="failure", size=(0.25, 512), peak_mb=300),
     )
-    assert [verdict_of(advice([one])) for one in unknown] == ["not known", "not known"]
-    assert verdict_of(advice([measured(size=(0.25, 512), peak_mb=300)])) == "fits"
+    assert [advice_verdict(advice([one])) for one in unknown] == ["not known", "not known"]
+    assert advice_verdict(advice([measured(size=(0.25, 512), peak_mb=300)])) == "fits"
 
 
 # --- for any runs -----------------------------------------------------------------------------

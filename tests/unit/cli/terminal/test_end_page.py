@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.terminal.end_page import MAX_LINES, EndView, end_lines, printed_summary, run_line
+from profiler.cli.terminal.end_page import (
+    MAX_LINES,
+    EndView,
+    end_lines,
+    one_line_end,
+    printed_summary,
+)
 from profiler.cli.terminal.next_step import next_step
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_curves import run_curves
@@ -37,9 +43,9 @@ from profiler.record.record_model import (
     decode,
 )
 from profiler.record.run_usage import usage_of
-from profiler.record.story_rows import story_of
 from profiler.runs.past_runs.run_source import PastRun
 from tests.changed_records import changed_lines
+from tests.runs import reported_story
 from tests.shown_runs import NOW_NS, STARTED
 from tests.terminals import texts
 
@@ -246,13 +252,15 @@ def test_any_record_fits_the_terminal(line: bytes, width: int, other: Record | N
         return
     lines = shown(report, other, width=width)
     assert 1 <= len(lines) <= MAX_LINES
-    lines += texts([run_line(report, EndView(width=width, now_ns=NOW_NS))])
+    lines += texts([one_line_end(report, EndView(width=width, now_ns=NOW_NS))])
     assert max(map(columns_of, lines)) <= width
 
 
 def test_one_of_several_runs_is_a_line() -> None:
     view = EndView(width=80, now_ns=NOW_NS)
-    drawn, alone = texts([run_line(etl(), view), run_line(etl(), replace(view, history=None))])
+    drawn, alone = texts(
+        [one_line_end(etl(), view), one_line_end(etl(), replace(view, history=None))]
+    )
     assert drawn.split("  ")[0] == "● etl succeeded in 12.4 s · memory peak 1.8 GB"
     assert drawn.endswith("  task-profiler show 3f2a91bc")
     assert len(drawn) == 80
@@ -423,7 +431,7 @@ WAIT = "its threads waited 6.0 s in total for a CPU"
 
 def advice(metrics: dict[str, Any] | None = None, **record: Any) -> str:
     ended = etl(metrics, **record).record
-    return next_step(ended, story_of(ended), RECOMMEND)
+    return next_step(ended, reported_story(ended), RECOMMEND)
 
 
 @pytest.mark.parametrize(

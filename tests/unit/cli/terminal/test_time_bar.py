@@ -11,8 +11,8 @@ from profiler.cli.terminal.page_parts import View, drawn
 from profiler.cli.terminal.time_bar import time_lines
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.record_model import Metrics
-from profiler.record.story_rows import story_of
 from tests.documentation import ROOT
+from tests.runs import reported_story
 from tests.shown_runs import waiting
 from tests.terminals import texts
 
@@ -23,7 +23,7 @@ def shown(width: int = 80, **record: Any) -> list[str]:
     shown_record = waiting(**record).record
     view = View(width=width, now_ns=0)
     return texts(
-        drawn(time_lines(shown_record.time_breakdown, story_of(shown_record), view), width)
+        drawn(time_lines(shown_record.time_breakdown, reported_story(shown_record), view), width)
     )
 
 

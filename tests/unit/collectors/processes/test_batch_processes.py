@@ -150,7 +150,7 @@ class FakeThreads:
         self.was_required = False
         self.is_closed = False
         self.cost_ns = self.used_ns = self.readings = 0
-        self.search_ns = self.lookup_ns = 0  # of each look, and so far
+        self.search_ns = self.lookup_cpu_ns = 0  # of each look, and so far
         self.can_peek = True
         self.peeks = 0
         self._read_ns = 0
@@ -170,7 +170,7 @@ class FakeThreads:
         assert is_fresh or self.sees_calls
         self.was_required = is_required
         self.used_ns += self.cost_ns + self.search_ns
-        self.lookup_ns += self.search_ns
+        self.lookup_cpu_ns += self.search_ns
         self.readings += 1
         quarter_ns, self._read_ns = (now_ns - self._read_ns) // 4, now_ns
         if not self._processes:

@@ -243,11 +243,11 @@ def test_a_container_that_docker_is_starting_has_a_group(parent: str, tmp_path: 
             write_files(tmp_path / path, V2_FILES)
     before = open_files()
     groups = InstanceCgroups(str(tmp_path))
-    assert list(groups.unseen_cpu_ns(parent, {"seen"})) == [ID]
-    assert groups.unseen_cpu_ns(parent, {"seen"})[ID]
-    assert groups.unseen_cpu_ns(parent, {"seen", ID}) == {}
-    assert groups.unseen_cpu_ns("", set()) == {}
-    assert groups.unseen_cpu_ns("/ecs/gone", set()) == {}
+    assert list(groups.cpu_ns_of_unseen(parent, {"seen"})) == [ID]
+    assert groups.cpu_ns_of_unseen(parent, {"seen"})[ID]
+    assert groups.cpu_ns_of_unseen(parent, {"seen", ID}) == {}
+    assert groups.cpu_ns_of_unseen("", set()) == {}
+    assert groups.cpu_ns_of_unseen("/ecs/gone", set()) == {}
     assert open_files() == before
 
 
@@ -263,7 +263,7 @@ def test_a_tasks_group_that_is_removed_while_it_is_listed_has_no_container(
         raise FileNotFoundError(folder)
 
     monkeypatch.setattr(os, "scandir", removed)
-    assert groups.unseen_cpu_ns(parent, set()) == {}
+    assert groups.cpu_ns_of_unseen(parent, set()) == {}
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from profiler.runs.past_runs import line_index
 from profiler.runs.past_runs.family_evidence import read_families
 from profiler.runs.past_runs.line_index import KeptLines, LineIndex
 from profiler.runs.past_runs.record_files import FileRuns
-from profiler.runs.past_runs.record_lines import group_lines, matching_runs, run_line
+from profiler.runs.past_runs.record_lines import group_lines, matching_runs, read_run_line
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.runs import checkpoint, report
 from tests.values import present
@@ -71,7 +71,7 @@ def text_of(reports: Sequence[Report]) -> bytes:
 
 def all_at_once(reports: Sequence[Report], selection: RunFilter) -> list[PastRun]:
     """The runs by their lines in memory."""
-    lines = (run_line(encode(one), number) for number, one in enumerate(reports, 1))
+    lines = (read_run_line(encode(one), number) for number, one in enumerate(reports, 1))
     groups = group_lines(filter(None, lines))
     return list(matching_runs(groups, selection, lambda _: None, 0))
 
@@ -80,7 +80,7 @@ def indexed(reports: Sequence[Report]) -> LineIndex:
     kept = KeptLines()
     index = LineIndex(kept)
     for one in reports:
-        line = run_line(encode(one))
+        line = read_run_line(encode(one))
         assert line is not None
         index.add(replace(line, number=kept.add(line.line + b"\n")))
     index.sort()

@@ -30,7 +30,7 @@ from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.record_files import FileRuns, messages
-from profiler.runs.past_runs.record_lines import group_lines, matching_runs, run_line
+from profiler.runs.past_runs.record_lines import group_lines, matching_runs, read_run_line
 from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.runs.past_runs.schedule_notices import select_notices
@@ -45,7 +45,7 @@ def grouped(*reports: Report) -> list[PastRun]:
     invalid: list[int] = []
     return [
         *matching_runs(
-            group_lines(filter(None, map(run_line, map(encode, reports)))),
+            group_lines(filter(None, map(read_run_line, map(encode, reports)))),
             RunFilter(),
             invalid.append,
             0,
