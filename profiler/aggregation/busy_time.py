@@ -245,7 +245,7 @@ class BusyTime(Struct):
 
     @property
     def on_cpu_ns(self) -> float:
-        """Of the busy time, all that ran: waiting is claimed only where the counters prove it."""
+        """The busy time on a CPU: waiting is claimed only where the counters prove it."""
         share = self.open_share
         total_ns = self.closed_on_cpu_ns
         for number, bucket in self.buckets.items():

@@ -477,7 +477,7 @@ class ContainerUsage:
 
     @property
     def cpu_seconds(self) -> float | None:
-        """The same in seconds."""
+        """The CPU time so far, in seconds."""
         return quotient(self._cpu_ns.total, NS_PER_SECOND)
 
     def traffic(self) -> dict[str, int | None]:

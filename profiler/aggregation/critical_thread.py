@@ -414,7 +414,7 @@ class Division:
         return wait in self._handing and self._handing[wait].wait.kind == "network"
 
     def _known_of(self, reached: Iterable[ThreadWait], wait: ThreadWait) -> list[ThreadWait]:
-        """Those of a known kind, of which those come first that may have ended the wait."""
+        """The reached waits of a known kind; if some may have ended the wait, only these."""
         known = [end for end in reached if end in self._firm and self._is_known(end)]
         return [end for end in known if end.may_have_ended(wait)] or known
 

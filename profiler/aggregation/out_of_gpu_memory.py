@@ -61,8 +61,8 @@ class MemoryGrowth:
         self._readings.append(_Reading(at_ns, own_bytes, used_bytes, largest_bytes))
 
     def at_limit_of_process(self, limit_bytes: int | None) -> MemoryAtLimit | None:
-        """As `at_limit`, of a limit that each process has (MPS): what others hold does not count
-        against it.
+        """The memory at a limit that each process has (MPS), as `at_limit` returns it: what others
+        hold does not count against it.
         """
         alone = MemoryGrowth()
         for reading in self._readings:

@@ -171,7 +171,7 @@ class RecentByBatch:
             recent.add(value)
 
     def begin(self, batch: str, values: Iterable[float | None]) -> None:
-        """Only these values, as far as they are known, and later ones are those of a new batch."""
+        """Begin a new batch: of the values so far, only these known ones are its own."""
         recent = MeanAndMaximum()
         for value in values:
             recent.add(value)

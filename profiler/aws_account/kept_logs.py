@@ -67,7 +67,7 @@ class KeptLogs:
         return (*named, *self._unknown)
 
     def lacking(self, groups: Sequence[str], since_ns: int) -> frozenset[str]:
-        """Those of the groups that are known not to reach back to a time."""
+        """The groups that are known not to reach back to a time."""
         unasked = [group for group in groups if group not in self._asked]
         self._asked.update(unasked)
         # Read here: a time before that of ``since_ns`` would make the window a day shorter.

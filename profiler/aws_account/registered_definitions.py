@@ -86,7 +86,7 @@ class AccountDefinitions(Protocol):
         ...
 
     def families_of_services(self) -> frozenset[str]:
-        """Those of them that services run."""
+        """The names whose tasks are run by services."""
         ...
 
     def clusters(self) -> tuple[str, ...]:

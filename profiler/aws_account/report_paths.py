@@ -235,7 +235,7 @@ class ReportPaths:
         return image
 
     def _deleted(self, role: str) -> Permission | None:
-        """Of a role that was deleted, that there is none. Raises boto3's errors."""
+        """The answer "no role" for one that was deleted; else None. Raises boto3's errors."""
         return "no role" if self._policies_of(role) is None else None
 
     def _permission(self, role: str, wanted: _Resources) -> Permission:

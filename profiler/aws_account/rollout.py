@@ -220,7 +220,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         return self._in_clusters(self.targets)
 
     def _in_clusters(self, targets: Iterable[ScheduledTarget]) -> tuple[ScheduledTarget, ...]:
-        """Those of the targets that start tasks in the clusters of the request; none: all."""
+        """The targets that start tasks in the clusters of the request; all if it names none."""
         names = set(map(cluster_name, self.request.clusters))
         return tuple(
             target for target in targets if not names or cluster_name(target.cluster_arn) in names

@@ -372,7 +372,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
     def _with_runs(
         self, families: Sequence[str], runs: Mapping[FamilyKey, FamilyWindow]
     ) -> tuple[str, ...]:
-        """Those of the families that have runs. Raises TaskProfilerError if none of the local
+        """The families that have runs. Raises TaskProfilerError if none of the local
         history's families is this account's.
         """
         names = {key.name for key in runs}

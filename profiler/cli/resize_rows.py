@@ -282,7 +282,7 @@ def _saved_usd_per_month(decision: Resize) -> float | None:
 
 
 def _evidence_rows(planned: Iterable[PlannedFamily]) -> Iterable[tuple[str, ...]]:
-    """Of what changes or is kept: the peak of the need and when, and what is predicted."""
+    """A row of each family: the peak of its need and when that was, and what is predicted."""
     for family_plan in planned:
         decision = decision_of(family_plan)
         seen = decision.evidence

@@ -81,7 +81,7 @@ def queue_lines(
 
 
 def _counts(jobs: Sequence[QueuedJob]) -> str:
-    """Such as ``2 jobs RUNNING, 100+ jobs RUNNABLE, 1 array PENDING``."""
+    """The jobs by status: ``2 jobs RUNNING, 100+ jobs RUNNABLE, 1 array PENDING``."""
     texts = []
     for status in _STYLES:
         number = sum(job.status == status for job in jobs)

@@ -121,7 +121,7 @@ def redact(words: Sequence[str]) -> str:
 
 
 def redact_line(line: str) -> str:
-    """The same in a line of a log. One that has no secret keeps its spaces, another its
+    """Redact a line of a log. One that has no secret keeps its spaces, another its
     indentation.
     """
     line = _redact_text(line)

@@ -118,7 +118,7 @@ def local_time(moment_ns: int) -> datetime:
 
 
 def _local(moment: datetime) -> datetime:
-    """The same moment by this machine's clock: in UTC if its ``TZ`` is a day or more from that."""
+    """The moment in this machine's zone; in UTC if its ``TZ`` is a day or more from that."""
     try:
         return moment.astimezone()
     except ValueError:

@@ -42,8 +42,8 @@ class LastMessages(Protocol):
     """What the last message to a channel has counted."""
 
     def last(self, channel: str, first: Remembered) -> Remembered:
-        """Of the channel; before its first message ``first``, which is kept. Raises
-        DeliveryError.
+        """What the last message to the channel has counted; before the first message ``first``,
+        which is kept. Raises DeliveryError.
         """
         ...
 

@@ -51,7 +51,7 @@ class JobNotice(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Such as ``orders failed after 3 attempts``."""
+        """What happened, in a few words: ``orders failed after 3 attempts``."""
         if self.is_blocked:
             return blocked_title(self.job, self.job.identity().queue)
         return job_title(self.job)

@@ -93,7 +93,7 @@ def reduced_memory_of_job(job: JobDetail, definition: Mapping[str, Json] | None)
 
 
 def _sentence(change: SizeChange, killed_mb: float | None, command: str) -> str | None:
-    """None: the run was killed at another size, or the definition's memory was not reduced."""
+    """What reduced the memory. None: the run was killed at another size, or nothing did."""
     sizes_mb = all_known(change.old_memory_mb, change.memory_mb)
     if sizes_mb is None:
         return None

@@ -310,8 +310,9 @@ def _saving_lines(
 def _other_sizes(
     cheaper: Sequence[str], saving: NightSaving, place: DigestPlace
 ) -> Iterator[SummaryLine]:
-    """Without a plan, the last run's advice, and no amount: only the command knows what it leaves
-    alone, such as the tasks of a stack.
+    """The line about cheaper sizes. Without a plan, it counts the families whose last run advises
+    one, and gives no amount: only the command knows what it leaves alone, such as the tasks of a
+    stack.
     """
     named: tuple[str, ...] = ()
     unasked = len(cheaper) - saving.asked

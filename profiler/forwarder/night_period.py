@@ -55,7 +55,7 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
 
     @property
     def late_ns(self) -> int:
-        """From here on, what the last message did not count is looked for."""
+        """The moment from which on tasks are looked for that the last message did not count."""
         return max(self.last.whole_ns, self.start_ns - LATE_NS)
 
     @property
@@ -70,7 +70,7 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
 
     @property
     def remembered_from_ns(self) -> int:
-        """From here on, the next message looks again."""
+        """The moment from which on the next message looks again."""
         return max(self.end_ns - LATE_NS, self.late_ns)
 
     @property
@@ -79,7 +79,7 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Such as "Since yesterday 08:00 CET"; the night's name if it is from noon to noon."""
+        """The period in words: "Since yesterday 08:00 CET"; the night's name from noon to noon."""
         began = self.began
         ended = datetime.fromtimestamp(self.end_ns // NS_PER_SECOND, self.zone)
         clock = f"{began:%H:%M %Z}"
@@ -111,7 +111,7 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
 
 
 def first_period(now_ns: int) -> Remembered:
-    """Before the first message: a day, of which nothing was counted."""
+    """What stands for the message before the first one: it ended a day ago, and counted nothing."""
     start_ns = now_ns - FIRST_NS
     return Remembered(end_ns=start_ns, whole_ns=start_ns)
 

@@ -282,7 +282,7 @@ class RunSampler:
         return self._read_threads(details, lambda: details.threads.look(now_ns, is_fresh=is_fresh))
 
     def _read_threads(self, details: Details, read: "Callable[[], Look | None]") -> "Look | None":
-        """None also after a defect, which must not end the run."""
+        """A look at the threads; None also after a defect, which must not end the run."""
         if details.time.failure is not None:
             return None
         try:

@@ -401,7 +401,7 @@ def _label_attributes(record: Record) -> list[Message]:
 
 
 def _status(run: ExportedRun) -> Message:
-    """Only a failure is an error: a run that was stopped, or whose end was not seen, is not
+    """The status of the root span. Only a failure is an error: a run that was stopped is not
     known to have failed.
     """
     if run.outcome.status != "failure":

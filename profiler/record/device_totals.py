@@ -225,7 +225,7 @@ def neuron_totals(neuron: Neuron) -> NeuronTotals:
 
 
 def _of_all(distributions: Iterable[Distribution]) -> Distribution:
-    """As `_combine`; not measured if one is not: the mean of the others says nothing of it."""
+    """Combine the uses; without one of them nothing is known: the others do not show it."""
     found = list(distributions)
     if any(distribution.avg is None for distribution in found):
         return NOT_MEASURED

@@ -429,7 +429,7 @@ class LargestWait(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """In words: ``63 % of the time it waited for the network, 25 % for 10.0.3.9:5432``."""
+        """The wait: ``63 % of the time it waited for the network, 25 % for 10.0.3.9:5432``."""
         text = f"{format_time_share(self.percent)} of the time it {PAST_WAITS[self.kind]}"
         if self.target_percent and self.target != self.kind:
             text += f", {format_time_share(self.target_percent)} for {self.target}"

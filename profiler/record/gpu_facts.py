@@ -92,8 +92,8 @@ def gpu_percent_text(gpu: Gpu, percent: float | None) -> str:
 
 
 def gpu_family_text(records: Sequence[Record]) -> str:
-    """As `GpuTotals.text`, of several runs: the means, and the largest memory peak; "" without a
-    run whose GPUs are known to be its own.
+    """The GPUs of several runs, as `GpuTotals.text` words those of one: the means, and the largest
+    memory peak; "" without a run whose GPUs are known to be its own.
     """
     own = [record for record in records if record.gpus and not record.are_gpus_of_instance]
     use = mean_known(*(number_value(GPU_AVERAGE, record) for record in own))

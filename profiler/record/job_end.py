@@ -262,7 +262,7 @@ def _duration(job: JobDetail) -> list[str]:
 
 
 def blocked_title(job: JobDetail, queue: str | None) -> str:
-    """In short that the job is the first of its queue, and cannot start."""
+    """A few words about a job that is the first of its queue, and cannot start."""
     place = f" and blocks the queue {queue}" if queue else ""
     return f"{job_name(job)} cannot start{place}"
 

@@ -420,7 +420,7 @@ class TrustedGroups(Struct, frozen=True, kw_only=True):
     def _of_monitors_group(
         self, trust: StreamTrust, monitor: InstanceMonitorGroup, log_stream: str
     ) -> StreamTrust:
-        """In the log group of an instance monitor, whether the stream is the monitor's."""
+        """The trust in a stream of an instance monitor's group, which may be the monitor's."""
         prefix = stated(f"{{}}/{MONITOR_NAME}/", monitor.stream_prefix)
         is_named = trust.is_named_as_monitor and log_stream.startswith(prefix)
         if not (is_named or trust.is_container_id):
@@ -459,8 +459,8 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
         return trust.is_named_as_monitor and bool(verdict.untrusted)
 
     def with_monitors(self, log_group: str) -> "AccountTrust":
-        """The same with the instance monitors that ECS has; in the log group that a stack made for
-        one, also of a monitor that was removed.
+        """The trust with the instance monitors that ECS has; in the log group that a stack made for
+        one, also with a monitor that was removed.
         """
         monitors = [*self.groups.instance_monitors]
         if self.find_monitors is not None:

@@ -111,7 +111,7 @@ def _format_value(metric: Metric, value: Number) -> str:
 
 
 def _format_number(value: Number) -> str:
-    """At most two digits after the point, four below 1, without trailing zeros."""
+    """Format with at most two decimals, four below 1, without trailing zeros."""
     digits = 2 if value >= 1 else 4
     if isinstance(value, float):
         return f"{value:.{digits}f}".rstrip("0").rstrip(".")

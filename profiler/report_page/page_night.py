@@ -118,7 +118,7 @@ def _is_in(night: Night, began_ms: int) -> bool:
 def _worst_of_tasks(
     runs_of_night: Sequence[tuple[int, PageRun]],
 ) -> Sequence[tuple[int, PageRun]]:
-    """Of each task the run of the container with the worst end, as in the message."""
+    """The run of each task whose container ended worst, as in the message."""
     worst: dict[str, tuple[int, PageRun]] = {}
     for row, run in runs_of_night:
         known = worst.setdefault(run.id, (row, run))

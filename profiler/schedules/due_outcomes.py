@@ -120,7 +120,7 @@ def _tasks_of(slots: Sequence[TaskSlot]) -> list[StartedTask]:
 
 
 def _last_ends(tasks: Sequence[StartedTask]) -> dict[str, StartedTask | None]:
-    """By task: of the tasks created before it, the one that ended last."""
+    """The task that ended last among those created before a task, by the ARN of that."""
     last_ends: dict[str, StartedTask | None] = {}
     latest: StartedTask | None = None
     for task in tasks:

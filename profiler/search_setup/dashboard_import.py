@@ -133,8 +133,8 @@ def import_dashboards(
 
 
 def fit_objects(objects: list[SavedObject], version: UiVersion) -> list[SavedObject]:
-    """From 8.12 on, Kibana has links between dashboards that keep time range and filters, unlike
-    those in a text.
+    """The objects as this version shows them best: from 8.12 on, Kibana has links between
+    dashboards that keep time range and filters, unlike those in a text.
     """
     is_lens = any(item["type"] == "lens" for item in objects)
     if not is_lens or (version.major, version.minor) < _FIRST_LINKS:

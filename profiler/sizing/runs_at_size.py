@@ -5,7 +5,7 @@ sample.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -38,61 +38,22 @@ NEWEST_RUNS: Final = 100
 SAMPLED_RUNS: Final = 100
 
 
-def _needed_memory_mb(run: RunFacts) -> float | None:
-    return run.needed_memory_mb
-
-
-def _memory_without_files_mb(run: RunFacts) -> float | None:
-    return None if run.counts_files else run.needed_memory_mb
-
-
-def _older_memory_mb(run: RunFacts) -> float | None:
-    return run.needed_memory_mb if run.counts_files else None
-
-
-def _memory_with_files_mb(run: RunFacts) -> float | None:
-    return run.memory_with_files_mb
-
-
-def _bound_memory_mb(run: RunFacts) -> float | None:
-    return bound_memory_mb(run.record)
-
-
-def _needed_vcpu(run: RunFacts) -> float | None:
-    return run.needed_vcpu
-
-
-def _reached_size_mb(run: RunFacts) -> float | None:
-    return reached_size_mb(run.record)
-
-
-def _stats_period_ms(run: RunFacts) -> float | None:
-    return stats_period_ms(run.record)
-
-
-def _vcpu_without_slowdown(run: RunFacts) -> float | None:
-    return run.needed_vcpu if run.slowdown is None else None
-
-
-def _killed_at_mb(run: RunFacts) -> float | None:
-    if run.outcome.ran_out_of_memory:
-        return oom_size_mb(run.record)
-    return None
-
-
-# The run with the largest value of each decides.
-_DECIDING_VALUES: Final[tuple[Callable[[RunFacts], float | None], ...]] = (
-    _needed_memory_mb,
-    _memory_without_files_mb,
-    _older_memory_mb,
-    _memory_with_files_mb,
-    _bound_memory_mb,
-    _needed_vcpu,
-    _vcpu_without_slowdown,
-    _killed_at_mb,
-    _reached_size_mb,
-    _stats_period_ms,
-)
+def _deciding_values(run: RunFacts) -> tuple[float | None, ...]:
+    """Values of a run: of all runs, the one with the largest value in each place decides."""
+    record = run.record
+    needed_mb = run.needed_memory_mb
+    return (
+        needed_mb,
+        None if run.counts_files else needed_mb,
+        needed_mb if run.counts_files else None,
+        run.memory_with_files_mb,
+        bound_memory_mb(record),
+        run.needed_vcpu,
+        run.needed_vcpu if run.slowdown is None else None,
+        oom_size_mb(record) if run.outcome.ran_out_of_memory else None,
+        reached_size_mb(record),
+        stats_period_ms(record),
+    )
 
 
 class ContainerMemory(Struct, frozen=True, kw_only=True):
@@ -125,6 +86,7 @@ class RunsAtSize:
         self.factors: dict[float, Factors] = {}
         # The longest success, by the hour of the day in UTC in which it began.
         self.longest_ms: dict[int, float] = {}
+        # By the place in the deciding values: the largest one, and its run.
         self.extremes: dict[int, tuple[float, int, RunFacts]] = {}
         # Of AWS Batch's jobs, those of runs that are not kept, too.
         self.queues: set[str] = set()
@@ -160,10 +122,9 @@ class RunsAtSize:
             self.queues.add(run.record.batch.queue)
         if run.is_measured and is_sampled:
             self.sample.add(identity, identity, run)
-        for number, value_of in enumerate(_DECIDING_VALUES):
-            value = value_of(run)
+        for place, value in enumerate(_deciding_values(run)):
             if value is not None:
-                self._keep_extreme(number, value, identity, run)
+                self._keep_extreme(place, value, identity, run)
         if run.slowdown:
             for vcpu, factors in factors_at_each_vcpu(run.slowdown):
                 self._add_factors(vcpu, factors)
@@ -192,13 +153,14 @@ class RunsAtSize:
                 self._add_factors(vcpu, factors_of_run(bounds, vcpu))
 
     def merge(self, other: "RunsAtSize") -> None:
+        """Add the runs of another part of the window."""
         for revision, runs in other.revisions.items():
             self.of_revision(revision).merge(runs)
         self.newest.merge(other.newest)
         self.queues |= other.queues
         self.sample.merge(other.sample)
-        for number, (value, identity, run) in other.extremes.items():
-            self._keep_extreme(number, value, identity, run)
+        for place, (value, identity, run) in other.extremes.items():
+            self._keep_extreme(place, value, identity, run)
         for vcpu, factors in other.factors.items():
             self._add_factors(vcpu, factors)
         for name, memory in other.containers.items():
@@ -206,10 +168,10 @@ class RunsAtSize:
         for hour, duration_ms in other.longest_ms.items():
             self.longest_ms[hour] = max(self.longest_ms.get(hour, 0), duration_ms)
 
-    def _keep_extreme(self, number: int, value: float, identity: int, run: RunFacts) -> None:
-        present = self.extremes.get(number)
+    def _keep_extreme(self, place: int, value: float, identity: int, run: RunFacts) -> None:
+        present = self.extremes.get(place)
         if present is None or (value, identity) > present[:2]:
-            self.extremes[number] = (value, identity, run)
+            self.extremes[place] = (value, identity, run)
 
     def _add_factors(self, vcpu: float, factors: Factors) -> None:
         known = self.factors.get(vcpu, {})

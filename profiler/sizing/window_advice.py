@@ -44,7 +44,7 @@ class WindowAdvice:
         self._at_sizes: dict[TaskSize, SizeAdvice | None] = {}
 
     def at(self, size: TaskSize) -> SizeAdvice | None:
-        """None if no run at the size was measured."""
+        """The advice on the runs at a size; None if none was measured."""
         if size not in self._at_sizes:
             evidence = evidence_at(self.window, size)
             self._at_sizes[size] = known(partial(SizeAdvice, self), evidence)

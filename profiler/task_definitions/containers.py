@@ -317,7 +317,7 @@ def read_container(raw: Mapping[str, object]) -> DefinedContainer:
 
 
 def _neuron_devices(devices: object) -> tuple[Mapping[str, object], ...]:
-    """Those of the mapped devices of a container that are AWS's accelerators."""
+    """The mapped devices of a container that are AWS's accelerators."""
     neuron_devices = []
     for device in mappings(devices):
         if str(device.get("hostPath")).startswith("/dev/neuron"):

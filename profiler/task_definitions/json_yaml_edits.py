@@ -286,8 +286,8 @@ class EditFinder(Struct, frozen=True, kw_only=True):
 
 
 def _sources(before: Sequence[object], after: Sequence[object]) -> list[int | None]:
-    """For each item after the change, the one before it that it comes from: the same value, the
-    same name, or the only item.
+    """The place that each item had before the change, by its value or its name; None for a new
+    one.
     """
     if len(before) == len(after) == 1 and isinstance(before[0], dict):
         return [0]

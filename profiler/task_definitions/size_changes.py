@@ -33,8 +33,8 @@ _TASK_CPU = re.compile(r"\s*(\d{0,6}\.?\d{1,6})\s*(vcpu)?\s*", re.ASCII | re.IGN
 
 
 class SeenMemory(Struct, frozen=True, kw_only=True):
-    """By a container's name: the memory that it was seen to need, the memory with its mapped files,
-    and the largest own limit at which it was killed.
+    """What containers were seen to need, by name: their memory, the memory with their mapped
+    files, and the largest limit of its own at which one was killed.
     """
 
     needs_mb: Mapping[str, float] = {}

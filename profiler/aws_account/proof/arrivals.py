@@ -231,7 +231,7 @@ class EvidenceReader(Struct, kw_only=True):
         return counts
 
     def queues_with(self, tasks: Sequence[ProofTask], names: Sequence[str]) -> Sequence[str]:
-        """Those of the queues that have a message about one of the tasks. All messages stay."""
+        """The queues that have a message about one of the tasks. All messages stay."""
         ids = [task.id for task in tasks if task.has_started]
         permission = "sqs:ReceiveMessage and ChangeMessageVisibility"
         queues: list[str] = []

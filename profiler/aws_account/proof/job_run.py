@@ -121,8 +121,8 @@ class JobRunner(Struct, kw_only=True):
 
     @staticmethod
     def _running(client: AwsClient, ids: Sequence[str]) -> list[str]:
-        """Those of the jobs that have not ended, as far as is known: one that is left out of an
-        answer may run.
+        """The jobs that have not ended, as far as is known: one that is left out of an answer may
+        run.
         """
         if not ids:
             return []

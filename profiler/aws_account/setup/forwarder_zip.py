@@ -170,7 +170,7 @@ def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[
 
 
 def _pip() -> tuple[str, ...]:
-    """This interpreter's pip, else any, as it downloads for other interpreters. uv makes
+    """The command of this interpreter's pip, else of any: it downloads for others, too. uv makes
     environments without pip.
     """
     if find_spec("pip") is not None:

@@ -348,7 +348,7 @@ def _first_fitting(lines: Iterable[Line], width: int) -> Line:
 
 
 def _texts_of_the_last(record: Record, last: Record, when: str) -> Iterator[str]:
-    """For a run that did not succeed: the duration and the memory of the last success."""
+    """The duration and the memory of the last success, for a run that did not succeed."""
     metrics = last.metrics
     if metrics.duration_ms is not None:
         text = f"the last success{when} took {format_duration(metrics.duration_ms)}"

@@ -91,7 +91,7 @@ def _read_network(pid: int) -> tuple[int, int] | None:
 
 
 def _no_network(_pid: int) -> None:
-    """Without the instance's processes, the networks of its tasks are not visible."""
+    """No network: those of the tasks are visible only with the instance's processes."""
 
 
 def _shared_clients(clock: Clock) -> Connect:

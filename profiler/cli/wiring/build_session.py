@@ -222,7 +222,7 @@ def _report_format(options: RunOptions) -> str:
 
 
 class _Surroundings(Struct, RunSurroundings):
-    """This machine, the terminal and the history."""
+    """The surroundings of a run on this machine: the terminal and the history."""
 
     _options: RunOptions
     _clock: Clock
@@ -284,7 +284,7 @@ class _Surroundings(Struct, RunSurroundings):
 
 
 class _NoView:
-    """Without a live view, notices are printed on standard error: as JSON where the report will be
+    """Prints notices on standard error in place of a live view: as JSON where the report will be
     printed as JSON, else as sentences.
     """
 

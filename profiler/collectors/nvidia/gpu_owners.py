@@ -77,7 +77,7 @@ class _Identities:
 
 
 class Descendants(_Identities):
-    """For ``run``: its command's processes descend from this process.
+    """The processes of ``run``'s command: they descend from this process.
 
     ``read_status`` returns the parent's id and the name of a process; None if there is none.
     """
@@ -128,7 +128,7 @@ def _read_status(pid: int) -> tuple[int, bytes] | None:
 
 
 class GroupMembers(_Identities):
-    """For a monitor: by the Docker id in the control groups of a process.
+    """The processes of a monitor's batches, by the Docker id in their control groups.
 
     ``docker_id_of`` returns the id of a batch, None if its processes are not visible here.
     """

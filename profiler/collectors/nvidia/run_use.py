@@ -344,9 +344,7 @@ class RunUse:
         self._was_present = is_present
 
     def end_presence(self, finished_ns: int) -> None:
-        """After the last reading before the end of the run: what is there then leaves until the
-        end.
-        """
+        """End the run after its last reading: what was there then has left until the end."""
         if self._was_present:
             self._add_presence(finished_ns, finished_ns, is_present=False)
 

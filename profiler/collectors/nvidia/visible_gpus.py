@@ -240,7 +240,7 @@ class GpuScope:
         return GpuSelection(selectors=selectors, is_known=True, is_assigned=is_assigned)
 
     def _own_selection(self, visible: Collection[GpuFacts]) -> GpuSelection:
-        """By the environment.
+        """The selection by the environment.
 
         In a container, as many visible as selected GPUs are the batch's: indices begin at 0.
         """

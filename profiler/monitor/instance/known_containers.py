@@ -82,7 +82,7 @@ class KnownContainers:
         )
 
     def not_shown(self, shown: set[str]) -> list[str]:
-        """Those that Docker no longer shows. An inspection decides about new ones."""
+        """The containers that Docker no longer shows. An inspection decides about new ones."""
         return [
             known.docker_id
             for known in self._known.values()

@@ -181,7 +181,7 @@ def _labels(document: Json) -> EcsLabels | None:
 
 
 def _variables(environment: Json, names: Iterable[str]) -> dict[str, str]:
-    """Those of the named variables that are set, and no other one."""
+    """The named variables that are set, and no other one."""
     return known_members({name: _variable(environment, name) for name in names})
 
 

@@ -149,8 +149,8 @@ class OpenGroup(ContainerCgroup):
         return reading
 
     def _block_bytes(self) -> Mapping[str, int]:
-        """The same bytes as last time are not parsed again: most batches use no disk for most of
-        the time.
+        """The bytes read and written. A file with the content of last time is not parsed again:
+        most batches use no disk for most of the time.
         """
         text = proc.reread_file(self._files, self._blocks)
         if text != self._last_blocks[0]:

@@ -215,12 +215,12 @@ class TaskMetadataSource:
         self._endpoint.close()
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
-        """The same bytes as last time give the same object."""
+        """The task's metadata: the object of last time if the response has not changed."""
         return self._read("/task", decode_task, max_seconds)
 
     def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
-        """The same bytes as last time give the same object: on Fargate the stats change every 10
-        s.
+        """The stats: the object of last time if the response has not changed, which on Fargate it
+        does every 10 s.
         """
         return self._read("/task/stats", self._decode_stats, max_seconds)
 

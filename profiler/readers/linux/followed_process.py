@@ -194,7 +194,7 @@ class ProcessExitWaiter(Waiter):
             wake_event.set()
 
     def close(self) -> None:
-        """Only the thread that waits may call this, after its last wait."""
+        """Release the wake event. Only the thread that waits may call this, after its last wait."""
         self.watch(())
         wake_event = self._wake_event
         self._wake_event = None

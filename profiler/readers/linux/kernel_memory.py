@@ -85,7 +85,7 @@ def read_kernel_memory() -> KernelMemory | None:
 
 
 def parse_pinned_bytes(file_nr: bytes) -> int | None:
-    """By ``/proc/sys/fs/file-nr``, whose first word is the number of the machine's open files."""
+    """What the open files pin, by ``/proc/sys/fs/file-nr``, whose first word is their number."""
     word, _, _ = file_nr.partition(b"\t")
     return int(word) * _PINNED_BYTES_PER_FILE if word.isdigit() else None
 

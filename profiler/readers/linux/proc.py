@@ -369,7 +369,7 @@ def read_arguments(process_folder: str) -> tuple[str, ...]:
 
 
 def read_beginning(path: str, size_bytes: int, offset: int = 0) -> bytes:
-    """At most ``size_bytes`` of a file from ``offset`` on; empty if it cannot be read."""
+    """Read at most ``size_bytes`` of a file from ``offset`` on; empty if that is not possible."""
     descriptor = open_or_none(path)
     if descriptor is None:
         return b""

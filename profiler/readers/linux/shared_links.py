@@ -36,7 +36,7 @@ class Memory(Struct, frozen=True, gc=False):
 
 
 class _Holders(Struct, frozen=True, gc=False):
-    """Those of the ``asked`` processes that have a link, and until when this is known."""
+    """Which of the ``asked`` processes have a link, and until when this is known."""
 
     pids: frozenset[int]
     asked: frozenset[int]

@@ -39,7 +39,7 @@ _NOTABLE_PART = 10
 
 
 class ThreadGrowth(Struct, frozen=True, gc=False):
-    """By how much a thread's time on a CPU, and waiting for one, grew in ``steps`` readings, over
+    """The growth of a thread's time on a CPU, and waiting for one, in ``steps`` readings over
     ``span_ns``.
 
     ``could_run``: it was not blocked when it was asked last, so that it may have waited for long.

@@ -927,7 +927,7 @@ class ThreadReader:
         process.was_sleeping = process.reading.state == _SLEEP_STATE
 
     def _ask(self, process: _Process, thread: Thread, now_ns: int) -> Blocked | None:
-        """None if the thread is not blocked."""
+        """What the thread waits for; None if it is not blocked."""
         thread.is_postponed = False
         reading = process.reading
         if reading.state in _STOPPED_STATES:

@@ -86,7 +86,7 @@ class ContainerInsightsRuns(RunSource):
         self.place = f"Container Insights of {listed(clusters)}"
 
     def family_names(self) -> frozenset[str]:
-        """None: the values of all tasks would be read again."""
+        """No name: the values of all tasks would be read again for it."""
         return frozenset()
 
     @property

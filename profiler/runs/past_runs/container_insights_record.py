@@ -141,7 +141,7 @@ class SeenTask(Struct):
 
 
 def _precedence(event: PerformanceEvent) -> tuple[bool, float]:
-    """Of a task's events, the one with the highest precedence has its description."""
+    """The order of a task's events: the highest one has its description."""
     return event.started_at is not None, event.timestamp
 
 

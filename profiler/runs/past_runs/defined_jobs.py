@@ -32,7 +32,7 @@ class EveryRun:
         return run
 
     def indexed_run_of(self, run: PastRun) -> PastRun | None:
-        """The same of a document."""
+        """The run of a document, as `run_of` names it."""
         return run
 
     def window(self, family: FamilyKey, span: WindowSpan) -> FamilyWindow:  # noqa: ARG002
@@ -74,8 +74,10 @@ class DefinedJobs(EveryRun):
         return run.with_record(named)
 
     def indexed_run_of(self, run: PastRun) -> PastRun | None:
-        """The same of a document. The forwarder names the task after the definition that Batch has
-        named: a document in which they differ has the definition from its own line.
+        """The run of a document, as `run_of` names it.
+
+        The forwarder names the task after the definition that Batch has named: a document in which
+        they differ has the definition from its own line.
         """
         record = run.record
         named = self.run_of(run)

@@ -294,7 +294,7 @@ class KnownFamilies:
         return self._known.get(family, Family())
 
     def lacks(self, families: Iterable[FamilyKey]) -> tuple[FamilyKey, ...]:
-        """Those of the families that :meth:`read` would read, each once."""
+        """The families that :meth:`read` would read, each once."""
         if self._open_source is None:
             return ()
         return tuple(family for family in dict.fromkeys(families) if family not in self._known)

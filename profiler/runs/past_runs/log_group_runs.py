@@ -82,7 +82,7 @@ class KeptSince(Protocol):
         """What the groups lack of the times for which they were read."""
 
     def lacking(self, groups: Sequence[str], since_ns: int) -> frozenset[str]:
-        """Those of the groups that are known not to reach back to a time."""
+        """The groups that are known not to reach back to a time."""
 
 
 class NotAsked(KeptSince):
@@ -201,7 +201,7 @@ class LogGroupRuns(RunSource):
 
     @property
     def completeness(self) -> Completeness:
-        """Without the account, no run is confirmed, so that nobody can act on them."""
+        """What the runs lack: without a known account, no run is confirmed."""
         if not self._unvouched:
             return Completeness(tuple(self._gaps))
         return Completeness((*self._gaps, Gap(place=self.place)))

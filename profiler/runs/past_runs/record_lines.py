@@ -117,5 +117,5 @@ def group_lines(lines: Iterable[RunLine]) -> list[list[RunLine]]:
 
 
 def _precedence(line: RunLine) -> tuple[bool, int]:
-    """Of the lines of a run, the one with the highest precedence counts."""
+    """The order of a run's lines: the highest one counts."""
     return line.head.type != CHECKPOINT, parse_ns(line.head.time) or 0

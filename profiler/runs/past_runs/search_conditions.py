@@ -39,12 +39,12 @@ def exists(field: str) -> JsonObject:
 
 
 def any_of(conditions: Sequence[JsonObject]) -> JsonObject:
-    """At least one of the conditions."""
+    """The run meets at least one of the conditions."""
     return {"bool": {"should": list(conditions), "minimum_should_match": 1}}
 
 
 def none_of(conditions: Sequence[JsonObject]) -> JsonObject:
-    """None of the conditions."""
+    """The run meets none of the conditions."""
     return {"bool": {"must_not": list(conditions)}}
 
 

@@ -324,7 +324,7 @@ class IndexedRuns(RunSource):
 
 
 def _families_a_search(last: int) -> int:
-    """Of how many families one page holds the last runs.
+    """The number of families whose last runs one page holds.
 
     A tenth of the page is room for runs that started at the same time as the oldest of the last
     ones.

@@ -430,5 +430,5 @@ def _slowdown_bounds(extremes: Mapping[str, Any]) -> Factors:
 
 
 def _slower(bounds: Factors) -> Factors:
-    """Without the sizes at which no run was slower, as the record leaves them out."""
+    """The bounds of the sizes at which a run was slower: the record leaves out the others, too."""
     return {vcpu: slowdown for vcpu, slowdown in bounds.items() if slowdown.max > 1}
