@@ -60,6 +60,25 @@ def test_the_row_of_the_page_makes_a_metric() -> None:
     assert row.record_path not in {metric.record_path for metric in METRICS}, "it is an example"
 
 
+def test_every_file_that_the_page_names_is_there() -> None:
+    folders = [ROOT, *(ROOT / name for name in ("profiler", "tests", "profiler/record"))]
+    folders.append(ROOT / "profiler" / "aggregation")
+    named = set(re.findall(r"`([\w/]+\.(?:py|md|yaml))`", TEXT))
+    assert len(named) > 30
+    assert [name for name in named if not any((at / name).is_file() for at in folders)] == []
+
+
+def test_the_protocols_of_a_collector_are_in_the_module_that_the_page_names() -> None:
+    (module,) = re.findall(r"Protocols in `([\w/]+\.py)`", paragraph("A collector"))
+    bases = [
+        ast.unparse(base)
+        for node in ast.parse((ROOT / module).read_text()).body
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+    ]
+    assert set(bases) == {"Protocol"}
+
+
 def test_the_page_has_every_package_and_no_other() -> None:
     (tree,) = (block.text for block in blocks(PAGE, "") if "profiler/\n" in block.text)
     rows = tree.partition("profiler/\n")[2].partition("\nlambda/")[0]
