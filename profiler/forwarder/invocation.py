@@ -139,26 +139,6 @@ class NamedContext(Context, Protocol):
     function_name: str
 
 
-def print_once(
-    line: str,
-    key: str,
-    *,
-    once: Callable[[str, Callable[[], object]], object],
-    print_line: Callable[[str], None],
-    errors: Sequence[ForwarderError],
-) -> None:
-    """Print a line: once if everything was done, else in each attempt, of which the last one
-    counts. Without the table of keys, it is printed, too.
-    """
-    if errors:
-        print_line(line)
-        return
-    try:
-        once(key, lambda: print_line(line))
-    except ForwarderError:
-        print_line(line)
-
-
 class InvocationTime:
     """The remaining time of one invocation, without a part that is reserved for other work; and
     a way to wait.

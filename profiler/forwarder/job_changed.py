@@ -2,7 +2,7 @@
 without an attempt, which no task's event tells of.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -34,6 +34,13 @@ from profiler.forwarder.documents import (
     indices_of_runs,
     run_id,
 )
+from profiler.forwarder.end_outputs import (
+    EndIndex,
+    EndOutputs,
+    post_notice,
+    print_once,
+    write_documents,
+)
 from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry, tried_retry
 from profiler.forwarder.function_settings import (
     NO_NOTICES,
@@ -46,15 +53,12 @@ from profiler.forwarder.invocation import (
     ForwarderError,
     SearchClusterError,
     attempt,
-    print_once,
     raise_errors,
 )
 from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.kill_after_resize import reduced_memory_of_job
 from profiler.forwarder.notifications.event_details import RepeatedAttempt, job_ended_line
-from profiler.forwarder.notifications.notification import NoticeChannel, notify
 from profiler.forwarder.run_event import RunEvent
-from profiler.forwarder.search_cluster.document_delivery import NOT_DELIVERED, DeliveryResult
 from profiler.record.batch_detail import (
     FAILED,
     NO_NODES,
@@ -94,36 +98,18 @@ class JobResult(Struct, frozen=True, kw_only=True):
     notified: ChannelKind | None = None
 
 
-class JobIndex(Protocol):
+class JobIndex(EndIndex, Protocol):
     """The search cluster."""
-
-    @property
-    def settings(self) -> ForwarderSettings: ...
-
-    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
-        """Write the documents. Raises ForwarderError."""
 
     def attempts(self, query: Mapping[str, object]) -> Mapping[str, object]:
         """The whole answer to a search in the reports. Raises SearchClusterError."""
 
 
-class JobOutputs(Protocol):
+class JobOutputs(EndOutputs, Protocol):
     """Where a job's notice and document go, and the settings of that."""
-
-    def settings(self) -> NoticeSettings:
-        """Raises SettingsError."""
 
     def index(self) -> JobIndex | None:
         """The search cluster; None without one. Raises SettingsError."""
-
-    def channels(self, settings: NoticeSettings) -> Sequence[NoticeChannel]: ...
-
-    def once(self, key: str, work: Callable[[], object]) -> object:
-        """Do the work unless it was done for this key. Raises DeliveryError."""
-
-    def print_line(self, line: str) -> None: ...
-
-    def warn(self, sentence: str) -> None: ...
 
 
 class JobChangedHandler(Struct, frozen=True, kw_only=True):
@@ -192,13 +178,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         if outcome is None:
             return
         line = job_ended_line(notice, outcome, indexed=result.indexed, notified=result.notified)
-        print_once(
-            line,
-            f"{notice.key}#log",
-            once=self.outputs.once,
-            print_line=self.outputs.print_line,
-            errors=errors,
-        )
+        print_once(line, f"{notice.key}#log", self.outputs, errors)
 
     def _has_waited(self, job: JobDetail, errors: list[ForwarderError]) -> bool:
         """Whether the job ended after it was said that its last attempt is repeated; says so if it
@@ -231,11 +211,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         documents = [*(alone or attempt_documents(job, index.settings, retry))]
         if not documents:
             return False
-        delivered = attempt(lambda: index.deliver(documents), errors) or NOT_DELIVERED
-        if delivered.rejected:
-            reason = delivered.rejected[0].reason
-            errors.append(DeliveryError(f"The cluster refused the job's document: {reason}"))
-        return delivered.indexed > 0
+        return write_documents(index, documents, "job", errors)
 
     def _announce(
         self,
@@ -258,7 +234,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         complete = replace(
             notice, children=children, costs=self._costs(job, index), reduced_memory=reduced
         )
-        return self._notify(complete, settings, errors)
+        return post_notice(self.outputs, complete, settings, errors, is_success=complete.is_success)
 
     def _children(self, job: JobDetail) -> tuple[EndedChild, ...] | None:
         """The failed children of an array; None, and a warning, if Batch may not be asked.
@@ -305,17 +281,6 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
             self.outputs.warn(f"The message of the job {job.id} has no cost. {error}")
             return {}
         return attempt_costs(answer)
-
-    def _notify(
-        self, notice: JobNotice, settings: NoticeSettings, errors: list[ForwarderError]
-    ) -> ChannelKind | None:
-        """Post the message. Returns its kind if every channel that accepts the kind has it."""
-        kind: ChannelKind = "success" if notice.is_success else "failure"
-        refusals: list[ForwarderError] = []
-        channels = self.outputs.channels(settings)
-        posted = notify(channels, notice, kind, self.outputs.once, refusals)
-        errors += refusals
-        return kind if posted and not refusals else None
 
 
 def _has_no_task(job: JobDetail) -> bool:

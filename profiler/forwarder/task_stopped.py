@@ -2,7 +2,7 @@
 notice.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -18,7 +18,13 @@ from profiler.forwarder.batch_report import (
     TaskContainers,
     identify_containers,
 )
-from profiler.forwarder.documents import Document
+from profiler.forwarder.end_outputs import (
+    EndIndex,
+    EndOutputs,
+    post_notice,
+    print_once,
+    write_documents,
+)
 from profiler.forwarder.ended_run import (
     NO_COMPARISON,
     Comparison,
@@ -31,15 +37,12 @@ from profiler.forwarder.ended_run import (
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import (
     NO_NOTICES,
-    ForwarderSettings,
     NoticeSettings,
     Subject,
 )
 from profiler.forwarder.invocation import (
-    DeliveryError,
     ForwarderError,
     attempt,
-    print_once,
     raise_errors,
 )
 from profiler.forwarder.kill_after_resize import (
@@ -50,8 +53,7 @@ from profiler.forwarder.kill_after_resize import (
 )
 from profiler.forwarder.merged_run import merge
 from profiler.forwarder.notifications.event_details import ended_line
-from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
-from profiler.forwarder.search_cluster.document_delivery import NOT_DELIVERED, DeliveryResult
+from profiler.forwarder.notifications.notification import notification_key
 from profiler.record.batch_job import NO_JOB
 from profiler.record.event_end import judge_candidates
 from profiler.record.gpu_memory_texts import SEARCHED_LINES, gpu_memory_error
@@ -72,17 +74,11 @@ class TaskStoppedResult(Struct, frozen=True, kw_only=True):
     notified: ChannelKind | None = None
 
 
-class Index(Protocol):
+class Index(EndIndex, Protocol):
     """The search cluster."""
-
-    @property
-    def settings(self) -> ForwarderSettings: ...
 
     def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
         """Return a batch's report, if it is indexed. Raises ForwarderError."""
-
-    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
-        """Write the documents. Raises ForwarderError."""
 
     def compare(self, ended: EndedTask) -> Comparison | None:
         """Compare a run with its family; None if that is not possible."""
@@ -109,27 +105,14 @@ class Account(Protocol):
         """
 
 
-class Outputs(Protocol):
+class Outputs(EndOutputs, Protocol):
     """Where the ended run goes, and the settings of that."""
-
-    def settings(self) -> NoticeSettings:
-        """Raises SettingsError."""
 
     def index(self) -> Index | None:
         """The search cluster; None without one. Raises SettingsError."""
 
-    def channels(self, settings: NoticeSettings) -> Sequence[NoticeChannel]: ...
-
-    def once(self, key: str, work: Callable[[], object]) -> object:
-        """Do the work unless it was done for this key. Raises DeliveryError."""
-
-    def print_line(self, line: str) -> None:
-        """Print into the function's log, the list of all ended runs."""
-
     def export(self, ended: EndedTask) -> None:
         """Export the run, after everything else. Raises nothing."""
-
-    def warn(self, sentence: str) -> None: ...
 
 
 class _JudgedTask(Struct, frozen=True, kw_only=True):
@@ -321,28 +304,15 @@ class TaskStoppedHandler(Struct, frozen=True):
                 "are unknown."
             )
             return False
-        delivered = attempt(lambda: index.deliver(documents), errors) or NOT_DELIVERED
-        if delivered.rejected:
-            errors.append(
-                DeliveryError(
-                    f"The cluster refused the task's document: {delivered.rejected[0].reason}"
-                )
-            )
-        return delivered.indexed > 0
+        return write_documents(index, documents, "task", errors)
 
     def _notify(
         self, run: EndedRun, settings: NoticeSettings, errors: _Errors
     ) -> ChannelKind | None:
-        """Post the notice. Returns its kind if every channel that accepts the kind has it."""
         is_success = run.outcome.status == "success" and not (
             settings.unusual_as_failures and run.unusual
         )
-        kind: ChannelKind = "success" if is_success else "failure"
-        refusals: _Errors = []
-        channels = self.outputs.channels(settings)
-        posted = notify(channels, run, kind, self.outputs.once, refusals)
-        errors += refusals
-        return kind if posted and not refusals else None
+        return post_notice(self.outputs, run, settings, errors, is_success=is_success)
 
     def _print_line_of(
         self, run: EndedRun, result: TaskStoppedResult, kibana_url: str | None, errors: _Errors
@@ -350,13 +320,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         line = ended_line(
             run, kibana_url=kibana_url, indexed=result.indexed, notified=result.notified
         )
-        print_once(
-            line,
-            f"{notification_key(run)}#log",
-            once=self.outputs.once,
-            print_line=self.outputs.print_line,
-            errors=errors,
-        )
+        print_once(line, f"{notification_key(run)}#log", self.outputs, errors)
 
 
 def _with_gpu_memory_error(ended: EndedTask, reports: ReportFinder) -> EndedTask:

@@ -32,8 +32,8 @@ class MemoryCheckpoints(Struct):
 
     _held: dict[str, dict[tuple[str, str], NearFull]] = field(default_factory=dict)
 
-    def runs(self) -> Iterator[NearFull]:
-        """The one of each run."""
+    def fullest(self) -> Iterator[NearFull]:
+        """The checkpoint of each run that shows the most memory."""
         for runs in self._held.values():
             yield from runs.values()
 

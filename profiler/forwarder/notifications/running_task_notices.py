@@ -108,7 +108,7 @@ class TaskNotices(Struct):
                     forecasts.append((place, key, line))
         near_full = [
             item
-            for item in self._near_full.runs()
+            for item in self._near_full.fullest()
             if notice_key(item.report.record, MEMORY_NOTICE) not in self.told
         ]
         settings = attempt(self.settings, []) if forecasts or near_full else None
