@@ -30,7 +30,7 @@ from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import any_known, known_values, median
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import with_local_times
-from profiler.record.device_totals import GpuTotals, gpu_totals
+from profiler.record.device_totals import GpuTotals
 from profiler.record.fact_list import (
     CPU_TIME,
     DURATION,
@@ -179,11 +179,12 @@ def _head(
 def one_line_end(report: Report, view: EndView) -> Line:
     """One of several runs: the verdict, how to see more, and other facts that fit on the line."""
     record = replace(report.record, series=None)  # without a curve, the memory peak is a fact
-    verdict = verdict_of(PastRun(report=report), view.now_ns)
+    run = PastRun(report=report)
+    verdict = verdict_of(run, view.now_ns)
     pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
     room = view.width - (len(pointer) + 2 if pointer else 0)
     text = shorten(printable(f"● {verdict.text.removesuffix('.')}"), room)
-    facts = _facts(record, gpu_totals(record), room - columns_of(text))
+    facts = _facts(record, story_of(record, run.outcome).usage.gpus, room - columns_of(text))
     if pointer:
         end = pointer.rjust(view.width - columns_of(text) - len(facts))
     else:

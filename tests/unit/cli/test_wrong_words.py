@@ -165,7 +165,7 @@ def test_a_device_that_never_ends_is_not_read_on(command: tuple[str, ...], said:
     ("place", "said"),
     [
         (
-            "profiler.runs.past_runs.record_files.run_line",
+            "profiler.runs.past_runs.record_files.read_run_line",
             "runs.jsonl does not fit into memory: name a file of record lines, or a part of it.",
         ),
         ("profiler.cli.history_command.open_source", "The memory does not suffice: select fewer"),
