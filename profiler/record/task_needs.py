@@ -113,6 +113,13 @@ def needed_vcpu(record: Record) -> float | None:
     return min(sum_known(*vcpus) or 0, limit or math.inf)
 
 
+def least_with_more(saturated_share: float, vcpu: float, more_vcpu: float) -> float:
+    """The lower bound of how long a run takes with more vCPUs: its saturated time is shorter in
+    proportion to the sizes.
+    """
+    return 1 - min(saturated_share, 1) * (1 - vcpu / more_vcpu)
+
+
 def uncached_peak_mb(metrics: Metrics) -> float | None:
     """The peak of the usage, less the largest cache; None without a peak."""
     return difference(metrics.memory_usage_peak_mb, metrics.memory_cache_mb.max or 0)

@@ -13,7 +13,7 @@ from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import first_known, known_values
 from profiler.record.mention_limits import SATURATED_PERCENT
 from profiler.record.record_model import SlowdownBounds
-from profiler.record.task_needs import size_of, vcpu_limit
+from profiler.record.task_needs import least_with_more, size_of, vcpu_limit
 from profiler.record.unusual import MIN_RUNS
 from profiler.sizing.run_facts import RunFacts
 
@@ -98,13 +98,6 @@ def with_saturated(
             slowdown = {**smaller, **run.slowdown, **now}
             factors = larger_factors(factors, factors_of_run(slowdown, current_vcpu))
     return factors
-
-
-def least_with_more(saturated_share: float, vcpu: float, more_vcpu: float) -> float:
-    """The lower bound of how long a run takes with more vCPUs: its saturated time is shorter in
-    proportion to the sizes.
-    """
-    return 1 - min(saturated_share, 1) * (1 - vcpu / more_vcpu)
 
 
 def are_larger(factors: Factors, others: Factors) -> bool:

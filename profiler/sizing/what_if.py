@@ -11,11 +11,12 @@ from profiler.core.optional_math import difference, first_known, known, product,
 from profiler.core.timestamps import MS_PER_HOUR
 from profiler.record.measured import UNKNOWN, Measured, scaled
 from profiler.record.record_model import SlowdownBounds
+from profiler.record.task_needs import least_with_more
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size, whole_size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
-from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION, least_with_more
+from profiler.sizing.slowdown_factors import FACTOR_DIGITS, SAME_DURATION
 
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
 ROUNDING = 1e-9

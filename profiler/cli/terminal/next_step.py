@@ -13,6 +13,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome
 from profiler.record.story_rows import Story
+from profiler.record.task_needs import least_with_more
 from profiler.record.units import (
     format_count,
     format_memory,
@@ -109,7 +110,7 @@ def _saturated(metrics: Metrics) -> str:
             f"{used}, but with at most {format_count(threads, 'thread')}: more CPUs would hardly "
             "help."
         )
-    least = 1 - min(percent, 100) / 100 / 2
+    least = least_with_more(percent / 100, vcpu, 2 * vcpu)
     return f"{used}: with {format_vcpu(2 * vcpu)} it would take {format_range(least, 1)}× as long."
 
 
