@@ -1,38 +1,31 @@
 """Why a job of AWS Batch does not start, and what its queue lacks.
 
-Each thing that Batch or EC2 may not be asked is a note; the others are looked at all the same.
+What Batch or EC2 may not be asked is a note; the rest is looked at all the same.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Any
 
-from msgspec import Struct
-
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.doctor.batch_reads import MAX_LISTED, BatchReads
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
-from profiler.aws_account.registered_definitions import read_items
-from profiler.core.bounded_batches import batches
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import EC2, FARGATE, family_of, revision_text
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import all_known, known, known_values, median
+from profiler.core.optional_math import all_known, difference, known, known_values, median
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.batch_detail import (
     ENDED,
     FAILED,
-    NO_ARRAY,
-    PENDING,
     RUNNABLE,
     RUNNING,
     STARTING,
     SUCCEEDED,
     JobDetail,
-    array_of,
     children_text,
-    parse_job,
 )
 from profiler.record.batch_job import resource_name
 from profiler.record.job_end import job_facts, job_name, job_title, remedy_of, sentence_of
@@ -49,144 +42,14 @@ _SIZE = "size"
 _CAPACITY = "capacity"
 _PLACE = "place"
 _UNKNOWN = "unknown"
-_PER_CALL = 100
-_MAX_RUNNING = 1_000
 _MAX_ENDED = 100
 # By the type of an environment.
 _PLATFORM_OF = {"FARGATE": FARGATE, "FARGATE_SPOT": FARGATE, "EC2": EC2, "SPOT": EC2}
 
 
-class _Reads(Struct):
-    """Reads of the account. What it refuses is a sentence of ``problems``."""
-
-    open_client: OpenClient
-    problems: list[str] = []
-    # By the queue or the array, and the status.
-    listed: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    arrays_of: dict[str, list[JobDetail]] = {}  # by the queue
-
-    def jobs(self, ids: Sequence[str]) -> list[JobDetail]:
-        found: list[JobDetail] = []
-        for chunk in batches(list(ids), _PER_CALL):
-            listed = self._asked(
-                "Jobs could not be read", "batch:DescribeJobs", "describe_jobs", jobs=chunk
-            )
-            found += known_values(map(parse_job, listed.get("jobs", ())))
-        return found
-
-    def named(self, operation: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """The queues or environments with these names or ARNs."""
-        title, member = {
-            "describe_job_queues": ("Job queues", "jobQueues"),
-            "describe_compute_environments": ("Compute environments", "computeEnvironments"),
-        }[operation]
-        permission = f"batch:Describe{title.title().replace(' ', '')}"
-        answer = self._asked(
-            f"{title} could not be read", permission, operation, **{member: list(names)}
-        )
-        return list(answer.get(member, ()))
-
-    def arrays(self, queue: str) -> list[JobDetail]:
-        """The first arrays of a queue that have not ended: their children are not listed."""
-        if queue not in self.arrays_of:
-            listed = self.summaries(queue, PENDING, _MAX_RUNNING)
-            ids = [one["jobId"] for one in listed if array_of(one) is not NO_ARRAY]
-            self.arrays_of[queue] = self.jobs(ids[:_PER_CALL])
-        return self.arrays_of[queue]
-
-    def waiting_child(self, array: JobDetail) -> JobDetail | None:
-        """The first child of an array that is RUNNABLE."""
-        listed = self.summaries(array.id, RUNNABLE, 1, place="arrayJobId")
-        return next(iter(self.jobs([one["jobId"] for one in listed])), None)
-
-    def summaries(
-        self, of: str, status: str, most: int, *, place: str = "jobQueue"
-    ) -> list[Mapping[str, Any]]:
-        """The jobs of a queue or an array with this status, the first of them. A status is listed
-        once.
-        """
-        if (of, status) in self.listed:
-            return self.listed[of, status]
-        found = self.listed[of, status] = []
-        try:
-            with aws_errors("The jobs of the queue could not be listed", "batch:ListJobs"):
-                jobs = read_items(
-                    self.open_client("batch"),
-                    "list_jobs",
-                    "jobSummaryList",
-                    **{place: of, "jobStatus": status},
-                )
-                found.extend(islice(jobs, most))  # what was listed before an error stays
-        except TaskProfilerError as error:
-            self.problems.append(str(error))
-        return found
-
-    def front(self, queue: str) -> list[str] | None:
-        """The ARNs of the first RUNNABLE jobs; None: they are not known."""
-        answer = self._asked(
-            "The place in the queue is not known",
-            "batch:GetJobQueueSnapshot",
-            "get_job_queue_snapshot",
-            jobQueue=queue,
-        )
-        front = answer.get("frontOfQueue")
-        return None if front is None else [one.get("jobArn", "") for one in front.get("jobs", ())]
-
-    def available(self, resource: str) -> int | None:
-        """How much of a consumable resource is left."""
-        answer = self._asked(
-            "A consumable resource could not be read",
-            "batch:DescribeConsumableResource",
-            "describe_consumable_resource",
-            consumableResource=resource,
-        )
-        left: int | None = answer.get("availableQuantity")
-        return left
-
-    def definitions(self, **which: object) -> list[Mapping[str, Any]]:
-        """Job definitions, by their names or ARNs."""
-        answer = self._asked(
-            "Job definitions could not be read",
-            "batch:DescribeJobDefinitions",
-            "describe_job_definitions",
-            **which,
-        )
-        return list(answer.get("jobDefinitions", ()))
-
-    def instance_types(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """The types of these names, and of these families (``m5``)."""
-        patterns = [name if "." in name else f"{name}.*" for name in names]
-        try:
-            with aws_errors("Instance types could not be read", "ec2:DescribeInstanceTypes"):
-                return list(
-                    read_items(
-                        self.open_client("ec2"),
-                        "describe_instance_types",
-                        "InstanceTypes",
-                        Filters=[{"Name": "instance-type", "Values": patterns}],
-                    )
-                )
-        except TaskProfilerError as error:
-            self.problems.append(str(error))
-            return []
-
-    def _asked(
-        self, what: str, permission: str, operation: str, **arguments: object
-    ) -> Mapping[str, Any]:
-        try:
-            with aws_errors(what, permission):
-                answer: Mapping[str, Any] = getattr(self.open_client("batch"), operation)(
-                    **arguments
-                )
-                return answer
-        except TaskProfilerError as error:
-            self.problems.append(str(error))
-            return {}
-
-
 def findings_of_job(open_client: OpenClient, job_id: str, now_ns: int) -> Iterator[Finding]:
     """Where a job stands, and why it does not go on. Raises TaskProfilerError for no such job."""
-    reads = _Reads(open_client)
+    reads = BatchReads(open_client)
     jobs = reads.jobs([job_id])
     if not jobs:
         reason = next(iter(reads.problems), None) or (
@@ -210,20 +73,20 @@ def findings_of_job(open_client: OpenClient, job_id: str, now_ns: int) -> Iterat
 
 def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
     """What keeps the jobs of a queue from starting. Raises TaskProfilerError for no such queue."""
-    reads = _Reads(open_client)
+    reads = BatchReads(open_client)
     queues = reads.named("describe_job_queues", [queue])
     if not queues:
         reason = next(iter(reads.problems), None) or (
             f"There is no job queue {queue!r}: check the name and the Region."
         )
         raise TaskProfilerError(reason)
-    waiting = reads.summaries(queue, RUNNABLE, _MAX_RUNNING)
+    waiting = reads.summaries(queue, RUNNABLE, MAX_LISTED)
     first = reads.jobs([waiting[0]["jobId"]]) if waiting else []
     arrays = reads.arrays(queue)
     if not first:
         first = list(islice(known_values(map(reads.waiting_child, arrays)), 1))
     counts = [
-        f"{_listed_jobs(reads.summaries(queue, status, _MAX_RUNNING))} {status}"
+        f"{_listed_jobs(reads.summaries(queue, status, MAX_LISTED))} {status}"
         for status in (STARTING, RUNNING)
     ]
     waits = f"{_listed_jobs(waiting)} RUNNABLE"
@@ -238,17 +101,17 @@ def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
 
 def _listed_jobs(jobs: Sequence[object]) -> str:
     """The number of jobs, ``1,000+`` of those of which only the first were listed."""
-    if len(jobs) < _MAX_RUNNING:
+    if len(jobs) < MAX_LISTED:
         return format_count(len(jobs), "job")
     return f"{len(jobs):,}+ jobs"
 
 
-def _unread(reads: _Reads) -> Iterator[Finding]:
+def _unread(reads: BatchReads) -> Iterator[Finding]:
     for sentence in dict.fromkeys(reads.problems):
         yield note(_UNKNOWN, sentence)
 
 
-def _state(job: JobDetail, reads: _Reads, now_ns: int) -> Iterator[Finding]:
+def _state(job: JobDetail, reads: BatchReads, now_ns: int) -> Iterator[Finding]:
     """The job's status, since when, and AWS's reason."""
     name = job_name(job)
     if job.status == SUCCEEDED:
@@ -280,14 +143,15 @@ def _children(array: JobDetail) -> str:
     return f"The children of the array {job_name(array)}: {counts}."
 
 
-def _definition(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
+def _definition(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
     """Whether the next submission can name the job's definition: Terraform, CDK and CloudFormation
     deregister the old revision when they register a new one.
     """
     if not job.definition_arn:
         return
-    status = {one.get("status") for one in reads.definitions(jobDefinitions=[job.definition_arn])}
-    if status != {_INACTIVE}:
+    named = reads.definitions(jobDefinitions=[job.definition_arn])
+    statuses = {definition.get("status") for definition in named}
+    if statuses != {_INACTIVE}:
         return
     name = family_of(job.definition_arn)
     revision = revision_text(job.definition_arn)
@@ -296,7 +160,7 @@ def _definition(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
     if not active:
         yield problem(_DEFINITION, text, f"No revision of {name} is active: register it again.")
         return
-    newest = max(one["revision"] for one in active)
+    newest = max(definition["revision"] for definition in active)
     advice = f"Submit {name} without a revision, or {name}:{newest}."
     yield note(_DEFINITION, text, advice)
 
@@ -307,13 +171,13 @@ def _reason(job: JobDetail) -> Iterator[Finding]:
         yield problem(_JOB, f"AWS says of {job_name(job)}: {job.status_reason}", remedy_of(job))
 
 
-def _usual_wait(job: JobDetail, reads: _Reads) -> str | None:
+def _usual_wait(job: JobDetail, reads: BatchReads) -> str | None:
     """How long the queue's last successes waited."""
     waits = []
-    for one in reads.summaries(job.queue_arn or "", SUCCEEDED, _MAX_ENDED):
-        created, started = one.get("createdAt"), one.get("startedAt")
-        if created is not None and started is not None and started >= created:
-            waits.append(float(started - created))
+    for success in reads.summaries(job.queue_arn or "", SUCCEEDED, _MAX_ENDED):
+        wait_ms = difference(success.get("startedAt"), success.get("createdAt"))
+        if wait_ms is not None and wait_ms >= 0:
+            waits.append(float(wait_ms))
     if not waits:
         return None
     jobs = format_count(len(waits), "job")
@@ -321,7 +185,7 @@ def _usual_wait(job: JobDetail, reads: _Reads) -> str | None:
     return f"The last {jobs} of this queue that succeeded waited {usual} (median)."
 
 
-def _waits(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
+def _waits(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
     """Jobs that it depends on, and consumable resources that are used up."""
     for other in reads.jobs(job.depends_on) if job.depends_on else ():
         text = f"It waits for the job {job_name(other)} ({other.id}), which is {other.status}."
@@ -346,26 +210,27 @@ def _aws(job: JobDetail | None, *words: str) -> str:
 
 
 def _queue_findings(
-    queues: Sequence[Mapping[str, Any]], queue: str, reads: _Reads, job: JobDetail | None
+    queues: Sequence[Mapping[str, Any]], queue: str, reads: BatchReads, job: JobDetail | None
 ) -> Iterator[Finding]:
     """The queue, its environments, and whether they can hold the job."""
     arns: list[str] = []
-    for one in queues:
-        name = one["jobQueueName"]
-        if one["state"] != "ENABLED":
+    for described in queues:
+        name = described["jobQueueName"]
+        state = described["state"]
+        if state != "ENABLED":
             command = _aws(job, "update-job-queue", "--job-queue", name, "--state", "ENABLED")
-            yield problem(_QUEUE, f"The queue {name} is {one['state']}.", f"Enable it: {command}.")
-        if one.get("status") not in (None, "VALID"):
-            reason = _words(one.get("statusReason"))
-            yield problem(_QUEUE, f"The queue {name} is {one['status']}: {reason}")
-        order = sorted(one["computeEnvironmentOrder"], key=lambda place: place["order"])
+            yield problem(_QUEUE, f"The queue {name} is {state}.", f"Enable it: {command}.")
+        if described.get("status") not in (None, "VALID"):
+            reason = _words(described.get("statusReason"))
+            yield problem(_QUEUE, f"The queue {name} is {described['status']}: {reason}")
+        order = sorted(described["computeEnvironmentOrder"], key=lambda place: place["order"])
         arns += [place["computeEnvironment"] for place in order]
     if not arns:
         return
     environments = reads.named("describe_compute_environments", arns)
     for environment in environments:
         yield from _environment_findings(environment, job)
-    usable = [one for one in environments if _is_usable(one)]
+    usable = list(filter(_is_usable, environments))
     if job is None or not usable:
         return
     yield from _size_findings(job, usable, reads)
@@ -402,7 +267,7 @@ def _environment_findings(
 
 
 def _size_findings(
-    job: JobDetail, environments: Sequence[Mapping[str, Any]], reads: _Reads
+    job: JobDetail, environments: Sequence[Mapping[str, Any]], reads: BatchReads
 ) -> Iterator[Finding]:
     """Whether an environment of the queue can hold the job at all."""
     amounts = all_known(job.vcpu, job.memory_mb)
@@ -410,10 +275,10 @@ def _size_findings(
         return
     vcpu, memory_mb = amounts
     asked = f"{format_vcpu(vcpu)} and {format_memory(memory_mb)}"
-    resources = [one.get("computeResources", {}) for one in environments]
-    platforms = {_PLATFORM_OF.get(str(one.get("type"))) for one in resources}
-    of_job = set(job.platforms)
-    if None not in platforms and len(of_job) == 1 and platforms.isdisjoint(of_job):
+    resources = [environment.get("computeResources", {}) for environment in environments]
+    platforms = {_PLATFORM_OF.get(str(resource.get("type"))) for resource in resources}
+    wanted = set(job.platforms)
+    if None not in platforms and len(wanted) == 1 and platforms.isdisjoint(wanted):
         yield problem(
             _SIZE,
             f"It is for {job.platforms[0]}, and its queue's environments are for "
@@ -424,7 +289,8 @@ def _size_findings(
     if platforms == {FARGATE}:
         yield from _fargate_findings(job, Size(vcpu, memory_mb), asked)
         return
-    names = sorted({name for one in resources for name in one.get("instanceTypes", ())})
+    types = [resource.get("instanceTypes", ()) for resource in resources]
+    names = sorted(set(chain.from_iterable(types)))
     if not names or any(name == "optimal" or name.startswith("default") for name in names):
         return
     yield from _instance_findings(job, reads.instance_types(names), asked)
@@ -445,7 +311,7 @@ def _fargate_findings(job: JobDetail, size: Size, asked: str) -> Iterator[Findin
 
 def _gpus(job: JobDetail) -> int:
     """What all containers ask for."""
-    return sum(known_values(one.gpus for one in job.containers))
+    return sum(known_values(container.gpus for container in job.containers))
 
 
 def _instance_findings(
@@ -455,13 +321,9 @@ def _instance_findings(
     if not types:
         return
     gpus = _gpus(job)
-    for one in types:
-        vcpu = one["VCpuInfo"]["DefaultVCpus"]
-        memory_mb = registered_mb(one["MemoryInfo"]["SizeInMiB"])
-        has_gpus = sum(gpu["Count"] for gpu in one.get("GpuInfo", {}).get("Gpus", ()))
-        if vcpu >= (job.vcpu or 0) and memory_mb >= (job.memory_mb or 0) and has_gpus >= gpus:
-            return
-    largest = max(types, key=lambda one: one["MemoryInfo"]["SizeInMiB"])
+    if any(_has_room(instance_type, job, gpus) for instance_type in types):
+        return
+    largest = max(types, key=lambda instance_type: instance_type["MemoryInfo"]["SizeInMiB"])
     memory_mb = registered_mb(largest["MemoryInfo"]["SizeInMiB"])
     needs = f"{asked} and {format_count(gpus, 'GPU')}" if gpus else asked
     yield problem(
@@ -473,15 +335,24 @@ def _instance_findings(
     )
 
 
+def _has_room(instance_type: Mapping[str, Any], job: JobDetail, gpus: int) -> bool:
+    """Whether an instance of the type registers what the job, with so many GPUs, asks for."""
+    vcpu = instance_type["VCpuInfo"]["DefaultVCpus"]
+    memory_mb = registered_mb(instance_type["MemoryInfo"]["SizeInMiB"])
+    its_gpus = sum(gpu["Count"] for gpu in instance_type.get("GpuInfo", {}).get("Gpus", ()))
+    has_cpus_and_memory = vcpu >= (job.vcpu or 0) and memory_mb >= (job.memory_mb or 0)
+    return has_cpus_and_memory and its_gpus >= gpus
+
+
 def _capacity_findings(
-    job: JobDetail, environments: Sequence[Mapping[str, Any]], queue: str, reads: _Reads
+    job: JobDetail, environments: Sequence[Mapping[str, Any]], queue: str, reads: BatchReads
 ) -> Iterator[Finding]:
     """Whether maxvCpus of the environments are used up, and by what."""
-    most = [one.get("computeResources", {}).get("maxvCpus") for one in environments]
+    most = [environment.get("computeResources", {}).get("maxvCpus") for environment in environments]
     limits = known_values(most)
     if len(limits) != len(most) or job.vcpu is None:
         return
-    names = [one["computeEnvironmentName"] for one in environments]
+    names = [environment["computeEnvironmentName"] for environment in environments]
     update = ("update-compute-environment", "--compute-environment", names[0])
     advice = f"Raise it: {_aws(job, *update)} --compute-resources maxvCpus=N."
     shown = ", ".join(names)
@@ -492,11 +363,11 @@ def _capacity_findings(
     running: list[Mapping[str, Any]] = []
     is_part = False
     for status in (STARTING, RUNNING):
-        of_status = reads.summaries(queue, status, _MAX_RUNNING)
-        is_part |= len(of_status) >= _MAX_RUNNING
-        running += of_status
-    jobs = reads.jobs([one["jobId"] for one in running])
-    used = sum(known_values(one.vcpu for one in jobs))
+        summaries = reads.summaries(queue, status, MAX_LISTED)
+        is_part |= len(summaries) >= MAX_LISTED
+        running += summaries
+    jobs = reads.jobs([summary["jobId"] for summary in running])
+    used = sum(known_values(running_job.vcpu for running_job in jobs))
     number = len(jobs)
     for array in reads.arrays(queue):
         children = array.array.children
@@ -512,7 +383,7 @@ def _capacity_findings(
         )
 
 
-def _place(job: JobDetail, reads: _Reads) -> Iterator[Finding]:
+def _place(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
     if job.status != RUNNABLE:
         return
     front = reads.front(job.queue_arn or "")
