@@ -1,6 +1,6 @@
 """Runs from the lines that a monitor or a profiler wrote: reports and checkpoints.
 
-``run_line`` reads the head of a line, ``group_lines`` puts the lines of each run together, and
+``read_run_line`` reads the head of a line, ``group_lines`` puts the lines of each run together, and
 ``matching_runs`` makes a run of each group that matches: only its lines are decoded whole.
 """
 
