@@ -56,6 +56,7 @@ class Task:
         self.started = time.time()
         self.ended: float | None = None
         self.stats_reads = 0
+        self._max_usage_bytes: dict[str, int] = {}
 
     def container(self, name: str) -> dict[str, object]:
         has_ended = name == "batch" and self.ended is not None
@@ -128,6 +129,7 @@ class Task:
             "usage_in_kernelmode": 3,
         }
         usage_bytes = 150_000_000 + int(now * 1e6) % 50_000_000
+        self._max_usage_bytes[name] = max(self._max_usage_bytes.get(name, 0), usage_bytes)
         memory = {key: 1_000_000 + index for index, key in enumerate(_KERNEL_MEMORY_KEYS)}
         # What is neither page cache nor a process's would be the kernel's own.
         memory["rss"] = usage_bytes - memory["cache"]
@@ -147,7 +149,7 @@ class Task:
             "precpu_stats": {"cpu_usage": cpu, "system_cpu_usage": 1, "online_cpus": 2},
             "memory_stats": {
                 "usage": usage_bytes,
-                "max_usage": 210_000_000,
+                "max_usage": self._max_usage_bytes[name],
                 "stats": {**memory, **{f"total_{key}": value for key, value in memory.items()}},
                 "limit": 536870912,
             },

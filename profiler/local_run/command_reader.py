@@ -288,6 +288,11 @@ class CommandReader:
         return self._unmapped.bound_bytes or None
 
     @property
+    def tells_shared_memory(self) -> bool:
+        """Whether the growth of shared memory is known, and not only that of all memory."""
+        return self._shared_memory is None or not self._shared_memory.has_all_memory
+
+    @property
     def average_bound_bytes(self) -> float:
         """The mean of what the command can have held more than the samples have, alike."""
         return self._unmapped.average_bound_bytes

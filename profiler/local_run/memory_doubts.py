@@ -25,6 +25,11 @@ _SHARED_MEMORY_IS_UNSURE = (
     "The memory peak may have been {}, and the average is a lower bound: files in memory (tmpfs, "
     "/dev/shm) and shared memory grew during the run, and it is unknown which program made them."
 )
+_ALL_MEMORY_IS_UNSURE = (
+    "The memory peak may have been {}, and the average is a lower bound: the memory of the sandbox "
+    "grew during the run by more than the processes have, such as shared memory that none of them "
+    "maps, perhaps by other programs."
+)
 _AVERAGE_IS_UNSURE = (
     "The average memory use may have been {}: shared memory grew during the run, and it is unknown "
     "which program made it."
@@ -105,10 +110,13 @@ def _bounds(
         yield peak_bytes + huge_bytes, sentence
     if peak.source != "sampled":
         return
+    shared_is_unsure = _SHARED_MEMORY_IS_UNSURE
+    if not command.tells_shared_memory:
+        shared_is_unsure = _ALL_MEMORY_IS_UNSURE
     for bound_bytes, sentence in (
         (command.memory_bound_bytes, _MEMORY_IS_UNSURE),
         (marked_bytes, _MAPPED_MEMORY_IS_UNSURE),
-        (command.shared_bound_bytes or 0, _SHARED_MEMORY_IS_UNSURE),
+        (command.shared_bound_bytes or 0, shared_is_unsure),
         (command.kernel_bound_bytes, _KERNEL_MEMORY_IS_UNSURE),
     ):
         if lacks_memory(peak_bytes, bound_bytes):

@@ -11,6 +11,7 @@ from profiler.core.optional_math import difference
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.cgroup.shared_memory import SharedMemory
 from profiler.readers.linux.huge_pages import taken_bytes
+from profiler.readers.linux.kernel_memory import MIN_GROWTH_BYTES
 from profiler.readers.linux.memory_files import MemoryFiles
 from profiler.readers.linux.sysv_segments import SysvSegments
 
@@ -33,7 +34,9 @@ class UnmappedMemory:
 
     From each, what the processes' memory has of shared memory is subtracted: the command holds at
     least the larger of both. ``bound_bytes`` is the most that the command can have held at one
-    reading: all growth of the machine's or the group's shared memory, whoever made it.
+    reading: all growth of the machine's or the group's shared memory, whoever made it. Where that
+    has the processes' own memory, too (gVisor), it counts without what the command's have, if it is
+    not what other programs usually need meanwhile.
     ``average_bound_bytes`` is the mean of what it can have held more. ``used_cpu_ns``: the CPU time
     of the looks at open files, which have a budget of their own.
     """
@@ -112,6 +115,11 @@ class UnmappedMemory:
         growth_bytes = self._shared.growth_bytes()
         if growth_bytes is None:
             return 0, 0
+        if self._shared.has_all_memory:
+            of_nobody_bytes = growth_bytes - tree_bytes
+            if of_nobody_bytes < MIN_GROWTH_BYTES:  # the profiler's own, and other programs'
+                return 0, 0
+            growth_bytes = of_nobody_bytes + shmem_bytes
         has_grown = lacks_memory(tree_bytes, tree_bytes + growth_bytes)
         if has_grown and self._shared.is_growth_of(pids):
             certain_bytes = growth_bytes

@@ -26,6 +26,8 @@ from profiler.readers.linux.process_tree import own_cpu_ns
 
 # A group with more processes is not a command's: its list is not read.
 _MAX_OTHERS = 32
+_OF_LINUX = b"\nSlab:"
+_ALL_MEMORY = b"AnonPages:"
 
 
 class SharedMemory:
@@ -33,6 +35,9 @@ class SharedMemory:
     machine if the group does not count it.
 
     The file stays open: a reading takes some 10 µs.
+
+    ``has_all_memory``: the growth has the processes' own memory, too, which gVisor does not tell
+    apart for the machine.
     """
 
     def __init__(self, cgroups: Cgroups, proc_folder: str = "/proc") -> None:
@@ -50,18 +55,19 @@ class SharedMemory:
             self._folder = None
             self._parse = partial(proc.bytes_after, name=b"Shmem:")
             self._descriptor = open_or_none(f"{proc_folder}/meminfo")
+        self.has_all_memory = self._folder is None and _tells_nothing_apart(self._descriptor)
         # The others first: what one makes before the size is read is no growth.
         members = self._other_members(())
         self._has_active_others = members is None
         self._others_at_start = {pid: own_cpu_ns(pid, None) for pid in members or ()}
         # What other programs free would hide what the command makes after it.
-        self._least_bytes = self.now_bytes()
+        self._least_bytes = self._counted_bytes()
 
     def growth_bytes(self) -> int | None:
         """The most that the command can have made and kept, unless others free as much meanwhile;
         None if unknown.
         """
-        now_bytes = self.now_bytes()
+        now_bytes = self._counted_bytes()
         growth_bytes = excess(now_bytes, self._least_bytes)
         if growth_bytes == 0:
             self._least_bytes = now_bytes
@@ -96,6 +102,11 @@ class SharedMemory:
         """All shared memory of the group or the machine; None if unknown."""
         return self._parse(proc.reread(self._descriptor))
 
+    def _counted_bytes(self) -> int | None:
+        if not self.has_all_memory:
+            return self.now_bytes()
+        return proc.bytes_after(proc.reread(self._descriptor), _ALL_MEMORY)
+
     def _other_members(self, pids: Collection[int]) -> set[int] | None:
         """The group's processes without these and this one; None if it has too many, or groups
         below it.
@@ -109,6 +120,12 @@ class SharedMemory:
             return None
         others = {int(pid) for pid in members if pid != own_pid}.difference(pids)
         return None if len(others) > _MAX_OTHERS else others
+
+
+def _tells_nothing_apart(meminfo: int | None) -> bool:
+    """Whether this is gVisor's: its shared memory is always 0, and counts as anonymous."""
+    text = proc.reread(meminfo)
+    return _OF_LINUX not in text and _ALL_MEMORY in text
 
 
 def _is_child_of(pid: int, pids: Collection[int]) -> bool:

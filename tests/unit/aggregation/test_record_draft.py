@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from profiler.aggregation.memory_evidence import evidence_from
+from profiler.aggregation.memory_evidence import EvidenceSource, Exactness, evidence_from
 from profiler.aggregation.record_draft import RecordDraft, choose_cpu
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.run_evidence import (
@@ -17,8 +17,10 @@ from profiler.aggregation.task_record import RecordPart
 from profiler.readers.container_sample import ResourceLimits
 from profiler.record.record_model import (
     NOT_SAMPLED,
+    AverageAndMaximum,
     Container,
     MemoryKills,
+    Metrics,
     Monitor,
     Record,
     Sampling,
@@ -82,6 +84,32 @@ def test_hits_of_the_limit_count_for_the_peak_of_all_sources() -> None:
     processes = RunEvidence(memory=evidence_from("samples", 80 * MIB))
     assert draft(KILLED, statistics).record().likely_out_of_memory is None
     assert draft(KILLED, statistics, processes).record().likely_out_of_memory is True
+
+
+@pytest.mark.parametrize(
+    ("source", "cache_mb", "bound_mb"),
+    [
+        ("statistics", 10, 390),
+        ("statistics", 170, None),  # no more than a runtime needs for a moment
+        ("statistics", None, None),
+        ("group mark", 10, None),  # the peak is exact
+    ],
+)
+def test_a_mark_above_all_samples_and_their_page_cache_is_a_bound(
+    source: EvidenceSource, cache_mb: float | None, bound_mb: float | None
+) -> None:
+    """As of a parent of 200 MB, of which each child is a copy for some milliseconds."""
+    exactness: Exactness = "exact" if source == "group mark" else "at least"
+    metrics = Metrics(
+        memory_usage_peak_mb=400, memory_cache_mb=AverageAndMaximum(avg=cache_mb, max=cache_mb)
+    )
+    seen = RunEvidence(metrics=metrics, memory=evidence_from(source, 205 * MIB, exactness))
+    success = ended(0, START_NS, was_stopped=False)
+    record = draft(success, seen).record()
+    assert record.metrics.memory_used_bound_mb == bound_mb
+    expected = ["The memory peak may have been 390 MB"] * (bound_mb is not None)
+    assert [text.partition(":")[0] for text in record.monitor.warnings] == expected
+    assert draft(success, seen, sees_all_exits=True).record().monitor.warnings == ()
 
 
 def test_kills_on_the_machine_leave_the_verdict_open_unless_all_exits_are_seen() -> None:

@@ -23,6 +23,7 @@ def _memory_doubts(
     pinned_mib: int = 0,
     swap_mib: int = 0,
     shared_bound_mib: int | None = None,
+    tells_shared: bool = True,
     has_hidden: bool = False,
     counts_memory: bool = False,
     kernel_bound_mib: int = 0,
@@ -37,6 +38,7 @@ def _memory_doubts(
         memory_bound_bytes=0,
         swap_peak_bytes=swap_mib * _MIB,
         shared_bound_bytes=None if shared_bound_mib is None else shared_bound_mib * _MIB,
+        tells_shared_memory=tells_shared,
         has_hidden_processes=has_hidden,
         kernel_bound_bytes=kernel_bound_mib * _MIB,
         average_bound_bytes=unassigned_mib * _MIB,
@@ -102,6 +104,12 @@ def test_huge_pages_that_no_process_mapped_may_be_the_commands(source: PeakSourc
 def test_shared_memory_of_an_unknown_program_may_be_the_commands() -> None:
     (doubt,) = _doubts(shared_bound_mib=300)
     assert doubt.startswith("The memory peak may have been 300 MB, and the average is a lower")
+
+
+def test_memory_that_is_not_told_apart_may_be_the_commands() -> None:
+    (sentence,) = _doubts(shared_bound_mib=300, tells_shared=False)
+    assert sentence.startswith("The memory peak may have been 300 MB")
+    assert "the memory of the sandbox grew" in sentence
 
 
 def test_hidden_processes_are_a_doubt_unless_a_group_counts_them() -> None:

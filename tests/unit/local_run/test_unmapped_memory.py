@@ -27,7 +27,7 @@ class _PlayedMemory:
         self.is_alone = False
         self.now_ns = 0
         self._cpu_ns = itertools.count(0, 10**9)
-        shared = Mock()
+        self.shared = shared = Mock(has_all_memory=False)
         shared.growth_bytes = self._growth_bytes
         shared.is_growth_of = lambda _: self.is_alone
         self.files = Mock(has_lost=False)
@@ -89,6 +89,17 @@ def test_the_files_of_the_command_count(played: _PlayedMemory) -> None:
     played.growth = 400
     assert played.read() == 300
     assert played.bound == 410
+
+
+@pytest.mark.parametrize(("growth", "bound"), [(73, 0), (220, 220)])
+def test_memory_beyond_that_of_the_processes_is_a_bound_where_it_is_not_told_apart(
+    played: _PlayedMemory, growth: int, bound: int
+) -> None:
+    """As in gVisor; what the profiler and other programs need meanwhile is no sign."""
+    played.shared.has_all_memory = True
+    played.growth = growth
+    assert played.read(tree=10, shmem=2) == 0
+    assert played.bound == bound
 
 
 def test_all_growth_counts_where_no_other_process_runs(played: _PlayedMemory) -> None:

@@ -89,11 +89,23 @@ def test_what_others_free_does_not_hide_what_comes_after(machine: _Machine) -> N
 
 
 def test_without_a_group_that_counts_it_is_the_machines(tmp_path: Path) -> None:
-    write_files(tmp_path, {"meminfo": "MemTotal: 1 kB\nShmem:  100 kB\n"})
+    write_files(tmp_path, {"meminfo": "AnonPages: 1 kB\nShmem:  100 kB\nSlab: 1 kB\n"})
     shared = SharedMemory(read_own_cgroups(str(tmp_path)), str(tmp_path))
     write_files(tmp_path, {"meminfo": "MemTotal: 1 kB\nShmem:  300 kB\n"})
     assert shared.growth_bytes() == 200 * _KIB
     assert not shared.is_growth_of(())
+    shared.close()
+
+
+def test_gvisor_tells_no_shared_memory_apart(tmp_path: Path) -> None:
+    """Its files in memory and System V segments count as anonymous memory."""
+    text = "MemTotal: 1 kB\nAnonPages: {} kB\nShmem: 0 kB\n"
+    write_files(tmp_path, {"meminfo": text.format(100)})
+    shared = SharedMemory(read_own_cgroups(str(tmp_path)), str(tmp_path))
+    write_files(tmp_path, {"meminfo": text.format(300)})
+    assert shared.has_all_memory
+    assert shared.growth_bytes() == 200 * _KIB
+    assert shared.now_bytes() == 0
     shared.close()
 
 
