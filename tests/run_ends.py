@@ -395,7 +395,25 @@ ENDS: tuple[RunEnd, ...] = (
             "command",
             _CANNOT_START.format(f'exec: "/app/etl": {why}'),
         )
-        for why in ("is a directory", "text file busy", "operation not permitted")
+        for why in (
+            "is a directory",
+            "text file busy",
+            "operation not permitted",
+            "cannot run executable found relative to current directory",
+        )
+    ),
+    *(
+        _not_started(
+            f"a command on Windows: {why}",
+            "command",
+            "command",
+            reason="CannotStartContainerError: Error response from daemon: container 5f0e encountered "
+            f"an error during hcs::System::CreateProcess: C:\\app\\etl.exe: {why}: unknown",
+        )
+        for why in (
+            "The system cannot find the file specified.",
+            "etl.exe is not a valid Win32 application.",
+        )
     ),
     _not_started(
         "a user that the image does not have",
@@ -504,6 +522,14 @@ ENDS: tuple[RunEnd, ...] = (
             ("AGENT", "could not place the task: the ECS agent of the container instance is not"),
             ("ATTRIBUTE", "no container instance has an attribute that the task requires"),
             ("EMPTY CAPACITY PROVIDER", "the capacity provider has no container instance"),
+            ("NO ACTIVE INSTANCES", "the capacity provider has no active container instance"),
+            ("LOCATION", "no container instance is in an Availability Zone of the subnets"),
+            (
+                "MemberOf placement constraint unsatisfied.",
+                "no container instance meets the placement constraints",
+            ),
+            ("TaskFailedToStart: ATTRIBUTE", "has an attribute that the task requires"),
+            ("TaskFailedToStart: RESOURCE:CPU", "resources"),
             ("RESOURCE:MEMORY", "resources"),
             ("No Container Instances were found in your cluster.", "resources"),
         )

@@ -29,12 +29,15 @@ _FAILED_TO_START = "taskfailedtostart"
 # Of a container that handles SIGTERM, and that does not, or not in time.
 _STOPPED_EXIT_CODES = (0, SIGTERM_EXIT_CODE, SIGKILL_EXIT_CODE)
 # Its command, or its working directory.
-_COMMAND = r"\bexec:? |\bchdir to cwd\b"
+_COMMAND = r"\bexec:? |\bchdir to cwd\b|\bhcs::system::createprocess\b"
 # The system's words for a file that cannot be executed. A lack of memory is none of them.
 _NOT_EXECUTABLE = (
     *("no such file or directory", "permission denied", "operation not permitted"),
     *("not a directory", "is a directory", "too many levels of symbolic links"),
     *("text file busy", "argument list too long", "invalid argument"),
+    "cannot run executable found relative to current directory",
+    # Of Windows.
+    *("the system cannot find the", "is not a valid win32 application"),
 )
 # Docker's words for a definition whose user or command the image does not have.
 _NOT_IN_IMAGE = ("unable to find user", "unable to find group", "no command specified")
