@@ -3,7 +3,7 @@ where do they log?
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -30,11 +30,13 @@ _TASK_MEMORY = re.compile(
     r"\s*(\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})\s*(GB)?\s*", re.ASCII | re.IGNORECASE
 )
 # The placement in ECS's query language, and what negates it.
-_ON_WINDOWS = re.compile(
-    r"(?P<negation>\bnot\b\s*\(?\s*|!\s*\(?\s*)?"
-    r"attribute:ecs\.os-(?:type|family)\s*(?:==|equals|in|=~|matches)[^&|)]*windows",
+_ON_SYSTEM = re.compile(
+    r"(?P<negation>\bnot\b\s*\(?\s*|!\s*\(?\s*)?attribute:ecs\.os-(?:type|family)\s*"
+    r"(?:(?P<excludes>!=|not_equals|not_in|!~|not_matches)|==|equals|in|=~|matches)"
+    r"(?P<systems>[^&|)]*)",
     re.IGNORECASE,
 )
+_WITH_DRIVE = re.compile(r"[a-z]:[\\/]", re.IGNORECASE)  # a path of Windows: of Linux, one has a /
 _WINDOWS_VOLUME = "fsxwindowsfileservervolumeconfiguration"
 _WINDOWS_IMAGE = re.compile(
     r"mcr\.microsoft\.com/(?:windows|dotnet/framework)\b"
@@ -244,18 +246,38 @@ def windows_of(definition: Mapping[str, object]) -> str | None:
         return system
     for constraint in mappings(definition.get("placementConstraints")):
         expression = text(constraint.get("expression")) or ""
-        placed = _ON_WINDOWS.search(expression)
-        if placed and not placed["negation"]:
+        if any(map(_names_windows, _ON_SYSTEM.finditer(expression))):
             return f"Windows, by the placement {expression!r}"
     for volume in mappings(definition.get("volumes")):
         # The API and CloudFormation write its name differently.
         if _WINDOWS_VOLUME in map(str.lower, volume):
             return "Windows, by its volume of FSx for Windows File Server"
+        path = text(mapping(volume.get("host")).get("sourcePath")) or ""
+        if _WITH_DRIVE.match(path):
+            return f"Windows, by the path {path}"
     for container in mappings(definition.get("containerDefinitions")):
         image = text(container.get("image")) or ""
         if _WINDOWS_IMAGE.match(image):
             return f"Windows, by the image {image}"
+        for path in _paths_of(container):
+            if _WITH_DRIVE.match(path):
+                return f"Windows, by the path {path}"
     return None
+
+
+def _names_windows(placed: re.Match[str]) -> bool:
+    """Whether a part of a placement leaves Windows alone: there are two systems."""
+    systems = placed["systems"].lower()
+    has_windows = "windows" in systems
+    is_of_others = bool(placed["negation"]) is not bool(placed["excludes"])
+    return has_windows is not ("linux" in systems) and has_windows is not is_of_others
+
+
+def _paths_of(container: Mapping[str, object]) -> Iterator[str]:
+    """The paths inside of a container that its definition names."""
+    yield text(container.get("workingDirectory")) or ""
+    for mount in mappings(container.get("mountPoints")):
+        yield text(mount.get("containerPath")) or ""
 
 
 def find_batch(containers: Sequence[DefinedContainer], requested: str | None) -> DefinedContainer:

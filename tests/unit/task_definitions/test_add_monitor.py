@@ -207,6 +207,9 @@ def test_a_monitor_before_other_containers_moves_to_the_end(place: int) -> None:
         {"placementConstraints": [{"expression": "attribute:stack == windows"}]},
         {"runtimePlatform": {"operatingSystemFamily": "LINUX"}},
         {"volumes": [{"name": "windows"}]},
+        {"placementConstraints": [{"expression": "attribute:stack != linux"}]},
+        {"placementConstraints": [{"expression": "attribute:ecs.os-type in [linux, windows]"}]},
+        {"placementConstraints": [{"expression": "not (attribute:ecs.os-type != linux)"}]},
     ],
 )
 def test_a_definition_that_does_not_ask_for_windows_gets_a_monitor(linux: dict[str, Any]) -> None:
@@ -250,6 +253,30 @@ FOREIGN = "'task-monitor' is not Task Profiler's"
             ),
             {},
             ("Windows, by the placement", "does not work"),
+        ),
+        *(
+            (
+                definition(BATCH, placementConstraints=[{"expression": expression}]),
+                {},
+                ("Windows, by the placement", "does not work"),
+            )
+            for expression in (
+                "attribute:ecs.os-type != linux",
+                "attribute:ecs.os-type not_in [linux]",
+                "not(attribute:ecs.os-type == linux)",
+            )
+        ),
+        (
+            definition(BATCH, volumes=[{"name": "v", "host": {"sourcePath": "C:\\data"}}]),
+            {},
+            ("Windows, by the path C:", "does not work"),
+        ),
+        *(
+            (definition({**BATCH, **given}), {}, ("Windows, by the path C:", "does not work"))
+            for given in (
+                {"workingDirectory": "C:\\app"},
+                {"mountPoints": [{"sourceVolume": "v", "containerPath": "C:/data"}]},
+            )
         ),
         (
             definition(
