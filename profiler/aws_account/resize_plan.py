@@ -1,5 +1,6 @@
 """Plans the size of families' task definitions by their runs."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
@@ -17,7 +18,7 @@ from profiler.aws_account.registered_definitions import may_exist
 from profiler.aws_account.size_before import EarlierRevisions, OldSize
 from profiler.core.ecs_terms import arn_account, arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import known, known_values
+from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import as_sentence, first_names
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
@@ -37,6 +38,7 @@ from profiler.sizing.sized_revision import (
 )
 from profiler.sizing.window_advice import WindowAdvice
 from profiler.sizing.window_evidence import evidence_at
+from profiler.task_definitions.containers import read_containers
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.job_forms import (
     check_propagated_tags,
@@ -276,6 +278,7 @@ class _Case(Struct, frozen=True, kw_only=True):
             revision=None,
             size=definition_size(self.document.definition),
             killed_limit=limits[0] if limits else None,
+            under_raised_limits=self._under_raised_limits,
         )
         if not self.document.arn:
             return revision
@@ -286,6 +289,30 @@ class _Case(Struct, frozen=True, kw_only=True):
             resized_from=size_before(tags.get(RESIZED_FROM)),
             reverted_from=size_before(tags.get(REVERTED_FROM)),
             registered_ns=self.document.registered_ns,
+        )
+
+    @property
+    def _under_raised_limits(self) -> frozenset[str] | None:
+        """The revisions whose runs had no limit of a container so low as one at which it was
+        killed, if the definition has a higher one now; None: no limit was raised.
+        """
+        killed_mb = self.seen.killed_mb
+        raised = []
+        for container in read_containers(self.document.definition):
+            limit_mb = first_known(container.memory_mb, math.inf)
+            if killed_mb.get(container.name, math.inf) < limit_mb:
+                raised.append(container.name)
+        if not raised:
+            return None
+        at_size = self.window.at(definition_size(self.document.definition))
+        return frozenset(
+            revision
+            for revision, runs in at_size.revisions.items()
+            if all(
+                first_known(limit_mb, math.inf) > killed_mb[name]
+                for name in raised
+                for limit_mb in runs.limits_mb.get(name, ())
+            )
         )
 
     @property

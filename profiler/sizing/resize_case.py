@@ -32,7 +32,7 @@ from profiler.sizing.resize_effect import (
     runs_since,
     runs_until,
 )
-from profiler.sizing.run_counts import RevisionRuns
+from profiler.sizing.run_counts import RevisionRuns, RunCounts
 from profiler.sizing.run_facts import RunFacts, in_order
 from profiler.sizing.runs_at_size import RunsAtSize
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision
@@ -180,21 +180,37 @@ class ResizeCase:
             return None
         return f"{self.judging_runs} of {self.policy.min_runs} runs seen"
 
+    @cached_property
+    def _counts_of_days(self) -> RunCounts:
+        """The counts of the runs at the definition's size that had the limits of its containers,
+        where somebody has raised one after a kill: that a few small runs fit proves nothing.
+        """
+        revisions = self.revision.under_raised_limits
+        if revisions is None:
+            return self.runs.counts
+        total = RunCounts()
+        for revision, runs in self.runs.revisions.items():
+            if revision in revisions:
+                total.merge(runs.counts)
+        return total
+
     @property
     def days_seen(self) -> int:
         """The days between the first success at the definition's size and now."""
         now_ns = self.window.span.now_ns
-        first_ns = first_known(self.runs.counts.first_success_ns, now_ns)
+        first_ns = first_known(self._counts_of_days.first_success_ns, now_ns)
         return max((now_ns - first_ns) // NS_PER_DAY, 0)
 
     @property
     def few_days(self) -> str | None:
         """How many days were seen, if they are too few for a smaller size."""
-        counts = self.runs.counts
+        counts = self._counts_of_days
         between_ns = (counts.last_success_ns or 0) - (counts.first_success_ns or 0)
         if self.days_seen >= MIN_DAYS or between_ns >= _MIN_DAYS_BETWEEN * NS_PER_DAY:
             return None
         at_size = " at this size" if len(self.window.sizes) > 1 else ""
+        if self.revision.under_raised_limits is not None:
+            at_size = " since a container's limit was raised"
         return f"{self.days_seen} of {MIN_DAYS} days seen{at_size}"
 
     # The last change.

@@ -49,7 +49,8 @@ class SizedRevision(Struct, frozen=True, kw_only=True):
 
     ``overwritten`` is a plan's size, if a later revision has the old one. ``withdrawn``: a later
     revision that somebody has deregistered, in words. ``killed_limit`` is a container's, in words.
-    ``registered_ns``: when the revision was registered.
+    ``registered_ns``: when the revision was registered. ``under_raised_limits``: if a container was
+    killed at a lower limit than it has now, the revisions whose runs had none so low; None: all.
     """
 
     revision: str | None
@@ -60,6 +61,7 @@ class SizedRevision(Struct, frozen=True, kw_only=True):
     withdrawn: str | None = None
     killed_limit: str | None = None
     registered_ns: int | None = None
+    under_raised_limits: frozenset[str] | None = None
 
     @property
     def is_ours(self) -> bool:

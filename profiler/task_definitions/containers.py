@@ -244,25 +244,30 @@ def windows_of(definition: Mapping[str, object]) -> str | None:
     system = text(platform.get("operatingSystemFamily")) or ""
     if system.upper().startswith("WINDOWS"):
         return system
+    shown = next(_signs_of_windows(definition), None)
+    return None if shown is None else f"Windows, by {shown}"
+
+
+def _signs_of_windows(definition: Mapping[str, object]) -> Iterator[str]:
+    """What a definition has that tasks on Linux do not have, in words."""
     for constraint in mappings(definition.get("placementConstraints")):
         expression = text(constraint.get("expression")) or ""
         if any(map(_names_windows, _ON_SYSTEM.finditer(expression))):
-            return f"Windows, by the placement {expression!r}"
-    for volume in mappings(definition.get("volumes")):
-        # The API and CloudFormation write its name differently.
-        if _WINDOWS_VOLUME in map(str.lower, volume):
-            return "Windows, by its volume of FSx for Windows File Server"
-        path = text(mapping(volume.get("host")).get("sourcePath")) or ""
-        if _WITH_DRIVE.match(path):
-            return f"Windows, by the path {path}"
+            yield f"the placement {expression!r}"
+    volumes = [*mappings(definition.get("volumes"))]
+    # The API and CloudFormation write its name differently.
+    if any(_WINDOWS_VOLUME in map(str.lower, volume) for volume in volumes):
+        yield "its volume of FSx for Windows File Server"
+    paths = [mapping(volume.get("host")).get("sourcePath") for volume in volumes]
     for container in mappings(definition.get("containerDefinitions")):
         image = text(container.get("image")) or ""
         if _WINDOWS_IMAGE.match(image):
-            return f"Windows, by the image {image}"
-        for path in _paths_of(container):
-            if _WITH_DRIVE.match(path):
-                return f"Windows, by the path {path}"
-    return None
+            yield f"the image {image}"
+        paths.append(container.get("workingDirectory"))
+        paths += [mount.get("containerPath") for mount in mappings(container.get("mountPoints"))]
+    for path in paths:
+        if _WITH_DRIVE.match(text(path) or ""):
+            yield f"the path {path}"
 
 
 def _names_windows(placed: re.Match[str]) -> bool:
@@ -271,13 +276,6 @@ def _names_windows(placed: re.Match[str]) -> bool:
     has_windows = "windows" in systems
     is_of_others = bool(placed["negation"]) is not bool(placed["excludes"])
     return has_windows is not ("linux" in systems) and has_windows is not is_of_others
-
-
-def _paths_of(container: Mapping[str, object]) -> Iterator[str]:
-    """The paths inside of a container that its definition names."""
-    yield text(container.get("workingDirectory")) or ""
-    for mount in mappings(container.get("mountPoints")):
-        yield text(mount.get("containerPath")) or ""
 
 
 def find_batch(containers: Sequence[DefinedContainer], requested: str | None) -> DefinedContainer:

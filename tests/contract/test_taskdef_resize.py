@@ -386,6 +386,26 @@ def test_few_runs_raise_the_limit_of_a_container_and_do_not_lower_the_size(
     assert limit_of(account) == ("2048", "1/1024/2048", 540)
 
 
+@pytest.mark.parametrize(("after", "is_lowered"), [(10, False), (16, True)])
+def test_a_limit_that_a_person_raised_after_a_kill_is_not_lowered_within_days(
+    account: Account,
+    after: int,
+    is_lowered: bool,  # noqa: FBT001
+) -> None:
+    """A run a day: what the run needs that was killed is seen again within two weeks."""
+    account.family("nightly", containerDefinitions=[{**BATCH, "memory": 450}, MONITOR])
+    account.runs("nightly", 18)
+    account.runs("nightly", 1, **AT_LIMIT)
+    account.family("nightly")
+    raised = {"memory_size_mb": BATCH["memory"]}
+    account.runs("nightly", after, revision=2, metrics=raised)
+    rows, _ = account.rows("--register")
+    said = f"{after - 1} of 14 days seen since a container's limit was raised"
+    assert (said in rows["nightly"]["reason"]) is not is_lowered
+    limit = account.described("nightly")[0]["containerDefinitions"][0]["memory"]
+    assert (limit < BATCH["memory"]) is is_lowered
+
+
 def test_a_size_that_failed_is_remembered_after_the_next_change(account: Account) -> None:
     account.reverted()
     account.runs("nightly", 60, revision=3, peak_mb=700)
