@@ -33,8 +33,10 @@ from profiler.task_definitions.definition_json import TaskDefinitionDocument, re
 from profiler.task_definitions.job_forms import LEAST_MB, is_job_definition, is_on_fargate
 from profiler.task_definitions.size_changes import definition_size
 
-# The revisions of ours that are followed back to one that is not ours.
+# The revisions of ours that are followed back to one that is not ours, and those before them that
+# are named without being read.
 _OWN_REVISIONS = 4
+_UNREAD_REVISIONS = 8
 
 
 class OldSize(Struct, frozen=True, kw_only=True):
@@ -123,7 +125,8 @@ class EarlierRevisions(Struct, frozen=True):
         """The newest revision, and those before it back to one that is not ours.
 
         A revision is ours by its size tag, or if it differs from the one before it by the monitor
-        alone. One that could not be read is the last.
+        alone. Before one that could not be read, any may be the last that is not ours: some are
+        named, too.
         """
         yield self.arn(self.number)
         number = self.number
@@ -136,10 +139,13 @@ class EarlierRevisions(Struct, frozen=True):
             if before is None or (tag is None and is_other):
                 return
             yield self.arn(before)
-            if earlier is None:
-                return
             number = before
+            if earlier is None:
+                break
             document = earlier
+        last = revision_number(number) or 1
+        for earlier_number in range(last - 1, max(last - 1 - _UNREAD_REVISIONS, 0), -1):
+            yield self.arn(str(earlier_number))
 
     def with_overwritten(
         self, revision: SizedRevision, tagged: Mapping[int, Mapping[str, str]]

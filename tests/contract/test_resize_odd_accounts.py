@@ -358,6 +358,26 @@ def test_a_stack_owns_what_was_registered_behind_its_back(account: Account) -> N
     assert rows["nightly"]["reason"].startswith("the stack jobs of CloudFormation owns it")
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_stack_owns_what_has_many_revisions_of_ours_on_top(
+    account: Account,
+    is_ours: bool,  # noqa: FBT001
+) -> None:
+    """A call reads three of them; a deployment by somebody else in between ends the stack's."""
+    account.family("nightly", containerDefinitions=[BATCH])
+    image = "etl:26" if is_ours else "etl:27"
+    for number in range(6):
+        monitor = {**MONITOR, "image": f"team/task-profiler:{number}"}
+        batch = {**BATCH, "image": image if number == 5 else "etl:26"}
+        account.family("nightly", containerDefinitions=[batch, monitor])
+    account.runs("nightly", 25, revision=7)
+    account.aws.own(owned(f"{DEFINITIONS}/nightly:1", DEFINITION))
+    rows = registered(account)
+    said = "the stack jobs of CloudFormation owns it"
+    assert rows["nightly"]["reason"].startswith(said) is is_ours
+    assert account.newest("nightly") == [7 if is_ours else 8]
+
+
 def test_a_resource_that_was_deleted_from_its_stack_is_free(account: Account) -> None:
     account.aws.own(owned(f"{DEFINITIONS}/control:1", DEFINITION, resource_status="DELETE_SKIPPED"))
     registered(account)
