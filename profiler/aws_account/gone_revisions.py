@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.cluster_providers import ClusterProviders
 from profiler.aws_account.registered_definitions import (
     TaskDefinitions,
     is_missing,
@@ -14,6 +13,7 @@ from profiler.aws_account.registered_definitions import (
     revision_of,
 )
 from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.aws_account.target_clusters import TargetClusters
 from profiler.aws_account.target_overrides import size_overrides, why_refused
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import any_known, first_known
@@ -100,7 +100,7 @@ class GoneRevisions:
         self._definitions = TaskDefinitions(open_client("ecs"))
         self._on_unread = on_unread
         self._targets = targets
-        self._providers = ClusterProviders(
+        self._clusters = TargetClusters(
             open_client, lambda sentence: on_unread(TaskProfilerError(sentence))
         )
         self._read = cache(lambda name: read_document(self._definitions.describe(name), name))
@@ -136,9 +136,9 @@ class GoneRevisions:
         for target in self._targets.get(schedule, ()):
             if target.is_of_job:
                 continue
-            lacking = self._providers.why_refused(target)
-            if lacking:
-                return f"It starts nothing, because {lacking}: give it to the cluster."
+            lack = self._clusters.why_refused(target)
+            if lack is not None:
+                return f"It starts nothing, because {lack.reason}: {lack.remedy}."
             refusal = self._refusal(target, name)
             if refusal:
                 return f"It starts nothing, because {refusal}: change its input."
@@ -167,8 +167,10 @@ class GoneRevisions:
             return f"The {state.title} starts nothing: {state.family} has no active revision."
         if state.is_of_job:
             return None
-        lacking = self._providers.why_refused(state)
-        refusal = lacking or self._refusal(state, first_known(pin, state.family))
+        lack = self._clusters.why_refused(state)
+        if lack is not None:
+            return f"The {state.title} starts nothing, because {lack.reason}: {lack.remedy}."
+        refusal = self._refusal(state, first_known(pin, state.family))
         if refusal is None:
             return None
         return f"The {state.title} starts nothing, because {refusal}: change its input there."

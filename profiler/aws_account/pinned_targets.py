@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import look_for
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
-from profiler.aws_account.cluster_providers import ClusterProviders
 from profiler.aws_account.gone_revisions import why_gone
 from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
@@ -22,11 +21,13 @@ from profiler.aws_account.scheduled_targets import (
     Schedules,
     may_start,
 )
+from profiler.aws_account.target_clusters import TargetClusters
 from profiler.aws_account.target_overrides import why_refused
 from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import arn_region, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known
+from profiler.core.text import as_sentence
 from profiler.task_definitions.containers import monitor_of
 from profiler.task_definitions.definition_difference import Difference, Part, difference
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
@@ -42,7 +43,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
     globs: tuple[str, ...] = ()  # the families that the user names
     image: str | None = None  # of the monitor
     owners: CloudFormationOwners | None = None  # asked before a target is moved
-    providers: ClusterProviders | None = None
+    clusters: TargetClusters | None = None
     describe: Callable[[str], bytes]
     now_ns: int  # a target that starts no task later is never dead
     moves: bool = False  # pinned targets to a new revision
@@ -133,10 +134,10 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 continue
             if target in [other.target for other in dead]:
                 continue
-            lacking = None if self.providers is None else self.providers.why_refused(target)
-            if lacking:
-                sentence = f"The {target.title} starts nothing, because {lacking}."
-                remedy = "Give it to the cluster, or change the target."
+            lack = None if self.clusters is None else self.clusters.why_refused(target)
+            if lack is not None:
+                sentence = f"The {target.title} starts nothing, because {lack.reason}."
+                remedy = as_sentence(lack.remedy)
                 dead.append(DeadTarget(target=target, sentence=sentence, remedy=remedy))
                 continue
             refusal = self._refusal(planned, target)

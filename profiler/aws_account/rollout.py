@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
-from profiler.aws_account.cluster_providers import ClusterProviders
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.job_reverts import uncover, with_uncovered
@@ -36,6 +35,7 @@ from profiler.aws_account.started_tasks import (
     starters_of_families,
 )
 from profiler.aws_account.state_machines import StateMachines
+from profiler.aws_account.target_clusters import TargetClusters
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known_values
@@ -168,7 +168,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             globs=self.request.job_definitions if self.is_of_jobs else self.request.globs,
             image=self.image,
             owners=self.owners,
-            providers=ClusterProviders(self.open_client, self.on_problem),
+            clusters=TargetClusters(self.open_client, self.on_problem),
             describe=self._describe,
             now_ns=self.now_ns,
             moves=self.request.update_schedules,

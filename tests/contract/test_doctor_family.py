@@ -627,7 +627,7 @@ def test_a_state_of_step_functions_is_an_obstacle_as_a_schedule_is(account: Acco
 def test_a_schedule_whose_cluster_lacks_its_capacity_provider_starts_nothing(
     account: Account,
 ) -> None:
-    """ECS lets one be removed from a cluster that only schedules use. Others need no call."""
+    """ECS lets one be removed from a cluster that only schedules use. A cluster is read once."""
     schedule = account.scheduler.get_schedule(Name="etl")
     fields = ("Name", "ScheduleExpression", "FlexibleTimeWindow", "Target")
     kept = {field: schedule[field] for field in fields}
@@ -649,13 +649,36 @@ def test_a_schedule_whose_cluster_lacks_its_capacity_provider_starts_nothing(
         assert plan(account)[0] == is_missing
     assert account.of_family("other") == []
     account.proxy.operations.clear()
-    account.command("schedules", "other")
-    assert "DescribeClusters" not in account.proxy.operations
+    account.command("schedules")
+    assert account.proxy.operations.count("DescribeClusters") == 1
     del account.proxy.answers["DescribeClusters"]
     account.proxy.refused = {"DescribeClusters"}
     done = account.command("schedules")
     assert done.returncode == 0
     assert "allow ecs:DescribeClusters" in done.stderr
+
+
+def test_a_schedule_of_a_deleted_cluster_starts_nothing(account: Account) -> None:
+    make_machine(
+        account.aws.client("stepfunctions"), "night", machine(running({"TaskDefinition": "etl"}))
+    )
+    account.ecs.create_cluster(clusterName="default")
+    assert account.of_family() == []
+    for name in ("jobs", "default"):
+        account.ecs.delete_cluster(cluster=name)
+    titles = ("schedule etl", "state 'Run' of the state machine night")
+    names = ("jobs", "default")
+    sentences = [
+        f"The {title} starts nothing, because the cluster {name} does not exist."
+        for title, name in zip(titles, names, strict=True)
+    ]
+    assert [finding["text"] for finding in account.of_family()] == sentences
+    done = account.command("schedules")
+    assert done.returncode == 1
+    shown = " ".join((done.stdout + done.stderr).split())
+    remedy = "does not exist: create the cluster, or change the target."
+    assert f"It starts nothing, because the cluster jobs {remedy}" in shown
+    assert f"{titles[1]} starts nothing, because the cluster default {remedy}" in shown
 
 
 def test_a_size_that_only_fargate_lacks_is_no_problem_on_an_instance(account: Account) -> None:

@@ -93,6 +93,7 @@ class Account(ProxiedAccount):
         ]
         self.events.put_targets(Rule="nightly", Targets=targets)
         self.scheduler.create_schedule_group(Name="etl")
+        self.ecs.create_cluster(clusterName="jobs-2")
         for name, cluster in (("hourly", "jobs"), ("elsewhere", "jobs-2")):
             start_by_schedule(self.scheduler, name, "job-plain-02:1", cluster, GroupName="etl")
 

@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.cluster_providers import missing_provider
 from profiler.aws_account.doctor.definition_checks import add_command, start_problems
 from profiler.aws_account.forwarder_stack import forwarder_of
 from profiler.aws_account.instance_monitors import InstanceMonitors
@@ -34,6 +33,7 @@ from profiler.aws_account.proof.proof_options import ProofOptions
 from profiler.aws_account.registered_definitions import TaskDefinitions, read_items, read_services
 from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.target_clusters import missing_provider
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import EC2, FARGATE, arn_region, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError

@@ -1,4 +1,6 @@
-"""Capacity providers of targets that a cluster has, has not, and of which that is not known."""
+"""Clusters of targets, and their capacity providers: those that are there, that are not, and of which
+that is not known.
+"""
 
 import json
 from typing import Any
@@ -6,14 +8,16 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from profiler.aws_account.cluster_providers import ClusterProviders
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.state_machines import targets_of_machine
+from profiler.aws_account.target_clusters import TargetClusters
 from tests.step_functions import machine, running
 
 
 class FakeEcs:
-    """ECS's client with one cluster, which has the provider ``spot``."""
+    """ECS's client with the cluster ``jobs``, which has the provider ``spot``, and one that was
+    deleted. It says of the cluster ``elsewhere`` that another Region does not have it.
+    """
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -25,8 +29,13 @@ class FakeEcs:
             message = f"not authorized on resource: arn:{clusters[0]}"
             error = {"Error": {"Code": "AccessDeniedException", "Message": message}}
             raise ClientError(error, "DescribeClusters")
-        known = [{"capacityProviders": ["spot"]}] if clusters == ["jobs"] else []
-        return {"clusters": known}
+        (name,) = clusters
+        if name in ("jobs", "deleted"):
+            status = "ACTIVE" if name == "jobs" else "INACTIVE"
+            return {"clusters": [{"status": status, "capacityProviders": ["spot"]}]}
+        region = "us-east-1" if name == "never" or name.startswith("arn:") else ""
+        failure = {"arn": f"arn:aws:ecs:{region}:1:cluster/{name}", "reason": "MISSING"}
+        return {"clusters": [], "failures": [failure] if region else []}
 
 
 def state(*, cluster: str = "jobs", **strategy: object) -> ScheduledTarget:
@@ -40,6 +49,8 @@ def strategy_of(**provider: object) -> list[dict[str, object]]:
 
 
 MISSING = "the cluster jobs does not have its capacity provider gone"
+GONE = "the cluster {} does not exist"
+ELSEWHERE = "arn:aws:ecs:eu-west-1:1:cluster/jobs"
 
 
 @pytest.mark.parametrize(
@@ -47,20 +58,24 @@ MISSING = "the cluster jobs does not have its capacity provider gone"
     [
         (state(CapacityProviderStrategy=strategy_of(CapacityProvider="gone")), MISSING, ["jobs"]),
         (state(CapacityProviderStrategy=strategy_of(CapacityProvider="spot")), None, ["jobs"]),
-        (state(LaunchType="FARGATE"), None, []),
-        # What an execution computes, and a cluster that ECS does not have.
+        (state(LaunchType="FARGATE"), None, ["jobs"]),
+        (state(cluster="deleted"), GONE.format("deleted"), ["deleted"]),
+        (state(cluster="never"), GONE.format("never"), ["never"]),
+        # A cluster of another Region, an answer without any, and what an execution computes.
+        (state(cluster=ELSEWHERE), None, [ELSEWHERE]),
+        (state(cluster="unknown"), None, ["unknown"]),
         (state(CapacityProviderStrategy=strategy_of(**{"CapacityProvider.$": "$.p"})), None, None),
         (state(**{"CapacityProviderStrategy.$": "$.all"}), None, None),
         (state(cluster="{% $c %}", CapacityProviderStrategy=strategy_of()), None, []),
-        (state(cluster="deleted", CapacityProviderStrategy=strategy_of()), None, ["deleted"]),
     ],
 )
-def test_a_provider_that_the_cluster_lacks_is_a_refusal(
+def test_a_cluster_or_a_provider_that_is_not_there_is_a_refusal(
     target: ScheduledTarget, why: str | None, asked: list[str] | None
 ) -> None:
     ecs = FakeEcs()
-    providers = ClusterProviders(lambda _service: ecs, lambda _sentence: None)
-    assert [providers.why_refused(target) for _ in range(2)] == [why, why]
+    clusters = TargetClusters(lambda _service: ecs, lambda _sentence: None)
+    lacks = [clusters.why_refused(target) for _ in range(2)]
+    assert [None if lack is None else lack.reason for lack in lacks] == [why, why]
     assert asked is None or ecs.asked == asked
 
 
@@ -68,9 +83,9 @@ def test_clusters_that_may_not_be_read_are_said_once() -> None:
     ecs = FakeEcs()
     ecs.is_denied = True
     said: list[str] = []
-    providers = ClusterProviders(lambda _service: ecs, said.append)
+    clusters = TargetClusters(lambda _service: ecs, said.append)
     for cluster in ("jobs", "other"):
         target = state(cluster=cluster, CapacityProviderStrategy=strategy_of())
-        assert providers.why_refused(target) is None
+        assert clusters.why_refused(target) is None
     (sentence,) = said
     assert "allow ecs:DescribeClusters" in sentence

@@ -1,0 +1,79 @@
+"""The clusters of ECS in which targets start tasks: RunTask refuses a cluster that does not exist,
+and a capacity provider that the cluster does not have.
+
+https://docs.aws.amazon.com/AmazonECS/latest/APIReference/API_RunTask.html
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from msgspec import Struct
+
+from profiler.aws_account.aws_errors import OpenClient, first_only, noted_errors
+from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
+from profiler.core.ecs_terms import arn_region, cluster_name
+from profiler.core.json_fields import mappings, text, uncapitalized
+from profiler.core.optional_math import known_values
+
+_UNREAD = "It is unknown whether the clusters of schedules exist and have their capacity providers"
+_INACTIVE = "INACTIVE"  # a cluster that was deleted
+_MISSING = "MISSING"
+
+
+class ClusterLack(Struct, frozen=True):
+    """Why RunTask refuses a target for its cluster, and what to do, in words."""
+
+    reason: str
+    remedy: str
+
+
+def missing_provider(strategy: object, cluster: Mapping[str, Any]) -> str | None:
+    """The first capacity provider of a strategy that a cluster of DescribeClusters lacks."""
+    named = known_values(text(item.get("capacityProvider")) for item in mappings(strategy))
+    known = {*cluster.get("capacityProviders", ())}
+    return next((name for name in named if name not in known | {UNKNOWN_VALUE}), None)
+
+
+class TargetClusters:
+    """Reads the clusters of targets, each once. ``on_problem`` gets a sentence about what could not
+    be read.
+    """
+
+    def __init__(self, open_client: OpenClient, on_problem: Callable[[str], object]) -> None:
+        self._open = open_client
+        self._on_problem = first_only(on_problem)
+        self._cluster = cache(self._read)
+
+    def why_refused(self, target: ScheduledTarget) -> ClusterLack | None:
+        """Why RunTask refuses a target for its cluster; None: the cluster has all of it, or this
+        could not be read.
+        """
+        if target.is_of_job or UNKNOWN_VALUE in target.cluster_arn:
+            return None
+        cluster = self._cluster(target.cluster_arn)
+        if cluster is None:
+            return None
+        name = cluster_name(target.cluster_arn)
+        if cluster.get("status") == _INACTIVE:
+            reason = f"the cluster {name} does not exist"
+            return ClusterLack(reason, "create the cluster, or change the target")
+        strategy = uncapitalized(target.place.get("CapacityProviderStrategy"))
+        missing = missing_provider(strategy, cluster)
+        if missing is None:
+            return None
+        reason = f"the cluster {name} does not have its capacity provider {missing}"
+        return ClusterLack(reason, "give it to the cluster, or change the target")
+
+    def _read(self, arn: str) -> Mapping[str, Any] | None:
+        """A cluster of DescribeClusters, inactive if there is none; None: unknown."""
+        with noted_errors(self._on_problem, _UNREAD, "ecs:DescribeClusters"):
+            described = self._open("ecs").describe_clusters(clusters=[arn])
+            for cluster in described["clusters"]:
+                found: Mapping[str, Any] = cluster
+                return found
+            for failure in described.get("failures", ()):
+                is_here = arn_region(arn) in (None, arn_region(str(failure.get("arn"))))
+                if failure.get("reason") == _MISSING and is_here:
+                    return {"status": _INACTIVE}
+        return None
