@@ -26,7 +26,7 @@ from profiler.aws_account.started_tasks import SCHEDULE
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
 from profiler.core.ecs_terms import CPU_UNITS, revision_number, revision_text
 from profiler.core.json_fields import mapping, text
-from profiler.core.optional_math import known_values
+from profiler.core.optional_math import known_members, known_values
 from profiler.schedules.due_times import shortest_gaps_ms
 from profiler.sizing.family_window import OLDER_REVISIONS, FamilyWindow
 from profiler.sizing.sized_revision import TAG_PREFIX, Circumstances, TargetOverride
@@ -229,6 +229,9 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         return replace(
             known,
             timeout_ms=min(timeouts_ms, default=None),
+            time_limits_ms=known_members(
+                {target.title: target.time_limit_ms for target in targets}
+            ),
             is_service=family in self.of_services(),
             intervals_ms=shortest_gaps_ms(enabled, self.now_ns),
             overrides=tuple(target.as_known(document, seen) for target in overrides),

@@ -24,8 +24,8 @@ from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import capitalized, count, mapping, text
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import first_known, known_members, known_values
-from profiler.core.timestamps import json_moment_ns
+from profiler.core.optional_math import first_known, known_members, known_values, product
+from profiler.core.timestamps import MS_PER_SECOND, json_moment_ns
 from profiler.schedules.due_times import may_start_again
 from profiler.schedules.schedule_model import Schedule, ScheduleKind
 
@@ -55,6 +55,7 @@ _PAGES_PER_CALL = 4  # of the lists of schedules and rules, for each family of a
 # This character stands for a value that is computed when a task is started. No AWS API accepts it
 # in a name or a size.
 UNKNOWN_VALUE = "\ue000"
+TIME_LIMIT = "TimeoutSeconds"  # of a state in its content
 WITHOUT_START = ", without its start date, which has passed"
 
 
@@ -74,7 +75,8 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     cluster_arn: str
     definition_arn: str
     # The rule's target, or the whole schedule, with fields that boto3 does not know.
-    content: Mapping[str, Any]  # of a state: nothing
+    # Of a state, the seconds after which Step Functions ends it, if it waits for its task or job.
+    content: Mapping[str, Any]
     rule: Mapping[str, Any] = {}  # as ListRules returns it
     # RunTask's of a universal target, and RunTask's or SubmitJob's of a state; its names begin with
     # capitals.
@@ -111,6 +113,12 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         return self.job_name is not None
 
     @property
+    def time_limit_ms(self) -> float | None:
+        """The time after which a state ends its task or job; None without one."""
+        seconds = count(self.content.get(TIME_LIMIT)) if self.kind == "state" else None
+        return product(seconds, MS_PER_SECOND)
+
+    @property
     def key(self) -> tuple[str, ...]:
         """What identifies it in the account."""
         return self.kind, self.group, self.name, str(self.content.get("Id"))
@@ -125,7 +133,7 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     def settings(self) -> Mapping[str, Any]:
         """What a person sets, by the names of the fields, the target's among them."""
         if self.kind == "state":
-            return self.place
+            return {**self.place, **self.content}
         if self.kind == "rule":
             return {**self.rule, **self.content}
         fields = {name: value for name, value in self.content.items() if name not in _READ_ONLY}

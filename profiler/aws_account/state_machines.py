@@ -27,6 +27,7 @@ from profiler.aws_account.aws_errors import (
 )
 from profiler.aws_account.registered_definitions import read_items
 from profiler.aws_account.scheduled_targets import (
+    TIME_LIMIT,
     UNKNOWN_VALUE,
     ScheduledTarget,
     run_by_request,
@@ -34,9 +35,9 @@ from profiler.aws_account.scheduled_targets import (
 )
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.ecs_terms import arn_account, arn_region
-from profiler.core.json_fields import capitalized, mapping, text
+from profiler.core.json_fields import capitalized, count, mapping, text
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import first_known
+from profiler.core.optional_math import first_known, known_values
 from profiler.core.text import on_one_line
 
 READ_STATE_MACHINES = "states:ListStateMachines and states:DescribeStateMachine"
@@ -206,9 +207,19 @@ def targets_of_machine(arn: str, definition: object) -> Iterator[ScheduledTarget
                 kind="state",
                 name=on_one_line(name),
                 group=arn.rpartition(":")[2],
-                content={},
+                content=_time_limit(machine, state),
                 **started,
             )
+
+
+def _time_limit(machine: Mapping[str, object], state: Mapping[str, object]) -> Mapping[str, float]:
+    """The shortest time in seconds after which Step Functions ends a state that waits for its task
+    or job, or the execution around it; empty without any.
+    """
+    waits = (text(state.get("Resource")) or "").endswith((".sync", ".sync:2", ".waitForTaskToken"))
+    limits_seconds = [machine.get("TimeoutSeconds"), state.get("TimeoutSeconds") if waits else None]
+    known_seconds = known_values(map(count, limits_seconds))
+    return {TIME_LIMIT: min(known_seconds)} if waits and known_seconds else {}
 
 
 def _place(arn: str) -> tuple[str | None, str | None]:

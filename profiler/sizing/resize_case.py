@@ -4,14 +4,14 @@ Each property answers one question, and the rules of :mod:`profiler.sizing.sizin
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 
 from msgspec import Struct
 
 from profiler.core.ecs_terms import FARGATE, revision_number
-from profiler.core.optional_math import first_known, known, known_values
+from profiler.core.optional_math import first_known, known, known_members, known_values
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import Record, TaskSize
 from profiler.record.units import (
@@ -531,17 +531,26 @@ class MeasuredCase(ResizeCase):
     def _refused_by_timeout(self, option: SizeOption) -> str | None:
         """The longest run decides, as for an overlap."""
         factor = option.likely_factor.max
-        timeout_ms = self.circumstances.timeout_ms
-        if factor <= 1 or not timeout_ms:
+        if factor <= 1:
             return None
         slower_ms = max(self.runs.longest_ms.values(), default=0) * factor
-        if slower_ms <= _MAX_SHARE_OF_INTERVAL * timeout_ms:
-            return None
-        size = option.size.text
-        return (
-            f"with {size}, a run would take up to {format_duration(slower_ms)}, and AWS Batch "
-            f"stops an attempt after {format_duration(timeout_ms)}"
-        )
+        for stops, limit_ms in self._limits_of_runs_ms.items():
+            if slower_ms > _MAX_SHARE_OF_INTERVAL * limit_ms:
+                return (
+                    f"with {option.size.text}, a run would take up to "
+                    f"{format_duration(slower_ms)}, and {stops} after {format_duration(limit_ms)}"
+                )
+        return None
+
+    @property
+    def _limits_of_runs_ms(self) -> Mapping[str, float]:
+        """The times after which a run is ended, by what ends it, in words."""
+        limits_ms = {
+            f"the {title} ends it": limit_ms
+            for title, limit_ms in self.circumstances.time_limits_ms.items()
+        }
+        of_batch = {"AWS Batch stops an attempt": self.circumstances.timeout_ms}
+        return limits_ms | known_members(of_batch)
 
 
 def resize_case(

@@ -102,7 +102,8 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     Step Functions". ``missing_runs`` is why its runs are only a part of the window's, in words.
     ``is_job``: its runs are jobs of AWS Batch, whose submissions can override the size;
     ``left_to``: why its size is nobody's here, in words; ``least_vcpu``: what its containers need
-    together; ``timeout_ms``: the shortest time after which Batch stops an attempt; ``most_vcpu``:
+    together; ``timeout_ms``: the shortest time after which Batch stops an attempt;
+    ``time_limits_ms``: those after which the states of these titles end a run; ``most_vcpu``:
     what the environments of its queues allow.
     """
 
@@ -118,4 +119,5 @@ class Circumstances(Struct, frozen=True, kw_only=True):
     left_to: str | None = None
     least_vcpu: float = 0
     timeout_ms: float | None = None
+    time_limits_ms: Mapping[str, float] = {}
     most_vcpu: float = math.inf

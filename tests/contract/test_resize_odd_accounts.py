@@ -20,6 +20,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aws_account.registered_definitions import TaskDefinitions
+from profiler.core.optional_math import known_members
 from profiler.record.record_model import Metrics
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
@@ -36,8 +37,15 @@ from tests.resize_account import (
     STOPPED_GROUP,
     Account,
 )
-from tests.runs import lines, report
-from tests.step_functions import change_machine, machine, publish
+from tests.runs import lines, report, slowdown
+from tests.step_functions import (
+    RUN_TASK,
+    change_machine,
+    machine,
+    make_machine,
+    publish,
+    running,
+)
 from tools.moto_server import OwnedResource, begin_schedule_long_ago, fake_aws
 
 SCHEDULE = "AWS::Scheduler::Schedule"
@@ -209,6 +217,40 @@ def test_a_size_holds_what_a_state_of_step_functions_gives_to_a_container(accoun
     rows = registered(account)
     assert rows["nightly"]["to"]["memoryMB"] == 2048
     assert rows["control"]["to"]["memoryMB"] == 512
+
+
+@pytest.mark.parametrize(
+    ("of_state", "of_machine", "resource", "is_ended"),
+    [
+        (900, None, RUN_TASK, True),
+        (None, 900, "arn:aws:states:::ecs:runTask.waitForTaskToken", True),
+        (3600, None, RUN_TASK, False),
+        (900, 900, "arn:aws:states:::ecs:runTask", False),  # it does not wait for the task
+    ],
+)
+def test_a_smaller_size_keeps_a_run_within_the_timeout_of_its_state(
+    account: Account,
+    of_state: int | None,
+    of_machine: int | None,
+    resource: str,
+    is_ended: bool,  # noqa: FBT001
+) -> None:
+    """A run of 13 minutes is up to 1.2 times as long with half a vCPU."""
+    account.family("nightly")
+    slower = {"slowdown_at_vcpu": slowdown(v0_25=(1.8, 2), v0_5=(1.1, 1.2)), "duration_ms": 780_000}
+    account.runs("nightly", 25, p95=0.4, metrics=slower)
+    state = {**running({"TaskDefinition": "nightly"}, resource), "TimeoutSeconds": of_state}
+    made = machine(known_members(state), **known_members({"TimeoutSeconds": of_machine}))
+    make_machine(account.aws.client("stepfunctions"), "night", made)
+    rows, _ = account.rows()
+    if not is_ended:
+        assert rows["nightly"]["to"] == {"vcpu": 0.5, "memoryMB": 1024}
+        return
+    assert rows["nightly"]["action"] == "none"
+    assert rows["nightly"]["reason"] == (
+        "with 0.5 vCPU, 1 GB, a run would take up to 15m 36s, and the state 'Run' of the state "
+        "machine night ends it after 15m 00s"
+    )
 
 
 def test_the_version_that_an_alias_starts_counts_and_no_older_one(account: Account) -> None:
