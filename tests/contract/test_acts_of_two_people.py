@@ -14,7 +14,7 @@ import pytest
 from profiler.cli.wiring import aws_options
 from profiler.task_definitions.permissions import policy
 from tests.aws_proxy import Answer, AwsProxy, Request
-from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, Account, logs_to
+from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, STACK_TAG, Account, logs_to
 from tests.step_functions import change_machine, machine, make_machine, running
 from tools.local_answers import answer_here
 from tools.moto_server import FakeAws, OwnedResource, fake_aws
@@ -636,6 +636,22 @@ def test_what_a_stack_imports_after_the_plan_is_left_to_it(
     assert account.newest("nightly", "other") == [1 if imported == "definition" else 2, 2]
     assert account.started_by_schedule("night") == "nightly:1"
     assert account.started_by_schedule("day") == "other:2"
+
+
+def test_a_stack_that_deploys_during_the_act_keeps_its_revision(people: TwoPeople) -> None:
+    """Between the plan and the registration. The other family is done."""
+    account = people.account
+    account.oversized("nightly", "other")
+    people.when_the_act_begins(
+        lambda: account.family(
+            "nightly", containerDefinitions=[{**BATCH, "image": "etl:27"}], tags=[STACK_TAG]
+        )
+    )
+    done = account.resize(*ACT)
+    assert "from nightly:2: refused The stack jobs of CloudFormation owns it" in done.stdout
+    assert account.newest("nightly", "other") == [2, 2]
+    found, tags = account.described("nightly")
+    assert (found["memory"], RESIZED in tags) == ("2048", False)
 
 
 def test_a_policy_keeps_what_somebody_attaches_meanwhile(people: TwoPeople) -> None:
