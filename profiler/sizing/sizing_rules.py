@@ -558,8 +558,8 @@ REASONS_AGAINST: Final = (
         action="none",
         reason=_may_not_be_taken,
         size=_better_size,
-        docs="whose slower run could overlap the next one or exceed the timeout of its job or state, or whose "
-        "schedule overrides sizes that do not fit",
+        docs="whose slower run could overlap the next one or exceed the timeout of its job or "
+        "state, or whose schedule overrides sizes that do not fit",
     ),
     Rule(
         action="none",
