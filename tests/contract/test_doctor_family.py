@@ -558,6 +558,7 @@ def test_an_input_that_run_task_refuses_starts_nothing(account: Account) -> None
 
 def test_a_state_of_step_functions_that_run_task_refuses_starts_nothing(account: Account) -> None:
     """Of the newest revision, and of a pinned one that is there no more."""
+    account.ecs.create_cluster(clusterName="default")
     account.register("etl", **ON_FARGATE)
     assert account.add("--register", families=("etl",)).returncode == 0
     client = account.aws.client("stepfunctions")
@@ -600,6 +601,7 @@ def test_a_state_of_step_functions_that_run_task_refuses_starts_nothing(account:
 
 
 def test_a_state_of_step_functions_is_an_obstacle_as_a_schedule_is(account: Account) -> None:
+    account.ecs.create_cluster(clusterName="default")
     account.register("bare", **ON_FARGATE)
     overrides = {"ContainerOverrides": [{"Name": "batch", "Memory": 512}]}
     request = {"TaskDefinition": "bare", "Overrides": overrides}
