@@ -67,6 +67,7 @@ from profiler.record.stopped_task import (
     StoppedTask,
     parse_stopped_task,
 )
+from profiler.record.units import format_count
 
 if TYPE_CHECKING:  # imported for the events that need them
     from profiler.aws_account.batch_jobs import BatchJobs
@@ -530,9 +531,17 @@ def _deliver(
 def _written(
     cluster: SearchCluster, budget: InvocationTime, documents: Sequence[Document]
 ) -> delivery.DeliveryResult:
-    """Write the documents, and say if the indices of their runs were not searched as a whole."""
+    """Write the documents, and say if the indices of their runs were not searched as a whole, or
+    a pipeline of the cluster has dropped some.
+    """
     now = format_datetime(datetime.now(UTC))
     delivered = delivery.deliver(cluster, budget, documents, now)
+    for index, count in delivered.dropped.items():
+        _warn(
+            f"An ingest pipeline of the search cluster dropped {format_count(count, 'document')} "
+            f"of {index}, which no chart and no command can show: look at "
+            "index.default_pipeline and index.final_pipeline of the index and its template."
+        )
     for gap in delivered.completeness.gaps:
         _warn_once(
             f"Where {gap.place} has runs already is only known in part, so a run may have two "
@@ -571,6 +580,7 @@ def _task_notices(context: Context) -> TaskNotices:
         now=lambda: datetime.now(UTC),
         warn=_warn_once,
         peaks=partial(_known_peaks, whole),
+        ends=partial(_known_ends, whole),
         told=_told_notices(),
     )
 
@@ -583,6 +593,19 @@ def _known_peaks(
     if not wanted or not _has_cluster() or left_seconds < 1:
         return {}
     return _peaks().read(wanted, lambda: _families(left_seconds), time.time_ns())
+
+
+def _known_ends(whole: InvocationTime, runs: Sequence[str]) -> Mapping[str, datetime]:
+    """Return when the runs ended that have, if there is time to look it up in the cluster."""
+    left_seconds = min(whole.remaining_seconds() / 10, COMPARISON_SECONDS)
+    if not _has_cluster() or left_seconds < 1:
+        return {}
+    settings = _settings()
+    searched = f"{settings.index_prefix}-reports-*"
+    try:
+        return _cluster(settings).ends_of_runs(searched, runs, left_seconds)
+    except ForwarderError:  # a notice too many is better than none
+        return {}
 
 
 def _index_budget(context: Context) -> InvocationTime:

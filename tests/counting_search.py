@@ -2,9 +2,11 @@
 asks for a family's past, as Elasticsearch does.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 from profiler.core.json_fields import field_at
@@ -110,11 +112,23 @@ class CountingSearch(FakeSearchCluster):
             key = terms.get("missing") if key is None else key
             if key is not None:
                 by_key.setdefault(key, []).append(source)
-        largest = sorted(by_key.items(), key=lambda item: (-len(item[1]), str(item[0])))
-        return [
+        buckets = [
             {"key": key, "doc_count": len(sources), **self._counted(sources, inner)}
-            for key, sources in largest[: terms["size"]]
+            for key, sources in sorted(by_key.items(), key=lambda item: str(item[0]))
         ]
+        order = terms.get("order", [{"_count": "desc"}])
+        for one in reversed([one for one in order if "_key" not in one]):
+            ((name, direction),) = one.items()
+            assert direction == "desc"
+            buckets.sort(key=partial(_place_of, name), reverse=True)
+        return buckets[: terms["size"]]
+
+
+def _place_of(name: str, bucket: Mapping[str, Any]) -> float:
+    """The value of a bucket by which it is sorted: of a metric, or the number of its documents."""
+    asked = bucket if name == "_count" else bucket[name]
+    value = asked.get("value", asked.get("doc_count"))
+    return -math.inf if value is None else float(value)
 
 
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {

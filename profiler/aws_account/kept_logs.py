@@ -11,10 +11,14 @@ from profiler.core.completeness import Gap
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import positive_number
 from profiler.core.text import first_names
-from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MS
 from profiler.record.units import format_count
 
 _MAX_NAMED = 3
+# A window of days begins a moment before as many days, and CloudWatch Logs deletes later.
+_NEARLY_NS = NS_PER_HOUR
+# Below, a window is told in hours.
+_SHORT_NS = 2 * NS_PER_DAY
 
 
 def log_gaps(
@@ -29,21 +33,23 @@ def log_gaps(
 
     Raises TaskProfilerError.
     """
-    days = (now_ns - since_ns) // NS_PER_DAY
+    window_ns = now_ns - since_ns
     for name in names:
         group = next(listed_groups(open_client, name), {})  # sorted: the shortest name is first
         if group.get("logGroupName") != name:
             continue
         kept_days = positive_number(group.get("retentionInDays"))
         created_ms = positive_number(group.get("creationTime")) or 0
-        age_days = (now_ns - round(created_ms) * NS_PER_MS) // NS_PER_DAY
+        age_ns = now_ns - round(created_ms) * NS_PER_MS
+        kept_ns = round(kept_days * NS_PER_DAY) if kept_days else window_ns
         which = None
-        if kept_days and kept_days < days:
-            which = f"keeps {_days(round(kept_days))}"
-        if age_days < min(days, kept_days or days):
-            which = f"is {_days(max(age_days, 0))} old"
+        if kept_ns < window_ns - _NEARLY_NS:
+            which = f"keeps {_days(kept_ns // NS_PER_DAY)}"
+        if age_ns < min(window_ns, kept_ns) - _NEARLY_NS:
+            which = f"is {_length(age_ns, window_ns)} old"
         if which:
-            reason = f"The log group {name} {which}, the window has {days}."
+            window = _length(window_ns, window_ns).removesuffix(" days")
+            reason = f"The log group {name} {which}, the window has {window}."
             yield Gap(place=name, reason=reason, group=(region, name))
 
 
@@ -79,6 +85,14 @@ class KeptLogs:
             which = first_names(unasked)
             self._unknown.append(f"It is unknown how far back {which} can be read. {error}")
         return frozenset(groups) & self._lacking.keys()
+
+
+def _length(length_ns: int, window_ns: int) -> str:
+    """A length within the window: of a short one in hours."""
+    if window_ns >= _SHORT_NS:
+        return _days(max(length_ns, 0) // NS_PER_DAY)
+    hours = max(length_ns, 0) // NS_PER_HOUR
+    return format_count(hours, "hour") if hours else "less than an hour"
 
 
 def _days(days: int) -> str:

@@ -106,7 +106,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
     with_services: bool = False
 
     def runs(self, period: NightPeriod) -> NightRuns:
-        known_since = _became_known(period, period.late_ns, with_arrival=period.is_late_known)
+        known_since = _became_known(period, period.late_ns, period.arrived_from_ns)
         is_new: Json = {
             "bool": {
                 "filter": [known_since],
@@ -116,7 +116,9 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         # An attempt that is repeated counts once it turns out to be the last one.
         late: Json = {
             "bool": {
-                "filter": [_became_known(period, period.remembered_from_ns)],
+                "filter": [
+                    _became_known(period, period.remembered_from_ns, period.remembered_from_ns)
+                ],
                 "must_not": [_REPEATED],
             }
         }
@@ -160,7 +162,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         response, completeness = self._search(
             "reports",
             {"size": 0, "aggs": {"jobs": jobs}},
-            _became_known(period, period.late_ns),
+            _became_known(period, period.late_ns, period.late_ns),
             _any_of([{"range": {"batch.attempt": {"gte": 2}}}, _REPEATED]),
             since_ns=min(period.late_ns, period.oldest_ns),
         )
@@ -314,15 +316,15 @@ def _ended_within(start_ns: int, end_ns: int) -> Json:
     return _any_of([_within("event.end", start_ns, end_ns), without_end])
 
 
-def _became_known(period: NightPeriod, from_ns: int, *, with_arrival: bool = True) -> Json:
-    """What ended from then on, or ended before and arrived from then on."""
+def _became_known(period: NightPeriod, from_ns: int, arrived_ns: float) -> Json:
+    """What ended from then on, or ended before and arrived from ``arrived_ns`` on."""
     ended = _ended_within(from_ns, period.end_ns)
-    if not with_arrival or from_ns <= period.oldest_ns:
+    if arrived_ns >= period.end_ns or from_ns <= period.oldest_ns:
         return ended
     arrived: Json = {
         "bool": {
             "filter": [
-                _within("event.ingested", from_ns, period.end_ns),
+                _within("event.ingested", round(arrived_ns), period.end_ns),
                 _ended_within(period.oldest_ns, from_ns),
             ]
         }

@@ -14,6 +14,7 @@ from profiler.forwarder.merged_run import MergedRun
 from profiler.forwarder.run_event import EVENT_FIELDS, OWN_STREAM, RunEvent, StreamClaim
 from profiler.forwarder.run_links import ecs_task, links_of_run
 from profiler.record.batch_job import NO_JOB, BatchJob, known_job_fields
+from profiler.record.metric_catalogue import SLOWDOWN_FIELDS, slowdown_values
 from profiler.record.record_model import Container, Record
 from profiler.record.run_outcome import Outcome
 from profiler.record.run_view import RunView
@@ -25,7 +26,7 @@ _Place: TypeAlias = tuple[int, str]
 # The function that reads a part of a record, the part where the record lacks it, the function that
 # reads the values of the part, and their places.
 _Part: TypeAlias = tuple[
-    Callable[[RunView], object], object, Callable[[object], tuple[Any, ...]], tuple[_Place, ...]
+    Callable[[RunView], object], object, Callable[[Any], tuple[Any, ...]], tuple[_Place, ...]
 ]
 _REPORT = "task.report"
 
@@ -49,7 +50,8 @@ def run_fields(
     links = links_of_run(run, kibana_url).document_fields()
     if links:
         fields["links"] = links
-    fields = merge_fields(fields, known(event_fields, run.event) or {})
+    if run.event is not None:
+        fields = merge_fields(fields, event_fields(run.event))
     for name, values in outcome_fields(run).items():
         fields[name] |= values
     if not claim.is_own:
@@ -217,8 +219,8 @@ def _object_paths() -> list[str]:
     return list(paths)
 
 
-def _place(field: DocumentField) -> _Place:
-    parent, _, name = field.name.rpartition(".")
+def _place(path: str) -> _Place:
+    parent, _, name = path.rpartition(".")
     return _NUMBERS[parent], name
 
 
@@ -232,7 +234,10 @@ def _parts() -> Iterator[_Part]:
     for path, fields in by_part.items():
         read_part = attrgetter(path)
         names = [field.path.rpartition(".")[2] for field in fields]
-        yield read_part, read_part(empty), _values(names), tuple(map(_place, fields))
+        places = tuple(_place(field.name) for field in fields)
+        yield read_part, read_part(empty), _values(names), places
+    slowdowns = tuple(map(_place, SLOWDOWN_FIELDS))
+    yield attrgetter("metrics.slowdown_at_vcpu"), None, slowdown_values, slowdowns
 
 
 def _values(names: Sequence[str]) -> Callable[[object], tuple[Any, ...]]:
@@ -251,9 +256,10 @@ def _is_copied(field: DocumentField) -> bool:
 def _calculated() -> Iterator[tuple[int, str, Callable[[RunView], Any]]]:
     """The places of the other values of a record, each with the function that reads it."""
     for field in FIELDS:
-        if field.get is not None and not _is_copied(field):
+        is_read = _is_copied(field) or field.name in SLOWDOWN_FIELDS
+        if field.get is not None and not is_read:
             is_moment = field.index_type == "date"
-            yield *_place(field), _formatted(field.get) if is_moment else field.get
+            yield *_place(field.name), _formatted(field.get) if is_moment else field.get
 
 
 def _nested() -> list[tuple[int, int, str]]:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, tzinfo
 
 from msgspec import Struct
 
-from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_SECOND
+from profiler.core.timestamps import NEVER_NS, NS_PER_DAY, NS_PER_HOUR, NS_PER_SECOND
 from profiler.record.last_night import NOON, Night
 
 # Of the first message, and the most of one after several that failed.
@@ -64,9 +64,14 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
         return self.end_ns - MAX_PERIOD_NS
 
     @property
-    def is_late_known(self) -> bool:
-        """Whether the last message remembers all that arrived since ``late_ns``."""
-        return self.last.whole_ns <= self.start_ns - LATE_NS
+    def arrived_from_ns(self) -> float:
+        """What ended before ``late_ns`` and arrived from here on is in no message yet. The last
+        message remembers all that arrived since ``late_ns``, unless it was too much: then it
+        counted what arrived until its end. The first message has nothing older than a day.
+        """
+        if self.last.whole_ns <= self.start_ns - LATE_NS:
+            return self.late_ns
+        return self.start_ns if self.last.whole_ns < self.start_ns else NEVER_NS
 
     @property
     def remembered_from_ns(self) -> int:
@@ -101,7 +106,8 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
         kept = tasks[:MAX_REMEMBERED]
         whole_ns = self.remembered_from_ns
         if len(tasks) > len(kept):
-            whole_ns = kept[-1][1] + 1
+            # Not all that arrived since ``remembered_from_ns`` is remembered.
+            whole_ns = max(kept[-1][1], self.end_ns - LATE_NS) + 1
         return Remembered(
             end_ns=self.end_ns,
             whole_ns=whole_ns,

@@ -117,8 +117,9 @@ class Payload(Struct, frozen=True, rename="camel"):
 
 
 class Counts(Struct, kw_only=True):
-    """How many lines were indexed, were skipped (no records, and older lines of a document), can
-    never be indexed, and may not speak for the task that they name.
+    """How many lines were indexed, were skipped (no records, older lines of a document, and
+    documents that a pipeline of the cluster has dropped), can never be indexed, and may not speak
+    for the task that they name.
     """
 
     indexed: int = 0
@@ -269,10 +270,13 @@ class LineForwarder(Struct):
     def _add_notice(
         self, payload: Payload, trust: StreamTrust, document: Document, source: str | None
     ) -> None:
-        """Hold a notice of a task that its place vouches for, or a checkpoint that may be one.
+        """Hold a notice of a task that its place vouches for, or a checkpoint that may be one, and
+        the end of a run.
 
         The stream of an instance monitor has the notices of many tasks: each task has its limit.
         """
+        if isinstance(document, ReportDocument) and _is_of_task(document.claim):
+            self.notices.add_end(document.id, document.report.report.record.finished_at)
         line = document.notice or document.near_full
         if line is None:
             return
@@ -293,7 +297,7 @@ class LineForwarder(Struct):
         """Index the notices that no monitor has printed, once: the month of a second one could be
         another.
         """
-        for line in self.notices.judge_memory():
+        for line in self.notices.judge():
             with suppress(InProgressError):  # another invocation indexes it
                 key = f"{notification_key(line)}#document"
                 self.notices.once(key, partial(self._index_notice, line))
@@ -361,6 +365,7 @@ class LineForwarder(Struct):
         if failures:
             self.keep_failures(failures)
         self._counts.indexed += delivered.indexed
+        self._counts.skipped += sum(delivered.dropped.values())
         self._counts.failed += len(failures)
         self._lines = {}
         self._failures = []
@@ -430,6 +435,11 @@ def _needs_event(line: Report | NoticeLine, verdict: LineVerdict) -> bool:
     """
     is_final = isinstance(line, Report) and line.type != CHECKPOINT
     return not verdict.is_confirmed or (is_final and verdict.voucher == MONITOR_STREAM)
+
+
+def _is_of_task(claim: StreamClaim) -> bool:
+    """Whether the log stream is the task's."""
+    return claim.is_own or claim.voucher == MONITOR_STREAM
 
 
 def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:

@@ -6,7 +6,7 @@ The numbers are the rows of ``NUMBERS``; a comparison of two runs and the page p
 row.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Final, Literal
@@ -237,9 +237,20 @@ _ESTIMATED: Final = (
         is_estimate=is_gpu_use_estimated,
     ),
 )
-# Several numbers share a question, which is asked once of a run.
-_BOUNDS: Final = frozenset(row.is_least for row in _BOUNDED)
-_ESTIMATES: Final = frozenset(row.is_estimate for row in _ESTIMATED)
+# Several numbers share a question, which is asked once of a run: them, each with its reader.
+_Question = Callable[[Record], bool]
+_Readers = Sequence[tuple[NumberRow, Callable[[RunView], object]]]
+
+
+def _by_question(rows: Iterable[tuple[_Question, NumberRow]]) -> Mapping[_Question, _Readers]:
+    readers: dict[_Question, list[tuple[NumberRow, Callable[[RunView], object]]]] = {}
+    for question, row in rows:
+        readers.setdefault(question, []).append((row, reader(row.path)))
+    return readers
+
+
+_BOUNDS: Final = _by_question((row.is_least, row) for row in _BOUNDED)
+_ESTIMATES: Final = _by_question((row.is_estimate, row) for row in _ESTIMATED)
 _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, "sent")))
 
 
@@ -268,26 +279,31 @@ def measured_number(row: NumberRow, record: Record) -> Measured:
 
 def least_rows(run: RunView) -> list[NumberRow]:
     """The known numbers of a run that may have been larger."""
-    bounds = [is_least for is_least in _BOUNDS if is_least(run.record)]
-    rows = [row for row in _BOUNDED if row.is_least in bounds] if bounds else []
-    return [row for row in rows if reader(row.path)(run) is not None]
+    return _known_rows(run, _BOUNDS)
 
 
 def least_paths(run: RunView) -> frozenset[str]:
     """Where the view of the run has the numbers that may have been larger."""
-    return frozenset(row.path for row in least_rows(run))
+    return frozenset([row.path for row in least_rows(run)])
 
 
 def estimated_rows(run: RunView) -> list[NumberRow]:
     """The known numbers of a run that are estimates."""
-    estimates = [is_estimate for is_estimate in _ESTIMATES if is_estimate(run.record)]
-    rows = [row for row in _ESTIMATED if row.is_estimate in estimates] if estimates else []
-    return [row for row in rows if reader(row.path)(run) is not None]
+    return _known_rows(run, _ESTIMATES)
 
 
 def estimated_paths(run: RunView) -> frozenset[str]:
     """Where the view of the run has the numbers that are estimates."""
-    return frozenset(row.path for row in estimated_rows(run))
+    return frozenset([row.path for row in estimated_rows(run)])
+
+
+def _known_rows(run: RunView, readers: Mapping[_Question, _Readers]) -> list[NumberRow]:
+    """The known numbers of the questions to which the record's answer is yes."""
+    rows: list[NumberRow] = []
+    for question, of_question in readers.items():
+        if question(run.record):
+            rows += [row for row, read in of_question if read(run) is not None]
+    return rows
 
 
 def number_fact(row: NumberRow, record: Record) -> Fact:

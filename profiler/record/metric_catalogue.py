@@ -4,7 +4,7 @@ search documents.
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -228,11 +228,13 @@ def _link_totals(link: str) -> Iterator[Metric]:
 
 def _slowdowns(bound: Literal["min", "max"]) -> Iterator[Metric]:
     """One row for each smaller size: a bound of the slowdown there."""
-    for size in (f"{vcpu:g}" for vcpu in VCPU_SIZES):
-        field = f"usage.cpu.slowdown.{bound}.v{size.replace('.', '_')}"
+    for size in _SIZES:
+        field = f"{_SLOWDOWN_FIELD}{bound}.v{size.replace('.', '_')}"
         yield Metric(unit="factor", get=partial(_slowdown, size, bound), document_field=field)
 
 
+_SLOWDOWN_FIELD = "usage.cpu.slowdown."
+_SIZES = tuple(f"{vcpu:g}" for vcpu in VCPU_SIZES)
 _NOT_SLOWER = SlowdownBounds(min=1.0, max=1.0)
 
 
@@ -243,6 +245,12 @@ def _slowdown(size: str, bound: Literal["min", "max"], run: RunView) -> float | 
         return None
     bounds: float = getattr(slowdown.get(size, _NOT_SLOWER), bound)
     return bounds
+
+
+def slowdown_values(slowdown: Mapping[str, SlowdownBounds]) -> tuple[float, ...]:
+    """The values of ``SLOWDOWN_FIELDS``, read at once."""
+    bounds = [slowdown.get(size, _NOT_SLOWER) for size in _SIZES]
+    return (*[bound.min for bound in bounds], *[bound.max for bound in bounds])
 
 
 def _calculated(unit: Unit, value: Callable[[Record], Number | None], field: str) -> Metric:
@@ -446,5 +454,8 @@ METRICS: tuple[Metric, ...] = (
     _value("MB", "record.monitor.max_rss_mb", "monitor.max_rss_mb"),
 )
 
+SLOWDOWN_FIELDS: Final = tuple(
+    metric.document_field for metric in METRICS if metric.document_field.startswith(_SLOWDOWN_FIELD)
+)
 # The live metrics of a GPU's totals.
 LIVE_GPU_TOTALS = tuple(metric for metric in METRICS if metric.live_name)

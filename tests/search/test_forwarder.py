@@ -202,6 +202,35 @@ def test_a_pipeline_that_fails_loses_no_run(
     assert forward(event(report("1"), report("2")), Context())["indexed"] == 2
 
 
+@pytest.mark.parametrize("search_server", ["opensearch"], indirect=True)
+@pytest.mark.parametrize("setting_name", ["default_pipeline", "final_pipeline"])
+def test_what_a_pipeline_drops_is_said_and_not_counted_as_indexed(
+    forward: Forward,
+    search_server: SearchServer,
+    setting_name: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The operator wants it so: the invocation does not fail, and nothing is kept."""
+    pipeline = "_ingest/pipeline/task-profiler-test"
+    drop = {"drop": {"if": "ctx.task?.family == 'test'"}}
+    call(search_server, "PUT", pipeline, {"processors": [drop]})
+    settings = {f"index.{setting_name}": "task-profiler-test"}
+    call(search_server, "PUT", "task-reports-2026.03", {"settings": settings})
+    lines = (report("1"), report("2", family="test"), report("3", family="test"))
+    try:
+        for _ in range(2):  # the second time, an update of the first run changes nothing
+            counts = {"indexed": 1, "skipped": 2, "failed": 0, "untrusted": 0}
+            assert forward(event(*lines), Context()) == counts
+            said = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+            (sentence,) = (text for text in said if "dropped" in text)
+            assert "dropped 2 documents of task-reports-2026.03" in sentence
+    finally:
+        cleared = {f"index.{setting_name}": "_none"}
+        call(search_server, "PUT", "task-reports-2026.03/_settings", cleared)
+        call(search_server, "DELETE", pipeline)
+    assert [hit["_id"] for hit in search(search_server)["hits"]["hits"]] == ["1/batch"]
+
+
 def test_the_wrong_engine_is_named(
     opensearch: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

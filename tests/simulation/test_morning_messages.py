@@ -12,6 +12,7 @@ import pytest
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MS, format_ms, parse_ns
+from profiler.forwarder import cluster_night, night_period
 from profiler.forwarder.cluster_night import ClusterNight
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.event_document import event_documents
@@ -119,8 +120,14 @@ def messages(
     return counted
 
 
+@pytest.mark.parametrize("remembered", [4096, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_each_run_is_in_exactly_one_message_of_a_search_cluster(seed: int) -> None:
+def test_each_run_is_in_exactly_one_message_of_a_search_cluster(
+    seed: int, remembered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if more runs ended shortly before a message than the next one can be told."""
+    monkeypatch.setattr(night_period, "MAX_REMEMBERED", remembered)
+    monkeypatch.setattr(cluster_night, "MAX_REMEMBERED", remembered)
     rng = Random(seed)
     arrivals = sorted(one for run in range(RUNS) for one in arrivals_of(rng, run))
     cluster = CountingSearch()

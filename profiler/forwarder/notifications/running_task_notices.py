@@ -2,8 +2,9 @@
 
 They are sent after their documents are written. Any program can print such a line into its own log,
 so at most eight of a log stream are sent, with a table eight of all invocations. A notice that is
-older than a day or replayed is indexed
-alone: its run is over, and the table may have forgotten it.
+older than a day or replayed is indexed alone: its run is over, and the table may have forgotten it.
+So is one of a run that has ended since, as far as the lines of the invocation and the search
+cluster know: it came late, such as after a redrive.
 
 A notice about memory is a forecast. Where the search cluster knows what earlier successes of the
 family reached, a run above that is announced instead, whether its monitor has printed a notice or
@@ -13,13 +14,15 @@ A record of a stream whose notice a channel did not accept is repeated for 15 mi
 holds up its shard, and a wrong setting of a channel must not cost reports.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
 from msgspec import Struct, field
 
+from profiler.core.optional_math import known_members
 from profiler.core.timestamps import parse_datetime
+from profiler.forwarder.documents import run_id
 from profiler.forwarder.function_settings import NoticeSettings
 from profiler.forwarder.invocation import ForwarderError, attempt
 from profiler.forwarder.notifications.idempotency import Idempotently
@@ -49,6 +52,8 @@ _MAX_TOLD = 10_000
 
 # Its task, container and kind.
 NoticeKey = tuple[str, str, str]
+# When those of the runs ended that have, by the ids of their documents.
+ReadEnds = Callable[[Sequence[str]], Mapping[str, datetime]]
 # With its time, and the Kinesis record that contains it.
 HeldNotice = tuple[NoticeLine, datetime, str | None]
 
@@ -62,12 +67,15 @@ class TaskNotices(Struct):
     once: Idempotently = lambda _key, work: work()
     warn: Callable[[str], None] = lambda _sentence: None
     peaks: ReadPeaks = lambda _wanted: {}
+    ends: ReadEnds = lambda _runs: {}
     # The keys of notices about memory that every channel has, also of earlier invocations.
     told: set[str] = field(default_factory=set)
     # By log stream: its notices by task, container and kind, each with its time and the record that
     # contains it.
     _held: dict[str, dict[NoticeKey, HeldNotice]] = field(default_factory=dict)
     _near_full: MemoryCheckpoints = field(default_factory=MemoryCheckpoints)
+    # The ends of the invocation's reports, by run: each as the line has it.
+    _ends: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -96,10 +104,49 @@ class TaskNotices(Struct):
         if written is not None and self.now() - written <= MAX_AGE:
             self._near_full.add(NearFull(place, report, source))
 
-    def judge_memory(self) -> list[NoticeLine]:
-        """Keep the notices about memory that are news; return those that no monitor has printed.
+    def add_end(self, run: str, finished_at: str | None) -> None:
+        """Remember that a run has ended, by the report in a log stream of its task."""
+        self._ends[run] = finished_at
+
+    def judge(self) -> list[NoticeLine]:
+        """Keep the notices of runs that go on, and of those about memory the ones that are news;
+        return those that no monitor has printed.
 
         To be called once, before ``send``.
+        """
+        news = self._memory_news()
+        held = [line for notices in self._held.values() for line, _, _ in notices.values()]
+        runs = list(dict.fromkeys(map(_run_of, [*held, *(line for _, line in news)])))
+        if not runs:
+            return []
+        ends = {**self.ends(runs), **self._known_ends(runs)}
+        for place, notices in self._held.items():
+            for key, (line, _, _) in [*notices.items()]:
+                if self._has_ended(line, ends, place):
+                    del notices[key]
+        new = [item for item in news if not self._has_ended(item[1], ends, item[0].place)]
+        for near_full, line in new:
+            self.add(line, near_full.place, near_full.source)
+        return [line for _, line in new]
+
+    def _known_ends(self, runs: Sequence[str]) -> Mapping[str, datetime]:
+        ends = {run: parse_datetime(self._ends[run]) for run in runs if run in self._ends}
+        return known_members(ends)
+
+    def _has_ended(self, line: NoticeLine, ends: Mapping[str, datetime], place: str) -> bool:
+        """Whether the run has ended since the notice, which is logged. A container that was
+        started again is a later one.
+        """
+        written = parse_datetime(line.time)
+        ended = ends.get(_run_of(line))
+        if written is None or ended is None or ended < written:
+            return False
+        self.warn(f"Notifications in {place[:200]} are not sent, because their runs have ended.")
+        return True
+
+    def _memory_news(self) -> list[tuple[NearFull, NoticeLine]]:
+        """Keep the notices about memory that are news; the notice of each checkpoint that is worth
+        one.
         """
         forecasts = []
         for place, notices in self._held.items():
@@ -124,7 +171,11 @@ class TaskNotices(Struct):
         peaks = self.peaks(wanted)
         for place, key, line in forecasts:
             self._judge_forecast(place, key, peaks.get(container_of(line.record)))
-        return [line for item in near_full for line in self._news_of(item, peaks)]
+        news: dict[NoticeKey, tuple[NearFull, NoticeLine]] = {}
+        for item in near_full:
+            for line in self._news_of(item, peaks):
+                news.setdefault(_key(line), (item, line))
+        return list(news.values())
 
     def _judge_forecast(self, place: str, key: NoticeKey, peak: HighestPeak | None) -> None:
         """Drop a forecast that is no news, or say what the news is."""
@@ -136,14 +187,13 @@ class TaskNotices(Struct):
             self._held[place][key] = (news, written, source)
 
     def _news_of(self, near_full: NearFull, peaks: Peaks) -> Iterator[NoticeLine]:
-        """Hold the notice that a checkpoint is worth, unless it is held or was sent."""
+        """The notice that a checkpoint is worth, unless it is held."""
         peak = peaks.get(container_of(near_full.report.record))
         line = None if peak is None else notice_of_checkpoint(near_full.report, peak)
         if line is None:
             return
         if any(_key(line) in notices for notices in self._held.values()):
             return
-        self.add(line, near_full.place, near_full.source)
         yield line
 
     def send(self, errors: list[ForwarderError]) -> list[str]:
@@ -200,6 +250,10 @@ class TaskNotices(Struct):
         self.warn(
             f"Only {number} notifications in {place[:200]} are sent: the log stream has more."
         )
+
+
+def _run_of(line: NoticeLine) -> str:
+    return run_id(line.record.task_id, line.record.container.name)
 
 
 def _key(line: NoticeLine) -> NoticeKey:

@@ -120,11 +120,13 @@ def _json(value: object) -> str:
 class DeliveryResult(Struct, frozen=True, kw_only=True):
     """The number of indexed documents, and the documents that the cluster will never accept.
 
-    ``completeness``: whether the runs' documents were looked for in all of their indices.
+    ``dropped``: the number of documents of each index that an ingest pipeline of the cluster has
+    dropped. ``completeness``: whether the runs' documents were looked for in all of their indices.
     """
 
     indexed: int
     rejected: tuple[FailedItem, ...] = ()
+    dropped: Mapping[str, int] = {}
     completeness: Completeness = WHOLE
 
 
@@ -147,7 +149,8 @@ def deliver(
     )
     indexed = 0
     rejected: list[FailedItem] = []
-    fault: ItemResult | None = None
+    dropped: Counter[str] = Counter()
+    fault: _Fault | None = None
     placed, completeness = _in_one_place(cluster, backoff, documents)
     if arrived_at:
         placed = [document.arriving(arrived_at) for document in placed]
@@ -174,6 +177,7 @@ def deliver(
         judged = _judged(batch, results, rejected)
         fault = fault or judged.fault
         indexed += judged.written
+        dropped.update(judged.dropped)
         if judged.existing:
             pending.append(judged.existing)
         if judged.retried:
@@ -183,10 +187,13 @@ def deliver(
             backoff.reset()
     if fault:
         raise DeliveryError(
-            "The search cluster did not accept some documents "
-            f"({fault.reason or 'without a reason'}); the others are written. {remedy(fault)}"
+            f"The search cluster did not accept some documents of {fault.index} "
+            f"({fault.result.reason or 'without a reason'}); the others are written. "
+            f"{remedy(fault.result, fault.index)}"
         )
-    return DeliveryResult(indexed=indexed, rejected=tuple(rejected), completeness=completeness)
+    return DeliveryResult(
+        indexed=indexed, rejected=tuple(rejected), dropped=dropped, completeness=completeness
+    )
 
 
 def _requests(documents: Sequence[Document]) -> list[list[Document]]:
@@ -269,15 +276,23 @@ def _split(batch: list[Document], rejected: list[FailedItem], reason: str) -> li
     return [batch[middle:], batch[:middle]]
 
 
+class _Fault(Struct, frozen=True, kw_only=True):
+    """A result that is a fault of an index or the cluster, and the index."""
+
+    result: ItemResult
+    index: str
+
+
 class _Judged(Struct):
-    """What is left to do after a request, how many documents are written, and the first result
-    that is a fault of an index or the cluster.
+    """What is left to do after a request, how many documents are written, the index of each
+    dropped one, and the first fault.
     """
 
     existing: list[Document] = []
     retried: list[Document] = []
     written: int = 0
-    fault: ItemResult | None = None
+    dropped: list[str] = []
+    fault: _Fault | None = None
 
 
 def _judged(
@@ -301,7 +316,9 @@ def _judged(
         elif result.is_retryable:
             judged.retried.append(replace(document, stored=None))
         elif result.is_failed:
-            judged.fault = judged.fault or result
+            judged.fault = judged.fault or _Fault(result=result, index=document.index)
+        elif result.is_dropped:
+            judged.dropped.append(document.index)
         elif result.stored is None or document.stored is not None:
             judged.written += 1
         elif document.has_more_to_write(result.stored):

@@ -18,6 +18,7 @@ from profiler.core.index_names import may_have_runs_since
 from profiler.core.json_fields import Json, field_at, mapping, mappings, text
 from profiler.core.optional_math import known
 from profiler.core.search_answers import WITH_CLOSED, WITHOUT_CLOSED, why_partial
+from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.documents import Document, Stored
 from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
 from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError, SettingsError
@@ -85,12 +86,14 @@ class ItemResult(Struct, frozen=True, kw_only=True):
     """The result of writing one document.
 
     ``stored``: what the cluster has now, if it was asked and the document existed before.
+    ``is_dropped``: an ingest pipeline has dropped the document, which is nowhere.
     """
 
     status: int
     reason: str | None = None
     error: str | None = None
     stored: Stored | None = None
+    is_dropped: bool = False
 
     @property
     def is_failed(self) -> bool:
@@ -109,7 +112,7 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         """Whether the index has taken the document: of one that it had before, nothing may have
         been written.
         """
-        return not self.is_failed and self.stored is None
+        return not (self.is_failed or self.is_dropped) and self.stored is None
 
     def is_poison(self, *, is_index_working: bool) -> bool:
         """Whether the cluster will never accept the document.
@@ -247,13 +250,32 @@ class SearchCluster(ABC):
             index = text(hit.get("_index"))
             document_id = text(hit.get("_id"))
             task = mapping(mapping(hit.get("_source")).get("task"))
-            is_of_task = task.get("voucher") in (None, MONITOR_STREAM, INSTANCE_MONITOR)
-            if not (index and document_id and is_of_task):
+            if not (index and document_id and _is_of_task(task)):
                 continue
             is_confirmed = task.get("confirmed") is True
             if is_confirmed or (completeness.is_whole and document_id not in places):
                 places[document_id] = index
         return places, completeness
+
+    def ends_of_runs(
+        self, searched: str, document_ids: Sequence[str], timeout_seconds: float
+    ) -> Mapping[str, datetime]:
+        """The known ends of runs that have a document in the indices that are ``searched``, by its
+        id. A document is found some seconds after it was written.
+        """
+        body = {
+            "size": min(_MAX_HITS, _MAX_INDICES_OF_RUN * len(document_ids)),
+            "_source": ["event.end", "task.voucher"],
+            "query": {"ids": {"values": list(document_ids)}},
+        }
+        response, _ = self.search_part(searched, body, timeout_seconds)
+        ends: dict[str, datetime] = {}
+        for hit in mappings(field_at(response, "hits.hits")):
+            ended = parse_datetime(text(field_at(hit, "_source.event.end")))
+            document_id = text(hit.get("_id"))
+            if document_id and ended and _is_of_task(mapping(field_at(hit, "_source.task"))):
+                ends[document_id] = max(ended, ends.get(document_id, ended))
+        return ends
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         """Write documents as upserts in one request.
@@ -272,6 +294,11 @@ class SearchCluster(ABC):
             raise SearchClusterError(
                 f"{self.engine} sent an invalid response: {error}.", status=0
             ) from error
+
+
+def _is_of_task(task: Mapping[str, Json]) -> bool:
+    """Whether the log stream of the document's numbers is the task's, by its ``task``."""
+    return task.get("voucher") in (None, MONITOR_STREAM, INSTANCE_MONITOR)
 
 
 class SecretCluster(SearchCluster):
@@ -379,7 +406,16 @@ def _result(item: object) -> ItemResult:
         reason=known(_reason, error),
         error=text(mapping(error).get("type")),
         stored=None if outcome.get("result") == "created" else _stored(outcome),
+        is_dropped=_is_dropped(outcome),
     )
+
+
+def _is_dropped(outcome: Mapping[str, object]) -> bool:
+    """Whether a pipeline has dropped the document: no shard was asked, and it has no version. An
+    update that changes nothing has its document's.
+    """
+    is_without_shard = field_at(outcome, "_shards.total") == 0
+    return is_without_shard and outcome.get("result") == "noop" and "_seq_no" not in outcome
 
 
 def _stored(outcome: Mapping[str, object]) -> Stored | None:

@@ -40,11 +40,23 @@ _BY_REASON: Final[Mapping[re.Pattern[str], str]] = {
         re.IGNORECASE,
     ): f"The index {FOREIGN}: {FOREIGN_REMEDY}.",
 }
+# Each gets the index's name, which the engine's own words lack.
+_BY_REASON_OF_INDEX: Final[Mapping[re.Pattern[str], str]] = {
+    re.compile(r"^index_closed_exception\b"): (
+        "Open the index {index}, or the one behind this alias: it is closed (POST {index}/_open)."
+    ),
+    re.compile(r"no write index is defined for alias"): (
+        "Set is_write_index for one index of the alias {index}, or remove the alias."
+    ),
+    re.compile(r"index read-only \(api\)"): (
+        "Set index.blocks.read_only of {index} to false: somebody has made it read-only."
+    ),
+}
 _OTHER: Final = "Remove the block, limit or fault that the cluster names."
 
 
-def remedy(refused: ItemResult) -> str:
-    """The sentence for a document that a later attempt can write."""
+def remedy(refused: ItemResult, index: str) -> str:
+    """The sentence for a document of this index that a later attempt can write."""
     reason = refused.reason or ""
     zones = balanced_zones(reason)
     if zones:
@@ -52,6 +64,9 @@ def remedy(refused: ItemResult) -> str:
     for pattern, sentence in _BY_REASON.items():
         if pattern.search(reason):
             return sentence
+    for pattern, sentence in _BY_REASON_OF_INDEX.items():
+        if pattern.search(reason):
+            return sentence.format(index=index)
     is_without_rights = refused.status == HTTPStatus.UNAUTHORIZED
     if is_without_rights or refused.error == "security_exception":
         return _PRIVILEGES

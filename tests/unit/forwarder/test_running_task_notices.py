@@ -3,7 +3,7 @@ leads to.
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aws_account.replay import build_subscription_event
-from profiler.core.timestamps import parse_datetime
+from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, NoticeError, SettingsError
@@ -26,6 +26,7 @@ from profiler.forwarder.notifications.running_task_notices import (
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.notice_model import NoticeLine, encode_notice
+from profiler.record.record_model import Report, encode
 from tests.log_subscriptions import DOCUMENT, event, packed_data, record
 from tests.notices import FakeChannel, KeyTable, fake_channel
 from tests.shown_runs import stuck_notice
@@ -52,6 +53,7 @@ class NoticeDelivery:
         self.table = KeyTable()
         self.warnings: list[str] = []
         self.now = NOW
+        self.ends: dict[str, datetime] = {}
 
     def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
         if self.cluster_error is not None:
@@ -71,6 +73,7 @@ class NoticeDelivery:
             once=self.table.once,
             now=lambda: self.now,
             warn=cache(self.warnings.append),
+            ends=lambda runs: {run: self.ends[run] for run in runs if run in self.ends},
         )
         return LineForwarder(ForwarderSettings(), self.deliver, self.store.extend, notices)
 
@@ -123,6 +126,49 @@ def test_a_notice_is_posted_while_the_search_cluster_is_down() -> None:
     with pytest.raises(DeliveryError, match=r"The cluster is away\. The bus is away\."):
         fakes.forward(line())
     assert kinds(fakes.slack) == ["stuck"]
+
+
+@pytest.mark.parametrize(
+    ("run", "seconds", "posted"),
+    [
+        (f"{TASK_ID}/batch", 0, []),
+        (f"{TASK_ID}/batch", 600, []),
+        # The container was started again within its task, and the new run has a notice.
+        (f"{TASK_ID}/batch", -1, ["stuck"]),
+        (f"{TASK_ID}/other", 600, ["stuck"]),
+    ],
+)
+def test_a_notice_of_a_run_that_has_ended_since_is_only_indexed(
+    run: str, seconds: int, posted: list[str]
+) -> None:
+    fakes = NoticeDelivery()
+    fakes.ends = {run: NOW + timedelta(seconds=seconds)}
+    assert fakes.forward(line()) == Counts(indexed=1)
+    assert kinds(fakes.slack) == kinds(fakes.bus) == posted
+    assert bool(fakes.warnings) is not bool(posted)
+
+
+@pytest.mark.parametrize(
+    ("stream", "posted"),
+    [
+        (f"ecs/batch/{TASK_ID}", []),
+        (STREAM, []),
+        # Nobody vouches for the line.
+        (f"ecs/other/{TASK_ID}", ["stuck"]),
+        (TASK_ID.ljust(64, "0"), ["stuck"]),
+    ],
+)
+def test_the_report_of_the_same_invocation_says_that_the_run_has_ended(
+    stream: str, posted: list[str]
+) -> None:
+    ended = replace(STUCK.record, status="success", finished_at=format_datetime(NOW))
+    report = encode(Report(time=format_datetime(NOW), type="task.report", record=ended))
+    fakes = NoticeDelivery()
+    fakes.forward_records(
+        record(1, packed_data(document_of(line()))),
+        record(2, packed_data(document_of(report, stream=stream))),
+    )
+    assert kinds(fakes.slack) == posted
 
 
 @pytest.mark.parametrize(

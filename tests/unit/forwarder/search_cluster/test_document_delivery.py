@@ -268,6 +268,16 @@ PIPELINE = (
     "An ingest pipeline of the index fails (index.default_pipeline or index.final_pipeline): mend "
     "it, or take it off the index and its template."
 )
+READ_ONLY = (
+    "Set index.blocks.read_only of task-reports-2026.03 to false: somebody has made it read-only."
+)
+CLOSED = (
+    "Open the index task-reports-2026.03, or the one behind this alias: it is closed (POST "
+    "task-reports-2026.03/_open)."
+)
+NO_WRITE_INDEX = (
+    "Set is_write_index for one index of the alias task-reports-2026.03, or remove the alias."
+)
 OTHER_MAPPING = (
     "The index was made without the index templates: run task-profiler kibana import, reindex it "
     "into an index with the same prefix, and delete it."
@@ -365,6 +375,22 @@ OTHER_MAPPING = (
             "Remove the block, limit or fault that the cluster names.",
         ),
         (
+            refused(
+                403, "cluster_block_exception", "blocked by: [FORBIDDEN/5/index read-only (api)];"
+            ),
+            READ_ONLY,
+        ),
+        (
+            refused(400, "index_closed_exception", "closed"),
+            CLOSED,
+        ),
+        (
+            refused(
+                400, ARGUMENT, "no write index is defined for alias [task-reports-2026.03]. The"
+            ),
+            NO_WRITE_INDEX,
+        ),
+        (
             refused(500, "illegal_state_exception", None),
             "Remove the block, limit or fault that the cluster names.",
         ),
@@ -406,6 +432,32 @@ def test_a_document_that_the_index_had_does_not_show_that_it_takes_new_ones() ->
     cluster = FakeCluster(answers(pipeline, {"update": stored}, {"update": stored}))
     with pytest.raises(DeliveryError, match="pipeline with id"):
         delivered_documents(cluster)
+
+
+# Elasticsearch 8 and OpenSearch 2.19 of an update that changes nothing, and OpenSearch of a document
+# that a pipeline has dropped.
+UNCHANGED = [
+    {"result": "noop", "_shards": {"total": 0, "successful": 0}, "_seq_no": 4, "status": 200},
+    {"result": "noop", "_shards": {"total": 1, "successful": 1}, "_seq_no": 4, "status": 200},
+]
+DROPPED = {"result": "noop", "_shards": {"total": 0, "successful": 0}, "_version": -3}
+
+
+@pytest.mark.parametrize("unchanged", UNCHANGED)
+def test_a_document_that_a_pipeline_drops_is_not_indexed_and_none_of_others(
+    unchanged: dict[str, Any],
+) -> None:
+    cluster = FakeCluster(answers({"index": {**DROPPED, "status": 200}}, {"update": unchanged}))
+    assert delivered_documents(cluster) == DeliveryResult(
+        indexed=2, dropped={"task-reports-2026.03": 1}
+    )
+
+
+def test_that_documents_are_dropped_does_not_show_that_the_index_takes_others() -> None:
+    pipeline = refused(400, ARGUMENT, "pipeline with id [audit] does not exist")
+    dropped = {"index": {**DROPPED, "status": 200}}
+    with pytest.raises(DeliveryError, match="pipeline with id"):
+        delivered_documents(FakeCluster(answers(pipeline, dropped, dropped)))
 
 
 def test_the_fault_of_one_index_is_not_that_of_another() -> None:
