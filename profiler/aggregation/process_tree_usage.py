@@ -329,6 +329,11 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
     includes_all_processes: bool = True
     foreign_bytes: int = 0
 
+    @property
+    def size_bytes_of_all(self) -> int | None:
+        """The mark; None if a process was outside of the group."""
+        return self.size_bytes if self.includes_all_processes else None
+
     def bounded(self, processes_bytes: int) -> int:
         """What the processes are known to have held of the group's memory: their marks count pages
         of files, so no more than the group's own mark leaves beside its page cache.

@@ -53,6 +53,8 @@ _KERNEL_CPU = 0.001
 _KERNEL_ADVANCE_NS = 15 * NS_PER_MS
 # A shorter time between two readings is that of the usual interval.
 _UNREAD_NS = 5 * NS_PER_SECOND // 4
+# At each full reading, so many processes are asked whether they are still in the group.
+_MAX_CHECKS = 4
 # Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a
 # wrong rate.
 MIN_CPU_STEP_NS = 100 * NS_PER_MS
@@ -123,6 +125,7 @@ class GroupMemory:
         self._cgroup = cgroup
         self._foreign_bytes = 0
         self._known_members: frozenset[tuple[int, int]] = frozenset()
+        self._next_check = 0
         self._has_escaped_process = False
         self.used_peak_bytes: int | None = None
         self._marked_peak_bytes: int | None = None
@@ -139,9 +142,8 @@ class GroupMemory:
         reading = self._memory()
         if reading is None:
             return None
-        for process in processes:
-            if process.identity not in self._known_members:
-                self._has_escaped_process |= not self._cgroup.contains(process.pid)
+        for process in self._to_check(processes):
+            self._has_escaped_process |= not self._cgroup.contains(process.pid)
         self._known_members = frozenset(process.identity for process in processes)
         if self._has_escaped_process:
             return None
@@ -149,6 +151,15 @@ class GroupMemory:
             foreign_bytes = min(tree_bytes - reading.used_bytes, shmem_bytes)
             self._foreign_bytes = max(self._foreign_bytes, foreign_bytes)
         return self._counted(reading)
+
+    def _to_check(self, processes: Sequence[ProcessReading]) -> Sequence[ProcessReading]:
+        """The new processes, and the next ones of the others: a process may leave the group later,
+        as with ``systemd-run --scope``.
+        """
+        new = [one for one in processes if one.identity not in self._known_members]
+        begin = self._next_check if self._next_check < len(processes) else 0
+        self._next_check = begin + _MAX_CHECKS
+        return (*new, *processes[begin : self._next_check])
 
     def read_quickly(self) -> MemoryReading | None:
         """The memory between two calls of :meth:`read`."""

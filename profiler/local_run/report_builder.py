@@ -153,6 +153,9 @@ class ReportBuilder(Struct, eq=False):
             shared_oom_kills = self._shared_oom_kills()
             if shared_oom_kills == 0 or self._has_machine_killed_none():
                 memory_kills = 0
+        elif not (memory_kills or group_peak.includes_all_processes):
+            # The kernel may have killed a process that has left the group.
+            memory_kills = 0 if self._has_machine_killed_none() else None
         observed = self._observed(ignored_sigchld=ending.ignored_sigchld)
         memory = memory_evidence(
             command.peak_bytes,
@@ -182,7 +185,7 @@ class ReportBuilder(Struct, eq=False):
                 counts_hidden=prepared.own_cgroup.counts_memory,
                 marked_bytes=max(unsure_mark_bytes(memory), between_bytes),
             ),
-            group_peak_bytes=group_peak.size_bytes,
+            group_peak_bytes=group_peak.size_bytes_of_all,
             memory_kills=memory_kills,
             shared_oom_kills=shared_oom_kills,
             has_block_io=proc.read("/proc/self/io") is not None,

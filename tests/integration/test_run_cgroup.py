@@ -301,6 +301,28 @@ def test_what_the_command_leaves_is_neither_awaited_nor_killed() -> None:
             assert output.read().decode().split() == Path("/proc/self/cgroup").read_text().split()
 
 
+_MOVES = f"""{READINGS}
+import os, sys
+wait_for_readings(2)
+with open(sys.argv[1] + "/cgroup.procs", "w") as file: file.write(str(os.getpid()))
+kept = bytearray(100 << 20)
+for place in range(0, len(kept), 4096): kept[place] = 1
+wait_for_readings(3)
+hold_for_most()
+"""
+
+
+@_needs_memory
+def test_a_command_that_moves_itself_into_another_group_counts_there() -> None:
+    """As ``systemd-run --scope`` moves its own process."""
+    with limited_group(1000, f"test-moved-{os.getpid()}") as group:
+        done = run(*python(_MOVES), str(group), options=("--interval", "0.1"))
+    assert done.returncode == 0, done.stderr
+    metrics = report_of(done.stderr).record.metrics
+    assert 100 <= present(metrics.max_memory_used_mb) < 140
+    assert metrics.memory_usage_peak_mb is None
+
+
 @_needs_cpu
 def test_a_killed_profilers_group_is_removed_by_the_next() -> None:
     reading, writing = os.pipe()

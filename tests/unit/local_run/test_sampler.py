@@ -50,7 +50,7 @@ class _Cgroup(CommandCgroup):
     ) -> None:
         super().__init__()
         self._readings = list(readings)
-        self._outside = outside
+        self.outside = outside
         self.in_swap_bytes: int | None = None
 
     def memory(self) -> MemoryReading | None:
@@ -63,7 +63,7 @@ class _Cgroup(CommandCgroup):
         return 100 * _MIB
 
     def contains(self, pid: int) -> bool:
-        return pid not in self._outside
+        return pid not in self.outside
 
 
 def _reading(used: int, cache: int) -> MemoryReading:
@@ -123,6 +123,19 @@ def test_the_most_cache_and_memory_are_kept() -> None:
         None,
     ]
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, includes_all_processes=False)
+
+
+@pytest.mark.parametrize("pid", [1, 9])
+def test_a_process_that_leaves_the_group_later_ends_its_readings(pid: int) -> None:
+    """As one that `systemd-run --scope` moves; of many processes, a few are asked at a time."""
+    group = _Cgroup([_reading(10, 0)] * 5)
+    memory = GroupMemory(group)
+    pids = range(1, 10)
+    assert _read(memory, *pids) == _reading(10, 0)
+    group.outside = [pid]
+    assert None in [_read(memory, *pids) for _ in range(3)]
+    assert memory.read_quickly() is None
+    assert memory.final_peak().size_bytes_of_all is None
 
 
 def test_the_most_that_was_in_swap_is_kept() -> None:
