@@ -66,7 +66,7 @@ from tools.example_fleet import (
 )
 from tools.example_runs import Batch
 from tools.fleet import Fleet, draw_profile, families
-from tools.fleet_record import RunProfile, checkpoints, report
+from tools.fleet_record import GPU_MEMORY_MB, RunProfile, checkpoints, report
 
 SEED: Final = 20261121
 _GROWTH: Final = 1.0
@@ -76,7 +76,7 @@ _MIN_GIB_PER_VCPU: Final = 2
 _GOING_ON: Final = timedelta(minutes=25)
 _FULL, _SMALL = 0.9, 0.4
 _STOPPED_SHARE, _UNKNOWN_SHARE = 0.03, 0.015
-_GPU_MEMORY_MB, _NEURON_MEMORY_MB = 24_576, 32_768
+_NEURON_MEMORY_MB = 32_768
 _BATCH_SIZE, _TIMEOUT_SECONDS = 500, 60
 _SIZES: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _STOPS: Final = (
@@ -397,7 +397,7 @@ def _interval(checkpoint: Report, run: _Run) -> Interval:
         devices["gpu_utilization_percent"] = AverageAndMaximum(
             avg=round(100 * run.batch.gpu * cpu**0.3, 1), max=99.0
         )
-        used = _GPU_MEMORY_MB * (0.1 + 0.7 * min(elapsed * 5, 1))
+        used = GPU_MEMORY_MB * (0.1 + 0.7 * min(elapsed * 5, 1))
         devices["gpu_memory_used_mb"] = AverageAndMaximum(avg=round(used, 1), max=round(used, 1))
     if record.neuron != NO_NEURON:
         devices["neuron_utilization_percent"] = AverageAndMaximum(

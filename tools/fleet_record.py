@@ -16,6 +16,7 @@ from profiler.record.record_model import (
     Cost,
     Distribution,
     Gpu,
+    GpuIdle,
     Interval,
     Metrics,
     Monitor,
@@ -41,7 +42,10 @@ _CHECKPOINT_SECONDS = 60
 _STATS_PERIOD_MS = 10_000
 _DAYS_PER_DEPLOYMENT = 10
 _MEMORY_MARGIN = 1.2
-_GPU_MEMORY_MB = 24_576
+GPU_MEMORY_MB = 81_559
+# Shares of a run before and after its work on the GPU.
+_GPU_BEFORE, _GPU_AFTER = 0.04, 0.01
+_SM_SHARE = 0.62  # of the time in which a kernel ran
 _READ_FILES_MB = 96
 _MB = 2**20
 
@@ -102,7 +106,8 @@ def report(batch: Batch, profile: RunProfile, started_at: datetime, rng: random.
         ),
         metrics=metrics,
         containers=(_monitor_container(rng),),
-        gpus=() if batch.gpu is None else (_gpu(batch.gpu, rng),),
+        gpus=() if batch.gpu is None else (_gpu(batch.gpu, profile.duration_ms, rng),),
+        gpu_idle=None if batch.gpu is None else _gpu_idle(batch.gpu, profile.duration_ms),
         task_size=TaskSize(vcpu=batch.vcpu, memory_mb=batch.memory_mb),
         cost=_cost(batch, metrics),
         recommendation=_recommendation(batch, metrics),
@@ -248,20 +253,44 @@ def _device_sources(batch: Batch) -> tuple[str, ...]:
     return () if batch.gpu is None else ("nvml",)
 
 
-def _gpu(utilization: float, rng: random.Random) -> Gpu:
+def _gpu(utilization: float, duration_ms: int, rng: random.Random) -> Gpu:
     percent = Distribution(
         avg=round(100 * utilization, 2), p95=round(min(100 * utilization * 1.2, 100), 2), max=100.0
     )
+    seconds = duration_ms / 1000
+    idle_seconds = seconds * (1 - utilization)
+    before_seconds, after_seconds = seconds * _GPU_BEFORE, seconds * _GPU_AFTER
     return Gpu(
         uuid=f"GPU-{rng.getrandbits(128):032x}",
         index=0,
-        name="NVIDIA A10G",
+        name="NVIDIA H100 80GB HBM3",
         utilization_percent=percent,
+        utilization_source="driver-samples",
+        shared=False,
+        sm_active_percent=Distribution(avg=round(100 * utilization * _SM_SHARE, 2), max=97.0),
+        idle_seconds=round(idle_seconds, 3),
+        idle_percent=round(100 * (1 - utilization), 2),
+        first_used_seconds=round(before_seconds, 3),
+        last_used_seconds=round(seconds - after_seconds, 3),
+        idle_before_seconds=round(before_seconds, 3),
+        idle_between_seconds=round(idle_seconds - before_seconds - after_seconds, 3),
+        idle_after_seconds=round(after_seconds, 3),
         memory_used_mb=Distribution(
-            avg=_GPU_MEMORY_MB * 0.5, max=round(_GPU_MEMORY_MB * rng.uniform(0.5, 0.95), 1)
+            avg=GPU_MEMORY_MB * 0.5, max=round(GPU_MEMORY_MB * rng.uniform(0.5, 0.95), 1)
         ),
-        memory_size_mb=_GPU_MEMORY_MB,
+        memory_size_mb=GPU_MEMORY_MB,
         energy_joules=round(rng.uniform(1e4, 1e6), 1),
+    )
+
+
+def _gpu_idle(utilization: float, duration_ms: int) -> GpuIdle:
+    percent = 100 * (1 - utilization)
+    return GpuIdle(
+        percent=round(percent, 2),
+        before_percent=100 * _GPU_BEFORE,
+        between_percent=round(percent - 100 * (_GPU_BEFORE + _GPU_AFTER), 2),
+        after_percent=100 * _GPU_AFTER,
+        gpu_hours=round(duration_ms * (1 - utilization) / _MS_PER_HOUR, 3),
     )
 
 

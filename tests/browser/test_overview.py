@@ -16,6 +16,7 @@ from tests import shown_runs
 from tests.browser.conftest import (
     LOOKS,
     MISSED,
+    OVERFLOW,
     RUNS,
     Opener,
     count,
@@ -47,6 +48,23 @@ def test_every_tile_has_room_for_its_texts(opened: Opener, ecs_dashboard: Path, 
         "one.clientWidth).map((one) => one.textContent)"
     )
     assert cut == []
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_a_date_of_the_runs_is_whole_on_a_phone(
+    opened: Opener, ecs_dashboard: Path, width: int
+) -> None:
+    tab = opened(ecs_dashboard, width=width)
+    lines = tab.evaluate(
+        """[...document.querySelectorAll('#runs tbody .time a')].map((one) => {
+          const date = document.createRange();
+          date.setStart(one.firstChild, 0);
+          date.setEnd(one.firstChild, 'YYYY-MM-DD'.length);
+          return date.getClientRects().length;
+        })"""
+    )
+    assert {*lines} == {1}
+    assert tab.evaluate(OVERFLOW) == 0
 
 
 def test_the_night_chart_has_lanes_of_families_and_bars_of_runs(
