@@ -74,6 +74,7 @@ def account() -> Iterator[Account]:
             }
             made.ecs.register_task_definition(family=family, **given)
             start_by_schedule(made.scheduler, family)
+        made.ecs.create_cluster(clusterName="jobs-2")
         start_by_schedule(made.scheduler, "other", "elsewhere", "jobs-2")
         made.iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")
         aws.create_log_group(str(awslogs()["options"]["awslogs-group"]))
