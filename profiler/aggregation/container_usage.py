@@ -49,7 +49,6 @@ _get_sizes = attrgetter(*_SIZES)
 _NETWORK = ("network_rx_bytes", "network_tx_bytes")
 _MAX_TOTAL = 2**63 - 1  # of the integers of readers
 BLOCK_COUNTERS = ("block_read_bytes", "block_write_bytes")
-_get_counters = attrgetter(*_NETWORK, *BLOCK_COUNTERS)
 
 
 class UsageWindow(Struct):
@@ -244,7 +243,8 @@ class ContainerUsage:
                 counter.restart()
 
     def _add_counters(self, sample: ContainerSample) -> None:
-        for counter, value in zip(self._counters.values(), _get_counters(sample), strict=True):
+        for name, counter in self._counters.items():
+            value = getattr(sample, name)
             if value is not None:
                 counter.add(value)
 

@@ -29,7 +29,8 @@ MAX_NAMES = 3
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 # While textwrap counts characters, it follows one that takes two columns; printable() removes it.
 FILLER = "\ue000"
-_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[kMGT]?B|vCPU|ms|s)\b|%)")
+# Compiled with the first line that is too long: most runs have none.
+_BEFORE_UNIT = r"(?<=\d) (?=(?:[kMGT]?B|vCPU|ms|s)\b|%)"
 RESET = "\x1b[0m"
 _CODES: Mapping[str, str] = {
     "bold": "\x1b[1m",
@@ -101,15 +102,16 @@ def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -
 
     ``first`` begins the first line, and indents the others.
     """
-    joined = _BEFORE_UNIT.sub(_NO_BREAK, printable(text))
+    shown = printable(text)
     start = line(*first)
     indent = Span(" " * length(start))
     room = room_after(start, width)
-    if columns_of(joined) <= room:
-        rows = [joined.rstrip(" ")] if joined.strip() else []
+    if columns_of(shown) <= room:
+        rows = [shown.rstrip(" ")] if shown.strip() else []
     else:
         from textwrap import TextWrapper  # slow to import, and most lines of a run's end fit
 
+        joined = re.sub(_BEFORE_UNIT, _NO_BREAK, shown)
         rows = rows_of(joined, TextWrapper(room, break_long_words=False, break_on_hyphens=False))
     lines = []
     for row in rows:

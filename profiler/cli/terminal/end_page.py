@@ -1,6 +1,5 @@
 """The end of ``run``. No number is cut: a narrow terminal gets shorter texts."""
 
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -21,7 +20,7 @@ from profiler.cli.styled_text import (
     shows_colours,
     wrapped,
 )
-from profiler.cli.terminal.next_step import next_step
+from profiler.cli.terminal.next_step import may_name_size, next_step
 from profiler.cli.terminal.page_parts import LABEL_WIDTH, MAX_WIDTH, View, label
 from profiler.cli.terminal.run_curves import CPU, GPU, MEMORY, Curve, run_curves, use_style
 from profiler.cli.terminal.show_comparison import change_spans
@@ -102,7 +101,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     waits = longest_waits(record.time_breakdown)
     waited_for = [f"{format_time_share(wait.percent)} {wait_name(wait)}" for wait in waits]
     # With options the sentence would be too long.
-    if view.history:
+    if view.history or not may_name_size(record, story.outcome):
         recommend = ""
     else:
         recommend = _command("recommend", record.family or "", view)
@@ -152,6 +151,8 @@ def _command(name: str, argument: str, view: EndView) -> str:
     """
     if view.history is None:
         return ""
+    import shlex  # the shortest runs print no command
+
     command = f"task-profiler {name} {shlex.join((argument, *view.history))}"
     if len(INDENT) + _LABEL_WIDTH + len(command) <= view.width:
         return command

@@ -290,18 +290,19 @@ def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: 
     """The changes beyond what is usual for ``earlier``, the family's successes, the newest
     first; () if unknown.
     """
-    when = _when(record, earlier[0], now_ns)
     if known_status(record) != "success":
-        return _first_fitting(map(line, _texts_of_the_last(record, earlier[0], when)), width)
+        texts = _texts_of_the_last(record, earlier[0], _when(record, earlier[0], now_ns))
+        return _first_fitting(map(line, texts), width)
     rows = tuple(_changes(record, earlier))
+    if not rows and (record.metrics.duration_ms or 0) < _MIN_RUN_MS:
+        return ()
+    when = _when(record, earlier[0], now_ns)
     has_few = len(earlier) < MIN_RUNS or any(row.has_few for row in rows)
     few = f" ({FEW_RUNS})" if has_few else ""
     if rows:
         return _first_fitting(_shorter_and_shorter(rows, f"success{when}{few}"), width)
-    if (record.metrics.duration_ms or 0) < _MIN_RUN_MS:
-        return ()
-    texts = (f"nothing notable since the last success{when}{few}", f"nothing notable{few}")
-    return _first_fitting(map(line, texts), width)
+    nothing = (f"nothing notable since the last success{when}{few}", f"nothing notable{few}")
+    return _first_fitting(map(line, nothing), width)
 
 
 def _shorter_and_shorter(rows: Sequence[ComparedRow], since: str) -> Iterator[Line]:
