@@ -260,8 +260,7 @@ class ThreadReader:
         self._workers: dict[Thread, int] = {}  # with their processes, as they ran last
         self._recent: dict[Thread, int] = {}  # the others
         self._able: set[Thread] = set()  # as far as they were asked
-        self._unread_run_ns = 0
-        self._later_run_ns = 0
+        self._unread_run_ns = self._later_run_ns = 0
         self._misses_child = False
         self._newest_pid: int | None = None  # when the processes were read last
         self._has_newer: bool | None = None
@@ -447,8 +446,7 @@ class ThreadReader:
         self._seen = []
         self._ended = self._ended_between
         self._ended_between = []
-        self._unread_run_ns = 0
-        self._later_run_ns = 0
+        self._unread_run_ns = self._later_run_ns = 0
         self._misses_child = False
         files = self._pressure_files
         self._is_group_frozen = files is not None and files.is_frozen()
