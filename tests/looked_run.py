@@ -81,13 +81,15 @@ class LookedRun:
         growth: Sequence[ThreadGrowth] | None = (),
         pressure: CpuPressure | None = None,
         unread: float = 0,
+        later: float = 0,
         has_total: bool = True,
         misses_child: bool = False,
         is_behind: bool = False,
     ) -> "LookedRun":
         """A look after a step; a thread that is not mentioned has done nothing.
 
-        ``unread`` ran in processes that nobody read. ``has_total``: their CPU time is read now.
+        ``unread`` ran in processes that nobody read, ``later`` in threads that are read in later
+        looks. ``has_total``: their CPU time is read now.
         """
         self.at += length
         self.cpu += unread + sum(each.run for each in did)
@@ -109,6 +111,7 @@ class LookedRun:
                 for each in did
             ],
             ended=ended,
+            later_run_ns=seconds(later),
             processes=self._processes,
             sees_calls=sees_calls,
             misses_child=misses_child,

@@ -23,13 +23,16 @@ class Stretch(Struct):
     """The time between two looks.
 
     ``run_ns`` and ``wait_ns`` are sums over the threads, ``longest_ns`` the most that one of them
-    ran and waited for a CPU. ``unread_ns`` ran in threads whose counters nobody read.
+    ran and waited for a CPU. ``unread_ns`` ran in threads whose counters nobody read, ``later_ns``
+    in those of living processes that are left for later looks.
     ``least_ns`` and ``most_ns``: how long threads waited for a CPU, by the kernel's own counters,
     None if these do not limit it. ``throttled_ns``: how long the group was stopped because its
     quota was used up, a sum over the CPUs, on which nothing of it ran meanwhile. ``able_ns`` is the
     part that belongs to looks which found a thread that could run, ``able_threads`` how many the
     look at its end found, None if too many for it. ``is_unsure``: it could not ask enough threads.
-    In between, ``able_peeks`` of the ``peeks`` found a thread that could run.
+    In between, ``able_peeks`` of the ``peeks`` found a thread that could run. ``was_able``: the
+    look at its begin found one. ``has_lost_waits``: one of those has ended, so that nobody read for
+    how long it waited for a CPU.
     """
 
     start_ns: int
@@ -39,6 +42,7 @@ class Stretch(Struct):
     wait_ns: int = 0
     longest_ns: int = 0
     unread_ns: int = 0
+    later_ns: int = 0
     least_ns: int = 0
     most_ns: int | None = None
     throttled_ns: int = 0
@@ -47,6 +51,8 @@ class Stretch(Struct):
     is_unsure: bool = False
     peeks: int = 0
     able_peeks: int = 0
+    was_able: bool = False
+    has_lost_waits: bool = False
 
     @property
     def length_ns(self) -> int:
@@ -55,12 +61,16 @@ class Stretch(Struct):
     @property
     def ran_ns(self) -> int:
         """What ran, at most the whole stretch on each CPU."""
-        return self.run_ns + self.unread_ns
+        return self.run_ns + self.unread_ns + self.later_ns
 
     @property
     def seen_able_ns(self) -> float:
-        """The part in which a thread could run, by the look at its end and the peeks before."""
-        return (self.able_ns + self.able_peeks * self.length_ns) / (1 + self.peeks)
+        """The part in which a thread could run, by the peeks and the looks at its begin and its
+        end, each of which stands for the time on both of its sides.
+        """
+        before_ns = self.length_ns if self.was_able else 0
+        ends_ns = (before_ns + self.able_ns) / 2
+        return (ends_ns + self.able_peeks * self.length_ns) / (1 + self.peeks)
 
     @property
     def says_nothing(self) -> bool:
@@ -107,7 +117,8 @@ class Stretch(Struct):
         together_ns = (self.ran_ns + self.throttled_ns) // max(self.cpus, 1)
         low_ns = max(self.longest_ns, self.least_ns, together_ns)
         waited_ns = max(self.wait_ns, self.least_ns, self.throttled_ns)
-        if self.unread_ns:  # threads that nobody read may have waited, too
+        # Threads that nobody read may have waited, too.
+        if self.unread_ns or self.later_ns or self.has_lost_waits:
             unread_ns = length_ns if self.most_ns is None else self.most_ns
             waited_ns = max(waited_ns, unread_ns)
         low_ns = min(low_ns, length_ns)
@@ -156,6 +167,33 @@ class BlockedTime(Struct, frozen=True):
     def total_ns(self, open_share: float) -> float:
         """Its length, given which share of the open ranges was busy."""
         return max(self.fixed_ns - open_share * self.open_ns, 0.0)
+
+
+class UndividedTime(Struct):
+    """Blocked time that no look has taken so far: ``left``, and what no look covers of ``gaps``
+    that ended with looks which say nothing about it.
+    """
+
+    left: BlockedTime = BlockedTime()
+    gaps: BlockedTime = BlockedTime()
+
+    def add(self, blocked: BlockedTime, known: float) -> None:
+        """Add blocked time, of which a look covers the share ``known``."""
+        self.left += blocked.part(known)
+        if known < 1:
+            self.gaps += blocked.part(1 - known)
+
+    def end_gaps(self, *, is_same: bool) -> None:
+        """A look shows what the last one before the gaps did, or something else."""
+        if is_same:
+            self.left += self.gaps
+        self.gaps = BlockedTime()
+
+    def take(self, share: float) -> BlockedTime:
+        """Take this share of what is left."""
+        taken = self.left.part(share)
+        self.left = self.left.part(1 - share)
+        return taken
 
 
 class _Bucket(Struct):
@@ -208,7 +246,9 @@ class BusyTime(Struct):
             self.sure_threads_ns += part * stretch.able_ns * max(stretch.able_threads or 0, 1)
             used_ns = stretch.run_ns + stretch.wait_ns
             self.sure_used_ns += part * used_ns
-            uncounted_ns = stretch.unread_ns + (used_ns if stretch.able_threads is None else 0)
+            uncounted_ns = stretch.unread_ns + stretch.later_ns
+            uncounted_ns += used_ns if stretch.able_threads is None else 0
+            uncounted_ns += length_ns if stretch.has_lost_waits else 0
             self.sure_uncounted_ns += part * uncounted_ns
         # From this share of the range on, the whole CPU time fits into the busy time.
         number = min(max((stretch.ran_ns - low_ns) * _BUCKETS // span_ns, 0), _BUCKETS)

@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.busy_time import BlockedTime, Stretch
+from profiler.aggregation.busy_time import Stretch, UndividedTime
 from profiler.aggregation.time_parts import TimeParts
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.waits import Wait
@@ -33,14 +33,12 @@ class IdleGpus(Protocol):
 class IdlePlaces(Struct):
     """The parts of the idle time in equal places of the run, in constant memory: their length
     doubles as the run goes on.
-
-    ``left`` is the blocked time that no look has taken so far.
     """
 
     started_ns: int | None = None
     length_ns: int = _FIRST_LENGTH_NS
     places: list[TimeParts] = field(default_factory=list)
-    left: BlockedTime = BlockedTime()
+    undivided: UndividedTime = field(default_factory=UndividedTime)
 
     def add_stretch(self, stretch: Stretch, covered_ns: float, idle: float, known: float) -> None:
         """Add the idle share of a stretch, of whose blocked time the share ``known`` is divided."""
@@ -50,18 +48,18 @@ class IdlePlaces(Struct):
             return
         place = self._place_of(stretch)
         place.covered_ns += idle * covered_ns
-        self.left += place.busy.add(stretch, idle).part(known)
+        self.undivided.add(place.busy.add(stretch, idle), known)
 
     def take(self, stretch: Stretch, share: float, shares: Mapping[Wait, float]) -> None:
         """Give a look its share of the blocked time."""
+        taken = self.undivided.take(share)
         if self.places:
-            self._place_of(stretch).divide(self.left.part(share), shares)
-        self.left = self.left.part(1 - share)
+            self._place_of(stretch).divide(taken, shares)
 
     def end(self, shares: Mapping[Wait, float]) -> None:
         """Give what is left to the last look."""
         if self.places:
-            self.places[-1].divide(self.left, shares)
+            self.places[-1].divide(self.undivided.left, shares)
 
     def _place_of(self, stretch: Stretch) -> TimeParts:
         middle_ns = (stretch.start_ns + stretch.end_ns) // 2
@@ -81,7 +79,8 @@ class IdlePlaces(Struct):
         self.length_ns *= 2
 
     def copy(self) -> "IdlePlaces":
-        return replace(self, places=[place.copy() for place in self.places])
+        places = [place.copy() for place in self.places]
+        return replace(self, places=places, undivided=replace(self.undivided))
 
     def divisions(self, first_ns: int, last_ns: int) -> tuple[TimeParts | None, TimeParts | None]:
         """The idle time before the GPUs' work, and between its beginning and its end; None where it

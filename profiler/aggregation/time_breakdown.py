@@ -15,7 +15,7 @@ from itertools import islice
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.busy_time import BlockedTime, Stretch, spread_unread
+from profiler.aggregation.busy_time import Stretch, UndividedTime, spread_unread
 from profiler.aggregation.critical_thread import Division, ThreadWait
 from profiler.aggregation.idle_gpus import IdleGpus, IdlePlaces
 from profiler.aggregation.recent_waits import RecentWaits
@@ -125,14 +125,14 @@ class _Pause(Struct):
 class _Sums(Struct):
     """What is settled: of the whole time, and of that in which all GPUs were idle.
 
-    ``left`` is the blocked time that no look has taken so far. ``last`` is the division of the last
-    look that found only blocked threads, or of any look as long as there is no such one.
+    ``last`` is the division of the last look that found only blocked threads, or of any look as
+    long as there is no such one.
     """
 
     parts: TimeParts = field(default_factory=TimeParts)
     idle: IdlePlaces = field(default_factory=IdlePlaces)
     recent: RecentWaits = field(default_factory=RecentWaits)
-    left: BlockedTime = BlockedTime()
+    undivided: UndividedTime = field(default_factory=UndividedTime)
     last: Mapping[Wait, float] = {}
     has_quiet: bool = False
 
@@ -142,38 +142,42 @@ class _Sums(Struct):
             parts=self.parts.copy(),
             idle=self.idle.copy(),
             recent=self.recent.copy(),
+            undivided=replace(self.undivided),
         )
 
-    def add_stretch(self, look: _OpenLook, shares: Mapping[Wait, float], idle_part: float) -> None:
+    def add_stretch(self, look: _OpenLook, idle_part: float) -> None:
         """Add the stretch before a look; of a gap, what no look covers is of unknown kind, unless
-        both of its ends show the same.
+        the next look that says something shows the same as the last one.
         """
         stretch = look.stretch
-        known = 1.0
-        if look.covered_ns < stretch.length_ns and shares.keys() != self.last.keys():
-            known = look.covered_ns / stretch.length_ns
+        known = look.covered_ns / stretch.length_ns
         self.parts.covered_ns += look.covered_ns
-        self.left += self.parts.busy.add(stretch).part(known)
+        self.undivided.add(self.parts.busy.add(stretch), known)
         self.idle.add_stretch(stretch, look.covered_ns, idle_part, known)
+
+    def end_gaps(self, shares: Mapping[Wait, float]) -> None:
+        """A look says this about the blocked time of the gaps before it."""
+        is_same = shares.keys() == self.last.keys()
+        self.undivided.end_gaps(is_same=is_same)
+        self.idle.undivided.end_gaps(is_same=is_same)
 
     def take(self, look: _OpenLook, shares: Mapping[Wait, float]) -> None:
         """Give a look its part of the blocked time: all looks have the same, however near to each
         other they lie, as long as no more is left than two such parts.
         """
-        left_ns = self.left.total_ns(self.parts.busy.open_share)
+        left_ns = self.undivided.left.total_ns(self.parts.busy.open_share)
         wanted_ns = max(look.part_ns, left_ns - _MAX_PARTS_LEFT * look.part_ns)
         share = min(wanted_ns / left_ns, 1.0) if left_ns else 1.0
-        self.parts.divide(self.left.part(share), shares)
+        self.parts.divide(self.undivided.take(share), shares)
         self.idle.take(look.stretch, share, shares)
         waits = {wait: round(part * share * left_ns) for wait, part in shares.items()}
         self.recent.add(look.stretch.start_ns, look.stretch.end_ns, waits)
-        self.left = self.left.part(1 - share)
         self.last = shares
         self.has_quiet = True
 
     def end(self) -> None:
         """Give what is left to the last look."""
-        self.parts.divide(self.left, self.last)
+        self.parts.divide(self.undivided.left, self.last)
         self.idle.end(self.last)
 
 
@@ -206,6 +210,7 @@ class TimeAccount:
         self._early_ns = 0
         self._threads = ThreadWaits()
         self._able: set[ThreadWait] = set()
+        self._was_able: bool | None = None  # at the last look, None if it does not say so
         self._open: deque[_OpenLook] = deque()
         self._open_waits = 0
         self._has_shares = False  # any of them, because it was asked for the time so far
@@ -285,9 +290,11 @@ class TimeAccount:
         if start_ns is None or read_ns <= start_ns:
             start_ns = read_ns
         self._until_ns = read_ns
+        has_lost_waits = self._has_lost_waits(look)
         change = self._threads.add(look)
         self._note(change)
         stretch = self._new_stretch(start_ns, read_ns, look)
+        stretch.has_lost_waits = has_lost_waits
         waiting: Collection[ThreadWait] = ()
         if not look.is_behind:
             waiting = [wait for wait in self._able if wait.begun < self._threads.number]
@@ -305,6 +312,13 @@ class TimeAccount:
         self._add_late_throttled(stretch)
         self._pass_waits_to(series)
         self._settle(read_ns)
+
+    def _has_lost_waits(self, look: Look) -> bool:
+        """Whether a thread that could run at the last look has ended, and was not read since."""
+        if not (self._able and look.ended):
+            return False
+        lost = set(look.ended).difference([grown.thread for grown in look.growth or ()])
+        return any(wait.thread in lost for wait in self._able)
 
     def _misses_able(self, look: Look) -> bool:
         """Whether a thread that could run at the last look was not read since."""
@@ -485,6 +499,7 @@ class TimeAccount:
 
     def _new_stretch(self, start_ns: int, end_ns: int, look: Look) -> Stretch:
         stretch = Stretch(start_ns, end_ns, look.cpus, unread_ns=look.unread_run_ns)
+        stretch.later_ns = look.later_run_ns
         stretch.peeks, stretch.able_peeks = look.peeks, look.able_peeks
         if look.pressure is not None:
             limits = look.pressure.limits_since(self._pressure)
@@ -501,6 +516,10 @@ class TimeAccount:
         stretch.is_unsure = not able_threads and _is_unsure(look)
         if able_threads:
             stretch.able_ns = stretch.length_ns
+        stretch.was_able = first_known(self._was_able, bool(able_threads))
+        # A stretch goes on after its look if threads have their turns.
+        is_sure = look.sees_calls and not stretch.is_unsure
+        self._was_able = bool(able_threads) if is_sure else None
         return stretch
 
     def _limit_waits(self, most_ns: int | None) -> None:
@@ -518,6 +537,7 @@ class TimeAccount:
             not self._open
             or stretch.able_ns
             or stretch.able_peeks
+            or stretch.has_lost_waits
             or stretch.is_unsure
             or stretch.throttled_ns
             or look.growth
@@ -617,7 +637,9 @@ class TimeAccount:
             late_ns -= part_ns
 
     def _spread(self, span_ns: int, threads: Sequence[ThreadGrowth]) -> None:
-        """Add what threads ran and waited that were not read at each look."""
+        """Add what threads ran and waited that were not read at each look: evenly, but when they
+        ran is known of those that were left for later, by the clock of their process.
+        """
         until_ns = self._open[-1].stretch.end_ns
         stretches = [
             look.stretch
@@ -625,13 +647,21 @@ class TimeAccount:
             if look.stretch.end_ns > until_ns - span_ns and look.stretch.length_ns
         ]
         length_ns = max(sum([stretch.length_ns for stretch in stretches]), span_ns, 1)
+        later_ns = sum([stretch.later_ns for stretch in stretches])
+        total_ns = sum([grown.run_ns for grown in threads])
+        of_later = min(total_ns / later_ns, 1.0) if later_ns else 0.0
+        of_total = of_later * later_ns / max(total_ns, 1)
         for stretch in stretches:
             part = min(stretch.length_ns / length_ns, 1.0)
+            run_part = part
+            if later_ns:
+                run_part = of_total * stretch.later_ns / later_ns + (1 - of_total) * part
             sum_ns = 0
             for grown in threads:
                 wait_ns = round(part * grown.wait_ns)
-                stretch.add(round(part * grown.run_ns), wait_ns)
+                stretch.add(round(run_part * grown.run_ns), wait_ns)
                 sum_ns += wait_ns
+            stretch.later_ns -= round(of_later * stretch.later_ns)
             stretch.able_threads = None  # not all were asked
             self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, True))
 
@@ -705,7 +735,9 @@ class TimeAccount:
             look.shares = _shares(look, waits)
         shares = look.shares or {}
         if look.stretch.length_ns:
-            sums.add_stretch(look, shares, self._idle_part(look.stretch))
+            sums.add_stretch(look, self._idle_part(look.stretch))
+        if not (is_able and sums.has_quiet):
+            sums.end_gaps(shares)
         if shares and not is_able:
             sums.take(look, shares)
         elif shares and not sums.has_quiet:

@@ -42,6 +42,8 @@ class Look(Struct, frozen=True, kw_only=True):
     ``growth`` has those that ran or waited for a CPU since then; None if the kernel does not count
     this. ``seen`` are the threads that were asked what they do, ``ended`` those that have ended.
     ``unread_run_ns`` is the CPU time of threads that ended unread in processes that still run.
+    ``later_run_ns`` is that of threads whose counters are left for the next looks, which will have
+    it once more, in a growth of several readings.
     ``processes`` are all processes, the same object if none has changed. ``sees_calls``: any
     system call was readable so far. ``is_behind``: the counters of threads are left for the next
     looks; ``is_nobodys_turn``: those of all. ``misses_child``: a thread waited for a child, and
@@ -55,6 +57,7 @@ class Look(Struct, frozen=True, kw_only=True):
     seen: Sequence[ThreadSeen] = ()
     ended: Sequence[int] = ()
     unread_run_ns: int = 0
+    later_run_ns: int = 0
     processes: Mapping[int, ProcessSeen] = {}
     sees_calls: bool = False
     is_behind: bool = False

@@ -8,6 +8,7 @@ thread that has not been on a CPU is still blocked in the same call, and not rea
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from heapq import nlargest
 from itertools import chain, zip_longest
 
 from msgspec import Struct
@@ -71,6 +72,8 @@ _MAX_TOGETHER = 64
 _MAX_CPU_SHARE = 0.002
 _ADVANCE_NS = 20 * NS_PER_MS
 _UNCHECKED = 16
+# So many threads of a process are read in each look, also if to read all takes several looks.
+_MAX_BUSIEST = 8
 _MAX_FILE_BYTES = 1024
 _DISK_STATE = "D"
 _SLEEP_STATE = "S"
@@ -99,7 +102,8 @@ class _Process(Struct, eq=False):
     of its threads was read. ``is_refused``: its system calls are not readable. ``was_sleeping``:
     its only thread was, when its state was noted last. ``clock_ns`` is its CPU time at the last
     look, ``read_ns`` what was read of it by threads, ``unread_ns`` of threads that ended before.
-    ``thread_count`` is that of the last look.
+    ``later_ns`` is what was noted of those that are left for later looks, as far as they were not
+    read since; ``busiest`` are read in all of these. ``thread_count`` is that of the last look.
     """
 
     reading: ProcessReading
@@ -115,6 +119,8 @@ class _Process(Struct, eq=False):
     clock_ns: int | None = None
     read_ns: int = 0
     unread_ns: int = 0
+    later_ns: int = 0
+    busiest: list[Thread] = []
 
     @property
     def has_known_state(self) -> bool:
@@ -254,7 +260,7 @@ class ThreadReader:
         self._workers: dict[Thread, int] = {}  # with their processes, as they ran last
         self._recent: dict[Thread, int] = {}  # the others
         self._able: set[Thread] = set()  # as far as they were asked
-        self._unread_run_ns = 0
+        self._unread_run_ns = self._later_run_ns = 0
         self._misses_child = False
         self._newest_pid: int | None = None  # when the processes were read last
         self._has_newer: bool | None = None
@@ -440,7 +446,7 @@ class ThreadReader:
         self._seen = []
         self._ended = self._ended_between
         self._ended_between = []
-        self._unread_run_ns = 0
+        self._unread_run_ns = self._later_run_ns = 0
         self._misses_child = False
         files = self._pressure_files
         self._is_group_frozen = files is not None and files.is_frozen()
@@ -532,6 +538,7 @@ class ThreadReader:
             seen=self._seen,
             ended=self._ended,
             unread_run_ns=self._unread_run_ns,
+            later_run_ns=self._later_run_ns,
             processes=self._show_processes(),
             sees_calls=self.sees_calls,
             is_behind=bool(self._changed),
@@ -661,10 +668,13 @@ class ThreadReader:
         """Read the threads that are left, up to a ``limit``; returns how many were read."""
         pid = process.reading.pid
         is_first = not process.left
+        before = len(self._growth)
+        busiest = process.busiest
         if is_first:
             process.has_run = False
             process.left = list(reversed(process.threads.values()))
-        read: list[Thread] = []
+            busiest = []
+        read = self._read_threads(process, busiest, now)
         has_looked = False
         while process.left or not has_looked:
             if not process.left:
@@ -677,25 +687,50 @@ class ThreadReader:
                 break
             del process.left[-together:]
             next_ones.reverse()
+            if busiest:
+                next_ones = [thread for thread in next_ones if thread not in busiest]
             read += self._read_threads(process, next_ones, now)
         is_known = not process.left and (is_first or not process.has_run)
         if is_known:
             process.still_at = now
             del self._changed[pid]
             self._note_unread(process)
+        elif not process.is_refused:
+            self._note_later(process)
+            self._note_busiest(process, self._growth[before:])
         process.seen = process.threads.values() if is_known or process.is_refused else read
         self._stale[pid] = process
         return len(read)
+
+    def _note_busiest(self, process: _Process, growth: Sequence[ThreadGrowth]) -> None:
+        """Note which threads ran or waited for a CPU most, of those that were read in this look;
+        if these are too few, also those that were noted before.
+        """
+        busiest = nlargest(_MAX_BUSIEST, growth, key=_busy_share)
+        ids = dict.fromkeys([grown.thread for grown in busiest])
+        ids.update(dict.fromkeys([thread.thread_id for thread in process.busiest]))
+        threads = [process.threads[each] for each in ids if each in process.threads]
+        process.busiest = threads[:_MAX_BUSIEST]
 
     def _note_unread(self, process: _Process) -> None:
         """Note the CPU time of threads that ended unread."""
         if process.clock_ns is None or process.thread_count == 1:
             return
         unread_ns = process.clock_ns - process.read_ns - process.unread_ns
+        noted_ns = process.later_ns
+        process.later_ns = 0
         if unread_ns >= _MIN_UNREAD_NS:
             process.unread_ns += unread_ns
-            self._unread_run_ns += unread_ns
+            self._unread_run_ns += max(unread_ns - noted_ns, 0)
             self._peeks.rest_ns += unread_ns
+
+    def _note_later(self, process: _Process) -> None:
+        """Note the CPU time of threads that are left for the next looks."""
+        if process.clock_ns is None:
+            return
+        left_ns = process.clock_ns - process.read_ns - process.unread_ns
+        self._later_run_ns += max(left_ns - process.later_ns, 0)
+        process.later_ns = max(left_ns, 0)
 
     def _read_thread(self, process: _Process, thread: Thread, now: ReadingTime) -> bool:
         """Read a thread's counters; returns False after its end."""
@@ -712,7 +747,10 @@ class ThreadReader:
             try:
                 grown = thread.read(since, now, pid)
             except (ProcessLookupError, ValueError):
-                process.threads.pop(thread.thread_id).close()
+                if process.threads.get(thread.thread_id) is not thread:
+                    continue  # its end was seen in an earlier look
+                del process.threads[thread.thread_id]
+                thread.close()
                 self._forget_run(thread)
                 self._ended.append(thread.thread_id)
                 continue
@@ -723,6 +761,8 @@ class ThreadReader:
 
     def _note_growth(self, process: _Process, thread: Thread, grown: ThreadGrowth) -> None:
         process.read_ns += grown.run_ns
+        if grown.steps > 1 and process.later_ns:
+            process.later_ns = max(process.later_ns - grown.run_ns, 0)
         self._is_counting = self._is_counting or grown.run_ns > 0
         self._growth.append(grown)
         self._forget_run(thread)
@@ -768,7 +808,7 @@ class ThreadReader:
         pid = process.reading.pid
         self._stale.pop(pid, None)
         self._changed.pop(pid, None)
-        self._read_ended_ns += process.read_ns + process.unread_ns
+        self._read_ended_ns += process.read_ns + process.unread_ns + process.later_ns
         for thread in process.threads.values():
             thread.close()
             self._forget_run(thread)
@@ -995,6 +1035,11 @@ class ThreadReader:
                 return MEMORY
             return _HIDDEN_DISK if is_hidden else _DISK
         return _HIDDEN if is_hidden else _OTHER
+
+
+def _busy_share(grown: ThreadGrowth) -> float:
+    """The share of the time for which a thread could run."""
+    return (grown.run_ns + grown.wait_ns) / max(grown.span_ns, 1)
 
 
 def _busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | None:

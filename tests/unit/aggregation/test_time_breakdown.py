@@ -40,6 +40,9 @@ from tests.looked_run import (
 )
 from tests.values import present
 
+# The looks find nothing that can run at the begin and at the end, where one counts half.
+_TWENTY = (18, 19, *range(18))
+
 
 def test_a_step_is_divided_into_cpu_wait_and_what_it_was_blocked_by() -> None:
     run = LookedRun().look(Did(1, NETWORK, run=0.25, wait=0.25))
@@ -67,7 +70,7 @@ class TestCouldAnythingRun:
         looks find only half of what ran, each may have run at its own times.
         """
         run = LookedRun()
-        for number in range(20):
+        for number in _TWENTY:
             first = None if number < one + both else SLEEP
             second = None if number < both else SLEEP
             run.look(Did(1, first, run=0.5), Did(2, second, run=0.5))
@@ -75,7 +78,7 @@ class TestCouldAnythingRun:
 
     def test_where_too_much_ran_unread_the_share_of_the_looks_decides(self) -> None:
         run = LookedRun(cpus=4)
-        for number in range(20):
+        for number in _TWENTY:
             does = None if number < 16 else SLEEP
             run.look(Did(1, does, run=0.5), unread=0.5)
         assert run.parts["on_cpu"] == pytest.approx(80, abs=0.1)
@@ -95,11 +98,23 @@ class TestCouldAnythingRun:
 
     def test_where_too_many_can_run_for_a_look_the_share_of_the_looks_decides(self) -> None:
         run = LookedRun(cpus=2)
-        for number in range(20):
+        for number in _TWENTY:
             does = None if number < 16 else SLEEP
             threads = range(2, 50)
             run.look(Did(1, does, run=0.5), *[Did(each, SLEEP, run=0.01) for each in threads])
         assert run.parts["on_cpu"] == pytest.approx(80, abs=0.1)
+
+    @pytest.mark.parametrize(("begins", "busy"), [(True, 35.0), (False, 10.0)])
+    def test_a_thread_that_could_run_and_has_ended_may_have_waited(
+        self, *, begins: bool, busy: float
+    ) -> None:
+        """Every other look finds a thread that waits for a CPU, which ends before the next one."""
+        run = LookedRun(cpus=1).look(Did(1, SLEEP))
+        for number in range(2, 40):
+            run.look(Did(number, None if begins else SLEEP, run=0.1, wait=0.1))
+            run.look(ended=(number,))
+        percent = run.parts["on_cpu"] + run.parts["waiting_for_cpu"]
+        assert percent == pytest.approx(busy, abs=2)
 
     def test_a_look_says_how_many_can_run_until_threads_have_their_turn_again(self) -> None:
         """Others use the CPUs, and of a pool's threads, without their system calls, each second
@@ -182,6 +197,19 @@ class TestCouldAnythingRun:
             run.look(Did(1, SLEEP, run=0.01))
         run.add_total(late=0.05, unread=4.0)
         assert run.parts["on_cpu"] == pytest.approx(40, abs=2)
+
+    def test_a_process_with_many_threads_ran_when_its_clock_says_so(self) -> None:
+        """Its threads are read in turn: after four looks, one read them all at last."""
+        run = LookedRun(cpus=1)
+        for later in (0.5, 0, 0.5, 0):
+            run.look(Did(1, SLEEP if later else None), later=later)
+        before = run.parts["on_cpu"]
+        read = [
+            ThreadGrowth(seconds(0.25), 0, steps=5, thread=number, span_ns=seconds(5))
+            for number in range(2, 6)
+        ]
+        run.look(Did(1, SLEEP), growth=read)
+        assert (before, run.parts["on_cpu"]) == (25.0, 20.0)
 
     def test_processes_that_nobody_read_began_where_others_ran(self) -> None:
         """Two at a time in one of two seconds; who begins them sleeps in the other one."""
@@ -698,6 +726,10 @@ def test_a_gap_is_covered_for_1_5_intervals_and_what_is_not_is_unknown() -> None
     run = LookedRun().look(Did(1, NETWORK, 0.0001)).look(Did(1, NETWORK, 0.0001), length=9)
     assert run.breakdown.covered_percent == 25.0  # both ends show the same
     assert run.parts["network"] > 99
+    for waits, known in ((NETWORK, "network"), (FILE_LOCK, "other")):  # a look in it found work
+        run = LookedRun().look(Did(1, NETWORK, 0.0001)).look(Did(1, None, 0.0001), length=9)
+        run.look(Did(1, waits, 0.0001))
+        assert run.parts[known] > 60
     made = present(LookedRun().look(Did(1, NETWORK)).record(duration=4).time_breakdown)
     assert made.covered_percent == 25.0  # after the last
 

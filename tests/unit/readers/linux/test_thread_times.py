@@ -702,6 +702,28 @@ def test_many_threads_are_asked_in_turn(machine: FakeMachine) -> None:
     assert [sum(sample.waits.values()) for sample in samples] == [64, 100, 100]
 
 
+def test_what_threads_ran_that_are_left_for_later_is_known_by_the_clock_of_their_process(
+    machine: FakeMachine,
+) -> None:
+    """Each second all run for 1 ms and wait for 4 ms, and one of them for longer."""
+    machine.cost_ns = seconds(0.0003)
+    counted_ns = 0
+    read_in_each: Counter[int] = Counter()
+    for at in range(1, 30):
+        for tid in range(7, 207):
+            machine.thread(7, tid, run=0.001 * at, wait=(0.2 if tid == 8 else 0.004) * at)
+        look = machine.read(process(cpu=0.2 * at, threads=200), at=at).look
+        growth = look.growth or ()
+        counted_ns += look.later_run_ns + look.unread_run_ns
+        counted_ns += sum([grown.run_ns for grown in growth if grown.steps == 1])
+        read_in_each.update([grown.thread for grown in growth if grown.steps == 1])
+        assert max(Counter([grown.thread for grown in growth]).values()) == 1
+    assert counted_ns == pytest.approx(seconds(0.2 * 29), rel=0.05)
+    assert read_in_each[8] > 20
+    machine.reader.follow([])
+    assert machine.reader.take_read_ended_ns() == pytest.approx(seconds(0.2 * 29), rel=0.01)
+
+
 @without_system_calls
 def test_every_thread_has_its_turn_however_many_there_are(machine: FakeMachine) -> None:
     steps: Counter[int] = Counter()
