@@ -90,8 +90,8 @@ _BEFORE_REPORT = re.compile(
     r"|[\])>:;.|-] {1,2}[\"'(]?|:|->|[(.]|(?:error|exception)\([\"']"
     r"|\b(?:msg|message|err|error|exc|exception|text|log|reason|detail|event)[\"']? ?[:=] ?[\"']"
     r"|\b(?:error|failure|fatal|critical|warning|warn|warp|failed|with|by|of|on|to|got|is|in|an?"
-    r"|status|code|result|reported|returned|returns|raised|threw|met|hit)"
-    r"(?: \d{1,6})? ?[ =] ?[\"'(]?)$"
+    r"|status|code|result|reported|returned|returns|raised|threw|met|hit"
+    r"|(?:failed|aborted|died) after)(?: \d{1,6})? ?[ =] ?[\"'(]?)$"
 )
 _AFTER_NAME = re.compile(
     r"[\"')\]]{0,3}(?:[.;!]?\s{0,20}$|[.;] [A-Z]|,? \(| \""
@@ -110,8 +110,8 @@ _MENTION = re.compile(
     r"|\b(?:handl|catch|ignor|treat|detect|simulat|inject|surviv|avoid|prevent|expect|fix|reproduc"
     r"|match|mention|mean|meet)(?:e|es|ed|s|ing)?"
     r"(?: (?:an?|the|any|every|each|of|on|all))? [\"'`(]?"
-    r"|\b(?:caught|recover(?:s|ed|ing)? from|after|such as|like|about|number of|counts?|kinds? of)"
-    r" (?:an? |the |any )?[\"'`(]?"
+    r"|\b(?:caught|recover(?:s|ed|ing)? from|(?<!failed )(?<!aborted )(?<!died )after|such as|like"
+    r"|about|number of|counts?|kinds? of) (?:an? |the |any )?[\"'`(]?"
     r"|handling: |from device: .{0,30})$"
 )
 _MENTION_AFTER = re.compile(
@@ -140,10 +140,18 @@ _GOES_ON = re.compile(
     r"|recovered from|falling back|fell back|skipping (?:the |this )?(?:batch|sample|step))\b"
 )
 _LESS_WORK = re.compile(
-    r"(?i)\b(?:(?:re)?try(?:ing)? (?:again )?(?:with )?(?:a )?(?:smaller |lower |half )?(?:the )?"
-    r"batch"
+    r"(?i)\b(?:(?:will (?:re)?try|(?:re)?trying|retry) (?:again )?(?:with )?(?:a )?"
+    r"(?:smaller |lower |half )?(?:the )?batch"
     r"|(?:halv|reduc|lower|decreas)(?:ed|es|ing) (?:the )?(?:micro-?)?batch"
     r"|(?:falling|fell) back to (?:the )?cpu|recovered from (?:an? )?(?:oom|out.of.memory|cuda))\b"
+)
+# It does not: the words are advice to a person ("Try reducing the batch size.").
+_ADVISED = re.compile(
+    r"(?i)\b(?:try|consider|by|suggest\w{0,5}|recommend\w{0,5}|advise\w{0,2}|please|hint|tip|you"
+    r"|if|may|might|could|can|should|need|instead of|without)\b[^.!;]{0,40}$"
+)
+_ADVISED_AFTER = re.compile(
+    r"(?i)[^.!;]{0,40}\b(?:may|might|could|can|should|would|usually|often) (?:help|fix|solve|work)"
 )
 _BEFORE_LENGTH = 120
 _MOST_MATCHES = 20
@@ -156,7 +164,7 @@ def gpu_memory_error(lines: Sequence[str]) -> str | None:
     for line in reversed(lines):
         if _reports(line):
             return redact(line.split())[:_MAX_LENGTH]
-        if _LESS_WORK.search(line):
+        if _says(line, _LESS_WORK):
             return None
     return None
 
@@ -169,11 +177,22 @@ def _reports(line: str) -> bool:
     ]
     if not found or _ADVICE.search(line, 0, found[0].start()):
         return False
-    if any(texts.search(line) for texts in (_SOURCE, _NOT_FAILED, _GOES_ON, _LESS_WORK)):
+    if _SOURCE.search(line) or _NOT_FAILED.search(line):
+        return False
+    if _says(line, _GOES_ON) or _says(line, _LESS_WORK):
         return False
     if "::" in line and _RESULT.search(line):
         return False
     return any(_is_report(line, match) for match in found)
+
+
+def _says(line: str, goes_on: re.Pattern[str]) -> bool:
+    """Whether a line says that the program goes on, and does not only advise it."""
+    for match in islice(goes_on.finditer(line), _MOST_MATCHES):
+        before = line[max(match.start() - _BEFORE_LENGTH, 0) : match.start()]
+        if not _ADVISED.search(before) and not _ADVISED_AFTER.match(line, match.end()):
+            return True
+    return False
 
 
 def _is_report(line: str, match: re.Match[str]) -> bool:

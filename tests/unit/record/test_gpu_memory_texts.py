@@ -53,6 +53,7 @@ LACK = (
     "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (5.35 GiB). Based on the available memory, the estimated maximum model length is 43792.",
     "RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests. Please try lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the engine.",
     "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+    "step 100 failed after CUDA error: out of memory",
     "RuntimeError: Not enough memory to handle 4096 prefill tokens. You need to decrease `--max-batch-prefill-tokens`",
     "tensorflow.python.framework.errors_impl.ResourceExhaustedError: {{function_node __wrapped__AddV2_device_/job:localhost/replica:0/task:0/device:GPU:0}} failed to allocate memory [Op:AddV2]",
     "tensorflow.python.framework.errors_impl.InternalError: Failed copying input tensor from /job:localhost/replica:0/task:0/device:CPU:0 to /job:localhost/replica:0/task:0/device:GPU:0 in order to run _EagerConst: Dst tensor is not initialized.",
@@ -379,6 +380,24 @@ def test_an_error_after_which_the_program_went_on_with_less_work_is_no_evidence(
 )
 def test_other_lines_after_an_error_change_nothing(later: str) -> None:
     assert gpu_memory_error([LACK[0], later]) is not None
+
+
+@pytest.mark.parametrize(
+    "advice",
+    [
+        "Try reducing the batch size.",
+        "Hint: try a smaller batch size",
+        "Please try again with a smaller batch size",
+        "Exiting. Please retry with smaller batch size",
+        "You can avoid this by lowering the batch size",
+        "Out of memory: try reducing batch size or sequence length",
+        "Reducing the batch size may help",
+        "If this recurs, falling back to CPU is possible",
+    ],
+)
+def test_advice_to_a_person_does_not_say_that_the_program_went_on(advice: str) -> None:
+    assert gpu_memory_error([LACK[0], advice]) is not None
+    assert gpu_memory_error([f"{LACK[0]} {advice}"]) is not None
 
 
 def test_no_pattern_has_a_part_of_any_length() -> None:
