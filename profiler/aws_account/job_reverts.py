@@ -19,12 +19,16 @@ from profiler.task_definitions.size_changes import definition_size
 
 
 def with_uncovered(
-    planned: PlannedFamily, jobs: JobDefinitions, starting: Iterable[ScheduledTarget]
+    planned: PlannedFamily,
+    jobs: JobDefinitions,
+    starting: Iterable[ScheduledTarget],
+    *,
+    are_states_known: bool,
 ) -> PlannedFamily:
     """The plan of a revert by deregistration, where this alone changes the size: the revision that
     ours replaced is the newest active one but for ours, and the same but for the size. Else, and if
-    a schedule, a rule or a state (``starting``: all of them) is pinned to ours, a revert is a new
-    revision.
+    a schedule, a rule or a state (``starting``: all that could be read) is pinned to ours, or a
+    state that could not be read may be, a revert is a new revision.
     """
     before = size_before(planned.document.tags.get(RESIZED_FROM))
     is_pinned = any(
@@ -45,6 +49,12 @@ def with_uncovered(
     is_same = difference(older, changed, part="size") in ("none", "size")
     if not is_same or definition_size(older) != before.size:
         return planned
+    if not are_states_known:
+        note = (
+            f"{planned.revision} stays registered, because state machines that could not be read "
+            "may start it."
+        )
+        return replace(planned, notes=(*planned.notes, note))
     note = f"{planned.revision} is deregistered, so that {name} is the newest again."
     return replace(planned, uncovered_arn=older_arn, notes=(*planned.notes, note))
 

@@ -382,7 +382,12 @@ class Rollout(Struct, kw_only=True, dict=True):
         planned = self._pins.with_pinned(planned, self.starting)
         planned = self._pins.with_refused(planned, self.starting)
         if self.jobs is not None and planned.action == "revert":
-            planned = with_uncovered(planned, self.jobs, self.starting)
+            planned = with_uncovered(
+                planned,
+                self.jobs,
+                self.starting,
+                are_states_known=self._machines.are_all_known,
+            )
         if not planned.log_group or not planned.is_new_revision:
             return planned
         note = f"--register creates the log group {planned.log_group} if it does not exist."

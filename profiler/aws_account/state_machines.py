@@ -89,10 +89,14 @@ class _Machine(Struct, frozen=True):
     def starts_nothing(self) -> bool:
         return self.latest == () and not self.aliased
 
+    @property
+    def is_known(self) -> bool:
+        return self.latest is not None and self.aliased is not None
+
 
 class StateMachines:
     """Reads the state machines of an account. ``on_problem`` gets a sentence about what could not
-    be read, once.
+    be read, once. ``are_all_known``: whether the last call of ``targets`` could read all.
     """
 
     def __init__(self, open_client: OpenClient, on_problem: Callable[[str], object]) -> None:
@@ -101,6 +105,7 @@ class StateMachines:
         self._on_unread = {what: first_only(on_problem) for what in (_UNREAD, _UNREAD_ALIASES)}
         # By ARN and creation, as they were described last.
         self._known: dict[tuple[str, datetime], _Machine] = {}
+        self.are_all_known = False
 
     def targets(self) -> tuple[ScheduledTarget, ...]:
         """The states that start tasks or submit jobs of definitions that they name, also those of
@@ -109,6 +114,7 @@ class StateMachines:
         Again, a machine without such a state is not described once more, and what cannot be read is
         as it was.
         """
+        self.are_all_known = False
         with noted_errors(self._on_unread[_UNREAD], _UNREAD, READ_STATE_MACHINES):
             client = self._open("stepfunctions")
             machines = read_items(client, "list_state_machines", "stateMachines")
@@ -116,16 +122,16 @@ class StateMachines:
                 (str(machine["stateMachineArn"]), machine["creationDate"])
                 for machine in islice(machines, _MAX_MACHINES)
             ]
-            if next(machines, None) is not None:
+            are_all_listed = next(machines, None) is None
+            if not are_all_listed:
                 self._on_problem(_TOO_MANY)
             before = {key: self._known.get(key, _Machine()) for key in keys}
             asked = [key for key in keys if not before[key].starts_nothing]
             with ThreadPoolExecutor(_CONCURRENT_READERS, "state-machine") as pool:
                 described = pool.map(lambda key: _described(client, key[0]), asked)
-                read = dict(zip(asked, described, strict=True))
-            self._known = {
-                key: read[key].after(before[key]) if key in read else before[key] for key in keys
-            }
+                read = before | dict(zip(asked, described, strict=True))
+            self._known = {key: one.after(before[key]) for key, one in read.items()}
+            self.are_all_known = are_all_listed and all(one.is_known for one in read.values())
             for what, sentence in chain.from_iterable(one.problems for one in read.values()):
                 self._on_unread[what](sentence)
         return tuple(chain.from_iterable(one.targets for one in self._known.values()))

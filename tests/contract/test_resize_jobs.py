@@ -637,6 +637,24 @@ def test_a_state_that_is_pinned_to_our_revision_keeps_it(account: JobAccount) ->
     assert account.sizes("nightly") == [OLD]
 
 
+def test_a_revision_that_a_state_may_name_stays_if_states_cannot_be_read(
+    account: JobAccount,
+) -> None:
+    resized(account)
+    account.state_machine("night", "nightly:2")
+    account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
+    with AwsProxy(account.aws.url) as proxy:
+        proxy.refused = {"ListStateMachines"}
+        account.url = proxy.url
+        done = account.resize("--register")
+    assert done.returncode == 0, done.stderr
+    assert "It is unknown what state machines of Step Functions start" in done.stderr
+    kept = "nightly:2 stays registered, because state machines that could not be read may start it."
+    assert kept in flat(done.stdout)
+    assert account.newest("nightly")["revision"] == 3
+    assert account.batch.definition("nightly:2")["status"] == "ACTIVE"
+
+
 def test_a_size_that_a_schedule_made_meanwhile_does_not_fit_is_put_back(
     account: JobAccount,
 ) -> None:

@@ -267,6 +267,7 @@ def test_a_machine_without_tasks_is_described_once_and_a_changed_one_is_read_aga
     aws.machines["newer"] = machine(running(NIGHTLY))
     assert [one.definition_arn for one in machines.targets()] == ["weekly", "nightly"]
     assert sorted(aws.described) == ["etl", "etl", "newer", "other"]
+    assert machines.are_all_known
     assert said == []
 
 
@@ -299,9 +300,10 @@ def test_the_versions_of_aliases_count_beside_the_definition() -> None:
     assert sentence.endswith(
         "allow states:ListStateMachineAliases and states:DescribeStateMachineAlias."
     )
-    assert [one.group for one in StateMachines(lambda _service: aws, said.append).targets()] == [
-        "etl"
-    ]
+    others = StateMachines(lambda _service: aws, said.append)
+    assert [one.group for one in others.targets()] == ["etl"]
+    assert not machines.are_all_known
+    assert not others.are_all_known
 
 
 def test_what_may_not_be_read_is_said_once_and_hides_nothing_else() -> None:
@@ -310,6 +312,7 @@ def test_what_may_not_be_read_is_said_once_and_hides_nothing_else() -> None:
     said: list[str] = []
     machines = StateMachines(lambda _service: aws, said.append)
     assert [len(machines.targets()) for _ in range(2)] == [1, 1]
+    assert not machines.are_all_known
     (sentence,) = said
     assert sentence.startswith(UNREAD)
     assert sentence.endswith("allow states:ListStateMachines and states:DescribeStateMachine.")
@@ -325,6 +328,7 @@ def test_what_cannot_be_read_again_is_as_it_was(refused: str) -> None:
     before = machines.targets()
     aws.refused = {refused}
     assert machines.targets() == before
+    assert not machines.are_all_known
     aws.refused = set()
     del aws.machines["etl"]
     assert [one.group for one in machines.targets()] == ["other"]
@@ -344,7 +348,9 @@ def test_a_machine_that_is_deleted_after_it_was_listed_starts_nothing_and_is_no_
 def test_of_very_many_machines_a_part_is_read_and_that_is_said() -> None:
     aws = FakeStates({f"m{number}": machine({"Type": "Pass"}) for number in range(201)})
     said: list[str] = []
-    StateMachines(lambda _service: aws, said.append).targets()
+    machines = StateMachines(lambda _service: aws, said.append)
+    machines.targets()
+    assert not machines.are_all_known
     assert len(aws.described) == 200
     assert said == [
         "Only 200 state machines of Step Functions were read, so what others start is unknown."
