@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import cache
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -44,12 +44,18 @@ READ_STATE_MACHINES = "states:ListStateMachines and states:DescribeStateMachine"
 READ_ALIASES = "states:ListStateMachineAliases and states:DescribeStateMachineAlias"
 # AWS lets an account call DescribeStateMachine 200 times at once, and then 20 times a second.
 _MAX_MACHINES = 200
+# … and ListStateMachineAliases 100 times, which a plan and an act share, and then once a second.
+_MAX_ALIAS_LISTS = 50
 _CONCURRENT_READERS = 4
 _UNREAD = "It is unknown what state machines of Step Functions start"
 _UNREAD_ALIASES = "It is unknown what aliases of state machines start"
 _TOO_MANY = (
     f"Only {_MAX_MACHINES} state machines of Step Functions were read, so what others start is "
     "unknown."
+)
+_TOO_MANY_ALIASES = (
+    f"Aliases of only {_MAX_ALIAS_LISTS} state machines of Step Functions were read, so which "
+    "versions the aliases of others start is unknown."
 )
 _RUN_TASK = "ecs:runTask"
 _SUBMIT_JOB = "batch:submitJob"
@@ -62,6 +68,8 @@ _DELETING = "DELETING"  # no execution starts, and those that run end before the
 _GONE = frozenset({"StateMachineDoesNotExist", "StateMachineDeleting", "ResourceNotFound"})
 _JSONATA = re.compile(r"(?s)\s*\{%.*%\}\s*")
 _PATH = ".$"  # the end of a field's name whose value JSONPath computes
+
+_Key: TypeAlias = tuple[str, datetime]  # a machine's ARN and creation
 
 
 class _Machine(Struct, frozen=True):
@@ -103,8 +111,7 @@ class StateMachines:
         self._open = open_client
         self._on_problem = cache(on_problem)
         self._on_unread = {what: first_only(on_problem) for what in (_UNREAD, _UNREAD_ALIASES)}
-        # By ARN and creation, as they were described last.
-        self._known: dict[tuple[str, datetime], _Machine] = {}
+        self._known: dict[_Key, _Machine] = {}  # as they were described last
         self.are_all_known = False
 
     def targets(self) -> tuple[ScheduledTarget, ...]:
@@ -130,28 +137,48 @@ class StateMachines:
             with ThreadPoolExecutor(_CONCURRENT_READERS, "state-machine") as pool:
                 described = pool.map(lambda key: _described(client, key[0]), asked)
                 read = before | dict(zip(asked, described, strict=True))
+                listed = self._whose_aliases_are_read({key: read[key] for key in asked})
+                aliased = pool.map(lambda key: _with_aliases(client, key[0], read[key]), listed)
+                read |= dict(zip(listed, aliased, strict=True))
             self._known = {key: one.after(before[key]) for key, one in read.items()}
             self.are_all_known = are_all_listed and all(one.is_known for one in read.values())
             for what, sentence in chain.from_iterable(one.problems for one in read.values()):
                 self._on_unread[what](sentence)
         return tuple(chain.from_iterable(one.targets for one in self._known.values()))
 
+    def _whose_aliases_are_read(self, described: Mapping[_Key, _Machine]) -> list[_Key]:
+        """The keys of machines whose aliases are listed: first those whose definition starts
+        something.
+        """
+        unknown = [
+            key
+            for key, machine in described.items()
+            if machine.latest is not None and machine.aliased is None
+        ]
+        if len(unknown) > _MAX_ALIAS_LISTS:
+            self._on_problem(_TOO_MANY_ALIASES)
+        return sorted(unknown, key=lambda key: not described[key].latest)[:_MAX_ALIAS_LISTS]
+
 
 def _described(client: AwsClient, arn: str) -> _Machine:
-    """A state machine with the versions of its aliases."""
+    """A state machine, without its aliases unless it is gone."""
     problems: list[tuple[str, str]] = []
-    latest: tuple[ScheduledTarget, ...] | None = None
-    aliased: tuple[ScheduledTarget, ...] | None = None
     with noted_errors(lambda said: problems.append((_UNREAD, said)), _UNREAD, READ_STATE_MACHINES):
         described = answer_unless(_is_gone, client.describe_state_machine, stateMachineArn=arn)
         if described is None or described.get("status") == _DELETING:
             return _Machine(latest=(), aliased=())
-        latest = tuple(targets_of_machine(arn, described.get("definition")))
-        with noted_errors(
-            lambda said: problems.append((_UNREAD_ALIASES, said)), _UNREAD_ALIASES, READ_ALIASES
-        ):
-            aliased = tuple(_of_aliases(client, arn, latest))
-    return _Machine(latest, aliased, tuple(problems))
+        return _Machine(latest=tuple(targets_of_machine(arn, described.get("definition"))))
+    return _Machine(problems=tuple(problems))
+
+
+def _with_aliases(client: AwsClient, arn: str, machine: _Machine) -> _Machine:
+    """A described state machine with the versions of its aliases."""
+    problems: list[tuple[str, str]] = []
+    with noted_errors(
+        lambda said: problems.append((_UNREAD_ALIASES, said)), _UNREAD_ALIASES, READ_ALIASES
+    ):
+        return replace(machine, aliased=tuple(_of_aliases(client, arn, machine.latest or ())))
+    return replace(machine, problems=tuple(problems))
 
 
 def _of_aliases(

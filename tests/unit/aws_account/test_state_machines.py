@@ -203,6 +203,7 @@ class FakeStates:
     def __init__(self, machines: Mapping[str, Mapping[str, Any]]) -> None:
         self.machines = dict(machines)  # and versions, such as ``etl:2``
         self.routes: dict[str, dict[str, int]] = {}  # of an alias, such as ``etl:live``, in percent
+        self.alias_lists = 0
         self.refused: set[str] = set()
         self.deleted: set[str] = set()  # since they were listed
         self.deleting: set[str] = set()
@@ -233,6 +234,7 @@ class FakeStates:
 
     def list_state_machine_aliases(self, *, stateMachineArn: str) -> dict[str, Any]:
         name = stateMachineArn.removeprefix("arn:")
+        self.alias_lists += 1
         self._check("ListStateMachineAliases")
         aliases = [alias for alias in self.routes if alias.startswith(f"{name}:")]
         return {
@@ -352,6 +354,24 @@ def test_of_very_many_machines_a_part_is_read_and_that_is_said() -> None:
     machines.targets()
     assert not machines.are_all_known
     assert len(aws.described) == 200
-    assert said == [
-        "Only 200 state machines of Step Functions were read, so what others start is unknown."
+    assert [sentence.partition(" of Step")[0] for sentence in said] == [
+        "Only 200 state machines",
+        "Aliases of only 50 state machines",
     ]
+
+
+def test_aliases_are_read_first_of_machines_that_start_something() -> None:
+    """AWS lets an account list aliases 100 times at once, and then once a second."""
+    passes = {f"a{number}": machine({"Type": "Pass"}) for number in range(60)}
+    aws = FakeStates(
+        passes
+        | {
+            "etl": machine(running(NIGHTLY)),
+            "etl:1": machine(running({"TaskDefinition": "weekly"})),
+        }
+    )
+    aws.routes = {"etl:live": {"etl:1": 100}}
+    machines = StateMachines(lambda _service: aws, lambda _sentence: None)
+    for lists in (50, 51):
+        assert [one.group for one in machines.targets()] == ["etl", "etl, version 1"]
+        assert aws.alias_lists == lists
