@@ -73,7 +73,9 @@ class ContainerUsage:
     corrected by as much. Values that the machine cannot reach are left out and counted in
     ``impossible``. ``received_ns`` is the monotonic time of ``last_sample``. ``kernel_peak_bytes``
     is the peak by the kernel's mark after the end, without page cache. ``memory_bound_bytes``: the
-    most that may have been used at a sample. 0 points: no series.
+    most that may have been used at a sample. ``memory_marked_bytes``: the most that the kernel's
+    mark had, when it rose, beside the page cache of the samples before and after; 0 without a mark.
+    0 points: no series.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class ContainerUsage:
         self.memory_max_kernel_bytes: int | None = None
         self.memory_bound_bytes = 0
         self.memory_usage_peak_bytes: int | None = None
+        self.memory_marked_bytes = 0
         self._mark_used_bytes: int | None = None
         self._unsure_mark_bytes = 0
         self._last_cache_bytes = 0
@@ -394,6 +397,8 @@ class ContainerUsage:
                 self._mark_used_bytes = max_known(self._mark_used_bytes, used_bytes)
             else:
                 self._unsure_mark_bytes = max(self._unsure_mark_bytes, used_bytes)
+            beside_bytes = mark_bytes - max(cache_bytes, self._last_cache_bytes)
+            self.memory_marked_bytes = max(self.memory_marked_bytes, beside_bytes)
         if cache_bytes is not None:
             self._last_cache_bytes = cache_bytes
         if sample.is_mark_complete:

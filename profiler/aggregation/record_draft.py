@@ -25,6 +25,7 @@ from profiler.aggregation.task_record import (
     RecordPart,
     container_limits,
     unmeasured_record,
+    unseen_bound_mb,
     with_cpu_covered,
     with_cpu_demand,
     with_idle_parts,
@@ -33,8 +34,8 @@ from profiler.aggregation.task_record import (
 )
 from profiler.core.optional_math import known_values, max_known, rounded, sum_of_both
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.readers.memory_usage import is_notable
 from profiler.record.activity_model import NO_BREAKDOWN
+from profiler.record.measured import Number
 from profiler.record.record_model import (
     ABSENT_PARTS,
     NO_INTERVAL,
@@ -48,8 +49,8 @@ from profiler.record.record_model import (
     Sampling,
     with_warnings,
 )
-from profiler.record.task_needs import measured_vcpu_limit, uncached_peak_mb
-from profiler.record.units import CPU_SECONDS_DIGITS, MIB, format_memory
+from profiler.record.task_needs import measured_vcpu_limit
+from profiler.record.units import CPU_SECONDS_DIGITS, format_memory
 
 if TYPE_CHECKING:
     from profiler.readers.container_sample import ResourceLimits
@@ -59,11 +60,9 @@ if TYPE_CHECKING:
 _PERCENT_DIGITS = 1
 # The kernel chooses the largest process of a group. The peak has the marks of ended processes.
 _LEAST_VICTIM_SHARE = 0.5
-# What a runtime needs for a moment to start a container counts in its group, too.
-_MIN_UNSEEN_MB = 32
 _PEAK_IS_UNSEEN = (
-    "The memory peak may have been {}: the control group's mark has so much beside the largest "
-    "page cache that was seen, so memory or page cache was larger between two samples."
+    "The memory peak may have been {}: the control group's mark has so much beside the page cache "
+    "that was seen, so memory or page cache was larger between two samples."
 )
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
 _MEMORY_SERIES = ("memory_used_mb", "memory_utilization_percent", "max_memory_used_at")
@@ -173,7 +172,8 @@ class RecordDraft:
         metrics = with_peak(record.metrics, peak.size_bytes, peak.source, self.sizes)
         record = replace(record, metrics=metrics)
         if not self._sees_all_exits:
-            record = _with_unseen_peak(record)
+            marked_mb = max_known(*(evidence.memory_marked_mb for evidence in seen))
+            record = _with_unseen_peak(record, marked_mb)
         record = _with_rows(record, seen)
         verdict = self._verdict(record, seen, peak)
         record = replace(
@@ -302,22 +302,17 @@ def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
     return with_cpu_covered(record, cpu.until_ns)
 
 
-def _with_unseen_peak(record: Record) -> Record:
-    """The record with a bound and a warning where the control group's mark is notably above the
-    memory of all samples together with the largest page cache: between two samples, the batch had
-    more of one or the other.
+def _with_unseen_peak(record: Record, marked_mb: Number | None) -> Record:
+    """The record with a bound, and a warning, where the control group's mark has notably more
+    beside the page cache than all samples.
     """
     metrics = record.metrics
-    mark_mb = uncached_peak_mb(metrics)
-    if metrics.memory_peak_source != "sampled" or mark_mb is None:
+    bound_mb = unseen_bound_mb(metrics, marked_mb)
+    if bound_mb is None:
         return record
-    unseen_mb = mark_mb - (metrics.max_memory_used_mb or 0)
-    is_known = metrics.memory_cache_mb.max is not None
-    if not is_known or unseen_mb < _MIN_UNSEEN_MB or not is_notable(unseen_mb * MIB, mark_mb * MIB):
-        return record
-    bound_mb = max_known(metrics.memory_used_bound_mb, mark_mb)
-    record = replace(record, metrics=replace(metrics, memory_used_bound_mb=bound_mb))
-    return with_warnings(record, (_PEAK_IS_UNSEEN.format(format_memory(mark_mb)),))
+    larger_mb = max_known(metrics.memory_used_bound_mb, bound_mb)
+    record = replace(record, metrics=replace(metrics, memory_used_bound_mb=larger_mb))
+    return with_warnings(record, (_PEAK_IS_UNSEEN.format(format_memory(bound_mb)),))
 
 
 def _larger(first: AverageAndMaximum, second: AverageAndMaximum) -> AverageAndMaximum:

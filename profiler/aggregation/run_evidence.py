@@ -122,9 +122,10 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     """What one source saw of a run. What it did not see is absent.
 
     ``metrics``: its samples; of one source only. ``usage_peak_mb``: the mark of the control group
-    with page cache. ``memory_bound_mb``: the most that can have been used, with memory that no
-    control group counts. ``huge_pages`` (MB) are in addition to the memory used. ``limit_hits``:
-    how often the memory was at its limit.
+    with page cache, ``memory_marked_mb`` the most that the mark had beside the page cache of the
+    samples before and after it rose. ``memory_bound_mb``: the most that can have been used, with
+    memory that no control group counts. ``huge_pages`` (MB) are in addition to the memory used.
+    ``limit_hits``: how often the memory was at its limit.
     """
 
     metrics: Metrics | None = None
@@ -133,6 +134,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     demand: DemandEvidence | None = None
     memory: tuple[MemoryEvidence, ...] = ()
     usage_peak_mb: float | None = None
+    memory_marked_mb: Number | None = None
     memory_bound_mb: Number | None = None
     max_pids: int | None = None
     huge_pages: AverageAndMaximum = NO_READINGS

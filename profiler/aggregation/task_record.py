@@ -23,10 +23,12 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import DeviceReadings, percent_of
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.optional_math import (
+    difference,
     first_known,
     known,
     known_members,
     known_values,
+    max_known,
     min_known,
     rounded,
 )
@@ -66,6 +68,7 @@ from profiler.record.record_model import (
     TaskSize,
     Visible,
 )
+from profiler.record.task_needs import uncached_peak_mb
 from profiler.record.units import (
     CPU_SECONDS_DIGITS,
     MIB,
@@ -81,6 +84,8 @@ if TYPE_CHECKING:
 # The time of the highest sample counts as the time of the peak if the sample reached this part of
 # it.
 _SAMPLED_PEAK_FRACTION = 0.9
+# What a runtime needs for a moment to start a container counts in its group, too.
+_MIN_UNSEEN_MB = 32
 
 
 class RecordPart(Struct, frozen=True, kw_only=True):
@@ -178,6 +183,23 @@ def _bound_bytes(usage: ContainerUsage) -> int | None:
         return None
     bound_bytes = usage.memory_bound_bytes
     return bound_bytes if is_notable(bound_bytes - usage.memory_max_bytes, bound_bytes) else None
+
+
+def unseen_bound_mb(metrics: Metrics, marked_mb: Number | None) -> Number | None:
+    """What the control group's mark has beside the page cache, if that is notably above the memory
+    of all samples: between two of them, there was more memory, or more page cache.
+
+    ``marked_mb`` is the most that the mark had beside the page cache of the samples before and
+    after it rose: if that is unknown, the largest page cache counts.
+    """
+    if metrics.memory_peak_source != "sampled":
+        return None
+    if metrics.memory_cache_mb.max is not None:
+        marked_mb = max_known(marked_mb, uncached_peak_mb(metrics))
+    unseen_mb = difference(marked_mb, metrics.max_memory_used_mb or 0)
+    if marked_mb is None or unseen_mb is None or unseen_mb < _MIN_UNSEEN_MB:
+        return None
+    return marked_mb if is_notable(unseen_mb * MIB, marked_mb * MIB) else None
 
 
 def size_metrics(sizes: ResourceLimits) -> Metrics:
@@ -362,8 +384,11 @@ def build_other_container(
     if container.is_stopped:
         end = ended(container.exit_code, container.finished_ns, was_stopped=False)
     limits = container_limits(container, task, host, usage.memory_limit_bytes)
+    metrics = usage_metrics(usage, limits)
+    unseen_mb = unseen_bound_mb(metrics, mebibytes(usage.memory_marked_bytes))
     metrics = replace(
-        usage_metrics(usage, limits),
+        metrics,
+        memory_used_bound_mb=max_known(metrics.memory_used_bound_mb, unseen_mb),
         vcpu_share=as_number(container.vcpu_share),
         duration_ms=span_ms(container.started_ns, end.until_ns),
     )
@@ -455,6 +480,7 @@ def statistics_evidence(
         cpu=cpu,
         demand=demand,
         memory=evidence_from("statistics", usage.kernel_peak_bytes, "exact") or of_samples,
+        memory_marked_mb=mebibytes(usage.memory_marked_bytes),
         limit_hits=usage.memory_limit_hits,
     )
 

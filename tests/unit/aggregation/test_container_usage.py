@@ -235,6 +235,26 @@ def test_a_mark_counts_without_the_page_cache_if_that_is_known(
     assert feed.usage.kernel_peak_bytes == expected
 
 
+@pytest.mark.parametrize(
+    ("cache_mib", "marked_mib"),
+    [
+        pytest.param((10, 20, 600), 900, id="a spike, and page cache later"),
+        pytest.param((600, 10, 10), 320, id="page cache that was dropped since, or memory"),
+        pytest.param((10, 600, 600), 320, id="page cache that was there soon after"),
+    ],
+)
+def test_a_mark_is_compared_with_the_page_cache_around_its_rise(
+    cache_mib: tuple[int, int, int], marked_mib: int
+) -> None:
+    feed = Feed()
+    for at, (cache, mark) in enumerate(zip(cache_mib, (0, 920, 920), strict=True), start=1):
+        mark_bytes = mark * MIB
+        feed.add(
+            at, memory_mib=200, memory_cache_bytes=cache * MIB, memory_usage_peak_bytes=mark_bytes
+        )
+    assert feed.usage.memory_marked_bytes == marked_mib * MIB
+
+
 def test_memory_of_an_unobserved_period_is_not_counted() -> None:
     """A monitor that came after an hour, and then lost the endpoint for ten minutes: two holes."""
     feed = Feed().add(3600, cpu=1800.0, memory_mib=1000)

@@ -87,23 +87,25 @@ def test_hits_of_the_limit_count_for_the_peak_of_all_sources() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "cache_mb", "bound_mb"),
+    ("source", "cache_mb", "marked_mb", "bound_mb"),
     [
-        ("statistics", 10, 390),
-        ("statistics", 170, None),  # no more than a runtime needs for a moment
-        ("statistics", None, None),
-        ("group mark", 10, None),  # the peak is exact
+        ("statistics", 10, None, 390),
+        ("statistics", 170, None, None),  # no more than a runtime needs for a moment
+        ("statistics", None, None, None),
+        ("statistics", 170, 390, 390),  # page cache that came later
+        ("group mark", 10, 390, None),  # the peak is exact
     ],
 )
 def test_a_mark_above_all_samples_and_their_page_cache_is_a_bound(
-    source: EvidenceSource, cache_mb: float | None, bound_mb: float | None
+    source: EvidenceSource, cache_mb: float | None, marked_mb: float | None, bound_mb: float | None
 ) -> None:
     """As of a parent of 200 MB, of which each child is a copy for some milliseconds."""
     exactness: Exactness = "exact" if source == "group mark" else "at least"
     metrics = Metrics(
         memory_usage_peak_mb=400, memory_cache_mb=AverageAndMaximum(avg=cache_mb, max=cache_mb)
     )
-    seen = RunEvidence(metrics=metrics, memory=evidence_from(source, 205 * MIB, exactness))
+    memory = evidence_from(source, 205 * MIB, exactness)
+    seen = RunEvidence(metrics=metrics, memory=memory, memory_marked_mb=marked_mb)
     success = ended(0, START_NS, was_stopped=False)
     record = draft(success, seen).record()
     assert record.metrics.memory_used_bound_mb == bound_mb

@@ -400,6 +400,15 @@ def test_usage_at_the_limit_without_a_sample_leaves_a_childs_kill_open(
     assert record.container.restarts == (restarts or None)
 
 
+def test_the_mark_of_every_container_is_a_bound() -> None:
+    usage = usage_with(memory_cache_bytes=10 * MIB, memory_usage_peak_bytes=300 * MIB)
+    container = ContainerMetadata(name="b", docker_id="b", memory_limit_bytes=400 * MIB)
+    beside = build_other_container(container, TaskMetadata(), usage, RUNNING, HOST)
+    assert present(beside.metrics).memory_used_bound_mb == 290
+    record = batch_record(container, TaskMetadata(), usage, RUNNING, HOST)
+    assert record.metrics.memory_used_bound_mb == 290
+
+
 def test_in_awsvpc_mode_the_network_is_counted_once() -> None:
     usage, task = usage_with(network_rx_bytes=1000, network_tx_bytes=10), TaskMetadata()
     for mode, received, sent in (("bridge", 1000, 10), ("awsvpc", None, None)):
