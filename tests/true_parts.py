@@ -3,9 +3,8 @@
 In a phase a thread waits for what the phase names, and then, to see its end, for a CPU. Where the
 work of several threads lies upon each other, the time on a CPU has bounds: they may have run at the
 same time or one after the other, except in one interpreter, which runs one at a time. What nothing
-runs in belongs to the phases of that moment alike. What threads that time no phases, as a virtual
-machine's compilers, ran and waited for a CPU is written as one phase without a length: it may lie
-in any phase.
+runs in belongs to the phases of that moment alike. The CPU time of threads that time no phases, as
+a virtual machine's compilers, is written as one phase without a length: it may lie in any phase.
 """
 
 import bisect
@@ -76,9 +75,7 @@ def true_parts(phases: Sequence[Phase], seconds: float, cpus: int) -> dict[str, 
     """
     least = dict.fromkeys(PARTS, 0.0)
     most = dict.fromkeys(PARTS, 0.0)
-    beside = [each for each in phases if each.kind == BESIDE]
-    ran_ns = sum(each.on_cpu_ns for each in beside)
-    waited_ns = sum(each.waited_ns for each in beside)
+    beside_ns = sum(each.on_cpu_ns for each in phases if each.kind == BESIDE)
     phases = [each for each in phases if each.kind != BESIDE]
     working, phases = _split_off_working(phases)
     interpreted = _union(working)
@@ -109,12 +106,9 @@ def true_parts(phases: Sequence[Phase], seconds: float, cpus: int) -> dict[str, 
                 known_ns -= blocked_ns
     for part in PARTS:
         if part == "onCpu":
-            most[part] = min(most[part] + ran_ns, known_ns)
-        elif part == "waitingForCpu":
-            most[part] = min(most[part] + waited_ns, known_ns)
-            least[part] = max(least[part] - ran_ns, 0.0)
+            most[part] = min(most[part] + beside_ns, known_ns)
         else:
-            least[part] = max(least[part] - ran_ns - waited_ns, 0.0)
+            least[part] = max(least[part] - beside_ns, 0.0)
     unknown_ns = max(1e9 * seconds - known_ns, 0.0)
     percent = 100 / (known_ns + unknown_ns)
     return {

@@ -30,9 +30,8 @@ class Stretch(Struct):
     quota was used up, a sum over the CPUs, on which nothing of it ran meanwhile. ``able_ns`` is the
     part that belongs to looks which found a thread that could run, ``able_threads`` how many the
     look at its end found, None if too many for it. ``is_unsure``: it could not ask enough threads.
-    In between, ``able_peeks`` of the ``peeks`` found a thread that could run. ``was_able``: the
-    look at its begin found one. ``has_lost_waits``: one of those has ended, so that nobody read for
-    how long it waited for a CPU.
+    In between, ``able_peeks`` of the ``peeks`` found a thread that could run. ``has_lost_waits``:
+    one that could run at the begin has ended, and nobody read for how long it waited for a CPU.
     """
 
     start_ns: int
@@ -51,7 +50,6 @@ class Stretch(Struct):
     is_unsure: bool = False
     peeks: int = 0
     able_peeks: int = 0
-    was_able: bool = False
     has_lost_waits: bool = False
 
     @property
@@ -65,12 +63,8 @@ class Stretch(Struct):
 
     @property
     def seen_able_ns(self) -> float:
-        """The part in which a thread could run, by the peeks and the looks at its begin and its
-        end, each of which stands for the time on both of its sides.
-        """
-        before_ns = self.length_ns if self.was_able else 0
-        ends_ns = (before_ns + self.able_ns) / 2
-        return (ends_ns + self.able_peeks * self.length_ns) / (1 + self.peeks)
+        """The part in which a thread could run, by the look at its end and the peeks before."""
+        return (self.able_ns + self.able_peeks * self.length_ns) / (1 + self.peeks)
 
     @property
     def says_nothing(self) -> bool:

@@ -210,7 +210,6 @@ class TimeAccount:
         self._early_ns = 0
         self._threads = ThreadWaits()
         self._able: set[ThreadWait] = set()
-        self._was_able: bool | None = None  # at the last look, None if it does not say so
         self._open: deque[_OpenLook] = deque()
         self._open_waits = 0
         self._has_shares = False  # any of them, because it was asked for the time so far
@@ -516,10 +515,6 @@ class TimeAccount:
         stretch.is_unsure = not able_threads and _is_unsure(look)
         if able_threads:
             stretch.able_ns = stretch.length_ns
-        stretch.was_able = first_known(self._was_able, bool(able_threads))
-        # A stretch goes on after its look if threads have their turns.
-        is_sure = look.sees_calls and not stretch.is_unsure
-        self._was_able = bool(able_threads) if is_sure else None
         return stretch
 
     def _limit_waits(self, most_ns: int | None) -> None:

@@ -3,7 +3,6 @@ import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -25,28 +24,14 @@ import java.util.concurrent.atomic.AtomicLong;
 public final class Pool {
     private static final List<String> WRITTEN = Collections.synchronizedList(new ArrayList<>());
     private static final AtomicLong USED_IN_PHASES = new AtomicLong();
-    private static final AtomicLong WAITED_IN_PHASES = new AtomicLong();
     private static final double COMPUTE_SECONDS = 0.05;
 
     interface Action {
         void run() throws Exception;
     }
 
-    private static long waitedNs(Path task) throws IOException {
-        return Long.parseLong(Files.readString(task.resolve("schedstat")).split(" ")[1]);
-    }
-
     private static long waitedNs() throws IOException {
-        return waitedNs(Path.of("/proc/thread-self"));
-    }
-
-    /** How long all threads that live have waited for a CPU. */
-    private static long processWaitedNs() throws IOException {
-        long sum = 0;
-        try (DirectoryStream<Path> tasks = Files.newDirectoryStream(Path.of("/proc/self/task"))) {
-            for (Path task : tasks) sum += waitedNs(task);
-        }
-        return sum;
+        return Long.parseLong(Files.readString(Path.of("/proc/thread-self/schedstat")).split(" ")[1]);
     }
 
     private static long usedNs() {
@@ -65,10 +50,8 @@ public final class Pool {
         long began = System.nanoTime(), used = usedNs(), waited = waitedNs();
         action.run();
         used = usedNs() - used;
-        waited = waitedNs() - waited;
-        write(kind, began, System.nanoTime(), used, waited);
+        write(kind, began, System.nanoTime(), used, waitedNs() - waited);
         USED_IN_PHASES.addAndGet(used);
-        WAITED_IN_PHASES.addAndGet(waited);
     }
 
     private static void compute() {
@@ -93,7 +76,7 @@ public final class Pool {
 
     public static void main(String[] arguments) throws Exception {
         long until = System.nanoTime() + (long) (1e9 * Double.parseDouble(arguments[1]));
-        long usedBefore = processUsedNs(), waitedBefore = processWaitedNs();
+        long usedBefore = processUsedNs();
         int workers = Integer.parseInt(arguments[2]), port = Integer.parseInt(arguments[3]);
         ExecutorService pool = Executors.newFixedThreadPool(workers);
         while (System.nanoTime() < until) {
@@ -124,8 +107,7 @@ public final class Pool {
         }
         // The virtual machine's compilers and collectors.
         long beside = processUsedNs() - usedBefore - USED_IN_PHASES.get();
-        long waitedBeside = processWaitedNs() - waitedBefore - WAITED_IN_PHASES.get();
-        write("beside", System.nanoTime(), System.nanoTime(), Math.max(beside, 0), Math.max(waitedBeside, 0));
+        write("beside", System.nanoTime(), System.nanoTime(), Math.max(beside, 0), 0);
         Path folder = Path.of(System.getenv("TIMED_PHASES"));
         long pid = ProcessHandle.current().pid();
         Files.writeString(folder.resolve(pid + ".json"), "[" + String.join(",", WRITTEN) + "]");

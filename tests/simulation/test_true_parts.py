@@ -77,10 +77,9 @@ def test_threads_that_time_no_phases_may_run_in_any() -> None:
         _phase("any", 0, 1, on_cpu=1),
         _phase("sleep", 1, 4),
         _phase("disk", 4, 5),
-        _phase("beside", 5, 5, on_cpu=1.5, waited=0.5),
+        _phase("beside", 5, 5, on_cpu=1.5),
     )
     truth = true_parts(phases, 5, cpus=2)
     assert truth["onCpu"] == _part(20, 50)
-    assert truth["waitingForCpu"] == _part(0, 10)
-    assert truth["sleep"] == _part(20, 60)
+    assert truth["sleep"] == _part(30, 60)
     assert truth["disk"] == _part(0, 20)

@@ -13,7 +13,6 @@ def stretch_at(index: int) -> Stretch:
     """100 ms in which two threads could run for 60 ms each; every other look found both."""
     start_ns = index * 100 * NS_PER_MS
     stretch = Stretch(start_ns, start_ns + 100 * NS_PER_MS, 4, able_threads=1 + index % 2)
-    stretch.was_able = True
     stretch.able_ns = stretch.length_ns
     for _ in range(2):
         stretch.add(60 * NS_PER_MS, 0)
