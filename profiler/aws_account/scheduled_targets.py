@@ -195,8 +195,8 @@ class Schedules:
         self._known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
         # What a whole listing has returned: rules by event bus and name, schedules as above.
         self._returned: set[tuple[str, str] | tuple[str, str, datetime]] = set()
-        # The pages of lists that were read, those of the last listing, and the calls that ``newer``
-        # has not made since.
+        # The pages of lists that were read, those of the last listing, and the calls that
+        # ``changed_since_read`` has not made since.
         self._pages_read = 0
         self._listing_calls = 0
         self._calls_saved = 0

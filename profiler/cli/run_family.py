@@ -13,7 +13,6 @@ from profiler.core.clock import Clock
 from profiler.local_run.prepared_run import family_name
 from profiler.readers.linux.interpreters import is_interpreter
 from profiler.record.record_model import Recommendation, Record, Report
-from profiler.record.stop_causes import outcome_of
 
 if TYPE_CHECKING:
     from profiler.record.family import Family, HighestPeak, UsualDuration
@@ -43,6 +42,7 @@ def family_of_run(
     """
     # While the end is imported, which imports both.
     from profiler.cli.terminal.next_step import may_name_size
+    from profiler.record.stop_causes import outcome_of
 
     record = report.record
     if may_name_size(record, outcome_of(record)):

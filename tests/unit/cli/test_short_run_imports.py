@@ -51,3 +51,9 @@ def test_the_end_for_a_person_imports_no_log_streams_and_no_digests() -> None:
         for name in ("line_trust", "metric_catalogue", "report_head", "stopped_task")
     }
     assert not loaded & unneeded
+
+
+def test_what_a_run_asks_its_history_while_it_runs_imports_no_causes_of_ends() -> None:
+    loaded = _loaded("profiler.cli.run_family")
+    assert "profiler.record.record_model" in loaded
+    assert not loaded & {f"profiler.record.{name}" for name in ("hardware", "stop_causes", "xids")}
