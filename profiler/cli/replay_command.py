@@ -13,6 +13,7 @@ import click
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import matching_log_groups
+from profiler.aws_account.kept_logs import KeptLogs
 from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder
 from profiler.aws_account.replay import replay as replay_group
 from profiler.cli.options import SourceOptions, aws_options, flag, option, yes_option
@@ -20,6 +21,7 @@ from profiler.cli.printing import NOT_APPLIED, say, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_past_runs import run_filter
+from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_local, local_zone
 from profiler.record.units import format_count
@@ -67,7 +69,8 @@ def replay(
     with aws_errors("The account of the log groups could not be read"):
         account = str(open_client("sts").get_caller_identity()["Account"])  # needs no permission
     # Other accounts and Regions may have groups and functions of the same names.
-    place = f"{open_client('logs').meta.region_name} {account}"
+    region_name = str(open_client("logs").meta.region_name)
+    place = f"{region_name} {account}"
     counts: ReplayCounts = Counter()
     files = {}
     for group in groups if yes else ():
@@ -79,6 +82,10 @@ def replay(
         )
     for file in files.values():
         file.clear()
+    kept = KeptLogs(open_client, region_name, SystemClock())
+    kept.lacking(groups, times.since_ns or 0)
+    for sentence in kept.sentences:
+        warn(sentence)
     if as_json:
         document: dict[str, object] = {
             "logGroups": groups,

@@ -16,9 +16,10 @@ from msgspec import Struct
 from profiler.core.timestamps import NEVER_NS, NS_PER_DAY, NS_PER_HOUR, NS_PER_SECOND
 from profiler.record.last_night import NOON, Night
 
-# Of the first message, and the most of one after several that failed.
+# Of the first message, and the most of one after several that failed. The week of a weekly
+# schedule can have 169 hours (the end of summer time), and a message that begins some minutes late.
 FIRST_NS = NS_PER_DAY
-MAX_PERIOD_NS = 7 * NS_PER_DAY
+MAX_PERIOD_NS = 7 * NS_PER_DAY + 2 * NS_PER_HOUR
 # A repeated invocation of the same morning is no message.
 MIN_PERIOD_NS = NS_PER_HOUR // 2
 LATE_NS = 6 * NS_PER_HOUR

@@ -73,6 +73,25 @@ def test_reports_are_counted_and_then_sent_once(
     assert "does not respond like the forwarder" in failed.stderr
 
 
+def test_a_log_group_that_no_longer_has_the_whole_window_is_said(
+    aws: FakeAws, proxy: AwsProxy, tmp_path: Path
+) -> None:
+    """What it deleted is not among the lines that are sent."""
+    environment = aws.environment() | {
+        "AWS_ENDPOINT_URL": proxy.url,
+        "XDG_STATE_HOME": str(tmp_path),
+    }
+    group = {"logGroupName": GROUP, "retentionInDays": 1, "creationTime": 0}
+    proxy.answers["DescribeLogGroups"] = {"logGroups": [group]}
+    words = ("replay", "--log-group", GROUP, "--function", "forwarder", "--since")
+    for acts in ((), ("--yes",), ("--json",)):
+        said = run_here(environment, *words, "3d", *acts)
+        assert said.returncode == 0, said.stderr
+        sentence = f"The log group {GROUP} keeps 1 day, the window has 3."
+        assert sentence in " ".join(said.stderr.split())
+    assert run_here(environment, *words, "1d").stderr == ""
+
+
 def test_several_log_groups_are_replayed_by_a_pattern(
     aws: FakeAws, proxy: AwsProxy, tmp_path: Path
 ) -> None:
@@ -86,10 +105,12 @@ def test_several_log_groups_are_replayed_by_a_pattern(
     assert sent.returncode == 0, sent.stderr
     assert sent.stdout == "2 lines in 2 log groups sent: 2 indexed, 0 failed, 1 untrusted.\n"
     assert list((tmp_path / "task-profiler").iterdir()) == []
-    (listed,) = [
+    listed = [
         json.loads(body) for operation, body in proxy.bodies if operation == "DescribeLogGroups"
     ]
-    assert listed == {"logGroupNamePrefix": "/ecs/jo"}
+    # Then how far back each reaches.
+    prefixes = ("/ecs/jo", GROUP, "/ecs/joke")
+    assert listed == [{"logGroupNamePrefix": prefix} for prefix in prefixes]
     nothing = run_here(environment, "replay", "--log-group", "/ecs/x*", *words)
     assert nothing.returncode == 1, nothing.stderr
     assert nothing.stdout == ""

@@ -213,8 +213,24 @@ def test_a_table_that_answers_only_a_day_later_repeats_nothing() -> None:
 
 def test_a_message_looks_back_a_week_at_most() -> None:
     long_ago = first_period(at(1, 8))
-    assert bounded(long_ago, at(20, 8)).end_ns == at(13, 8)
+    assert bounded(long_ago, at(20, 8)).end_ns == at(13, 6)
     assert bounded(long_ago, at(3, 8)) is long_ago
+
+
+@pytest.mark.parametrize("monday", [19, 12], ids=["the clocks change", "a minute late"])
+def test_a_weekly_schedule_leaves_out_nothing_of_its_week(monday: int) -> None:
+    begun, ended = (
+        round(datetime(2026, 10, day, 8, tzinfo=BERLIN).timestamp()) * NS_PER_SECOND
+        for day in (monday, monday + 7)
+    )
+    runs = (
+        Ended("late", begun - NS_PER_HOUR, late_minutes=90),
+        Ended("at its beginning", begun + NS_PER_SECOND),
+    )
+    account = Account(*runs)
+    account.morning(begun)
+    account.morning(ended + NS_PER_MINUTE)
+    assert account.told() == ["", "at its beginning,late"]
 
 
 @pytest.mark.parametrize("count", [MAX_REMEMBERED, MAX_REMEMBERED + 1, 3 * MAX_REMEMBERED])
