@@ -33,9 +33,10 @@ _TASK_MEMORY = re.compile(
 _ON_SYSTEM = re.compile(
     r"(?P<negation>\bnot\b\s*\(?\s*|!\s*\(?\s*)?attribute:ecs\.os-(?:type|family)\s*"
     r"(?:(?P<excludes>!=|not_equals|not_in|!~|not_matches)|==|equals|in|=~|matches)"
-    r"(?P<systems>[^&|)]*)",
+    r"(?P<systems>(?:(?!\b(?:and|or)\b)[^&|)])*)",
     re.IGNORECASE,
 )
+_ALTERNATIVE = re.compile(r"\|\||\bor\b", re.IGNORECASE)
 _WITH_DRIVE = re.compile(r"[a-z]:[\\/]", re.IGNORECASE)  # a path of Windows: of Linux, one has a /
 _WINDOWS_VOLUME = "fsxwindowsfileservervolumeconfiguration"
 _WINDOWS_IMAGE = re.compile(
@@ -252,7 +253,7 @@ def _signs_of_windows(definition: Mapping[str, object]) -> Iterator[str]:
     """What a definition has that tasks on Linux do not have, in words."""
     for constraint in mappings(definition.get("placementConstraints")):
         expression = text(constraint.get("expression")) or ""
-        if any(map(_names_windows, _ON_SYSTEM.finditer(expression))):
+        if _is_on_windows(expression):
             yield f"the placement {expression!r}"
     volumes = [*mappings(definition.get("volumes"))]
     # The API and CloudFormation write its name differently.
@@ -268,6 +269,12 @@ def _signs_of_windows(definition: Mapping[str, object]) -> Iterator[str]:
     for path in paths:
         if _WITH_DRIVE.match(text(path) or ""):
             yield f"the path {path}"
+
+
+def _is_on_windows(expression: str) -> bool:
+    """Whether a placement leaves Windows alone. Of alternatives, all that name a system have to."""
+    named = [*map(_names_windows, _ON_SYSTEM.finditer(expression))]
+    return any(named) and (all(named) or not _ALTERNATIVE.search(expression))
 
 
 def _names_windows(placed: re.Match[str]) -> bool:

@@ -210,6 +210,11 @@ def test_a_monitor_before_other_containers_moves_to_the_end(place: int) -> None:
         {"placementConstraints": [{"expression": "attribute:stack != linux"}]},
         {"placementConstraints": [{"expression": "attribute:ecs.os-type in [linux, windows]"}]},
         {"placementConstraints": [{"expression": "not (attribute:ecs.os-type != linux)"}]},
+        {
+            "placementConstraints": [
+                {"expression": "attribute:ecs.os-type == windows || attribute:ecs.os-type == linux"}
+            ]
+        },
     ],
 )
 def test_a_definition_that_does_not_ask_for_windows_gets_a_monitor(linux: dict[str, Any]) -> None:
@@ -263,6 +268,7 @@ FOREIGN = "'task-monitor' is not Task Profiler's"
             for expression in (
                 "attribute:ecs.os-type != linux",
                 "attribute:ecs.os-type not_in [linux]",
+                "attribute:ecs.os-type == windows and attribute:team != linux",
                 "not(attribute:ecs.os-type == linux)",
             )
         ),
