@@ -94,7 +94,8 @@ _BEFORE_REPORT = re.compile(
     r"|(?:failed|aborted|died) after)(?: \d{1,6})? ?[ =] ?[\"'(]?)$"
 )
 _AFTER_NAME = re.compile(
-    r"[\"')\]]{0,3}(?:[.;!]?\s{0,20}$|[.;] [A-Z]|,? \(| \""
+    r"[\"')\]]{0,3}(?:[.;!]?\s{0,20}$|(?<=\")(?:\}{1,2}$|, ?\"\w)|[.;] [A-Z]|,? \("
+    r"| \"| \[repeated \d"
     r"|[:,]? ?(?:\(\d{1,6}\))?[:,]? ?[(\"]{0,2}out of memory"
     r"|[:,]? (?:at|in|from|while|during|when calling) )"
 )
@@ -153,6 +154,7 @@ _ADVISED = re.compile(
 _ADVISED_AFTER = re.compile(
     r"(?i)[^.!;]{0,40}\b(?:may|might|could|can|should|would|usually|often) (?:help|fix|solve|work)"
 )
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}[mK]")  # of a log that is written as for a terminal
 _BEFORE_LENGTH = 120
 _MOST_MATCHES = 20
 
@@ -161,7 +163,8 @@ def gpu_memory_error(lines: Sequence[str]) -> str | None:
     """The last of the lines that reports a lack of GPU memory, cut and without secrets; None if
     none does, or if the program then went on with less work.
     """
-    for line in reversed(lines):
+    for coloured in reversed(lines):
+        line = _COLOURS.sub("", coloured)
         if _reports(line):
             return redact(line.split())[:_MAX_LENGTH]
         if _says(line, _LESS_WORK):
