@@ -9,7 +9,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.aws_errors import OpenClient, first_only
 from profiler.aws_account.gone_revisions import GoneRevisions
 from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import FoundSchedules, ScheduledTarget, Schedules
@@ -75,6 +75,7 @@ _GRACE_NS = DEFAULT_GRACE_MINUTES * NS_PER_MINUTE
 _MAX_PAST_NS = 32 * NS_PER_DAY
 _MAX_PROBLEMS = 3
 _READING = "Reading schedules, rules and state machines"
+_UNKNOWN_STARTS = "It is unknown whether all schedules start tasks or jobs."
 _CHANGES_UNKNOWN = (
     "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed."
 )
@@ -128,8 +129,12 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
         show(_READING, None)
         found = list_schedules(open_client)
         states = [*_selected_states(open_client, cluster, options.families)]
-    unread: list[TaskProfilerError] = []
-    gone = GoneRevisions(open_client, unread.append, found.targets)
+    note_unread = first_only(warn)
+    gone = GoneRevisions(
+        open_client,
+        lambda error: note_unread(f"{_UNKNOWN_STARTS} {error}"),
+        found.targets,
+    )
     starts_nothing = False
     # Also of an account without schedules, about which the next call raises.
     for state in states:
@@ -155,8 +160,6 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
             row = replace(row, reason=" ".join(filter(None, (why, row.reason))))
         rows.append((title, row))
     rows.sort(key=order_of)
-    if unread:
-        warn(f"It is unknown whether all schedules start tasks or jobs. {unread[0]}")
     if as_lines:
         write_json_lines(row for _, row in rows)
     else:

@@ -456,6 +456,11 @@ def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(
     assert (
         "The state 'Run' of the state machine night starts nothing: gone has no active revision.\n"
     ) in account.run().stderr
+    account.proxy.refused = {"ListTaskDefinitionFamilies"}
+    unread = account.run().stderr
+    assert "It is unknown whether all schedules start tasks or jobs. " in unread
+    assert "allow ecs:ListTaskDefinitionFamilies" in unread
+    account.proxy.refused = set()
     account.schedule("one", "rate(5 minutes)")
     assert "in the cluster other" in account.run("--cluster", "other").stderr
     account.rule("nightly", "rate(1 hour)", "nightly")
