@@ -14,7 +14,14 @@ from msgspec import Struct
 
 from profiler.core.completeness import Completeness, joined
 from profiler.core.json_fields import Json, field_at, mapping, mappings, positive_number, text
-from profiler.core.optional_math import first_known, known, known_members, known_values, product
+from profiler.core.optional_math import (
+    first_known,
+    known,
+    known_members,
+    known_values,
+    min_known,
+    product,
+)
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.forwarder.night_period import MAX_REMEMBERED, NightPeriod
 from profiler.forwarder.night_runs import (
@@ -40,7 +47,7 @@ from profiler.record.spot_price import FARGATE_SPOT
 _MAX_FAMILIES = 200
 _MAX_MISSED = 1000
 _MAX_REPEATED_JOBS = 10_000
-# Below it, a cardinality is nearly exact.
+# Below it, a cardinality is nearly exact: of 10,000 tasks, it can be off by some.
 _EXACT_TASKS = 40_000
 _EXACT_TASKS_OF_FAMILY = 1000
 # Of each family. More runs are no better evidence of what is usual.
@@ -409,7 +416,10 @@ def _tasks(condition: Json, exact: int) -> Json:
 
 
 def _number_of_tasks(bucket: Mapping[str, Json], name: str) -> int:
-    return int(positive_number(field_at(bucket.get(name), "tasks.value")) or 0)
+    """The estimated tasks, of which each has a document."""
+    counted = mapping(bucket.get(name))
+    tasks = positive_number(field_at(counted, "tasks.value"))
+    return int(min_known(tasks, positive_number(counted.get("doc_count"))) or 0)
 
 
 def _tasks_by_group(bucket: Mapping[str, Json]) -> Mapping[str, int]:

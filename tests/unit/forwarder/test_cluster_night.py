@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC
 from typing import Any
 
@@ -47,8 +47,12 @@ def of_side(task: str, outcome: str) -> dict[str, Any]:
     return {**document(task, outcome, event_outcome="unknown"), "cost": {}}
 
 
-def found(*documents: Mapping[str, Any], period: NightPeriod = NIGHT) -> NightRuns:
-    cluster = CountingSearch(*documents)
+def found(
+    *documents: Mapping[str, Any],
+    period: NightPeriod = NIGHT,
+    kind: type[CountingSearch] = CountingSearch,
+) -> NightRuns:
+    cluster = kind(*documents)
     reader = ClusterNight(
         cluster=cluster, prefix="task", account_id=None, region=None, timeout_seconds=5
     )
@@ -69,6 +73,25 @@ def test_three_tasks_with_two_measured_containers_are_three_runs() -> None:
     assert counted(runs) == {"success": {"etl": 3}}
     assert runs.reports == 3
     assert runs.cost.value == 3
+
+
+class Estimating(CountingSearch):
+    """A cluster whose estimates of tasks are too high by one."""
+
+    def _counted_one(self, found: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> Any:
+        answer = super()._counted_one(found, asked)
+        is_of_tasks = asked.get("cardinality", {}).get("field") == "task.id"
+        is_high = is_of_tasks and answer["value"] > 0
+        return {"value": answer["value"] + 1} if is_high else answer
+
+
+def test_an_estimate_of_the_cluster_makes_no_run_that_has_no_document() -> None:
+    """Elasticsearch 8 said 10,001 of 10,000 runs."""
+    documents = [document(f"{one}") for one in range(3)]
+    runs = found(*documents, document("failed", "failure"), kind=Estimating)
+    assert counted(runs) == {"success": {"etl": 3}, "failure": {"etl": 1}}
+    assert runs.others == {}
+    assert runs.reports == 4
 
 
 def test_the_end_of_the_batch_decides_whatever_the_others_did() -> None:
