@@ -12,12 +12,23 @@ from msgspec import Struct
 _MASK = "…"
 # In names of options and variables. "key" alone would also match --key-column.
 _SECRET_NAME = (
-    r"(?i)pass(?:word|wd|phrase)?$|pwd|secret|token|api[-_]?key"  # noqa: S105  a pattern
+    r"(?i)pass(?:words?|wd|phrases?)?$|pwd|secret|token|api[-_]?key"  # noqa: S105  a pattern
     r"|access[-_]?key|private[-_]?key|credential|auth|signature|^sig$"
 )
+# At the end of a name whose value is a word of its own: "tokens = 512" is none.
+_SECRET_END = (
+    r"(?i)(?:pass(?:word|wd|phrase)|pwd|secret|token"  # noqa: S105  a pattern
+    r"|api[-_]?key|access[-_]?key|private[-_]?key)$"
+)
+_NAME = r"[\w./:-]{1,128}"
+_NAME_OF_PARTS = r".*[_./:-]"  # "set password" is a sentence's, too
+_QUOTED = r"[bBfFrRuU]{0,2}[\"']"
 _NAMED_VALUE = r"(?s)(-{0,2}[\w.-]+[=:])(.+)"
 _OPTION = r"-{1,2}[\w.-]+"
 _USER_IN_ADDRESS = r"(?<=\w://)[^/@\s]+@"
+_USER_BEFORE_PORT = (
+    r"""(?<![\w/.:-])[A-Za-z][\w.-]{0,63}:[^\s/@:"']{1,256}@(?!sha256:)(?=[\w.-]{1,253}:\d)"""
+)
 # A member of a JSON object, also in a text in quotes, whose own have a backslash. A value that does
 # not end is masked to the end of the text. The counts keep the time linear.
 _MEMBER = (
@@ -26,12 +37,12 @@ _MEMBER = (
     r"""|\[[^\[\]{}]*(?:\]|\Z)|[^\s,}\]\["'{\\]+)"""
 )
 _NO_SECRETS = frozenset({"null", "true", "false", "None", "True", "False"})
-# In the query or the fragment of an address, or in a connection string.
-_PARAMETER = r"""([?&;#]([\w.-]{1,64})=)([^\s&;#"'<>]+)"""
+# In the query or the fragment of an address, in a connection string, or of a registry in .npmrc.
+_PARAMETER = r"""([?&;#:]([\w.-]{1,64})=)([^\s&;#"'<>]+)"""
 # In a program's text: an argument or a variable with a text in quotes, and an argument of a call
 # without quotes.
 _ASSIGNED = (
-    r"""(?s)(?<![\w.-])([\w.-]{1,64})(\s{0,8}=\s{0,8})"""
+    r"""(?s)(?<![\w.-])([\w.-]{1,64})(\s{0,8}=\s{0,8}[bBfFrRuU]{0,2})"""
     r"""("(?:\\.|[^"\\])*(?:"|\Z)|'(?:\\.|[^'\\])*(?:'|\Z))"""
 )
 _ARGUMENT = r"""([(,]\s{0,8}([\w.-]{1,64})=)([^\s,()"'=]+)(?=[,)])"""
@@ -55,10 +66,13 @@ _LAST_LETTER = r"\S*[A-Za-z]"
 
 
 class _SecretOptions(Struct, frozen=True):
-    """A program's options whose value is a secret; ``needs_colon``: if it is ``USER:PASSWORD``."""
+    """A program's options whose value is a secret; ``needs_colon``: if it is ``USER:PASSWORD``.
+    ``is_joined``: the value may follow a letter without a space, as in ``-pX``.
+    """
 
     names: tuple[str, ...]
     needs_colon: bool = False
+    is_joined: bool = True
 
 
 _NO_OPTIONS = _SecretOptions(())
@@ -67,6 +81,11 @@ _PASSWORD = _SecretOptions(("-p",))
 _OPTIONS_OF_PROGRAMS: Mapping[str, _SecretOptions] = {
     "curl": _SecretOptions(("-u", "-U", "--user", "--proxy-user"), needs_colon=True),
     "http": _SecretOptions(("-a",), needs_colon=True),
+    "lftp": _SecretOptions(("-u",)),
+    "openssl": _SecretOptions(("-k", "-passin", "-passout"), is_joined=False),
+    "rpcclient": _SecretOptions(("-U",)),
+    "smbclient": _SecretOptions(("-U",)),
+    "twine": _PASSWORD,
     "redis-cli": _SecretOptions(("-a",)),
     "zip": _SecretOptions(("-P",)),
     "unzip": _SecretOptions(("-P",)),
@@ -81,6 +100,8 @@ _OPTIONS_OF_PROGRAMS: Mapping[str, _SecretOptions] = {
     **dict.fromkeys(("docker", "podman", "nerdctl", "helm", "skopeo", "az"), _NO_OPTIONS),
 }
 _LOGIN = "login"
+_SET = "set"  # of a setting: "aws configure set NAME VALUE"
+_SIGNS = frozenset({"=", ":="})
 _SEPARATORS = frozenset({";", "|", "||", "&&", "&"})
 
 
@@ -91,6 +112,7 @@ def redact(words: Sequence[str]) -> str:
     shown: list[str] = []
     masks_next = False
     follows_head = False
+    follows_name = False
     previous_is_option = False
     options = _NO_OPTIONS
     for word in words:
@@ -103,6 +125,8 @@ def redact(words: Sequence[str]) -> str:
             is_masked = follows_head or not options.needs_colon or ":" in word
             is_masked = is_masked or _is_named_option(shown)
             shown.append(_MASK if is_masked else _redact_word(word))
+        elif follows_name and _may_be_secret(word):
+            shown.append(_MASK)
         elif attached is not None:
             shown.append(attached + _MASK)
         else:
@@ -111,6 +135,7 @@ def redact(words: Sequence[str]) -> str:
             bool(re.search(_SECRET_NAME, word)) or _takes_secret(word, options)
         )
         follows_head = word.endswith(":") and bool(re.fullmatch(_HEAD, word))
+        follows_name = _is_followed_by_secret(shown)
         if word in _SEPARATORS or word.endswith(";"):
             options = _NO_OPTIONS
         elif not previous_is_option:
@@ -151,6 +176,23 @@ def _is_named_option(shown: Sequence[str]) -> bool:
     return bool(shown) and bool(re.search(_SECRET_NAME, shown[-1]))
 
 
+def _is_followed_by_secret(shown: Sequence[str]) -> bool:
+    """Whether the last two words announce a secret: ``PASSWORD =`` or ``set PASSWORD``."""
+    first, second = ["", *shown[-2:]][-2:]
+    if second in _SIGNS:
+        name = first
+    elif first == _SET and re.match(_NAME_OF_PARTS, second):
+        name = second
+    else:
+        return False
+    return bool(re.fullmatch(_NAME, name) and re.search(_SECRET_END, name))
+
+
+def _may_be_secret(word: str) -> bool:
+    """Whether a word is a value: neither a call, nor a text in quotes, which is masked whole."""
+    return word not in _NO_SECRETS and "(" not in word and not re.match(_QUOTED, word)
+
+
 def _options_after(word: str, options: _SecretOptions) -> _SecretOptions:
     """The secret options of the program that a word names, else of the one before it."""
     if word == _LOGIN:
@@ -169,6 +211,8 @@ def _takes_secret(word: str, options: _SecretOptions) -> bool:
 
 def _attached(word: str, options: _SecretOptions) -> str | None:
     """The option of a word that also has its secret, such as ``-p`` of ``-pX``."""
+    if not options.is_joined:
+        return None
     for name in options.names:
         beginning = f"{name}=" if name.startswith("--") else name
         value = word.removeprefix(beginning)
@@ -192,6 +236,7 @@ def _redact_word(word: str) -> str:
     word = word.strip()
     if "@" in word:
         word = re.sub(_USER_IN_ADDRESS, f"{_MASK}@", word)
+        word = re.sub(_USER_BEFORE_PORT, f"{_MASK}@", word)
     return _redact_opaque_tokens(word)
 
 
