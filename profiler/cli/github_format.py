@@ -12,6 +12,8 @@ from profiler.cli.printing import stdout_encoding, warn, write_out
 from profiler.core.text import on_one_line, printable
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+_ADDRESS = re.compile(r"(?<=:)//|(?<=\bwww)\.", re.IGNORECASE)
+_IN_ADDRESS = {"//": "&#47;/", ".": "&#46;"}
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#!|~&])")
 
 
@@ -46,8 +48,12 @@ def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iter
 
 
 def markdown(text: str) -> str:
-    """A text as it is, on one line of Markdown."""
-    return _MARKDOWN.sub(r"\\\1", on_one_line(text))
+    """A text as it is, on one line of Markdown: GitHub makes no link of an address in it.
+
+    https://github.github.com/gfm/#autolinks-extension-
+    """
+    escaped = _MARKDOWN.sub(r"\\\1", on_one_line(text))
+    return _ADDRESS.sub(lambda found: _IN_ADDRESS[found[0]], escaped)
 
 
 def _data(text: str) -> str:

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from profiler.core.optional_math import known_values
 
 _MAX_NAMES = 5
+# Signs of our own texts, of one column each: Python's table of characters takes 0.2 ms to load.
+NARROW_SIGNS = "·×±…→≈≥●▔▁▂▃▄▅▆▇█░▒▓"
+_WITHOUT_SIGNS = str.maketrans("", "", NARROW_SIGNS)
 
 
 def without_surrogates(text: str, replacement: str = "?") -> str:
@@ -35,7 +38,7 @@ def printable(text: str) -> str:
 
 def columns_of(text: str) -> int:
     """The columns that a printable text takes on a terminal: some characters take two."""
-    if text.isascii():
+    if text.isascii() or text.translate(_WITHOUT_SIGNS).isascii():
         return len(text)
     import unicodedata  # most texts do without
 

@@ -1,10 +1,8 @@
-"""Text from other programs, secrets, sizes and times as people write them, the text of a moment,
+"""Text from other programs, sizes and times as people write them, the text of a moment,
 and the clock.
 """
 
-import json
-import re
-import time
+import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -14,8 +12,9 @@ from hypothesis import strategies as st
 
 from profiler.core.clock import Ticker
 from profiler.core.quantities import parse_duration_ms, parse_memory_mb, parse_seconds
-from profiler.core.redaction import redact, redact_line, without_credentials
 from profiler.core.text import (
+    NARROW_SIGNS,
+    columns_of,
     did_you_mean,
     first_names,
     install_hint,
@@ -206,250 +205,6 @@ def test_ticks_lie_on_a_grid_and_lateness_does_not_accumulate() -> None:
     assert ticker.seconds_to_next(seconds(104.5)) == 1.5
 
 
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        (["job.py", "--day", "2026-11-20", "-v"], "job.py --day 2026-11-20 -v"),
-        (["--password", "hunter2", "--user", "me"], "--password … --user me"),
-        (["--db-password=hunter2", "API_KEY=abc", "token:xyz"], "--db-password=… API_KEY=… token:…"),
-        (["--api-key", "--verbose"], "--api-key --verbose"),
-        (["postgres://me:hunter2@db:5432/x"], "postgres://…@db:5432/x"),
-        (["AKIAIOSFODNN7EXAMPLE1234"], "…"),
-        (["--key-column", "id", "s3://bucket/input/part-00001.parquet"], "--key-column id s3://bucket/input/part-00001.parquet"),
-        (["--query", "select 1", ""], "--query select 1 "),
-        (["sh", "-c", "cd /x\nTOKEN=abc psql --password hunter2 -v"], "sh -c cd /x TOKEN=… psql --password … -v"),
-    ],
-)  # fmt: skip
-def test_what_looks_like_a_secret_is_not_shown(words: list[str], shown: str) -> None:
-    assert redact(words) == shown
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ('curl -d {"password":"x"}', 'curl -d {"password":"…"}'),
-        ('{"password": "x y", "user": "joe"}', '{"password": "…", "user": "joe"}'),
-        (r'{"client_secret":"a\"b","n":1}', '{"client_secret":"…","n":1}'),
-        (r'"{\"apiKey\": \"x\", \"n\": 1}"', r'"{\"apiKey\": \"…\", \"n\": 1}"'),
-        ("{'token': 'x', 'n': 2}", "{'token': '…', 'n': 2}"),
-        ('{"token":123,"n":4}', '{"token":…,"n":4}'),
-        ('{"token":null,"auth":{"n":4}}', '{"token":null,"auth":{"n":4}}'),
-        ('{"password":"cut o', '{"password":"…"'),
-        ("curl https://h/a?token=x&n=1", "curl https://h/a?token=…&n=1"),
-        ("curl https://h/a#access_token=x&n=1", "curl https://h/a#access_token=…&n=1"),
-        ("curl https://h/a?sp=r&sig=x", "curl https://h/a?sp=r&sig=…"),
-        ("get https://h/a?n=1&X-Signature=x#top", "get https://h/a?n=1&X-Signature=…#top"),
-        ("Server=db;Password=x;Port=1", "Server=db;Password=…;Port=1"),
-        ('python -c connect(password="x")', 'python -c connect(password="…")'),
-        (
-            "python -c connect(\"h\", api_key = 'x y', n=1)",
-            "python -c connect(\"h\", api_key = '…', n=1)",
-        ),
-        ("Settings(user=joe,token=x,n=1)", "Settings(user=joe,token=…,n=1)"),
-        ('secret = "cut o', 'secret = "…"'),
-        ("curl -u joe:x https://h", "curl -u … https://h"),
-        ("curl -sSfu joe:x https://h", "curl -sSfu … https://h"),
-        ("sudo /usr/bin/curl -ujoe:x https://h", "sudo /usr/bin/curl -u… https://h"),
-        ("curl --user joe:x https://h", "curl --user … https://h"),
-        ("curl -u joe https://h", "curl -u joe https://h"),
-        ("mysql -h db -px sales", "mysql -h db -p… sales"),
-        ("timeout 5 mysqldump -p x sales", "timeout 5 mysqldump -p … sales"),
-        ("sh -c mysql -px ; mkdir -p x", "sh -c mysql -p… ; mkdir -p x"),
-        ("sshpass -p x ssh -p 22 h", "sshpass -p … ssh -p … h"),
-        ("docker login -u joe -p x", "docker login -u joe -p …"),
-        ("redis-cli -a x ping", "redis-cli -a … ping"),
-        ("isql -U sa -P x", "isql -U sa -P …"),
-        ("curl -H 'Authorization: Bearer x' h", "curl -H 'Authorization: Bearer … h"),
-        ('curl -H"X-Api-Key: x" h', 'curl -H"X-Api-Key: … h'),
-        ("wget --header=Authorization: Basic x", "wget --header=Authorization: Basic …"),
-        (r"sh -c \"curl -H \"Cookie: x\" h\"", r"sh -c \"curl -H \"Cookie: … h\""),
-        ('{"apiKeys":["x", "y"],"n":[1]}', '{"apiKeys":[…],"n":[1]}'),
-        ('{"tokens":["cut o', '{"tokens":[…]'),
-        ('{"passwords":["x", "y"],"n":[1]}', '{"passwords":[…],"n":[1]}'),
-        ("db_password = x", "db_password = …"),
-        ("DB.PASSWORD = x # set", "DB.PASSWORD = … # set"),
-        ("aws configure set aws_secret_access_key x", "aws configure set aws_secret_access_key …"),
-        ("npm config set //h/:_authToken x", "npm config set //h/:_authToken …"),
-        ("npm publish --//h/:_authToken=x", "npm publish --//h/:_authToken=…"),
-        ("twine upload -u joe -p x dist", "twine upload -u joe -p … dist"),
-        ("openssl enc -aes-256-cbc -k x -in f", "openssl enc -aes-256-cbc -k … -in f"),
-        ("openssl rsa -passin pass:x -in f", "openssl rsa -passin … -in f"),
-        ("lftp -u joe,x h", "lftp -u … h"),
-        ("smbclient -U joe%x //h/s", "smbclient -U … //h/s"),
-        ('connect(password=b"x")', 'connect(password=b"…")'),
-        ("cannot reach joe:x@h:9200", "cannot reach …@h:9200"),
-        # Ordinary arguments.
-        ("mkdir -p x", "mkdir -p x"),
-        ("ssh -p 22 -u h", "ssh -p 22 -u h"),
-        ("docker run -p 80:80 -u 1000:1000 --name mysql -p 3306:3306 db", None),
-        ("docker run -d mysql -p 3306:3306", None),
-        ("python3 -u job.py a:b", None),
-        ("git push -u origin main:main", None),
-        ("cp -p a b", None),
-        ("curl https://h/a?page=2&sort=name", None),
-        ('{"table":"passengers","n":1}', None),
-        ('connect(password=None, table="token")', None),
-        ('token == "x"', None),
-        ("password = ask(prompt)", None),
-        ("password = None", None),
-        ("cannot set password for joe", None),
-        ("max_tokens = 512", None),
-        ("password_file = /run/x", None),
-        ("openssl req -key k.pem -keyout f", None),
-        ("git config set user.name joe", None),
-        ("scp joe@h:f .", None),
-        ("pull h:5000/etl:26@sha256:0123", None),
-        ("at 12:30@h:80", None),
-        ("team:job@26", None),
-    ],
-)
-def test_secrets_of_other_notations_are_masked_and_ordinary_arguments_are_not(
-    text: str, shown: str | None
-) -> None:
-    for words in ([text], text.split()):
-        assert redact(words) == (text if shown is None else shown)
-
-
-@pytest.mark.parametrize(
-    ("line", "shown"),
-    [
-        ("    x =  1  # no secret", "    x =  1  # no secret"),
-        ("  Settings(token=x,  n=1)", "  Settings(token=…,  n=1)"),
-        ("  --password x   and  more", "  --password … and more"),
-        ('  login with password="x y"  failed', '  login with password="…"  failed'),
-        ("\tPASSWORD=x", "\tPASSWORD=…"),
-        ("  db_password: x", "  db_password: …"),
-        ("Authorization: Bearer x", "Authorization: Bearer …"),
-        ("> X-Api-Key: x", "> X-Api-Key: …"),
-        ("Cookie: session=x; n=1", "Cookie: … n=1"),
-        ("error: unexpected token: x", "error: unexpected token: x"),
-        ("Basic usage: x", "Basic usage: x"),
-        ("+ curl -H 'Authorization: Bearer x' h", "+ curl -H 'Authorization: Bearer … h"),
-        ("curl -v h password: x", "curl -v h password: …"),
-        ("", ""),
-    ],
-)
-def test_a_line_of_a_log_keeps_its_form_without_its_secrets(line: str, shown: str) -> None:
-    assert redact_line(line) == shown
-
-
-@pytest.mark.parametrize(
-    ("sentence", "shown"),
-    [
-        ("--from u:PASSWORD@h:9200: no file", "--from …@h:9200: no file"),
-        ("'u:P@SS@h:9200' is no file", "'…@h:9200' is no file"),
-        ("see https://u:PASSWORD@h/x", "see https://…@h/x"),
-        ("see redis://:PASSWORD@h/x", "see redis://…@h/x"),
-    ],
-)
-def test_addresses_in_sentences_have_no_credentials(sentence: str, shown: str) -> None:
-    assert without_credentials(sentence) == shown
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "User: arn:aws:sts::111122223333:assumed-role/Admin/joe@example.com is not authorized",
-        "the image etl:26@sha256:0123 is missing",
-        "nightly@26 and nightly@27 are the same 5 runs: name two sets.",
-        "mail joe@example.com",
-    ],
-)
-def test_what_are_no_credentials_stays(sentence: str) -> None:
-    assert without_credentials(sentence) == sentence
-
-
-def is_linear(read: Callable[[int], None], length: int) -> bool:
-    """Whether a text that is eight times as long takes eight times the CPU time: with quadratic
-    time it takes 64 times. The shortest time of a few is independent of other processes.
-    """
-    short, long = [], []
-    for _ in range(8):
-        short.append(cpu_ns(read, length))
-        long.append(cpu_ns(read, 8 * length))
-        if min(long) < 24 * min(short):
-            return True
-    return False
-
-
-def cpu_ns(read: Callable[[int], None], length: int) -> int:
-    begun = time.thread_time_ns()
-    read(length)
-    return time.thread_time_ns() - begun
-
-
-@given(
-    st.sampled_from(
-        [
-            *('"password":"', "'token': '", r"\"secret\":\"", '{"a":', "?token=", "&a=", "-p "),
-            *('password="', "(token=", "a=", ",a=", "a = '"),
-            *("mysql -p", "curl -u a:", "a:b@", "://", ":", "@", '"', "\\", ";Password="),
-            *("-='", "password: ", "='authorization: bearer ", '"token": [', "=x:"),
-        ]
-    ),
-    st.sampled_from(["", '"', "x", "@h", "\\", "@sha256:0", "/:b@h"]),
-)
-def test_a_long_text_of_any_notation_takes_linear_time(unit: str, end: str) -> None:
-    def read(length: int) -> None:
-        text = unit * (length // len(unit)) + end
-        assert len(redact([text])) <= 2 * len(text)
-        assert len(redact(text.split())) <= 2 * len(text)
-        assert len(without_credentials(text)) <= 2 * len(text)
-
-    assert is_linear(read, 2_000)
-
-
-@given(st.lists(st.text()), st.text(min_size=8, alphabet="abcdefgh12345"))
-def test_a_secret_in_json_is_never_shown(others: list[str], value: str) -> None:
-    text = json.dumps({"n": 1, "dbPassword": value, "others": others})
-    assert value not in redact([text]) or value in redact(others)
-    assert value not in redact(text.split()) or value in redact(others)
-
-
-SECRETS, NAMES = (
-    st.text(min_size=8, alphabet="abcdefgh12345"),
-    st.sampled_from(["password", "TOKEN", "client-secret"]),
-)
-
-
-@given(st.lists(st.text()), SECRETS, NAMES)
-def test_the_value_of_a_secret_option_is_never_shown(
-    others: list[str], value: str, name: str
-) -> None:
-    words = [*others, f"--{name}", value]
-    assert value not in redact(words) or value in redact(others)
-    assert value not in redact([f"{name}={value}"])
-
-
-def _mask_by_definition(word: str) -> str:
-    """Masks opaque tokens as the definition reads, in quadratic time."""
-    word = " ".join(word.split())
-    return re.sub(
-        r"(?=\S*\d)(?=\S*[A-Za-z])[A-Za-z0-9+_=-]{24,}",
-        "…",
-        re.sub(r"(\w+://)[^/@\s]+@", r"\1…@", word),
-    )
-
-
-@given(st.text(alphabet="ab1 /@:+é\u0661") | st.text(alphabet="aB1/+ ", min_size=20, max_size=200))
-def test_the_fast_form_masks_what_the_definition_masks(word: str) -> None:
-    assert redact([word]) == _mask_by_definition(word)
-
-
-@given(
-    st.sampled_from(
-        ["a", "1", "a/", "://", "a://", "a://b", "_=", "a ", "a@", "--a-", "key=", "a" * 23 + "/"]
-    ),
-    st.sampled_from(["", "1", "@", " 1a", "=", "://x@y"]),
-)
-def test_a_long_word_takes_linear_time(unit: str, end: str) -> None:
-    def read(length: int) -> None:
-        word = unit * (length // len(unit)) + end
-        assert len(redact([word])) <= len(word)
-
-    assert is_linear(read, 5_000)
-
-
 def test_a_hint_to_install_a_package_is_right_under_pipx_too() -> None:
     assert (
         install_hint("ruamel.yaml")
@@ -474,3 +229,8 @@ def test_a_name_without_a_similar_one_gets_no_suggestion() -> None:
 def test_a_list_in_a_sentence(names: tuple[str, ...], text: str) -> None:
     """Commas separate all names but the last one."""
     assert listed(iter(names), "or") == text
+
+
+def test_our_own_signs_take_one_column_and_others_as_many_as_unicode_says() -> None:
+    assert {unicodedata.east_asian_width(sign) for sign in NARROW_SIGNS} <= set("ANH")
+    assert [columns_of(text) for text in ("● a · b …", "● é", "● 漢字", "\uff21")] == [9, 3, 6, 2]

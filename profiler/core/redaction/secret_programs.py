@@ -1,0 +1,169 @@
+"""The options and the arguments of programs whose value is a secret though its name says nothing.
+
+From the manuals of the programs; an option that is secret by its name is in no row. ``-p`` is a
+folder's or a port's for other programs.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+
+class SecretProgram(Struct, frozen=True):
+    """What of a program's command line is secret.
+
+    ``options``: the options whose value is secret, each with a character that the value needs, as
+    the colon of ``USER:PASSWORD``; empty: any value. ``is_joined``: the value may follow an option
+    of one letter without a space, as in ``-pX``. ``arguments``: after these words, the first
+    secret argument, counted from 1, and all after it. ``pairs_after``: after these words, pairs
+    of a name and a value follow; None: nowhere. ``assigned_after``: after these words, the value
+    of each ``NAME=VALUE`` is secret. ``where``: the options are secret only in a command that
+    matches this pattern; empty: in each.
+    """
+
+    options: Mapping[str, str] = {}
+    is_joined: bool = True
+    arguments: Mapping[tuple[str, ...], int] = {}
+    pairs_after: tuple[str, ...] | None = None
+    assigned_after: tuple[str, ...] | None = None
+    where: str = ""
+
+
+def _options(*names: str, needs: str = "", is_joined: bool = True) -> SecretProgram:
+    return SecretProgram(dict.fromkeys(names, needs), is_joined)
+
+
+def _arguments(*words: str, first: int = 1) -> SecretProgram:
+    return SecretProgram(arguments={words: first})
+
+
+NO_PROGRAM = SecretProgram()
+_CURL = SecretProgram(
+    {
+        **dict.fromkeys(("-u", "-U", "--user", "--proxy-user"), ":"),
+        **dict.fromkeys(("-E", "--cert", "--proxy-cert"), ":"),
+        **dict.fromkeys(("-b", "--cookie"), "="),
+        **dict.fromkeys(("--pass", "--proxy-pass", "--tlspassword", "--oauth2-bearer"), ""),
+    }
+)
+_USER_AND_PASSWORD = {"-U": "%", "--user": "%"}  # of Samba
+_CREDENTIALS = {
+    f"--{side}creds": ":" for side in ("", "src-", "dest-")
+}  # of images: Skopeo, Buildah, Podman
+_PASSWORD = _options("-p")
+_UPPER_PASSWORD = _options("-P")
+# Of Systems Manager; one that is only overwritten keeps its type.
+_SECURE_PARAMETER = r"^(?!.*\s--type[ =]String).*\sput-parameter\s"
+_CONFIGURED = SecretProgram(pairs_after=("config",))
+# USER/PASSWORD@DATABASE is a word of their own.
+ORACLE = frozenset({"sqlplus", "sqlldr", "impdp", "expdp", "rman", "exp", "imp"})
+# After one of these, the options are no longer those of a program before it.
+_ORDINARY = (
+    "ssh scp sftp rsync mkdir cp mv tar ps make python python3 node java sh bash kill sort uniq"
+    " psql pg_dump pg_restore spark-submit torchrun gcc cmake install touch"
+)
+_TABLE: Mapping[str, SecretProgram] = {
+    # Databases and caches.
+    "mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlshow mysqlslap mysqlsh": _PASSWORD,
+    "mariadb mariadb-dump mariadb-admin mariadb-import mycli xtrabackup mariabackup": _PASSWORD,
+    "mongo mongosh mongodump mongorestore mongoexport mongoimport mongostat mongotop": _PASSWORD,
+    "cqlsh beeline cypher-shell rabbitmqadmin sqlline sshpass 7z 7za 7zr 7zz rar unrar": _PASSWORD,
+    "isql tsql bcp sqlcmd mssql-cli ipmitool zip unzip": _UPPER_PASSWORD,
+    "ab mosquitto_pub mosquitto_sub": _UPPER_PASSWORD,
+    "redis-cli valkey-cli keydb-cli": SecretProgram(
+        {"-a": "", "--pass": ""}, arguments={("AUTH",): 1, ("auth",): 1}, pairs_after=("set",)
+    ),
+    "rabbitmqctl": SecretProgram(
+        arguments={("add_user",): 2, ("change_password",): 2, ("authenticate_user",): 2}
+    ),
+    "db2": _options("using"),
+    "nodetool plink pscp psftp pw-plink": _options("-pw", is_joined=False),
+    "neo4j-admin": _arguments("set-initial-password"),
+    "influx": _options("-t", "-password"),
+    "etcdctl": SecretProgram({"--user": ":"}, pairs_after=("put",)),
+    "consul": SecretProgram(pairs_after=("kv", "put")),
+    # Directories, shares and networks.
+    "ldapsearch ldapadd ldapmodify ldapdelete ldapwhoami ldapcompare kadmin vsql": _options("-w"),
+    "ldappasswd": _options("-w", "-s", "-a"),
+    "smbclient rpcclient winexe smbget smbmap nmblookup wmic-client": SecretProgram(
+        {**_USER_AND_PASSWORD, "--password": ""}
+    ),
+    "net net.exe": SecretProgram({"-U": "%"}, arguments={("use",): 2, ("user",): 2}),
+    "snmpwalk snmpget snmpset snmpbulkwalk snmptrap": _options("-c", "-A", "-X"),
+    "lftp": _options("-u", needs=","),
+    "ncftpget ncftpput ncftp": _PASSWORD,
+    "xfreerdp xfreerdp3 wfreerdp": _options("/p:", "/gp:"),
+    "rdesktop psexec psexec.exe psexec64": _PASSWORD,
+    "schtasks schtasks.exe": _options("/rp", "/RP", "/p", "/P", is_joined=False),
+    "wpa_passphrase": _arguments(first=2),
+    "nmcli": SecretProgram(pairs_after=("connect",)),
+    # Archives, keys and users.
+    "openssl": SecretProgram(
+        dict.fromkeys(("-k", "-K", "-pass", "-passin", "-passout", "-hmac", "-psk"), ""),
+        is_joined=False,
+    ),
+    "keytool jarsigner": _options(
+        "-storepass", "-keypass", "-srcstorepass", "-deststorepass", is_joined=False
+    ),
+    "htpasswd": SecretProgram(
+        arguments={("-b",): 3, ("-bc",): 3, ("-cb",): 3, ("-Bb",): 3, ("-nb",): 2}
+    ),
+    "pdftotext pdfinfo pdfimages pdftoppm": _options("-upw", "-opw", is_joined=False),
+    "useradd usermod adduser": _PASSWORD,
+    # HTTP.
+    "curl": _CURL,
+    "http https xh xhs": _options("-a", "--auth", needs=":"),
+    "aria2c": _options("--http-passwd", "--ftp-passwd", "--rpc-secret"),
+    # Images and clusters; -p of their other commands is a port's.
+    "docker podman nerdctl helm oras crane regctl": SecretProgram(_CREDENTIALS),
+    "skopeo buildah": SecretProgram(_CREDENTIALS),
+    "kubectl oc": SecretProgram(assigned_after=("create", "secret")),
+    "vault bao": SecretProgram(
+        arguments={("login",): 1, ("operator", "unseal"): 1, ("unwrap",): 1},
+        assigned_after=("kv", "put"),
+    ),
+    # Clouds.
+    "aws": SecretProgram({"--value": ""}, pairs_after=("set",), where=_SECURE_PARAMETER),
+    "az": SecretProgram({"--value": ""}, where=r"\bsecret set\b|\s--secret(?:[ =]true)?\s"),
+    "gcloud": _CONFIGURED,
+    "doctl": _options("-t"),
+    "heroku fly flyctl": SecretProgram(assigned_after=("secrets", "set")),
+    "rclone": SecretProgram(pairs_after=("config",), arguments={("obscure",): 1}),
+    "mc mcli": SecretProgram(arguments={("alias", "set"): 4, ("config", "host", "add"): 4}),
+    # Packages and tools of projects.
+    "twine": _PASSWORD,
+    "poetry": SecretProgram(
+        {"-p": ""}, arguments={("config", "http-basic"): 2}, pairs_after=("config",)
+    ),
+    "git npm yarn pnpm pip pip3 conda bundle composer gem": _CONFIGURED,
+    "crudini": _CONFIGURED,
+    "pulumi": SecretProgram(
+        arguments={("config", "set", "--secret"): 2}, pairs_after=("config", "set")
+    ),
+    "dvc": SecretProgram(pairs_after=("remote", "modify")),
+    "snap": SecretProgram(pairs_after=("set",)),
+    "cargo wandb comet": _arguments("login"),
+    "prefect": _options("-k", "--key", is_joined=False),
+    "kaggle": _options("-v", is_joined=False),
+    "papermill": SecretProgram(pairs_after=("-p",)),
+    "ngrok": SecretProgram(arguments={("authtoken",): 1, ("config", "add-authtoken"): 1}),
+    "glab": _options("-t"),
+    "nuget dotnet": _options("-k", "-ApiKey", "--api-key", is_joined=False),
+    "ansible-vault": _arguments("encrypt_string"),
+    "bw": SecretProgram(arguments={("login",): 2, ("unlock",): 1}),
+    "chamber": SecretProgram(arguments={("write",): 3}),
+    "credstash": SecretProgram(arguments={("put",): 2}),
+    "jq": SecretProgram(pairs_after=("--arg",)),
+    # Their arguments are read for their own sake.
+    **dict.fromkeys((" ".join(ORACLE), _ORDINARY), NO_PROGRAM),
+}
+PROGRAMS: Mapping[str, SecretProgram] = {
+    name: program for names, program in _TABLE.items() for name in names.split()
+}
+# After this word, -p is a password's, whatever the program.
+LOGIN = "login"
+# Of programs with secret arguments.
+PROGRAM_NAMES = (
+    ORACLE | {LOGIN} | {name for name, program in PROGRAMS.items() if program is not NO_PROGRAM}
+)
+SEPARATORS = frozenset({";", "|", "||", "&&", "&"})
