@@ -9,7 +9,9 @@ from kibana.dashboard_model import TIME_FIELD, Index, Json
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id, saved_object, to_json
 from profiler.core.optional_math import known_members
+from profiler.record.run_outcome import Cause
 from profiler.record.search_document_fields import FIELDS, INTERVAL_PREFIX, DocumentField, keywords
+from profiler.record.stop_causes import CAUSE_TITLES
 
 _LOG_MESSAGE = "message"
 _DATA_VIEW_TYPES: Final = {"keyword": "string", "date": "date", "boolean": "boolean"}
@@ -60,7 +62,6 @@ _OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "task.status": tuple(
         (case.label.lower(), case.colour) for case in OUTCOMES if case.label != "Out of memory"
     ),
-    "task.outcome": (("oom", colours.OUT_OF_MEMORY),),
 }
 
 _NOT_SHOWN: Final = ("series", "series.*", "record")
@@ -243,6 +244,8 @@ def _field_format(name: str, duration: Json) -> Json | None:
         return duration
     if name == "task.id":
         return {"id": "url", "params": _task_link()}
+    if name == "task.outcome":
+        return _worded(CAUSE_TITLES)
     if name in _OUTCOME_FORMATS:
         return _coloured(_OUTCOME_FORMATS[name])
     if name in _LINK_LABELS:
@@ -266,6 +269,12 @@ def _coloured(values: Sequence[tuple[str, str]]) -> Json:
         for value, colour in values
     ]
     return {"id": "color", "params": {"fieldType": "string", "colors": coloured}}
+
+
+def _worded(words: Mapping[Cause, str]) -> Json:
+    """Words for a value; a value without words stays."""
+    entries = [{"key": value, "value": text} for value, text in words.items()]
+    return {"id": "static_lookup", "params": {"lookupEntries": entries}}
 
 
 def _task_link() -> Json:

@@ -1,17 +1,21 @@
 """The first lines of a run's drawing: its verdict and numbers as tiles, and what explains them."""
 
+import json
 from typing import Final
 
 from kibana import colours
 from kibana import vega_parts as vega
 from kibana.dashboard_model import Json
 from kibana.vega_parts import signal
+from profiler.record.stop_causes import CAUSE_TITLES
 
 TILES_PX: Final = 74
 _FACTS_PX: Final = 60
 _SEPARATOR: Final = "  ·  "
 _PERCENT: Final = "format({0}, '.0f') + ' %'"
 _GPU: Final = "'GPU' + (datum.gpu.scope == 'instance' ? ' of the instance' : '')"
+# Causes that the result and the exit code say.
+_SAID_BY_RESULT: Final = ["success", "failure", "running", "unknown"]
 _MEMORY_PEAK: Final = "usage.memory.used_mb.max"
 
 
@@ -137,11 +141,8 @@ def _facts_text() -> str:
     """
     task = "datum.doc.task"
     kills = "datum.memory.kills"
-    # The result and the exit code say the others.
-    cause = (
-        f"(indexof(['success', 'failure', 'running', 'unknown'], {task}.outcome) < 0"
-        f" ? {task}.outcome : null)"
-    )
+    cause = f"(indexof({_SAID_BY_RESULT}, {task}.outcome) < 0 ? {task}.outcome : null)"
+    words = {word: text for word, text in CAUSE_TITLES.items() if word not in _SAID_BY_RESULT}
     unconfirmed = (
         f"({task}.confirmed === false && {task}.voucher != 'trusted-group' ? 'yes' : null)"
     )
@@ -166,7 +167,7 @@ def _facts_text() -> str:
         ),
         f"{task}.gpu_error": f"'GPU error (Xid) ' + {task}.gpu_error",
         kills: f"{kills} + ({kills} == 1 ? ' process' : ' processes') + ' killed by the kernel'",
-        cause: f"'Cause: ' + {task}.outcome",
+        cause: f"'Cause: ' + ({json.dumps(words)}[{task}.outcome] || {task}.outcome)",
         unconfirmed: "'Unconfirmed'",
         f"{task}.stopped_reason": f"{task}.stopped_reason",
     }

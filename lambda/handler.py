@@ -72,7 +72,7 @@ from profiler.record.units import format_count
 if TYPE_CHECKING:  # imported for the events that need them
     from profiler.aws_account.batch_jobs import BatchJobs
     from profiler.aws_account.instance_monitors import EcsMonitorTasks, InstanceMonitors
-    from profiler.aws_account.scheduled_targets import Schedules
+    from profiler.aws_account.scheduled_targets import FoundSchedules, Schedules
     from profiler.forwarder.digest_delivery import NightMessage
     from profiler.forwarder.morning_digest import NightSaving
     from profiler.forwarder.night_period import NightPeriod
@@ -95,7 +95,7 @@ _PEAKS_KEPT_NS = 600 * NS_PER_SECOND
 # at most.
 _EXPORT_SECONDS = 5.0
 # Due times of the last day are judged, by what was submitted since, and by what still ran then.
-_JOBS_LISTED_NS = 3 * NS_PER_DAY
+_LISTED_NS = 3 * NS_PER_DAY
 
 
 def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -329,9 +329,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     )
     tasks, rules, finished = _watch_memory()
     watch = ScheduleWatch(
-        schedules=lambda: _schedules().timed(
-            lambda: reading.remaining_seconds() > 0, with_jobs=True
-        ),
+        schedules=partial(_watched_schedules, reading),
         tasks=partial(_started_by_schedules, reading),
         remember=tasks.add,
         rules=rules,
@@ -352,15 +350,40 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     return watch.look()
 
 
+def _watched_schedules(budget: InvocationTime) -> "FoundSchedules":
+    """The schedules and timed rules, also those of state machines that start tasks or jobs, as far
+    as these can be read and list their executions.
+    """
+    # As in watch_schedules.
+    from profiler.aws_account.scheduled_machines import read_machine_schedules
+
+    found = _schedules().timed(
+        lambda: budget.remaining_seconds() > 0, with_jobs=True, with_machines=True
+    )
+    machines = read_machine_schedules(
+        _client,
+        found.of_machines,
+        _warn,
+        now_ns=time.time_ns(),
+        idle=_idle_machines(),
+        may_continue=lambda: budget.remaining_seconds() > 0,
+    )
+    judged = [one.schedule for one in machines if not (one.is_gone or one.is_express)]
+    return replace(found, schedules=(*found.schedules, *judged))
+
+
 def _started_by_schedules(
     budget: InvocationTime, arn: str, schedules: "Sequence[Schedule]", now_ns: int
 ) -> "ClusterTasks":
-    """What these schedules started in a cluster, or in a queue of AWS Batch."""
+    """What these schedules started in a cluster, in a queue of AWS Batch or of a state machine."""
     # As in watch_schedules.
+    from profiler.aws_account.scheduled_machines import read_executions
     from profiler.aws_account.started_tasks import read_clusters
     from profiler.aws_account.submitted_jobs import read_queues
     from profiler.schedules.schedule_model import ClusterTasks
 
+    if any(schedule.is_of_machine for schedule in schedules):
+        return read_executions(_client, schedules, now_ns, now_ns - _LISTED_NS)[arn]
     if not any(schedule.is_of_jobs for schedule in schedules):
         return read_clusters(_client("ecs"), [arn], now_ns)[arn]
     queues = read_queues(
@@ -368,7 +391,7 @@ def _started_by_schedules(
         schedules,
         now_ns,
         pause=budget.sleep,
-        since_ns=now_ns - _JOBS_LISTED_NS,
+        since_ns=now_ns - _LISTED_NS,
         may_continue=lambda: budget.remaining_seconds() > 0,
     )
     return queues.get(arn, ClusterTasks())
@@ -381,7 +404,7 @@ def _usual_durations(
 
 
 def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[str, object]:
-    """Each morning: one message about what ended since the last one.
+    """Each morning: one message about the runs whose ends became known since the last one.
 
     Returns the day of the ``night``, and whether a channel was ``notified``. Raises ForwarderError
     if Lambda must retry.
@@ -417,7 +440,7 @@ def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[
 def _night_message(
     period: "NightPeriod", *, settings: NoticeSettings, context: NamedContext
 ) -> "NightMessage":
-    """What ended in the period. Raises ForwarderError."""
+    """What became known in the period. Raises ForwarderError."""
     # The other functions do not need these.
     from profiler.forwarder.cluster_night import ClusterNight
     from profiler.forwarder.digest_delivery import NightMessage
@@ -466,7 +489,12 @@ def _night_message(
     )
     return NightMessage(
         summary=summarize(period, runs, missed, history, place, saving=saving),
-        remembered=period.to_remember(runs.remembered, missed.remembered),
+        remembered=period.to_remember(
+            runs.remembered,
+            missed.remembered,
+            until_ns=runs.until_ns,
+            due_until_ns=missed.until_ns,
+        ),
     )
 
 
@@ -745,6 +773,12 @@ def _monitor_tasks() -> "EcsMonitorTasks":
 def _told_notices() -> set[str]:
     """Return the keys of notices about memory that every channel has."""
     return set()
+
+
+@cache
+def _idle_machines() -> dict[str, int]:
+    """Since when state machines are known to start no tasks and no jobs, by their ARNs."""
+    return {}
 
 
 @cache

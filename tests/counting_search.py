@@ -48,6 +48,8 @@ class CountingSearch(FakeSearchCluster):
             for (name, _), source in self.documents.items()
             if fnmatchcase(name, index) and self._matches(source, body["query"])
         ]
+        if "sort" in body:
+            found.sort(key=lambda source: str(source.get("@timestamp", "")), reverse=True)
         hits = {"hits": [{"_source": source} for source in found[: body["size"]]]}
         return {"hits": hits, "aggregations": self._counted(found, body.get("aggs", {}))} | dict(
             self.answer

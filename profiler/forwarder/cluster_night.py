@@ -1,4 +1,4 @@
-"""Reads a night from the search cluster, in four requests.
+"""Reads a night from the search cluster, in four requests, or five.
 
 A task can have a document of each of its containers. The one of the batch has the event's word for
 the end, ``task.event_outcome``, and decides; without it, the worst end of the task's containers.
@@ -12,18 +12,16 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from profiler.core.completeness import Completeness, joined
+from profiler.core.completeness import WHOLE, Completeness, joined
 from profiler.core.json_fields import Json, field_at, mapping, mappings, positive_number, text
 from profiler.core.optional_math import (
-    first_known,
-    known,
     known_members,
     known_values,
     min_known,
-    product,
 )
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
-from profiler.forwarder.night_period import MAX_REMEMBERED, NightPeriod
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_ms, parse_ns
+from profiler.forwarder.documents import JOB_DATASET
+from profiler.forwarder.night_period import MAX_PERIOD_NS, MAX_REMEMBERED, NightPeriod
 from profiler.forwarder.night_runs import (
     FAILED_OUTCOMES,
     EarlierRun,
@@ -36,6 +34,7 @@ from profiler.forwarder.night_runs import (
 )
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.event_end import document_outcome
+from profiler.record.family import USUAL_DAYS
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.measured import UNKNOWN, Measured, measured
 from profiler.record.record_model import TaskSize
@@ -47,12 +46,14 @@ from profiler.record.spot_price import FARGATE_SPOT
 _MAX_FAMILIES = 200
 _MAX_MISSED = 1000
 _MAX_REPEATED_JOBS = 10_000
+_MAX_LATE = 10_000
 # Below it, a cardinality is nearly exact: of 10,000 tasks, it can be off by some.
 _EXACT_TASKS = 40_000
-_EXACT_TASKS_OF_FAMILY = 1000
+# Of a family, in 16 KiB each.
+_EXACT_TASKS_OF_FAMILY = 3000
+_EXACT_CONTAINERS = 100
 # Of each family. More runs are no better evidence of what is usual.
 _MAX_EARLIER_RUNS = 40
-_HISTORY_DAYS = 35
 _SAVED_DAYS = 30
 _MAPPED_FILES = "usage.memory.mapped_file_mb.max"
 _NEWEST: Json = [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}]
@@ -98,6 +99,29 @@ _CONFIRMED_BUT_FOR_ITS_NUMBERS: Json = {
 }
 
 
+# What has no word of ECS on purpose, and what Batch alone has told.
+_TRUSTED: Json = {"term": {"task.voucher": "trusted-group"}}
+_OF_JOB_ALONE: Json = {"term": {"event.dataset": JOB_DATASET}}
+# What counts as a run.
+_IS_RUN: Json = {
+    "bool": {"should": [_CONFIRMED, _CONFIRMED_BUT_FOR_ITS_NUMBERS], "minimum_should_match": 1}
+}
+
+
+class _Newest(Struct, frozen=True, kw_only=True):
+    """The conditions that each match attempts of jobs after which Batch made another one, and the
+    tasks that became known in the period's last minutes, one more than can be remembered at most.
+    ``late``: the tasks that stopped before the last message, without repeated attempts.
+    ``unconfirmed``: the number of tasks with a report and without a word of ECS.
+    """
+
+    repeated: Sequence[Json]
+    tasks: tuple[str, ...]
+    late: tuple[str, ...]
+    unconfirmed: int
+    completeness: Completeness
+
+
 class ClusterNight(Struct, frozen=True, kw_only=True):
     """Reads the confirmed runs of the families that ``globs`` select, all without one. A run of
     ECS's event whose numbers nothing confirms counts, without its cost. Each method raises
@@ -113,99 +137,74 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
     with_services: bool = False
 
     def runs(self, period: NightPeriod) -> NightRuns:
-        known_since = _became_known(period, period.late_ns, period.arrived_from_ns)
-        is_new: Json = {
-            "bool": {
-                "filter": [known_since],
-                "must_not": [{"terms": {"task.id": list(period.last.tasks)}}],
-            }
-        }
-        # An attempt that is repeated counts once it turns out to be the last one.
-        late: Json = {
-            "bool": {
-                "filter": [
-                    _became_known(period, period.remembered_from_ns, period.remembered_from_ns)
-                ],
-                "must_not": [_REPEATED],
-            }
-        }
-        repeated, of_attempts = self._repeated(period)
-        ends: Json = {
-            "terms": {
-                "field": "task.id",
-                "size": MAX_REMEMBERED + 1,
-                "order": [{"end": "desc"}, {"_key": "asc"}],
-            },
-            "aggs": {"end": {"max": {"field": "@timestamp"}}},
-        }
-        body = {
-            "size": 0,
-            "aggs": {
-                "night": {"filter": is_new, "aggs": _of_night(repeated, period.start_ns)},
-                "remembered": {"filter": late, "aggs": {"tasks": ends}},
-            },
-        }
-        conditions = (
-            _any_of([known_since, late]),
-            _any_of([_CONFIRMED, _CONFIRMED_BUT_FOR_ITS_NUMBERS]),
+        found = self._newest(period)
+        until_ns = period.counted_until_ns(len(found.tasks))
+        is_whole = until_ns == period.end_ns
+        counted, of_counted = self._counted_before(found.late, period)
+        already = {"terms": {"task.id": [*period.last.tasks, *counted]}}
+        is_new: Json = {"bool": {"must_not": [already]}}
+        # What Batch has said since does not change what the next message is told.
+        is_told: Json = {"terms": {"task.id": list(found.tasks)}}
+        repeated: Json = {"bool": {"filter": [_REPEATED], "must_not": [is_told]}}
+        aggregations = _of_night([*found.repeated, repeated], period)
+        body = {"size": 0, "aggs": {"night": {"filter": is_new, "aggs": aggregations}}}
+        became_known = _counted(period, found.tasks if is_whole else None)
+        response, completeness = self._search(
+            "reports", body, became_known, _IS_RUN, since_ns=_since_ns(period)
         )
-        since_ns = min(period.late_ns, period.oldest_ns)
-        response, completeness = self._search("reports", body, *conditions, since_ns=since_ns)
-        whole = joined((completeness, of_attempts))
-        return _night_runs(mapping(response.get("aggregations")), period, whole)
+        return _night_runs(
+            mapping(field_at(response, "aggregations.night")),
+            remembered=found.tasks if is_whole else (),
+            until_ns=until_ns,
+            unconfirmed=found.unconfirmed,
+            completeness=joined((completeness, found.completeness, of_counted)),
+        )
 
-    def _repeated(self, period: NightPeriod) -> tuple[Sequence[Json], Completeness]:
-        """The conditions that each match attempts of jobs after which Batch made another one."""
-        jobs: Json = {
-            "terms": {"field": "batch.job_id", "size": _MAX_REPEATED_JOBS},
-            "aggs": {
-                "last": {"max": {"field": "batch.attempt"}},
-                "repeated": {
-                    "filter": _REPEATED,
-                    "aggs": {"last": {"max": {"field": "batch.attempt"}}},
-                },
-            },
-        }
+    def _counted_before(
+        self, late: Sequence[str], period: NightPeriod
+    ) -> tuple[tuple[str, ...], Completeness]:
+        """Those of the tasks that another container's document had made known before the period,
+        such as where a redriven event wrote the second one.
+        """
+        if not late:
+            return (), WHOLE
+        tasks: Json = {"terms": {"field": "task.id", "size": _MAX_LATE}}
         response, completeness = self._search(
             "reports",
-            {"size": 0, "aggs": {"jobs": jobs}},
-            _became_known(period, period.late_ns, period.late_ns),
-            _any_of([{"range": {"batch.attempt": {"gte": 2}}}, _REPEATED]),
-            since_ns=min(period.late_ns, period.oldest_ns),
+            {"size": 0, "aggs": {"tasks": tasks}},
+            _became_known(period.known_from_ns - MAX_PERIOD_NS, period.known_from_ns),
+            _IS_RUN,
+            {"terms": {"task.id": list(late)}},
         )
-        by_last: dict[int, list[str]] = {}
-        for bucket in mappings(field_at(response, "aggregations.jobs.buckets")):
-            # The next one of a repeated attempt may still run.
-            next_one = round(positive_number(field_at(bucket, "repeated.last.value")) or 0) + 1
-            last = max(round(positive_number(field_at(bucket, "last.value")) or 0), next_one)
-            by_last.setdefault(last, []).append(str(bucket.get("key")))
-        conditions: list[Json] = [
-            {
-                "bool": {
-                    "filter": [
-                        {"terms": {"batch.job_id": names}},
-                        {"range": {"batch.attempt": {"lt": last}}},
-                    ]
-                }
-            }
-            for last, names in sorted(by_last.items())
-        ]
-        return conditions, completeness
+        return _names(field_at(response, "aggregations.tasks.buckets")), completeness
+
+    def _newest(self, period: NightPeriod) -> _Newest:
+        """What must be known before the runs are counted."""
+        body = {"size": 0, "aggs": _of_newest(period)}
+        became_known = _became_known(period.known_from_ns, period.end_ns)
+        response, completeness = self._search(
+            "reports", body, became_known, since_ns=_since_ns(period)
+        )
+        return _Newest(
+            repeated=_repeated(mappings(field_at(response, "aggregations.attempts.jobs.buckets"))),
+            tasks=_names(field_at(response, "aggregations.newest.tasks.buckets")),
+            late=_names(field_at(response, "aggregations.late.tasks.buckets")),
+            unconfirmed=_unconfirmed(mapping(response.get("aggregations"))),
+            completeness=completeness,
+        )
 
     def missed(self, period: NightPeriod) -> MissedTimes:
         """The due times of which it became known that they were missed, and whose task did not
         come late.
         """
-        body = {
-            "size": _MAX_MISSED,
-            "sort": _NEWEST,
-            "_source": ["notice", "schedule", "task.family"],
-            "aggs": {"missed": {"filter": {"term": {"notice.kind": "missed"}}}},
-        }
-        kinds = {"terms": {"notice.kind": ["missed", "late"]}}
-        told = _within("@timestamp", period.late_ns, period.end_ns)
-        response, completeness = self._search("notices", body, kinds, told, since_ns=period.late_ns)
+        until_ns = period.end_ns
+        response, completeness = self._notices(period, until_ns)
+        newest = field_at(response, "aggregations.newest.doc_count")
+        if (positive_number(newest) or 0) > _MAX_MISSED:
+            until_ns = period.seen_until_ns
+            response, completeness = self._notices(period, until_ns)
         missed: dict[str, MissedTime] = {}
+        remembered: list[str] = []
         late: set[str] = set()
         for source in hit_sources(response):
             schedule = mapping(source.get("schedule"))
@@ -219,17 +218,41 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
                     family=text(field_at(source, "task.family")) or str(schedule.get("name")),
                     message=text(notice.get("message")) or "",
                 )
+                if (parse_ns(source.get("@timestamp")) or 0) >= period.seen_until_ns:
+                    remembered.append(due_time)
         found = int(positive_number(field_at(response, "aggregations.missed.doc_count")) or 0)
-        told_before = late.union(period.last.due_times)
+        told_before = set(period.last.due_times)
+        # Of more than were read, those of the last message are the oldest.
+        unread = found - len(missed) - len(told_before - missed.keys())
         return MissedTimes(
-            times=tuple(missed[due_time] for due_time in missed if due_time not in told_before),
-            others=max(0, found - len(missed)),
-            remembered=tuple(missed),
+            times=tuple(
+                time for due_time, time in missed.items() if due_time not in told_before | late
+            ),
+            others=max(0, unread),
+            remembered=tuple(remembered),
+            until_ns=until_ns,
             completeness=completeness,
         )
 
+    def _notices(
+        self, period: NightPeriod, until_ns: int
+    ) -> tuple[Mapping[str, Json], Completeness]:
+        """The notices that the last message does not have, the newest first."""
+        body = {
+            "size": _MAX_MISSED,
+            "sort": _NEWEST,
+            "_source": ["@timestamp", "notice", "schedule", "task.family"],
+            "aggs": {
+                "missed": {"filter": {"term": {"notice.kind": "missed"}}},
+                "newest": {"filter": _within("@timestamp", period.seen_until_ns, until_ns)},
+            },
+        }
+        kinds = {"terms": {"notice.kind": ["missed", "late"]}}
+        told = _within("@timestamp", period.due_from_ns, until_ns)
+        return self._search("notices", body, kinds, told, since_ns=period.due_from_ns)
+
     def history(self, families: Iterable[str]) -> FamilyHistory:
-        """The families' confirmed runs of 35 days, and what resized ones have cost in 30."""
+        """The families' confirmed runs of 90 days, and what resized ones have cost in 30."""
         names = sorted(families)
         if not names:
             return FamilyHistory()
@@ -238,7 +261,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             {"size": 0, "aggs": {"families": _earlier_by_family(len(names))}},
             _CONFIRMED,
             {"terms": {"task.family": names}},
-            {"range": {"@timestamp": {"gte": f"now-{_HISTORY_DAYS}d"}}},
+            {"range": {"@timestamp": {"gte": f"now-{USUAL_DAYS}d"}}},
         )
         if not completeness.is_whole:
             return FamilyHistory(completeness=completeness)
@@ -277,6 +300,10 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         )
 
 
+def _all_of(conditions: Sequence[Json]) -> Json:
+    return {"bool": {"filter": list(conditions)}}
+
+
 def _any_of(conditions: Sequence[Json]) -> Json:
     return {"bool": {"should": list(conditions), "minimum_should_match": 1}}
 
@@ -312,34 +339,156 @@ def _within(field: str, start_ns: int, end_ns: int) -> Json:
     return {"range": {field: {"gte": format_ms(start_ns), "lt": format_ms(end_ns)}}}
 
 
-def _ended_within(start_ns: int, end_ns: int) -> Json:
-    """A task that failed to start has no end of a container."""
-    without_end: Json = {
+def _became_known(start_ns: int, end_ns: int) -> Json:
+    """What became known between the moments. Documents of an index that does not know the field
+    have ``event.ingested``; the oldest ones, only their end.
+    """
+    known_at, ingested = "task.known_at", "event.ingested"
+    by_end = _any_of(
+        [
+            _within("event.end", start_ns, end_ns),
+            # A task that failed to start has no end of a container.
+            _without([_within("@timestamp", start_ns, end_ns)], "event.end"),
+        ]
+    )
+    return _any_of(
+        [
+            _within(known_at, start_ns, end_ns),
+            _without([_within(ingested, start_ns, end_ns)], known_at),
+            _without([by_end], known_at, ingested),
+        ]
+    )
+
+
+def _counted(period: NightPeriod, newest: Sequence[str] | None) -> Json:
+    """What the message counts: of the last minutes only the ``newest`` tasks, which the next one
+    will know, though others may have become visible since they were asked for; and what is
+    repeated, which only costs. None: nothing of these minutes.
+    """
+    seen = _became_known(period.known_from_ns, period.seen_until_ns)
+    if newest is None:
+        return seen
+    remembered = _any_of([{"terms": {"task.id": list(newest)}}, _REPEATED])
+    return _any_of(
+        [seen, _all_of([_became_known(period.seen_until_ns, period.end_ns), remembered])]
+    )
+
+
+def _unjudged(period: NightPeriod) -> Json:
+    """The failed attempts of jobs of the last minutes of which Batch has not spoken yet: only it
+    knows how many attempts a job has. The next message counts them, if they are not repeated.
+    """
+    became_known = _became_known(period.judged_until_ns, period.end_ns)
+    return {
         "bool": {
-            "filter": [_within("@timestamp", start_ns, end_ns)],
-            "must_not": [{"exists": {"field": "event.end"}}],
+            "filter": [{"exists": {"field": "batch.attempt"}}, became_known],
+            "must_not": [
+                {"exists": {"field": "batch.allowed_attempts"}},
+                {"term": {"task.status": "success"}},
+            ],
         }
     }
-    return _any_of([_within("event.end", start_ns, end_ns), without_end])
 
 
-def _became_known(period: NightPeriod, from_ns: int, arrived_ns: float) -> Json:
-    """What ended from then on, or ended before and arrived from ``arrived_ns`` on."""
-    ended = _ended_within(from_ns, period.end_ns)
-    if arrived_ns >= period.end_ns or from_ns <= period.oldest_ns:
-        return ended
-    arrived: Json = {
+def _without(conditions: Sequence[Json], *fields: str) -> Json:
+    absent: list[Json] = [{"exists": {"field": field}} for field in fields]
+    return {"bool": {"filter": list(conditions), "must_not": absent}}
+
+
+def _since_ns(period: NightPeriod) -> int:
+    """An index with documents from then on is missed if it is closed. Older runs may be in the
+    message, too, but not in such an index: nothing can be written into it.
+    """
+    return period.known_from_ns - 7 * NS_PER_DAY
+
+
+def _of_newest(period: NightPeriod) -> Mapping[str, Json]:
+    """The aggregations of ``_Newest``."""
+    jobs: Json = {
+        "terms": {"field": "batch.job_id", "size": _MAX_REPEATED_JOBS},
+        "aggs": {
+            "last": {"max": {"field": "batch.attempt"}},
+            "repeated": {
+                "filter": _REPEATED,
+                "aggs": {"last": {"max": {"field": "batch.attempt"}}},
+            },
+        },
+    }
+    of_attempts = _all_of([_IS_RUN, _any_of([{"range": {"batch.attempt": {"gte": 2}}}, _REPEATED])])
+    newest = _all_of([_IS_RUN, _became_known(period.seen_until_ns, period.end_ns)])
+    # An attempt that is repeated counts once it turns out to be the last one. A document of another
+    # container of its task does not know that.
+    waiting: Json = {"filter": _any_of([_REPEATED, _unjudged(period)])}
+    tasks: Json = {
+        "terms": {"field": "task.id", "size": MAX_REMEMBERED + 1},
+        "aggs": {"waiting": waiting},
+    }
+    stopped_before: Json = {"range": {"task.stopped_at": {"lt": format_ms(period.start_ns)}}}
+    late: Json = {
         "bool": {
-            "filter": [
-                _within("event.ingested", round(arrived_ns), period.end_ns),
-                _ended_within(period.oldest_ns, from_ns),
-            ]
+            "filter": [_IS_RUN, stopped_before],
+            # What becomes known anew is in no message before.
+            "must_not": [{"term": {"task.repeated": True}}],
         }
     }
-    return _any_of([ended, arrived])
+    of_late: Json = {"terms": {"field": "task.id", "size": _MAX_LATE}}
+    # The event of a newer report may be on its way.
+    unconfirmed: Json = {
+        "bool": {
+            "filter": [_became_known(period.known_from_ns, period.seen_until_ns)],
+            "must_not": [_IS_RUN, _OF_JOB_ALONE, _TRUSTED],
+        }
+    }
+    return {
+        "attempts": {"filter": of_attempts, "aggs": {"jobs": jobs}},
+        "newest": {"filter": newest, "aggs": {"tasks": tasks}},
+        "late": {"filter": late, "aggs": {"tasks": of_late}},
+        "runs": _tasks(_IS_RUN, _EXACT_TASKS),
+        "runs and unconfirmed": _tasks(_any_of([_IS_RUN, unconfirmed]), _EXACT_TASKS),
+    }
 
 
-def _of_night(repeated: Sequence[Json], start_ns: int) -> Mapping[str, Json]:
+def _unconfirmed(counted: Mapping[str, Json]) -> int:
+    """The tasks of which no container is confirmed. An estimate finds none without a document."""
+    tasks, documents = (
+        (positive_number(field_at(counted, f"runs and unconfirmed.{number}")) or 0)
+        - (positive_number(field_at(counted, f"runs.{number}")) or 0)
+        for number in ("tasks.value", "doc_count")
+    )
+    return max(0, int(min(tasks, documents)))
+
+
+def _names(buckets: Json) -> tuple[str, ...]:
+    """The tasks, without those that wait."""
+    return tuple(
+        str(bucket.get("key"))
+        for bucket in mappings(buckets)
+        if not field_at(bucket, "waiting.doc_count")
+    )
+
+
+def _repeated(jobs: Iterable[Mapping[str, Json]]) -> Sequence[Json]:
+    """The conditions that each match attempts of jobs after which Batch made another one."""
+    by_last: dict[int, list[str]] = {}
+    for bucket in jobs:
+        # The next one of a repeated attempt may still run.
+        next_one = round(positive_number(field_at(bucket, "repeated.last.value")) or 0) + 1
+        last = max(round(positive_number(field_at(bucket, "last.value")) or 0), next_one)
+        by_last.setdefault(last, []).append(str(bucket.get("key")))
+    return [
+        {
+            "bool": {
+                "filter": [
+                    {"terms": {"batch.job_id": names}},
+                    {"range": {"batch.attempt": {"lt": last}}},
+                ]
+            }
+        }
+        for last, names in sorted(by_last.items())
+    ]
+
+
+def _of_night(repeated: Sequence[Json], period: NightPeriod) -> Mapping[str, Json]:
     """The aggregations of the period's documents: what all tasks have cost, and the number of those
     that were not repeated, of all and of each family, the families with killed and failed ones
     first. What a repeated attempt has cost is in the message of its own end.
@@ -364,17 +513,24 @@ def _of_night(repeated: Sequence[Json], start_ns: int) -> Mapping[str, Json]:
                 **_task_counts(_EXACT_TASKS_OF_FAMILY),
                 **failed,
                 "latest": {"max": {"field": "@timestamp"}},
+                "containers": {
+                    "cardinality": {
+                        "field": "container.name",
+                        "precision_threshold": _EXACT_CONTAINERS,
+                    }
+                },
             },
         },
     }
-    was_paid: Json = {
+    before: Json = {"lt": format_ms(period.start_ns)}
+    # The last attempt of a job that waited became known again when the job ended.
+    is_again: Json = {
         "bool": {
-            "filter": [
-                {"term": {"task.repeated": True}},
-                {"range": {"event.end": {"lt": format_ms(start_ns)}}},
-            ]
+            "filter": [{"term": {"task.last_attempt": True}}, {"range": {"event.end": before}}]
         }
     }
+    was_known = _any_of([is_again, _became_known(period.known_from_ns, period.start_ns)])
+    was_paid: Json = {"bool": {"filter": [{"term": {"task.repeated": True}}, was_known]}}
     with_usage: Json = {
         "filter": {"bool": {"filter": [_CONFIRMED], "must_not": [was_paid]}},
         "aggs": {
@@ -383,7 +539,7 @@ def _of_night(repeated: Sequence[Json], start_ns: int) -> Mapping[str, Json]:
             "spot": {"filter": {"bool": {"filter": _PRICED_ON_SPOT}}},
         },
     }
-    is_last: Json = {"bool": {"must_not": list(repeated)}} if repeated else {"match_all": {}}
+    is_last: Json = {"bool": {"must_not": list(repeated)}}
     return {"measured": with_usage, "last": {"filter": is_last, "aggs": counts}}
 
 
@@ -416,10 +572,15 @@ def _tasks(condition: Json, exact: int) -> Json:
 
 
 def _number_of_tasks(bucket: Mapping[str, Json], name: str) -> int:
-    """The estimated tasks, of which each has a document."""
+    """The tasks: the documents of a family with one container; else the estimated tasks, of which
+    each has a document.
+    """
     counted = mapping(bucket.get(name))
+    documents = positive_number(counted.get("doc_count"))
+    if positive_number(field_at(bucket, "containers.value")) == 1:
+        return int(documents or 0)
     tasks = positive_number(field_at(counted, "tasks.value"))
-    return int(min_known(tasks, positive_number(counted.get("doc_count"))) or 0)
+    return int(min_known(tasks, documents) or 0)
 
 
 def _tasks_by_group(bucket: Mapping[str, Json]) -> Mapping[str, int]:
@@ -449,6 +610,7 @@ def _earlier_by_family(count: int) -> Mapping[str, Json]:
             _MAPPED_FILES,
             "usage.memory.size_mb",
             "recommendation.saving_usd_per_month",
+            "task.known_at",
         ],
     }
     size_now: Json = {"size": 1, "sort": _NEWEST, "_source": ["task.size"]}
@@ -467,9 +629,13 @@ def _earlier_by_family(count: int) -> Mapping[str, Json]:
 
 
 def _night_runs(
-    aggregations: Mapping[str, Json], period: NightPeriod, completeness: Completeness
+    whole: Mapping[str, Json],
+    *,
+    remembered: tuple[str, ...],
+    until_ns: int,
+    unconfirmed: int,
+    completeness: Completeness,
 ) -> NightRuns:
-    whole = mapping(aggregations.get("night"))
     night = mapping(whole.get("last"))
     totals = _tasks_by_group(night)
     buckets = [*mappings(field_at(night, "by_family.buckets"))]
@@ -485,14 +651,16 @@ def _night_runs(
             for source in hit_sources(field_at(bucket, f"newest {group}.newest")):
                 failed.append(_failed_run(group, family, source))
     named = {group: sum(families.values()) for group, families in counts.items()}
-    others = {group: tasks - named.get(group, 0) for group, tasks in totals.items()}
+    others: Mapping[str, int] = {}
     other_families = int(positive_number(field_at(night, "families.value")) or 0) - len(buckets)
+    # Else the difference is that of an estimate.
+    if other_families > 0:
+        others = {group: tasks - named.get(group, 0) for group, tasks in totals.items()}
     cost: Measured = UNKNOWN
     with_usage = mapping(whole.get("measured"))
     if positive_number(field_at(with_usage, "priced.value")):
         usd = positive_number(field_at(with_usage, "usd.value")) or 0.0
         cost = measured(usd, is_least=bool(positive_number(field_at(with_usage, "spot.doc_count"))))
-    ends = mappings(field_at(aggregations, "remembered.tasks.buckets"))
     return NightRuns(
         counts=counts,
         others={group: tasks for group, tasks in others.items() if tasks > 0},
@@ -500,16 +668,11 @@ def _night_runs(
         failed=tuple(sorted(failed, key=lambda run: run.order)),
         cost=cost,
         reports=_number_of_tasks(night, "reports"),
-        remembered=tuple(_remembered(end, period) for end in ends),
+        remembered=remembered,
+        until_ns=until_ns,
+        unconfirmed=unconfirmed,
         completeness=completeness,
     )
-
-
-def _remembered(bucket: Mapping[str, Json], period: NightPeriod) -> tuple[str, int]:
-    """A task and its end."""
-    ended_ms = positive_number(field_at(bucket, "end.value"))
-    ended_ns = first_known(product(known(round, ended_ms), NS_PER_MS), period.end_ns)
-    return str(bucket.get("key")), ended_ns
 
 
 def _failed_run(outcome: str, family: str, source: Mapping[str, Json]) -> FailedRun:
@@ -538,6 +701,7 @@ def _earlier_run(source: Mapping[str, Json]) -> EarlierRun | None:
             field_at(source, "recommendation.saving_usd_per_month")
         ),
         counts_files=field_at(source, _MAPPED_FILES) is None,
+        known_ns=parse_ns(field_at(source, "task.known_at")),
     )
 
 

@@ -1,4 +1,5 @@
-"""Sends each channel what ended since its last morning message, and remembers what it has.
+"""Sends each channel the runs whose ends became known since its last morning message, and remembers
+what it has.
 
 A channel's message is kept in the table of keys without a date of expiry. A message that was not
 accepted is part of the next one, and the other channels do not wait for it.
@@ -110,7 +111,7 @@ def _key(channel: str) -> str:
 
 
 class DigestDelivery(Struct, frozen=True, kw_only=True):
-    """One morning. ``message_of`` reads what ended in a period."""
+    """One morning. ``message_of`` reads what became known in a period."""
 
     last_messages: LastMessages
     message_of: Callable[[NightPeriod], NightMessage]

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import mapping, positive_number
 from profiler.core.optional_math import first_known, known, known_members, product
-from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime
+from profiler.core.timestamps import NS_PER_MS, format_datetime, formatted_datetime, parse_datetime
 from profiler.forwarder.line_kinds import replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun
 from profiler.forwarder.run_event import EVENT_FIELDS, OWN_STREAM, RunEvent, StreamClaim
@@ -134,14 +134,18 @@ def record_fields(record: Record, dataset: str, moment: datetime) -> Fields:
     """The fields of a record, without its line."""
     duration_ms = record.metrics.duration_ms
     fields = _read_fields(RunView(record))
+    timed = fields.pop("event", {})
+    # Mostly the run's end, whose text is there.
+    is_end = parse_datetime(record.finished_at) == moment
     event = {
         "kind": "metric",
         "dataset": dataset,
         "outcome": event_outcome(record.status),
         "duration": known(round, product(duration_ms, NS_PER_MS)),
-        **fields.pop("event", {}),
+        **timed,
     }
-    return {"@timestamp": format_datetime(moment), "event": drop_empty(event), **fields}
+    written = timed["end"] if is_end else format_datetime(moment)
+    return {"@timestamp": written, "event": drop_empty(event), **fields}
 
 
 def record_cost_fields(record: Record) -> Fields:
@@ -205,7 +209,7 @@ def _formatted(get: Callable[[RunView], str | None]) -> Callable[[RunView], str 
     """A function that reads a time as documents have it: in UTC, with milliseconds."""
 
     def read(run: RunView) -> str | None:
-        return known(format_datetime, known(parse_datetime, get(run)))
+        return formatted_datetime(get(run))
 
     return read
 

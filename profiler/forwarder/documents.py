@@ -37,6 +37,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.line_kinds import InvalidReport, read_line, replace_lone_surrogates
 from profiler.forwarder.merged_run import completed, merge, merged_run_of_report, within_task
 from profiler.forwarder.run_event import (
+    CLAIM_FIELDS,
     EVENT_FIELDS,
     INSTANCE_MONITOR,
     RunEvent,
@@ -58,9 +59,6 @@ JOB_DATASET = "batch.job"
 # What Batch's event says in the ``task`` of a document.
 _WORDS_OF_ATTEMPT = ("repeated", "last_attempt")
 _WORDS_OF_JOB = ("job_end", *_WORDS_OF_ATTEMPT, "retry_of", "retried_as")
-# The morning message after an event that comes later than this may not look for the task's end any
-# more: it looks back six hours.
-_LATE = timedelta(hours=5)
 _STREAM_DIGITS = 16
 _MAX_SHOWN_LENGTH = 40
 _TOO_LONG = InvalidReport(
@@ -73,10 +71,30 @@ _Item: TypeAlias = tuple[Mapping[str, object], Mapping[str, object]]
 STORED_FIELDS = (
     *EVENT_FIELDS,
     *("task.outcome", "task.status", "task.stop_category", "event.outcome"),
-    *("task.complete", "task.confirmed", "task.voucher", "task.voucher_stream"),
-    *("task.report_account", "task.repeated", "task.last_attempt"),
+    *("task.complete", "task.confirmed", *CLAIM_FIELDS),
+    *("task.report_account", "task.repeated", "task.last_attempt", "task.known_at"),
     *("@timestamp", "event.start", "event.end", "event.dataset", "event.ingested", "batch"),
 )
+
+
+class Arrival(Struct, frozen=True, kw_only=True):
+    """When what a document says arrived, by the forwarder's clock (RFC 3339).
+
+    ``known_at`` decides which morning message has the run: when ECS's first event arrived, or the
+    end of its job if the job waited for another attempt. An ingest pipeline may set ``ingested``,
+    as Elastic's own do with each write; ``known_at`` is nobody else's field.
+    """
+
+    ingested: str | None = None
+    known_at: str | None = None
+
+    def added_to(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        added = dict(fields)
+        if self.ingested:
+            added["event"] = {**mapping(fields.get("event")), "ingested": self.ingested}
+        if self.known_at:
+            added["task"] = {**mapping(fields.get("task")), "known_at": self.known_at}
+        return added
 
 
 class Stored(Struct, frozen=True, kw_only=True):
@@ -101,6 +119,21 @@ class Stored(Struct, frozen=True, kw_only=True):
             return None
         report = read_line(line)
         return report if isinstance(report, Report) else None
+
+    @property
+    def arrival(self) -> Arrival:
+        """When the document was written first, and when its run became known."""
+        return Arrival(
+            ingested=text(mapping(self.fields.get("event")).get("ingested")),
+            known_at=text(mapping(self.fields.get("task")).get("known_at")),
+        )
+
+    @property
+    def waits_for_an_attempt(self) -> bool:
+        """Whether ECS has told of an attempt of a job after which Batch wants to make another."""
+        task = mapping(self.fields.get("task"))
+        is_repeated = task.get("repeated") is True and task.get("last_attempt") is not True
+        return is_repeated and read_run_event(self.fields) is not None
 
     @property
     def job_end(self) -> str | None:
@@ -169,14 +202,17 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     near_full: Report | None = None
     # Of its family, if the search cluster knows enough runs.
     runs_per_month: float | None = None
-    # When a run's document is written: a new one keeps it as ``event.ingested``, and one that only
-    # a late event makes a run of ECS's has the event's.
+    # When a run's document is written: a new one keeps it.
     arrived_at: str | None = None
 
     @property
     def initial_fields(self) -> Mapping[str, Any]:
-        fields = first_known(self.upsert, self.fields)
-        return _with_arrival(fields, self.arrived_at) if self.arrived_at else fields
+        return self.arrival.added_to(first_known(self.upsert, self.fields))
+
+    @property
+    def arrival(self) -> Arrival:
+        """Of a new document."""
+        return Arrival(ingested=self.arrived_at)
 
     @property
     def has_arrival(self) -> bool:
@@ -203,10 +239,9 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
 
         An update sets its fields and keeps all others. A report is written if the document does
         not exist yet, else the request only returns the stored document. Then the report completes
-        it, or replaces what came from the event alone. An event sets its fields, and the request
-        returns the result, which it corrects if that is necessary; a late one first sees, as a
-        report does, whether an event was there. The version makes the second request fail if
-        another writer came first.
+        it, or replaces what came from the event alone. An event first sees, too, what is there,
+        and whether it is the first one. The version makes the second request fail if another
+        writer came first.
         """
         action, body = self._item()
         return msgspec.json.encode(action), msgspec.json.encode(body)
@@ -280,8 +315,7 @@ class ReportDocument(RunDocument, frozen=True, kw_only=True, dict=True):
         is_same_source = self.claim == stored.claim and not _differ_in_account(self, stored)
         if stored.has_report and is_same_source:
             return {"update": versioned}, {"doc": fields}
-        moment = text(mapping(stored.fields.get("event")).get("ingested"))
-        return {"index": versioned}, _with_arrival(fields, moment) if moment else fields
+        return {"index": versioned}, stored.arrival.added_to(fields)
 
 
 class EventDocument(RunDocument, frozen=True, kw_only=True, dict=True):
@@ -290,53 +324,38 @@ class EventDocument(RunDocument, frozen=True, kw_only=True, dict=True):
     event: EventPart
 
     @property
-    def is_late(self) -> bool:
-        """Whether ECS's event tells of the run long after its end."""
-        stopped = self.event.event.stopped_at
-        if stopped is None:
-            return False
-        arrived = parse_datetime(self.arrived_at)
-        return arrived is not None and arrived - stopped > _LATE
+    def arrival(self) -> Arrival:
+        """Of a new document; Batch's event is no word of ECS."""
+        known_at = None if self.event.is_of_job else self.arrived_at
+        return Arrival(ingested=self.arrived_at, known_at=known_at)
 
-    def has_more_to_write(self, stored: Stored) -> bool:
-        if self.stored is not None:
-            return False
-        if self.is_late or (stored.is_of_job_alone and not self.event.is_of_job):
-            return True
-        if stored.has_report or not stored.claim.is_own or stored.job_end:
-            return self.event.refutes(stored) or bool(_corrections(self, stored))
-        return False
+    def has_more_to_write(self, _stored: Stored) -> bool:
+        return self.stored is None
 
     def _first_item(self) -> _Item:
-        fields = {} if self.is_late else self.fields
-        return self._update(), {
-            "doc": fields,
-            **self._for_a_new_one(),
-            "_source": (*STORED_FIELDS, "record"),
-        }
+        body = {"doc": {}, "upsert": self.initial_fields, "_source": (*STORED_FIELDS, "record")}
+        return self._update(), body
 
     def _second_item(self, stored: Stored, versioned: Mapping[str, object]) -> _Item:
+        arrival = self._arrival_in(stored)
         is_first = stored.is_of_job_alone and not self.event.is_of_job
         if is_first or self.event.refutes(stored):
-            return {"index": versioned}, self._arrived(stored, _with_job(self, stored))
-        if not self.is_late:
-            return {"update": versioned}, {"doc": _corrections(self, stored)}
+            return {"index": versioned}, arrival.added_to(_with_job(self, stored))
         present = replace(stored, fields=merge_fields(stored.fields, self.fields))
         fields = merge_fields(self.fields, _corrections(self, present))
-        return {"update": versioned}, {"doc": self._arrived(stored, fields)}
+        return {"update": versioned}, {"doc": arrival.added_to(fields)}
 
-    def _arrived(self, stored: Stored, fields: Fields) -> Fields:
-        """The fields with the arrival of the document that they replace; with the own one of a late
-        event before which ECS had said nothing of the run.
+    def _arrival_in(self, stored: Stored) -> Arrival:
+        """The stored document's; the own one of what makes it a run that a morning message counts:
+        ECS's first event, or the end of a job that waited for another attempt.
         """
-        moment = text(mapping(stored.fields.get("event")).get("ingested"))
-        if self.is_late and read_run_event(stored.fields) is None:
-            moment = self.arrived_at
-        return _with_arrival(fields, moment) if moment else fields
-
-
-def _with_arrival(fields: Mapping[str, Any], moment: str) -> Fields:
-    return {**fields, "event": {**mapping(fields.get("event")), "ingested": moment}}
+        counts_now = read_run_event(stored.fields) is None
+        if self.event.is_of_job:
+            is_last = mapping(self.fields.get("task")).get("last_attempt") is True
+            counts_now = is_last and stored.waits_for_an_attempt
+        if counts_now and self.arrived_at:
+            return Arrival(ingested=self.arrived_at, known_at=self.arrived_at)
+        return stored.arrival
 
 
 def _is_accepted(document: ReportDocument, stored: Stored) -> bool:

@@ -21,6 +21,7 @@ from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sourc
 from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow
 from profiler.record.family import (
     LAST_SUCCESSES,
+    USUAL_DAYS,
     WINDOW_DAYS,
     Family,
     FamilyRun,
@@ -37,8 +38,6 @@ from profiler.record.units import MIB, as_number, format_value
 from profiler.record.unusual import MIN_FAR_RUNS, Usual, usual_of
 
 COMPARISON_SECONDS = 5.0
-# A rare family's successes are of a longer time than the runs that decide on a size.
-_DURATION_DAYS = 90
 _RATE_DAYS = 30
 _MAX_KEPT = 10_000
 # Of one invocation: each has some hundred small documents in the answer.
@@ -210,7 +209,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         """
         durations = {}
         found = self.successes(
-            families, place, _since(_DURATION_DAYS), {"range": {"usage.duration_ms": {"gt": 0}}}
+            families, place, _since(USUAL_DAYS), {"range": {"usage.duration_ms": {"gt": 0}}}
         )
         for name, family in found.items():
             for ecs_cluster in family.ecs_clusters:
@@ -290,7 +289,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         place: str,
         aggregations: Mapping[str, Json],
         *conditions: Json,
-        days: int = _DURATION_DAYS,
+        days: int = USUAL_DAYS,
     ) -> list[tuple[str, Mapping[str, Json]]]:
         """The names of the families that have runs, each with its bucket of the aggregations."""
         in_families: Json = {

@@ -397,10 +397,6 @@ def attempt_documents(
         known_fields: Fields = {"batch": job_fields(job.identity(each.number))}
         if any(task.values()):
             known_fields["task"] = known_members(task)
-        job_ended = ended_at(job)
-        if task["last_attempt"] and job_ended is not None:
-            # The morning message after the job's end is the first one that may count it.
-            known_fields["event"] = {"ingested": format_datetime(job_ended)}
         began = datetime_of_ms(each.started_ms) or ended
         yield EventDocument(
             index=settings.index("reports", began),

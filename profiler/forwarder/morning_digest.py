@@ -1,5 +1,5 @@
-"""One message in the morning about what ended since the last one: what failed, what is unusual,
-what grows, and what a resize would save and has saved.
+"""One message in the morning about the runs whose ends became known since the last one: what
+failed, what is unusual, what grows, and what a resize would save and has saved.
 """
 
 from collections.abc import Iterator, Sequence
@@ -111,7 +111,8 @@ def summarize(
     ]
     sentence = night_sentence(period.title, counts, runs.cost, others)
     if not runs.families:
-        seen = "has left a report" if completeness.is_whole else "is known"
+        is_whole = completeness.is_whole and not runs.unconfirmed
+        seen = "has left a report" if is_whole else "is known"
         sentence = f"{period.title}: no run {seen}."
     lines.extend(_gap_lines(runs, completeness, place))
     lines.extend(_saving_lines(history, place, saving))
@@ -140,11 +141,18 @@ def _gap_lines(
             remedy = part_remedy(why)
         text = f"{why}, so runs are missing here: {remedy}"
         yield SummaryLine(text=text[0].upper() + text[1:])
-    if completeness.is_whole and not runs.reports:
+    command = command_line("doctor", "--deployed", place.stack, region=place.region)
+    if runs.unconfirmed:
+        count = format_count(runs.unconfirmed, "run")
+        of_them = "its end, so it is not counted"
+        if runs.unconfirmed > 1:
+            of_them = "their ends, so they are not counted"
+        text = f"{count} unconfirmed: no event of ECS has told of {of_them}"
+        yield SummaryLine(text=f"{text}. Look for the reason:", command=command)
+    elif completeness.is_whole and not runs.reports:
         text = "If tasks ran, their reports did not arrive"
         if runs.families:
             text = "None of these runs left a report"
-        command = command_line("doctor", "--deployed", place.stack, region=place.region)
         yield SummaryLine(text=f"{text}. Look for the reason:", command=command)
 
 
@@ -184,8 +192,8 @@ def _unusual_lines(period: NightPeriod, history: FamilyHistory) -> list[SummaryL
     by_ratio: list[tuple[float, SummaryLine]] = []
     for family, runs in history.runs.items():
         successes = [run for run in runs if run.status == "success"]
-        before = [run for run in successes if run.ended_ns < period.start_ns]
-        of_night = successes[len(before) :]
+        before = [run for run in successes if not run.is_known_since(period.start_ns)]
+        of_night = [run for run in successes if run.is_known_since(period.start_ns)]
         duration = _unusual(
             [run.duration_ms for run in of_night], [run.duration_ms for run in before]
         )
@@ -196,8 +204,8 @@ def _unusual_lines(period: NightPeriod, history: FamilyHistory) -> list[SummaryL
         measured = [run for run in successes if run.peak_mb is not None]
         alike = [run for run in measured if run.counts_files == measured[-1].counts_files]
         memory = _unusual(
-            [run.peak_mb for run in alike if run.ended_ns >= period.start_ns],
-            [run.peak_mb for run in alike if run.ended_ns < period.start_ns],
+            [run.peak_mb for run in alike if run.is_known_since(period.start_ns)],
+            [run.peak_mb for run in alike if not run.is_known_since(period.start_ns)],
         )
         if memory.ratio:
             text = f"{family}: used {format_memory(memory.middle)} of memory{memory.of_runs}, "

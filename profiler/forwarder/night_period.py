@@ -1,11 +1,11 @@
-"""The time of a morning message: what ended since the last one, each run once.
+"""The time of a morning message: what became known since the last one, each run once.
 
-What ended shortly before the last message can have become known after it: a report or an event
-comes up to six hours late, because Lambda repeats it for so long. So each message remembers the
-tasks of the hours before it that it counted, and the next one looks at these hours again. A search
-cluster also says when a document arrived first, or when a late event confirmed it
-(``event.ingested``), and a line when it was written: a run that becomes known later than that, such
-as after a redrive, is in the next message for a week.
+A run becomes known when ECS's first event of it arrives, however late that is: the forwarder
+writes the moment into the document (``task.known_at``), and ``task_stopped`` prints the run's line
+then. Shortly after such a moment, neither can be found for certain: a function may still write, and
+an index shows what was written only after a while. So each message remembers the tasks that it has
+found of its last minutes, and the next one looks at these minutes again. If these are too many, the
+message leaves them to the next one.
 """
 
 from collections.abc import Sequence
@@ -13,33 +13,41 @@ from datetime import datetime, timedelta, tzinfo
 
 from msgspec import Struct
 
-from profiler.core.timestamps import NEVER_NS, NS_PER_DAY, NS_PER_HOUR, NS_PER_SECOND
+from profiler.core.optional_math import first_known
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, NS_PER_SECOND
 from profiler.record.last_night import NOON, Night
 
-# Of the first message, and the most of one after several that failed. The week of a weekly
-# schedule can have 169 hours (the end of summer time), and a message that begins some minutes late.
+# Of the first message.
 FIRST_NS = NS_PER_DAY
-MAX_PERIOD_NS = 7 * NS_PER_DAY + 2 * NS_PER_HOUR
+# The most of a message after others that failed: two months, of a monthly schedule.
+MAX_PERIOD_NS = 62 * NS_PER_DAY
 # A repeated invocation of the same morning is no message.
 MIN_PERIOD_NS = NS_PER_HOUR // 2
-LATE_NS = 6 * NS_PER_HOUR
+# How long what became known may stay invisible. A function of Lambda works for 15 minutes at most.
+UNSEEN_NS = 20 * NS_PER_MINUTE
+# How long Batch may take to say whether it makes another attempt after a failed one.
+JUDGED_NS = 5 * NS_PER_MINUTE
 # They fit into an item of DynamoDB and into a search.
 MAX_REMEMBERED = 4096
 
 
 class Remembered(Struct, frozen=True, kw_only=True):
-    """What a message and those before it have counted: what ended before ``whole_ns``, and after it
-    only these tasks and due times, which were known before ``end_ns``.
+    """What a message and those before it have counted: what became known before ``whole_ns``, and
+    of what did after it, until ``end_ns``, only these tasks. Notices of due times alike, with
+    ``due_whole_ns`` if that is another moment.
     """
 
     end_ns: int
     whole_ns: int
     tasks: tuple[str, ...] = ()
+    due_whole_ns: int | None = None
     due_times: tuple[str, ...] = ()
 
 
 class NightPeriod(Struct, frozen=True, kw_only=True):
-    """What ended after ``last`` counted, and before ``end_ns``. Times are shown in ``zone``."""
+    """What became known after ``last`` counted, and before ``end_ns``. Times are shown in
+    ``zone``.
+    """
 
     last: Remembered
     end_ns: int
@@ -55,29 +63,28 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
         return (self.end_ns - self.start_ns) / NS_PER_DAY
 
     @property
-    def late_ns(self) -> int:
-        """The moment from which on tasks are looked for that the last message did not count."""
-        return max(self.last.whole_ns, self.start_ns - LATE_NS)
-
-    @property
-    def oldest_ns(self) -> int:
-        """What ended before is in no message, however late its document arrives."""
-        return self.end_ns - MAX_PERIOD_NS
-
-    @property
-    def arrived_from_ns(self) -> float:
-        """What ended before ``late_ns`` and arrived from here on is in no message yet. The last
-        message remembers all that arrived since ``late_ns``, unless it was too much: then it
-        counted what arrived until its end. The first message has nothing older than a day.
+    def known_from_ns(self) -> int:
+        """What became known before has been counted: all that its message could find for certain.
+        An earlier version, which looked at ends instead, remembered more tasks.
         """
-        if self.last.whole_ns <= self.start_ns - LATE_NS:
-            return self.late_ns
-        return self.start_ns if self.last.whole_ns < self.start_ns else NEVER_NS
+        return max(self.last.whole_ns, self.last.end_ns - UNSEEN_NS)
 
     @property
-    def remembered_from_ns(self) -> int:
-        """The moment from which on the next message looks again."""
-        return max(self.end_ns - LATE_NS, self.late_ns)
+    def due_from_ns(self) -> int:
+        """Notices of due times from before have been counted."""
+        return first_known(self.last.due_whole_ns, self.last.whole_ns)
+
+    @property
+    def seen_until_ns(self) -> int:
+        """What became known before is certainly found."""
+        return max(self.end_ns - UNSEEN_NS, self.known_from_ns)
+
+    @property
+    def judged_until_ns(self) -> int:
+        """Of a failed attempt of a job that became known before, Batch has said whether it makes
+        another one, if it ever does.
+        """
+        return max(self.end_ns - JUDGED_NS, self.seen_until_ns)
 
     @property
     def began(self) -> datetime:
@@ -98,21 +105,31 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
             return Night(day=began.date(), zone=self.zone).title
         return f"Since yesterday {clock}"
 
-    def to_remember(
-        self, tasks: Sequence[tuple[str, int]], due_times: Sequence[str] = ()
-    ) -> Remembered:
-        """What the next message must know: all tasks since ``remembered_from_ns`` with their ends,
-        newest first, and the due times.
+    def counted_until_ns(self, number: int) -> int:
+        """The moment until which the message counts, of ``number`` tasks that became known since
+        ``seen_until_ns``: what it could not remember is left to the next message.
         """
-        kept = tasks[:MAX_REMEMBERED]
-        whole_ns = self.remembered_from_ns
-        if len(tasks) > len(kept):
-            # Not all that arrived since ``remembered_from_ns`` is remembered.
-            whole_ns = max(kept[-1][1], self.end_ns - LATE_NS) + 1
+        return self.end_ns if number <= MAX_REMEMBERED else self.seen_until_ns
+
+    def to_remember(
+        self,
+        tasks: Sequence[str],
+        due_times: Sequence[str] = (),
+        *,
+        until_ns: int | None = None,
+        due_until_ns: int | None = None,
+    ) -> Remembered:
+        """What the next message must know: the tasks that became known since ``seen_until_ns``, and
+        the due times. ``until_ns``, ``due_until_ns``: the message counted until then.
+        """
+        end_ns = first_known(until_ns, self.end_ns)
+        due_end_ns = first_known(due_until_ns, self.end_ns)
+        whole_ns, due_whole_ns = (min(self.seen_until_ns, one) for one in (end_ns, due_end_ns))
         return Remembered(
-            end_ns=self.end_ns,
+            end_ns=end_ns,
             whole_ns=whole_ns,
-            tasks=tuple(task for task, _ in kept),
+            tasks=tuple(tasks[:MAX_REMEMBERED]),
+            due_whole_ns=due_whole_ns,
             due_times=tuple(due_times[:MAX_REMEMBERED]),
         )
 

@@ -13,9 +13,10 @@ from msgspec import Struct
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.completeness import WHOLE, Completeness, Gap
 from profiler.core.json_fields import decoded
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.optional_math import first_known
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MS, parse_ns
 from profiler.forwarder.invocation import ReadError
-from profiler.forwarder.night_period import LATE_NS, NightPeriod
+from profiler.forwarder.night_period import NightPeriod
 from profiler.forwarder.notifications.event_details import (
     LINE_TYPE,
     REPEATED_TYPE,
@@ -37,6 +38,9 @@ FAILED_OUTCOMES = (OUT_OF_MEMORY, "failure")
 _DECODER = msgspec.json.Decoder(EndedLine)
 _REPEATED = msgspec.json.Decoder(RepeatedAttempt)
 _MAX_NAMED_TASKS = 16  # in a filter pattern, which has at most 1,024 characters
+# Lambda repeats an invocation for six hours, and a queue keeps an event for two weeks.
+_REPEATED_NS = 6 * NS_PER_HOUR
+_REDRIVEN_NS = 15 * NS_PER_DAY
 
 
 class FailedRun(Struct, frozen=True, kw_only=True):
@@ -59,7 +63,8 @@ class NightRuns(Struct, frozen=True, kw_only=True):
 
     ``others`` are the runs by outcome of ``other_families``, which are too many to be named.
     ``reports`` is the number of runs with a report. ``remembered``: the tasks that the next message
-    must know, with their ends, the newest first.
+    must know. ``until_ns``: what became known from then on is left to it. ``unconfirmed``: the
+    tasks whose reports arrived without an event of ECS, which are not counted.
     """
 
     counts: Mapping[str, Mapping[str, int]]
@@ -68,7 +73,9 @@ class NightRuns(Struct, frozen=True, kw_only=True):
     failed: tuple[FailedRun, ...] = ()
     cost: Measured = UNKNOWN
     reports: int = 0
-    remembered: tuple[tuple[str, int], ...] = ()
+    remembered: tuple[str, ...] = ()
+    until_ns: int | None = None
+    unconfirmed: int = 0
     completeness: Completeness = WHOLE
 
     @property
@@ -89,19 +96,21 @@ class MissedTime(Struct, frozen=True, kw_only=True):
 class MissedTimes(Struct, frozen=True, kw_only=True):
     """The missed due times of a night: the newest, and the number of ``others``.
 
-    ``remembered``: the due times that the next message must know.
+    ``remembered``: the due times that the next message must know. ``until_ns``: notices from then
+    on are left to it.
     """
 
     times: tuple[MissedTime, ...] = ()
     others: int = 0
     remembered: tuple[str, ...] = ()
+    until_ns: int | None = None
     completeness: Completeness = WHOLE
 
 
 class EarlierRun(Struct, frozen=True, kw_only=True):
     """A run of a family's history. ``peak_mb`` and ``size_mb`` are the container's memory.
     ``counts_files``: the peak may include pages of mapped files (see
-    :mod:`profiler.record.mapped_files`).
+    :mod:`profiler.record.mapped_files`). ``known_ns``: when it became known.
     """
 
     ended_ns: int
@@ -111,6 +120,11 @@ class EarlierRun(Struct, frozen=True, kw_only=True):
     size_mb: float | None
     saving_usd_per_month: float | None
     counts_files: bool = False
+    known_ns: int | None = None
+
+    def is_known_since(self, moment_ns: int) -> bool:
+        """Whether the run became known from then on; of an old one, whether it ended then."""
+        return first_known(self.known_ns, self.ended_ns) >= moment_ns
 
 
 class ResizedCost(Struct, frozen=True, kw_only=True):
@@ -134,8 +148,8 @@ class FamilyHistory(Struct, frozen=True, kw_only=True):
 
 
 class _PrintedRuns(Struct, frozen=True, kw_only=True):
-    """What ``task_stopped`` has printed: runs with their ends, in the order of writing, and the
-    number of the last attempt of each job after which there is another one.
+    """What ``task_stopped`` has printed: runs with the times of their lines, in the order of
+    writing, and the number of the last attempt of each job after which there is another one.
     """
 
     runs: Sequence[tuple[EndedLine, int]]
@@ -146,24 +160,29 @@ def ended_lines(client: AwsClient, group: str, period: NightPeriod) -> Iterator[
     """The lines of runs that may be in the period, and of attempts that are repeated, with the time
     in milliseconds of each.
 
-    Of a task with a late line, also the lines of the week before, because its event may have been
-    sent again. Lines in streams that are not the function's do not count. Raises ReadError.
+    A line may repeat an earlier one, because its event was sent again: so lines from before the
+    period are read, too, back to the end of each run that a line of the period names. Lines in
+    streams that are not the function's do not count. Raises ReadError.
     """
-    late: set[str] = set()
+    late: dict[str, int] = {}
+    start_ns = period.known_from_ns - _REPEATED_NS
     condition = f'$.type = "{LINE_TYPE}" || $.type = "{REPEATED_TYPE}"'
-    for written_ms, line in _written_lines(client, group, condition, period.late_ns):
+    for written_ms, line in _written_lines(client, group, condition, start_ns):
         run = decoded(_DECODER.decode, line)
-        if run is not None and _is_late(run, written_ms * NS_PER_MS):
-            late.add(run.task_id)
+        if run is not None and written_ms * NS_PER_MS >= period.known_from_ns:
+            # A task that never started has no end.
+            ended_ns = parse_ns(run.finished_at) or start_ns - _REDRIVEN_NS
+            if ended_ns < start_ns:
+                late[run.task_id] = ended_ns
         yield written_ms, line
-    if not late or period.late_ns <= period.oldest_ns:
+    if not late:
         return
     named = [f'$.taskId = "{task}"' for task in sorted(late) if task.replace("-", "").isalnum()]
     # Another name, such as a test event's, cannot be in a pattern.
     if len(named) == len(late) <= _MAX_NAMED_TASKS:
         condition = f'$.type = "{LINE_TYPE}" && ({" || ".join(named)})'
-    end_ms = period.late_ns // NS_PER_MS
-    yield from _written_lines(client, group, condition, period.oldest_ns, endTime=end_ms)
+    end_ms = start_ns // NS_PER_MS
+    yield from _written_lines(client, group, condition, min(late.values()), endTime=end_ms)
 
 
 def _written_lines(
@@ -203,23 +222,26 @@ def runs_of_lines(
     """
     printed = _printed_runs(lines)
     selected = [
-        (run, ended_ns)
-        for run, ended_ns in printed.runs
-        if run.family != PROOF_FAMILY and is_selected(run)
+        (run, written_ns)
+        for run, written_ns in printed.runs
+        if run.family != PROOF_FAMILY and is_selected(run) and written_ns < period.end_ns
     ]
+    known_ns: dict[str, int] = {}
+    for run, written_ns in selected:
+        known_ns.setdefault(run.task_id, written_ns)
+    newest = [task for task, first_ns in known_ns.items() if first_ns >= period.seen_until_ns]
+    until_ns = period.counted_until_ns(len(newest))
     # Those of an earlier message.
     counted = set(period.last.tasks)
     runs: dict[str, EndedLine] = {}
     ends: dict[str, int] = {}
-    for run, ended_ns in selected:
-        if ended_ns < period.late_ns:
-            counted.add(run.task_id)
-        elif ended_ns < period.end_ns:
-            ends[run.task_id] = ended_ns
-            if run.task_id not in counted:
-                runs[run.task_id] = run
+    for run, written_ns in selected:
+        is_new = period.known_from_ns <= known_ns[run.task_id] < until_ns
+        if is_new and run.task_id not in counted:
+            runs[run.task_id] = run
+            ends[run.task_id] = parse_ns(run.finished_at) or written_ns
     newest_first = sorted(ends.items(), key=lambda end: -end[1])
-    of_period = [runs[task] for task, _ in newest_first if task in runs]
+    of_period = [runs[task] for task, _ in newest_first]
     last = _last_attempts(of_period, printed.repeated)
     outcomes = [(_line_outcome(run).group, run.family) for run in last]
     failed: dict[tuple[str, str], FailedRun] = {}
@@ -231,11 +253,8 @@ def runs_of_lines(
         failed=tuple(sorted(failed.values(), key=lambda run: run.order)),
         cost=total(measured_cost(run.cost) for run in of_period),
         reports=sum(map(_has_report, last)),
-        remembered=tuple(
-            (task, ended_ns)
-            for task, ended_ns in newest_first
-            if ended_ns >= period.remembered_from_ns
-        ),
+        remembered=tuple(newest) if until_ns == period.end_ns else (),
+        until_ns=until_ns,
         completeness=_kept(period, kept_days),
     )
 
@@ -247,7 +266,7 @@ def _printed_runs(lines: Iterable[tuple[int, str]]) -> _PrintedRuns:
     for written_ms, line in sorted(lines, key=lambda written: written[0]):
         run = decoded(_DECODER.decode, line)
         if run is not None:
-            runs.append((run, _ended_ns(run, written_ms * NS_PER_MS)))
+            runs.append((run, written_ms * NS_PER_MS))
             continue
         again = decoded(_REPEATED.decode, line)
         if again is not None:
@@ -282,24 +301,15 @@ def _kept(period: NightPeriod, kept_days: float) -> Completeness:
     # A schedule is not exact to the minute.
     if round(period.days, 1) <= kept_days:
         return WHOLE
-    days = f"{format_count(round(kept_days), 'day')}, and this message is about {period.days:.0f}"
-    reason = f"the log group of task_stopped keeps {days}"
+    kept = round(kept_days)
+    days = f"{period.days:.0f}"
+    if days == f"{kept}":
+        days = f"{period.days:.1f}"
+    reason = (
+        f"the log group of task_stopped keeps {format_count(kept, 'day')}, and this message is "
+        f"about {days}"
+    )
     return Completeness((Gap(place="task_stopped", reason=reason),))
-
-
-def _ended_ns(run: EndedLine, written_ns: int) -> int:
-    """When the run ended; when its line was written, if that was too late for the message of its
-    end.
-    """
-    if _is_late(run, written_ns):
-        return written_ns
-    return parse_ns(run.finished_at) or written_ns
-
-
-def _is_late(run: EndedLine, written_ns: int) -> bool:
-    """Whether the line does not say that the run ended shortly before it."""
-    ended_ns = parse_ns(run.finished_at) or 0
-    return not 0 <= written_ns - ended_ns <= LATE_NS
 
 
 def _failed_line(outcome: str, run: EndedLine) -> FailedRun:

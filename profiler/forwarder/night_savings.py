@@ -29,7 +29,7 @@ from profiler.search_setup.cluster_requests import Method, ServerResponse
 from profiler.sizing.family_window import WindowSpan
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import ResizePolicy
-from profiler.task_definitions.definition_json import read_document
+from profiler.task_definitions.definition_json import read_described
 
 # Of a message: five families at few sizes need some thirty searches.
 MAX_SEARCHES = 100
@@ -157,7 +157,7 @@ class NightSizes(Struct, frozen=True, kw_only=True, dict=True):
         planned = []
         for family in families:
             try:
-                document = read_document(reads.describe(family), family)
+                document = read_described(reads.describe, family)
             except TaskProfilerError as error:
                 if may_exist(error):
                     raise

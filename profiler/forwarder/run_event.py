@@ -47,6 +47,13 @@ class StreamClaim(Struct, frozen=True, kw_only=True):
         """Whether the stream names the task, so that nothing needs to vouch for it."""
         return not self.voucher
 
+    @property
+    def is_of_task(self) -> bool:
+        """Whether the stream is the task's, or that of the monitor of the task's instance: it ends
+        the task's notices, and holds its one document.
+        """
+        return self.is_own or self.voucher in (MONITOR_STREAM, INSTANCE_MONITOR)
+
 
 OWN_STREAM: Final = StreamClaim(voucher="", stream="")
 
@@ -314,6 +321,10 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
     is_claimed = task.get("confirmed") is False and not read_claim(fields).is_own
     is_identified = task.get("confirmed") is True or is_claimed
     return msgspec.convert({**values, "is_identified": is_identified}, RunEvent)
+
+
+# What ``read_claim`` needs of a document.
+CLAIM_FIELDS = ("task.voucher", "task.voucher_stream")
 
 
 def read_claim(fields: Mapping[str, Any]) -> StreamClaim:

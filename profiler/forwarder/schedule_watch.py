@@ -22,7 +22,7 @@ from profiler.core.ecs_terms import (
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, format_ms
 from profiler.forwarder.family_runs import FamilyDurations
-from profiler.forwarder.function_settings import NoticeSettings
+from profiler.forwarder.function_settings import NoticeSettings, Subject
 from profiler.forwarder.invocation import (
     NO_TIME_TO_NOTIFY,
     DeliveryError,
@@ -101,9 +101,10 @@ class ScheduleNotifier(Struct, frozen=True):
 
     def _notify(self, line: ScheduleNoticeLine) -> None:
         errors: list[ForwarderError] = []
-        is_selected = self.settings.selects(
-            "running" if line.notice.kind == "slow" else "failure", line.family or ""
-        )
+        kind: Subject = "running" if line.notice.kind == "slow" else "failure"
+        # A state machine may start several families.
+        families = (line.family or "").split(", ")
+        is_selected = any(self.settings.selects(kind, family) for family in families)
         channels = self.channels if is_selected else ()
         notify(channels, line, "failure", self.once, errors)
         attempt(
@@ -197,10 +198,23 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 )
                 self._errors.append(ReadError(late))
                 break
-            clusters[arn] = self.tasks(arn, by_place[arn], self.now_ns)
-            if clusters[arn].problem:
-                self._errors.append(ReadError(clusters[arn].problem))
+            found = self.tasks(arn, by_place[arn], self.now_ns)
+            if found.is_gone:
+                found = attempt(partial(self._without_cluster, arn), self._errors) or found
+            if found.problem:
+                self._errors.append(ReadError(found.problem))
+            clusters[arn] = found
         return self.remember(clusters)
+
+    def _without_cluster(self, arn: str) -> ClusterTasks:
+        """The tasks of a cluster that does not exist: none since it was first missed, which the
+        table knows for the rest of the day. Before, it may have had tasks. Raises ForwarderError.
+        """
+        day, _, _ = format_ms(self.now_ns).partition("T")
+        first = self.notifier.once(f"{arn}#gone#{day}", lambda: str(self.now_ns))
+        return ClusterTasks(
+            tasks=(), read_ns=self.now_ns, known_since_ns=int(str(first)), is_gone=True
+        )
 
     def _notices(
         self, judged: Sequence[JudgedSchedule], clusters: Mapping[str, ClusterTasks]
@@ -234,6 +248,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         task: StartedTask | None,
     ) -> ScheduleNoticeLine:
         place = cluster_name(schedule.cluster_arn)
+        is_of_tasks = not (schedule.is_of_jobs or schedule.is_of_machine)
         return ScheduleNoticeLine(
             time=format_ms(self.now_ns),
             notice=ScheduleNotice(
@@ -241,10 +256,10 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 message=message,
                 due_at=known(format_ms, due_ns),
                 next_due_at=known(format_ms, self._next_due(schedule)),
-                task_id=known(_id_of, task),
+                task_id=None if schedule.is_of_machine else known(_id_of, task),
             ),
             schedule=msgspec.convert(schedule, NoticedSchedule, from_attributes=True),
-            cluster=None if schedule.is_of_jobs else place,
+            cluster=place if is_of_tasks else None,
             queue=place if schedule.is_of_jobs else None,
             family=schedule.family,
             region=arn_region(schedule.cluster_arn),
@@ -269,6 +284,8 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             nothing = "no task had started"
             if schedule.is_of_jobs:
                 nothing = "no job was submitted"
+            if schedule.is_of_machine:
+                nothing = f"no execution of the state machine {schedule.machine_name} had begun"
             sentence += f", and {nothing} by {_clock(until_ns)}"
         message = " ".join(filter(None, (f"{sentence}.", due.reason)))
         return self._line(schedule, kind, message, due.due_ns, due.task)
@@ -303,7 +320,9 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         self, schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks]
     ) -> list[ScheduleNoticeLine]:
         """The lines of the tasks that are slower than nearly all earlier ones."""
-        running = list(_running(schedules, clusters))
+        # An execution takes longer than its tasks.
+        of_runs = [schedule for schedule in schedules if not schedule.is_of_machine]
+        running = list(_running(of_runs, clusters))
         if self.usual is None or not running:
             return []
         families = {schedule.family for schedule, _ in running}

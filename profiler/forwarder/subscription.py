@@ -275,7 +275,7 @@ class LineForwarder(Struct):
 
         The stream of an instance monitor has the notices of many tasks: each task has its limit.
         """
-        if isinstance(document, ReportDocument) and _is_of_task(document.claim):
+        if isinstance(document, ReportDocument) and document.claim.is_of_task:
             self.notices.add_end(document.id, document.report.report.record.finished_at)
         line = document.notice or document.near_full
         if line is None:
@@ -435,11 +435,6 @@ def _needs_event(line: Report | NoticeLine, verdict: LineVerdict) -> bool:
     """
     is_final = isinstance(line, Report) and line.type != CHECKPOINT
     return not verdict.is_confirmed or (is_final and verdict.voucher == MONITOR_STREAM)
-
-
-def _is_of_task(claim: StreamClaim) -> bool:
-    """Whether the log stream is the task's."""
-    return claim.is_own or claim.voucher == MONITOR_STREAM
 
 
 def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:

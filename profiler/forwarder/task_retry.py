@@ -49,6 +49,7 @@ from profiler.sizing.prices import PriceOverrides, prices
 from profiler.task_definitions.containers import task_memory_mb
 
 _RETRY_STARTER = "task-profiler-retry/"
+_MAX_TAGS = 50  # of a task
 _UNREADABLE = "ECS's answer to RunTask cannot be read"
 
 
@@ -161,6 +162,9 @@ def run_task_request(
         started = target.content["Target"]
     parameters = started["EcsParameters"]
     replaced = ("TaskDefinitionArn", "TaskCount", "Tags")
+    tags = _tags(parameters.get("Tags", ()))
+    if len(tags) < _MAX_TAGS:  # ``startedBy`` has the killed task's id, too
+        tags.append({"key": RETRY_OF, "value": task.id})
     passed_on = {name: value for name, value in parameters.items() if name not in replaced}
     return {
         "cluster": target.cluster_arn,
@@ -170,10 +174,7 @@ def run_task_request(
         "clientToken": f"task-profiler-retry-{task.id}",
         **uncapitalized(passed_on),
         "overrides": _with_memory(_input(started), batch, memory),
-        "tags": [
-            *_tags(parameters.get("Tags", ())),
-            {"key": RETRY_OF, "value": task.id},
-        ],
+        "tags": tags,
     }
 
 

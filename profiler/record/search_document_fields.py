@@ -197,6 +197,9 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     # job ended with this one all the same.
     DocumentField(name="task.repeated", index_type="boolean"),
     DocumentField(name="task.last_attempt", index_type="boolean"),
+    # When ECS's first event arrived, by the forwarder's clock, or the end of a job that waited for
+    # another attempt. It decides which morning message has the run.
+    DocumentField(name="task.known_at", index_type="date"),
     _copied("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
     # The error (Xid) of the GPU's driver that says most about the run.
     DocumentField(name="task.gpu_error", index_type="long", get=lambda run: gpu_error(run.record)),

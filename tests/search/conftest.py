@@ -14,6 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 import handler
 from profiler.forwarder import event_document
 from profiler.forwarder.search_cluster import document_delivery
+from profiler.search_setup import search_servers
 from tests.prerequisites import skip_or_fail
 from tests.search.forwarding import Forward, forwarding
 from tools.search_engines import (
@@ -34,6 +35,7 @@ _RUNNING: dict[str, Callable[[], AbstractContextManager[SearchServer]]] = {
     "pair": partial(running_elasticsearch_pair, VERSION_8),
     "zones": partial(running_opensearch, zones=3),
 }
+_ANSWER_SECONDS = 300.0
 # For what every server answers alike: the newest Elasticsearch, and the engine that was forked from
 # Elasticsearch 7.10.
 TWO_SERVERS = pytest.mark.parametrize(
@@ -58,13 +60,15 @@ def _server_of(nodeid: str) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _patience() -> Iterator[None]:
-    """Wait a minute for answers that an invocation waits 5 s for: a new server on a busy machine
-    takes longer.
+    """Wait minutes for answers that an invocation waits 3 to 30 s for: a new server on a busy
+    machine takes longer.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(handler, "COMPARISON_SECONDS", 60.0)
-        patch.setattr(event_document, "_MAX_REQUEST_SECONDS", 60.0)
-        patch.setattr(document_delivery, "_MAX_REQUEST_SECONDS", 60.0)
+        patch.setattr(handler, "COMPARISON_SECONDS", _ANSWER_SECONDS)
+        patch.setattr(event_document, "_MAX_REQUEST_SECONDS", _ANSWER_SECONDS)
+        patch.setattr(document_delivery, "_MAX_REQUEST_SECONDS", _ANSWER_SECONDS)
+        patch.setattr(document_delivery, "_MAX_SEARCH_SECONDS", _ANSWER_SECONDS)
+        patch.setattr(search_servers, "_ANSWER_SECONDS", _ANSWER_SECONDS)
         yield
 
 

@@ -21,6 +21,7 @@ import boto3
 import requests
 
 from tests.log_subscriptions import DOCUMENT, event
+from tools.waiting import LIMIT_SECONDS
 
 _STACK = "task-profiler"
 _PROGRAM = """
@@ -30,7 +31,7 @@ import handler
 class Context:
     function_name, function_version, memory_limit_in_mb = "task-profiler-forward-logs", "1", 512
     invoked_function_arn, aws_request_id = "arn:aws:lambda:us-east-1:123456789012:function:f", "1"
-    def get_remaining_time_in_millis(self): return 60_000
+    def get_remaining_time_in_millis(self): return 900_000
 print(json.dumps(handler.forward_logs(json.load(sys.stdin), Context())))
 """
 
@@ -61,7 +62,9 @@ def main() -> None:
             answer = json.loads(done.stdout.splitlines()[-1])
             assert answer["indexed"] > 0, done.stdout
             assert answer["failed"] == 0, done.stdout
-    requests.post(f"{given['ElasticsearchUrl']}/task-*/_refresh", timeout=120).raise_for_status()
+    requests.post(
+        f"{given['ElasticsearchUrl']}/task-*/_refresh", timeout=LIMIT_SECONDS
+    ).raise_for_status()
 
 
 def subscription_events(

@@ -28,6 +28,7 @@ from tests.lambda_environment import (
 from tests.log_subscriptions import put_lines
 from tests.task_events import container
 from tools.search_server import SearchServer
+from tools.waiting import LIMIT_SECONDS
 
 TEMPLATES = Path(__file__).parents[2] / "kibana" / "index-templates"
 ACCOUNT = "111122223333"
@@ -39,14 +40,13 @@ CONTAINERS = [container("task-monitor", essential=False, memory=64), container("
 
 
 class Context:
-    """An invocation of these seconds.
-
-    The default is more than a busy machine needs for any test.
+    """An invocation of these seconds. The default are Lambda's most: more than a busy machine
+    needs for any test.
     """
 
     function_name = "function"
 
-    def __init__(self, seconds: float = 300) -> None:
+    def __init__(self, seconds: float = 900) -> None:
         self._end = time.monotonic() + seconds
 
     def get_remaining_time_in_millis(self) -> int:
@@ -106,7 +106,7 @@ Forward = Callable[..., Any]
 
 
 def call(server: SearchServer, method: str, path: str, body: object = None) -> Any:
-    answer = requests.request(method, f"{server.url}/{path}", json=body, timeout=120)
+    answer = requests.request(method, f"{server.url}/{path}", json=body, timeout=LIMIT_SECONDS)
     assert answer.ok, answer.text
     return answer.json()
 

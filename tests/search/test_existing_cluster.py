@@ -17,6 +17,7 @@ from tests.documentation import blocks
 from tests.lambda_environment import forget_environment
 from tests.search.forwarding import Context, event, report
 from tools.search_server import SearchServer
+from tools.waiting import LIMIT_SECONDS
 
 pytestmark = pytest.mark.search
 
@@ -32,7 +33,7 @@ def key_of_the_page(name: str) -> dict[str, Any]:
 def created(server: SearchServer, body: dict[str, Any]) -> str:
     """Make the key as the administrator does; returns it encoded."""
     answer = requests.post(
-        f"{server.url}/_security/api_key", json=body, auth=server.admin, timeout=120
+        f"{server.url}/_security/api_key", json=body, auth=server.admin, timeout=LIMIT_SECONDS
     )
     assert answer.ok, answer.text
     return str(answer.json()["encoded"])
@@ -41,7 +42,7 @@ def created(server: SearchServer, body: dict[str, Any]) -> str:
 def ask(server: SearchServer, key: str, method: str, path: str, body: object | None = None) -> int:
     headers = {"Authorization": f"ApiKey {key}"}
     return requests.request(
-        method, server.url + path, json=body, headers=headers, timeout=120
+        method, server.url + path, json=body, headers=headers, timeout=LIMIT_SECONDS
     ).status_code
 
 
@@ -107,10 +108,10 @@ def test_a_reader_needs_no_privilege_but_read_to_see_that_an_index_is_closed(
         assert forwarded(cluster, key, line, monkeypatch)["indexed"] == 1
     words = ("history", "--since", "2026-02-01", "--from", cluster.url)
     environment = {**os.environ, "ELASTICSEARCH_API_KEY": key}
-    requests.post(f"{cluster.url}/task-*/_refresh", auth=cluster.admin, timeout=120)
+    requests.post(f"{cluster.url}/task-*/_refresh", auth=cluster.admin, timeout=LIMIT_SECONDS)
     assert run_here(environment, *words).stderr == ""
     close = f"{cluster.url}/task-reports-2026.02/_close"
-    requests.post(close, auth=cluster.admin, timeout=120).raise_for_status()
+    requests.post(close, auth=cluster.admin, timeout=LIMIT_SECONDS).raise_for_status()
     assert "task-reports-2026.02 is closed" in run_here(environment, *words).stderr
 
 
@@ -152,6 +153,8 @@ def test_a_report_whose_run_has_a_document_needs_no_privilege_to_read(
         assert forwarded(cluster, key, report(status=status), monkeypatch)["indexed"] == 1
     address = f"{cluster.url}/task-reports-2026.03/_doc/0123%2Fbatch"
     assert (
-        requests.get(address, auth=cluster.admin, timeout=120).json()["_source"]["task"]["status"]
+        requests.get(address, auth=cluster.admin, timeout=LIMIT_SECONDS).json()["_source"]["task"][
+            "status"
+        ]
         == "success"
     )

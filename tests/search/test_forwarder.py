@@ -43,6 +43,7 @@ from tests.search.forwarding import (
 )
 from tests.shown_runs import missed_notice, stuck_notice
 from tools.search_server import SearchServer
+from tools.waiting import LIMIT_SECONDS
 
 pytestmark = pytest.mark.search
 
@@ -314,7 +315,7 @@ def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_
     family = FamilyMemory(
         cluster=handler._cluster(handler._settings()),
         prefix="task",
-        timeout_seconds=60,
+        timeout_seconds=LIMIT_SECONDS,
         now=datetime.now(UTC),
     )
     found = family.durations(
@@ -336,7 +337,7 @@ def test_a_closed_index_is_a_part_of_a_familys_past_and_of_the_places_of_runs(
     forward(event(report("closed", finishedAt=finished, **place)), Context())
     (index,) = call(search_server, "GET", "task-reports-*")
     cluster = handler._cluster(handler._settings())
-    family = FamilyMemory(cluster=cluster, prefix="task", timeout_seconds=60, now=now)
+    family = FamilyMemory(cluster=cluster, prefix="task", timeout_seconds=LIMIT_SECONDS, now=now)
     arn = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
     searched = f"{index}*,task-reports-2020.01*"
     for closed, is_whole in ((index, False), ("task-reports-2020.01", True)):
@@ -383,7 +384,7 @@ class Relay(FakeHttpServer):
                 self._real.url + request.path,
                 data=body,
                 headers=dict(request.headers),
-                timeout=60,
+                timeout=LIMIT_SECONDS,
             )
         except requests.RequestException:
             return

@@ -15,7 +15,7 @@ from profiler.core.timestamps import NS_PER_HOUR, NS_PER_SECOND, format_ms
 from profiler.forwarder.cluster_night import ClusterNight
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.job_changed import JobChangedHandler, job_document
-from profiler.forwarder.night_period import NightPeriod, Remembered
+from profiler.forwarder.night_period import JUDGED_NS, NightPeriod, Remembered
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.batch_detail import parse_job
 from profiler.record.measured import Exactly
@@ -26,6 +26,7 @@ from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import Context, Forward, call, confirm, event, report, search
 from tests.values import present
 from tools.search_server import SearchServer
+from tools.waiting import LIMIT_SECONDS
 
 pytestmark = [pytest.mark.search, TWO_SERVERS]
 
@@ -73,17 +74,18 @@ def indexed(forward: Forward, server: SearchServer, *texts: str) -> None:
 
 
 def night() -> Any:
+    """A message some minutes later: Batch says nothing of these jobs."""
     now_ns = time.time_ns()
     since_ns = now_ns - 24 * NS_PER_HOUR
     period = NightPeriod(
-        last=Remembered(end_ns=since_ns, whole_ns=since_ns), end_ns=now_ns, zone=UTC
+        last=Remembered(end_ns=since_ns, whole_ns=since_ns), end_ns=now_ns + JUDGED_NS, zone=UTC
     )
     reader = ClusterNight(
         cluster=handler._cluster(handler._settings()),
         prefix="task",
         account_id=ACCOUNT,
         region=REGION,
-        timeout_seconds=60,
+        timeout_seconds=LIMIT_SECONDS,
     )
     return reader.runs(period)
 

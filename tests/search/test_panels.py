@@ -61,6 +61,7 @@ from tests.task_events import event as task_event
 from tests.vega_views import VERSIONS, evaluate, search_bodies
 from tools.panel_searches import MATCHING, search_body
 from tools.search_server import SearchServer
+from tools.waiting import LIMIT_SECONDS
 
 pytestmark = pytest.mark.search
 
@@ -181,7 +182,7 @@ def send_notices(forward: Forward, server: SearchServer) -> None:
             schedule_line, encode_notice(schedule_line).decode(), ForwarderSettings()
         )
         address = f"{server.url}/{document.index}/_doc/{quote(document.id, safe='')}"
-        requests.put(address, json=document.fields, timeout=120).raise_for_status()
+        requests.put(address, json=document.fields, timeout=LIMIT_SECONDS).raise_for_status()
 
 
 def drawn(
@@ -219,7 +220,7 @@ def one_more(server: SearchServer, name: str, **differences: Any) -> Iterator[No
     yield
     (hit,) = search(server, query={"term": {"task.id": name}})["hits"]["hits"]
     document = f"{server.url}/{hit['_index']}/_doc/{quote(hit['_id'], safe='')}"
-    requests.delete(document, params={"refresh": "true"}, timeout=120).raise_for_status()
+    requests.delete(document, params={"refresh": "true"}, timeout=LIMIT_SECONDS).raise_for_status()
 
 
 def too_small(server: SearchServer) -> AbstractContextManager[None]:
@@ -621,9 +622,9 @@ def verdict_of(**task: Any) -> tuple[str, str, str]:
     [
         ("success", "success", colours.SUCCESS, "Exit code 1"),
         ("failure", "failure", colours.FAILURE, "Exit code 1"),
-        ("failure", "timeout", colours.FAILURE, "Exit code 1  ·  Cause: timeout"),
-        ("failure", "image", colours.FAILURE, "Exit code 1  ·  Cause: image"),
-        ("stopped", "spot", colours.STOPPED, "Exit code 1  ·  Cause: spot"),
+        ("failure", "timeout", colours.FAILURE, "Exit code 1  ·  Cause: Timed out"),
+        ("failure", "image", colours.FAILURE, "Exit code 1  ·  Cause: Image could not be pulled"),
+        ("stopped", "spot", colours.STOPPED, "Exit code 1  ·  Cause: Spot capacity reclaimed"),
         ("unknown", "unknown", colours.UNKNOWN, "Exit code 1"),
     ],
 )
@@ -752,7 +753,7 @@ def facts_of(server: SearchServer, task: str) -> str:
 def test_a_killed_run_names_exit_code_category_and_reason(filled: SearchServer) -> None:
     line = facts_of(filled, "killed")
     assert line.startswith("Exit code 137  ·  ")
-    assert line.endswith(f"Memory peak ≥1000 MB  ·  Cause: oom  ·  {KILLED_REASON}")
+    assert line.endswith(f"Memory peak ≥1000 MB  ·  Cause: Out of memory  ·  {KILLED_REASON}")
 
 
 def test_a_successful_run_names_exit_code_and_peaks_alone(filled: SearchServer) -> None:

@@ -32,6 +32,7 @@ from tests.search.forwarding import Context, Forward, call, event, index_without
 from tests.shown_runs import missed_notice
 from tests.values import present
 from tools.search_server import SearchServer
+from tools.waiting import LIMIT_SECONDS
 
 pytestmark = [pytest.mark.search, TWO_SERVERS]
 
@@ -224,7 +225,7 @@ def test_a_run_without_a_report_is_ignored_unless_it_ran_out_of_memory(
         where = f"{search_server.url}/{hit['_index']}/_update/{hit['_id'].replace('/', '%2F')}"
         line = encode(checkpoint(decode(hit["_source"]["record"]))).decode()
         requests.post(
-            where, json={"doc": {"task": task, "record": line}}, timeout=120
+            where, json={"doc": {"task": task, "record": line}}, timeout=LIMIT_SECONDS
         ).raise_for_status()
     search(search_server)
     found = objects("--from", search_server.url)["nightly"]
@@ -248,11 +249,13 @@ def test_documents_without_the_templates_are_an_error(search_server: SearchServe
     """Without a template the family's name is a text that cannot be aggregated."""
     where = f"{search_server.url}/bare-reports-1"
     document = {"task": {"family": "nightly"}, "event": {"start": "2026-03-01T10:00:00Z"}}
-    requests.post(f"{where}/_doc?refresh=true", json=document, timeout=120).raise_for_status()
+    requests.post(
+        f"{where}/_doc?refresh=true", json=document, timeout=LIMIT_SECONDS
+    ).raise_for_status()
     try:
         done = command("recommend", "--from", f"{search_server.url}/bare")
     finally:
-        requests.delete(where, timeout=120).raise_for_status()
+        requests.delete(where, timeout=LIMIT_SECONDS).raise_for_status()
     assert done.returncode == 1
     assert "task-profiler kibana import" in done.stderr
     assert done.stderr.count("\n") == 1

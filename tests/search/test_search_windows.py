@@ -41,6 +41,7 @@ from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import Forward, search
 from tests.values import present
 from tools.search_server import SearchServer
+from tools.waiting import LIMIT_SECONDS
 
 pytestmark = [pytest.mark.search, TWO_SERVERS]
 
@@ -128,7 +129,7 @@ def put(server: SearchServer, documents: Iterable[tuple[str, Mapping[str, Any]]]
         f"{server.url}/_bulk",
         data="\n".join([*lines, ""]).encode(),
         headers={"content-type": "application/x-ndjson"},
-        timeout=60,
+        timeout=LIMIT_SECONDS,
     ).json()
     assert not answer["errors"], answer
     search(server)  # refreshes

@@ -32,6 +32,7 @@ from tests.tutorial import (
 from tests.values import present
 from tools.moto_server import FakeAws, fake_aws
 from tools.search_server import SearchServer
+from tools.waiting import LIMIT_SECONDS
 
 pytestmark = pytest.mark.search
 
@@ -53,14 +54,14 @@ def test_a_template_of_others_before_ours_is_named_unless_it_has_the_mappings(
         "template": {"mappings": template["mappings"]} if has_mappings else {},
     }
     address = f"{search_server.url}/_index_template/theirs"
-    requests.put(address, json=theirs, timeout=120).raise_for_status()
+    requests.put(address, json=theirs, timeout=LIMIT_SECONDS).raise_for_status()
     try:
         done = kibana("import", "--elasticsearch", search_server.url, "--prefix", "team")
     finally:
         for template in (address, address.replace("theirs", "team-*")):
-            requests.delete(template, timeout=120).raise_for_status()
-        for name in requests.get(f"{search_server.url}/team-*", timeout=120).json():
-            requests.delete(f"{search_server.url}/{name}", timeout=120).raise_for_status()
+            requests.delete(template, timeout=LIMIT_SECONDS).raise_for_status()
+        for name in requests.get(f"{search_server.url}/team-*", timeout=LIMIT_SECONDS).json():
+            requests.delete(f"{search_server.url}/{name}", timeout=LIMIT_SECONDS).raise_for_status()
     assert done.returncode == 0, done.stderr
     named = "skipped: index template team-reports in new indices: theirs with priority 900 counts"
     assert (named in done.stdout) is not has_mappings
@@ -74,17 +75,19 @@ def test_the_templates_can_be_installed_repeatedly_and_a_dry_run_installs_nothin
     assert "would install: index template team-reports" in dry
     assert "would install: index team-checkpoints-2" in dry
     assert (
-        requests.get(f"{search_server.url}/_index_template/team-reports", timeout=120).status_code
+        requests.get(
+            f"{search_server.url}/_index_template/team-reports", timeout=LIMIT_SECONDS
+        ).status_code
         == 404
     )
-    assert requests.get(f"{search_server.url}/team-*", timeout=120).json() == {}
+    assert requests.get(f"{search_server.url}/team-*", timeout=LIMIT_SECONDS).json() == {}
     done, again = kibana(*words), kibana(*words)
     assert done.returncode == 0, done.stderr + again.stderr
     assert again.returncode == 0, done.stderr + again.stderr
     assert "installed: index template team-reports" in again.stdout
     assert "index team-reports-2" in done.stdout
     assert "index team-reports-2" not in again.stdout
-    created = requests.get(f"{search_server.url}/team-*", timeout=120).json()
+    created = requests.get(f"{search_server.url}/team-*", timeout=LIMIT_SECONDS).json()
     assert {name.rsplit("-", 1)[0] for name in created} == {
         "team-reports",
         "team-checkpoints",
@@ -97,10 +100,10 @@ def test_the_templates_can_be_installed_repeatedly_and_a_dry_run_installs_nothin
             "template"
         ]["mappings"]
         assert set(index["mappings"]["properties"]) == set(written["properties"])
-        requests.delete(f"{search_server.url}/{name}", timeout=120).raise_for_status()
+        requests.delete(f"{search_server.url}/{name}", timeout=LIMIT_SECONDS).raise_for_status()
     for name in ("reports", "checkpoints", "logs", "notices"):
         answer = requests.get(
-            f"{search_server.url}/_index_template/team-{name}", timeout=120
+            f"{search_server.url}/_index_template/team-{name}", timeout=LIMIT_SECONDS
         ).json()
         template = answer["index_templates"][0]["index_template"]
         assert template["index_patterns"] == [f"team-{name}-*"]
@@ -109,7 +112,7 @@ def test_the_templates_can_be_installed_repeatedly_and_a_dry_run_installs_nothin
         ]
         assert set(template["template"]["mappings"]["properties"]) == set(written)
         requests.delete(
-            f"{search_server.url}/_index_template/team-{name}", timeout=120
+            f"{search_server.url}/_index_template/team-{name}", timeout=LIMIT_SECONDS
         ).raise_for_status()
 
 
@@ -158,7 +161,7 @@ def test_a_role_without_the_policy_installs_the_templates_and_keeps_the_indices(
         ("role/importer", role),
         ("user/importer", {"password": "of-the-importer", "roles": ["importer"]}),
     ):
-        session.put(f"{there}/{path}", json=body, timeout=120).raise_for_status()
+        session.put(f"{there}/{path}", json=body, timeout=LIMIT_SECONDS).raise_for_status()
     session.auth = ("importer", "of-the-importer")
     server = PlayedLifecycles(secured_elasticsearch.url, session)
     now = datetime(2026, 11, 27, tzinfo=UTC)
@@ -189,7 +192,6 @@ def aws() -> Iterator[FakeAws]:
         yield played
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore")  # moto's server warns of its own gaps
 def test_an_account_of_more_families_than_a_page_reports_after_four_commands(
     aws: FakeAws,

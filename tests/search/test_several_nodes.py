@@ -24,7 +24,7 @@ from tests.played_ism import ManagedIndex, PlayedIsm
 from tests.search.forwarding import Context, call, event, forwarding, report, search
 from tests.values import present
 from tools.search_server import SearchServer
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 pytestmark = pytest.mark.search
 
@@ -93,7 +93,7 @@ def test_an_index_that_takes_no_document_keeps_them_all(node: SearchServer, faul
         found = search(node, "task-reports-2026.03")["hits"]["hits"]
         assert [hit["_source"]["task"]["id"] for hit in found] == ["0001"]
     finally:
-        requests.delete(f"{node.url}/_index_template/theirs", timeout=120)
+        requests.delete(f"{node.url}/_index_template/theirs", timeout=LIMIT_SECONDS)
 
 
 def test_a_bad_document_among_good_ones_is_refused_alone(node: SearchServer) -> None:
@@ -105,7 +105,7 @@ def test_a_bad_document_among_good_ones_is_refused_alone(node: SearchServer) -> 
         counts = forward(report("0001", family="7", **may), report("0002", **may))
         alone = forward(report("0002", **may))
     finally:
-        requests.delete(f"{node.url}/_index_template/theirs", timeout=120)
+        requests.delete(f"{node.url}/_index_template/theirs", timeout=LIMIT_SECONDS)
     assert counts == {"indexed": 1, "skipped": 0, "failed": 1, "untrusted": 0}
     assert alone == {"indexed": 0, "skipped": 0, "failed": 1, "untrusted": 0}
 
@@ -122,7 +122,7 @@ def test_a_search_that_the_cluster_cuts_off_is_no_evidence(
             f"{pair.url}/task-reports-2026.03/_bulk?refresh=true",
             data="".join(lines),
             headers={"content-type": "application/x-ndjson"},
-            timeout=120,
+            timeout=LIMIT_SECONDS,
         )
         assert answer.json()["errors"] is False
         assert completeness_of(pair).is_whole
@@ -130,7 +130,7 @@ def test_a_search_that_the_cluster_cuts_off_is_no_evidence(
         limit["persistent"] = {"search.default_search_timeout": "1ms"}
         call(pair, "PUT", "_cluster/settings", limit)
         try:
-            part = wait_until(lambda: cut_off(pair), 60, "a search that is cut off")
+            part = wait_until(lambda: cut_off(pair), "a search that is cut off")
             checked = run_here({}, "recommend", "--check", "--from", pair.url)
         finally:
             limit["persistent"]["search.default_search_timeout"] = None
@@ -281,4 +281,4 @@ def test_a_late_report_finds_an_open_index_in_every_state_of_its_life(
     assert forward(report("0399"))["indexed"] == 1
     index.age_days = 400
     played.run(2)
-    assert requests.get(f"{zoned.url}/{name}", timeout=120).status_code == 404
+    assert requests.get(f"{zoned.url}/{name}", timeout=LIMIT_SECONDS).status_code == 404

@@ -47,6 +47,7 @@ from tests.search.forwarding import (
 from tests.task_events import event as task_event
 from tests.values import present
 from tools.search_server import SearchServer
+from tools.waiting import LIMIT_SECONDS
 
 pytestmark = [pytest.mark.search, TWO_SERVERS]
 
@@ -92,10 +93,12 @@ def run_report(**record: Any) -> str:
 
 
 def without_arrival(source: dict[str, Any]) -> dict[str, Any]:
-    """The document without the time at which it came first, which is that of the test."""
+    """The document without the times at which it came, which are those of the test."""
     event_fields = {**source["event"]}
+    task_fields = {**source["task"]}
     event_fields.pop("ingested", None)
-    return {**source, "event": event_fields}
+    task_fields.pop("known_at", None)
+    return {**source, "event": event_fields, "task": task_fields}
 
 
 def only_document(server: SearchServer) -> dict[str, Any]:
@@ -105,26 +108,24 @@ def only_document(server: SearchServer) -> dict[str, Any]:
     return without_arrival(hit["_source"])
 
 
-def test_a_report_that_only_a_late_event_confirms_arrives_with_the_event(
+def test_a_run_is_known_from_its_first_event_on(
     aws: Any, forward: Forward, search_server: SearchServer
 ) -> None:
     """So that its run is in the morning message after the event, and in no other one."""
 
-    def arrived() -> object:
+    def known_at() -> object:
         (hit,) = search(search_server)["hits"]["hits"]
-        return hit["_source"]["event"]["ingested"]
+        return hit["_source"]["task"].get("known_at")
 
     forward(event(run_report(), stream=STREAM), Context())
-    in_time = "2026-03-01T10:13:00.000Z"
-    place = f"task-reports-2026.03/_update/{TASK_ID}%2Fbatch"
-    call(search_server, "POST", place, {"doc": {"event": {"ingested": in_time}}})
-    assert arrived() == in_time
+    assert known_at() is None
     before = format_datetime(datetime.now(UTC))
     handler.task_stopped(task_event(), Context())
-    with_event = arrived()
+    with_event = known_at()
     assert before <= str(with_event)
     handler.task_stopped(task_event(), Context())
-    assert arrived() == with_event
+    forward(event(run_report(), stream=STREAM), Context())
+    assert known_at() == with_event
 
 
 ENDS: dict[str, dict[str, Any]] = {
@@ -152,7 +153,7 @@ def test_any_order_and_repetition_give_the_same_document(
     for order in permutations(["report", "event", "checkpoint-event"]):
         aws.delete_log_stream(logGroupName="/ecs/jobs", logStreamName=STREAM)
         aws.create_log_stream(logGroupName="/ecs/jobs", logStreamName=STREAM)
-        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=120)
+        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=LIMIT_SECONDS)
         put(
             aws, checkpoint.replace("task.report", "task.checkpoint"), f"ecs/task-monitor/{TASK_ID}"
         )
@@ -191,8 +192,8 @@ def test_the_identity_and_the_place_of_a_run_are_the_events_in_any_order(
     stopped = task_event(containers=[{"name": "batch", "exitCode": 0}])
     documents = []
     for order in permutations(["report", "event"]):
-        requests.delete(f"{search_server.url}/task-reports-2026.01", timeout=120)
-        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=120)
+        requests.delete(f"{search_server.url}/task-reports-2026.01", timeout=LIMIT_SECONDS)
+        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=LIMIT_SECONDS)
         for step in [*order, *order]:
             if step == "report":
                 assert forward(event(forged, stream=STREAM), Context())["indexed"] == 1
@@ -238,7 +239,7 @@ def test_an_unproven_report_counts_if_the_event_has_its_container_id(
     batch = {"name": "batch", "exitCode": 0, "runtimeId": DOCKER_ID}
     documents = []
     for order in permutations(["report", "event"]):
-        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=120)
+        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=LIMIT_SECONDS)
         for step in [*order, *order]:
             if step == "report":
                 cluster = handler._cluster(handler._settings())
@@ -325,7 +326,7 @@ def test_what_a_retry_needs_of_its_family_is_found(
     family = FamilyMemory(
         cluster=handler._cluster(handler._settings()),
         prefix="task",
-        timeout_seconds=60,
+        timeout_seconds=LIMIT_SECONDS,
         now=datetime.now(UTC),
     )
     retry = ended()

@@ -1,5 +1,6 @@
-"""Two weeks of runs whose reports and events arrive in any order, days late, and more than once:
-each run is in exactly one morning message, from the search cluster and from the lines.
+"""Three weeks of runs whose reports and events arrive in any order, days late, and more than once,
+and become visible some minutes after they arrived: each run is in exactly one morning message, in
+the same one from the search cluster and from the lines.
 """
 
 import json
@@ -11,7 +12,14 @@ from random import Random
 import pytest
 from msgspec import Struct
 
-from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MS, format_ms, parse_ns
+from profiler.core.timestamps import (
+    NS_PER_DAY,
+    NS_PER_HOUR,
+    NS_PER_MINUTE,
+    NS_PER_MS,
+    format_ms,
+    parse_ns,
+)
 from profiler.forwarder import cluster_night, night_period
 from profiler.forwarder.cluster_night import ClusterNight
 from profiler.forwarder.documents import Document, report_document
@@ -30,17 +38,22 @@ from tests.task_events import ARN, task
 from tests.values import present
 
 BEGIN_NS = present(parse_ns("2026-03-01T08:00:00Z"))
-DAYS = 14
-LATEST_NS = 4 * NS_PER_DAY  # a message looks back a week
+DAYS = 22
+LATEST_NS = 12 * NS_PER_DAY  # longer than a week
 RUNS = 60
+# A message is read some seconds after its end.
+SEARCHED_AFTER_NS = NS_PER_MINUTE
 SETTINGS = ForwarderSettings()
 # How much later something arrives, in hours: usual, about the bounds of the rules, and days.
-DELAYS = (0.02, 0.02, 0.02, 1.0, 4.5, 5.5, 7.0, 30.0, 100.0)
+DELAYS = (0.02, 0.02, 0.02, 1.0, 4.5, 5.5, 7.0, 30.0, 100.0, 250.0)
 
 
 class Arrival(Struct, frozen=True, order=True):
-    """What arrives of a run, which is also its family: its report, or ECS's event."""
+    """What arrives of a run, which is also its family: its report, or ECS's event. Until
+    ``visible_ns``, a function works at it.
+    """
 
+    visible_ns: int
     at_ns: int
     run: int
     ended_ns: int
@@ -84,25 +97,33 @@ class Arrival(Struct, frozen=True, order=True):
 
 
 def arrivals_of(rng: Random, run: int) -> list[Arrival]:
-    """The event comes once or more, the report once or never."""
-    ended_ns = BEGIN_NS + round(rng.uniform(0, DAYS - 6) * NS_PER_DAY)
+    """The event comes once or more, the report once or never. Half of the runs end about the time
+    of a message.
+    """
+    ended_ns = BEGIN_NS + round(rng.uniform(0, DAYS - 14) * NS_PER_DAY)
+    if rng.random() < 0.5:
+        about = round(rng.uniform(-0.5, 0.5) * NS_PER_HOUR)
+        ended_ns = BEGIN_NS + rng.randint(1, DAYS - 14) * NS_PER_DAY + about
 
-    def after(hours: float) -> int:
-        return ended_ns + round(min(hours * NS_PER_HOUR * rng.uniform(0.9, 1.1), LATEST_NS))
+    def arrival(*, is_report: bool) -> Arrival:
+        hours = rng.choice(DELAYS)
+        at_ns = ended_ns + round(min(hours * NS_PER_HOUR * rng.uniform(0.9, 1.1), LATEST_NS))
+        visible_ns = at_ns + round(rng.choice((0.1, 0.1, 4, 15)) * NS_PER_MINUTE)
+        return Arrival(visible_ns, at_ns, run, ended_ns, is_report=is_report)
 
-    events = [after(rng.choice(DELAYS)) for _ in range(rng.choice((1, 1, 2, 3)))]
-    reports = [after(rng.choice(DELAYS)) for _ in range(rng.choice((0, 1, 1)))]
-    return [
-        *(Arrival(at_ns, run, ended_ns, is_report=False) for at_ns in events),
-        *(Arrival(at_ns, run, ended_ns, is_report=True) for at_ns in reports),
-    ]
+    events = [arrival(is_report=False) for _ in range(rng.choice((1, 1, 2, 3)))]
+    reports = [arrival(is_report=True) for _ in range(rng.choice((0, 1, 1)))]
+    # One event after the other: which one was first is not known before it is written.
+    events = [event for event in events if event.at_ns >= min(events).at_ns]
+    return [*events, *reports]
 
 
-def messages(
-    rng: Random, arrivals: list[Arrival], told: Callable[[NightPeriod, list[Arrival]], NightRuns]
-) -> Counter[str]:
-    """How many messages have each run. Some mornings have none, but not two one after the other."""
-    counted: Counter[str] = Counter()
+Told = Callable[[NightPeriod, list[Arrival]], NightRuns]
+
+
+def messages(rng: Random, arrivals: list[Arrival], told: Told) -> list[set[str]]:
+    """The runs of each message. Some mornings have none, but not two one after the other."""
+    found: list[set[str]] = []
     last = first_period(BEGIN_NS + NS_PER_DAY)
     known = 0
     was_skipped = False
@@ -111,25 +132,20 @@ def messages(
         if was_skipped:
             continue
         period = NightPeriod(last=last, end_ns=BEGIN_NS + day * NS_PER_DAY, zone=UTC)
-        new = [one for one in arrivals[known:] if one.at_ns < period.end_ns]
+        searched_ns = period.end_ns + SEARCHED_AFTER_NS
+        new = [one for one in arrivals[known:] if one.visible_ns < searched_ns]
         known += len(new)
-        found = told(period, new)
-        counted.update(found.families)
-        last = period.to_remember(found.remembered)
+        runs = told(period, new)
+        found.append(set(runs.families))
+        last = period.to_remember(runs.remembered, until_ns=runs.until_ns)
     assert known == len(arrivals)
-    return counted
+    return found
 
 
-@pytest.mark.parametrize("remembered", [4096, 3])
-@pytest.mark.parametrize("seed", range(6))
-def test_each_run_is_in_exactly_one_message_of_a_search_cluster(
-    seed: int, remembered: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also if more runs ended shortly before a message than the next one can be told."""
-    monkeypatch.setattr(night_period, "MAX_REMEMBERED", remembered)
-    monkeypatch.setattr(cluster_night, "MAX_REMEMBERED", remembered)
-    rng = Random(seed)
-    arrivals = sorted(one for run in range(RUNS) for one in arrivals_of(rng, run))
+def of_cluster(*, has_pipeline: bool = False) -> Told:
+    """``has_pipeline``: an ingest pipeline sets ``event.ingested`` with each write, as Elastic's
+    own ones do.
+    """
     cluster = CountingSearch()
     reader = ClusterNight(
         cluster=cluster, prefix="task", account_id=None, region=None, timeout_seconds=5
@@ -139,20 +155,83 @@ def test_each_run_is_in_exactly_one_message_of_a_search_cluster(
         for one in new:
             moment = format_ms(one.at_ns)
             assert deliver(cluster, FakeInvocationTime(), one.documents(), moment).rejected == ()
+            for source in cluster.documents.values() if has_pipeline else ():
+                if source["task"]["id"] == f"{one.run:032x}":
+                    source["event"]["ingested"] = format_ms(one.visible_ns)
         return reader.runs(period)
 
-    assert messages(rng, arrivals, told) == {f"run-{run}": 1 for run in range(RUNS)}
+    return told
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_each_run_is_in_exactly_one_message_of_the_lines(seed: int) -> None:
-    rng = Random(seed)
-    arrivals = sorted(one for run in range(RUNS) for one in arrivals_of(rng, run))
-    arrivals = [one for one in arrivals if not one.is_report]
+def of_lines() -> Told:
     lines: list[tuple[int, str]] = []
 
     def told(period: NightPeriod, new: list[Arrival]) -> NightRuns:
-        lines.extend(one.line for one in new)
+        lines.extend(one.line for one in new if not one.is_report)
         return runs_of_lines(lines, period)
 
-    assert messages(rng, arrivals, told) == {f"run-{run}": 1 for run in range(RUNS)}
+    return told
+
+
+def in_each(found: list[set[str]]) -> Counter[str]:
+    return Counter(run for message in found for run in message)
+
+
+EACH_ONCE = {f"run-{run}": 1 for run in range(RUNS)}
+
+
+@pytest.mark.parametrize("has_pipeline", [False, True])
+@pytest.mark.parametrize("remembered", [4096, 1])
+@pytest.mark.parametrize("seed", range(6))
+def test_each_run_is_in_exactly_one_message_and_in_the_same_one_of_both_ways(
+    seed: int, remembered: int, monkeypatch: pytest.MonkeyPatch, *, has_pipeline: bool
+) -> None:
+    """Also if more runs became known shortly before a message than the next one can be told."""
+    monkeypatch.setattr(night_period, "MAX_REMEMBERED", remembered)
+    monkeypatch.setattr(cluster_night, "MAX_REMEMBERED", remembered)
+    rng = Random(seed)
+    arrivals = sorted(one for run in range(RUNS) for one in arrivals_of(rng, run))
+    with_cluster = messages(Random(seed), arrivals, of_cluster(has_pipeline=has_pipeline))
+    assert in_each(with_cluster) == EACH_ONCE
+    assert messages(Random(seed), arrivals, of_lines()) == with_cluster
+
+
+@pytest.mark.parametrize("read", [1000, 1])
+@pytest.mark.parametrize("seed", range(6))
+def test_each_missed_due_time_is_in_exactly_one_message(
+    seed: int, read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of more notices than are read, which are only counted."""
+    monkeypatch.setattr(cluster_night, "_MAX_MISSED", read)
+    rng = Random(seed)
+    noticed: list[tuple[int, int]] = []  # when each is visible, and its time
+    for _ in range(80):
+        at_ns = BEGIN_NS + round(rng.uniform(0, 8) * NS_PER_DAY)
+        if rng.random() < 0.5:
+            about = round(rng.uniform(-0.5, 0.5) * NS_PER_HOUR)
+            at_ns = BEGIN_NS + rng.randint(1, 8) * NS_PER_DAY + about
+        noticed.append((at_ns + round(rng.choice((0.1, 0.1, 4, 15)) * NS_PER_MINUTE), at_ns))
+    cluster = CountingSearch()
+    reader = ClusterNight(
+        cluster=cluster, prefix="task", account_id=None, region=None, timeout_seconds=5
+    )
+    named: Counter[str] = Counter()
+    last = first_period(BEGIN_NS + NS_PER_DAY)
+    told = 0
+    for day in range(1, 11):
+        period = NightPeriod(last=last, end_ns=BEGIN_NS + day * NS_PER_DAY, zone=UTC)
+        for number, (visible_ns, at_ns) in enumerate(noticed):
+            if visible_ns < period.end_ns + SEARCHED_AFTER_NS:
+                place = "task-notices-2026.03", str(number)
+                cluster.documents[place] = {
+                    "@timestamp": format_ms(at_ns),
+                    "notice": {"kind": "missed", "due_at": format_ms(at_ns), "message": "m"},
+                    "schedule": {"group": "default", "name": str(number)},
+                }
+        found = reader.missed(period)
+        named.update(time.family for time in found.times)
+        told += len(found.times) + found.others
+        last = period.to_remember((), found.remembered, due_until_ns=found.until_ns)
+    assert told == len(noticed)
+    assert set(named.values()) == {1}
+    assert len(named) == len(noticed) or read == 1

@@ -53,10 +53,15 @@ _RETRYABLE_CODES = frozenset(
         "request_timeout",
     ]
 )
-# Slack's error codes. Any other text is not shown, because it may quote the request.
 # Of an entry of PutEvents that EventBridge has not taken, in an answer with HTTP 200.
 _BUS_FAULTS = frozenset({"InternalFailure", "InternalException"})
+# Slack's error codes. Any other text is not shown, because it may quote the request.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
+# XML of a queue or a topic behind API Gateway, or of a program of telephony; its errors have
+# another root.
+_XML_ANSWER = re.compile(r"(?:<\?xml[^>]*>\s*)?<(?!Error)[A-Z]?\w*Response[\s/>]", re.ASCII)
+_SUCCESS_WORDS = frozenset({"ok", "success", "accepted"})
+_NO_ERRORS = frozenset({"", "0", "false", "no", "no error", "none", "null"}) | _SUCCESS_WORDS
 
 _WEBHOOK_HINT = (
     "check that {setting} is the address of an incoming webhook whose channel exists, or "
@@ -197,7 +202,8 @@ def _send_by_webhook(
         return _failure(answer.status, answer.body, answer.headers)
     said = _decoded(answer.body)
     # A page of HTML is from a sign-in or a proxy.
-    if answer.body.startswith("<") or said.ok is False or said.success is False:
+    is_page = answer.body.startswith("<") and not _XML_ANSWER.match(answer.body)
+    if is_page or said.is_refusal:
         return _failure(answer.status, said.error, answer.headers)
     return None
 
@@ -235,7 +241,7 @@ def _posted(url: str, message: Mapping[str, Any], timeout_seconds: int) -> _Post
     except HTTPError as error:
         response = error
     with response:
-        body = response.read(_MAX_ANSWER_BYTES).decode(errors="replace").strip()
+        body = response.read(_MAX_ANSWER_BYTES).decode("utf-8-sig", errors="replace").strip()
         return _Posted(status=response.status, body=body, headers=dict(response.headers))
 
 
@@ -245,6 +251,28 @@ class _WebhookAnswer(Struct, frozen=True, kw_only=True):
     ok: object = None
     success: object = None
     error: object = None
+    result: object = None
+    status: object = None
+    errcode: object = None
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether it says no, as Slack, Rocket.Chat, Zulip, DingTalk or WeCom do; or names an
+        error, and no success: a message that was taken would be posted again.
+        """
+        if self.ok is False or self.success is False or self.result == "error":
+            return True
+        if type(self.errcode) is int and self.errcode != 0:
+            return True
+        words = {_word(self.ok), _word(self.success), _word(self.result), _word(self.status)}
+        is_success = not words.isdisjoint({"true", *_SUCCESS_WORDS})
+        is_error = isinstance(self.error, str) and _word(self.error) not in _NO_ERRORS
+        return is_error and not is_success
+
+
+def _word(value: object) -> str:
+    """A value of JSON in small letters."""
+    return str(value).strip().casefold()
 
 
 def _decoded(body: str) -> _WebhookAnswer:

@@ -430,7 +430,8 @@ class ScheduleNoticeDetail(_Detail, frozen=True, kw_only=True):
 
 
 class NightSummaryDetail(_Detail, frozen=True, kw_only=True):
-    """What ended since the last one: ``text`` is the whole message, its lines after one another.
+    """The runs whose ends became known since the last message: ``text`` is the whole message, its
+    lines after one another.
 
     ``night`` is the day on which that time began, ``lines`` are the single lines. The texts have
     the same characters as those of an ended run.

@@ -96,7 +96,8 @@ def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
         )
         return NextStep(_SEE_DUE, due), NextStep("look", look)
     steps = [_schedules(cluster_name(line.cluster), line.region)]
-    if line.notice.kind == "missed" and line.family:
+    is_one_family = bool(line.family) and ", " not in (line.family or "")
+    if line.notice.kind == "missed" and line.family and is_one_family:
         steps.append(NextStep("look", command_line("doctor", line.family, region=line.region)))
     cluster = cluster_name(line.cluster)
     if line.notice.task_id and cluster:

@@ -31,7 +31,8 @@ class SummaryLine(Struct, frozen=True, kw_only=True):
 
 
 class NightSummary(Struct, frozen=True, kw_only=True):
-    """What ended since the last message in a sentence, and what is worth a line.
+    """The runs whose ends became known since the last message in a sentence, and what is worth a
+    line.
 
     ``night`` is the day on which it began, such as 2026-11-24, ``since`` the time.
     """

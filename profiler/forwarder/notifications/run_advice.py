@@ -9,6 +9,7 @@ from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.notifications.next_steps import NextStep, command_of_run
 from profiler.forwarder.notifications.value_formats import recommended_size
 from profiler.record.record_model import NO_RECOMMENDATION, UNKNOWN_SIZE, TaskSize
+from profiler.record.run_usage import usage_of
 from profiler.record.task_needs import is_job
 
 
@@ -35,7 +36,7 @@ def advice_after(run: EndedRun) -> RunAdvice:
         return RunAdvice(reasons=advice.reasons)
     if _is_before_the_end(run):
         return NO_ADVICE
-    size = recommended_size(advice)
+    size = recommended_size(advice, usage_of(record).beside_text)
     if not size or record.launch_type not in (FARGATE, None) or is_job(record):
         return RunAdvice(size=size, reasons=advice.reasons)
     command = command_of_run(run, "taskdef", "resize", run.family)

@@ -206,10 +206,12 @@ def _is_well_sampled(record: Record, percent: float) -> bool:
     return first_known(covered, _WHOLE_PERCENT) >= min(percent, MIN_COVERED_PERCENT)
 
 
-def recommended_size(advice: Recommendation) -> str:
-    """Return the recommended size, and the saving or what it costs more; empty without a size."""
+def recommended_size(advice: Recommendation, beside: str) -> str:
+    """Return the recommended size, what it is ``beside``, and the saving or what it costs more;
+    empty without a size.
+    """
     text = format_task_size(advice.vcpu, advice.memory_mb)
     if not text:
         return ""
     saving = saving_words(advice.saving_percent)
-    return f"Recommended size: {text}{saving and f' ({saving})'}."
+    return f"Recommended size: {text}{beside}{saving and f' ({saving})'}."

@@ -22,7 +22,7 @@ from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.documents import Document, Stored
 from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
 from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError, SettingsError
-from profiler.forwarder.run_event import INSTANCE_MONITOR, MONITOR_STREAM
+from profiler.forwarder.run_event import CLAIM_FIELDS, read_claim
 
 _INVALID_URL = (
     "ELASTICSEARCH_URL is not the address of a cluster: set it to one like "
@@ -240,7 +240,7 @@ class SearchCluster(ABC):
         """
         body = {
             "size": min(_MAX_HITS, _MAX_INDICES_OF_RUN * len(document_ids)),
-            "_source": ["task.confirmed", "task.voucher"],
+            "_source": ["task.confirmed", *CLAIM_FIELDS],
             "query": {"ids": {"values": list(document_ids)}},
         }
         # None of them may be closed.
@@ -249,8 +249,9 @@ class SearchCluster(ABC):
         for hit in mappings(mapping(response.get("hits")).get("hits")):
             index = text(hit.get("_index"))
             document_id = text(hit.get("_id"))
-            task = mapping(mapping(hit.get("_source")).get("task"))
-            if not (index and document_id and _is_of_task(task)):
+            source = mapping(hit.get("_source"))
+            task = mapping(source.get("task"))
+            if not (index and document_id and read_claim(source).is_of_task):
                 continue
             is_confirmed = task.get("confirmed") is True
             if is_confirmed or (completeness.is_whole and document_id not in places):
@@ -265,7 +266,7 @@ class SearchCluster(ABC):
         """
         body = {
             "size": min(_MAX_HITS, _MAX_INDICES_OF_RUN * len(document_ids)),
-            "_source": ["event.end", "task.voucher"],
+            "_source": ["event.end", *CLAIM_FIELDS],
             "query": {"ids": {"values": list(document_ids)}},
         }
         response, _ = self.search_part(searched, body, timeout_seconds)
@@ -273,7 +274,8 @@ class SearchCluster(ABC):
         for hit in mappings(field_at(response, "hits.hits")):
             ended = parse_datetime(text(field_at(hit, "_source.event.end")))
             document_id = text(hit.get("_id"))
-            if document_id and ended and _is_of_task(mapping(field_at(hit, "_source.task"))):
+            claim = read_claim(mapping(hit.get("_source")))
+            if document_id and ended and claim.is_of_task:
                 ends[document_id] = max(ended, ends.get(document_id, ended))
         return ends
 
@@ -294,11 +296,6 @@ class SearchCluster(ABC):
             raise SearchClusterError(
                 f"{self.engine} sent an invalid response: {error}.", status=0
             ) from error
-
-
-def _is_of_task(task: Mapping[str, Json]) -> bool:
-    """Whether the log stream of the document's numbers is the task's, by its ``task``."""
-    return task.get("voucher") in (None, MONITOR_STREAM, INSTANCE_MONITOR)
 
 
 class SecretCluster(SearchCluster):

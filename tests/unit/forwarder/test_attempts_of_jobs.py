@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from profiler.core.ecs_terms import RETRY_OF
-from profiler.core.timestamps import datetime_of_ms, format_datetime
 from profiler.forwarder.document_fields import drop_empty
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry
@@ -169,17 +168,27 @@ def test_an_attempt_says_whether_batch_makes_another_one_in_any_order(
 def test_a_job_that_is_ended_while_it_waits_for_an_attempt_has_its_last_one_in_any_order(
     batch: FakeBatch,
 ) -> None:
-    """Its arrival is the job's end, so that the morning message after that counts it."""
+    """It becomes known again with the job's end, so that the message after that counts it; but a
+    run that had been counted when Batch said that it waits does not.
+    """
     job = ended(batch, HOST, retryStrategy={"attempts": 3})
     waiting = {**job, "status": "RUNNABLE"}
     terminated = {**job, "status": "FAILED", "stoppedAt": NOW_MS + 7_200_000}
     parts = [of_report(text_of(job)), of_task(job), of_job(waiting), of_job(terminated)]
-    for order in permutations(parts):
-        document = written(*order)
+    of_ecs, waits, ends = range(1, 4)
+    for order in permutations(range(4)):
+        cluster = FakeSearchCluster()
+        moments = [f"2026-03-01T{hour:02}:00:00.000Z" for hour in range(4)]
+        for moment, number in zip(moments, order, strict=True):
+            assert deliver(cluster, FakeInvocationTime(), parts[number], moment).rejected == ()
+        for number in order:  # and all of it again, later
+            deliver(cluster, FakeInvocationTime(), parts[number], "2026-03-05T00:00:00.000Z")
+        (document,) = cluster.documents.values()
         task = document["task"]
         assert (task["repeated"], task["last_attempt"]) == (True, True)
-        arrived = datetime_of_ms(terminated["stoppedAt"])
-        assert document["event"]["ingested"] == format_datetime(present(arrived)), order
+        at = {part: moments[order.index(part)] for part in (of_ecs, waits, ends)}
+        waited = max(at[of_ecs], at[waits]) < at[ends]
+        assert task["known_at"] == at[ends if waited else of_ecs], order
 
 
 def test_a_users_text_is_no_timeout(batch: FakeBatch) -> None:

@@ -660,7 +660,9 @@ class Racing(FakeSearchCluster):
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         if any(document.stored is not None for document in documents):
-            super().bulk(of_event(FAILED), timeout_seconds)
+            (event,) = of_event(FAILED)
+            (result,) = super().bulk([event], timeout_seconds)
+            super().bulk([replace(event, stored=result.stored)], timeout_seconds)
         return super().bulk(documents, timeout_seconds)
 
 

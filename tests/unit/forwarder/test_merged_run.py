@@ -116,29 +116,36 @@ def in_both_orders(text: str, stopped: StoppedTask) -> dict[str, Any]:
     return first
 
 
-def test_a_document_keeps_the_time_of_its_first_arrival_in_each_order() -> None:
+def test_a_run_is_known_from_its_first_event_on_in_each_order() -> None:
     stopped = present(task().stopped_at)
     moments = [format_datetime(stopped + timedelta(hours=hours)) for hours in range(3)]
     for text in (report(), FORGED):
-        for order in permutations([of_report(text), of_event(task()), of_event(task())]):
+        events = [of_event(task()), of_event(task())]
+        for order in permutations([of_report(text), *events]):
             cluster = FakeSearchCluster()
             for moment, documents in zip(moments, order, strict=True):
                 assert deliver(cluster, FakeInvocationTime(), documents, moment).rejected == ()
             (document,) = cluster.documents.values()
-            assert document["event"]["ingested"] == moments[0]
+            first = next(at for at, part in zip(moments, order, strict=True) if part in events)
+            assert document["task"]["known_at"] == document["event"]["ingested"] == first
             assert document["task"]["confirmed"] is True
 
 
 @pytest.mark.parametrize("text", [report(), FORGED, report(status="stopped", exitCode=143)])
 def test_a_run_that_only_a_late_event_confirms_arrives_with_it_once(text: str) -> None:
-    """Its morning message is the one after the event, however often that is sent again."""
+    """Its morning message is the one after the event, however often that is sent again, and
+    whatever a pipeline of the cluster does with ``event.ingested``.
+    """
     stopped = present(task().stopped_at)
     moments = [format_datetime(stopped + timedelta(hours=hours)) for hours in (1, 8, 32, 56)]
     cluster = FakeSearchCluster()
     for moment, part in zip(moments, (of_report(text), *[of_event(task())] * 3), strict=True):
         assert deliver(cluster, FakeInvocationTime(), part, moment).rejected == ()
+        for document in cluster.documents.values():
+            document["event"]["ingested"] = moment
     (document,) = cluster.documents.values()
-    assert document["event"].pop("ingested") == moments[1]
+    assert document["task"].pop("known_at") == moments[1]
+    del document["event"]["ingested"]
     assert drop_empty(document) == in_both_orders(text, task())
 
 
@@ -154,7 +161,7 @@ def test_an_event_that_is_sent_again_late_is_no_arrival() -> None:
         for part in (of_event(task()), of_report(report()), of_event(task())):
             deliver(cluster, FakeInvocationTime(), part, late)
         (document,) = cluster.documents.values()
-        assert document["event"]["ingested"] == first
+        assert document["task"]["known_at"] == document["event"]["ingested"] == first
 
 
 # Identity

@@ -49,6 +49,7 @@ class WatchedSchedules:
         self.problems: tuple[str, ...] = ()
         self.unread = 0
         self.broken: dict[str, str] = {}
+        self.gone: set[str] = set()
         self.trail = FakeCloudTrail()
         self.channels = [fake_channel("slack", "failure"), fake_channel("event-bus", "failure")]
         self.stored: list[ScheduleNoticeLine] = []
@@ -96,6 +97,8 @@ class WatchedSchedules:
         self.read.append(arn)
         if arn in self.broken:
             return ClusterTasks(problem=self.broken[arn])
+        if arn in self.gone:
+            return ClusterTasks(problem="There is no such cluster.", is_gone=True)
         since_ns = now_ns - KEPT_NS
         known = [
             one
@@ -144,6 +147,44 @@ def test_a_due_time_is_missed_after_the_grace_and_sent_once() -> None:
     assert line.account_id == "123456789012"
     assert fakes.stored == fakes.channels[0].posted == [line]
     assert fakes.look(135.1) == {"missed": 1}
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_a_due_time_of_a_deleted_cluster_is_missed_and_no_error(*, is_cold: bool) -> None:
+    """Also if another process of the function missed the cluster first. A due time before that is
+    unknown: its task may have run.
+    """
+    fakes = WatchedSchedules(schedule())
+    fakes.gone = {CLUSTER}
+    assert [fakes.look(now) for now in (30, 55)] == [{}, {}]
+    if is_cold:
+        fakes.memory = TaskMemory()
+    assert fakes.look(76) == {"missed": 1}
+    (line,) = fakes.stored
+    assert line.notice.message == (
+        "nightly was due on 2026-11-20 at 01:00 UTC, and no task had started by 01:15 UTC. "
+        "The cluster jobs does not exist."
+    )
+    assert fakes.look(80) == {}
+
+
+def test_a_cluster_that_is_missed_at_midnight_stays_missed() -> None:
+    """Due at midnight, missed a quarter of an hour later."""
+    fakes = WatchedSchedules(schedule())
+    fakes.gone = {CLUSTER}
+    assert [fakes.look(now) for now in (-10, -5, 0.5, 5)] == [{}] * 4
+    assert fakes.look(16) == {"missed": 1}
+
+
+def test_a_cluster_that_is_back_has_missed_what_was_due_meanwhile() -> None:
+    fakes = WatchedSchedules(schedule())
+    fakes.gone = {CLUSTER}
+    assert [fakes.look(now) for now in (55, 60.5, 65)] == [{}] * 3
+    fakes.gone = set()
+    fakes.tasks = [task(120.2, 125)]
+    assert fakes.look(70) == {}
+    assert fakes.look(76) == {"missed": 1}
+    assert fakes.look(140) == {}
 
 
 def test_the_reason_is_asked_for_once() -> None:

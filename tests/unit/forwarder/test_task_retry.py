@@ -325,6 +325,18 @@ def test_everything_that_the_target_says_is_passed_on(kind: str) -> None:
     }
 
 
+@pytest.mark.parametrize(("count", "has_own"), [(49, True), (50, False)])
+def test_a_target_with_all_tags_that_a_task_can_have_is_started_without_another(
+    count: int, *, has_own: bool
+) -> None:
+    tags = [{"Key": f"tag-{number}", "Value": ""} for number in range(count)]
+    made = request(target({**EVERYTHING, "Tags": tags}))
+    keys = [tag["key"] for tag in made["tags"]]
+    assert keys[:count] == [tag["Key"] for tag in tags]
+    assert keys[count:] == ["task-profiler:retry-of"] * has_own
+    assert made["startedBy"] == "task-profiler-retry/4dd5853f"
+
+
 def test_every_field_of_a_target_is_known() -> None:
     for service in ("scheduler", "events"):
         members = get_session().get_service_model(service).shape_for("EcsParameters").members

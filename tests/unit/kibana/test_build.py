@@ -27,6 +27,7 @@ from kibana.index_definitions import data_view_fields
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID
+from profiler.record.run_outcome import Cause
 from tools.panel_searches import MATCHING, fields_of, search_body
 
 CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
@@ -339,6 +340,18 @@ def test_every_column_is_in_the_template() -> None:
         assert len({*peaks}) == 1, search.title
     fields = {control.field for dashboard in DASHBOARDS for control in dashboard.controls}
     assert {known.get(field) for field in fields} == FITTING["control"]
+
+
+def test_each_cause_of_an_end_is_shown_in_words_by_both_products() -> None:
+    for name in FILES:
+        attributes = by_id(name, object_id("data-view", "reports"))["attributes"]
+        shown = json.loads(attributes["fieldFormatMap"])["task.outcome"]
+        assert shown["id"] == "static_lookup"
+        words = {entry["key"]: entry["value"] for entry in shown["params"]["lookupEntries"]}
+        assert set(words) == set(get_args(Cause))
+        assert words["oom"] == "Out of memory"
+        assert words["failure"] == "Failure"
+        assert not [text for text in words.values() if "{" in text]
 
 
 @pytest.mark.parametrize("index", get_args(Index))
