@@ -11,11 +11,13 @@ from subprocess import CompletedProcess
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from botocore.exceptions import ClientError
 from moto.core.utils import utcnow
 from moto.logs.models import logs_backends
 from msgspec.structs import replace
 
+from profiler.aws_account import cloudformation_owners
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.record_model import Record, Report, encode
 from tests.command_line import run_here
@@ -23,7 +25,7 @@ from tests.family_windows import lately
 from tests.run_sources import put_in_own_streams
 from tests.runs import lines, report
 from tests.step_functions import machine, make_machine, running
-from tools.moto_server import FakeAws
+from tools.moto_server import FakeAws, OwnedResource
 
 ACCOUNT = "123456789012"
 CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/jobs"
@@ -61,6 +63,13 @@ MONITOR = {
 OLD, NEW = (1.0, 2048), (0.25, 512)
 STACK_TAG = {"key": "aws:cloudformation:stack-name", "value": "jobs"}
 KILLED: dict[str, Any] = {"likely_out_of_memory": True, "status": "failure", "exit_code": 137}
+
+
+def lists_a_stack_early(aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let there be a stack, whose resources a plan of few families lists as one of many does."""
+    monkeypatch.setattr(cloudformation_owners, "_FIRST_LISTING", 2)
+    bucket = {"physical_resource_id": "data", "resource_type": "AWS::S3::Bucket"}
+    aws.own(OwnedResource(stack_name="data", **bucket))
 
 
 class Account:

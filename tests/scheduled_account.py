@@ -10,6 +10,10 @@ from typing import Any
 import boto3
 import botocore.client
 import pytest
+from botocore.exceptions import ClientError
+from moto.stepfunctions.models import stepfunctions_backends
+
+from tests.step_functions import machine_arn, publish, running
 
 REGION, ACCOUNT = "eu-west-1", "123456789012"
 
@@ -84,12 +88,18 @@ class ScheduledAccount:
         self.trail = FakeCloudTrail()
         self.created = datetime.now(UTC)
         self.minutes = 0.0
+        self.refused: set[str] = set()  # operations
+        self.operations: list[str] = []
         self._times: dict[str, dict[str, datetime]] = {}
         call = botocore.client.BaseClient._make_api_call
 
         def answer(client: Any, operation: str, arguments: dict[str, Any]) -> Any:
             if operation == "LookupEvents":
                 return self.trail.lookup_events(**arguments)
+            self.operations.append(operation)
+            if operation in self.refused:
+                error = {"Code": "AccessDeniedException", "Message": "no"}
+                raise ClientError({"Error": error}, operation)
             response = call(client, operation, arguments)
             if operation == "DescribeTasks":
                 response["tasks"] = [
@@ -167,6 +177,43 @@ class ScheduledAccount:
                 "Input": json.dumps(asked),
             },
         )
+
+    def make_machine_schedule(
+        self, name: str, expression: str, *families: str, alias: str = "", kind: str = "STANDARD"
+    ) -> None:
+        """A schedule that starts a state machine of its name, which runs a task of each family;
+        with ``alias``, by that one.
+        """
+        client = boto3.client("stepfunctions")
+        states: dict[str, object] = {
+            family: running({"TaskDefinition": family}) for family in families
+        } or {"Wait": {"Type": "Wait", "Seconds": 1, "End": True}}
+        made = client.create_state_machine(
+            name=name,
+            definition=json.dumps({"StartAt": next(iter(states)), "States": states}),
+            roleArn=f"arn:aws:iam::{ACCOUNT}:role/machines",
+            type=kind,
+        )
+        arn = made["stateMachineArn"]
+        if alias:
+            publish(client, name, alias)
+        boto3.client("scheduler").create_schedule(
+            Name=name,
+            ScheduleExpression=expression,
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={
+                "Arn": f"{arn}:{alias}" if alias else arn,
+                "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/schedules",
+            },
+        )
+
+    def execute(self, machine: str, minutes: float) -> None:
+        """An execution of a state machine begins."""
+        client = boto3.client("stepfunctions")
+        client.start_execution(stateMachineArn=machine_arn(client, machine))
+        of_region = stepfunctions_backends[ACCOUNT][REGION].state_machines
+        (found,) = (one for one in of_region if one.name == machine)
+        found.executions[-1].start_date = self.at(minutes)
 
     def start_task(self, name: str, minutes: float, starter: str = "chronos-schedule/") -> str:
         """A task that a schedule, or a rule, has started, or whoever calls RunTask. Returns its

@@ -137,7 +137,8 @@ def create_log_group(open_client: OpenClient, name: str) -> bool:
     Returns False if it exists already.
     """
     logs = open_client("logs")
-    with aws_errors(f"The log group {name!r} was not created, so no revision was registered"):
+    what = f"The log group {name!r} was not created, so no revision was registered"
+    with aws_errors(what, "logs:CreateLogGroup"):
         try:
             logs.create_log_group(logGroupName=name)
         except logs.exceptions.ResourceAlreadyExistsException:

@@ -28,6 +28,7 @@ from profiler.core.ecs_terms import CPU_UNITS, revision_number, revision_text
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known_members, known_values
 from profiler.schedules.due_times import shortest_gaps_ms
+from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.family_window import OLDER_REVISIONS, FamilyWindow
 from profiler.sizing.sized_revision import TAG_PREFIX, Circumstances, TargetOverride
 from profiler.task_definitions.containers import read_containers, roles_of, windows_of
@@ -199,6 +200,8 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     the tasks of a family that ECS lists. ``newest_withdrawn`` is the number of a family's newest
     deregistered revision, and ``tagged`` are the tags of our revisions by their numbers, of the
     family of an ARN; both raise TaskProfilerError. ``overrides_of`` a target are its sizes, and
+    ``machine_schedules`` start the state machines of some names at due times; it raises
+    TaskProfilerError.
     ``timeout_ms_of`` it the timeout that it sets. ``most_vcpu`` is what the environments of job
     queues allow; it raises TaskProfilerError.
     """
@@ -212,6 +215,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     overrides_of: Callable[[ScheduledTarget], SizeOverrides] = size_overrides
     timeout_ms_of: Callable[[ScheduledTarget], float | None] = lambda _target: None
     most_vcpu: Callable[[frozenset[str]], float] = lambda _queues: math.inf
+    machine_schedules: Callable[[Collection[str]], Sequence[Schedule]] = lambda _names: ()
     now_ns: int
 
     def circumstances(
@@ -220,6 +224,9 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         """What is known without a call for this family alone."""
         targets = self._targets(family)
         timed = [schedule_of(target) for target in targets if is_timed(target)]
+        machines = {target.machine for target in targets if target.kind == "state"}
+        if machines:
+            timed += self.machine_schedules(machines)
         enabled = [schedule for schedule in timed if schedule.is_enabled]
         overrides = [
             target for target in self.overriding(family, document) if not target.overrides.unknown
@@ -288,6 +295,7 @@ def read_account(
     targets: Callable[[], Sequence[ScheduledTarget]],
     of_services: Callable[[], Collection[str]],
     now_ns: int,
+    *,
     other_starters: Callable[[str], Sequence[str]] = lambda _family: (),
 ) -> FamilyAccount:
     """The account of these clients."""

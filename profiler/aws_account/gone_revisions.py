@@ -3,7 +3,7 @@ start nothing.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.registered_definitions import (
@@ -20,7 +20,7 @@ from profiler.core.optional_math import any_known, first_known
 from profiler.schedules.due_outcomes import JudgedSchedule
 from profiler.schedules.due_times import may_start_again
 from profiler.schedules.schedule_model import Schedule
-from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_described
 
 _ACTIVE = "ACTIVE"
 
@@ -103,7 +103,7 @@ class GoneRevisions:
         self._clusters = TargetClusters(
             open_client, lambda sentence: on_unread(TaskProfilerError(sentence))
         )
-        self._read = cache(lambda name: read_document(self._definitions.describe(name), name))
+        self._read = cache(partial(read_described, self._definitions.describe))
         self._why_gone = cache(self._read_why_gone)
         self._has_no_active_job = cache(
             lambda name: has_no_active_job_definition(open_client, name, on_unread)
@@ -114,8 +114,8 @@ class GoneRevisions:
         or jobs, or this could not be read.
         """
         schedule = judged.schedule
-        if not may_start_again(schedule, now_ns):
-            return None
+        if schedule.is_of_machine or not may_start_again(schedule, now_ns):
+            return None  # of a machine, its states are judged
         if not schedule.definition_arn:
             return "Its input names no definition, so it starts nothing."
         pin = revision_of(schedule.definition_arn)

@@ -14,7 +14,7 @@ from profiler.core.ecs_terms import revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.sizing.sized_revision import RESIZED_FROM, REVERTED_FROM, SizeBefore, size_before
 from profiler.task_definitions.definition_difference import difference
-from profiler.task_definitions.definition_json import read_document
+from profiler.task_definitions.definition_json import read_described
 from profiler.task_definitions.size_changes import definition_size
 
 
@@ -42,7 +42,7 @@ def with_uncovered(
         if not older_arn or revision_text(older_arn) != before.revision:
             return planned
         name = revision_of(older_arn) or ""
-        older = read_document(jobs.describe(name), name).definition
+        older = read_described(jobs.describe, name).definition
     except TaskProfilerError:  # a new revision needs none of this
         return planned
     changed = planned.document.definition

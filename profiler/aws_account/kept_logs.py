@@ -42,14 +42,16 @@ def log_gaps(
         created_ms = positive_number(group.get("creationTime")) or 0
         age_ns = now_ns - round(created_ms) * NS_PER_MS
         kept_ns = round(kept_days * NS_PER_DAY) if kept_days else window_ns
-        which = None
+        reaching_ns = window_ns
+        words = "keeps {}"
         if kept_ns < window_ns - _NEARLY_NS:
-            which = f"keeps {_days(kept_ns // NS_PER_DAY)}"
+            reaching_ns = kept_ns
         if age_ns < min(window_ns, kept_ns) - _NEARLY_NS:
-            which = f"is {_length(age_ns, window_ns)} old"
-        if which:
-            window = _length(window_ns, window_ns).removesuffix(" days")
-            reason = f"The log group {name} {which}, the window has {window}."
+            reaching_ns = max(age_ns, 0)
+            words = "is {} old"
+        if reaching_ns < window_ns:
+            reaching, window = _lengths(reaching_ns, window_ns)
+            reason = f"The log group {name} {words.format(reaching)}, the window has {window}."
             yield Gap(place=name, reason=reason, group=(region, name))
 
 
@@ -87,13 +89,30 @@ class KeptLogs:
         return frozenset(groups) & self._lacking.keys()
 
 
-def _length(length_ns: int, window_ns: int) -> str:
-    """A length within the window: of a short one in hours."""
-    if window_ns >= _SHORT_NS:
-        return _days(max(length_ns, 0) // NS_PER_DAY)
-    hours = max(length_ns, 0) // NS_PER_HOUR
+def _lengths(part_ns: int, window_ns: int) -> tuple[str, str]:
+    """A part of the window, and the window, in words that differ: in days, of a short window in
+    hours, in both where the days are the same.
+    """
+    kept_days = part_ns == part_ns // NS_PER_DAY * NS_PER_DAY
+    if window_ns < _SHORT_NS:
+        part = _days(part_ns) if kept_days else _hours(part_ns)
+        return part, _hours(window_ns)
+    if part_ns // NS_PER_DAY == window_ns // NS_PER_DAY:
+        return _days_and_hours(part_ns), _days_and_hours(window_ns)
+    return _days(part_ns), _days(window_ns).removesuffix(" days")
+
+
+def _hours(length_ns: int) -> str:
+    hours = length_ns // NS_PER_HOUR
     return format_count(hours, "hour") if hours else "less than an hour"
 
 
-def _days(days: int) -> str:
+def _days(length_ns: int) -> str:
+    days = length_ns // NS_PER_DAY
     return format_count(days, "day") if days else "less than a day"
+
+
+def _days_and_hours(length_ns: int) -> str:
+    hours = length_ns % NS_PER_DAY // NS_PER_HOUR
+    rest = f" and {format_count(hours, 'hour')}" if hours else ""
+    return f"{_days(length_ns)}{rest}"

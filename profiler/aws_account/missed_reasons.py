@@ -31,6 +31,7 @@ _HIDDEN_SECONDS = 30  # messages stay hidden this long if a read breaks off
 _START_NS = 120 * NS_PER_SECOND
 _CHANGES_OF_RULES = ("PutRule", "EnableRule", "PutTargets")
 _MAX_REASON_LENGTH = 500
+_SERVICES = (".amazonaws.com", ".amazonaws.com.cn")  # the ends of the names of AWS's services
 
 _Event = Mapping[str, Any]
 # An invocation that failed: the ARN of the schedule or rule, the due time or a time in its window,
@@ -62,8 +63,9 @@ class MissedReasons:
     def find(self, schedule: Schedule, due_ns: int) -> str | None:
         """Return the reason as a sentence; None if AWS returns none, or not yet."""
         end_ns = due_ns + schedule.window_minutes * NS_PER_MINUTE + _START_NS
-        # Of a job, only the dead-letter queue has the reason.
-        calls = () if schedule.is_of_jobs else self._calls("RunTask", due_ns, end_ns)
+        # Of a job and of a state machine, only the dead-letter queue has the reason.
+        is_of_task = not (schedule.is_of_jobs or schedule.is_of_machine)
+        calls = () if not is_of_task else self._calls("RunTask", due_ns, end_ns)
         letters = self._dead_letters(schedule.dead_letter_arn)
         for event in filter(None, calls):
             reason = _failure(event, schedule)
@@ -169,7 +171,7 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
     else:
         # A refused call has no parameters, but its message has the task definition. People call
         # from an address.
-        is_its = str(event.get("sourceIPAddress")).endswith(".amazonaws.com") and (
+        is_its = str(event.get("sourceIPAddress")).endswith(_SERVICES) and (
             f":task-definition/{schedule.family}:" in f"{message} ".replace(" ", ":")
         )
     if not is_its:

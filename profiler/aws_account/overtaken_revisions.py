@@ -17,7 +17,7 @@ from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED
 from profiler.task_definitions.definition_difference import difference
 from profiler.task_definitions.definition_json import (
     TaskDefinitionDocument,
-    read_document,
+    read_described,
     tags_of,
 )
 from profiler.task_definitions.size_changes import with_tag
@@ -50,7 +50,7 @@ def registered(definitions: Definitions, planned: PlannedFamily) -> str:
         lost = error
     family = planned.family
     try:
-        newest = read_document(definitions.describe(family), family)
+        newest = read_described(definitions.describe, family)
     except TaskProfilerError as error:
         raise TaskProfilerError(
             f"It is unknown whether a revision of {family} was registered: look at its newest one. "
@@ -99,7 +99,7 @@ def restoring_plan(
     that says that ours does not count; None if ours is not the newest any more. Raises
     TaskProfilerError.
     """
-    newest = read_document(definitions.describe(planned.family), planned.family)
+    newest = read_described(definitions.describe, planned.family)
     if newest.arn != new_arn:
         return None
     number = revision_text(new_arn)
@@ -121,7 +121,7 @@ def _overtaken(
         if planned.revision == name:
             return None
         try:
-            document = read_document(definitions.describe(name), name)
+            document = read_described(definitions.describe, name)
         except TaskProfilerError as error:
             if may_exist(error):
                 raise TaskProfilerError(

@@ -30,7 +30,7 @@ from profiler.core.optional_math import first_known, known
 from profiler.core.text import as_sentence
 from profiler.task_definitions.containers import monitor_of
 from profiler.task_definitions.definition_difference import Difference, Part, difference
-from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_described
 from profiler.task_definitions.size_changes import without_size_tags
 
 MoveOutcome: TypeAlias = Literal["moved", "skipped", "unchanged"]
@@ -255,7 +255,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
     def _pinned_document(self, revision: str) -> TaskDefinitionDocument:
         """Raises TaskProfilerError."""
         if revision not in self.revisions:
-            self.revisions[revision] = read_document(self.describe(revision), revision)
+            self.revisions[revision] = read_described(self.describe, revision)
         return self.revisions[revision]
 
     def move(

@@ -27,7 +27,7 @@ from profiler.aws_account.registered_definitions import (
 )
 from profiler.aws_account.registered_job_definitions import JobDefinitions
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, schedule_of
 from profiler.aws_account.shared_streams import UNKNOWN_STREAMS, read_streams
 from profiler.aws_account.started_tasks import (
     SCHEDULE,
@@ -42,6 +42,7 @@ from profiler.core.optional_math import first_known, known_values
 from profiler.core.text import did_you_mean, listed
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.family_owner import FamilyOwner, owner_of_cluster
+from profiler.schedules.schedule_model import Schedule
 from profiler.task_definitions.containers import (
     read_containers,
 )
@@ -49,7 +50,7 @@ from profiler.task_definitions.definition_difference import Part
 from profiler.task_definitions.definition_json import (
     ChangedDefinition,
     TaskDefinitionDocument,
-    read_document,
+    read_described,
 )
 from profiler.task_definitions.permissions import (
     POLICY_NAME,
@@ -201,12 +202,19 @@ class Rollout(Struct, kw_only=True, dict=True):
 
     @cached_property
     def _machines(self) -> StateMachines:
-        return StateMachines(self.open_client, self.on_problem)
+        return StateMachines(
+            self.open_client, self.on_problem, lambda: self._schedules.machine_versions
+        )
 
     @property
     def starting(self) -> tuple[ScheduledTarget, ...]:
         """What starts tasks or submits jobs: the targets, and states of Step Functions."""
         return (*self.targets, *self._states)
+
+    def machine_schedules(self, names: Collection[str]) -> tuple[Schedule, ...]:
+        """What starts the state machines of these names at due times. Raises TaskProfilerError."""
+        _ = self.targets  # which lists it
+        return tuple(map(schedule_of, self._schedules.machine_targets(names)))
 
     def check_reads(self) -> None:
         """Raise TaskProfilerError if the schedules are needed, or the services, and cannot be
@@ -365,7 +373,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         A family that cannot be read or changed gets the reason.
         """
         try:
-            document = read_document(self._describe(family), family)
+            document = read_described(self._describe, family)
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
         owner = document.owner or self._owner_by_clusters(family)
@@ -404,8 +412,9 @@ class Rollout(Struct, kw_only=True, dict=True):
             definition=document.definition, containers=read_containers(document.definition)
         )
         unchanged = PlannedFamily(family=family, action="refused", document=document, changed=same)
+        starters = self._starters.get(family, ())  # if they cannot be read, nothing is refused
         try:
-            planned = self.plan_change(family, document, self._starters.get(family, ()))
+            planned = self.plan_change(family, document, starters)
         except TaskProfilerError as error:
             planned = replace(unchanged, notes=(str(error),))
         if self.adds and planned.changed.old_monitor is None:

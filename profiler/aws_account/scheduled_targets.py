@@ -8,7 +8,7 @@ changed.
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal
@@ -47,6 +47,12 @@ _READ_ONLY = ("Arn", "CreationDate", "LastModificationDate")
 # https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-targets-universal.html
 _RUN_TASK = "arn:aws:scheduler:::aws-sdk:ecs:runTask"
 
+# … and for a state machine's executions, for which it also has a target of its own.
+_START_EXECUTION = (
+    "arn:aws:scheduler:::aws-sdk:sfn:startExecution",
+    "arn:aws:scheduler:::aws-sdk:sfn:startSyncExecution",
+)
+
 # … and for SubmitJob of AWS Batch, which Scheduler has no other target for.
 _SUBMIT_JOB = "arn:aws:scheduler:::aws-sdk:batch:submitJob"
 _JOB_PARAMETERS = "BatchParameters"
@@ -82,6 +88,9 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     # capitals.
     request: Mapping[str, Any] | None = None
     job_name: str | None = None
+    # It starts this state machine, with a version or an alias if it names one; ``cluster_arn`` is
+    # the same, and there is no definition.
+    machine_arn: str | None = None
 
     @property
     def family(self) -> str:
@@ -99,6 +108,11 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         if self.group == "default":
             return f"{self.kind} {self.name}"
         return f"{self.kind} {self.group}/{self.name}"
+
+    @property
+    def machine(self) -> str:
+        """The name of a state's machine."""
+        return self.group.partition(",")[0]
 
     @property
     def place(self) -> Mapping[str, Any]:
@@ -172,12 +186,15 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
 class FoundSchedules(Struct, frozen=True, kw_only=True):
     """The schedules, their targets, sentences about unreadable parts, and the number of those for
     which the time did not suffice. Targets with different inputs can make equal schedules.
+
+    ``of_machines``: the targets that start state machines of Step Functions, whatever these start.
     """
 
     schedules: tuple[Schedule, ...]
     targets: Mapping[Schedule, tuple[ScheduledTarget, ...]] = {}
     problems: tuple[str, ...] = ()
     unread: int = 0
+    of_machines: tuple[ScheduledTarget, ...] = ()
 
 
 class Schedules:
@@ -200,6 +217,11 @@ class Schedules:
         self._pages_read = 0
         self._listing_calls = 0
         self._calls_saved = 0
+        # The state machines' versions that schedules and rules name, as far as they were listed.
+        self.machine_versions: set[str] = set()
+        # What starts state machines, by the keys of rules' targets, and by group, name and last
+        # change of schedules, whose targets are read when they are asked for.
+        self._machine_starts: dict[tuple[str, ...], ScheduledTarget | str] = {}
 
     def targets(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
         """All targets that start ECS tasks; ``of_jobs``: those that submit jobs of AWS Batch.
@@ -271,18 +293,21 @@ class Schedules:
             yield bus["Name"]
 
     def targets_of_rule(
-        self, rule: Mapping[str, Any], *, with_jobs: bool = False
+        self, rule: Mapping[str, Any], *, with_jobs: bool = False, with_machines: bool = False
     ) -> Iterator[ScheduledTarget]:
-        """The targets of a rule that start ECS tasks; ``with_jobs``: or submit jobs. Nothing if the
-        rule was just deleted.
+        """The targets of a rule that start ECS tasks; ``with_jobs``: or submit jobs;
+        ``with_machines``: or start state machines. Nothing if the rule was just deleted.
         """
         name = rule["Name"]
         bus = rule.get("EventBusName", "default")
         for target in self._contents_of_rule(name, bus):
+            self._keep_start(rule, target)
             if _PARAMETERS in target:
                 started = _started(target)
             elif with_jobs and _JOB_PARAMETERS in target:
                 started = _submitted(target)
+            elif with_machines and _is_machine(target.get("Arn")):
+                started = _executed(target["Arn"])
             else:
                 continue
             yield ScheduledTarget(
@@ -296,20 +321,76 @@ class Schedules:
             yield from self._pages(call, "Targets", body, Rule=name, EventBusName=bus)
 
     def summaries(
-        self, name_prefix: str = "", *, with_jobs: bool = False
+        self, name_prefix: str = "", *, with_jobs: bool = False, with_machines: bool = False
     ) -> Iterator[Mapping[str, Any]]:
         """The schedules that start ECS tasks, also by a universal target, as ListSchedules returns
-        them: without their expressions. ``with_jobs``: also those that submit jobs.
+        them: without their expressions. ``with_jobs``: also those that submit jobs;
+        ``with_machines``: or that start state machines.
         """
         selection = {"NamePrefix": name_prefix} if name_prefix else {}
         for summary in self._pages(self._scheduler.list_schedules, "Schedules", None, **selection):
             arn = str(summary.get("Target", {}).get("Arn"))
+            if _starts_machine(arn):
+                self._keep_version(arn)
+                changed = str(summary["LastModificationDate"])
+                place = ("schedule", str(summary["GroupName"]), str(summary["Name"]), changed)
+                if place not in self._machine_starts:
+                    self._forget_start(place)
+                    self._machine_starts[place] = arn
             starts_task = ":cluster/" in arn or _is_universal(arn, _RUN_TASK)
-            if starts_task or (with_jobs and _is_universal(arn, _SUBMIT_JOB)):
+            submits = with_jobs and _is_universal(arn, _SUBMIT_JOB)
+            if starts_task or submits or (with_machines and _starts_machine(arn)):
                 yield summary
 
-    def target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
-        """The target of a schedule; None if it no longer exists or no longer starts a task."""
+    def _keep_version(self, arn: str) -> None:
+        if is_version(arn):
+            self.machine_versions.add(arn)
+
+    def _keep_start(self, rule: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+        """Keep a rule's target that starts a state machine."""
+        if not _is_machine(content.get("Arn")):
+            return
+        started = _executed(content["Arn"])
+        self._keep_version(content["Arn"])
+        name, bus = str(rule["Name"]), str(rule.get("EventBusName", "default"))
+        target = ScheduledTarget(
+            kind="rule", name=name, group=bus, content=content, rule=rule, **started
+        )
+        if is_timed(target):
+            self._machine_starts[target.key] = target
+
+    def _forget_start(self, place: tuple[str, ...]) -> None:
+        """Forget what a schedule started before it was changed."""
+        for key in [key for key in self._machine_starts if key[:3] == place[:3]]:
+            del self._machine_starts[key]
+
+    def machine_targets(self, names: Collection[str]) -> Iterator[ScheduledTarget]:
+        """The targets with due times, of those that were listed, that start state machines of these
+        names. Each schedule is read, once. Raises TaskProfilerError.
+        """
+        for key, start in self._machine_starts.items():
+            target = start
+            if isinstance(target, str):
+                if _is_machine(target) and machine_name(target) not in names:
+                    continue
+                _, group, name, _ = key
+                read = self._started_machine(group, name)
+                if read is None:
+                    continue
+                self._machine_starts[key] = target = read
+            if machine_name(target.machine_arn or "") in names:
+                yield target
+
+    def _started_machine(self, group: str, name: str) -> ScheduledTarget | None:
+        with aws_errors(f"The schedule {name} could not be read", _READ["schedule"]):
+            return self.target_of_schedule(name, group, with_machines=True)
+
+    def target_of_schedule(
+        self, name: str, group: str, *, with_machines: bool = False
+    ) -> ScheduledTarget | None:
+        """The target of a schedule; None if it no longer exists or no longer starts a task or a
+        job, or, with ``with_machines``, a state machine.
+        """
         try:
             self._scheduler.get_schedule(Name=name, GroupName=group)
         except self._scheduler.exceptions.ResourceNotFoundException:
@@ -322,6 +403,10 @@ class Schedules:
             started = run_by_request(_request(target))
         elif _is_universal(str(target.get("Arn")), _SUBMIT_JOB):
             started = submitted_by_request(_request(target), str(schedule.get("Arn")))
+        elif with_machines and _is_machine(target.get("Arn")):
+            started = _executed(target["Arn"])
+        elif with_machines and _starts_machine(str(target.get("Arn"))):
+            started = _executed(text(_request(target).get("StateMachineArn")) or "")
         else:
             return None
         return ScheduledTarget(kind="schedule", name=name, group=group, content=schedule, **started)
@@ -401,20 +486,28 @@ class Schedules:
                 yield from self.targets_of_rule(rule, with_jobs=target.is_of_job)
 
     def timed(
-        self, may_continue: Callable[[], bool] = lambda: True, *, with_jobs: bool = False
+        self,
+        may_continue: Callable[[], bool] = lambda: True,
+        *,
+        with_jobs: bool = False,
+        with_machines: bool = False,
     ) -> FoundSchedules:
         """The schedules and timed rules.
 
         ``may_continue``: whether there is time to read another changed schedule. ``with_jobs``:
-        also those that submit jobs of AWS Batch.
+        also those that submit jobs of AWS Batch. ``with_machines``: also the targets that start
+        state machines.
         """
         problems: list[str] = []
         unread: list[str] = []
-        summaries = self.summaries(with_jobs=with_jobs)
-        targets = (
-            *self._of_rules(problems, with_jobs=with_jobs),
-            *self._of_schedules(summaries, problems, unread, may_continue),
+        summaries = self.summaries(with_jobs=with_jobs, with_machines=with_machines)
+        all_targets = (
+            *self._of_rules(problems, with_jobs=with_jobs, with_machines=with_machines),
+            *self._of_schedules(
+                summaries, problems, unread, may_continue, with_machines=with_machines
+            ),
         )
+        targets = [target for target in all_targets if target.machine_arn is None]
         of_schedule: dict[Schedule, tuple[ScheduledTarget, ...]] = {}
         schedules = []
         for target in targets:
@@ -426,9 +519,12 @@ class Schedules:
             targets=of_schedule,
             problems=tuple(problems),
             unread=len(unread),
+            of_machines=tuple(target for target in all_targets if target.machine_arn is not None),
         )
 
-    def _of_rules(self, problems: list[str], *, with_jobs: bool) -> Iterator[ScheduledTarget]:
+    def _of_rules(
+        self, problems: list[str], *, with_jobs: bool, with_machines: bool
+    ) -> Iterator[ScheduledTarget]:
         with noted_errors(
             problems.append, "The rules of EventBridge could not be read", LIST_RULES
         ):
@@ -438,7 +534,9 @@ class Schedules:
                     continue
                 what = f"The targets of the rule {rule['Name']} could not be read"
                 with noted_errors(problems.append, what, LIST_RULES):
-                    yield from self.targets_of_rule(rule, with_jobs=with_jobs)
+                    yield from self.targets_of_rule(
+                        rule, with_jobs=with_jobs, with_machines=with_machines
+                    )
 
     def _of_schedules(
         self,
@@ -446,6 +544,8 @@ class Schedules:
         problems: list[str],
         unread: list[str],
         may_continue: Callable[[], bool],
+        *,
+        with_machines: bool,
     ) -> Iterator[ScheduledTarget]:
         """The targets of the schedules; one that has not changed is not read again."""
         known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
@@ -461,7 +561,9 @@ class Schedules:
                 elif may_continue():
                     what = f"The schedule {summary['Name']} could not be read"
                     with noted_errors(problems.append, what, LIST_SCHEDULES):
-                        known[key] = self.target_of_schedule(summary["Name"], summary["GroupName"])
+                        known[key] = self.target_of_schedule(
+                            summary["Name"], summary["GroupName"], with_machines=with_machines
+                        )
                 else:
                     unread.append(summary["Name"])
         self._known = known
@@ -523,6 +625,35 @@ def _moved(target: ScheduledTarget, started: Mapping[str, Any], moved: str) -> M
 def _is_universal(arn: str, call: str) -> bool:
     """Whether the target is this universal one, in whatever partition."""
     return arn.partition(":scheduler:")[2] == call.partition(":scheduler:")[2]
+
+
+def _is_machine(arn: object) -> bool:
+    """Whether the target of a rule or a schedule is a state machine, in whatever partition."""
+    return isinstance(arn, str) and ":states:" in arn and ":stateMachine:" in arn
+
+
+def machine_of(arn: str) -> str:
+    """The ARN of a state machine without a version or an alias."""
+    return ":".join(arn.split(":")[:7])
+
+
+def machine_name(arn: str) -> str:
+    """The name in the ARN of a state machine, of a version or of an alias."""
+    return machine_of(arn).rpartition(":")[2]
+
+
+def is_version(machine_arn: str) -> bool:
+    """Whether the ARN of a state machine names one of its versions."""
+    return machine_arn.removeprefix(f"{machine_of(machine_arn)}:").isdecimal()
+
+
+def _starts_machine(arn: str) -> bool:
+    return _is_machine(arn) or any(_is_universal(arn, call) for call in _START_EXECUTION)
+
+
+def _executed(machine_arn: str) -> dict[str, Any]:
+    """A target that starts a state machine."""
+    return {"cluster_arn": machine_arn, "definition_arn": "", "machine_arn": machine_arn}
 
 
 def _submitted(target: Mapping[str, Any]) -> dict[str, Any]:
@@ -605,6 +736,7 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
     started = content if is_rule else content["Target"]
     settings = target.rule if is_rule else content
     cluster_arn = target.cluster_arn
+    machine_arn = None if target.machine_arn is None else machine_of(target.machine_arn)
     task_count = started.get(_PARAMETERS, {}).get("TaskCount", 1)
     starter = None
     if target.request is not None:
@@ -623,9 +755,10 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
         modified_ns=json_moment_ns(content.get("LastModificationDate")),
         starts_ns=json_moment_ns(content.get("StartDate")),
         ends_ns=json_moment_ns(content.get("EndDate")),
-        cluster_arn=cluster_arn,
+        cluster_arn=first_known(machine_arn, cluster_arn),
         definition_arn=target.definition_arn,
         job_name=target.job_name,
+        machine_arn=machine_arn,
         requested_starter=starter,
         task_count=task_count,
         dead_letter_arn=started.get("DeadLetterConfig", {}).get("Arn"),

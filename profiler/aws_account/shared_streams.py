@@ -12,7 +12,7 @@ from profiler.core.command_lines import command_line, option_words
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import listed
 from profiler.task_definitions.containers import read_containers, requested_batch, roles_of
-from profiler.task_definitions.definition_json import read_document
+from profiler.task_definitions.definition_json import read_described
 from profiler.task_definitions.permissions import is_allowed, streams_of_container
 
 _MAX_NAMED = 5
@@ -42,7 +42,7 @@ def read_streams(
     streams: dict[str, frozenset[str]] = {}
     try:
         for family in families[:_MAX_OTHERS]:
-            document = read_document(describe(family), family)
+            document = read_described(describe, family)
             streams[family] = batch_streams(document.definition, document.arn or "")
     except TaskProfilerError as error:
         on_problem(f"{error} {UNKNOWN_STREAMS}")

@@ -29,7 +29,7 @@ from profiler.sizing.sized_revision import (
 )
 from profiler.task_definitions.containers import read_containers
 from profiler.task_definitions.definition_difference import difference
-from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_described
 from profiler.task_definitions.job_forms import LEAST_MB, is_job_definition, is_on_fargate
 from profiler.task_definitions.size_changes import definition_size
 
@@ -71,7 +71,7 @@ class EarlierRevisions(Struct, frozen=True):
         """
         name = f"{self.family}:{revision}"
         try:
-            return read_document(self.describe(name), name)
+            return read_described(self.describe, name)
         except TaskProfilerError as error:
             if may_exist(error):
                 raise

@@ -11,15 +11,18 @@ from typing import Any
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.aws_account.registered_definitions import read_items
-from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.bounded_batches import batches
 from profiler.core.ecs_terms import MONITOR_NAME, SERVICE_GROUP, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known
+from profiler.core.redaction import redact_line
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS
 from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.schedule_model import STARTERS, ClusterTasks, StartedTask
 
 _TASKS_PER_CALL = 100
+_NO_CLUSTER = "ClusterNotFoundException"
 # In this order, so that a task that stops meanwhile is in one of the lists.
 ALL_STATUSES = ("RUNNING", "STOPPED")
 AIRFLOW = "Airflow"
@@ -51,7 +54,9 @@ def read_clusters(
                     started_task(task) for task in read_tasks(ecs, arn) if "createdAt" in task
                 )
         except TaskProfilerError as error:
-            tasks_by_cluster[arn] = ClusterTasks(problem=str(error))
+            cause = error.__cause__
+            is_gone = isinstance(cause, Exception) and error_code(cause) == _NO_CLUSTER
+            tasks_by_cluster[arn] = ClusterTasks(problem=str(error), is_gone=is_gone)
         else:
             tasks_by_cluster[arn] = ClusterTasks(
                 tasks=tasks, read_ns=now_ns, known_since_ns=now_ns - KEPT_NS
@@ -98,16 +103,17 @@ def started_task(task: Mapping[str, Any]) -> StartedTask:
         arn=task["taskArn"],
         family=family_of(task["taskDefinitionArn"]),
         started_by=task.get("startedBy"),
-        created_ns=_moment_ns(task["createdAt"]) or 0,
-        started_ns=_moment_ns(task.get("startedAt")),
-        stopped_ns=_moment_ns(task.get("stoppedAt")),
+        created_ns=moment_ns(task["createdAt"]) or 0,
+        started_ns=moment_ns(task.get("startedAt")),
+        stopped_ns=moment_ns(task.get("stoppedAt")),
         exit_code=next(filter(None, codes), codes[0] if codes else None),
         stop_code=task.get("stopCode"),
-        stopped_reason=task.get("stoppedReason"),
+        stopped_reason=known(redact_line, task.get("stoppedReason")),
     )
 
 
-def _moment_ns(moment: datetime | None) -> int | None:
+def moment_ns(moment: datetime | None) -> int | None:
+    """The time of an answer of boto3, to the millisecond."""
     if moment is None:
         return None
     return round(moment.timestamp() * MS_PER_SECOND) * NS_PER_MS
@@ -116,7 +122,8 @@ def _moment_ns(moment: datetime | None) -> int | None:
 def starters_of_families(ecs: AwsClient, cluster: str) -> dict[str, set[str]]:
     """Who started the tasks that ECS lists for the cluster, by family. Raises TaskProfilerError."""
     starters: dict[str, set[str]] = {}
-    with aws_errors(f"The tasks of the cluster {cluster!r} could not be listed"):
+    what = f"The tasks of the cluster {cluster!r} could not be listed"
+    with aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"):
         for task in read_tasks(ecs, cluster, with_tags=True):
             starters.setdefault(family_of(task["taskDefinitionArn"]), set()).add(starter(task))
     return starters

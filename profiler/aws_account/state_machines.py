@@ -9,7 +9,7 @@ https://docs.aws.amazon.com/step-functions/latest/dg/transforming-data.html
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import cache
@@ -30,14 +30,17 @@ from profiler.aws_account.scheduled_targets import (
     TIME_LIMIT,
     UNKNOWN_VALUE,
     ScheduledTarget,
+    is_version,
+    machine_of,
     run_by_request,
     submitted_by_request,
 )
+from profiler.aws_account.started_tasks import moment_ns
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.json_fields import capitalized, count, mapping, text
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import first_known, known_values
+from profiler.core.optional_math import first_known, known_values, max_known
 from profiler.core.text import on_one_line
 
 READ_STATE_MACHINES = "states:ListStateMachines and states:DescribeStateMachine"
@@ -102,13 +105,30 @@ class _Machine(Struct, frozen=True):
         return self.latest is not None and self.aliased is not None
 
 
+class StartedMachine(Struct, frozen=True, kw_only=True):
+    """The states that start tasks or submit jobs, of what a schedule starts. Step Functions lists
+    no executions of a machine of the type Express, and none of an earlier one of the same name.
+    """
+
+    states: tuple[ScheduledTarget, ...]
+    is_express: bool
+    created_ns: int | None = None  # of versions, the newest
+
+
 class StateMachines:
     """Reads the state machines of an account. ``on_problem`` gets a sentence about what could not
     be read, once. ``are_all_known``: whether the last call of ``targets`` could read all.
+    ``versions``: the ARNs of those that schedules and rules start by their numbers.
     """
 
-    def __init__(self, open_client: OpenClient, on_problem: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        open_client: OpenClient,
+        on_problem: Callable[[str], object],
+        versions: Callable[[], Iterable[str]] = lambda: (),
+    ) -> None:
         self._open = open_client
+        self._versions = versions
         self._on_problem = cache(on_problem)
         self._on_unread = {what: first_only(on_problem) for what in (_UNREAD, _UNREAD_ALIASES)}
         self._known: dict[_Key, _Machine] = {}  # as they were described last
@@ -133,12 +153,20 @@ class StateMachines:
             if not are_all_listed:
                 self._on_problem(_TOO_MANY)
             before = {key: self._known.get(key, _Machine()) for key in keys}
-            asked = [key for key in keys if not before[key].starts_nothing]
+            numbered: dict[str, set[str]] = {}
+            for version_arn in self._versions():
+                numbered.setdefault(machine_of(version_arn), set()).add(version_arn)
+            asked = [key for key in keys if not before[key].starts_nothing or key[0] in numbered]
             with ThreadPoolExecutor(_CONCURRENT_READERS, "state-machine") as pool:
                 described = pool.map(lambda key: _described(client, key[0]), asked)
                 read = before | dict(zip(asked, described, strict=True))
                 listed = self._whose_aliases_are_read({key: read[key] for key in asked})
-                aliased = pool.map(lambda key: _with_aliases(client, key[0], read[key]), listed)
+                aliased = pool.map(
+                    lambda key: _with_aliases(
+                        client, key[0], read[key], numbered.get(key[0], frozenset())
+                    ),
+                    listed,
+                )
                 read |= dict(zip(listed, aliased, strict=True))
             self._known = {key: one.after(before[key]) for key, one in read.items()}
             self.are_all_known = are_all_listed and all(one.is_known for one in read.values())
@@ -171,33 +199,49 @@ def _described(client: AwsClient, arn: str) -> _Machine:
     return _Machine(problems=tuple(problems))
 
 
-def _with_aliases(client: AwsClient, arn: str, machine: _Machine) -> _Machine:
-    """A described state machine with the versions of its aliases."""
+def _with_aliases(
+    client: AwsClient, arn: str, machine: _Machine, numbered: Collection[str]
+) -> _Machine:
+    """A described state machine with the versions of its aliases, and those that are started by
+    their numbers.
+    """
     problems: list[tuple[str, str]] = []
     with noted_errors(
         lambda said: problems.append((_UNREAD_ALIASES, said)), _UNREAD_ALIASES, READ_ALIASES
     ):
-        return replace(machine, aliased=tuple(_of_aliases(client, arn, machine.latest or ())))
+        versions = {*numbered, *_versions_of_aliases(client, arn)}
+        return replace(
+            machine, aliased=tuple(_of_versions(client, arn, versions, machine.latest or ()))
+        )
     return replace(machine, problems=tuple(problems))
 
 
-def _of_aliases(
-    client: AwsClient, arn: str, latest: tuple[ScheduledTarget, ...]
-) -> Iterator[ScheduledTarget]:
-    """The states of the versions to which a machine's aliases route executions, but for those that
-    are in its definition as they are. Raises boto3's errors.
-    """
+def _versions_of_aliases(client: AwsClient, arn: str) -> Iterator[str]:
+    """The versions to which a machine's aliases route executions. Raises boto3's errors."""
     # A page has 100 aliases, and AWS allows no more.
     listed = answer_unless(_is_gone, client.list_state_machine_aliases, stateMachineArn=arn) or {}
-    versions: set[str] = set()
     for alias in listed.get("stateMachineAliases", ()):
-        described = answer_unless(
-            _is_gone,
-            client.describe_state_machine_alias,
-            stateMachineAliasArn=alias["stateMachineAliasArn"],
-        )
-        routes = (described or {}).get("routingConfiguration", ())
-        versions |= {str(route["stateMachineVersionArn"]) for route in routes if route["weight"]}
+        yield from _versions_of_alias(client, alias["stateMachineAliasArn"])
+
+
+def _versions_of_alias(client: AwsClient, alias_arn: str) -> Iterator[str]:
+    described = answer_unless(
+        _is_gone, client.describe_state_machine_alias, stateMachineAliasArn=alias_arn
+    )
+    for route in (described or {}).get("routingConfiguration", ()):
+        if route["weight"]:
+            yield str(route["stateMachineVersionArn"])
+
+
+def _of_versions(
+    client: AwsClient,
+    arn: str,
+    versions: Collection[str],
+    latest: tuple[ScheduledTarget, ...],
+) -> Iterator[ScheduledTarget]:
+    """The states of a machine's versions, but for those that are in its definition as they are.
+    Raises boto3's errors.
+    """
     for version_arn in sorted(versions):
         described = answer_unless(
             _is_gone, client.describe_state_machine, stateMachineArn=version_arn
@@ -206,6 +250,29 @@ def _of_aliases(
             if target not in latest:
                 number = version_arn.rpartition(":")[2]
                 yield replace(target, group=f"{target.group}, version {number}")
+
+
+def read_started(client: AwsClient, started_arn: str) -> StartedMachine | None:
+    """What a schedule starts with this ARN of a state machine, a version or an alias; None if there
+    is none. Raises boto3's errors.
+    """
+    arn = machine_of(started_arn)
+    is_alias = started_arn != arn and not is_version(started_arn)
+    named = sorted(_versions_of_alias(client, started_arn)) if is_alias else [started_arn]
+    states: list[ScheduledTarget] = []
+    is_express = False
+    is_there = False
+    created_ns: int | None = None
+    for one in named:
+        described = answer_unless(_is_gone, client.describe_state_machine, stateMachineArn=one)
+        if described is not None and described.get("status") != _DELETING:
+            is_there = True
+            is_express |= described.get("type") == "EXPRESS"
+            created_ns = max_known(created_ns, moment_ns(described.get("creationDate")))
+            states += targets_of_machine(arn, described.get("definition"))
+    if not is_there:
+        return None
+    return StartedMachine(states=tuple(states), is_express=is_express, created_ns=created_ns)
 
 
 def _is_gone(error: Exception) -> bool:

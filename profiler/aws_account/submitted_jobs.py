@@ -12,6 +12,7 @@ from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, text
 from profiler.core.optional_math import known
+from profiler.core.redaction import redact_line
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS
 from profiler.record.batch_detail import FAILED
@@ -134,5 +135,5 @@ def _job(summary: Mapping[str, Any]) -> StartedTask:
         started_ns=known(lambda at_ms: at_ms * NS_PER_MS, started_ms),
         stopped_ns=known(lambda at_ms: at_ms * NS_PER_MS, count(summary.get("stoppedAt"))),
         stop_code=FAILED_TO_START if is_unstarted and not is_stopped_by_hand else None,
-        stopped_reason=reason or None,
+        stopped_reason=redact_line(reason) or None,
     )

@@ -4,7 +4,7 @@ for.
 
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
-from profiler.aws_account.family_circumstances import read_account
+from profiler.aws_account.family_circumstances import FamilyAccount, read_account
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily
 from profiler.aws_account.registered_definitions import TaskDefinitions
@@ -79,6 +79,7 @@ from profiler.core.text import first_names
 from profiler.record.family import WINDOW_DAYS
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import format_count
+from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.resize_case import MIN_DAYS
@@ -295,6 +296,32 @@ class _Planning(Struct, frozen=True, kw_only=True):
     limits: ResizePolicy
     runs: RunsOfDays
 
+    def _account(
+        self, jobs: JobDefinitions | None, rollout: Callable[[], Rollout]
+    ) -> FamilyAccount:
+        """What the account says about families; ``rollout`` reads it."""
+
+        def targets() -> Sequence[ScheduledTarget]:
+            return rollout().starting
+
+        def other_starters(family: str) -> Sequence[str]:
+            return rollout().seen_starters(family)
+
+        def of_services() -> Collection[str]:
+            return rollout().families_of_services
+
+        def machine_schedules(names: Collection[str]) -> Sequence[Schedule]:
+            return rollout().machine_schedules(names)
+
+        now_ns = self.runs.span.now_ns
+        if jobs is None:
+            account = read_account(
+                self.open_client, targets, of_services, now_ns, other_starters=other_starters
+            )
+        else:
+            account = read_job_account(self.open_client, targets, jobs, now_ns)
+        return replace(account, machine_schedules=machine_schedules)
+
     def planned(self, output: _Output) -> tuple[Rollout, list[PlannedFamily]]:
         """The plan, in the order in which it is printed."""
         runs: dict[FamilyKey, FamilyWindow] = {}
@@ -302,23 +329,13 @@ class _Planning(Struct, frozen=True, kw_only=True):
         jobs = _job_definitions(self.open_client, self.request)
         reads = _bounded_reads(self.open_client, self.request, jobs)
 
-        def targets() -> Sequence[ScheduledTarget]:
-            return rollout.starting
+        def made() -> Rollout:
+            return rollout
 
         def missing_runs(definition: Mapping[str, object]) -> str:
             return FoundRuns(windows=runs, gaps=tuple(gaps)).missing_runs(definition)
 
-        def other_starters(family: str) -> Sequence[str]:
-            return rollout.seen_starters(family)
-
-        def of_services() -> Collection[str]:
-            return rollout.families_of_services
-
-        now_ns = self.runs.span.now_ns
-        if jobs is None:
-            account = read_account(self.open_client, targets, of_services, now_ns, other_starters)
-        else:
-            account = read_job_account(self.open_client, targets, jobs, now_ns)
+        account = self._account(jobs, made)
         plans = SizePlans(
             runs=runs,
             policy=self.limits,
@@ -339,7 +356,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
         )
         rollout.plans_services = True
         if jobs is not None:
-            rollout.request = with_job_names(self.request, jobs, targets)
+            rollout.request = with_job_names(self.request, jobs, account.targets)
         families = rollout.families()
         rollout.check_reads()
         definitions = NewestDefinitions(families, reads)

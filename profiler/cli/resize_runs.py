@@ -29,7 +29,7 @@ from profiler.runs.past_runs.run_source import (
     patterns_of,
 )
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
-from profiler.task_definitions.definition_json import read_document
+from profiler.task_definitions.definition_json import read_described
 
 _WRITERS = (
     "Whoever may register a task definition in this account, or write to these log groups, could "
@@ -83,7 +83,7 @@ class NewestDefinitions:
         """Raises TaskProfilerError, also when it is asked again."""
         if family not in self._known:
             try:
-                document = read_document(self._reads.read_ahead(family), family)
+                document = read_described(self._reads.read_ahead, family)
                 self._known[family] = document.definition
             except TaskProfilerError as error:
                 self._known[family] = error

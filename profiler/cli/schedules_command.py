@@ -2,7 +2,8 @@
 table and as JSON.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, compress
 
 import click
@@ -12,7 +13,18 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient, first_only
 from profiler.aws_account.gone_revisions import GoneRevisions
 from profiler.aws_account.missed_reasons import MissedReasons
-from profiler.aws_account.scheduled_targets import FoundSchedules, ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_machines import (
+    EXPRESS,
+    MachineSchedule,
+    read_executions,
+    read_machine_schedules,
+)
+from profiler.aws_account.scheduled_targets import (
+    FoundSchedules,
+    ScheduledTarget,
+    Schedules,
+    is_version,
+)
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.aws_account.state_machines import StateMachines
 from profiler.aws_account.submitted_jobs import read_queues
@@ -35,7 +47,7 @@ from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import any_known, known
+from profiler.core.optional_math import any_known, known, known_values
 from profiler.core.text import did_you_mean, listed
 from profiler.core.timestamps import (
     NS_PER_DAY,
@@ -50,7 +62,7 @@ from profiler.core.timestamps import (
 from profiler.record.family import UsualDuration
 from profiler.record.family_identity import FamilyKey, matches_any
 from profiler.record.units import format_count, format_duration
-from profiler.runs.past_runs.family_evidence import USUAL_NS, KnownFamilies
+from profiler.runs.past_runs.family_evidence import KnownFamilies, usual_since_ns
 from profiler.runs.past_runs.run_lookup import similar_families
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, patterns_of
 from profiler.schedules.due_outcomes import (
@@ -60,7 +72,13 @@ from profiler.schedules.due_outcomes import (
     as_refused,
     judge_schedules,
 )
-from profiler.schedules.due_times import next_due, overlap_ahead
+from profiler.schedules.due_times import (
+    ScheduleExpressionError,
+    last_due,
+    may_start_again,
+    next_due,
+    overlap_ahead,
+)
 from profiler.schedules.schedule_model import (
     DEFAULT_GRACE_MINUTES,
     SKEW_NS,
@@ -115,7 +133,8 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     the last successes in --from. Only https://HOST there also shows what became of due times of
     more than an hour ago. The exit code is 1 if a schedule starts nothing: its revision, or all of
     its family, was deregistered or deleted, or ECS refuses what its input overrides. The same is
-    said of states of Step Functions that run ECS tasks or submit jobs.
+    said of states of Step Functions that run ECS tasks or submit jobs. A schedule of such a state
+    machine is judged by its executions, of which Step Functions does not say who started them.
     """
     clock = SystemClock()
     past = None
@@ -128,24 +147,31 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     with sign_of_life(f"{_READING} …"), progress_row() as show:
         show(_READING, None)
         found = list_schedules(open_client)
-        states = [*_selected_states(open_client, cluster, options.families)]
+        versions = [target.machine_arn or "" for target in found.of_machines]
+        read = StateMachines(open_client, warn, lambda: filter(is_version, versions)).targets()
+        states = [*_selected_states(read, cluster, options.families)]
+        machines = read_machine_schedules(open_client, found.of_machines, warn)
     note_unread = first_only(warn)
     gone = GoneRevisions(
         open_client,
         lambda error: note_unread(f"{_UNKNOWN_STARTS} {error}"),
         found.targets,
     )
-    starts_nothing = False
-    # Also of an account without schedules, about which the next call raises.
-    for state in states:
-        why = gone.why_state_starts_nothing(state)
-        if why is not None:
-            starts_nothing = True
-            warn(why)
-    readable = selected_schedules(found, cluster, options.families)
     now_ns = clock.wall_ns()
-    judged = judge_account(readable, open_client, events, clock, now_ns)
-    families_known = KnownFamilies(lambda: past, now_ns - USUAL_NS)
+    # Also of an account without schedules, about which the next call raises.
+    ends = [
+        *filter(None, map(gone.why_state_starts_nothing, states)),
+        *_ends_of_machines(machines, cluster, options.families, now_ns),
+    ]
+    for sentence in ends:
+        warn(sentence)
+    starts_nothing = bool(ends)
+    selected = _selected_machines(machines, cluster, options.families)
+    readable = selected_schedules(found, cluster, options.families, selected)
+    others = [machine.schedule for machine in machines if not machine.is_gone]
+    judged = judge_account(readable, open_client, events, clock, now_ns, selected, others)
+    since_ns = usual_since_ns(now_ns, reads_logs=bool(names_of(options, "logs")))
+    families_known = KnownFamilies(lambda: past, since_ns)
     try:
         families_known.read(schedule.family_key for schedule in readable)
     except TaskProfilerError as error:
@@ -172,8 +198,8 @@ def list_schedules(open_client: OpenClient) -> FoundSchedules:
 
     An unreadable part is a warning, and the exit code becomes 1. Raises TaskProfilerError.
     """
-    found = Schedules(open_client).timed(with_jobs=True)
-    if found.problems and not found.schedules:
+    found = Schedules(open_client).timed(with_jobs=True, with_machines=True)
+    if found.problems and not (found.schedules or found.of_machines):
         raise TaskProfilerError(found.problems[0])
     warn_unread(found)
     if found.problems:
@@ -182,12 +208,15 @@ def list_schedules(open_client: OpenClient) -> FoundSchedules:
 
 
 def selected_schedules(
-    found: FoundSchedules, cluster: str | None, families: Collection[str]
+    found: FoundSchedules,
+    cluster: str | None,
+    families: Collection[str],
+    machines: Sequence[MachineSchedule] = (),
 ) -> list[Schedule]:
-    """The schedules of these families in this cluster. Raises TaskProfilerError if there are
-    none.
+    """The schedules of these families in this cluster, and those of ``machines``. Raises
+    TaskProfilerError if there are none.
     """
-    readable = []
+    readable = [machine.schedule for machine in machines]
     for schedule in found.schedules:
         clusters: list[str | None] = [None]
         if not schedule.is_of_jobs:
@@ -199,13 +228,43 @@ def selected_schedules(
     raise TaskProfilerError(_none_sentence(found.schedules, cluster, tuple(families)))
 
 
+def _selected_machines(
+    machines: Sequence[MachineSchedule], cluster: str | None, families: Collection[str]
+) -> list[MachineSchedule]:
+    """Those with a state that starts tasks of these families in this cluster, or submits jobs."""
+    return [
+        machine for machine in machines if any(_selected_states(machine.states, cluster, families))
+    ]
+
+
+def _ends_of_machines(
+    machines: Sequence[MachineSchedule],
+    cluster: str | None,
+    families: Collection[str],
+    now_ns: int,
+) -> Iterator[str]:
+    """Say of schedules that may still be due that their state machine does not exist any more. It
+    is unknown what it started, so nothing is said of some families or one cluster.
+    """
+    if cluster or families:
+        return
+    for machine in machines:
+        schedule = machine.schedule
+        if machine.is_gone and may_start_again(schedule, now_ns):
+            yield (
+                f"The {schedule.kind} {schedule.name} starts nothing: the state machine "
+                f"{schedule.machine_name}, or the version or the alias that it names, does not "
+                "exist."
+            )
+
+
 def _selected_states(
-    open_client: OpenClient, cluster: str | None, families: Collection[str]
+    states: Iterable[ScheduledTarget], cluster: str | None, families: Collection[str]
 ) -> Iterator[ScheduledTarget]:
     """The states of Step Functions that start tasks of these families in this cluster, or submit
     jobs if any cluster is asked for.
     """
-    for state in StateMachines(open_client, warn).targets():
+    for state in states:
         clusters: list[str | None] = [None]
         if not state.is_of_job:
             clusters += [cluster_name(state.cluster_arn), state.cluster_arn]
@@ -246,26 +305,45 @@ def judge_account(
     past: RunSource | None,
     clock: Clock,
     now_ns: int,
+    machines: Sequence[MachineSchedule] = (),
+    others: Sequence[Schedule] = (),
 ) -> list[JudgedSchedule]:
     """Judge the last due time of each schedule.
 
-    ``past`` has runs with ECS's events, which ECS itself forgets.
+    ``past`` has runs with ECS's events, which ECS itself forgets. ``machines`` are those of the
+    schedules that start state machines, and ``others`` may have started their executions, too.
     """
-    clusters = read_clusters(
-        open_client("ecs"),
-        {schedule.cluster_arn for schedule in asked if not schedule.is_of_jobs},
-        now_ns,
-    )
+    places = {machine.schedule.cluster_arn for machine in machines}
+    of_places = [one for one in others if one.cluster_arn in places]
+    starting = [*of_places, *(one for one in asked if one not in of_places)]
+
+    def judge(tasks: Mapping[str, ClusterTasks]) -> list[JudgedSchedule]:
+        judged = judge_schedules(starting, tasks, now_ns=now_ns, grace_ns=_GRACE_NS)
+        return [one for one in judged if one.schedule in asked]
+
+    of_tasks = {
+        schedule.cluster_arn
+        for schedule in asked
+        if not (schedule.is_of_jobs or schedule.is_of_machine)
+    }
+    clusters = read_clusters(open_client("ecs"), of_tasks, now_ns)
+    due_ns = known_values(_last_due(machine.schedule, now_ns) for machine in machines)
+    since_ns = min(due_ns, default=now_ns) - SKEW_NS
+    listing = [machine.schedule for machine in machines if not machine.is_express]
+    clusters |= {
+        machine.schedule.cluster_arn: ClusterTasks(problem=EXPRESS) for machine in machines
+    }
+    clusters |= read_executions(open_client, listing, now_ns, since_ns)
     clusters |= read_queues(open_client, asked, now_ns, pause=clock.sleep)
     known_ids = set[str]()
     for cluster in clusters.values():
         known_ids.update(task_id(task.arn) for task in cluster.tasks or ())
-    judged = judge_schedules(asked, clusters, now_ns=now_ns, grace_ns=_GRACE_NS)
+    judged = judge(clusters)
     forgotten = [schedule for schedule in judged if _is_forgotten(schedule)]
     if forgotten and past is not None:
         try:
             merged = _with_past_tasks(clusters, known_ids, forgotten, past, now_ns)
-            judged = judge_schedules(asked, merged, now_ns=now_ns, grace_ns=_GRACE_NS)
+            judged = judge(merged)
         except TaskProfilerError as error:
             warn(f"Due times of more than an hour ago are unknown. {error}")
     problems: set[str] = set()
@@ -274,6 +352,12 @@ def judge_account(
     for problem in sorted(problems):
         warn(problem)
     return explained
+
+
+def _last_due(schedule: Schedule, now_ns: int) -> int | None:
+    with suppress(ScheduleExpressionError):
+        return last_due(schedule, now_ns)
+    return None
 
 
 def _is_forgotten(judged: JudgedSchedule) -> bool:
@@ -377,6 +461,8 @@ class ScheduleRow(Struct, frozen=True, kw_only=True, rename="camel"):
     time_zone: str
     cluster: str | None
     queue: str | None  # of AWS Batch; ``family`` is then the job definition
+    # Of Step Functions; ``family`` then has all that its states start, separated by commas.
+    state_machine: str | None
     family: str
     last_due: str | None
     outcome: DueOutcome
@@ -394,10 +480,10 @@ def schedule_row(
     problem = judged.problem
     outcome: DueOutcome = "none" if schedule.is_enabled else "disabled"
     reason = problem
-    last_due = None
+    due_at = None
     if judged.due_times:
         last = judged.due_times[-1]
-        last_due = format_ms(last.due_ns)
+        due_at = format_ms(last.due_ns)
         outcome = last.outcome
         reason = problem or last.reason
     next_ns = None
@@ -412,15 +498,17 @@ def schedule_row(
         if usual is not None:
             overlap = overlap_ahead(schedule, now_ns, usual.median_ms, usual.p95_ms)
     place = cluster_name(schedule.cluster_arn) or UNKNOWN
+    is_of_tasks = not (schedule.is_of_jobs or schedule.is_of_machine)
     row = ScheduleRow(
         name=schedule.name,
         kind=schedule.kind,
         expression=schedule.expression,
         time_zone=schedule.time_zone,
-        cluster=None if schedule.is_of_jobs else place,
+        cluster=place if is_of_tasks else None,
         queue=place if schedule.is_of_jobs else None,
+        state_machine=schedule.machine_name,
         family=schedule.family,
-        last_due=last_due,
+        last_due=due_at,
         outcome=outcome,
         reason=reason,
         next_due=known(format_ms, next_ns),
@@ -439,15 +527,25 @@ def order_of(titled: tuple[str, ScheduleRow]) -> tuple[int, str, str]:
 
 
 def _place(row: ScheduleRow) -> str:
-    """The cluster of its tasks, or the queue of its jobs."""
-    return row.cluster or row.queue or UNKNOWN
+    """The cluster of its tasks, the queue of its jobs, or its state machine."""
+    return row.cluster or row.queue or row.state_machine or UNKNOWN
+
+
+def _places(rows: Sequence[tuple[str, ScheduleRow]]) -> str:
+    """The head of the column of places."""
+    names = ["Cluster"]
+    if any(row.queue for _, row in rows):
+        names.append("queue")
+    if any(row.state_machine for _, row in rows):
+        names.append("state machine")
+    return ", ".join(names)
 
 
 def table_lines(rows: Sequence[tuple[str, ScheduleRow]], width: int | None) -> Iterator[Line]:
     """One row per schedule, then the sentences about them."""
     columns = [
         Column("Schedule", folds=True),
-        Column("Cluster" if all(row.cluster for _, row in rows) else "Cluster, queue", folds=True),
+        Column(_places(rows), folds=True),
         Column("Expression", folds=True),
         Column(f"Last due ({local_zone()})", folds=True),
         Column("Outcome"),

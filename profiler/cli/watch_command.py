@@ -68,7 +68,7 @@ from profiler.record.run_outcome import PREDICATES
 from profiler.record.stop_causes import outcome_of
 from profiler.record.task_needs import vcpu_size
 from profiler.record.units import bare_vcpu, format_count, format_duration, format_memory
-from profiler.runs.past_runs.family_evidence import USUAL_NS, KnownFamilies
+from profiler.runs.past_runs.family_evidence import KnownFamilies, usual_since_ns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 
@@ -122,9 +122,9 @@ def watch(
 
     FAMILY is a family or a pattern of families, TASK the beginning of a task ID. Without them,
     tasks of services are left out. Without logs:GLOB in --from and without --cluster, local runs
-    are shown. CPU and memory come from the newest checkpoint, the usual duration (of 14 days) from
-    https://HOST in --from, else from the log groups. --queue lists what runs, starts and waits in
-    a queue, since when, and AWS's reason.
+    are shown. CPU and memory come from the newest checkpoint, the usual duration from https://HOST
+    in --from (of 90 days), else from the log groups (of 14 days). --queue lists what runs, starts
+    and waits in a queue, since when, and AWS's reason.
     """
     is_once = as_json or once or not os.isatty(STDOUT) or os.environ.get("TERM") == "dumb"
     if queue is not None:
@@ -302,13 +302,13 @@ def open_watched_tasks(
     Other sources: past runs.
     """
     is_local = cluster is None and not groups
-    since_ns = clock.wall_ns() - USUAL_NS
+    past = tuple(text for text in options.sources if parse_source(text).kind != "logs")
+    since_ns = usual_since_ns(clock.wall_ns(), reads_logs=not (past or is_local))
 
     def running_here() -> Iterator[Report]:
         return (run.report for run in open_source(SourceOptions()).running(named))
 
     def past_runs() -> RunSource | None:
-        past = tuple(text for text in options.sources if parse_source(text).kind != "logs")
         if past or is_local:  # a row of progress would be in the table
             return open_source(replace(options, sources=past), shows_progress=False)
         if watched.groups:

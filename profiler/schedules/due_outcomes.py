@@ -14,7 +14,7 @@ from operator import attrgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import explained_refusal, is_vague, task_id
+from profiler.core.ecs_terms import cluster_name, explained_refusal, is_vague, task_id
 from profiler.core.text import first_names, listed
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.units import format_duration
@@ -47,6 +47,7 @@ _NO_ANCHOR = (
 )
 TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is no longer known."
 JOB_TOO_OLD = "A job of this time is no longer known."
+_EXECUTION_TOO_OLD = "An execution of this time is no longer known."
 CHANGED = "The schedule was changed after this time."
 _NEW = (
     "The schedule was created or changed less than a minute before this time, so AWS may not "
@@ -86,7 +87,8 @@ def judge_schedules(
     judge = _Judge(now_ns=now_ns, since_ns=since_ns, grace_ns=grace_ns)
     groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for place, schedule in enumerate(schedules):
-        groups[schedule.cluster_arn, schedule.family, schedule.started_by].append(place)
+        key = (schedule.cluster_arn, schedule.family_of_tasks, schedule.started_by)
+        groups[key].append(place)
     tasks: defaultdict[tuple[str, str, str], list[StartedTask]] = defaultdict(list)
     for arn, cluster in clusters.items():
         for task in sorted(cluster.tasks or (), key=lambda task: (task.created_ns, task.arn)):
@@ -144,7 +146,9 @@ class _Judge(Struct, frozen=True, kw_only=True):
         order of their creation.
         """
         is_alone = len(members) == 1
-        rows = [self._slots(schedule, tasks, is_alone=is_alone) for schedule in members]
+        # Anybody may have started an execution, at any time.
+        is_certain = is_alone and not members[0].is_of_machine
+        rows = [self._slots(schedule, tasks, is_alone=is_certain) for schedule in members]
         of_all: list[TaskSlot] = []
         for row in rows:
             if not isinstance(row, str):
@@ -157,7 +161,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
                 yield JudgedSchedule(schedule=schedule, problem=row)
                 continue
             others = sorted({other.name for other in members if other is not schedule})
-            last_ends = _last_ends(tasks if is_alone else _tasks_of(row))
+            last_ends = _last_ends(tasks if is_certain else _tasks_of(row))
             is_restarted = _may_be_restarted(schedule, row)
             due: list[DueTime] = []
             for slot in row:
@@ -246,7 +250,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
     ) -> tuple[DueOutcome | None, str | None]:
         """The outcome of a due time that lacks tasks; None if those that were found decide it."""
         schedule = slot.schedule
-        kind = "jobs" if schedule.is_of_jobs else "tasks"
+        kind = schedule.starts
         if slot.tasks:
             some = f"{len(slot.tasks)} of {schedule.task_count} {kind} were started."
         else:
@@ -265,7 +269,10 @@ class _Judge(Struct, frozen=True, kw_only=True):
             f"AWS does not distinguish its {kind} from the {kind} of {first_names(others)}, which "
             "may be concerned."
         )
-        return "missed", " ".join(filter(None, (some, doubt if others else None))) or None
+        why = None
+        if cluster.is_gone:
+            why = f"The cluster {cluster_name(schedule.cluster_arn)} does not exist."
+        return "missed", " ".join(filter(None, (some, why or (doubt if others else None)))) or None
 
     def _with_task(
         self, slot: TaskSlot, last_ends: Mapping[str, StartedTask | None]
@@ -280,11 +287,8 @@ class _Judge(Struct, frozen=True, kw_only=True):
             reason = explained_refusal(stated or "AWS gives no reason")
             return "refused", f"The {what} failed to start: {reason}"
         if last.created_ns >= slot.window_end_ns + self.grace_ns:
-            after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
-            end = "window" if slot.schedule.window_minutes else "due time"
-            what = "job was submitted" if first.is_job else "task started"
-            return "late", f"The {what} {after} after the {end}."
-        if slot.extra and len(started) > slot.schedule.task_count:
+            return _late(slot, last)
+        if slot.extra and not first.is_execution and len(started) > slot.schedule.task_count:
             names = listed(task_id(task.arn) for task in started)
             kind = "Jobs" if first.is_job else "Tasks"
             return "started twice", f"{kind} {names} were started for the same time."
@@ -298,7 +302,22 @@ class _Judge(Struct, frozen=True, kw_only=True):
         return "running", f"The job {task_id(first.arn)} has not started yet." if waits else None
 
 
+def _late(slot: TaskSlot, last: StartedTask) -> tuple[DueOutcome, str]:
+    """The outcome of a due time whose last task came late."""
+    after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
+    end = "window" if slot.schedule.window_minutes else "due time"
+    if last.is_execution:
+        return "unknown", (
+            f"An execution began {after} after the {end}, and Step Functions does not say who "
+            "started it."
+        )
+    what = "job was submitted" if last.is_job else "task started"
+    return "late", f"The {what} {after} after the {end}."
+
+
 def _too_old(schedule: Schedule) -> str:
+    if schedule.is_of_machine:
+        return _EXECUTION_TOO_OLD
     return JOB_TOO_OLD if schedule.is_of_jobs else TOO_OLD
 
 

@@ -5,6 +5,7 @@ hour, and does not return when a rule was changed.
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND
 from profiler.schedules.schedule_model import EFFECTIVE_NS, ClusterTasks, Schedule, StartedTask
@@ -32,16 +33,17 @@ class TaskMemory(Struct):
 
 def _merged(before: ClusterTasks | None, now: ClusterTasks) -> ClusterTasks:
     """A gap of more than an hour between two readings hides tasks, so the earlier ones do not
-    count then.
+    count then. Nor do those of a cluster that existed at the last reading, and is gone: it may have
+    had others since, whenever it was first seen to be gone before it was created again.
     """
-    if (
-        before is None
-        or before.tasks is None
-        or now.tasks is None
-        or before.read_ns < now.known_since_ns
-    ):
+    if before is None or before.tasks is None or now.tasks is None:
         return now
     oldest_ns = now.read_ns - _KEPT_NS
+    if now.is_gone:
+        since_ns = before.known_since_ns if before.is_gone else now.read_ns
+        return replace(now, known_since_ns=max(since_ns, oldest_ns))
+    if before.read_ns < now.known_since_ns:
+        return now
     tasks: dict[str, StartedTask] = {}
     for task in before.tasks:
         if task.has_stopped and task.end_ns > oldest_ns:

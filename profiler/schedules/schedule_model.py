@@ -44,6 +44,8 @@ EFFECTIVE_NS = 60 * NS_PER_SECOND
 
 _CHANGING = "<aws."  # the beginning of a variable of EventBridge Scheduler
 _CHANGING_NAME = "The name of its jobs changes each time, so they are not known."
+# Step Functions does not say who started an execution.
+EXECUTION = "execution"
 _NO_STARTER = (
     "It calls RunTask without a StartedBy of its own, so ECS does not say which tasks it started."
 )
@@ -68,6 +70,10 @@ class Schedule(Struct, frozen=True, kw_only=True):
     cluster_arn: str  # of a job: its queue
     definition_arn: str  # or a family
     job_name: str | None = None  # of the jobs that it submits to AWS Batch; None: it starts tasks
+    # Of the state machine of Step Functions that it starts, without a version or an alias;
+    # ``cluster_arn`` is the same one, and the family those that its states start, with commas.
+    machine_arn: str | None = None
+    machine_created_ns: int | None = None
     # The ``startedBy`` that a request of RunTask has in place of EventBridge's own; empty: none.
     requested_starter: str | None = None
     task_count: int = 1
@@ -85,6 +91,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     @property
     def started_by(self) -> str:
         """The ``startedBy`` of the tasks that it starts, as ECS stores it; the name of its jobs."""
+        if self.machine_arn is not None:
+            return EXECUTION
         if self.requested_starter is not None:
             return cut_started_by(self.requested_starter)
         return self.job_name or cut_started_by(STARTERS[self.kind] + self.name)
@@ -93,6 +101,33 @@ class Schedule(Struct, frozen=True, kw_only=True):
     def is_of_jobs(self) -> bool:
         """Whether it submits jobs of AWS Batch."""
         return self.job_name is not None
+
+    @property
+    def is_of_machine(self) -> bool:
+        """Whether it starts a state machine of Step Functions."""
+        return self.machine_arn is not None
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families that it starts: of a state machine, perhaps several."""
+        return tuple(self.family.split(", "))
+
+    @property
+    def family_of_tasks(self) -> str:
+        """The family of its tasks; empty for executions, which have none, whatever they start."""
+        return "" if self.is_of_machine else self.family
+
+    @property
+    def machine_name(self) -> str | None:
+        """The name of the state machine that it starts."""
+        return None if self.machine_arn is None else self.machine_arn.rpartition(":")[2]
+
+    @property
+    def starts(self) -> str:
+        """What it starts, in words, in the plural."""
+        if self.is_of_machine:
+            return "executions"
+        return "jobs" if self.is_of_jobs else "tasks"
 
     @property
     def why_unknown(self) -> str | None:
@@ -108,6 +143,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 class StartedTask(Struct, frozen=True, kw_only=True):
     """A task as ECS shows it, or a job as AWS Batch lists it: ``family`` is its definition's name.
+    Or an execution of Step Functions, without a family, which anybody may have started.
 
     Times are in nanoseconds since 1970; ECS shows a stopped task for an hour, Batch a job for seven
     days.
@@ -129,6 +165,10 @@ class StartedTask(Struct, frozen=True, kw_only=True):
         return self.job_name is not None
 
     @property
+    def is_execution(self) -> bool:
+        return self.started_by == EXECUTION
+
+    @property
     def has_stopped(self) -> bool:
         return self.stopped_ns is not None
 
@@ -147,13 +187,14 @@ class ClusterTasks(Struct, frozen=True, kw_only=True):
     """The tasks of a cluster, or the jobs of a queue: all that stopped after ``known_since_ns`` or
     run.
 
-    ``tasks`` None: ``problem`` is why.
+    ``tasks`` None: ``problem`` is why. ``is_gone``: AWS says that there is no such cluster.
     """
 
     tasks: tuple[StartedTask, ...] | None = None
     read_ns: int = 0
     known_since_ns: int = 0
     problem: str | None = None
+    is_gone: bool = False
 
 
 class DueTime(Struct, frozen=True, kw_only=True):
@@ -212,8 +253,10 @@ def did_start(schedule: Schedule, task: StartedTask) -> bool:
     """
     if schedule.is_of_jobs:
         return (task.job_name, task.family) == (schedule.job_name, schedule.family)
-    if task.family != schedule.family:
+    if task.family != schedule.family_of_tasks:
         return False
+    if schedule.is_of_machine:
+        return task.is_execution
     if schedule.requested_starter is not None:
         return task.starter == schedule.started_by
     return may_be_starter(schedule.kind, schedule.name, task.started_by or "")

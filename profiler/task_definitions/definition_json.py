@@ -1,6 +1,6 @@
 """Task definitions in JSON, as RegisterTaskDefinition takes them or ECS returns them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -102,6 +102,14 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
         stack=all_tags.get(_STACK_TAG),
         owner=owner_of_definition(registered_by, all_tags),
     )
+
+
+def read_described(describe: Callable[[str], bytes], name: str) -> TaskDefinitionDocument:
+    """Ask for a definition by its name, such as ``nightly:7`` or an ARN, and read the answer.
+
+    Raises TaskProfilerError.
+    """
+    return read_document(describe(name), name)
 
 
 def tags_of(tags: object) -> Mapping[str, str]:

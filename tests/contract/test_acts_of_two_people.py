@@ -654,23 +654,32 @@ def test_a_stack_that_deploys_during_the_act_keeps_its_revision(people: TwoPeopl
     assert (found["memory"], RESIZED in tags) == ("2048", False)
 
 
-def test_a_policy_keeps_what_somebody_attaches_meanwhile(people: TwoPeople) -> None:
-    account = people.account
-    iam = account.aws.client("iam")
-    iam.create_role(RoleName="shared", AssumeRolePolicyDocument="{}")
+def two_families_of_a_role(account: Account) -> None:
+    """Nightly and weekly have the role shared, each with a log group of its own."""
+    account.aws.client("iam").create_role(RoleName="shared", AssumeRolePolicyDocument="{}")
     role = f"arn:aws:iam::{ACCOUNT}:role/shared"
     for name in ("nightly", "weekly"):
         container = {**BATCH, **logs_to(f"/ecs/{name}")}
         account.family(name, containerDefinitions=[container], taskRoleArn=role)
 
-    def attach(name: str) -> list[str]:
-        words = ("taskdef", "add-monitor", name, "--image", "team/task-profiler:1")
-        done = account.command(*words, "--attach-policy", "--yes")
-        assert done.returncode == 0, done.stderr
-        document = iam.get_role_policy(RoleName="shared", PolicyName="task-profiler")
-        (statement,) = document["PolicyDocument"]["Statement"]
-        return sorted(one.split(":log-group:")[1].split(":")[0] for one in statement["Resource"])
 
+def attach(account: Account, family: str) -> None:
+    words = ("taskdef", "add-monitor", family, "--image", "team/task-profiler:1")
+    done = account.command(*words, "--attach-policy", "--yes")
+    assert done.returncode == 0, done.stderr
+
+
+def allowed_groups(account: Account) -> list[str]:
+    """The log groups of the role's policy."""
+    iam = account.aws.client("iam")
+    document = iam.get_role_policy(RoleName="shared", PolicyName="task-profiler")["PolicyDocument"]
+    (statement,) = document["Statement"]
+    return sorted(one.split(":log-group:")[1].split(":")[0] for one in statement["Resource"])
+
+
+def test_a_policy_keeps_what_somebody_attaches_meanwhile(people: TwoPeople) -> None:
+    account = people.account
+    two_families_of_a_role(account)
     reads = 0
 
     def count(_operation: str, body: bytes) -> None:
@@ -679,10 +688,12 @@ def test_a_policy_keeps_what_somebody_attaches_meanwhile(people: TwoPeople) -> N
         if b"Action=ListRolePolicies" in body:
             reads += 1
             if reads == 2:
-                assert attach("weekly") == ["/ecs/weekly"]
+                attach(account, "weekly")
+                assert allowed_groups(account) == ["/ecs/weekly"]
 
     people.proxy.before = count
-    assert attach("nightly") == ["/ecs/nightly", "/ecs/weekly"]
+    attach(account, "nightly")
+    assert allowed_groups(account) == ["/ecs/nightly", "/ecs/weekly"]
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
@@ -722,3 +733,37 @@ def test_a_policy_that_somebody_replaces_is_attached_again(
     again = "attached the policy task-profiler to the role shared again, because IAM did"
     assert (again in done.stdout) is is_replaced
     assert puts() == 1 + is_replaced
+
+
+def test_two_policies_of_one_role_at_once_keep_both(people: TwoPeople) -> None:
+    """Whichever call of IAM the other person's whole act precedes. Only within the moment between
+    the first one's last reading and its put is the other's part lost, which IAM cannot tell: its
+    next call attaches it again, beside the first one's.
+    """
+    account = people.account
+    iam = account.aws.client("iam")
+    two_families_of_a_role(account)
+    preceded: list[bytes] = []  # the calls of IAM of which one was preceded by the other act
+    left = 0
+
+    def act(_operation: str, body: bytes) -> None:
+        nonlocal left
+        if b"Version=2010-05-08" in body and left:
+            left -= 1
+            if not left:
+                preceded.append(body.partition(b"&")[0])
+                attach(account, "weekly")
+
+    people.proxy.before = act
+    for nth in range(1, 100):
+        left = nth
+        attach(account, "nightly")
+        if left:
+            break
+        if preceded[-1] == b"Action=PutRolePolicy":
+            assert allowed_groups(account) == ["/ecs/nightly"]
+            attach(account, "weekly")
+        assert allowed_groups(account) == ["/ecs/nightly", "/ecs/weekly"], nth
+        iam.delete_role_policy(RoleName="shared", PolicyName="task-profiler")
+    assert preceded.count(b"Action=PutRolePolicy") == 1
+    assert len(preceded) > 5

@@ -19,6 +19,7 @@ from profiler.forwarder.function_settings import Credentials
 from profiler.forwarder.search_cluster.opensearch import OpenSearchCluster
 from tests.command_line import run_here
 from tests.fake_dashboards import PlayedDashboards
+from tools.waiting import LIMIT_SECONDS
 
 REGION = "eu-west-1"
 KEY = {
@@ -179,15 +180,17 @@ def test_the_forwarder_signs_in_the_same_way(
     for name, value in KEY.items():
         monkeypatch.setenv(name, value)
     cluster = OpenSearchCluster(domain.url, Credentials(aws="es"), REGION)
-    (result,) = cluster.bulk([Document(index="task-reports-2026.03", id="1", fields={"a": 1})], 5)
+    (result,) = cluster.bulk(
+        [Document(index="task-reports-2026.03", id="1", fields={"a": 1})], LIMIT_SECONDS
+    )
     assert result.status == 201
-    assert cluster.search("task-reports-*", {"size": 1}, 5)
+    assert cluster.search("task-reports-*", {"size": 1}, LIMIT_SECONDS)
     assert {path.partition("?")[0] for _, path in domain.accepted} == {
         "/_bulk",
         "/task-reports-*/_search",
     }
     auth = AwsSignature(AwsCredentials(*KEY.values()), REGION, "es")
     assert requests.get(
-        f"{domain.url}/_search?filter_path=hits,took&pretty=", auth=auth, timeout=5
+        f"{domain.url}/_search?filter_path=hits,took&pretty=", auth=auth, timeout=LIMIT_SECONDS
     ).ok
     assert domain.accepted[-1] == ("GET", "/_search?filter_path=hits,took&pretty=")

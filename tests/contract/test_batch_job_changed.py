@@ -95,7 +95,7 @@ def test_a_job_with_three_attempts_is_one_message(
     written: dict[str, list[Any]] = {"task.report": [], "batch.job": []}
     for body in bodies:
         written[body["upsert"]["event"]["dataset"]].append(body)
-    by_events = [one["doc"]["batch"]["attempt"] for one in written["batch.job"]]
+    by_events = [one["upsert"]["batch"]["attempt"] for one in written["batch.job"]]
     assert by_events == [1, 2, 3, 1, 1, 2, 3], "of the end, of the repetition, of the end again"
     assert [one["upsert"]["batch"]["attempt"] for one in written["task.report"]] == [1, 2, 3]
     for one in written["task.report"]:
@@ -119,8 +119,10 @@ def test_a_job_that_is_repeated_completes_its_attempts_document_alone(
     ((action, body),) = cluster.bulks
     task = batch_jobs.task_arn(job["jobId"], 1).rpartition("/")[2]
     assert action["update"]["_id"] == f"{task}/default"
-    assert body["doc"]["task"] == {"job_end": "infrastructure", "repeated": True}
-    assert (body["doc"]["batch"]["attempt"], body["doc"]["batch"]["allowed_attempts"]) == (1, 3)
+    written = body["upsert"]
+    assert (written["task"]["job_end"], written["task"]["repeated"]) == ("infrastructure", True)
+    assert (written["batch"]["attempt"], written["batch"]["allowed_attempts"]) == (1, 3)
+    assert "known_at" not in written["task"], "no run, before ECS has told of one"
     assert slack.messages == []
 
 
@@ -133,8 +135,10 @@ def test_a_child_that_failed_completes_its_document_and_is_silent(
     ran(batch, child, 143, None)
     child["attempts"][0]["statusReason"] = "Job attempt duration exceeded timeout"
     assert send(batch.event(child))["indexed"]
-    assert cluster.bulks[0][1]["doc"]["task"] == {"job_end": "timeout"}
-    assert cluster.bulks[0][1]["doc"]["batch"]["array_index"] == 1
+    written = cluster.bulks[0][1]["upsert"]
+    assert written["task"]["job_end"] == "timeout"
+    assert not written["task"].keys() & {"repeated", "last_attempt"}
+    assert written["batch"]["array_index"] == 1
     assert slack.messages == []
 
 

@@ -20,6 +20,7 @@ from tests.aws_proxy import AwsProxy
 from tests.resize_account import BATCH, LOG_GROUP, MONITOR, STOPPED_GROUP, Account, logs_to
 from tests.runs import history_of, report
 from tools.moto_server import fake_aws
+from tools.waiting import LIMIT_SECONDS
 
 LISTED = "ListTaskDefinitionFamilies"
 SAID = "task-profiler: Runs are read from the log group"
@@ -333,7 +334,7 @@ def test_a_long_reading_has_a_sign_of_life_on_a_pipe(
 
     def wait(operation: str, _body: bytes) -> None:
         if operation == LISTED:
-            said.wait(60)
+            said.wait(LIMIT_SECONDS)
 
     proxy.before = wait
     process = subprocess.Popen(
@@ -342,7 +343,7 @@ def test_a_long_reading_has_a_sign_of_life_on_a_pipe(
     assert process.stderr is not None
     line = process.stderr.readline().decode()
     said.set()
-    process.communicate(timeout=120)
+    process.communicate(timeout=LIMIT_SECONDS)
     assert line == "task-profiler: Reading task definitions, schedules and tasks …\n"
 
 

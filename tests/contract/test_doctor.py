@@ -22,6 +22,7 @@ from tests.log_subscriptions import put_lines
 from tests.setup_cluster import Cluster
 from tests.task_endpoint import TASK_ID, Task, TaskEndpoint
 from tools.moto_server import FakeAws, fake_aws
+from tools.waiting import LIMIT_SECONDS
 
 
 class Deployment:
@@ -250,7 +251,7 @@ def doctor_process(**environment: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "profiler", "doctor", "--json", "--seconds", "5"]
     variables = {"PATH": os.environ["PATH"], **environment}
     return subprocess.run(
-        words, env=variables, capture_output=True, check=False, text=True, timeout=120
+        words, env=variables, capture_output=True, check=False, text=True, timeout=LIMIT_SECONDS
     )
 
 

@@ -15,6 +15,7 @@ from profiler.readers import Unavailable
 from profiler.readers.ecs.endpoint_client import HttpEndpoint
 from tests.fakes import FakeClock, seconds
 from tests.http_server import FakeHttpServer
+from tools.waiting import LIMIT_SECONDS
 
 Answer = Callable[[BaseHTTPRequestHandler], object]
 
@@ -46,7 +47,7 @@ def server() -> Iterator[Server]:
 
 
 def endpoint(address: str) -> HttpEndpoint:
-    _opened.append(HttpEndpoint(address, 5, SystemClock()))
+    _opened.append(HttpEndpoint(address, LIMIT_SECONDS, SystemClock()))
     return _opened[-1]
 
 
@@ -117,7 +118,7 @@ def test_an_address_that_is_none_is_a_reason() -> None:
 
 
 def test_silence_is_a_timeout(server: Server) -> None:
-    server.answers = {"/task": lambda _: server.closed.wait(60)}
+    server.answers = {"/task": lambda _: server.closed.wait(LIMIT_SECONDS)}
     result = endpoint(server.url).get("/task", max_seconds=0.05)
     assert result == Unavailable("/task did not answer within 0.05 s", timed_out=True)
 
@@ -147,7 +148,7 @@ class Impatient:
 def test_when_the_end_is_asked_for_an_answer_has_half_a_second_more(
     server: Server, after_seconds: float, max_seconds: float | None, given_up_after: float
 ) -> None:
-    server.answers = {"/task": lambda _: server.closed.wait(60)}
+    server.answers = {"/task": lambda _: server.closed.wait(LIMIT_SECONDS)}
     clock = FakeClock()
     impatient: Any = Impatient(clock, after_seconds)
     source = HttpEndpoint(server.url, 5, clock, impatient)
@@ -180,7 +181,7 @@ def test_an_answer_that_drips_is_cut_off(server: Server, where: str) -> None:
         target=lambda: results.append(source.get("/task", max_seconds=0.1)), daemon=True
     )
     reader.start()
-    reader.join(30)
+    reader.join(LIMIT_SECONDS)
     assert [isinstance(result, Unavailable) and result.timed_out for result in results] == [True]
 
 

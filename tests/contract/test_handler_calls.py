@@ -96,7 +96,7 @@ def test_no_log_is_read_if_the_report_is_indexed(
     assert cluster.asked == [f"{TASK_ID}/batch"]
     assert "GetLogEvents" not in calls
     assert calls.count("DescribeTaskDefinition") == 1
-    assert "complete" not in written(cluster)["doc"]["task"]
+    assert written(cluster)["doc"] == {}, "what is stored comes first"
 
 
 def test_a_throttled_read_of_a_log_is_one_call_of_botocore() -> None:

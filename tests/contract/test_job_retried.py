@@ -94,13 +94,13 @@ def test_a_killed_job_is_started_again_once_and_the_message_says_it(
     started = f"Started again with 6 GB (was 4 GB): job {new['jobId'][:8]}."
     assert message["text"].startswith("❌ orders failed: Ran out of memory with 4 GB")
     assert started in message["text"]
-    assert cluster.bulks[0][1]["doc"]["task"] == {"retried_as": new["jobId"]}
+    assert cluster.bulks[0][1]["upsert"]["task"]["retried_as"] == new["jobId"]
     batch.begin(new)
     batch.end(new, 0)
     send(batch.event(new))
     said = "Succeeded with 6 GB after 4 GB were too little: set 6 GB."
     assert said in slack.messages[1]["text"]
-    assert cluster.bulks[-1][1]["doc"]["task"] == {"retry_of": job["jobId"]}
+    assert cluster.bulks[-1][1]["upsert"]["task"]["retry_of"] == job["jobId"]
     assert len(batch.requests("SubmitJob")) == 1
 
 
@@ -232,7 +232,7 @@ def test_a_busy_batch_is_asked_again_by_lambda(
     batch.failing.clear()
     send(batch.event(job))
     (new,) = retries(batch)
-    assert cluster.bulks[-1][1]["doc"]["task"] == {"retried_as": new["jobId"]}
+    assert cluster.bulks[-1][1]["upsert"]["task"]["retried_as"] == new["jobId"]
     assert len(slack.messages) == 1
 
 

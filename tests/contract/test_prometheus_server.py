@@ -17,6 +17,7 @@ from profiler.monitor.prometheus.exporter import MetricsServer, PrometheusExport
 from tests.fakes import FakeLog
 from tests.prometheus_world import ScrapedTask
 from tests.values import present
+from tools.waiting import LIMIT_SECONDS
 
 LOCAL, IPV6_LOCAL = "127.0.0.1", "::1"
 
@@ -45,7 +46,7 @@ def server(page: Mock, log: FakeLog) -> Iterator[MetricsServer]:
 
 
 def get(server: MetricsServer, path: str = "/metrics") -> requests.Response:
-    return requests.get(f"http://{LOCAL}:{server.port}{path}", timeout=120)
+    return requests.get(f"http://{LOCAL}:{server.port}{path}", timeout=LIMIT_SECONDS)
 
 
 def test_the_metrics_are_at_their_path_whatever_is_asked_of_them(server: MetricsServer) -> None:
@@ -64,7 +65,7 @@ def test_the_metrics_are_at_their_path_whatever_is_asked_of_them(server: Metrics
 def test_there_is_nothing_else(
     server: MetricsServer, page: Mock, method: str, path: str, status: int
 ) -> None:
-    answer = requests.request(method, f"http://{LOCAL}:{server.port}{path}", timeout=120)
+    answer = requests.request(method, f"http://{LOCAL}:{server.port}{path}", timeout=LIMIT_SECONDS)
     assert answer.status_code == status
     assert page.call_count == 0
 
@@ -87,7 +88,7 @@ def test_a_scrape_that_fails_is_one_error_and_the_next_one_works(
 def connected(server: MetricsServer, said: bytes = b"") -> closing[socket.socket]:
     """A client that has said this and waits for half a minute at most."""
     client = socket.create_connection((LOCAL, server.port))
-    client.settimeout(30)
+    client.settimeout(LIMIT_SECONDS)
     client.sendall(said)
     return closing(client)
 
@@ -139,7 +140,7 @@ class Exported:
         return present(self.exporter._server).port
 
     def scraped(self) -> str:
-        return requests.get(f"http://{LOCAL}:{self.port}/metrics", timeout=120).text
+        return requests.get(f"http://{LOCAL}:{self.port}/metrics", timeout=LIMIT_SECONDS).text
 
 
 @pytest.fixture
@@ -211,7 +212,10 @@ WITH_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6"
 def reached(host: str, exported: Exported) -> None:
     with closing(exported.exporter):
         assert (
-            requests.get(f"http://{host}:{exported.port}/metrics", timeout=120).status_code == 200
+            requests.get(
+                f"http://{host}:{exported.port}/metrics", timeout=LIMIT_SECONDS
+            ).status_code
+            == 200
         )
 
 

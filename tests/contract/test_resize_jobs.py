@@ -16,6 +16,7 @@ from tests import batch_jobs
 from tests.aws_proxy import AwsProxy
 from tests.fake_batch import FakeBatch
 from tests.job_account import KILLED, NEW, OLD, JobAccount, ec2, two_containers
+from tests.resize_account import lists_a_stack_early
 from tests.runs import slowdown
 from tests.step_functions import publish
 from tools.moto_server import fake_aws
@@ -829,8 +830,11 @@ def test_the_file_of_sizes_has_job_definitions_and_nothing_is_registered(
 # The rights.
 
 
-def test_the_policy_has_exactly_the_actions_that_sizing_jobs_needs(account: JobAccount) -> None:
+def test_the_policy_has_exactly_the_actions_that_sizing_jobs_needs(
+    account: JobAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PassRole and the tags of a registration are no calls."""
+    lists_a_stack_early(account.aws, monkeypatch)
     statements = json.loads((ROOT / "taskdef" / "iam" / "resize-jobs.json").read_text())
     allowed: set[str] = set()
     for one in statements["Statement"]:
@@ -862,5 +866,5 @@ def action_of(operation: str) -> str:
         return f"scheduler:{kinds.get(operation, 'UpdateSchedule')}"
     if "StateMachine" in operation:
         return f"states:{operation}"
-    service = "cloudformation" if operation.startswith("DescribeStack") else "events"
+    service = "cloudformation" if "Stack" in operation else "events"
     return f"{service}:{operation}"

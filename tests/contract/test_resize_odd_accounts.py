@@ -42,6 +42,7 @@ from tests.step_functions import (
     RUN_TASK,
     change_machine,
     machine,
+    machine_arn,
     make_machine,
     publish,
     running,
@@ -253,6 +254,74 @@ def test_a_smaller_size_keeps_a_run_within_the_timeout_of_its_state(
     )
 
 
+@pytest.mark.parametrize("kind", ["", "rule", "schedule", "universal", "off"])
+def test_a_run_of_a_state_machine_does_not_last_until_the_next_is_due(
+    account: Account, kind: str
+) -> None:
+    """A run of 13 minutes is up to 1.2 times as long with half a vCPU, and the next execution is
+    due 15 minutes later: no smaller size is taken. The controls have no due times.
+    """
+    account.family("nightly")
+    slower = {"slowdown_at_vcpu": slowdown(v0_25=(1.8, 2), v0_5=(1.1, 1.2)), "duration_ms": 780_000}
+    account.runs("nightly", 25, p95=0.4, metrics=slower)
+    account.state_machine("night", {"TaskDefinition": "nightly"})
+    arn = machine_arn(account.aws.client("stepfunctions"), "night")
+    often = "cron(0/15 * * * ? *)"
+    role = f"arn:aws:iam::{ACCOUNT}:role/start"
+    target = {"Arn": arn, "RoleArn": role}
+    if kind == "universal":
+        target["Arn"] = "arn:aws:scheduler:::aws-sdk:sfn:startExecution"
+        target["Input"] = json.dumps({"StateMachineArn": f"{arn}:live"})
+    if kind == "rule":
+        events = account.aws.client("events")
+        events.put_rule(Name="often", ScheduleExpression=often)
+        events.put_targets(Rule="often", Targets=[{"Id": "1", **target}])
+    elif kind:
+        account.aws.client("scheduler").create_schedule(
+            Name="often",
+            ScheduleExpression=often,
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target=target,
+            State="DISABLED" if kind == "off" else "ENABLED",
+        )
+    rows, _ = account.rows()
+    if kind in ("", "off"):
+        assert rows["nightly"]["to"] == {"vcpu": 0.5, "memoryMB": 1024}
+    else:
+        assert "and the next one is due 15m 00s after its start" in rows["nightly"]["reason"]
+
+
+def test_a_machines_schedule_that_somebody_changes_after_the_plan_counts(
+    account: Account, proxy: AwsProxy
+) -> None:
+    account.family("nightly")
+    slower = {"slowdown_at_vcpu": slowdown(v0_25=(1.8, 2), v0_5=(1.1, 1.2)), "duration_ms": 780_000}
+    account.runs("nightly", 25, p95=0.4, metrics=slower)
+    account.state_machine("night", {"TaskDefinition": "nightly"})
+    scheduler = account.aws.client("scheduler")
+    settings: dict[str, Any] = {
+        "Name": "often",
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "Target": {
+            "Arn": machine_arn(account.aws.client("stepfunctions"), "night"),
+            "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/start",
+        },
+    }
+    scheduler.create_schedule(ScheduleExpression="cron(0 3 * * ? *)", **settings)
+
+    def change(operation: str, _body: bytes) -> None:
+        """At the beginning of the act, which lists the buses again."""
+        if operation == "ListEventBuses" and proxy.operations.count(operation) == 2:
+            scheduler.update_schedule(ScheduleExpression="cron(0/15 * * * ? *)", **settings)
+
+    assert account.rows()[0]["nightly"]["to"]["vcpu"] == 0.5
+    proxy.operations.clear()
+    proxy.before = change
+    done = account.resize("--register")
+    assert "and the next one is due 15m 00s after its start" in done.stdout
+    assert account.newest("nightly") == [1]
+
+
 def test_the_version_that_an_alias_starts_counts_and_no_older_one(account: Account) -> None:
     """Whatever the machine was edited to since then."""
     account.oversized("nightly")
@@ -267,6 +336,33 @@ def test_the_version_that_an_alias_starts_counts_and_no_older_one(account: Accou
     assert account.newest("nightly") == [1]
     publish(client, "night", "live")
     assert account.rows("--register")[0]["nightly"]["to"]["memoryMB"] == 512
+
+
+@pytest.mark.parametrize("kind", ["", "rule", "schedule"])
+def test_a_version_that_is_started_by_its_number_counts(account: Account, kind: str) -> None:
+    """The control is a version that nothing starts."""
+    account.oversized("nightly")
+    account.state_machine("night", {"TaskDefinition": "nightly", "Overrides": {"Memory": "8 GB"}})
+    client = account.aws.client("stepfunctions")
+    arn = machine_arn(client, "night")
+    publish(client, "night", "live")
+    client.delete_state_machine_alias(stateMachineAliasArn=f"{arn}:live")
+    change_machine(client, "night", machine({"Type": "Pass", "End": True}))
+    target = {"Arn": f"{arn}:1", "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/start"}
+    if kind == "rule":
+        events = account.aws.client("events")
+        events.put_rule(Name="night", ScheduleExpression="rate(1 day)")
+        events.put_targets(Rule="night", Targets=[{"Id": "1", **target}])
+    elif kind:
+        account.aws.client("scheduler").create_schedule(
+            Name="night",
+            ScheduleExpression="rate(1 day)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target=target,
+        )
+    rows = registered(account)
+    assert account.newest("nightly") == [1 if kind else 2]
+    assert ("the state machine night, version 1" in rows["nightly"]["reason"]) is bool(kind)
 
 
 def test_state_machines_that_may_not_be_read_are_unknown_and_in_nobodys_way(

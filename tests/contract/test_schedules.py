@@ -232,6 +232,15 @@ def test_the_tasks_of_clusters(account: Account) -> None:
     unread = read_clusters(account.client("ecs"), [CLUSTER], now_ns)[CLUSTER]
     assert unread.tasks is None
     assert present(unread.problem).endswith("allow ecs:ListTasks and ecs:DescribeTasks.")
+    assert not unread.is_gone
+
+
+def test_a_cluster_that_does_not_exist_is_told_from_one_that_cannot_be_read(
+    account: Account,
+) -> None:
+    deleted = f"{CLUSTER}-deleted"
+    found = read_clusters(account.client("ecs"), [deleted], 0)[deleted]
+    assert (found.is_gone, found.tasks) == (True, None)
 
 
 def daily(moment: datetime) -> str:

@@ -159,6 +159,28 @@ def test_what_was_not_sent_can_be_sent_at_once_again(queue: str, error: Any) -> 
     assert len(refused) == 1
 
 
+@pytest.mark.parametrize("nth", [1, 10, 11, 13])
+def test_two_people_at_once_send_each_event_once(queue: str, nth: int) -> None:
+    """The second one sends what the first has not received yet."""
+    put(queue, *({"number": number} for number in range(13)))
+    both: list[dict[str, Any]] = []
+
+    class First(Functions):
+        def invoke(self, **arguments: Any) -> dict[str, Any]:
+            if len(self.calls) == nth - 1:
+                second = Functions()
+                again(second, queue)
+                both.extend(second.calls)
+            return super().invoke(**arguments)
+
+    first = First()
+    again(first, queue)
+    both.extend(first.calls)
+    sent = sorted(json.loads(call["Payload"])["number"] for call in both)
+    assert sent == [*range(13)]
+    assert waiting(queue) == 0
+
+
 def test_the_command_finds_the_queues_of_the_stack(
     queue: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

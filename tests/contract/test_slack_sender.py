@@ -176,6 +176,26 @@ def test_a_message_that_is_rejected(
         Answer(200, data={"result": "success", "msg": "", "id": 7}),  # Zulip
         Answer(200, data=[]),
         Answer(200, data={"ok": "maybe"}),
+        Answer(200, data={"ok": True, "error": "thread_not_found, posted to the channel"}),
+        Answer(200, data={"error": None}),
+        Answer(200, data={"error": ""}),
+        Answer(200, data={"error": "None"}),
+        Answer(200, data={"error": "0"}),
+        Answer(200, data={"success": "true", "error": "not threaded"}),
+        Answer(200, data={"status": "success", "error": "no user of this name"}),
+        Answer(200, data={"attempt": "0199", "id": "0199", "status": "success"}),  # Zapier
+        Answer(200, data={"message": "Workflow was started"}),  # n8n
+        Answer(200, data={"errcode": 0, "errmsg": "ok"}),
+        Answer(200, text="Accepted"),  # Make
+        Answer(202),  # Teams' workflows
+        Answer(202, data={"status": "success", "message": "enqueued 1 messages"}),
+        Answer(
+            200,
+            text='<?xml version="1.0"?><SendMessageResponse xmlns="http://queue.amazonaws.com/doc/'
+            '2012-11-05/"><SendMessageResult/></SendMessageResponse>',
+        ),
+        Answer(200, text="<PublishResponse xmlns='http://sns.amazonaws.com/doc/2010-03-31/'/>"),
+        Answer(200, text="<Response/>"),
     ],
 )
 def test_a_webhook_that_answers_with_a_success_has_the_message(
@@ -193,6 +213,15 @@ def test_a_webhook_that_answers_with_a_success_has_the_message(
         (Answer(200, data={"success": False, "error": "no such channel"}), "(HTTP 200)"),
         (Answer(200, data={"success": False, "error": {"message": "no such flow"}}), "(HTTP 200)"),
         (Answer(200, data={"ok": False, "success": 0}), "(HTTP 200)"),
+        (Answer(200, data={"result": "error", "msg": "Invalid API key"}), "(HTTP 200)"),  # Zulip
+        (Answer(200, data={"error": "invalid_token"}), "(invalid_token)"),
+        (Answer(200, data={"status": "down", "error": "no_service"}), "(no_service)"),
+        # DingTalk and WeCom, which do not take a message of Slack's form.
+        (Answer(200, data={"errcode": 40008, "errmsg": "invalid message type"}), "(HTTP 200)"),
+        (Answer(200, text="\ufeff<!DOCTYPE html>"), "(HTTP 200)"),
+        (Answer(200, text='<?xml version="1.0"?><!DOCTYPE html><html></html>'), "(HTTP 200)"),
+        (Answer(200, text="<ErrorResponse><Error/></ErrorResponse>"), "(HTTP 200)"),
+        (Answer(200, text="<h1>Sign in</h1>"), "(HTTP 200)"),
         (Answer(302, text="ok"), "(HTTP 302 ok)"),
     ],
 )

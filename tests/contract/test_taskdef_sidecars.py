@@ -17,6 +17,7 @@ from profiler.task_definitions.definition_json import READ_ONLY
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.sidecars import ACCOUNT, IMAGE, REGION, TASK_ROLE, definitions_with_sidecars
 from tools.moto_server import FakeAws, fake_aws
+from tools.waiting import LIMIT_SECONDS
 
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
 ADD_ONE = ("add-monitor", "--family", "job-xray", "--image", IMAGE, "--container", "etl")
@@ -157,12 +158,14 @@ class Account(ProxiedAccount):
         for family in FAMILIES:
             headers = signed("events") | {"X-Amz-Target": "AWSEvents.ListTargetsByRule"}
             answer = requests.post(
-                self.aws.url, json={"Rule": family}, headers=headers, timeout=120
+                self.aws.url, json={"Rule": family}, headers=headers, timeout=LIMIT_SECONDS
             )
             found[f"rule {family}"] = answer.text
             for name in (f"{family}-hourly", f"{family}-kept"):
                 answer = requests.get(
-                    f"{self.aws.url}/schedules/{name}", headers=signed("scheduler"), timeout=120
+                    f"{self.aws.url}/schedules/{name}",
+                    headers=signed("scheduler"),
+                    timeout=LIMIT_SECONDS,
                 )
                 found[f"schedule {name}"] = json.dumps(
                     {**answer.json(), "LastModificationDate": None}

@@ -703,6 +703,66 @@ def test_a_schedule_that_calls_run_task_itself_is_watched(
     assert (line.schedule.name, line.cluster, line.family) == ("missed", "jobs", "nightly")
 
 
+@pytest.mark.parametrize("refused", ["", "DescribeStateMachine", "ListExecutions"])
+def test_a_missed_run_of_a_state_machine_is_logged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refused: str
+) -> None:
+    """Nothing is known of a machine of the type Express, nor of one that may not be read."""
+    account = ScheduledAccount(monkeypatch)
+    due = f"at({account.at(5):%Y-%m-%dT%H:%M}:00)"
+    account.make_machine_schedule("missed", due, "extract", "load")
+    account.make_machine_schedule("ran", due, "load", alias="live")
+    account.make_machine_schedule("quick", due, "load", kind="EXPRESS")
+    account.execute("ran", 5.2)
+    stack = deploy(ElasticsearchUrl="", WatchSchedules="true", NotifyFamilies="load")
+    for name, value in stack.environment("WatchSchedulesFunction").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "watch")
+    forget_environment()
+    account.refused = {refused}
+    account.minutes = 21
+    if refused == "ListExecutions":
+        with pytest.raises(ForwarderError, match="allow states:ListExecutions"):
+            handler.watch_schedules({}, InvocationContext())
+        assert capsys.readouterr().out == ""
+        return
+    counts = handler.watch_schedules({}, InvocationContext())
+    if refused:
+        assert (counts["schedules"], counts["missed"]) == (0, 0)
+        assert "allow states:DescribeStateMachine and states:" in capsys.readouterr().out
+        return
+    assert (counts["schedules"], counts["missed"], counts["unknown"]) == (2, 1, 0)
+    (line,) = (decode_notice(line) for line in capsys.readouterr().out.splitlines())
+    assert isinstance(line, ScheduleNoticeLine)
+    assert (line.schedule.name, line.family, line.cluster, line.queue) == (
+        "missed",
+        "extract, load",
+        None,
+        None,
+    )
+    assert "and no execution of the state machine missed had begun by" in line.notice.message
+
+
+def test_a_state_machine_that_starts_nothing_is_not_read_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be changed, and is read again after an hour."""
+    account = ScheduledAccount(monkeypatch)
+    account.make_machine_schedule("mails", "rate(1 day)")
+    account.make_machine_schedule("nights", "rate(1 day)", "load")
+    stack = deploy(ElasticsearchUrl="", WatchSchedules="true")
+    for name, value in stack.environment("WatchSchedulesFunction").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "watch")
+    forget_environment()
+    reads = []
+    for account.minutes in (1, 6, 59, 62):
+        account.operations.clear()
+        assert handler.watch_schedules({}, InvocationContext())["schedules"] == 1
+        reads.append(account.operations.count("DescribeStateMachine"))
+    assert reads == [2, 1, 1, 2]
+
+
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_a_missed_job_is_logged_and_a_missing_right_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, is_refused: bool

@@ -143,6 +143,9 @@ def arn_of(action: str, arguments: dict[str, Any]) -> str:
         return f"arn:aws:{action.split(':', maxsplit=1)[0]}:{REGION}:{ACCOUNT}:{NAMED[action](arguments)}"
     if action.startswith("dynamodb:"):
         return f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{arguments['TableName']}"
+    if action.startswith("states:"):
+        names = [name for name in arguments if name.startswith("stateMachine")]
+        return str(arguments[names[0]])
     if action == "secretsmanager:GetSecretValue":
         return str(
             boto3.client("secretsmanager").describe_secret(SecretId=arguments["SecretId"])["ARN"]
@@ -280,6 +283,7 @@ class Ran:
         self._account.make_schedule("nightly", "rate(5 minutes)", queue)
         self._account.send(queue, SCHEDULE_ARN="another")
         self._account.make_rule("hourly", "rate(1 hour)")
+        self._account.make_machine_schedule("machine", "rate(1 hour)", "nightly", alias="live")
         self._account.make_job_rule("jobs", "rate(1 hour)", "nights", "load")
         self._account.start_task("hourly", 0, "events-rule/")
         self._account.minutes = 21

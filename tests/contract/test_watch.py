@@ -30,11 +30,11 @@ from tests.run_sources import (
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 from tests.terminals import open_terminal, read_all, read_until
 from tools.moto_server import FakeAws, fake_aws
+from tools.waiting import LIMIT_SECONDS
 
 MONITORS, BATCHES = "/ecs/monitors", "/ecs/jobs"
 GROUPS = ("--from", f"logs:{MONITORS}", "--from", f"logs:{BATCHES}")
 KEYS: dict[str, Any] = {"region": REGION, "account_id": ACCOUNT}
-LIMIT_SECONDS = 60
 ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 
 

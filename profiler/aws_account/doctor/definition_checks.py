@@ -7,13 +7,21 @@ from operator import attrgetter
 
 from profiler.aws_account.doctor import task_checks
 from profiler.aws_account.doctor.findings import Finding, Level, note, ok, problem
+from profiler.aws_account.ecr_images import ecr_image
 from profiler.aws_account.instance_monitors import instance_monitor_of
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.report_paths import Permission, ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.command_lines import command_line, option_words
 from profiler.core.container_roles import repository
-from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY, arn_account
+from profiler.core.ecs_terms import (
+    AWSLOGS,
+    CONTAINER_VARIABLE,
+    EXTERNAL,
+    MONITOR_NAME,
+    MONITOR_REPOSITORY,
+    arn_account,
+)
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text as string
 from profiler.core.optional_math import known, known_values
@@ -167,8 +175,10 @@ def execution_role_finding(planned: PlannedFamily, paths: ReportPaths) -> Findin
     """Whether the execution role may pull the monitor's image; None: unknown, or not needed."""
     role = string(planned.changed.definition.get("executionRoleArn"))
     image = _monitor_image(planned)
-    if not (role and image):
+    if not image:
         return None
+    if not role:
+        return _missing_execution_role(planned, image)
     name = role.rpartition("/")[2]
     permission = paths.may_pull(role, image)
     if permission == "no role":
@@ -191,6 +201,30 @@ def execution_role_finding(planned: PlannedFamily, paths: ReportPaths) -> Findin
             f"The policies of the execution role {name} allow the pull of the monitor's image.",
         )
     return None
+
+
+def _missing_execution_role(planned: PlannedFamily, image: str) -> Finding | None:
+    """A definition for external instances alone, whose monitor needs an execution role for its
+    image or its log. On EC2, the instance's role does; on Fargate, ECS refuses the definition.
+
+    https://docs.aws.amazon.com/AmazonECS/latest/developerguide/security-ecs-iam-role-overview.html
+    """
+    compatibilities = planned.changed.definition.get("requiresCompatibilities")
+    if compatibilities != [EXTERNAL]:
+        return None
+    containers = planned.changed.containers
+    drivers = [one.log_driver for one in containers if one.name != MONITOR_NAME]
+    if ecr_image(image) is not None:
+        what = f"pulls no image from Amazon ECR ({image})"
+    elif AWSLOGS not in drivers:
+        what = f"writes no log by {AWSLOGS}"
+    else:
+        return None
+    return problem(
+        _EXECUTION_ROLE,
+        f"The definition has no executionRoleArn, without which an external instance {what}.",
+        "Give it a role with the policy AmazonECSTaskExecutionRolePolicy.",
+    )
 
 
 def execution_role_findings(

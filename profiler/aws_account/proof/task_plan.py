@@ -41,7 +41,7 @@ from profiler.core.json_fields import mapping, text, uncapitalized
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.sizing.fargate_sizes import Size
 from profiler.task_definitions.containers import log_target, read_containers
-from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_described
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
 from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, default_image
 
@@ -216,8 +216,7 @@ def _like(place: TaskPlace, definitions: TaskDefinitions) -> Mapping[str, object
     """The definition that shows how tasks run there."""
     if place.definition is None:
         return {"requiresCompatibilities": [FARGATE], "networkMode": _AWSVPC_MODE}
-    described = definitions.describe(place.definition)
-    return read_document(described, place.definition).definition
+    return read_described(definitions.describe, place.definition).definition
 
 
 def _cluster(ecs: AwsClient, name: str) -> Mapping[str, Any]:
@@ -270,7 +269,7 @@ def _check_family(ecs: AwsClient, definitions: TaskDefinitions) -> None:
         )
         revisions = [arn for arn in arns if family_of(arn) == PROOF_FAMILY]
     for arn in revisions:
-        document = read_document(definitions.describe(arn), arn)
+        document = read_described(definitions.describe, arn)
         containers = read_containers(document.definition)
         groups = [log_target(container).group or "" for container in containers]
         if not all(group.startswith(GROUP_PREFIX) for group in groups):

@@ -134,7 +134,8 @@ class ImageRepository:
         """Call an operation that reads; None if the answer is the error ``missing``."""
         if operation != "describe_repositories":
             arguments["repositoryName"] = self.name
-        with aws_errors(f"The repository {self.name} cannot be read"):
+        right = f"ecr:{operation.title().replace('_', '')}"
+        with aws_errors(f"The repository {self.name} cannot be read", right):
             answer: Mapping[str, Any] | None = answer_unless(
                 lambda error: error_code(error) == missing,
                 getattr(self._ecr, operation),

@@ -38,6 +38,10 @@ def test_a_window_that_is_chosen_after_the_reader_was_opened_keeps_its_days() ->
         (None, 30, 30 * 24, "is 1 day old, the window has 30."),
         (None, 36, 36, ""),
         (30, 10_000, 30 * 24, ""),
+        (7, 10_000, 180, "keeps 7 days, the window has 7 days and 12 hours."),
+        (14, 170, 181, "is 7 days and 2 hours old, the window has 7 days and 13 hours."),
+        (None, 48.5, 50, "is 2 days old, the window has 2 days and 2 hours."),
+        (7, 10_000, 192, "keeps 7 days, the window has 8."),
     ],
 )
 def test_a_part_of_a_day_is_missing_too(

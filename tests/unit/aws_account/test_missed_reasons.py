@@ -111,6 +111,7 @@ REFUSED_CALL = {
     "errorMessage": NOT_ALLOWED,
     "sourceIPAddress": "events.amazonaws.com",
 }
+IN_CHINA = "events.amazonaws.com.cn"
 CALLED = "2026-11-20T03:00:41Z"
 FULL = "Capacity is unavailable at this time. Please try again later."
 
@@ -133,6 +134,10 @@ FULL = "Capacity is unavailable at this time. Please try again later."
         ),
         (
             event("RunTask", CALLED, None, **REFUSED_CALL),
+            f"RunTask failed with AccessDenied: {NOT_ALLOWED}.",
+        ),
+        (
+            event("RunTask", CALLED, None, **{**REFUSED_CALL, "sourceIPAddress": IN_CHINA}),
             f"RunTask failed with AccessDenied: {NOT_ALLOWED}.",
         ),
         (run_task(CALLED), None),

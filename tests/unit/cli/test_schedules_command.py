@@ -245,8 +245,8 @@ def test_a_row_as_json() -> None:
     assert unread.next_due is None
     (row,) = [one for title, one in rows() if title == "imports/hourly-import"]
     assert " ".join(msgspec.to_builtins(row)) == (
-        "name kind expression timeZone cluster queue family lastDue outcome reason nextDue "
-        "usualDurationMs overlap"
+        "name kind expression timeZone cluster queue stateMachine family lastDue outcome reason "
+        "nextDue usualDurationMs overlap"
     )
     assert row.name == "hourly-import"
     assert row.last_due == "2026-11-20T02:00:00.000Z"

@@ -29,6 +29,7 @@ WITHOUT_RESOURCE = {
     *(
         "ecr:GetAuthorizationToken",
         "cloudformation:DescribeStackResources",  # asked for whatever stack has a resource
+        "cloudformation:ListStacks",
         "events:ListEventBuses",
         "events:ListRules",
         "scheduler:ListSchedules",

@@ -405,3 +405,54 @@ def test_a_task_is_known_as_it_was_read_last() -> None:
         known = memory.add(reading(now, f"{now}", stopped=now))
     assert known["jobs"].known_since_ns == (now - 2880) * MINUTE  # the memory ends after two days
     assert len(names(known)) == 2880 // 50 + 1
+
+
+MACHINE = "arn:aws:states:eu-west-1:123456789012:stateMachine:nightly"
+
+
+def of_machine(name: str = "nightly", **values: Any) -> Schedule:
+    return schedule(name, cluster_arn=CLUSTER, machine_arn=MACHINE, definition_arn="etl", **values)
+
+
+def execution(created: float, stopped: float | None = None) -> StartedTask:
+    return task(created, stopped, by="execution", family="")
+
+
+def test_an_execution_of_somebody_overlaps_no_run_of_a_schedule() -> None:
+    """Only one that began at a due time may be the schedule's, as of tasks the starter says."""
+    by_hand, hourly = execution(30), execution(60.2, 70)
+    found = outcomes(of_machine(), execution(0.2, 10), by_hand, hourly, since=60, now=80)
+    assert found == ["ran"]
+    own = outcomes(of_machine(), execution(0.2), hourly, since=60, now=80)
+    assert own == ["overlapped"]
+    assert outcomes(schedule(), task(30), task(60.2, 70), since=60, now=80) == ["overlapped"]
+
+
+def test_one_execution_is_of_one_schedule_whatever_versions_of_the_machine_start() -> None:
+    versions = [of_machine("one"), replace(of_machine("two"), definition_arn="etl, load")]
+    judged = judge(versions, execution(60.2, 70), since=60, now=80)
+    (one,), (two,) = (each.due_times for each in judged)
+    assert sorted((one.outcome, two.outcome)) == ["missed", "ran"]
+    judged = judge(versions, execution(60.2, 70), execution(60.3, 70), since=60, now=80)
+    assert [due.outcome for each in judged for due in each.due_times] == ["ran", "ran"]
+
+
+def test_the_rate_of_a_rule_does_not_begin_with_an_execution_of_somebody() -> None:
+    rate: Any = {"kind": "rule", "expression": "rate(1 hour)", "created_ns": None}
+    (judged,) = judge(of_machine(**rate), execution(20, 30), now=200)
+    assert (judged.due_times, bool(judged.problem)) == ((), True)
+    tasks = task(20, 30, by="events-rule/nightly")
+    assert outcomes(schedule(**rate), tasks, now=100) == ["ran", "missed"]
+
+
+def test_a_cluster_that_is_gone_once_more_may_have_had_tasks_since_the_last_reading() -> None:
+    """The time at which it was first gone, at 0, is older than its second life."""
+
+    def gone(now: float, since: float) -> ClusterTasks:
+        return ClusterTasks(tasks=(), read_ns=at(now), known_since_ns=at(since), is_gone=True)
+
+    memory = TaskMemory()
+    alive = ClusterTasks(tasks=(task(60, 70),), read_ns=at(90), known_since_ns=at(60))
+    readings = [gone(0, 0), gone(5, 0), alive, gone(95, 0), gone(100, 0)]
+    since = [memory.add({CLUSTER: reading})[CLUSTER].known_since_ns for reading in readings]
+    assert since == [at(minutes) for minutes in (0, 0, 60, 95, 95)]
