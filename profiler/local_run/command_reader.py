@@ -36,6 +36,7 @@ from profiler.readers.linux.kernel_memory import (
     unassigned_kernel_bytes,
 )
 from profiler.readers.linux.memory_shares import MemoryShares
+from profiler.readers.linux.merged_pages import MergedPages
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
 from profiler.readers.memory_usage import MemoryReading, pinned_by_files_bytes
 
@@ -208,6 +209,11 @@ class GroupMemory:
 class CommandReader:
     """Samples the process tree of one command, and its control group, without the CPU time of
     the start.
+
+    ``merged_peak_bytes`` is the most that the kernel had merged of the processes' memory,
+    ``merged_bound_bytes`` the most that the group's would have been without this; 0 without a
+    group, where each mapping counts. ``locked_bound_bytes``: the most with locked pages of files
+    that other programs share, or that are another control group's; 0 without any.
     """
 
     name = "processes"
@@ -228,6 +234,11 @@ class CommandReader:
         self._huge_pages = HugePages(monotonic_ns, time.thread_time_ns)
         self._huge_pages.begin()
         self._counts_huge_pages = False
+        self._merged_pages = MergedPages()
+        self.merged_peak_bytes = 0
+        self.merged_bound_bytes = 0
+        self.locked_bound_bytes = 0
+        self._last_uncounted_bytes = 0
         self._bound_bytes = 0
         self._unsure_bound_bytes = 0
         self._quick_memory = QuickMemory(os.getpid(), unrelated)
@@ -370,6 +381,22 @@ class CommandReader:
         else:
             self._unsure_bound_bytes = max(bound_bytes, self._unsure_bound_bytes)
 
+    def _add_locked_bound(self, used_bytes: int, uncounted_bytes: int) -> None:
+        """Add what the processes have locked of files in addition to the ``used_bytes``: what the
+        sum of their shares lacks, and where that is more than these, the ``uncounted_bytes``.
+
+        The processes are read before their group, and may free memory in between: what counts was
+        there at two readings in a row.
+        """
+        lacking_bytes = self._shares.lacking_locked_bytes
+        if not (lacking_bytes or self._shares.own_locked_bytes):
+            return
+        uncounted_bytes += lacking_bytes
+        lasting_bytes = min(uncounted_bytes, self._last_uncounted_bytes)
+        self._last_uncounted_bytes = uncounted_bytes
+        locked_bytes = min(lasting_bytes, lacking_bytes + self._shares.own_locked_bytes)
+        self.locked_bound_bytes = max(self.locked_bound_bytes, used_bytes + locked_bytes)
+
     def sample(
         self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes
     ) -> ContainerSample | Unavailable:
@@ -391,11 +418,17 @@ class CommandReader:
         self.group_memory.add_marks(self._memory.peak_bytes)
         memory_bytes = tree_bytes
         mapped_file_bytes = None
+        merged_bytes = self._merged_pages.mapped_bytes(processes)
+        self.merged_peak_bytes = max(self.merged_peak_bytes, merged_bytes)
         if group is not None:
             group = _with_pinned(group, processes)
+            unmerged_bytes = group.used_bytes + merged_bytes
+            self.merged_bound_bytes = max(self.merged_bound_bytes, unmerged_bytes)
             self._counts_huge_pages = group.has_huge_pages
             self._add_kernel_bound(group.used_bytes, self._ring_bytes(processes, group))
+            self._add_locked_bound(group.used_bytes, (tree_bytes or 0) - group.used_bytes)
         else:
+            self._add_locked_bound(tree_bytes or 0, 0)
             mapped_file_bytes = self._shares.file_bytes
             self._add_bound((tree_bytes or 0) + self._unsure_bytes())
             memory_bytes = self._with_uncounted(tree_bytes, processes)

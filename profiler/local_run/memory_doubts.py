@@ -1,5 +1,6 @@
 """Why a command may have needed notably more memory than was seen of it."""
 
+import math
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -8,8 +9,10 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryPeak
 from profiler.aggregation.process_tree_usage import lacks_memory
 from profiler.aggregation.task_record import pinned_memory_warnings
+from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.local_run.command_reader import CommandReader, UnreadMemory
+from profiler.readers.memory_usage import is_notable
 from profiler.record.measured import Number
 from profiler.record.units import MIB, format_duration, format_memory, mebibytes
 
@@ -46,10 +49,28 @@ _KERNEL_MEMORY_IS_UNSURE = (
 _MEMORY_IS_IN_SWAP = (
     "Up to {} of the processes' memory was in swap: the memory values do not include it."
 )
+_MEMORY_IS_MERGED = (
+    "The memory peak may be {} on a machine that does not merge equal pages (KSM), and here once "
+    "the processes write to them: the control group counts a merged page once."
+)
+_LOCKED_FILES_ARE_SHARED = (
+    "The memory peak may have been {}: the processes locked pages of files that other programs "
+    "hold, too, or that another control group read first."
+)
+_MERGED_COUNTS = (
+    "The kernel merged up to {} of the processes' memory with equal pages (KSM): the memory values "
+    "count it as if it was not merged, which is what the command needs elsewhere."
+)
 _HUGE_PAGES_ARE_UNSURE = (
     "Up to {} of huge pages were taken during the run that none of its processes mapped, perhaps "
     "by other programs: the memory values do not include them."
 )
+_MEMORY_IS_HELD_DOWN = (
+    "The memory peak may be too low: a control group holds the command down at {} (memory.high), "
+    "which the peak has nearly reached."
+)
+# Of that limit: the kernel takes memory away in steps.
+_HELD_DOWN_SHARE = 0.9
 _PROCESSES_ARE_HIDDEN = (
     "The memory peak and average are lower bounds: /proc hides processes of another user from "
     "this one (mount option hidepid)."
@@ -58,11 +79,13 @@ _PROCESSES_ARE_HIDDEN = (
 
 class MemoryDoubts(Struct, frozen=True, kw_only=True):
     """One sentence for each reason, and the most that the command may have needed, by all doubts
-    that know it. ``unread``: a sentence if only the average is in doubt.
+    that know it. ``unread``: a sentence if only the average is in doubt. ``notes`` say what the
+    values mean, and hold no advice back.
     """
 
     sentences: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     bound_mb: Number | None = None
 
 
@@ -74,25 +97,33 @@ def memory_doubts(
     finished_ns: int,
     counts_hidden: bool,
     marked_bytes: float = 0,
+    throttling_limit_bytes: int | None = None,
 ) -> MemoryDoubts:
     """The doubts about a peak. ``counts_hidden``: hidden processes are counted, too.
     ``finished_ns`` is by the clock of the samples. ``marked_bytes``: by the marks, unsurely.
+    ``throttling_limit_bytes``: where the kernel makes the command's processes wait for memory.
     """
     bounds = list(_bounds(peak, command, marked_bytes))
     sentences = tuple(sentence for _, sentence in bounds)
+    if (peak.size_bytes or 0) >= _HELD_DOWN_SHARE * first_known(throttling_limit_bytes, math.inf):
+        limit = format_memory((throttling_limit_bytes or 0) / MIB)
+        sentences += (_MEMORY_IS_HELD_DOWN.format(limit),)
     bound_mb = mebibytes(max((bound_bytes for bound_bytes, _ in bounds), default=None))
     most_bytes = max(peak.size_bytes or 0, command.shared_bound_bytes or 0)
     of_average = _average_doubts(usage, command.average_bound_bytes, most_bytes)
     command.unread_memory.add(finished_ns, 0)
     unread = _unread_doubts(usage, command.unread_memory)
+    notes = tuple(_merged_notes(peak, command))
     if peak.source != "sampled":
-        return MemoryDoubts(sentences=sentences + of_average, unread=unread, bound_mb=bound_mb)
+        return MemoryDoubts(
+            sentences=sentences + of_average, unread=unread, notes=notes, bound_mb=bound_mb
+        )
     sentences += pinned_memory_warnings(usage)
     if not sentences:  # else they say it
         sentences = of_average or unread
     if command.has_hidden_processes and not counts_hidden:
         sentences += (_PROCESSES_ARE_HIDDEN,)
-    return MemoryDoubts(sentences=sentences, bound_mb=bound_mb)
+    return MemoryDoubts(sentences=sentences, notes=notes, bound_mb=bound_mb)
 
 
 def _bounds(
@@ -108,6 +139,12 @@ def _bounds(
     if lacks_memory(peak_bytes, peak_bytes + huge_bytes):
         sentence = _HUGE_PAGES_ARE_UNSURE.format(format_memory(huge_bytes / MIB))
         yield peak_bytes + huge_bytes, sentence
+    merged_bytes = command.merged_bound_bytes
+    if lacks_memory(peak_bytes, merged_bytes):
+        yield merged_bytes, _MEMORY_IS_MERGED.format(format_memory(merged_bytes / MIB))
+    locked_bytes = command.locked_bound_bytes
+    if lacks_memory(peak_bytes, locked_bytes):
+        yield locked_bytes, _LOCKED_FILES_ARE_SHARED.format(format_memory(locked_bytes / MIB))
     if peak.source != "sampled":
         return
     shared_is_unsure = _SHARED_MEMORY_IS_UNSURE
@@ -121,6 +158,13 @@ def _bounds(
     ):
         if lacks_memory(peak_bytes, bound_bytes):
             yield bound_bytes, sentence.format(format_memory(bound_bytes / MIB))
+
+
+def _merged_notes(peak: MemoryPeak, command: CommandReader) -> Iterator[str]:
+    """That notable merged memory counts, where no group counts each page once."""
+    merged_bytes = command.merged_peak_bytes
+    if not command.merged_bound_bytes and is_notable(merged_bytes, peak.size_bytes or 0):
+        yield _MERGED_COUNTS.format(format_memory(merged_bytes / MIB))
 
 
 def _average_doubts(

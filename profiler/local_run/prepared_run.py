@@ -76,12 +76,23 @@ def family_name(name: str | None, words: Sequence[str]) -> str:
     name of the command.
     """
     if name is None:
-        name = os.path.basename(words[0].rstrip("/")) or words[0]
+        command = words[0]
+        if any(map(str.isspace, command)) and not _is_there(command):
+            # A whole command line as one word cannot be started, and may have a password.
+            command = (command.split() or [command])[0]
+        name = os.path.basename(command.rstrip("/")) or command
         if is_interpreter(name):
             from profiler.readers.linux.script_names import what_runs  # imported after the start
 
             name = what_runs(words) or name
     return _shorten_name(without_surrogates(name))
+
+
+def _is_there(command: str) -> bool:
+    """Whether a command is a path to a file, or the name of a program in PATH."""
+    from shutil import which  # hardly any command has a space in its name
+
+    return os.path.exists(command) or which(command) is not None
 
 
 class NoProcessError(Exception):
@@ -272,9 +283,13 @@ def _start_failure(name: str, attempts: Iterable[tuple[str, int]]) -> StartFailu
         return unusable
     where = "does not exist" if "/" in name else "was not found in PATH"
     advice = "check its spelling"
+    name = _shorten_name(name)
     if not frozenset(" |&;<>$`*?\n").isdisjoint(name):
-        advice = f"for a shell's command line, write sh -c {_shorten_name(name)!r}"
-    reason = f"The command {_shorten_name(name)!r} {where}; {advice}."
+        from profiler.core.redaction import redact  # only after an error
+
+        name = redact([name])
+        advice = f"for a shell's command line, write sh -c {name!r}"
+    reason = f"The command {name!r} {where}; {advice}."
     return StartFailure(exit_code=NOT_FOUND, reason=reason)
 
 

@@ -184,6 +184,7 @@ class ReportBuilder(Struct, eq=False):
                 finished_ns=finished_wall_ns,
                 counts_hidden=prepared.own_cgroup.counts_memory,
                 marked_bytes=max(unsure_mark_bytes(memory), between_bytes),
+                throttling_limit_bytes=prepared.cgroups.throttling_limit_bytes(),
             ),
             group_peak_bytes=group_peak.size_bytes_of_all,
             memory_kills=memory_kills,
@@ -217,7 +218,8 @@ class ReportBuilder(Struct, eq=False):
         identity, missing = _placed(self._identity, self._request)
         if (observation.duration_ns or 0) >= NS_PER_SECOND:  # a limit may have changed meanwhile
             self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
-        warnings = self._warnings(ending) + doubts + observation.doubts.unread + missing
+        warnings = self._warnings(ending) + doubts + observation.doubts.unread
+        warnings += observation.doubts.notes + missing
         draft = self._draft(observation, identity, warnings)
         add_collected(draft, plan.collectors)
         record = draft.record()

@@ -135,9 +135,10 @@ class UnmappedMemory:
     def _files_bytes(self, growth_bytes: int, pids: Collection[int], *, has_grown: bool) -> int:
         held_bytes = self._files.held_bytes()
         self._looked_at_bytes = min(self._looked_at_bytes, growth_bytes)
-        is_new = self._files.has_lost or lacks_memory(self._looked_at_bytes, growth_bytes)
+        is_new = has_grown and lacks_memory(self._looked_at_bytes, growth_bytes)
         now_ns = self._monotonic_ns()
-        if has_grown and is_new and self._budget.allows(now_ns):
+        # A lost file may be known by another process, whatever others freed since it was found.
+        if (self._files.has_lost or is_new) and self._budget.allows(now_ns):
             began_ns = self._cpu_ns()
             self._files.look(pids, lambda: self._shared.growth_bytes() or 0)
             cost_ns = self._cpu_ns() - began_ns

@@ -128,12 +128,17 @@ def divide_memory(counters: MemoryCounters) -> MemoryReading | None:
     if is_notable(reclaimable_bytes - usage_bytes, usage_bytes):
         return None
     reclaimable_bytes = min(reclaimable_bytes, usage_bytes)
+    kernel_bytes: int | None = None
+    if counters.reclaimable_slab_bytes is None:
+        kernel_bytes = unknown_kernel_bytes(
+            usage_bytes, counters.anonymous_bytes, counters.cache_bytes
+        )
     return MemoryReading(
         used_bytes=usage_bytes - reclaimable_bytes,
         cache_bytes=sum_of_both(file_bytes, slab_bytes),
         reclaimable_bytes=reclaimable_bytes if counters.has_cache else None,
         mapped_file_bytes=_mapped_file_bytes(counters, pages_bytes, unlisted_bytes),
-        kernel_bytes=_unknown_kernel_bytes(counters),
+        kernel_bytes=kernel_bytes,
         pinned_bound_bytes=_pinned_bound_bytes(counters, usage_bytes - reclaimable_bytes),
         slab_bytes=min(slab_bytes, reclaimable_bytes),
         has_huge_pages=counters.huge_page_bytes is not None,
@@ -176,14 +181,15 @@ def _unlisted_bytes(counters: MemoryCounters) -> int:
     return max(counters.shmem_bytes or 0, excess(counters.cache_bytes, listed_bytes) or 0)
 
 
-def _unknown_kernel_bytes(counters: MemoryCounters) -> int | None:
-    """What remains of the usage without anonymous memory and page cache, where no counter tells
-    what of it is reclaimable.
+def unknown_kernel_bytes(
+    usage_bytes: int, anonymous_bytes: int | None, cache_bytes: int | None
+) -> int | None:
+    """What remains of the usage without anonymous memory and page cache: the kernel's memory, where
+    no counter tells what of it is reclaimable.
     """
-    if counters.reclaimable_slab_bytes is not None:
+    if anonymous_bytes is None or cache_bytes is None:
         return None
-    told_bytes = sum_of_both(counters.anonymous_bytes, counters.cache_bytes)
-    return excess(counters.usage_bytes, told_bytes)
+    return max(usage_bytes - anonymous_bytes - cache_bytes, 0)
 
 
 def _pinned_bound_bytes(counters: MemoryCounters, used_bytes: int) -> int:

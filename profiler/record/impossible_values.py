@@ -11,9 +11,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import TypeVar, cast, get_args, get_origin
+from types import GenericAlias, UnionType
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin
 
-from msgspec import NODEFAULT, DecodeError, Struct, StructMeta
+import msgspec
+from msgspec import NODEFAULT, DecodeError, Meta, Struct, StructMeta, defstruct
 from msgspec.json import Decoder
 from msgspec.structs import astuple, fields, replace
 
@@ -47,6 +49,9 @@ _NUMBERS = (float, int)
 # have, and what stands for a part that is absent.
 # Few lines have it: it is compiled when it is searched.
 _NOT_A_VALUE = r"NaN|Infinity|null|[eE]\+?\d{3}"
+# The bounded types take as long to make as it takes to look at the values of so many lines, and
+# most processes read fewer.
+_LINES_WITHOUT_BOUNDED_TYPES = 200
 
 S = TypeVar("S", bound=Struct)
 
@@ -90,6 +95,93 @@ def _without_nulls(members: Sequence[tuple[str, object]]) -> dict[str, object]:
 def _finite(text: str) -> float | None:
     value = float(text)
     return value if math.isfinite(value) else None
+
+
+def decode_possible(kind: type[S], line: bytes | str) -> S:
+    """Decode a line as ``decode_leniently`` does, without what is impossible.
+
+    Raises msgspec.DecodeError or UnicodeDecodeError for another line.
+    """
+    value = decode_leniently(kind, line)
+    lines = _lines(kind)
+    lines.count += 1
+    if lines.count > _LINES_WITHOUT_BOUNDED_TYPES and is_within_bounds(kind, line):
+        return value
+    return without_impossible(value) or value
+
+
+class _Lines(Struct):
+    """How many lines of a type this process has decoded."""
+
+    count: int = 0
+
+
+@cache
+def _lines(_kind: type[Struct]) -> _Lines:
+    return _Lines()
+
+
+def is_within_bounds(kind: type[Struct], line: bytes | str) -> bool:
+    """Whether ``without_impossible`` is known to change nothing of a line, because a decoder that
+    knows the limits takes it: far faster than a look at each value.
+
+    A number at its very limit is not known: the decoder rounds large whole numbers.
+    """
+    try:
+        _bounded_decoder(kind).decode(line)
+    except (DecodeError, UnicodeError):
+        return False
+    return True
+
+
+@cache
+def _bounded_decoder(kind: type[Struct]) -> Decoder[Struct]:
+    return Decoder(_bounded_type(kind, _MAX_NUMBER), dec_hook=_moment)
+
+
+class _Moment:
+    """A time that is possible."""
+
+
+_MOMENT = _Moment()
+
+
+def _moment(_kind: type, text: object) -> _Moment:
+    """A time in a line. Raises ValueError, for the decoder, if it is not possible."""
+    if isinstance(text, str) and parse_datetime(text) is not None:
+        return _MOMENT
+    raise ValueError("it is no time")
+
+
+@cache
+def _bounded_type(kind: type[Struct], limit: float) -> type[Struct]:
+    """A type of the fields that ``without_impossible`` looks at, with their possible values."""
+    described = {described.name: described for described in fields(kind)}
+    members: list[tuple[str, Any, Any]] = []
+    for _position, name, least, own_limit, _default in _plan(kind):
+        annotation = _bounded(name, described[name].type, least, own_limit or limit)
+        if annotation is not None:
+            absent = msgspec.field(default=None, name=described[name].encode_name)
+            members.append((name, annotation, absent))
+    return defstruct(f"Bounded{kind.__name__}", members, gc=False)
+
+
+def _bounded(name: str, annotation: object, least: float, limit: float) -> Any:  # noqa: ANN401
+    """The type of the possible values of a field; None if all are."""
+    bounded: list[Any] = []
+    for member in get_args(annotation) if isinstance(annotation, UnionType) else (annotation,):
+        if member in (int, float):
+            bounded.append(Annotated[float, Meta(ge=least, le=math.nextafter(limit, 0))])
+        elif member is str and name.endswith(_TIME_ENDING):
+            bounded.append(_Moment)
+        elif isinstance(member, StructMeta):
+            bounded.append(_bounded_type(member, limit))
+        elif get_origin(member) in (tuple, Mapping):
+            *keys, item = (each for each in get_args(member) if each is not Ellipsis)
+            items = _bounded("", item, 0.0, limit)
+            if items is not None:
+                bounded.append(GenericAlias(dict if keys else list, (*keys, items)))
+    return Union[(*bounded, None)] if bounded else None
 
 
 def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:

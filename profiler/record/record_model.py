@@ -692,9 +692,9 @@ def decode(line: bytes | str) -> Report:
     Raises msgspec.DecodeError for other lines.
     """
     # Only readers import it.
-    from profiler.record.impossible_values import decode_leniently
+    from profiler.record.impossible_values import decode_possible
 
-    return possible_report(decode_leniently(Report, line))
+    return _with_possible_amounts(decode_possible(Report, line))
 
 
 def possible_report(report: Report) -> Report:
@@ -702,9 +702,12 @@ def possible_report(report: Report) -> Report:
     # Only readers import it.
     from profiler.record.impossible_values import without_impossible
 
-    possible = without_impossible(report) or report
-    record = _with_possible_cost(possible.record)
-    return possible if record is possible.record else replace(possible, record=record)
+    return _with_possible_amounts(without_impossible(report) or report)
+
+
+def _with_possible_amounts(report: Report) -> Report:
+    record = _with_possible_cost(report.record)
+    return report if record is report.record else replace(report, record=record)
 
 
 def possible_record(record: Record) -> Record:

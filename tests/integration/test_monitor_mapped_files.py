@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.profiled import LIMIT_SECONDS, entering, limited_group, python
+from tests.integration.profiled import entering, limited_group, python
 from tests.integration.sidecar import Line, Sidecar, problems
 from tests.task_endpoint import Task, TaskEndpoint
 from tools.moto_server import FakeAws
@@ -83,7 +83,7 @@ def test_a_batch_that_fills_its_limit_with_a_mapped_file_is_small(
         try:
             full = (_LIMIT_MIB - 16) << 20
             usage = task.group / "memory.usage_in_bytes"
-            wait_until(lambda: int(usage.read_text()) > full, LIMIT_SECONDS, "a full group")
+            wait_until(lambda: int(usage.read_text()) > full, "a full group")
             with Sidecar(aws.environment(), endpoint=endpoint) as sidecar:
                 sidecar.wait_for_samples(20)
                 kills = (task.group / "memory.oom_control").read_text().split()[-1]

@@ -12,10 +12,10 @@ from typing import Protocol
 import pytest
 
 from profiler.record.record_model import NO_READINGS, NO_RECOMMENDATION, Record, decode
-from tests.integration.profiled import LIMIT_SECONDS, RUN, alone, as_nobody
+from tests.integration.profiled import RUN, alone, as_nobody
 from tests.integration.sidecar import NO_AWS, Sidecar
 from tests.values import present
-from tools.waiting import READINGS, remove_group, wait_until
+from tools.waiting import LIMIT_SECONDS, READINGS, remove_group, wait_until
 
 _SIZE_MIB = 100
 _PAGE_MIB = 2
@@ -152,7 +152,7 @@ def test_the_monitor_sees_those_of_the_batchs_processes() -> None:
             stdin = present(batch.stdin)
             stdin.write(b"\n")
             stdin.flush()
-            wait_until(lambda: _held_mib(batch.pid) == _SIZE_MIB, 60, "huge pages")
+            wait_until(lambda: _held_mib(batch.pid) == _SIZE_MIB, "huge pages")
             sidecar.wait_for_samples(20)
             stdin.write(b"\n")
         remove_group(group)

@@ -17,16 +17,9 @@ import pytest
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.linux.memory_files import memory_mounts
 from profiler.record.record_model import NO_RECOMMENDATION, Record, decode
-from tests.integration.profiled import (
-    LIMIT_SECONDS,
-    alone,
-    as_nobody,
-    entering,
-    limited_group,
-    system_python,
-)
+from tests.integration.profiled import alone, as_nobody, entering, limited_group, system_python
 from tests.values import present
-from tools.waiting import READINGS
+from tools.waiting import LIMIT_SECONDS, READINGS
 
 _SIZE_MIB = 150
 _SLACK_MIB = 20  # the interpreter
@@ -154,9 +147,9 @@ _FREES_LAZILY = f"""{READINGS}
 import mmap
 pages = mmap.mmap(-1, {_SIZE_MIB} << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for place in range(0, len(pages), 4096): pages[place] = 1
-wait_for_readings(2)
+wait_for_readings(10)
 pages.madvise(8)  # MADV_FREE
-wait_for_readings(2)
+wait_for_readings(10)
 hold_for_most()
 """
 
@@ -240,7 +233,24 @@ hold_for_most()
 """
 
 
-@pytest.mark.parametrize("made", [_SEGMENT, _FILE], ids=["segment", "file"])
+# The profiler knows the file by the child's descriptor, and after its end only by the parent's.
+_FILE_OF_A_CHILD = f"""{READINGS}
+import sys
+memory = os.memfd_create("memory")
+if not os.fork():
+    for _ in range({_SIZE_MIB}): os.write(memory, bytes(1 << 20))
+    wait_for_readings(10)
+    open(sys.argv[3], "w").close()
+    while os.path.exists(sys.argv[4].removesuffix(".own")): time.sleep(0.01)
+    os._exit(0)
+os.wait()
+hold_for_most()
+"""
+
+
+@pytest.mark.parametrize(
+    "made", [_SEGMENT, _FILE, _FILE_OF_A_CHILD], ids=["segment", "file", "child"]
+)
 def test_what_another_program_frees_hides_neither_segment_nor_file(
     run_as_nobody: _RunAsNobody, path: Path, program: str, made: str
 ) -> None:

@@ -1,7 +1,8 @@
 """Holds 100 MiB of memory in a way that the RSS counts several times, or not at all.
 
 Arguments: the way, the seconds that it holds them at least, and what the way needs. It holds them
-for three quarters of its life, however slow the machine is.
+for three quarters of its life, and until a profiler above it has looked some times, however slow
+the machine is.
 """
 
 import ctypes
@@ -115,10 +116,30 @@ def _lived_seconds() -> float:
     return uptime_seconds - began_ticks / os.sysconf("SC_CLK_TCK")
 
 
+def _wait_for_readings(count: int) -> None:
+    """Until `run`, if it is above this process, has woken up so often."""
+    profiler = os.getppid()
+    while b"run" not in Path(f"/proc/{profiler}/cmdline").read_bytes().split(b"\0"):
+        profiler = int(Path(f"/proc/{profiler}/stat").read_text().rpartition(")")[2].split()[1])
+        if profiler <= 1:
+            return
+    status = Path(f"/proc/{profiler}/status")
+
+    def wake_ups() -> int:
+        return int(status.read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+    last, end = wake_ups() + count, time.monotonic() + 900
+    while wake_ups() < last:
+        if time.monotonic() > end:
+            sys.exit(f"the profiler has not woken up {count} times")
+        time.sleep(0.02)
+
+
 WAYS = {way.__name__: way for way in (views, segment, file, locked, forks, shared, threads)}
 
 if __name__ == "__main__":
     held = WAYS[sys.argv[1]](*sys.argv[3:])
+    _wait_for_readings(20)
     time.sleep(max(float(sys.argv[2]), 3 * _lived_seconds()))
     for number in _ends:
         os.close(number)

@@ -23,7 +23,7 @@ def open_group_pressure(pid: int, proc_folder: str = "/proc") -> PressureFiles:
 
     A group above is not read: its other programs may be what waits. Without a quota at this moment,
     the throttled time is not read either, which would take a fifth of the time for the threads.
-    Whether a group of version 2 is frozen, or waits for memory, is told, too.
+    Whether the group is frozen is told, too, and of version 2, whether it waits for memory.
     """
     groups = ProcessGroups(pid, proc_folder)
     cpu = _CPU if groups.has_v1_controller(_CPU) else UNIFIED
@@ -40,12 +40,20 @@ def open_group_pressure(pid: int, proc_folder: str = "/proc") -> PressureFiles:
     if events is not None:
         pressure = open_or_none(f"{unified_folder}/cpu.pressure")
         memory = open_or_none(f"{unified_folder}/memory.pressure")
+    freezer_file = groups.freezer_file()
+    freezer = None if freezer_file is None else open_or_none(freezer_file)
     is_of_group = pressure is not None
     if pressure is None:
         pressure = open_machine_pressure(proc_folder)
     cpus = os.cpu_count() or 1
     return PressureFiles(
-        pressure, cpu_stat, events, memory=memory, is_of_group=is_of_group, cpus=cpus
+        pressure,
+        cpu_stat,
+        events,
+        memory=memory,
+        freezer=freezer,
+        is_of_group=is_of_group,
+        cpus=cpus,
     )
 
 

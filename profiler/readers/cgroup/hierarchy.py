@@ -29,6 +29,7 @@ UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgr
 # Version 1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
 _UNLIMITED_BYTES = 2**60
 OOM_KILLS = b"oom_kill "
+_TIMES_THROTTLED = b"high "
 
 
 class CgroupLocation(Struct, frozen=True, kw_only=True):
@@ -72,6 +73,25 @@ class Cgroups:
                 limit = parse_cpu_max(proc.read_text(f"{folder}/cpu.max"))
             vcpu = min_known(vcpu, limit)
         return ResourceLimits(vcpu=vcpu, memory_bytes=memory_bytes)
+
+    def throttling_limit_bytes(self) -> int | None:
+        """The smallest ``memory.high`` of the groups and of those above them, above which the
+        kernel takes memory away and makes processes wait; None without any, and with version 1.
+
+        A group that has never been above its own, as it tells, has held nobody down.
+        """
+        name = self._memory_files.throttling_limit
+        if name is None:
+            return None
+        limit_bytes: int | None = None
+        for folder in self.folders(MEMORY):
+            own_bytes = parse_bytes(proc.read_text(f"{folder}/{name}"))
+            if own_bytes is None:
+                continue
+            events = proc.read(f"{folder}/{self._memory_files.kills}") or b""
+            if proc.number_after(events, _TIMES_THROTTLED) != 0:
+                limit_bytes = min_known(limit_bytes, own_bytes)
+        return limit_bytes
 
     def oom_kills(self) -> int | None:
         """How many processes of the nearest group that counts memory the kernel has killed."""
@@ -198,6 +218,7 @@ class CounterFiles(Struct, frozen=True, kw_only=True):
     details: Mapping[str, bytes]
     reset: bytes
     events: str | None = None
+    throttling_limit: str | None = None
 
 
 def parse_number(text: bytes) -> int | None:
@@ -250,6 +271,7 @@ VERSION_2 = CounterFiles(
     },
     reset=b"reset",
     events="cgroup.events",
+    throttling_limit="memory.high",
 )
 
 

@@ -5,6 +5,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.readers.linux import proc
 
@@ -56,7 +57,8 @@ class MemoryFiles:
     closed between two looks, and another user's processes, stay unknown.
 
     ``has_lost``: a known file is gone since the last look, or the process is by whose descriptor a
-    deleted one was known, and another process may have it open, too.
+    deleted one was known, and another process may have it open, too. If the next look finds it, it
+    is no new file.
     """
 
     def __init__(self, started_ns: int, find_mounts: Callable[[], MemoryMounts]) -> None:
@@ -64,6 +66,7 @@ class MemoryFiles:
         self._find_mounts = find_mounts
         self._mounts: MemoryMounts | None = None
         self._files: dict[_Identity, _File] = {}
+        self._lost: dict[_Identity, _File] = {}  # since the last look
         self.has_lost = False
 
     def look(self, pids: Iterable[int], growth_bytes: Callable[[], int]) -> None:
@@ -73,19 +76,23 @@ class MemoryFiles:
         file was there before. They are asked for after the files: what is written meanwhile was
         not there before.
         """
-        self.has_lost = False
         if self._mounts is None:
             self._mounts = self._find_mounts()
         found = self._written_files(pids, self._mounts)
-        left_bytes = growth_bytes() - self.held_bytes()
+        grown_bytes = growth_bytes()
+        self.held_bytes()  # its losses first
+        # Others can have freed as much meanwhile: the growth tells nothing of a known file.
+        known = self._lost | self._files
+        for identity in found.keys() & known.keys():
+            self._files[identity] = replace(known[identity], path=found[identity][1])
+        self._lost.clear()
+        self.has_lost = False
+        left_bytes = grown_bytes - self.held_bytes()
         for identity, (size_bytes, path) in found.items():
-            earlier_bytes = max(size_bytes - max(left_bytes, 0), 0)
-            known = self._files.get(identity)
-            if known is not None:
-                earlier_bytes = known.earlier_bytes
-            else:
+            if identity not in known:
+                earlier_bytes = max(size_bytes - max(left_bytes, 0), 0)
                 left_bytes -= size_bytes
-            self._files[identity] = _File(path=path, earlier_bytes=earlier_bytes)
+                self._files[identity] = _File(path=path, earlier_bytes=earlier_bytes)
 
     def held_bytes(self) -> int:
         """The memory of the known files that exist, without what was there before."""
@@ -93,7 +100,7 @@ class MemoryFiles:
         for identity, file in list(self._files.items()):
             status = None if self._mounts is None else _stat(file.path, self._mounts)
             if status is None or (status.st_dev, status.st_ino) != identity:
-                del self._files[identity]
+                self._lost[identity] = self._files.pop(identity)
                 self.has_lost = True
             else:
                 size_bytes = status.st_blocks * _BLOCK_BYTES

@@ -34,7 +34,8 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
     ``open_shmem_bytes``: what it may have of shared memory in addition. Others also hold the
     ``shared_bytes`` of both parts. Of ``inherited_bytes`` it has copied nothing since its fork.
     ``own_file_bytes`` of ``file_bytes``: its pages of files, once read, without those that it has
-    certainly locked (``own_locked_bytes``, of ``locked_bytes``). ``lazily_freed_bytes``, of
+    certainly locked (``own_locked_bytes``, of ``locked_bytes``; ``mapped_locked_bytes`` counts each
+    mapping of a page). ``all_locked_bytes`` are of all kinds. ``lazily_freed_bytes``, of
     ``own_bytes``, may be dropped by the kernel until the process writes to them.
     """
 
@@ -48,6 +49,8 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
     own_locked_bytes: int = 0
     file_bytes: int = 0
     locked_bytes: int = 0
+    mapped_locked_bytes: int = 0
+    all_locked_bytes: int = 0
     lazily_freed_bytes: int = 0
     inherited_bytes: int = 0
     faults: int
@@ -62,6 +65,8 @@ class _Part(Struct, frozen=True, gc=False, kw_only=True):
     ``own_bytes`` are of ``anonymous_bytes``. ``own_shmem_bytes``, of the share, and
     ``open_shmem_bytes``, in addition to all these, are of shared memory. ``own_file_bytes`` are its
     pages of files as far as they were read, ``unread_file_bytes`` what it maps in addition.
+    ``own_locked_bytes``, of the share, are of files, as are ``mapped_locked_bytes``, which count
+    each mapping of a page.
     """
 
     share_bytes: int
@@ -73,6 +78,8 @@ class _Part(Struct, frozen=True, gc=False, kw_only=True):
     open_shmem_bytes: int
     own_file_bytes: int
     unread_file_bytes: int
+    own_locked_bytes: int
+    mapped_locked_bytes: int
 
 
 _NO_BASE = _Base(own_bytes=0, anonymous_bytes=0, faults=0, is_forked=False)
@@ -88,6 +95,10 @@ class MemoryShares:
     shared memory and tmpfs; it contains ``shmem_bytes`` of these. ``file_bytes`` is what the
     processes map of files, each page once where that was read; of what was not, the most that one
     process maps. It is None while much of that waits for a reading: it may be the same pages again.
+
+    ``own_locked_bytes``, of the sum, are locked pages of files. ``lacking_locked_bytes``: what one
+    process has certainly locked beyond these, which have a page that other programs map, too, only
+    in part.
 
     ``is_exact``: they complete it by at most 5 %. ``has_lost``: a process has ended since the
     reading before.
@@ -124,6 +135,8 @@ class MemoryShares:
         self.shmem_bytes = 0
         self.open_shmem_bytes = 0
         self.file_bytes: int | None = 0
+        self.own_locked_bytes = 0
+        self.lacking_locked_bytes = 0
         self.is_exact = False
         self.has_lost = False
         self._is_read_at_rest = False
@@ -213,6 +226,10 @@ class MemoryShares:
         unread_bytes = max([part.unread_file_bytes for part in parts.values()], default=0)
         read_bytes = sum([part.own_file_bytes for part in parts.values()])
         self.file_bytes = read_bytes + max(unread_bytes, 0)
+        own_locked_bytes = sum([part.own_locked_bytes for part in parts.values()])
+        most_locked_bytes = max([part.mapped_locked_bytes for part in parts.values()], default=0)
+        self.own_locked_bytes = own_locked_bytes
+        self.lacking_locked_bytes = max(most_locked_bytes - own_locked_bytes, 0)
         return shares
 
     def _part(self, process: ProcessReading, *, is_read: bool) -> _Part:
@@ -227,7 +244,13 @@ class MemoryShares:
         own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
         freed_bytes = self._freed_bytes(process)
         mapped_bytes = mapped_of_files(process)
-        locked_bytes = min(base.own_locked_bytes, process.locked_bytes or 0, mapped_bytes)
+        # What was unlocked since may have been of files.
+        unlocked_bytes = max(base.all_locked_bytes - (process.locked_bytes or 0), 0)
+        most_locked_bytes = min(process.locked_bytes or 0, mapped_bytes)
+        locked_bytes = min(max(base.own_locked_bytes - unlocked_bytes, 0), most_locked_bytes)
+        mapped_locked_bytes = min(
+            max(base.mapped_locked_bytes - unlocked_bytes, 0), most_locked_bytes
+        )
         shmem_bytes = _shmem(process)
         return _Part(
             share_bytes=base.own_shmem_bytes + locked_bytes + max(own_bytes - freed_bytes, 0),
@@ -239,6 +262,8 @@ class MemoryShares:
             open_shmem_bytes=_open_shmem(shmem_bytes, base),
             own_file_bytes=min(base.own_file_bytes, mapped_bytes - locked_bytes),
             unread_file_bytes=mapped_bytes - base.file_bytes,
+            own_locked_bytes=locked_bytes,
+            mapped_locked_bytes=max(mapped_locked_bytes, _locked_of_files(process)),
         )
 
     def _copied_bytes(self, process: ProcessReading, base: _Base, growth_bytes: int) -> int:
@@ -352,8 +377,8 @@ class MemoryShares:
     def _mapping_files(
         self, living: Mapping[_Identity, ProcessReading]
     ) -> Sequence[ProcessReading]:
-        """The processes that map or have locked much more of files than at their last reading,
-        unless there are many processes.
+        """The processes that map or have locked much more of files than at their last reading, or
+        have unlocked some of it, unless there are many processes.
         """
         mapping: list[ProcessReading] = []
         if len(living) > _MAX_FILE_READERS:
@@ -364,7 +389,9 @@ class MemoryShares:
             known_bytes = max(_FILE_GROWTH * base.file_bytes, _MIN_FILE_BYTES)
             locked_bytes = min(process.locked_bytes or 0, file_bytes)
             known_locked_bytes = max(_FILE_GROWTH * base.locked_bytes, _MIN_LOCKED_BYTES)
-            if file_bytes > known_bytes or locked_bytes > known_locked_bytes:
+            unlocked_bytes = base.all_locked_bytes - (process.locked_bytes or 0)
+            has_unlocked = base.own_locked_bytes > 0 and unlocked_bytes > _MIN_LOCKED_BYTES
+            if file_bytes > known_bytes or locked_bytes > known_locked_bytes or has_unlocked:
                 mapping.append(process)
         return mapping
 
@@ -408,6 +435,15 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
     # All anonymous and shared memory may be locked, too: only the rest is certainly of files.
     locked_bytes = proc.bytes_after(rollup, b"Locked:") or 0
     own_locked_bytes = min(max(locked_bytes - own_bytes - own_shmem_bytes, 0), pss_file_bytes)
+    mapped_locked_bytes = own_locked_bytes
+    if min(locked_bytes, pss_file_bytes) - own_locked_bytes > _MIN_LOCKED_BYTES:
+        # The mappings tell it, of which a process may have thousands.
+        smaps = proc.read(f"/proc/{process.pid}/smaps") or b""
+        part_bytes, mapped_locked_bytes = proc.parse_locked_of_files(
+            smaps, shmem_bytes, own_shmem_bytes
+        )
+        own_locked_bytes = max(own_locked_bytes, min(part_bytes, pss_file_bytes))
+        mapped_locked_bytes = max(mapped_locked_bytes, own_locked_bytes)
     # A page that n processes hold is in the PSS of each with a part of n: at most as much as is
     # missing there.
     missing_bytes = anonymous_bytes - own_bytes + shmem_bytes - own_shmem_bytes
@@ -422,6 +458,8 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
         own_locked_bytes=own_locked_bytes,
         file_bytes=mapped_of_files(process),
         locked_bytes=min(process.locked_bytes or 0, mapped_of_files(process)),
+        mapped_locked_bytes=mapped_locked_bytes,
+        all_locked_bytes=process.locked_bytes or 0,
         lazily_freed_bytes=min(proc.bytes_after(rollup, b"LazyFree:") or 0, own_bytes),
         inherited_bytes=anonymous_bytes - (proc.parse_private_anonymous(rollup) or 0),
         faults=process.faults,
@@ -447,6 +485,12 @@ def _shmem(process: ProcessReading) -> int:
     if process.shmem_bytes is None:  # before Linux 4.5
         return (process.rss_bytes or 0) - _anonymous(process)
     return process.shmem_bytes
+
+
+def _locked_of_files(process: ProcessReading) -> int:
+    """The least that a process has locked of files: all other memory may be locked, too."""
+    others_bytes = _anonymous(process) + _shmem(process)
+    return min(max((process.locked_bytes or 0) - others_bytes, 0), mapped_of_files(process))
 
 
 def mapped_of_files(process: ProcessReading) -> int:

@@ -37,6 +37,7 @@ _THREADS = 17
 _STARTED = 19
 _RESIDENT = 21
 _STACK = 25
+_MAPPED_DEVICE = 3  # in the first line of a mapping in smaps
 _BLOCKED_SIGNALS = 29
 # Positions in /proc/PID/net/dev after the name of the interface.
 _RECEIVED = 0
@@ -233,6 +234,34 @@ def parse_private(rollup: bytes) -> int | None:
     clean_bytes = bytes_after(rollup, b"Private_Clean:")
     dirty_bytes = bytes_after(rollup, b"Private_Dirty:")
     return sum_of_both(clean_bytes, dirty_bytes)
+
+
+def parse_locked_of_files(smaps: bytes, shmem_bytes: int, own_shmem_bytes: int) -> tuple[int, int]:
+    """What a process has certainly locked of files in ``/proc/PID/smaps``, in bytes: by its parts
+    of the pages (PSS), and each mapping of a page.
+
+    What it maps without a disk may be its shared memory: ``shmem_bytes``, and by its parts
+    ``own_shmem_bytes``.
+    """
+    part_bytes = mapped_bytes = 0
+    diskless_part_bytes = diskless_mapped_bytes = 0
+    for mapping in smaps.split(b"\nVmFlags:"):
+        locked_bytes = bytes_after(mapping, b"Locked:")
+        if not locked_bytes:
+            continue
+        anonymous_bytes = bytes_after(mapping, b"Anonymous:") or 0
+        of_part_bytes = max(locked_bytes - anonymous_bytes, 0)
+        of_mapped_bytes = max((bytes_after(mapping, b"Rss:") or 0) - anonymous_bytes, 0)
+        words = mapping.partition(b"\nSize:")[0].rpartition(b"\n")[2].split(None, 4)
+        if len(words) > _MAPPED_DEVICE and not words[_MAPPED_DEVICE].startswith(b"00:"):
+            part_bytes += of_part_bytes
+            mapped_bytes += of_mapped_bytes
+        else:
+            diskless_part_bytes += of_part_bytes
+            diskless_mapped_bytes += of_mapped_bytes
+    part_bytes += max(diskless_part_bytes - own_shmem_bytes, 0)
+    mapped_bytes += max(diskless_mapped_bytes - shmem_bytes, 0)
+    return part_bytes, mapped_bytes
 
 
 def parse_private_anonymous(rollup: bytes) -> int | None:

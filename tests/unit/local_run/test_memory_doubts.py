@@ -29,6 +29,10 @@ def _memory_doubts(
     kernel_bound_mib: int = 0,
     unassigned_mib: int = 0,
     huge_mib: int = 0,
+    merged_mib: int = 0,
+    unmerged_mib: int = 0,
+    locked_mib: int = 0,
+    high_mib: int | None = None,
     readings_mib: Mapping[float, int] = MappingProxyType({}),
     at_end_seconds: float = 1.0,
     marked_mib: int = 0,
@@ -43,6 +47,9 @@ def _memory_doubts(
         kernel_bound_bytes=kernel_bound_mib * _MIB,
         average_bound_bytes=unassigned_mib * _MIB,
         huge_pages_bound_bytes=huge_mib * _MIB,
+        merged_peak_bytes=merged_mib * _MIB,
+        merged_bound_bytes=unmerged_mib * _MIB,
+        locked_bound_bytes=locked_mib * _MIB,
         unread_memory=UnreadMemory(),
     )
     for at_seconds, size_mib in readings_mib.items():
@@ -59,6 +66,7 @@ def _memory_doubts(
         finished_ns=round((max(readings_mib, default=0) + at_end_seconds) * NS_PER_SECOND),
         counts_hidden=counts_memory,
         marked_bytes=marked_mib * _MIB,
+        throttling_limit_bytes=None if high_mib is None else high_mib * _MIB,
     )
 
 
@@ -99,6 +107,49 @@ def test_huge_pages_that_no_process_mapped_may_be_the_commands(source: PeakSourc
         "perhaps by other programs: the memory values do not include them."
     )
     assert _bound_mb(source=source, huge_mib=300) == 400
+
+
+@pytest.mark.parametrize("source", ["sampled", "kernel"])
+def test_a_peak_at_the_limit_where_processes_wait_for_memory_is_a_doubt(source: PeakSource) -> None:
+    doubts = _memory_doubts(source=source, high_mib=105)
+    (doubt,) = doubts.sentences
+    assert doubt == (
+        "The memory peak may be too low: a control group holds the command down at 105 MB "
+        "(memory.high), which the peak has nearly reached."
+    )
+    assert doubts.bound_mb is None, "how much it needs is unknown"
+    assert _doubts(source=source, high_mib=100) != ()
+    assert _doubts(source=source, high_mib=120) == ()
+
+
+@pytest.mark.parametrize("source", ["sampled", "kernel"])
+def test_locked_files_that_others_read_first_are_a_doubt(source: PeakSource) -> None:
+    doubts = _memory_doubts(source=source, locked_mib=250)
+    (doubt,) = doubts.sentences
+    assert doubt.startswith("The memory peak may have been 250 MB: the processes locked pages")
+    assert doubts.bound_mb == 250
+    assert _doubts(source=source, locked_mib=101) == ()
+
+
+@pytest.mark.parametrize("source", ["sampled", "kernel"])
+def test_a_group_that_counts_merged_pages_once_needs_them_elsewhere(source: PeakSource) -> None:
+    doubts = _memory_doubts(source=source, merged_mib=290, unmerged_mib=300)
+    (doubt,) = doubts.sentences
+    assert doubt.startswith("The memory peak may be 300 MB on a machine that does not merge")
+    assert doubts.bound_mb == 300
+    assert doubts.notes == ()
+    # They were merged after the peak.
+    assert _memory_doubts(source=source, merged_mib=90, unmerged_mib=101) == MemoryDoubts()
+
+
+@pytest.mark.parametrize("source", ["sampled", "kernel"])
+def test_merged_pages_that_count_are_said_and_hold_no_advice_back(source: PeakSource) -> None:
+    doubts = _memory_doubts(source=source, merged_mib=90)
+    assert doubts.sentences == ()
+    assert doubts.bound_mb is None
+    (note,) = doubts.notes
+    assert note.startswith("The kernel merged up to 90 MB of the processes' memory with equal")
+    assert _memory_doubts(source=source, merged_mib=4) == MemoryDoubts()
 
 
 def test_shared_memory_of_an_unknown_program_may_be_the_commands() -> None:

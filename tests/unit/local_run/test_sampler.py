@@ -389,7 +389,7 @@ def test_a_command_in_the_foreground_has_the_terminals_signals_already(
 def test_a_command_that_ends_while_its_state_is_asked_is_reaped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pid = os.posix_spawnp("sleep", ["sleep", "60"], os.environ)
+    pid = os.posix_spawnp("sleep", ["sleep", "1000"], os.environ)
     wait = os.waitid
 
     def wait_id(kind: int, number: int, options: int) -> object:
@@ -471,7 +471,7 @@ def test_a_stop_of_the_command_that_the_kernel_reports_later_stops_the_profiler_
             own_stops.append(number)
         else:
             send(pid, number)
-            wait_until(lambda: is_stopped() is (number == signal.SIGTSTP), 60, "its new state")
+            wait_until(lambda: is_stopped() is (number == signal.SIGTSTP), "its new state")
 
     def is_stopped() -> bool:
         return proc.read_stat(f"/proc/{command}").state == proc.STOPPED

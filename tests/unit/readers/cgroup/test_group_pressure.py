@@ -75,6 +75,17 @@ def test_a_paused_container_of_version_2_is_frozen(version_2: Groups, *, is_froz
     assert not files.is_frozen()
 
 
+@pytest.mark.parametrize("state", ["THAWED", "FREEZING", "FROZEN"])
+def test_a_paused_container_of_version_1_is_frozen(tmp_path: Path, state: str) -> None:
+    mountinfo = "31 24 0:27 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n"
+    groups = Groups(tmp_path, "1:freezer:/job\n", mountinfo)
+    groups.write("sys/fs/cgroup/freezer/job/freezer.state", f"{state}\n")
+    files = open_group_pressure(7, str(groups.proc))
+    assert files.is_frozen() is (state != "THAWED")
+    files.close()
+    assert not files.is_frozen()
+
+
 def test_the_pressure_of_the_root_group_is_the_machines(version_2: Groups) -> None:
     (version_2.proc / "pressure").mkdir()
     (version_2.proc / "pressure" / "cpu").write_text(PRESSURE.replace("700", "900"))

@@ -42,6 +42,48 @@ _HYBRID_MOUNTS = (
 
 
 @pytest.mark.parametrize(
+    ("cgroup", "mounts", "files", "expected"),
+    [
+        ("0::/a/b\n", _V2_MOUNT, {"a/memory.high": f"{_GIB}\n", "a/b/memory.high": "max\n"}, _GIB),
+        ("0::/a/b\n", _V2_MOUNT, {"a/memory.high": f"{_GIB}\n", "a/b/memory.high": "4096\n"}, 4096),
+        ("0::/a/b\n", _V2_MOUNT, {"a/memory.high": "max\n", "a/memory.max": f"{_GIB}\n"}, None),
+        ("0::/a/b\n", _V2_MOUNT, {"a/memory.high": "x\n"}, None),
+        (
+            "0::/a/b\n",
+            _V2_MOUNT,
+            {"a/memory.high": "4096\n", "a/memory.events": "low 3\nhigh 0\nmax 2\n"},
+            None,
+        ),
+        (
+            "0::/a/b\n",
+            _V2_MOUNT,
+            {"a/memory.high": "4096\n", "a/memory.events": "low 0\nhigh 12\nmax 0\n"},
+            4096,
+        ),
+        (
+            "0::/a/b\n",
+            _V2_MOUNT,
+            {
+                "a/memory.high": f"{_GIB}\n",
+                "a/memory.events": "low 0\nhigh 1\n",
+                "a/b/memory.high": "4096\n",
+                "a/b/memory.events": "low 0\nhigh 0\n",
+            },
+            _GIB,
+        ),
+        ("4:memory:/job\n0::/\n", _HYBRID_MOUNTS, {"unified/memory.high": "4096\n"}, None),
+        ("", "", {}, None),
+    ],
+)
+def test_the_limit_above_which_processes_wait_for_memory(
+    tmp_path: Path, cgroup: str, mounts: str, files: dict[str, str], expected: int | None
+) -> None:
+    write_files(tmp_path, {"proc/self/cgroup": cgroup, "proc/self/mountinfo": mounts})
+    write_files(tmp_path / "sys/fs/cgroup", files)
+    assert read_own_cgroups(str(tmp_path)).throttling_limit_bytes() == expected
+
+
+@pytest.mark.parametrize(
     ("cgroup", "mounts", "files", "limits", "kills"),
     [
         pytest.param(

@@ -69,7 +69,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[bytes]]:
     """Another process, which is stopped: it uses no CPU time."""
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["sleep", "1000"]) as process:
         _stop(process)
         yield process
         process.kill()

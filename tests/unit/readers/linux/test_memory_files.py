@@ -81,6 +81,31 @@ def test_a_file_without_a_name_counts_by_the_descriptor_of_another_process(
     os.close(descriptor)
 
 
+@pytest.mark.parametrize("growth_mib", [0, 1, _ALL_MIB])
+def test_a_file_that_is_found_again_counts_whatever_others_freed_meanwhile(
+    files: MemoryFiles, growth_mib: int
+) -> None:
+    """A child that inherits it ends, after others have freed as much as it has."""
+    descriptor = os.memfd_create("test")
+    os.write(descriptor, bytes(3 * _MIB))
+    with subprocess.Popen(("sleep", "1000"), pass_fds=(descriptor,)) as child:
+        files.look((child.pid,), lambda: 2 * _MIB)
+        assert files.held_bytes() == 2 * _MIB, "1 MiB was there before"
+        child.kill()
+    new = os.memfd_create("test")
+    os.write(new, bytes(5 * _MIB))
+    room_mib = min(max(growth_mib - 2, 0), 5)
+    assert _held_mib(files, growth_mib) == 2 + room_mib
+    assert not files.has_lost
+    os.close(descriptor)
+    os.close(new)
+    assert _held_mib(files, growth_mib) == 0
+    other = os.memfd_create("test")
+    os.write(other, bytes(3 * _MIB))
+    assert _held_mib(files, growth_mib) == min(growth_mib, 3), "a new file is in the growth"
+    os.close(other)
+
+
 def test_another_file_with_the_same_name_does_not_count(files: MemoryFiles, path: Path) -> None:
     with path.open("wb", buffering=0) as writing:
         writing.write(bytes(_MIB))

@@ -27,6 +27,7 @@ class _Tree:
         self.shmem: Mapping[int, tuple[int, int]] = {}
         self.is_pss_divided = True
         self.locked = 0
+        self.mappings = ""
         self.private_files = 0  # of its _FILES_MIB
         self.lazily_freed = 0
         self.freed_pages: int | None = 0
@@ -42,6 +43,8 @@ class _Tree:
 
     def _read(self, path: str) -> bytes | None:
         self.cpu_ns += self.cost_ns
+        if path.endswith("/smaps"):
+            return self.mappings.encode()
         pid = int(path.split("/")[2])
         self.pids_read.append(pid)
         if pid not in self.pss:
@@ -148,6 +151,87 @@ def test_pages_of_files_do_not_count(tree: _Tree) -> None:
     assert sum(size or 0 for size in tree.divide(workers)) == 500 * 5
     assert tree.shares.is_exact
     assert tree.cpu_ns == 0, "the pages need not be read"
+
+
+def test_what_a_process_has_locked_of_files_beyond_its_share_is_known(tree: _Tree) -> None:
+    """A page that other programs map, too, is in its share only in part."""
+    tree.pss = {1: (10, 10, 10), 2: (10, 10, 10)}
+    tree.locked = 20  # with 10 of files by the PSS: another program has locked them, too
+    locking = [_process(pid, 10, locked_bytes=30 * _MIB) for pid in (1, 2)]
+    assert tree.divide(locking) == [20, 20]
+    assert tree.shares.own_locked_bytes == 20 * _MIB
+    # Each has locked 20 of files: if they are the same pages, no more.
+    assert tree.shares.lacking_locked_bytes == 0
+    assert tree.divide(locking[:1]) == [20]
+    assert tree.shares.lacking_locked_bytes == 10 * _MIB
+    assert tree.divide([_process(1, 10, locked_bytes=0)]) == [10]
+    assert tree.shares.lacking_locked_bytes == 0
+
+
+def test_locked_memory_that_may_be_anonymous_lacks_nothing(tree: _Tree) -> None:
+    tree.pss = {1: (100, 100, 100)}
+    tree.locked = 100
+    tree.divide([_process(1, 100, locked_bytes=100 * _MIB)])
+    assert tree.shares.own_locked_bytes == 0
+    assert tree.shares.lacking_locked_bytes == 0
+
+
+def _mapping(device: str, size: int, *, anonymous: int = 0, locked: int = 0, pss: int = 0) -> str:
+    sizes = {"Size": size, "Rss": size, "Pss": pss or size, "Anonymous": anonymous}
+    lines = [f"{name}: {mib * 1024} kB\n" for name, mib in {**sizes, "Locked": locked}.items()]
+    return f"7f00-7f99 rw-p 00000000 {device} 12 /a file\n{''.join(lines)}VmFlags: rd wr\n"
+
+
+@pytest.mark.parametrize(
+    ("mappings", "shared", "counted"),
+    [
+        # The heap, and a file on a disk, of which one is locked, or both.
+        (_mapping("00:00", 100, anonymous=100) + _mapping("fe:00", 30, locked=30), 0, 130),
+        (_mapping("00:00", 100, anonymous=100, locked=30) + _mapping("fe:00", 30), 0, 100),
+        # A private mapping of a file, of which the process has written half.
+        (_mapping("fe:00", 30, anonymous=15, locked=30), 0, 115),
+        # Shared memory has no disk, nor has a file of an overlay: they are not told apart.
+        (_mapping("00:01", 30, locked=30), 40, 140),
+        (_mapping("00:01", 40) + _mapping("fe:00", 30, locked=30), 40, 170),
+        (_mapping("00:2a", 30, locked=30), 0, 130),
+        ("", 0, 100),
+        ("Locked: 30720 kB\n", 0, 130),
+        ("x\nVmFlags:\nLocked: x\n", 0, 100),
+    ],
+)
+def test_locked_files_beside_as_much_other_memory_are_told_by_the_mappings(
+    tree: _Tree, mappings: str, shared: int, counted: int
+) -> None:
+    tree.pss = {1: (100, 100, 100)}
+    tree.shmem = {1: (shared, shared)}
+    tree.locked = 30
+    tree.mappings = mappings
+    locking = _process(1, 100, shared, locked_bytes=30 * _MIB)
+    assert tree.divide([locking]) == [counted]
+    assert tree.shares.own_locked_bytes == (counted - 100 - shared) * _MIB
+    assert tree.shares.lacking_locked_bytes == 0
+
+
+def test_locked_files_that_others_map_lack_their_part_beside_a_heap(tree: _Tree) -> None:
+    tree.pss = {1: (100, 100, 100)}
+    tree.locked = 15
+    tree.mappings = _mapping("fe:00", 30, locked=15, pss=15)
+    tree.divide([_process(1, 100, locked_bytes=30 * _MIB)])
+    assert tree.shares.own_locked_bytes == 15 * _MIB
+    assert tree.shares.lacking_locked_bytes == 15 * _MIB
+
+
+def test_what_is_unlocked_may_have_been_of_files_until_it_is_read_again(tree: _Tree) -> None:
+    tree.pss = {1: (100, 100, 100)}
+    tree.locked = 130
+    assert tree.divide([_process(1, 100, locked_bytes=130 * _MIB)]) == [130]
+    tree.pss = {}  # not readable now
+    assert tree.divide([_process(1, 120, locked_bytes=110 * _MIB)]) == [130]
+    tree.pss = {1: (120, 120, 120)}
+    tree.locked = 110
+    tree.mappings = _mapping("fe:00", 30, locked=30)
+    tree.now_ns += 10_000
+    assert tree.divide([_process(1, 120, locked_bytes=110 * _MIB)]) == [150]
 
 
 def test_pages_of_files_that_are_locked_count(tree: _Tree) -> None:
