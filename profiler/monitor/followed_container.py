@@ -11,7 +11,6 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.report_destination import BatchStreams
-from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, joined_attempt
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.sinks import DeliveryFailure
@@ -71,14 +70,13 @@ class FollowedContainer(Struct, eq=False):
         """Whether more of its memory is in use than any line has said."""
         return self.notices is not None and self.notices.notices.is_fuller
 
-    def has_free_memory(self, sample: ContainerSample) -> bool:
+    def has_free_memory(self, used_bytes: int | None) -> bool:
         """Whether so little of its memory is in use that no line is due; False until its notices
         have begun.
         """
         if self.notices is None:
             return False
         size_bytes = self.notices.memory_size_bytes
-        used_bytes = sample.memory_used_bytes
         return not size_bytes or used_bytes is None or used_bytes < NEAR_FULL_SHARE * size_bytes
 
     def join(self, listed: ContainerMetadata) -> ContainerMetadata:

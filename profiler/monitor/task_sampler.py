@@ -29,7 +29,7 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.monitor.followed_container import FollowedContainer, FollowedContainers
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.ecs.container_stats import StatsReading
+from profiler.readers.ecs.container_stats import StatsReading, made_sample
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, runs_on_instance
 from profiler.readers.linux.host import Host, SwapCounters
 from profiler.record.record_model import Record
@@ -133,12 +133,17 @@ def _is_plain_news(
     docker_id = followed.container.docker_id or ""
     sample = reading.get(docker_id)
     earlier = before.get(docker_id)
-    return (
-        followed.is_listed
-        and isinstance(sample, ContainerSample)
-        and isinstance(earlier, ContainerSample)
-        and sample.read_ns > earlier.read_ns
-        and followed.has_free_memory(sample)
+    if sample is None or isinstance(sample, Unavailable):
+        return False
+    if earlier is None or isinstance(earlier, Unavailable):
+        return False
+    if not followed.is_listed or sample.read_ns <= earlier.read_ns:
+        return False
+    if isinstance(sample, ContainerSample):
+        return followed.has_free_memory(sample.memory_used_bytes)
+    # With page cache and all: where that is little, the rest need not be known yet.
+    return followed.has_free_memory(sample.usage_bytes) or followed.has_free_memory(
+        sample.made().memory_used_bytes
     )
 
 
@@ -256,13 +261,18 @@ class TaskSampler:
         self._kept.append((reading, self._clock.monotonic_ns(), self._clock_jumps.jumped_ns))
 
     def add_kept(self, on_each: Callable[[], None] | None = None) -> None:
-        """Add the readings that were kept; call ``on_each`` after each of them."""
+        """Add the readings that were kept; call ``on_each`` after each of them. A defect leaves
+        those after it for the next call.
+        """
         kept = self._kept
         self._kept = []
-        for reading, received_ns, jumped_ns in kept:
-            self._add_samples(reading, received_ns, jumped_ns)
-            if on_each is not None:
-                on_each()
+        try:
+            while kept:
+                self._add_samples(*kept.pop(0))
+                if on_each is not None:
+                    on_each()
+        finally:
+            self._kept[:0] = kept
 
     def _may_wait(
         self,
@@ -434,9 +444,8 @@ class TaskSampler:
         self, followed: FollowedContainer, reading: StatsReading, now_ns: int
     ) -> bool:
         """Whether the container has no new sample, for longer than usual."""
-        if not followed.is_listed or not isinstance(
-            reading.get(followed.container.docker_id or ""), ContainerSample
-        ):
+        sample = reading.get(followed.container.docker_id or "")
+        if not followed.is_listed or sample is None or isinstance(sample, Unavailable):
             return True
         usage = followed.usage
         if usage.received_ns is None or not followed.may_be_batch:
@@ -457,8 +466,8 @@ class TaskSampler:
         self._present = present
         for followed in self.followed.listed:
             container = followed.container
-            sample = reading.get(container.docker_id or "")
-            if not isinstance(sample, ContainerSample) or container.docker_id is None:
+            sample = made_sample(reading.get(container.docker_id or ""))
+            if sample is None or container.docker_id is None:
                 continue
             if not followed.usage.samples:
                 self._begin_usage(followed)

@@ -140,12 +140,26 @@ class NeuronTotals(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Use and memory in one line: ``2 NeuronCores 45 %, 6.8 GB of 16 GB``; "" without cores."""
+        """The parts in one line: ``2 NeuronCores 45 %, 6.8 GB of 16 GB``; "" without cores."""
+        return ", ".join(self.parts)
+
+    @property
+    def parts(self) -> list[str]:
+        """Use and memory in a few words each; none without cores."""
         if not self.cores:
-            return ""
+            return []
         use = known(format_percent, self.utilization_percent.avg) or "use unknown"
-        text = f"{format_count(self.cores, 'NeuronCore')} {use}"
-        return text + stated(", {}", self.memory_text or None)
+        parts = [f"{format_count(self.cores, 'NeuronCore')} {use}"]
+        return [*parts, self.memory_text] if self.memory_text else parts
+
+    @property
+    def beside_text(self) -> str:
+        """What a size of vCPU and memory leaves out: `` beside 2 NeuronCores``; "" without cores,
+        or if none was ever used.
+        """
+        if not self.cores or self.utilization_percent.max == 0:
+            return ""
+        return f" beside {format_count(self.cores, 'NeuronCore')}"
 
     @property
     def memory_text(self) -> str:

@@ -166,7 +166,7 @@ class SnapshotBuilder(Struct, eq=False):
             usage = shown.usage
             latest = observed.last_reading.get(container.docker_id or "")
             sample = usage.last_sample
-            if sample is None or not isinstance(latest, ContainerSample):
+            if sample is None or latest is None or isinstance(latest, Unavailable):
                 continue
             if usage.received_ns is None or now_ns - usage.received_ns > max(
                 _MAX_SAMPLE_AGE_NS, self.hold_ns

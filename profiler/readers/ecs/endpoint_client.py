@@ -14,7 +14,7 @@ from profiler.core.signal_handler import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.ecs.container_stats import StatsReading, decode_stats
+from profiler.readers.ecs.container_stats import LateSample, StatsReading, decode_late_stats
 from profiler.readers.ecs.task_metadata import (
     ContainerMetadata,
     TaskMetadata,
@@ -24,6 +24,7 @@ from profiler.readers.ecs.task_metadata import (
 )
 from profiler.readers.keep_alive_http import HttpConnection, HttpError, Response
 from profiler.readers.linux.kernel_memory import KernelMemoryEstimate
+from profiler.readers.memory_usage import is_notable
 
 # A task has at most ten containers with 10 kB of stats each. A response that decodes to the most
 # objects possible grows 44 times: to 88 MiB, which is still within the monitor's own memory limit
@@ -225,26 +226,34 @@ class TaskMetadataSource:
         return self._read("/task/stats", self._decode_stats, max_seconds)
 
     def _decode_stats(self, body: bytes) -> StatsReading | Unavailable:
-        """The stats; those of version 1 without the kernel memory that is known as reclaimable."""
-        reading = decode_stats(body, self._device_mapper_majors)
-        if isinstance(reading, Unavailable):
-            return reading
-        samples = dict(reading)
-        for docker_id in self._kernel_memory.keys() - reading.keys():
+        """The stats; those of version 1 without the kernel memory that is known as reclaimable,
+        for which the machine is asked at once.
+        """
+        samples = decode_late_stats(body, self._device_mapper_majors)
+        if isinstance(samples, Unavailable):
+            return samples
+        for docker_id in self._kernel_memory.keys() - samples.keys():
             del self._kernel_memory[docker_id]
-        for docker_id, sample in reading.items():
-            if isinstance(sample, ContainerSample) and sample.memory_kernel_bytes is not None:
-                samples[docker_id] = self._without_reclaimable_kernel(docker_id, sample)
+        for docker_id, late in samples.items():
+            if isinstance(late, LateSample):
+                kernel_bytes = late.kernel_bytes
+                # Of a container whose kernel memory is little, only the first one is noted.
+                if kernel_bytes is not None and (
+                    docker_id not in self._kernel_memory or is_notable(kernel_bytes, 0)
+                ):
+                    samples[docker_id] = self._without_reclaimable_kernel(docker_id, late.made())
         return samples
 
     def _without_reclaimable_kernel(
         self, docker_id: str, sample: ContainerSample
     ) -> ContainerSample:
-        kernel_bytes = sample.memory_kernel_bytes or 0
+        if sample.memory_kernel_bytes is None:
+            return sample
         used_bytes = sample.memory_used_bytes or 0
         if docker_id not in self._kernel_memory:
             self._kernel_memory[docker_id] = KernelMemoryEstimate()
         estimate = self._kernel_memory[docker_id]
+        kernel_bytes = sample.memory_kernel_bytes
         known_bytes = min(estimate.reclaimable_bytes(kernel_bytes, used_bytes), used_bytes)
         if not known_bytes:
             return sample
