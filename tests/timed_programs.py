@@ -172,6 +172,14 @@ _LONG_PROGRAMS = {
             *("broker", "unix_broker", "pipes"),
         )
     },
+    **{
+        f"stopped: {wait}": Program(
+            command=f"{{python}} -m tests.programs.stopped {wait} 12",
+            lane="slow",
+            interval_seconds=0.2,
+        )
+        for wait in ("child", "thread", "pipe", "answer", "file_lock", "memory_lock")
+    },
     "slow disk": _long(_turns("read 10 {slow_disk}")),
     "slow disk by io_uring": _long(_turns("read_by_ring 10 {slow_disk}{ring}")),
     "sort": _long("{python} -m tests.programs.tools sort 6 {folder}"),
@@ -292,6 +300,21 @@ _PROGRAMS_OF_OTHERS = {
         f"joblib's {workers} workers: {backend}": _joblib(backend, workers)
         for backend, workers in (
             *(("loky", 2), ("loky", 6), ("multiprocessing", 2), ("threading", 6)),
+        )
+    },
+    **{
+        f"DuckDB: {how}": _long(
+            f"{{frameworks}} -m tests.programs.queries {how} 15", "waits", IN_TURNS_POINTS
+        )
+        for how in ("beside", "one", "four")
+    },
+    # Its jobs wait, and it looks after them again and again.
+    **{
+        f"GNU parallel, {jobs}": _long(f"parallel -N0 {jobs} {job}", "waits", IN_TURNS_POINTS)
+        for jobs, job in (
+            ("-j1", f"{_beside('nothing')} ::: 1 2"),
+            ("-j2", f"{_turns('ask_again 5 {port} 0.7')} ::: 1 2 3 4"),
+            ("-j4 --lb", f"{_beside('nothing')} ::: 1 2 3 4"),
         )
     },
     **{

@@ -33,7 +33,6 @@ ROOT = Path(__file__).resolve().parent.parent
 _SOURCES = ROOT / "tests" / "programs"
 # Where `make waits` installs the frameworks of the programs.
 _FRAMEWORKS = ROOT / ".venv-waits" / "bin" / "python"
-_LIMIT_SECONDS = 180
 _MONITOR_STARTS_SECONDS = 6
 _MONITOR_POINTS = 5.0
 _MIN_COVERED_PERCENT, _MIN_COVERED_BESIDE_OTHERS = 90.0, 60.0
@@ -179,7 +178,7 @@ def _server(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=user
     )
     try:
-        wait_until(is_ready, 30, f"{command[0]} to be ready")
+        wait_until(is_ready, f"{command[0]} to be ready")
         yield
     finally:
         process.terminate()
@@ -376,7 +375,7 @@ def _profile(
         return profiler.poll() is not None
 
     try:
-        wait_until(has_ended, _LIMIT_SECONDS, f"the end of {words}")
+        wait_until(has_ended, f"the end of {words}")
     finally:
         profiler.kill()
         profiler.wait()

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.readers.linux.waits import STOPPED, Blocked, Wait
+from profiler.readers.linux.waits import Blocked, Wait
 
 HIDDEN = Wait("hidden")
 """A wait whose kind nobody could read."""
@@ -223,8 +223,8 @@ class Division:
         self._handing: dict[ThreadWait, Blocked] = {}
         self._woken: dict[ThreadWait, Wait] = {}
         self._able: list[ThreadWait] = []
+        self._stopped: dict[ThreadWait, Wait] = {}
         self._has_unknown = False
-        self._has_stopped = False
         for wait in waits:
             blocked = wait.blocked
             if blocked is None:
@@ -237,7 +237,7 @@ class Division:
                 self._add(wait, blocked)
         self._by_process: dict[int, list[ThreadWait]] = {}
         if self._handing:
-            for group in (self._firm, self._idle, self._handing, self._able):
+            for group in (self._firm, self._idle, self._handing, self._able, self._stopped):
                 for wait in group:
                     self._by_process.setdefault(wait.process, []).append(wait)
 
@@ -248,7 +248,7 @@ class Division:
         elif wait.was_woken:
             blocked = _woken(blocked)
         if blocked.is_stopped:
-            self._has_stopped = True
+            self._stopped[wait] = blocked.wait
         elif _is_for_comers(blocked, wait):
             if _ended_by_timeout(blocked, wait):
                 self._firm[wait] = _SLEEP
@@ -263,7 +263,8 @@ class Division:
         """The share of each wait; empty if no thread is blocked, or all that are wait for some of
         which nobody knows what they do now.
 
-        While all are stopped, they are stopped.
+        While all are stopped, they are stopped, not beside one that can run; so is who waits only
+        for those that are.
         """
         if self._firm and not self._handing:
             return _in_proportion(self._firm)
@@ -273,8 +274,10 @@ class Division:
         if not carried:
             self._idle |= self._serving
             carried = {wait: wait.weight_ns for wait in self._idle}
+        if not carried and self._able:
+            return {}
         if not carried:
-            return {STOPPED.wait: 1.0} if self._has_stopped else {}
+            return dict.fromkeys(self._stopped.values(), 1.0)
         weights: Counter[Wait] = Counter()
         for wait, weight in carried.items():
             weights[self._name_of(wait)] += weight  # type: ignore[assignment]  # Counter of floats
@@ -301,7 +304,7 @@ class Division:
     def _name_of(self, wait: ThreadWait) -> Wait:
         if wait in self._handing and wait not in self._idle:
             return self._woken.get(wait) or _named(self._handing[wait], wait)
-        return self._firm.get(wait) or self._idle[wait]
+        return self._firm.get(wait) or self._stopped.get(wait) or self._idle[wait]
 
     def _hand_on(self, wait: ThreadWait, carried: dict[ThreadWait, float]) -> None:
         """Add the weight of a thread that waits for others to those for which it waits."""
@@ -394,6 +397,9 @@ class Division:
         """The ends of chains of which none is of a known kind."""
         if self._is_cut or any(end.blocked is None for end in reached):
             return ()
+        stopped = [end for end in reached if end in self._stopped]
+        if stopped and self._must_wait_for(stopped, wait, reached):
+            return stopped
         serving = self._serving.keys() & passed
         if serving and not any(self._asks(each) for each in passed):
             return serving
@@ -408,6 +414,19 @@ class Division:
         ]
         idle = [end for end in reached if end in self._idle and end not in self._handing]
         return handing or idle or (wait,)
+
+    def _must_wait_for(
+        self, stopped: Sequence[ThreadWait], wait: ThreadWait, reached: Sequence[ThreadWait]
+    ) -> bool:
+        """Whether no other end of the chains can be what a thread waits for: a shell with a stopped
+        job waits for its other child, and a tracer lets its child go on. A lock, or an answer,
+        never waits for who waits for somebody to come.
+        """
+        if any(end.blocked is not None and end.blocked.is_traced for end in stopped):
+            return False
+        if self._handing[wait].wait.kind in ("lock", "network"):
+            return not any(end in self._firm for end in reached)
+        return len(stopped) == len(reached)
 
     def _asks(self, wait: ThreadWait) -> bool:
         """Whether a thread waits for the answer of a server of the run."""

@@ -74,8 +74,8 @@ def wait_warnings(record: Record) -> tuple[str, ...]:
         if (row.kind, row.target) == (STOPPED.wait.kind, STOPPED.wait.target):
             stopped = format_duration(row.percent / 100 * (record.metrics.duration_ms or 0))
             warnings.append(
-                f"The run was stopped for {stopped} (Ctrl-Z, SIGSTOP or a frozen group): this time "
-                "is not the program's."
+                f"The run, or a process for which it waited, was stopped for {stopped} (Ctrl-Z, "
+                "SIGSTOP or a frozen group): this time is not the program's."
             )
     return tuple(warnings)
 

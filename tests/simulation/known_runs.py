@@ -26,6 +26,7 @@ from profiler.record.stacks_line import StacksLine, decode_stacks
 from profiler.runs.history.run_database import HistoryStore
 from tests.task_endpoint import GROUP, STREAM, Task, TaskEndpoint
 from tools.moto_server import fake_aws
+from tools.waiting import LIMIT_SECONDS
 
 _PROGRAM = Path(__file__).with_name("known_programs.py")
 _PROFILER = (sys.executable, "-m", "profiler")
@@ -34,7 +35,6 @@ _DISK_FILE_BYTES = 8 << 20
 _DISK_BYTES_PER_SECOND = 2 << 20
 _PERIOD_US = 100_000
 _MAX_CPU_SHARES = 262144
-_MAX_SECONDS = 600
 # The monitor starts meanwhile, in a wait that counts as ``other``, as does the time before its
 # first sample.
 _FIRST_PHASE = "pause:6"
@@ -182,7 +182,7 @@ class Execution(Struct, frozen=True, kw_only=True):
         options = ["--interval", str(self.interval_seconds), "--output", str(output)]
         command = [*_PROFILER, "run", *options, "--stacks", "--", *_inside(others, self.program)]
         environment = {**os.environ, "TASK_PROFILER_HISTORY": str(history)}
-        subprocess.run(_inside(own, command), env=environment, check=False, timeout=_MAX_SECONDS)
+        subprocess.run(_inside(own, command), env=environment, check=False, timeout=LIMIT_SECONDS)
         report = _report(output.read_bytes().splitlines())
         return report.record, HistoryStore(history, SystemClock()).stacks(report)
 
@@ -213,9 +213,9 @@ class Execution(Struct, frozen=True, kw_only=True):
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            batch.wait(_MAX_SECONDS)
+            batch.wait(LIMIT_SECONDS)
             task.ended = time.time()
-            monitor.wait(_MAX_SECONDS)
+            monitor.wait(LIMIT_SECONDS)
             lines = [event.message.encode() for event in aws.events(GROUP, STREAM)]
         stacks = [decode_stacks(line) for line in lines if b'"task.stacks"' in line[:_HEAD_BYTES]]
         return _report(lines).record, stacks[-1] if stacks else None

@@ -35,6 +35,7 @@ from tests.simulation.known_runs import (
     read_truth,
 )
 from tests.values import present
+from tools.waiting import LIMIT_SECONDS
 
 _MAX_POINTS = 3.0
 _MIN_RIGHT_PERCENT = 95.0
@@ -307,7 +308,9 @@ def test_what_the_threads_of_a_herd_waited_is_complete_or_a_lower_bound(tmp_path
     options = ("--output", str(output), "--no-history")
     program = (sys.executable, "-c", _HERD_PROGRAM, str(truth))
     subprocess.run(
-        [sys.executable, "-m", "profiler", "run", *options, "--", *program], check=True, timeout=120
+        [sys.executable, "-m", "profiler", "run", *options, "--", *program],
+        check=True,
+        timeout=LIMIT_SECONDS,
     )
     record, waited = decode(output.read_bytes().splitlines()[-1]).record, float(truth.read_text())
     said = present(record.metrics.cpu_wait_seconds)
@@ -327,5 +330,7 @@ def test_each_phase_runs_and_writes_its_truth(tmp_path: Path) -> None:
     names = [name for name in known_programs.PHASES if name not in left_out]
     with answering_server() as port:
         program = [sys.executable, known_programs.__file__, str(truth), str(port), str(disk_file)]
-        subprocess.run([*program, *(f"{name}:0.02" for name in names)], check=True, timeout=120)
+        subprocess.run(
+            [*program, *(f"{name}:0.02" for name in names)], check=True, timeout=LIMIT_SECONDS
+        )
     assert [written.phase for written in read_truth(truth)] == ["start", *names]

@@ -4,9 +4,9 @@ import os
 
 from profiler.readers.cgroup.hierarchy import Cgroups, parse_membership
 from profiler.readers.linux import proc
+from profiler.readers.linux.cpu_pressure import FROZEN_STATES
 
 _FREEZER = "freezer"
-_FROZEN_STATES = (b"FROZEN", b"FREEZING")
 
 
 class ProcessGroups:
@@ -29,6 +29,11 @@ class ProcessGroups:
         location = self._own.location(hierarchy)
         return None if location is None else location.folder
 
+    def freezer_file(self) -> str | None:
+        """The file of version 1 that says whether the group is frozen."""
+        folder = self.folder(_FREEZER) if self.has_v1_controller(_FREEZER) else None
+        return None if folder is None else f"{folder}/freezer.state"
+
 
 def is_frozen(pid: int, proc_folder: str = "/proc") -> bool:
     """Whether a process's group of version 1 is frozen, as by ``docker pause``: the kernel shows
@@ -36,13 +41,8 @@ def is_frozen(pid: int, proc_folder: str = "/proc") -> bool:
 
     False if the group cannot be seen.
     """
-    groups = ProcessGroups(pid, proc_folder)
-    if not groups.has_v1_controller(_FREEZER):
-        return False
-    folder = groups.folder(_FREEZER)
-    if folder is None:
-        return False
-    return (proc.read(f"{folder}/freezer.state") or b"").startswith(_FROZEN_STATES)
+    path = ProcessGroups(pid, proc_folder).freezer_file()
+    return path is not None and (proc.read(path) or b"").startswith(FROZEN_STATES)
 
 
 def is_there(path: str) -> bool:

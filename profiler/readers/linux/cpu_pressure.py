@@ -72,11 +72,14 @@ class CpuPressure(Struct, frozen=True, kw_only=True, gc=False):
 
 
 _FROZEN = b"frozen 1"
+# Of version 1, in its file.
+FROZEN_STATES = (b"FROZEN", b"FREEZING")
 
 
 class PressureFiles:
     """The open files of :class:`CpuPressure`, and of a group of version 2 its ``events`` and the
-    pressure of its ``memory``; a descriptor is None where there is no file.
+    pressure of its ``memory``, of version 1 the state of its ``freezer``; a descriptor is None
+    where there is no file.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class PressureFiles:
         events: int | None = None,
         *,
         memory: int | None = None,
+        freezer: int | None = None,
         is_of_group: bool = False,
         cpus: int = 1,
     ) -> None:
@@ -93,6 +97,7 @@ class PressureFiles:
         self._cpu_stat = cpu_stat
         self._events = events
         self._memory = memory
+        self._freezer = freezer
         self._memory_full: tuple[int, int] | None = None  # when it was read, and the total
         self._is_of_group = is_of_group
         self._cpus = cpus
@@ -106,9 +111,11 @@ class PressureFiles:
         )
 
     def is_frozen(self) -> bool:
-        """Whether a group of version 2 is frozen: the kernel shows its threads as if they slept in
-        the system calls in which they were.
+        """Whether the group is frozen: the kernel shows its threads in the system calls in which
+        they were, of version 2 as if they slept. Of version 1, most have not run since.
         """
+        if proc.reread(self._freezer).startswith(FROZEN_STATES):
+            return True
         return _FROZEN in proc.reread(self._events)
 
     def waits_for_memory(self, now_ns: int) -> bool:
@@ -123,11 +130,12 @@ class PressureFiles:
         return now_ns > before[0] and 2 * (total_ns - before[1]) >= now_ns - before[0]
 
     def close(self) -> None:
-        close_files((self._pressure, self._cpu_stat, self._events, self._memory))
+        close_files((self._pressure, self._cpu_stat, self._events, self._memory, self._freezer))
         self._pressure = None
         self._cpu_stat = None
         self._events = None
         self._memory = None
+        self._freezer = None
 
 
 def open_machine_pressure(proc_folder: str = "/proc") -> int | None:

@@ -41,7 +41,7 @@ from profiler.readers.linux.waited_target import (
     calls_of,
     parse_system_call,
 )
-from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked, Wait
+from profiler.readers.linux.waits import MEMORY, STOPPED, TRACED, Blocked, Wait
 
 # The most threads whose system call is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
@@ -76,8 +76,11 @@ _UNCHECKED = 16
 _MAX_BUSIEST = 8
 _MAX_FILE_BYTES = 1024
 _DISK_STATE = "D"
+# In these, only a frozen thread has the state of a wait for a disk.
+_INTERRUPTIBLE = ("network", "sleep", "pipe", "lock", "child")
 _SLEEP_STATE = "S"
-_STOPPED_STATES = ("T", "t")
+_TRACED_STATE = "t"
+_STOPPED_STATES = ("T", _TRACED_STATE)
 _ENDED_STATES = ("Z", "X", "x", "")
 _DISK = Blocked(wait=Wait("disk"))
 _ENDED = Blocked(wait=Wait("ended"))
@@ -104,6 +107,7 @@ class _Process(Struct, eq=False):
     look, ``read_ns`` what was read of it by threads, ``unread_ns`` of threads that ended before.
     ``later_ns`` is what was noted of those that are left for later looks, as far as they were not
     read since; ``busiest`` are read in all of these. ``thread_count`` is that of the last look.
+    ``state`` is that of the first thread, as of the reading or of a look after it.
     """
 
     reading: ProcessReading
@@ -121,6 +125,7 @@ class _Process(Struct, eq=False):
     unread_ns: int = 0
     later_ns: int = 0
     busiest: list[Thread] = []
+    state: str = ""
 
     @property
     def has_known_state(self) -> bool:
@@ -292,6 +297,7 @@ class ThreadReader:
                 process = _Process(reading, reading.started_ticks, last)
                 process.thread_count = reading.threads
                 process.clock_ns = reading.own_cpu_ns
+                process.state = reading.state
                 known[reading.pid] = self._changed[reading.pid] = process
                 self._is_shown = False
                 count = 0
@@ -376,7 +382,7 @@ class ThreadReader:
         if busy is not None:
             self._seen.append(ThreadSeen(busy.thread, busy.process, None))
         elif self._stale:
-            self._ask_stale(_Budget(spent_ns, budget_ns), now)
+            self._ask_stale(_Budget(spent_ns, budget_ns), now, is_fresh=is_fresh)
             self._resolver.end_look()
         if self.sees_calls and busy is None:
             self._look_for_able(_Budget(spent_ns, budget_ns))
@@ -449,7 +455,19 @@ class ThreadReader:
         self._unread_run_ns = self._later_run_ns = 0
         self._misses_child = False
         files = self._pressure_files
-        self._is_group_frozen = files is not None and files.is_frozen()
+        is_frozen = files is not None and files.is_frozen()
+        if is_frozen != self._is_group_frozen:
+            self._is_group_frozen = is_frozen
+            self._ask_all()
+
+    def _ask_all(self) -> None:
+        """Ask all threads again: a group of version 1 is frozen while none of them runs."""
+        for pid, process in self._processes.items():
+            process.seen = process.threads.values()
+            process.was_sleeping = False
+            for thread in process.seen:
+                thread.is_stale = True
+            self._stale[pid] = process
 
     def _read_clocks(self, last: ReadingTime) -> None:
         """Note the processes that have run since the last look, by their CPU clocks."""
@@ -578,7 +596,8 @@ class ThreadReader:
             reading.children_cpu_ns,
         ):
             self._is_shown = False
-        was_stopped = before.state in _STOPPED_STATES
+        was_stopped = process.state in _STOPPED_STATES
+        process.state = reading.state
         if was_stopped != (reading.state in _STOPPED_STATES):
             for thread in process.threads.values():
                 thread.is_stale = True
@@ -814,7 +833,7 @@ class ThreadReader:
             self._forget_run(thread)
             self._ended_between.append(thread.thread_id)
 
-    def _ask_stale(self, budget: _Budget, now: ReadingTime) -> None:
+    def _ask_stale(self, budget: _Budget, now: ReadingTime, *, is_fresh: bool) -> None:
         """Ask the threads that have run what they wait for now, as many as the budget allows."""
         left = _MAX_ASKED
         for process in tuple(self._stale.values()):
@@ -822,7 +841,21 @@ class ThreadReader:
                 self._note_state(process, now.at_ns)
                 del self._stale[process.reading.pid]
             else:
+                if left > 0 and not (is_fresh or budget.is_spent):
+                    self._read_state(process)
                 left -= self._ask_threads(process, left, budget, now)
+
+    def _read_state(self, process: _Process) -> None:
+        """Read whether a process has been stopped since its reading, or goes on: its threads show
+        the same calls. Beside a tracer such as strace, one of both can run at any moment, so that
+        the state of the reading stays.
+        """
+        first = process.threads.get(process.reading.pid)
+        if first is None or process.state == _TRACED_STATE:
+            return
+        state = first.read_state().letter
+        if state != _TRACED_STATE:
+            process.state = state
 
     def _ask_threads(self, process: _Process, most: int, budget: _Budget, now: ReadingTime) -> int:
         """Ask the threads of a process, at most so many; returns how many were asked."""
@@ -923,6 +956,7 @@ class ThreadReader:
             child = _Process(reading, stat.started_ticks, before)
             child.is_refused = process.is_refused
             child.thread_count = stat.threads
+            child.state = stat.state
             self._processes[pid] = self._changed[pid] = child
             self._is_shown = False
             self._continue(child, budget, now, None)
@@ -970,8 +1004,8 @@ class ThreadReader:
         """What the thread waits for; None if it is not blocked."""
         thread.is_postponed = False
         reading = process.reading
-        if reading.state in _STOPPED_STATES:
-            return STOPPED
+        if process.state in _STOPPED_STATES:
+            return TRACED if process.state == _TRACED_STATE else STOPPED
         if process.is_refused or not self._calls:
             process.is_refused = True
             if reading.threads > 1:
@@ -987,9 +1021,14 @@ class ThreadReader:
         except OSError:
             return _ENDED
         self.sees_calls = True
-        if call is None:
-            return None
-        return self._wait_in_call(reading.pid, thread, call, now_ns)
+        blocked = None if call is None else self._wait_in_call(reading.pid, thread, call, now_ns)
+        return STOPPED if self._is_frozen_in(process, blocked) else blocked
+
+    def _is_frozen_in(self, process: _Process, blocked: Blocked | None) -> bool:
+        """Whether the process is frozen in a wait, alone of its group or with it."""
+        if blocked is None or process.state != _DISK_STATE:
+            return False
+        return blocked.wait.kind in _INTERRUPTIBLE and self._is_frozen(process.reading.pid)
 
     def _wait_in_call(
         self, pid: int, thread: Thread, call: SystemCall, now_ns: int

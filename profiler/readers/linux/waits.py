@@ -43,7 +43,8 @@ class Blocked(Struct, frozen=True, kw_only=True):
     and ``otherwise`` is what else it waits for. ``has_timeout``: of poll, select or epoll;
     ``may_go_on``: of poll or select, which clients repeat until an answer comes. Loops use epoll.
     ``until_ns``: the timeout of a wait for other threads does not end it before this (monotonic).
-    ``is_stopped``: by a signal or a frozen group. ``is_hidden``: its system call is not readable.
+    ``is_stopped``: by a signal or a frozen group, ``is_traced``: or by a tracer such as strace,
+    which lets it go on at once. ``is_hidden``: its system call is not readable.
     """
 
     wait: Wait
@@ -56,6 +57,7 @@ class Blocked(Struct, frozen=True, kw_only=True):
     helper_pids: frozenset[int] = frozenset()
     helper_thread: int | None = None
     is_stopped: bool = False
+    is_traced: bool = False
     is_hidden: bool = False
     otherwise: "Blocked | None" = None
 
@@ -85,4 +87,5 @@ class Blocked(Struct, frozen=True, kw_only=True):
 
 
 STOPPED = Blocked(wait=Wait("other", "stopped"), is_stopped=True)
+TRACED = Blocked(wait=STOPPED.wait, is_stopped=True, is_traced=True)
 MEMORY = Blocked(wait=Wait("other", "memory"))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.core.completeness import WHOLE, Completeness, joined
 from profiler.core.timestamps import NS_PER_DAY
-from profiler.record.family import LAST_SUCCESSES, Family, family_run_of
+from profiler.record.family import LAST_SUCCESSES, USUAL_DAYS, Family, family_run_of
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import CHECKPOINT, Metrics, Report
 from profiler.record.task_needs import is_job
@@ -34,8 +34,9 @@ from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.job_rows import KINDS_OF_JOBS, JobsBy
 from profiler.sizing.run_facts import facts_of
 
-# How far back the usual duration of a family is read.
-USUAL_NS = 14 * NS_PER_DAY
+_USUAL_NS = USUAL_DAYS * NS_PER_DAY
+# Each reading of a log group costs by its bytes.
+_USUAL_OF_LOGS_NS = 14 * NS_PER_DAY
 
 
 class FoundFamilies(Struct, frozen=True, kw_only=True):
@@ -276,6 +277,11 @@ def last_success(run: PastRun, successes: Sequence[PastRun], source: RunSource) 
         older = replace(_earlier_successes(run), clusters=(cluster,))
         in_cluster = [*islice(source.runs(older), 1)]
     return next(iter(in_cluster or successes), None)
+
+
+def usual_since_ns(now_ns: int, *, reads_logs: bool) -> int:
+    """Since when runs show what is usual for their family: 90 days, of log groups 14."""
+    return now_ns - (_USUAL_OF_LOGS_NS if reads_logs else _USUAL_NS)
 
 
 class KnownFamilies:

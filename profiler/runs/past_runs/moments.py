@@ -5,8 +5,7 @@ A gap is neither idle nor busy.
 
 import math
 import re
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from statistics import median
 from typing import Literal
@@ -17,7 +16,6 @@ from msgspec.structs import replace
 from profiler.core.optional_math import difference, first_known, known_values, quotient
 from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.activity_model import StackMoment
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT, is_long_cpu_wait
 from profiler.record.measured import Exactly
 from profiler.record.mention_limits import (
@@ -27,142 +25,13 @@ from profiler.record.mention_limits import (
 )
 from profiler.record.record_model import Record, Series, known_status
 from profiler.record.units import (
-    format_count,
     format_duration,
     format_memory,
     format_memory_share,
-    format_percent,
     format_share,
     format_vcpu,
 )
-
-_MAX_NAME_LENGTH = 40
-# A stack in fewer samples than this has its share in brackets.
-_MAX_PERCENT = 90
-# A share of fewer samples is random.
-MIN_SAMPLES = 10
-_FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*?)(?P<line>:\d+)?\)", re.DOTALL)
-
-
-class ShownFrame(Struct, frozen=True):
-    """A function of a call stack, its file, and whether it is the user's own code."""
-
-    name: str
-    file: str
-    is_own: bool
-
-    @property
-    def short_name(self) -> str:
-        """The function, or the file of code outside functions."""
-        if self.name == "<module>" and self.file:
-            name = self.file.rpartition("/")[2]
-        else:
-            name = self.name.rpartition("<locals>.")[2]
-        if len(name) > _MAX_NAME_LENGTH:
-            name = name[: _MAX_NAME_LENGTH - 1] + "…"
-        return name
-
-
-def frame_of(text: str, own_files: Collection[str] | None = None) -> ShownFrame:
-    """The function in a text like ``load_orders (etl/load.py:40)``, with or without the line.
-
-    ``own_files`` are the files of the user's code; None in a record of schema 1.2 or earlier, where
-    it is a guess.
-    """
-    name = text
-    file = ""
-    frame = _FRAME.fullmatch(text)
-    if frame:
-        name = frame["name"]
-        file = frame["file"]
-    if own_files is not None:
-        return ShownFrame(name, file, file in own_files)
-    module = file.partition("/")[0].removesuffix(".py")
-    is_python = file.startswith("<frozen") or module in sys.stdlib_module_names
-    return ShownFrame(name, file, is_own=not is_python)
-
-
-def frames_of(moment: StackMoment) -> list[ShownFrame]:
-    """The functions of a moment's stack, from the outermost on."""
-    frames = [frame_of(text) for text in moment.stack]
-    if len(moment.own) != len(frames):
-        return frames
-    return [replace(frame, is_own=is_own) for frame, is_own in zip(frames, moment.own, strict=True)]
-
-
-def what_ran(frames: Sequence[ShownFrame]) -> str:
-    """The innermost two own functions, followed by the innermost function if it belongs to other
-    code.
-    """
-    own = [frame for frame in frames if frame.is_own]
-    # Code without its own name, a module, a comprehension or a lambda, ends with >.
-    named = [frame for frame in own if not frame.name.endswith(">")]
-    shown = named[-2:] or own[-2:]
-    if frames and not frames[-1].is_own:
-        shown.append(frames[-1])
-    return " → ".join(dict.fromkeys(frame.short_name for frame in shown))
-
-
-class _SampledStack(Struct, frozen=True):
-    """The functions of a moment, with its time in milliseconds after the start of the run."""
-
-    kind: str
-    start_ms: float
-    end_ms: float
-    functions: str
-    share: str
-    is_in_socket: bool
-
-
-def _sampled_stacks(record: Record) -> Iterator[_SampledStack]:
-    started_ns = record.started_ns
-    if started_ns is None:
-        return
-    for moment in record.stacks.moments[:5]:
-        from_ns = moment.from_ns
-        functions = what_ran(frames_of(moment))
-        share = _share(moment)
-        if from_ns is None or not functions:
-            continue
-        start_ms = max((from_ns - started_ns) / NS_PER_MS, 0)
-        end_ms = max(((moment.to_ns or 0) - started_ns) / NS_PER_MS, start_ms)
-        is_in_socket = not share and frame_of(moment.stack[-1]).file in {"socket.py", "ssl.py"}
-        yield _SampledStack(moment.kind, start_ms, end_ms, functions, share, is_in_socket)
-
-
-def _share(moment: StackMoment) -> str:
-    percent = first_known(moment.percent, _MAX_PERCENT)
-    samples = first_known(moment.samples, MIN_SAMPLES)
-    if percent >= _MAX_PERCENT:
-        return ""
-    if samples < MIN_SAMPLES:
-        count = round(percent / 100 * samples)
-        return f" ({count} of only {format_count(samples, 'sample')})"
-    return f" ({format_percent(percent)} of the samples)"
-
-
-def _peer_waited_for(record: Record, stack: _SampledStack | None, length_ms: float) -> str | None:
-    """The address that an idle stretch waited for; None if unknown.
-
-    The time breakdown of the whole run shows it if all other waits together (of a stretch in a
-    socket: all that may be for the network) are shorter than the stretch.
-    """
-    times = record.time_breakdown
-    duration_ms = record.metrics.duration_ms
-    if not duration_ms:
-        return None
-    peers = [wait for wait in times.waiting_for if wait.kind == "network" and ":" in wait.target]
-    if not peers:
-        return None
-    largest = max(peers, key=lambda peer: peer.percent)
-    if stack is not None and stack.is_in_socket and times.network_percent is not None:
-        waits_percent = times.network_percent + (times.other_percent or 0)
-    else:
-        cpu_percent = (times.on_cpu_percent or 0) + (times.waiting_for_cpu_percent or 0)
-        waits_percent = 100 - cpu_percent
-    other_waits_ms = (waits_percent - largest.percent) / 100 * duration_ms
-    return largest.target if other_waits_ms < length_ms else None
-
+from profiler.runs.past_runs.stack_functions import SampledStack, sampled_stacks
 
 MomentKind = Literal["memory-peak", "memory", "saturated", "idle"]
 
@@ -222,7 +91,7 @@ class _CpuWaits(Struct, frozen=True, kw_only=True):
             for vcpu, wait in zip_longest(vcpu_used, self.steps[: len(vcpu_used)])
         ]
 
-    def are_during(self, stack: _SampledStack) -> bool:
+    def are_during(self, stack: SampledStack) -> bool:
         """Whether the run waited for a CPU during a stack."""
         if not self.steps:
             return self.is_long
@@ -356,8 +225,8 @@ def _stretches_of(
 
 def _with_stacks(moments: Iterable[Moment], record: Record, waits: _CpuWaits) -> Iterator[Moment]:
     """The moments with their functions, and separate moments for all other stacks."""
-    stacks: list[_SampledStack] = []
-    for stack in _sampled_stacks(record):
+    stacks: list[SampledStack] = []
+    for stack in sampled_stacks(record):
         if stack.kind != "idle" or not waits.are_during(stack):
             stacks.append(stack)
     left = list(stacks)
@@ -374,13 +243,13 @@ def _with_stacks(moments: Iterable[Moment], record: Record, waits: _CpuWaits) ->
         yield from _stack_moment(stack, record)
 
 
-def _overlaps(stack: _SampledStack, moment: Moment) -> bool:
+def _overlaps(stack: SampledStack, moment: Moment) -> bool:
     """Whether the stack is of a stretch of the moment's kind and time."""
     is_same_time = stack.start_ms < moment.end_ms and moment.start_ms < stack.end_ms
     return is_same_time and stack.kind == moment.kind
 
 
-def _stack_moment(stack: _SampledStack, record: Record) -> Iterator[Moment]:
+def _stack_moment(stack: SampledStack, record: Record) -> Iterator[Moment]:
     """A separate moment for a stack; no moment for a kind of a newer version."""
     start_ms = stack.start_ms
     end_ms = stack.end_ms
@@ -399,7 +268,7 @@ def _stack_moment(stack: _SampledStack, record: Record) -> Iterator[Moment]:
         yield _described(saturated, stack, record)
 
 
-def _described(moment: Moment, stack: _SampledStack | None, record: Record) -> Moment:
+def _described(moment: Moment, stack: SampledStack | None, record: Record) -> Moment:
     """The moment with the functions of its stack, and the address that it waited for."""
     text = moment.text
     if stack is not None:
@@ -408,3 +277,26 @@ def _described(moment: Moment, stack: _SampledStack | None, record: Record) -> M
         peer = _peer_waited_for(record, stack, moment.end_ms - moment.start_ms)
         text += stated(", waiting for {}", peer)
     return replace(moment, text=text)
+
+
+def _peer_waited_for(record: Record, stack: SampledStack | None, length_ms: float) -> str | None:
+    """The address that an idle stretch waited for; None if unknown.
+
+    The time breakdown of the whole run shows it if all other waits together (of a stretch in a
+    socket: all that may be for the network) are shorter than the stretch.
+    """
+    times = record.time_breakdown
+    duration_ms = record.metrics.duration_ms
+    if not duration_ms:
+        return None
+    peers = [wait for wait in times.waiting_for if wait.kind == "network" and ":" in wait.target]
+    if not peers:
+        return None
+    largest = max(peers, key=lambda peer: peer.percent)
+    if stack is not None and stack.is_in_socket and times.network_percent is not None:
+        waits_percent = times.network_percent + (times.other_percent or 0)
+    else:
+        cpu_percent = (times.on_cpu_percent or 0) + (times.waiting_for_cpu_percent or 0)
+        waits_percent = 100 - cpu_percent
+    other_waits_ms = (waits_percent - largest.percent) / 100 * duration_ms
+    return largest.target if other_waits_ms < length_ms else None

@@ -5,7 +5,6 @@ CloudWatch Logs.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -257,11 +256,11 @@ class RunFilter(Struct, frozen=True, kw_only=True):
             return True
         identity = f"{record.task_id}/{record.container.name}"
         job_id = record.batch.job_id or ""
-        return (
-            identity.startswith(self.run)
-            or job_id.startswith(self.run)
-            or fnmatchcase(family.name, self.run)
-        )
+        if identity.startswith(self.run) or job_id.startswith(self.run):
+            return True
+        from fnmatch import fnmatchcase  # not for `run`
+
+        return fnmatchcase(family.name, self.run)
 
     def matches_place_and_time(self, family: FamilyKey, cluster: str | None, at_ns: int) -> bool:
         return (

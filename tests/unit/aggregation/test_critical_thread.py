@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.aggregation import critical_thread
 from profiler.aggregation.critical_thread import Division, ThreadWait
 from profiler.core.timestamps import NS_PER_MS
-from profiler.readers.linux.waits import STOPPED, Blocked, Connection, Wait
+from profiler.readers.linux.waits import STOPPED, TRACED, Blocked, Connection, Wait
 from tests.looked_run import (
     CHILD,
     CONNECTION,
@@ -27,6 +27,7 @@ from tests.looked_run import (
     pipe_to,
 )
 
+HIDDEN = Blocked(wait=critical_thread.HIDDEN, is_hidden=True)
 SIGNAL = Blocked(wait=Wait("other"), helpers="children")
 TIMED = replace(LISTENS, has_timeout=True)
 
@@ -400,9 +401,99 @@ def test_all_are_stopped_or_those_that_are_do_not_count() -> None:
     assert shares(wait(STOPPED, 5), wait(SLEEP)) == {"sleep": 100.0}
 
 
+def test_who_waits_for_a_program_that_it_traces_is_not_stopped() -> None:
+    """As strace, whose program stops at each system call."""
+    traced = wait(TRACED, 5, process=2)
+    assert shares(wait(CHILD, 50), traced, children={1: [2]}) == {"child": 100.0}
+    assert shares(traced) == {"stopped": 100.0}
+
+
+def test_a_stopped_job_beside_a_thread_that_can_run_is_no_stop() -> None:
+    """As that of a shell which has just begun its next command, or is about to."""
+    assert shares(wait(STOPPED, 5, process=2), wait(None)) == {}
+    assert shares(wait(STOPPED, 5, process=2)) == {"stopped": 100.0}
+
+
+@pytest.mark.parametrize(
+    "waits_for_it",
+    [
+        CHILD,
+        pipe_to(2),
+        asks(2),
+        replace(FILE_LOCK, helpers="pipe", helper_pids=frozenset((2,))),
+        replace(SHARED_LOCK, helper_pids=frozenset((2,))),
+    ],
+    ids=["child", "pipe", "answer", "file's lock", "lock in memory"],
+)
+def test_who_waits_for_a_process_that_is_stopped_is_stopped(waits_for_it: Blocked) -> None:
+    children = {1: [2]}
+    waiting, stopped = wait(waits_for_it, 50), wait(STOPPED, 1, process=2)
+    assert shares(waiting, stopped, children=children) == {"stopped": 100.0}
+    # Also a thread that waits for that one, beside a server to which nobody comes.
+    others = (wait(LOCK, 20), wait(LISTENS, 5))
+    assert shares(waiting, stopped, *others, children=children) == {"stopped": 100.0}
+
+
+def test_a_chain_that_reaches_a_known_wait_is_not_stopped() -> None:
+    children = {1: [2, 3]}
+    stopped = wait(STOPPED, 90, process=2)
+    assert shares(wait(CHILD, 50), stopped, wait(SLEEP, 1, process=3), children=children) == {
+        "sleep": 100.0
+    }
+    assert shares(wait(CHILD, 50), stopped, wait(None, 1, process=3), children=children) == {}
+    assert shares(wait(SLEEP, 30), wait(pipe_to(2), 10), stopped, children=children) == {
+        "sleep": 75.0,
+        "stopped": 25.0,
+    }
+    assert shares(wait(pipe_to(3), 50), stopped, wait(DISK, 1, process=3), children=children) == {
+        "disk": 100.0
+    }
+
+
+@pytest.mark.parametrize(
+    ("foreground", "named"),
+    [
+        (LISTENS, "network"),
+        (IDLE, "network"),
+        (Blocked(wait=Wait("pipe"), helpers="pipe"), "pipe"),  # the terminal, or the run's stdin
+        (Blocked(wait=Wait("other")), "child"),
+        (HIDDEN, "child"),
+    ],
+    ids=["server", "kept connection", "stdin", "signal", "hidden"],
+)
+@pytest.mark.parametrize("waits_for_both", [CHILD, pipe_to(2, 3)], ids=["child", "pipe"])
+def test_who_waits_for_another_one_beside_a_stopped_one_is_not_stopped(
+    foreground: Blocked, named: str, waits_for_both: Blocked
+) -> None:
+    """As a shell with a stopped job, or a supervisor of many: nothing proves that its wait is for
+    the stopped one.
+    """
+    waits = (
+        wait(waits_for_both, 50),
+        wait(STOPPED, 90, process=2),
+        wait(foreground, 1, process=3),
+    )
+    found = shares(*waits, children={1: [2, 3]})
+    assert "stopped" not in found
+    if waits_for_both is CHILD:
+        assert named in found
+
+
+@pytest.mark.parametrize("waits_for_it", [asks(2, 3), SHARED_LOCK], ids=["answer", "lock"])
+def test_who_waits_for_a_stopped_one_or_for_one_of_which_nothing_is_known(
+    waits_for_it: Blocked,
+) -> None:
+    waits_for_it = replace(waits_for_it, helper_pids=frozenset((2, 3)))
+    waits = (wait(waits_for_it, 50), wait(STOPPED, 9, process=2), wait(HIDDEN, 1, process=3))
+    assert "stopped" not in shares(*waits)
+    assert shares(*waits[:2], wait(LISTENS, 1, process=3)) == {"stopped": 100.0}
+
+
 WAITS = st.builds(
     wait,
-    st.sampled_from([NETWORK, DISK, SLEEP, LOCK, CHILD, LISTENS, IDLE, TIMED, pipe_to(1, 2), None]),
+    st.sampled_from(
+        [NETWORK, DISK, SLEEP, LOCK, CHILD, LISTENS, IDLE, TIMED, pipe_to(1, 2), STOPPED, None]
+    ),
     st.floats(0, 1e4),
     process=st.integers(1, 4),
     begun=st.integers(1, 5),
@@ -412,9 +503,11 @@ WAITS = st.builds(
 
 @given(st.lists(WAITS, max_size=12), st.integers(1, 4))
 def test_the_shares_add_up_to_one(waits: list[ThreadWait], parent: int) -> None:
+    """Beside a thread that can run, there may be none: what is waited for may be its work."""
     found = Division(waits, {parent: [1, 2, 3, 4]}).shares()
-    if any(each.blocked is not None for each in waits):
+    blocked = [each.blocked for each in waits if each.blocked is not None]
+    if not blocked:
+        assert not found
+    elif found or len(blocked) == len(waits) or {SLEEP, DISK, NETWORK}.intersection(blocked):
         assert sum(found.values()) == pytest.approx(1)
         assert min(found.values()) >= 0
-    else:
-        assert not found

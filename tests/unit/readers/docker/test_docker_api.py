@@ -26,6 +26,7 @@ from profiler.readers.docker.docker_api import (
 from profiler.readers.docker.ecs_container import EcsContainer
 from tests.fake_docker_daemon import RECORDED, FakeDockerDaemon
 from tests.values import mutated
+from tools.waiting import LIMIT_SECONDS
 
 LINES = [json.dumps(event).encode() for event in RECORDED["events"]]
 EVENTS = [event for line in LINES if (event := parse_event(line)) is not None]
@@ -93,7 +94,7 @@ class Stream:
     def next_batch(self, count: int = 1) -> list[ContainerEvent | None]:
         """What is new after ``count`` news."""
         for _ in range(count):
-            assert self._news.acquire(timeout=60)
+            assert self._news.acquire(timeout=LIMIT_SECONDS)
         return self.events.take()
 
 
@@ -102,7 +103,7 @@ def stream(daemon: FakeDockerDaemon) -> Iterator[Stream]:
     stream = Stream(daemon.path)
     assert stream.next_batch() == [None]
     yield stream
-    stream.events.stop(60)
+    stream.events.stop(LIMIT_SECONDS)
 
 
 def test_two_recorded_runs_of_which_one_was_killed_and_one_ran_out_of_memory() -> None:
@@ -156,7 +157,7 @@ def test_a_daemon_that_starts_later_is_found(tmp_path: Path) -> None:
     daemon = FakeDockerDaemon(tmp_path / "docker.sock", {})
     assert stream.next_batch() == [None]
     assert "since=0.000000005&" in daemon.paths[0]
-    stream.events.stop(60)
+    stream.events.stop(LIMIT_SECONDS)
     daemon.close()
 
 

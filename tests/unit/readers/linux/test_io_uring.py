@@ -20,6 +20,7 @@ from profiler.readers.linux.waited_target import SystemCall, WaitResolver, calls
 from profiler.readers.linux.waits import Wait
 from tests import fakes
 from tests.values import present
+from tools.waiting import wait_until
 
 PID, RING, INODE, QUEUE = 7, 3, 4711, 4096
 DESCRIPTORS = {
@@ -133,9 +134,10 @@ call(426, ring, 1, 1, 1, None, 0)
 
 def wait_of_ring(pid: int) -> Wait | None:
     """What the thread of a process waits for, as soon as it waits."""
-    reader, until = ThreadReader(time.thread_time_ns), time.monotonic() + 30
-    while not (proc.read(f"/proc/{pid}/syscall") or b"").startswith(b"426 "):
-        assert time.monotonic() < until
+    wait_until(
+        lambda: (proc.read(f"/proc/{pid}/syscall") or b"").startswith(b"426 "), "the call to wait"
+    )
+    reader = ThreadReader(time.thread_time_ns)
     stat = present(proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b""))
     reading: ProcessReading = fakes.process(pid, state=stat.state, own_cpu_ns=1)
     reader.follow([reading])

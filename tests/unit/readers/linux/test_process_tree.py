@@ -27,7 +27,7 @@ for _ in range(300):
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 print(flush=True)
 for line in sys.stdin:
-    start = lambda: (subprocess.Popen(["sh", "-c", "sleep 60 & echo; wait"]), threading.Event().wait())
+    start = lambda: (subprocess.Popen(["sh", "-c", "sleep 1000 & echo; wait"]), threading.Event().wait())
     threading.Thread(target=start, daemon=True).start()
 """
 
@@ -61,7 +61,7 @@ def test_a_child_that_moves_between_lists_meanwhile_is_not_lost(
 ) -> None:
     """A child that moves to another list while the lists are read is not lost."""
     tree = ProcessTree(os.getpid(), (), lambda: 0)
-    with subprocess.Popen(["sh", "-c", "sleep 60 & wait"]) as process:
+    with subprocess.Popen(["sh", "-c", "sleep 1000 & wait"]) as process:
         while len(before := tree.identities()) < 2:
             pass
         no_list = lambda pid, threads: () if pid == process.pid else list_children(pid, threads)  # noqa: E731
@@ -74,7 +74,7 @@ def test_a_child_that_moves_between_lists_meanwhile_is_not_lost(
 def test_an_id_that_is_used_again_is_looked_at_again() -> None:
     tree = ProcessTree(os.getpid(), (), lambda: 0)
     tree._has_children_files = False
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["sleep", "1000"]) as process:
         tree._others, tree._last_pid = {process.pid}, 1 << 30  # another process had the id before
         assert [reading.pid for reading in tree.read()] == [process.pid]
         process.kill()
@@ -294,7 +294,7 @@ def test_a_fork_whose_private_memory_is_not_readable_counts_no_inherited_page(
 def test_a_child_of_which_proc_shows_nothing_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = ProcessTree(os.getpid(), (), lambda: 0)
     read = proc.read
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["sleep", "1000"]) as process:
         folder = f"/proc/{process.pid}/"
         assert [reading.pid for reading in tree.read()] == [process.pid]
         assert not tree.has_hidden
@@ -313,7 +313,7 @@ def test_a_child_of_which_proc_shows_nothing_is_hidden(monkeypatch: pytest.Monke
 
 def test_a_child_that_has_ended_is_not_hidden() -> None:
     tree = ProcessTree(os.getpid(), (), lambda: 0)
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["sleep", "1000"]) as process:
         tree.read()
         process.kill()
     assert tree.read() == ()

@@ -20,7 +20,7 @@ from profiler.readers.linux.look import Look
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.sockets import StreamState
 from profiler.readers.linux.thread_times import ThreadReader
-from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked, Helpers, Wait
+from profiler.readers.linux.waits import MEMORY, STOPPED, TRACED, Blocked, Helpers, Wait
 from tests import fakes
 from tests.fakes import seconds
 from tests.open_files import open_files
@@ -400,12 +400,50 @@ def test_a_group_of_version_2_that_is_frozen_is_stopped(
         assert machine.read(process(cpu=at), at=2 * at).waits == {waits: 1}
 
 
+@pytest.mark.parametrize("machine_kind", ["x86_64", "riscv64"], ids=["level 2", "level 1"])
+def test_threads_of_a_group_of_version_1_that_is_frozen_are_stopped_though_none_ran(
+    machine: FakeMachine, tmp_path: Path, machine_kind: str
+) -> None:
+    """Linux 6.1 and later freeze most waits where they are."""
+    state = tmp_path / "freezer.state"
+    machine.reader = ThreadReader(
+        lambda: 0,
+        str(tmp_path),
+        machine_kind,
+        open_pressure=lambda _: PressureFiles(None, freezer=os.open(state, os.O_RDONLY)),
+    )
+    machine.thread(7, run=1)
+    write_in_place(state, "THAWED\n")
+    before = machine.read(process(cpu=1), at=2).waits
+    assert STOPPED.wait not in before
+    write_in_place(state, "FROZEN\n")
+    assert machine.read(process(cpu=1), at=4).waits == {STOPPED.wait: 1}
+    write_in_place(state, "THAWED\n")
+    assert machine.read(process(cpu=1), at=6).waits == before
+
+
+def test_a_process_in_a_frozen_group_of_its_own_is_stopped(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    frozen = {7}
+    machine.reader = ThreadReader(
+        lambda: 0, str(tmp_path), "x86_64", is_frozen=lambda pid: pid in frozen
+    )
+    machine.thread(7, run=1, state="D")
+    assert machine.read(process(state="D", cpu=1), at=2).waits == {STOPPED.wait: 1}
+    frozen.clear()
+    machine.thread(7, run=2, state="D")
+    assert machine.read(process(state="D", cpu=2), at=4).waits == {Wait("sleep"): 1}
+
+
 def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_is_stopped(
     machine: FakeMachine,
 ) -> None:
     machine.thread(7, state="D", call=IN_A_PAGE_FAULT)
     assert machine.read(process(state="D")).waits == Counter([Wait("disk")])
     assert machine.read(process(state="T"), at=2).waits == Counter([STOPPED.wait])
+    (traced,) = machine.read(process(state="t"), at=3).look.seen
+    assert traced.blocked == TRACED
 
 
 def test_a_wait_for_memory_under_the_groups_limit_is_no_disk(machine: FakeMachine) -> None:
@@ -557,6 +595,47 @@ class TestLooksBetweenTheReadings:
         running.thread(7, 8, run=0.01)
         running.clocks[7] = 2
         assert running.look(1.2).waits == {Wait("sleep"): 2, Wait("lock"): 1}
+
+    def test_a_process_that_was_stopped_since_or_goes_on(self, running: FakeMachine) -> None:
+        """The calls of its threads are the same meanwhile."""
+        running.thread(7, 8, run=0.01, call=LOCKED)
+        running.clocks[7] = 2
+        assert running.look(1.2).waits == {Wait("sleep"): 1, Wait("lock"): 2}
+        for turn, (state, waits) in enumerate(
+            (
+                ("T", {STOPPED.wait: 2, Wait("lock"): 1}),
+                ("S", {Wait("sleep"): 1, Wait("lock"): 2}),
+                ("t", {Wait("sleep"): 1, Wait("lock"): 2}),  # its tracer lets it go on at once
+            ),
+            start=1,
+        ):
+            running.thread(7, run=1 + turn / 100, state=state)
+            running.thread(7, 8, run=0.01 + turn / 100, state=state, call=LOCKED)
+            running.clocks[7] += 1
+            assert running.look(1.2 + turn / 10).waits == waits
+
+    def test_a_process_with_a_tracer_has_the_state_of_the_reading(
+        self, running: FakeMachine
+    ) -> None:
+        """A later one would find the tracer or the process able to run, in turns."""
+        shown = running.read(process(state="t"), process(9), at=1.2)
+        assert shown.blocked.count(TRACED) == 1
+        running.thread(7, run=1.01)
+        running.clocks[7] = 2
+        assert running.look(1.3).blocked.count(TRACED) == 1
+
+    def test_a_process_that_goes_on_at_the_next_reading(self, running: FakeMachine) -> None:
+        """Its stop was seen between two readings that say the same; no thread has run since."""
+        running.thread(7, 8, run=0.01, call=LOCKED)
+        running.read(process(threads=2), process(9), at=1.2)
+        for thread, run, call in ((0, 1.01, SLEEPING), (8, 0.02, LOCKED)):
+            running.thread(7, thread, run=run, state="T", call=call)
+        running.clocks[7] = 2
+        assert running.look(1.3).waits == {STOPPED.wait: 2, Wait("lock"): 1}
+        for thread, run, call in ((0, 1.01, SLEEPING), (8, 0.02, LOCKED)):
+            running.thread(7, thread, run=run, call=call)
+        shown = running.read(process(threads=2), process(9), at=2)
+        assert shown.waits == {Wait("sleep"): 1, Wait("lock"): 2}
 
     @pytest.mark.parametrize(("call", "kind"), [(WAITS_FOR_CHILD, "child"), (SLEEPING, "sleep")])
     def test_a_child_that_began_since(self, call: str, kind: str, running: FakeMachine) -> None:

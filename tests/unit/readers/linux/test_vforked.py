@@ -21,16 +21,16 @@ import os, sys, time
 held = b"x" * (60 * 2**20)
 print(flush=True)
 action = (os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)
-os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ, file_actions=[action])
+os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ, file_actions=[action])
 print(flush=True)
-time.sleep(60)  # its end would take the child out of its tree
+time.sleep(1000)  # its end would take the child out of its tree
 """
 _FORKING_PROGRAM = """
 import os, time
 held = b"x" * (60 * 2**20)
 if os.fork() == 0:
     print(flush=True)
-time.sleep(60)
+time.sleep(1000)
 """
 
 
@@ -48,7 +48,7 @@ def in_vfork(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     words = (sys.executable, "-S", "-c", _PROGRAM, str(fifo))
     with subprocess.Popen(words, stdout=subprocess.PIPE) as parent:
         present(parent.stdout).readline()
-        wait_until(lambda: len(ProcessTree(os.getpid(), (), lambda: 0).read()) == 2, 30, "vfork")
+        wait_until(lambda: len(ProcessTree(os.getpid(), (), lambda: 0).read()) == 2, "vfork")
         yield parent, fifo
         for pid, _ in ProcessTree(os.getpid(), (), lambda: 0).identities():
             os.kill(pid, 9)
@@ -71,7 +71,7 @@ def test_after_its_program_has_started_it_has(tmp_path: Path) -> None:
         with fifo.open("w"):
             present(process.stdout).readline()
         # The kernel lets the parent go on a moment before it notes that the child has executed.
-        wait_until(lambda: readings(tree)[1].rss_bytes is not None, 30, "the program")
+        wait_until(lambda: readings(tree)[1].rss_bytes is not None, "the program")
         _, child = readings(tree)
     assert 0 < present(child.share_bytes) < 10 * _MIB
 
@@ -100,10 +100,8 @@ def test_a_fork_has_its_own_memory() -> None:
 
 
 def test_a_program_that_was_executed_meanwhile_is_not_the_parents() -> None:
-    with subprocess.Popen(["sleep", "60"]) as process:
-        wait_until(
-            lambda: not ProcessTree(os.getpid(), (), lambda: 0).read()[0].is_forked, 30, "sleep"
-        )
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        wait_until(lambda: not ProcessTree(os.getpid(), (), lambda: 0).read()[0].is_forked, "sleep")
         assert has_parents_memory(process.pid, os.getpid())
         process.kill()
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family import UsualDuration
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import Cost, TaskSize, encode
@@ -23,6 +24,7 @@ from profiler.runs.past_runs.family_evidence import (
     family_evidence,
     last_success,
     read_families,
+    usual_since_ns,
 )
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, TaskEvent, filter_of
 from profiler.runs.past_runs.search_runs import IndexedRuns
@@ -361,3 +363,11 @@ def test_unconfirmed_runs_in_a_cluster_are_counted_in_one_sentence() -> None:
     found = read_families(IndexedRuns(cluster, "task"), RunFilter(), 50)
     (note,) = found.notes
     assert note.startswith("the indices task-reports-*: 25 unconfirmed runs left out, because")
+
+
+@pytest.mark.parametrize(("reads_logs", "days"), [(False, 90), (True, 14)])
+def test_what_is_usual_is_of_90_days_and_of_log_groups_of_14(
+    days: int, *, reads_logs: bool
+) -> None:
+    now_ns = 1000 * NS_PER_DAY
+    assert usual_since_ns(now_ns, reads_logs=reads_logs) == (1000 - days) * NS_PER_DAY

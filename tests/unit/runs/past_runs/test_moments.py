@@ -30,14 +30,13 @@ from profiler.record.record_model import (
     Series,
 )
 from profiler.record.stop_causes import EventEnd
-from profiler.runs.past_runs import moments
 from profiler.runs.past_runs.moments import (
     MIN_STRETCH_STEPS,
     find_moments,
-    frame_of,
     series_length_ms,
 )
 from profiler.runs.past_runs.run_source import NO_TASK_EVENT, PastRun, TaskEvent
+from profiler.runs.past_runs.stack_functions import frame_of, what_ran
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.fakes import START_NS
 from tests.shown_runs import (
@@ -226,8 +225,8 @@ def moment_texts(*moments: StackMoment, **record: Any) -> list[str]:
     return [found.text for found in find_moments(made)]
 
 
-def what_ran(stack: Sequence[str]) -> str:
-    return moments.what_ran([frame_of(text) for text in stack])
+def functions_of(stack: Sequence[str]) -> str:
+    return what_ran([frame_of(text) for text in stack])
 
 
 def waits(target: str = "10.0.3.9:5432", percent: float = 48.3, **parts: Any) -> TimeBreakdown:
@@ -292,7 +291,7 @@ def test_a_record_of_schema_1_2_has_own_code_by_short_names() -> None:
     ],
 )
 def test_the_innermost_own_functions_name_a_stack(stack: tuple[str, ...], text: str) -> None:
-    assert what_ran(stack) == text
+    assert functions_of(stack) == text
 
 
 def test_a_stretch_of_the_series_has_the_stack_that_was_sampled_in_it() -> None:
@@ -356,7 +355,7 @@ def test_an_idle_stretch_names_the_peer_only_if_the_record_shows_it(
 ) -> None:
     shown = moment_texts(moment("idle", 0, seconds, stack), time_breakdown=times, series=None)
     assert shown == [
-        f"idle from +0s to +{seconds // 60}m: {what_ran(stack)}"
+        f"idle from +0s to +{seconds // 60}m: {functions_of(stack)}"
         + (", waiting for 10.0.3.9:5432" if is_named else "")
     ]
 
