@@ -23,6 +23,7 @@ from profiler.core.ecs_terms import (
 )
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, text
 from profiler.core.optional_math import known, known_members, known_values, product
+from profiler.core.redaction import redact_line
 from profiler.core.text import on_one_line
 from profiler.record.batch_job import (
     MAX_NAME_CHARS,
@@ -292,7 +293,7 @@ def _container_end(container: Mapping[str, Json]) -> ContainerEnd:
         name=_name(container.get("name")),
         exit_code=integer(container.get("exitCode")),
         reason=_reason(container.get("reason")),
-        log_stream=_reason(container.get("logStreamName")),
+        log_stream=_log_name(container.get("logStreamName")),
     )
 
 
@@ -363,7 +364,7 @@ def _log_group(values: Mapping[str, Json]) -> str:
     containers = mappings(next(tasks, mapping(None)).get("containers"))
     first = next(containers, mapping(values.get("container")))
     options = mapping(mapping(first.get("logConfiguration")).get("options"))
-    return _reason(options.get("awslogs-group")) or BATCH_LOG_GROUP
+    return _log_name(options.get("awslogs-group")) or BATCH_LOG_GROUP
 
 
 def _retry_of(values: Mapping[str, Json]) -> str | None:
@@ -429,6 +430,11 @@ def _name(value: Json) -> str | None:
 
 
 def _reason(value: Json) -> str | None:
+    """A reason without secrets: that of a command that cannot be started has the command."""
+    return known(redact_line, _cut(value, _MAX_REASON_CHARS))
+
+
+def _log_name(value: Json) -> str | None:
     return _cut(value, _MAX_REASON_CHARS)
 
 

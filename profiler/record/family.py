@@ -43,6 +43,9 @@ _SPREADS: Final = 2.0
 _MAX_SAME_PEAK_SHARE: Final = 0.1
 # The runs of so many days decide on a size.
 WINDOW_DAYS: Final = 35
+# What is usual for a family is that of so many days: a rare one has its successes in a longer time
+# than the runs that decide on a size.
+USUAL_DAYS: Final = 90
 # A run is slow from so many times the 95th percentile on.
 _SLOW: Final = 1.5
 # One task in a longer time is no nightly one.

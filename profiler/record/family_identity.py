@@ -1,7 +1,6 @@
 """A family is account, Region and the task definition's family."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from fnmatch import fnmatchcase
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -46,6 +45,8 @@ def matches_any(family: str, patterns: Collection[str]) -> bool:
     """Whether a shell pattern matches the name of a family; without a pattern, every family
     matches.
     """
+    from fnmatch import fnmatchcase  # not for `run`
+
     return not patterns or any(fnmatchcase(family, pattern) for pattern in patterns)
 
 

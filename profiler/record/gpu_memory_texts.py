@@ -121,6 +121,17 @@ _MENTION_AFTER = re.compile(
     r"| ?[=:] ?[\"']?(?:\d{1,9}|none|null|nil|no|yes|true|false|enabled|disabled|on|off|ok|never"
     r"|ignored|retry)\b| - retry\b| ->|[|])"
 )
+# What says of the text itself that it is none, directly before or after it.
+_NOT_MEANT_BEFORE = re.compile(
+    r"(?i)(?:\bthis is (?:only |just )?an? (?:test|drill|example|exercise)\b[^\w\s]{0,3}"
+    r"|\b(?:for )?example[:,]|\be\.g\.,?)\s{1,3}(?:[\w.]{1,60}(?:error|exception): ?)?$"
+)
+_NOT_MEANT_AFTER = re.compile(
+    r"(?i)[^-(#;,\u2013\u2014]{0,80}[-(#;,\u2013\u2014]{1,2} ?"
+    r"(?:this is (?:only |just )?an? (?:test|drill|example|exercise)"
+    r"|(?:only|just) (?:an? )?(?:test|drill|example|exercise)(?:ing)?"
+    r"|(?:an )?example\)|please ignore|not an? (?:real )?error)"
+)
 # No report: a test that did not fail, whose name or parameter may be such a text; source text
 # ("return code 2" and "case 17:" are none, and "#12" is a step of a build); the help of an option;
 # advice.
@@ -200,9 +211,11 @@ def _says(line: str, goes_on: re.Pattern[str]) -> bool:
 
 def _is_report(line: str, match: re.Match[str]) -> bool:
     """Whether a text is in the place of a report, by what comes before and after it."""
+    before = line[max(match.start() - _BEFORE_LENGTH, 0) : match.start()]
+    if _NOT_MEANT_BEFORE.search(before) or _NOT_MEANT_AFTER.match(line, match.end()):
+        return False
     if match.re is _TEXTS:
         return True
-    before = line[max(match.start() - _BEFORE_LENGTH, 0) : match.start()]
     if _MENTION.search(before) or _MENTION_AFTER.match(line, match.end()):
         return False
     if not _BEFORE_REPORT.search(before):

@@ -14,6 +14,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.json_fields import Json, count, integer, mapping, text
 from profiler.core.optional_math import difference, known_values
+from profiler.core.redaction import redact_line
 from profiler.core.text import as_sentence, listed, on_one_line
 from profiler.core.timestamps import datetime_of_ms
 from profiler.record.batch_detail import FAILED, SUCCEEDED, ContainerEnd, JobAttempt, JobDetail
@@ -147,13 +148,17 @@ def failed_child(summary: Json, memory_mb: float | None) -> EndedChild | None:
     container = mapping(values.get("container"))
     end = ContainerEnd(
         exit_code=integer(container.get("exitCode")),
-        reason=on_one_line(text(container.get("reason")) or "") or None,
+        reason=_reason(container, "reason"),
     )
     is_users = values.get("isTerminated") is True or values.get("isCancelled") is True
-    reason = on_one_line(text(values.get("statusReason")) or "") or None
+    reason = _reason(values, "statusReason")
     has_started = count(values.get("startedAt")) is not None
     outcome, _ = _outcome([end], reason, is_users=is_users, has_started=has_started)
     return EndedChild(index=index, why=why_failed(outcome, memory_mb))
+
+
+def _reason(values: Mapping[str, Json], name: str) -> str | None:
+    return redact_line(on_one_line(text(values.get(name)) or "")) or None
 
 
 def job_name(job: JobDetail) -> str:

@@ -93,6 +93,13 @@ class RunUsage(Struct, frozen=True, kw_only=True):
     neuron: NeuronTotals
     devices: tuple[Fact, ...]
 
+    @property
+    def beside_text(self) -> str:
+        """What a size of vCPU and memory leaves out: `` beside 1 GPU``; "" without an accelerator
+        in use.
+        """
+        return self.gpus.beside_text + self.neuron.beside_text
+
 
 def usage_of(record: Record) -> RunUsage:
     """What the run used."""

@@ -367,6 +367,11 @@ _TITLES: Final[Mapping[Status, str]] = {
     "running": "Running",
     "unknown": "Outcome unknown",
 }
+# The words for a cause where nothing else of the run is known.
+CAUSE_TITLES: Final[Mapping[Cause, str]] = {
+    **{row.cause: row.title for row in TABLE},
+    "failure": _TITLES["failure"],
+}
 _KILLED_IN_SUCCESS = (
     "A process in the container was killed because memory ran out, but the container exited "
     "successfully"

@@ -25,6 +25,7 @@ from profiler.core.ecs_terms import (
 )
 from profiler.core.json_fields import integer, mapping, mappings
 from profiler.core.optional_math import first_known, known, known_members, quotient
+from profiler.core.redaction import redact_line
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import parse_datetime
 from profiler.record.batch_job import NO_JOB, BatchJob, job_of_overrides
@@ -36,7 +37,7 @@ _EXIT_CODE = "exitCode"
 _TIME_SUFFIX = "At"
 _AMOUNTS = ("cpu", "memory")
 # The fields of a task that have the names of the event's.
-_TEXTS = ("availability_zone", "launch_type", "group", "started_by", "stop_code", "stopped_reason")
+_TEXTS = ("availability_zone", "launch_type", "group", "started_by", "stop_code")
 _TIMES = (
     "created_at",
     "pull_started_at",
@@ -209,8 +210,14 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
                 for name in _unusable(part, usable)
             ),
         ),
+        stopped_reason=_reason(values, "stoppedReason"),
         **{name: values.get(written) for name, written in _NAMES.items()},
     )
+
+
+def _reason(values: Mapping[str, Any], name: str) -> str | None:
+    """A reason without secrets: that of a command that cannot be started has the command."""
+    return known(redact_line, values.get(name))
 
 
 def _unusable(values: Mapping[str, object], usable: Mapping[str, Any]) -> Iterator[str]:
@@ -256,8 +263,8 @@ def _container(
         arn=values.get("containerArn"),
         memory_mb=override_memory_mb.get(name) or values.get("memory"),
         exit_code=values.get(_EXIT_CODE),
+        reason=_reason(values, "reason"),
         **{
-            field: values.get(json_name(field))
-            for field in ("image", "image_digest", "runtime_id", "reason")
+            field: values.get(json_name(field)) for field in ("image", "image_digest", "runtime_id")
         },
     )

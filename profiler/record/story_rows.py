@@ -94,9 +94,9 @@ class Story(Struct, frozen=True):
         return next((row.sentence for row in self.named(name)), "")
 
 
-def story_of(record: Record, outcome: Outcome) -> Story:
-    """All rows of a run that ended so."""
-    usage = usage_of(record)
+def story_of(record: Record, outcome: Outcome, usage: RunUsage | None = None) -> Story:
+    """All rows of a run that ended so. ``usage``: what it used, if that is known already."""
+    usage = usage or usage_of(record)
     rows = tuple(row for row in _rows(record, usage, outcome) if row.text)
     return Story(outcome=outcome, usage=usage, rows=rows)
 

@@ -7,6 +7,7 @@ from profiler.core.ecs_terms import EC2, is_of_aws_batch
 from profiler.core.optional_math import (
     difference,
     first_known,
+    known_values,
     sum_known,
     sum_of_both,
 )
@@ -91,11 +92,18 @@ def needed_memory_mb(record: Record) -> float | None:
 
 def bound_memory_mb(record: Record) -> float | None:
     """The most that all containers together may have used; None if no peak is a lower bound."""
-    others = [other.metrics or Metrics() for other in record.containers]
+    others = (other.metrics for other in record.containers)
+    doubtful = [
+        metrics
+        for metrics in (record.metrics, *known_values(others))
+        if metrics.memory_used_bound_mb is not None
+    ]
+    if not doubtful:
+        return None
     doubtful_mb = sum_known(
         *(
             difference(metrics.memory_used_bound_mb, metrics.max_memory_used_mb or 0)
-            for metrics in (record.metrics, *others)
+            for metrics in doubtful
         )
     )
     return sum_of_both(needed_memory_mb(record), doubtful_mb)

@@ -35,8 +35,8 @@ from profiler.report_page.page_series import (
     to_json,
 )
 from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
-from profiler.runs.past_runs.moments import MIN_SAMPLES
 from profiler.runs.past_runs.schedule_notices import due_ns, family_of_notice
+from profiler.runs.past_runs.stack_functions import MIN_SAMPLES
 from profiler.sizing.advice import advise
 from profiler.sizing.advice_document import as_json
 from profiler.sizing.choose_size import Policy

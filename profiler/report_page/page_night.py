@@ -1,7 +1,7 @@
 """The sentence with which the report page begins: the last night of all runs, whatever the filters.
 
-It has the words of the morning message, which has what ended since the last one. A page of local
-runs has days instead of nights.
+It has the words of the morning message, which has the runs that became known since the last one. A
+page of local runs has days instead of nights.
 """
 
 from collections.abc import Collection, Iterator, Sequence

@@ -159,8 +159,8 @@ class RunDetails(RunActivity, frozen=True, kw_only=True):
     ``huge_pages`` say what the memory used lacks. ``peak_at`` is also after the start. ``kills`` is
     a sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
     numbers that are within the spread of the family's earlier successes, ``unusual`` those
-    that are not; a number of fewer than five runs is in neither. ``gpu_use`` says in a line what
-    the GPUs did, ``beside`` which GPUs a size of vCPU and memory leaves out.
+    that are not; a number of fewer than five runs is in neither. ``device_use`` says in a line
+    what the GPUs or NeuronCores did, ``beside`` which of them a size of vCPU and memory leaves out.
     """
 
     verdict: list[str]
@@ -178,7 +178,7 @@ class RunDetails(RunActivity, frozen=True, kw_only=True):
     unusual: list[str] | None = None
     unmeasured: str | None = None
     limits: list[str] | None = None
-    gpu_use: str | None = None
+    device_use: str | None = None
     beside: str | None = None
     gpus: list[PageGpu] | None = None
     gpu_notes: list[str] | None = None

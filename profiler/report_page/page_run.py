@@ -7,7 +7,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MS, parse_ns, span_ms
-from profiler.record.device_totals import gpu_totals
+from profiler.record.device_totals import GpuTotals
 from profiler.record.fact_list import (
     GPU_AVERAGE,
     GPU_IDLE,
@@ -40,9 +40,8 @@ from profiler.record.record_model import (
     Record,
     TaskSize,
 )
-from profiler.record.run_usage import cpu_use
 from profiler.record.run_view import RunView
-from profiler.record.story_rows import GPU_NOTES, UNSEEN_LIMITS, RowName, Story, story_of
+from profiler.record.story_rows import DOT, GPU_NOTES, UNSEEN_LIMITS, RowName, Story, story_of
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
 from profiler.report_page.page_series import Run, finite_number, memory_course
@@ -64,7 +63,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
     record = run.record
     outcome = run.past.outcome
     metrics = record.metrics
-    cpu = cpu_use(record)
+    cpu = run.usage.cpu
     memory = metrics.memory_utilization_percent
     vcpu = metrics.vcpu_used
     started_ns = parse_ns(run.past.started_at)
@@ -107,16 +106,15 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         received=metrics.network_rx_bytes,
         sent=metrics.network_tx_bytes,
         pids=metrics.max_pids,
-        **_gpu_values(record),
+        **_gpu_values(record, run.usage.gpus),
         estimated=_page_fields(estimated_rows(RunView(record))),
         at_least=_at_least(replace(record, cost=cost)) or None,
         course=memory_course(run.steps),
     )
 
 
-def _gpu_values(record: Record) -> dict[str, Any]:
+def _gpu_values(record: Record, totals: GpuTotals) -> dict[str, Any]:
     """The fields of all GPUs together."""
-    totals = gpu_totals(record)
     if not totals.count:
         return {}
     return {
@@ -163,7 +161,7 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
     judged = judged_numbers(record, earlier)
     series = record.series or with_equal_steps(run.steps, run.past.started_at)
     moments = find_moments(record, series)
-    story = story_of(record, run.past.outcome)
+    story = story_of(record, run.past.outcome, run.usage)
     return RunDetails(
         verdict=_verdict_texts(verdict_of(run.past, now_ns)),
         moments=[*map(_moment_row, moments)] or None,
@@ -180,8 +178,8 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
         unmeasured=story.sentence("unmeasured") or None,
         limits=[row.sentence for row in story.named(*UNSEEN_LIMITS)] or None,
-        gpu_use=story.text("GPU use") or None,
-        beside=story.usage.gpus.beside_text or None,
+        device_use=DOT.join(row.text for row in story.named("GPU use", "Neuron use")) or None,
+        beside=story.usage.beside_text or None,
         gpus=[_gpu_row(gpu, record) for gpu in record.gpus] or None,
         gpu_notes=[row.sentence for row in story.named(*GPU_NOTES, "GPU advice")] or None,
         neuron=_neuron_row(record.neuron),

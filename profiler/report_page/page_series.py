@@ -8,6 +8,7 @@ import math
 import string
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -15,6 +16,7 @@ from profiler.core.optional_math import known_values
 from profiler.record.equal_steps import rounded_column
 from profiler.record.measured import Number
 from profiler.record.record_model import Record
+from profiler.record.run_usage import RunUsage, usage_of
 from profiler.record.units import MIB
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.step_series import Column, StepSeries
@@ -33,7 +35,7 @@ _DIGITS = string.digits + string.ascii_lowercase
 to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class Run(Struct, frozen=True, kw_only=True, dict=True):
     """One run of the page, and its time series if known."""
 
     past: PastRun
@@ -43,6 +45,11 @@ class Run(Struct, frozen=True, kw_only=True):
     def record(self) -> Record:
         """The record of the report, or of the last checkpoint."""
         return self.past.report.record
+
+    @cached_property
+    def usage(self) -> RunUsage:
+        """What the run used: its row and its details say the same."""
+        return usage_of(self.record)
 
 
 def steps_per_run(runs: int) -> int:

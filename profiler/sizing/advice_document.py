@@ -47,8 +47,9 @@ class OptionDocument(JsonLine, frozen=True, kw_only=True):
 class EvidenceDocument(JsonLine, frozen=True, kw_only=True):
     """The runs behind a recommendation.
 
-    ``peakMB`` is the largest need of a run, ``p95Vcpu`` that of the vCPUs. ``ignored`` runs say
-    nothing about sizes. ``from`` and ``to`` are the starts of the first and the last run.
+    ``peakMB`` is the largest need of a run, ``p95Vcpu`` that of the vCPUs. ``failed`` has
+    no run that ran out of memory. ``ignored`` runs say nothing about sizes. ``from`` and ``to`` are
+    the starts of the first and the last run.
     """
 
     runs: int

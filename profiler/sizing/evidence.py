@@ -92,6 +92,7 @@ class Outcomes(Struct, frozen=True, kw_only=True):
     """How many runs were there, and how did they end?
 
     ``runs`` are measured tasks; ``out_of_memory_unmeasured`` and ``ignored`` are not among them.
+    A task that ran out of memory is not among the failed and stopped ones.
     """
 
     runs: int
@@ -447,8 +448,8 @@ def outcomes_of(window: Sequence[RunFacts]) -> Outcomes:
     stopped = _tasks(run for run in runs if run.outcome.status == "stopped")
     return Outcomes(
         runs=len(measured_tasks),
-        failed=len(failed),
-        stopped=len(stopped - failed),
+        failed=len(failed - killed),
+        stopped=len(stopped - failed - killed),
         has_success=any(map(has_succeeded, runs)),
         out_of_memory=len(killed),
         out_of_memory_unmeasured=len(killed - measured_tasks),

@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Literal
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import EC2, FARGATE
+from profiler.core.ecs_terms import EC2, EXTERNAL, FARGATE
 from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import listed, stated
 from profiler.record.record_model import TaskSize
@@ -40,7 +40,7 @@ _MORE_IS_SAFER = "more is safer"
 _MIN_RUNS_OF_OLDER_REVISION = 20
 _OR_A_FILE = ", or let it read a file of sizes (--write-sizes)"
 _PLATFORMS: Final = {FARGATE: "on Fargate", EC2: "on EC2"}
-_PLACES: Final = {"EC2": "on EC2", "EXTERNAL": "on external instances"}
+_PLACES: Final = {EC2: "on EC2", EXTERNAL: "on external instances"}
 
 
 def _no_size(_case: ResizeCase) -> None:

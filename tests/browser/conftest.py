@@ -22,7 +22,9 @@ from tests.fakes import FakeClock
 from tests.prerequisites import skip_or_fail
 from tests.runs import lines
 from tools.example_runs import runs
+from tools.waiting import LIMIT_SECONDS
 
+LIMIT_MS = 1000 * LIMIT_SECONDS
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 FLAGS = ["--no-sandbox", "--no-first-run"]
 FLAGS += [
@@ -67,7 +69,7 @@ def is_foreign(url: str, page: Path) -> bool:
 
 
 def ready(tab: Page) -> None:
-    tab.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
+    tab.wait_for_selector("html[data-ready]", state="attached")
 
 
 def violations(tab: Page) -> list[str]:
@@ -85,7 +87,7 @@ def violations(tab: Page) -> list[str]:
 
 def make_page(out: Path, *options: str) -> Path:
     words = (sys.executable, "-m", "profiler", "report", "-o", str(out), *options)
-    finished = subprocess.run(words, capture_output=True, check=False, timeout=120)
+    finished = subprocess.run(words, capture_output=True, check=False, timeout=LIMIT_SECONDS)
     assert finished.returncode == 0, finished.stderr
     return out
 
@@ -106,7 +108,9 @@ def browser() -> Iterator[Browser]:
         )
     with sync_playwright() as playwright:
         try:
-            started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+            started = playwright.chromium.launch(
+                executable_path=str(CHROMIUM), args=FLAGS, timeout=LIMIT_MS
+            )
         except Error as error:
             skip_or_fail(f"{CHROMIUM} does not start: {error.message.splitlines()[0]}")
         yield started
@@ -158,7 +162,9 @@ def opened(browser: Browser) -> Iterator[Opener]:
         zone: str = "UTC",
     ) -> Page:
         size: ViewportSize = {"width": width, "height": 900}
-        tab = browser.new_context(viewport=size, timezone_id=zone, color_scheme=theme).new_page()
+        context = browser.new_context(viewport=size, timezone_id=zone, color_scheme=theme)
+        context.set_default_timeout(LIMIT_MS)
+        tab = context.new_page()
         tab.on(
             "console",
             lambda said: trouble.append(said.text) if said.type in {"error", "warning"} else None,

@@ -9,6 +9,7 @@ from playwright.sync_api import Browser
 
 from profiler.record import units
 from profiler.report_page.html_document import read_assets
+from tests.browser.conftest import LIMIT_MS
 from tests.formats import CHANGES, DOLLARS, DOLLARS_A_MONTH, DURATIONS, MEMORY, PERCENTS, VCPUS
 
 pytestmark = pytest.mark.browser
@@ -18,6 +19,7 @@ RANDOM_VALUES = 3000
 def evaluated(browser: Browser, expression: str, values: Sequence[Any]) -> list[str]:
     """Return what an expression with the functions of formats.js makes of each value."""
     page = browser.new_page()
+    page.set_default_timeout(LIMIT_MS)
     page.set_content(f'<script type="importmap">{read_assets()["modules"]}</script>')
     texts: list[str] = page.evaluate(
         "async (values) => { const formats = await import('#page/formats.js'); "

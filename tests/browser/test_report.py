@@ -12,6 +12,7 @@ from profiler.record.record_model import Container
 from tests.awkward_runs import RUNS as RUNS_OF_EACH_KIND
 from tests.awkward_runs import recommended
 from tests.browser.conftest import (
+    LIMIT_MS,
     MANY,
     MISSED,
     OVERFLOW,
@@ -137,6 +138,7 @@ def test_printing_at_once_has_all_tables_and_an_old_browser_a_sentence(
     browser: Browser, dashboard: Path
 ) -> None:
     tab = browser.new_page()
+    tab.set_default_timeout(LIMIT_MS)
     tab.add_init_script(PRINT_EARLY)
     tab.goto(dashboard.as_uri())
     tab.wait_for_function("() => window.printed !== undefined")

@@ -139,7 +139,7 @@ def test_the_strip_zooms_by_drag_handles_keys_and_resets(
         wanted = pytest.approx(
             [start + share * (end - start) for share in shows], abs=0.01 * (end - start)
         )
-        wait_until(lambda: shown_range(tab) == wanted, 60, f"{shows} of the run to be shown")
+        wait_until(lambda: shown_range(tab) == wanted, f"{shows} of the run to be shown")
 
     drag(0.3, 0.6, shows=(0.3, 0.6))  # a new window
     assert "Shown: +4m " in tab.inner_text(".shown")

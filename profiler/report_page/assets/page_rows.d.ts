@@ -157,8 +157,8 @@ export interface RunActivity {
  * ``huge_pages`` say what the memory used lacks. ``peak_at`` is also after the start. ``kills`` is
  * a sentence on kills for memory, and the processes. ``usual`` are the fields of the compared
  * numbers that are within the spread of the family's earlier successes, ``unusual`` those
- * that are not; a number of fewer than five runs is in neither. ``gpu_use`` says in a line what
- * the GPUs did, ``beside`` which GPUs a size of vCPU and memory leaves out.
+ * that are not; a number of fewer than five runs is in neither. ``device_use`` says in a line
+ * what the GPUs or NeuronCores did, ``beside`` which of them a size of vCPU and memory leaves out.
  */
 export interface RunDetails {
   time?: Array<number | null>;
@@ -186,7 +186,7 @@ export interface RunDetails {
   unusual?: Array<string>;
   unmeasured?: string;
   limits?: Array<string>;
-  gpuUse?: string;
+  deviceUse?: string;
   beside?: string;
   gpus?: Array<PageGpu>;
   gpuNotes?: Array<string>;

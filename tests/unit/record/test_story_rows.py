@@ -1,5 +1,7 @@
 """The rows that outputs tell of a run beside its numbers."""
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from profiler.record.record_model import (
@@ -11,8 +13,10 @@ from profiler.record.record_model import (
     Metrics,
     Monitor,
     Neuron,
+    NeuronCore,
     Record,
 )
+from profiler.record.run_usage import usage_of
 from profiler.record.stop_causes import EventEnd, outcome_of
 from profiler.record.story_rows import BESIDE_MEMORY, StoryRow, story_of
 from tests.awkward_runs import RUNS
@@ -113,3 +117,29 @@ def test_the_rows_of_gpus_ask_how_the_run_ended() -> None:
     stopped = outcome_of(record, EventEnd(cause="user"))
     assert "No GPU was ever used" in reported_story(record).text("GPU advice")
     assert story_of(record, stopped).named("GPU advice") == []
+
+
+def test_a_size_leaves_out_the_accelerators_in_use_of_either_kind() -> None:
+    def beside(**devices: Any) -> str:
+        return usage_of(replace(RECORD, **devices)).beside_text
+
+    used = NeuronCore(index=0, utilization_percent=Distribution(avg=40, max=90))
+    idle = NeuronCore(index=1, utilization_percent=Distribution(avg=0, max=0))
+    unread = NeuronCore(index=2)
+    gpu = Gpu(uuid="a", index=0, utilization_percent=Distribution(avg=40, max=90))
+    assert beside() == ""
+    assert beside(neuron=Neuron(cores=(used, idle))) == " beside 2 NeuronCores"
+    assert beside(neuron=Neuron(cores=(used,))) == " beside 1 NeuronCore"
+    assert beside(neuron=Neuron(cores=(used, unread))) == " beside 2 NeuronCores"
+    assert beside(neuron=Neuron(cores=(idle,))) == ""
+    assert beside(neuron=Neuron(cores=())) == ""
+    assert beside(gpus=(gpu,)) == " beside 1 GPU"
+
+
+def test_neuron_cores_have_their_parts_in_one_line() -> None:
+    used = NeuronCore(index=0, utilization_percent=Distribution(avg=40, max=90))
+    memory = Distribution(avg=900, max=1000)
+    neuron = Neuron(cores=(used,), device_memory_used_mb=memory, device_memory_size_mb=16_384)
+    totals = usage_of(replace(RECORD, neuron=neuron)).neuron
+    assert totals.parts == ["1 NeuronCore 40 %", "1,000 MB of 16 GB"]
+    assert totals.text == ", ".join(totals.parts)

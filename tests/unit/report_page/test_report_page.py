@@ -336,6 +336,8 @@ def test_neuron_devices_of_which_no_size_is_known_have_none_on_the_page(
     (run,) = content([run_of(replace(one, record=replace(one.record, neuron=devices)))])["runs"]
     assert run["neuron"]["mb"] == 7000
     assert run["neuron"].get("size") == shown
+    assert run["deviceUse"].startswith("2 NeuronCores 45 %, 6.8 GB")
+    assert run["beside"] == " beside 2 NeuronCores"
 
 
 def test_a_gpu_machine_has_the_price_of_its_owner_on_the_page() -> None:

@@ -469,10 +469,10 @@ def test_a_task_with_several_reports_is_one_run_with_its_worst_end() -> None:
         *(report(n, container=Container(name="side"), **ends[n % 3]) for n in range(12)),
     ]
     outcomes = evidence_of(both).outcomes
-    assert (outcomes.runs, outcomes.failed, outcomes.out_of_memory) == (12, 8, 4)
+    assert (outcomes.runs, outcomes.failed, outcomes.out_of_memory) == (12, 4, 4)
     text = reasons(*both)
     assert text.startswith("12 runs in ")
-    assert " (8 failed, 4 out of memory) used" in text
+    assert " (4 failed, 4 out of memory) used" in text
 
 
 def local(number: int = 0, *, machine: tuple[float, float] = (8, 16_000), **more: Any) -> Report:

@@ -117,13 +117,13 @@ function momentsOf(run, chart, flame) {
 }
 
 // The recommended size is what a reader acts on: it follows the verdict, and its reasons the numbers.
-// Of a run with GPUs, what they did comes first: they are what the machine costs. The limits are those that the program
+// Of a run with GPUs or NeuronCores, what they did comes first: they are what the machine costs. The limits are those that the program
 // hit without seeing them.
 function sizeLead(run) {
   const advice = adviceOf(run.family);
   const limits = (run.limits ?? []).map(escapeControls);
-  const gpuUse = run.gpuUse && `${unbroken(run.gpuUse)}.`;
-  const texts = [gpuUse, advice && runAdviceText(run, advice), ...limits].filter(Boolean);
+  const deviceUse = run.deviceUse && `${unbroken(run.deviceUse)}.`;
+  const texts = [deviceUse, advice && runAdviceText(run, advice), ...limits].filter(Boolean);
   return texts.map((textContent) => element("p", { className: "lead", textContent }));
 }
 

@@ -73,7 +73,7 @@ export function adviceText(advice, runs) {
 /** Returns what the advice means for one run: "Ran out of memory with 4 GB; 5 GB recommended." */
 export function runAdviceText(run, advice) {
   const { recommended } = advice;
-  const beside = run.beside ?? ""; // the GPUs that a size of vCPU and memory leaves out
+  const beside = run.beside ?? ""; // the accelerators that a size of vCPU and memory leaves out
   if (wasKilled(run)) {
     const [vcpu, memoryMB] = run.taskSize ?? [undefined, run.size];
     if (run.size < memoryMB) return `Ran out of memory with its container's own limit of ${asMemory(run.size)}.`;
