@@ -117,7 +117,7 @@ def page(report: Report) -> str:
     """The sentences on the GPUs, and the verdict."""
     row = page_row(report)
     gpus = [gpu.get("memory", "") for gpu in row.get("gpus", ())]
-    return "\n".join((row.get("gpuUse", ""), *row["verdict"], *row.get("gpuNotes", ()), *gpus))
+    return "\n".join((row.get("deviceUse", ""), *row["verdict"], *row.get("gpuNotes", ()), *gpus))
 
 
 def page_number(row: Mapping[str, Any], number: NumberRow) -> str:

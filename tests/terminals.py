@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Self
 
 from profiler.cli.styled_text import Line
+from tools.waiting import LIMIT_SECONDS
 
 
 class Pipe:
@@ -48,9 +49,6 @@ class Pipe:
     def __exit__(self, *_error: object) -> None:
         os.close(self.read_end)
         os.close(self.write_end)
-
-
-_LIMIT_SECONDS = 60
 
 
 def texts(lines: Iterable[Line]) -> list[str]:
@@ -106,7 +104,7 @@ def is_readable(descriptor: int, seconds: float) -> bool:
 def read_until(descriptor: int, wanted: bytes) -> bytes:
     """What a terminal or a pipe shows up to that."""
     seen = b""
-    deadline = time.monotonic() + _LIMIT_SECONDS
+    deadline = time.monotonic() + LIMIT_SECONDS
     while wanted not in seen:
         assert is_readable(descriptor, max(deadline - time.monotonic(), 0)), seen
         text = os.read(descriptor, 1)

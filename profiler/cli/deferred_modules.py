@@ -1,10 +1,13 @@
-"""Modules that msgspec and uuid import, and of which ``run`` uses nothing.
+"""Modules that msgspec and uuid import, and of which ``run`` uses nothing, or only a part.
 
 Their execution is a tenth of the instructions of ``run -- true``: ``textwrap`` and ``platform``
 compile twelve patterns, and ``msgspec.inspect`` creates forty classes. While msgspec is imported,
 modules without content stand in for them; each of these executes the real module when one of its
 names is used. Modules without which msgspec and uuid take Python's own way look as if they were not
 installed: ``typing_extensions`` alone takes longer than the rest of msgspec.
+
+``datetime`` is the module in C alone, as from Python 3.12 on: before, Python defines its classes
+twice, first in Python.
 """
 
 import os
@@ -18,12 +21,17 @@ _UNUSED = (
     "msgspec.msgpack",
     "msgspec.toml",
     "msgspec.yaml",
+    "decimal",
     "platform",
     "textwrap",
 )
 # From Python 3.11 on, typing has what msgspec takes from the first. The second makes UUIDs of
 # version 1.
 _UNNEEDED = ("typing_extensions", "_uuid")
+
+
+class _NoDecimal:
+    """What msgspec takes for the type of decimal numbers: it cannot encode the real one then."""
 
 
 class _StandIn(ModuleType):
@@ -43,11 +51,12 @@ def unused_modules_deferred() -> Iterator[None]:
 
     Only for a process with one thread.
     """
+    _define_datetime_once()
     stand_ins = [_StandIn(name) for name in _UNUSED if name not in sys.modules]
     hidden = [name for name in _UNNEEDED if name not in sys.modules]
     for stand_in in stand_ins:
-        if stand_in.__name__ == "platform":
-            stand_in.__dict__["system"] = _system  # uuid calls it while it is imported
+        # What is used while msgspec and uuid are imported.
+        stand_in.__dict__.update(_USED.get(stand_in.__name__, {}))
         sys.modules[stand_in.__name__] = stand_in
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]  # its import fails
@@ -65,5 +74,24 @@ def _remove(stand_in: _StandIn) -> None:
         del sys.modules[stand_in.__name__]
 
 
+def _define_datetime_once() -> None:
+    if "datetime" in sys.modules or sys.version_info >= (3, 12):
+        return
+    try:
+        in_c = __import__("_datetime")  # type checkers do not know the private module
+    except ImportError:  # a Python without the module in C
+        return
+    module = ModuleType("datetime", in_c.__doc__)
+    public = {name: value for name, value in vars(in_c).items() if name[0] != "_"}
+    module.__dict__.update(public)
+    sys.modules["datetime"] = module
+
+
 def _system() -> str:
     return os.uname().sysname
+
+
+_USED: dict[str, dict[str, object]] = {
+    "platform": {"system": _system},
+    "decimal": {"Decimal": _NoDecimal},
+}

@@ -25,6 +25,7 @@ _WARNED = "profiler.warned"  # the sentences, in the meta of click's context
 STDIN = 0
 STDOUT = 1
 STDERR = 2
+_SIGNS_OF_COMMANDS = ("##[", "##vso[", "##teamcity[")
 _ASCII = str.maketrans("▁▂▃▄▅▆▇█▓▒░━╸·▔●→≥≈×…", "_.:-=+*#%=-=-.^*>>~x~")
 
 
@@ -37,6 +38,11 @@ def encoded(text: str, encoding: str, errors: str = "backslashreplace") -> bytes
         return text.encode(encoding)
     except UnicodeEncodeError:
         return text.translate(_ASCII).encode(encoding, errors)
+
+
+def as_encoded(text: str, encoding: str) -> str:
+    """The text as a reader of the encoding sees it: what it lacks is longer as an escape."""
+    return text if text.isascii() else encoded(text, encoding).decode(encoding)
 
 
 def value_text(value: float | None, format_value: Callable[[float], str]) -> str:
@@ -94,24 +100,32 @@ def message_text(sentence: str) -> str:
 
 
 def without_commands(row: str) -> str:
-    """A line that GitHub Actions does not take for a workflow command.
+    """A line that GitHub Actions, Azure Pipelines and TeamCity do not take for a command.
 
-    It looks for ``::`` at the beginning of a line, after spaces, and for ``##[`` anywhere.
+    The first looks for ``::`` at the beginning of a line, after spaces, and for ``##[`` anywhere.
     https://github.com/actions/runner/blob/main/src/Runner.Common/ActionCommand.cs
+    https://learn.microsoft.com/en-us/azure/devops/pipelines/scripts/logging-commands
+    https://www.jetbrains.com/help/teamcity/service-messages.html
     """
     start = row.lstrip()
     if start.startswith("::"):
         row = row[: len(row) - len(start)] + r"\x3a:" + start.removeprefix("::")
-    return row.replace("##[", r"#\x23[")
+    return _without_signs(row, r"#\x23")
+
+
+def _without_signs(text: str, escaped: str) -> str:
+    for sign in _SIGNS_OF_COMMANDS:
+        text = text.replace(sign, escaped + sign.removeprefix("##"))
+    return text
 
 
 def readable_json(line: bytes) -> bytes:
     """JSON with the same content, and without what a terminal or the log of a CI job would act
     on: control characters, those that change the direction of writing, and commands.
     """
-    if line.isascii() and b"##[" not in line and b"\x7f" not in line:
+    if line.isascii() and b"##" not in line and b"\x7f" not in line:
         return line
-    text = line.decode(errors="replace").replace("##[", r"#\u0023[")
+    text = _without_signs(line.decode(errors="replace"), r"#\u0023")
     rows = text.split("\n")
     return "\n".join(row if row.isprintable() else _escaped(row) for row in rows).encode()
 

@@ -12,7 +12,7 @@ from profiler.cli.run_options import RunOptions
 from profiler.core.clock import Clock
 from profiler.local_run.prepared_run import family_name
 from profiler.readers.linux.interpreters import is_interpreter
-from profiler.record.record_model import Recommendation, Record, Report
+from profiler.record.record_model import Recommendation, Record, Report, known_status
 
 if TYPE_CHECKING:
     from profiler.record.family import Family, HighestPeak, UsualDuration
@@ -40,8 +40,9 @@ def family_of_run(
     """The report with the size for its family, and the successes of the family that it can be
     compared with.
     """
-    # While the end is imported, which imports both.
+    # While the end is imported, which imports them.
     from profiler.cli.terminal.next_step import may_name_size
+    from profiler.cli.terminal.show_comparison import may_have_changed
     from profiler.record.stop_causes import outcome_of
 
     record = report.record
@@ -49,9 +50,12 @@ def family_of_run(
         report = with_family_size(report, store, prices)
     if not _is_comparable(options):
         return report, ()
-    successes = islice(
-        store.last_successes(record.family or "", record.started_at or ""), _MAX_RUNS_COMPARED
-    )
+    earlier = record.family or "", record.started_at or ""
+    if known_status(record) == "success":
+        last = store.last_metrics(*earlier)
+        if last is not None and not may_have_changed(record.metrics, last):
+            return report, ()
+    successes = islice(store.last_successes(*earlier), _MAX_RUNS_COMPARED)
     return report, tuple(success.record for success in successes)
 
 

@@ -7,7 +7,7 @@ from textwrap import TextWrapper
 
 from msgspec import Struct
 
-from profiler.cli.printing import terminal_columns
+from profiler.cli.printing import as_encoded, stdout_encoding, terminal_columns
 from profiler.cli.styled_text import (
     FILLER,
     Line,
@@ -64,14 +64,20 @@ def table(
     gap: int = 2,
     width: int | None = None,
 ) -> list[Line]:
-    """Align the cells in columns, with ``gap`` spaces between them, below their titles.
+    """Align the cells in columns, with ``gap`` spaces between them, below their titles, as the
+    encoding of standard output has them.
 
     Only columns that fold or are cut become narrower than their texts to fit into ``width``; None:
     no limit. Where words would be broken at less than 80 columns, the cells of a row are below each
     other, each after its title.
     """
     titles = [Span(column.title, "bold") for column in columns]
-    cells = [[*printable_spans(row)] for row in (titles, *rows)]
+    encoding = stdout_encoding()
+    cells = []
+    for row in (titles, *rows):
+        cells.append(
+            [Span(as_encoded(cell.text, encoding), cell.style) for cell in printable_spans(row)]
+        )
     widths = [0] * len(columns)
     for row in cells:
         for place, cell in enumerate(row):

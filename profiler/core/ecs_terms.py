@@ -21,6 +21,7 @@ RETRY_OF = "task-profiler:retry-of"
 # The launch types.
 EC2 = "EC2"
 FARGATE = "FARGATE"
+EXTERNAL = "EXTERNAL"
 # The stop code, in lower case, of a task that a user has stopped.
 STOPPED_BY_USER = "userinitiated"
 CPU_UNITS = 1024  # of a vCPU

@@ -13,6 +13,7 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.json_fields import decoded
 from profiler.search_setup.cluster_requests import Method, ServerResponse
 
+_ANSWER_SECONDS = 30.0
 # Kibana requires one, OpenSearch Dashboards the other; each ignores the other's.
 _XSRF_HEADERS = {"kbn-xsrf": "true", "osd-xsrf": "true"}
 
@@ -31,7 +32,9 @@ class ClusterServer:
     # Requests' own.
     def _send(self, method: str, path: str, **options: Any) -> ServerResponse:  # noqa: ANN401
         try:
-            response = self._session.request(method, self._url + path, timeout=30, **options)
+            response = self._session.request(
+                method, self._url + path, timeout=_ANSWER_SECONDS, **options
+            )
         except requests.RequestException as error:
             raise TaskProfilerError(f"{self._url} {_describe(error)}") from error
         body = decoded(msgspec.json.decode, response.content)  # in a tenth of the time of requests

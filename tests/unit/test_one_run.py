@@ -48,6 +48,7 @@ from tests.awkward_runs import (
     shared_cpu,
     unseen_limits,
 )
+from tests.gpu_runs import gpu_run
 from tests.runs import evidence_of
 from tests.shown_runs import waiting_stacks
 from tests.terminals import texts as texts_of
@@ -240,7 +241,7 @@ def test_a_saving_below_one_percent_is_said_by_show_and_slack() -> None:
     for percent, words in ((0.7, "saves 0.7 %"), (-0.7, "costs 0.7 % more"), (0.4, "")):
         advice = Recommendation(vcpu=1, memory_mb=2048, saving_percent=percent)
         assert saving_words(percent) == words
-        assert recommended_size(advice) == (
+        assert recommended_size(advice, "") == (
             f"Recommended size: 1 vCPU, 2 GB ({words})."
             if words
             else "Recommended size: 1 vCPU, 2 GB."
@@ -301,3 +302,16 @@ def test_a_mail_names_the_devices_that_slack_names(report: Report) -> None:
     for name, found in devices.items():
         assert (f" {name}" in screens.slack(report)) is bool(found), name
         assert (name in screens.event(report)) is bool(found), name
+
+
+def test_a_size_beside_accelerators_says_so_on_each_screen() -> None:
+    """The size of a GPU's or a Neuron device's machine is not that of vCPU and memory alone."""
+    neuron = shown_runs.neuron()
+    advice = Recommendation(vcpu=1, memory_mb=4096)
+    neuron = replace(neuron, record=replace(neuron.record, recommendation=advice))
+    for report, beside in ((gpu_run("grow"), " beside 1 GPU"), (neuron, " beside 2 NeuronCores")):
+        size = f"Recommended size: {report.record.recommendation.vcpu:g} vCPU, "
+        for shown in (screens.slack(report), screens.event(report)):
+            assert size in shown
+            assert beside in shown
+        assert screens.page_row(report)["beside"] == beside

@@ -350,6 +350,16 @@ def test_a_monitor_that_ecs_does_not_know_any_more_is_unconfirmed_and_sends_no_n
     assert fakes.channel.posted == []
 
 
+@pytest.mark.parametrize("stream", [INSTANCE_STREAM, CONTAINER_ID])
+def test_a_notice_of_an_instance_monitor_is_no_news_beside_its_report(stream: str) -> None:
+    """Such as after a redrive of both."""
+    fakes = TrustingForwarder()
+    place: dict[str, Any] = {"group": INSTANCE_GROUP, "stream": stream}
+    both = line("task.notice", cluster="gpu"), line("task.report", cluster="gpu")
+    assert fakes.forward(*both, **place) == Counts(indexed=2)
+    assert fakes.channel.posted == []
+
+
 def test_an_instance_monitor_sends_notices_of_tasks_on_ec2_alone() -> None:
     fakes = TrustingForwarder()
     made_up = line("task.notice", cluster="gpu", taskId=UNKNOWN_TASK)

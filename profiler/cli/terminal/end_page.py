@@ -29,7 +29,6 @@ from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import any_known, known_values, median
 from profiler.core.text import columns_of, printable
 from profiler.core.timestamps import with_local_times
-from profiler.record.device_totals import GpuTotals
 from profiler.record.fact_list import (
     CPU_TIME,
     DURATION,
@@ -96,7 +95,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
     else:
         pointer = ""
-    head = _head(verdict, record, story.usage.gpus, pointer, view)
+    head = _head(verdict, record, story.usage, pointer, view)
     has_pointer = any(pointer in span.text for span in chain.from_iterable(head))
     waits = longest_waits(record.time_breakdown)
     waited_for = [f"{format_time_share(wait.percent)} {wait_name(wait)}" for wait in waits]
@@ -160,7 +159,7 @@ def _command(name: str, argument: str, view: EndView) -> str:
 
 
 def _head(
-    verdict: Verdict, record: Record, gpus: GpuTotals, pointer: str, view: EndView
+    verdict: Verdict, record: Record, usage: RunUsage, pointer: str, view: EndView
 ) -> tuple[Line, ...]:
     """The verdict, and other facts that fit on its line: memory of a run without a curve, CPU
     time, how to see more.
@@ -169,7 +168,7 @@ def _head(
     text = printable(verdict.text.removesuffix("."))
     rows = _rows(text, dot, view, verdict.tone)[:_MAX_WRAPPED]
     room = view.width - columns_of(dot.text + text)
-    facts = _facts(record, gpus, room)
+    facts = _facts(record, usage, room)
     room -= len(facts)
     if len(pointer) >= room - 1:
         pointer = ""
@@ -185,7 +184,7 @@ def one_line_end(report: Report, view: EndView) -> Line:
     pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
     room = view.width - (len(pointer) + 2 if pointer else 0)
     text = shorten(printable(f"● {verdict.text.removesuffix('.')}"), room)
-    facts = _facts(record, story_of(record, run.outcome).usage.gpus, room - columns_of(text))
+    facts = _facts(record, story_of(record, run.outcome).usage, room - columns_of(text))
     if pointer:
         end = pointer.rjust(view.width - columns_of(text) - len(facts))
     else:
@@ -193,15 +192,15 @@ def one_line_end(report: Report, view: EndView) -> Line:
     return line(Span(text, verdict.tone), facts, Span(end, "dim"))
 
 
-def _facts(record: Record, gpus: GpuTotals, room: int) -> str:
-    """The GPU of a run without its curve, the memory peak of one without a curve, and the CPU
-    time, as far as there is room.
+def _facts(record: Record, usage: RunUsage, room: int) -> str:
+    """The GPU or NeuronCores of a run without their curve, the memory peak of one without a curve,
+    and the CPU time, as far as there is room.
     """
     facts = ""
-    gpu: list[str] = []
-    if not _has_gpu_curve(record.series):
-        parts = gpus.parts
-        gpu += [", ".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    devices: list[str] = []
+    if not _has_device_curve(record.series):
+        for parts in (usage.gpus.parts, usage.neuron.parts):
+            devices += [", ".join(parts[:count]) for count in range(len(parts), 0, -1)]
     metrics = record.metrics
     peak = number_fact(MEMORY_PEAK, record).short
     peaks: list[str] = []
@@ -212,7 +211,7 @@ def _facts(record: Record, gpus: GpuTotals, room: int) -> str:
     cpu_time: list[str] = []
     if metrics.cpu_seconds is not None:
         cpu_time.append(f"{number_fact(CPU_TIME, record).text} of CPU time")
-    for texts in (gpu, peaks, cpu_time):
+    for texts in (devices, peaks, cpu_time):
         left = room - len(facts) - len(" · ")
         text = next((text for text in texts if len(text) <= left), "")
         if text:
@@ -234,8 +233,11 @@ def _has_curves(series: Series | None) -> bool:
     return any_known(*(series.vcpu_used or ()), *(series.memory_used_mb or ()))
 
 
-def _has_gpu_curve(series: Series | None) -> bool:
-    return series is not None and any_known(*(series.gpu_utilization_percent or ()))
+def _has_device_curve(series: Series | None) -> bool:
+    if series is None:
+        return False
+    curves = (series.gpu_utilization_percent, series.neuron_utilization_percent)
+    return any_known(*chain.from_iterable(curve or () for curve in curves))
 
 
 def _warning(story: Story, view: EndView) -> tuple[Line, ...]:

@@ -148,5 +148,5 @@ def _enough(record: Record, story: Story, recommend: str) -> str:
     size = format_task_size(recommended.vcpu, recommended.memory_mb)
     if not size:
         return ""
-    beside = story.usage.gpus.beside_text
+    beside = story.usage.beside_text
     return f"{size}{beside} would have been enough{recommend and f' ({recommend})'}."

@@ -4,6 +4,7 @@ family in one line.
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
@@ -32,7 +33,7 @@ from profiler.record.fact_list import (
 from profiler.record.hardware import processor_difference
 from profiler.record.mapped_files import INCLUDES_FILES, have_one_meaning
 from profiler.record.measured import Exactly, Unknown
-from profiler.record.record_model import Record, known_status
+from profiler.record.record_model import Metrics, Record, known_status
 from profiler.record.run_labels import short_commit
 from profiler.record.units import (
     format_change,
@@ -284,6 +285,19 @@ def _image(record: Record) -> tuple[str | None, str | None]:
     tag = name.rpartition(":")[2] if ":" in name else None
     digits = (record.container.image_digest or digest).rpartition(":")[2]
     return tag, digits[: _VALUE_WIDTH - 2] or None
+
+
+def may_have_changed(metrics: Metrics, last: Metrics) -> bool:
+    """Whether :func:`change_spans` may say something of a success, by the numbers of the last one:
+    it says nothing of a short run that is like the last.
+    """
+    if (metrics.duration_ms or 0) >= _MIN_RUN_MS:
+        return True
+    for number, _, least in _NOTABLE:
+        read = attrgetter(number.path.removeprefix("metrics."))
+        if abs(difference(read(metrics), read(last)) or 0) >= least:
+            return True
+    return False
 
 
 def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: int) -> Line:

@@ -114,7 +114,7 @@ def advice_texts(advice: Advice | None, story: Story) -> Iterator[str]:
     if advice is not None:
         choice = advice.choice
         size = choice.size.text
-        beside = story.usage.gpus.beside_text.replace(" ", ", ", 1)
+        beside = story.usage.beside_text.replace(" ", ", ", 1)
         runs = advice.evidence.outcomes.runs + advice.evidence.outcomes.out_of_memory_unmeasured
         basis = f"(based on {'this run' if runs == 1 else f'{runs} runs'}){beside}"
         is_kept = choice.is_right and not advice.risk

@@ -15,7 +15,8 @@ from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks
 from profiler.record.record_model import Record
 from profiler.record.stacks_line import StacksLine
 from profiler.record.units import format_count, format_percent
-from profiler.runs.past_runs.moments import MIN_SAMPLES, elapsed, frame_of, frames_of
+from profiler.runs.past_runs.moments import elapsed
+from profiler.runs.past_runs.stack_functions import MIN_SAMPLES, frame_of, frames_of
 
 # Functions in fewer stacks are left out. If the tree has too many lines, the limit rises.
 _MIN_SHARES = (0.01, 0.02, 0.05, 0.1)

@@ -129,7 +129,7 @@ def defined_places(
     """
     # With botocore, which commands that read a file do without.
     from profiler.aws_account.registered_definitions import TaskDefinitions, may_exist
-    from profiler.task_definitions.definition_json import read_document
+    from profiler.task_definitions.definition_json import read_described
 
     opened: list[TaskDefinitions] = []
     refusals: list[TaskProfilerError] = []
@@ -144,7 +144,7 @@ def defined_places(
         try:
             if not opened:
                 opened.append(TaskDefinitions(open_client("ecs")))
-            return log_options_of(read_document(opened[0].describe(name), name).definition)
+            return log_options_of(read_described(opened[0].describe, name).definition)
         except TaskProfilerError as error:
             if may_exist(error):
                 refusals.append(error)
@@ -271,7 +271,7 @@ def open_cluster_groups(options: SourceOptions, name: str | None, show: OpenProg
     # Slow to import, and not for files.
     from profiler.aws_account.family_log_groups import families_of_clusters
     from profiler.aws_account.registered_definitions import TaskDefinitions
-    from profiler.task_definitions.definition_json import read_document
+    from profiler.task_definitions.definition_json import read_described
 
     open_client = open_clients(options.region, options.profile)
     wanted = options.families
@@ -291,7 +291,7 @@ def open_cluster_groups(options: SourceOptions, name: str | None, show: OpenProg
     definitions = TaskDefinitions(open_client("ecs"))
 
     def read_definition(family: str) -> Mapping[str, object]:
-        return read_document(definitions.describe(family), family).definition
+        return read_described(definitions.describe, family).definition
 
     return open_defined_groups(options, families, read_definition, show)
 

@@ -18,12 +18,13 @@ from profiler.core.files import absolute, create_private_folders
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, span_ms
 from profiler.readers.linux import proc
-from profiler.record.model_base import absent_if_empty
+from profiler.record.model_base import Model, absent_if_empty
 from profiler.record.record_model import (
     NO_MONITOR,
     NOT_MEASURED,
     Distribution,
     Interval,
+    Metrics,
     Report,
     decode,
 )
@@ -66,6 +67,14 @@ _LAST_SUCCESSES = """SELECT CAST(record AS BLOB) FROM run
     WHERE family = ? AND status = 'success' AND started_at < ? AND started_at >= coalesce(
         (SELECT started_at FROM run ORDER BY started_at DESC LIMIT 1 OFFSET 2000), '')
     ORDER BY started_at DESC, id DESC"""
+
+
+class _MetricsOfRecord(Model, frozen=True):
+    metrics: Metrics = Metrics()
+
+
+class _MetricsOfReport(Model, frozen=True):
+    record: _MetricsOfRecord
 
 
 class HistoryStore:
@@ -366,6 +375,19 @@ class HistoryStore:
                 report = _decoded(line)
                 if report is not None:
                     yield report
+
+    def last_metrics(self, family: str, before: str) -> Metrics | None:
+        """The metrics of the newest of :meth:`last_successes` as they were written, perhaps with
+        impossible numbers; None if they are not known.
+
+        The first whole report takes 3 ms to decode.
+        """
+        with self._open_for_reading() as connection:
+            row = connection.execute(_LAST_SUCCESSES, (family, before)).fetchone()
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            if row is not None:
+                return msgspec.json.decode(row[0], type=_MetricsOfReport).record.metrics
+        return None
 
     def steps(self, reports: Iterable[Report]) -> "Iterator[StepSeries]":
         """The time series of each run; empty if it is not stored (any more)."""

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.cli.compare_command import annotations, append_summary, check_limit
+from profiler.cli.github_format import markdown
 from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines, percent_text
 from profiler.record.measured import Exactly
@@ -293,6 +294,10 @@ def test_names_are_escaped_for_workflow_commands_markdown_and_the_terminal(here:
     assert r"\<img\>\*c\* \`d\` [2J compared" in text.replace(r"\[", "[")
     assert r"| A | a\|b% ::error::x | 1 |" in text
     assert r"it's \*so\*" in text
+    address = "see https://evil.example/x and www.evil.example or HTTP://h, a:b, x.y"
+    assert markdown(address) == (
+        "see https:&#47;/evil.example/x and www&#46;evil.example or HTTP:&#47;/h, a:b, x.y"
+    )
     drawn = render_lines(
         comparison_lines(HOSTILE, exceeded, 80), is_coloured=False, encoding="utf-8"
     ).decode()

@@ -9,6 +9,7 @@ _UNUSED = (
     "msgspec.msgpack",
     "msgspec.toml",
     "msgspec.yaml",
+    "decimal",
     "platform",
     "textwrap",
 )
@@ -88,3 +89,21 @@ def test_what_msgspec_and_uuid_do_without_is_there_afterwards() -> None:
         print(_uuid.__name__, typing_extensions.__name__)
     """
     assert _printed(code).splitlines() == ["True 4 None", "_uuid typing_extensions"]
+
+
+def test_datetime_has_what_python_offers_with_the_same_classes() -> None:
+    code = """
+        import datetime
+        import importlib.util
+        spec = importlib.util.find_spec("_strptime")
+        used = datetime.datetime
+        at = used.strptime("2026-11-20 03", "%Y-%m-%d %H").replace(tzinfo=datetime.UTC)
+        print(msgspec.json.encode(at).decode(), msgspec.json.decode(b'"2026-11-20T03:00:00Z"', type=used) == at)
+        own = dict(vars(datetime))
+        del sys.modules["datetime"]
+        import datetime as pythons
+        print([name for name in pythons.__all__ if own[name] is not getattr(pythons, name)])
+    """
+    encoded, others = _printed(code).splitlines()
+    assert encoded == '"2026-11-20T03:00:00Z" True'
+    assert others == "[]"

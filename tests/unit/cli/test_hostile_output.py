@@ -16,12 +16,18 @@ from profiler.cli.tables import Column, table
 from tests.command_line import run_here
 from tests.runs import lines, report
 
-COMMANDS = ["::error title=x::y", "  ::add-mask::x", "##[error]x", "a ##[group]b"]
+COMMANDS = [
+    *("::error title=x::y", "  ::add-mask::x", "##[error]x", "a ##[group]b"),
+    *("##vso[task.setvariable variable=x]y", "a ##vso[build.addbuildtag]x"),
+    "##teamcity[buildStatus text='x']",
+]
 
 
 def is_command(row: str) -> bool:
-    """As the runner of GitHub Actions reads a line of the log."""
-    return row.lstrip().startswith("::") or "##[" in row
+    """As the runner of GitHub Actions, Azure Pipelines or TeamCity reads a line of the log."""
+    return row.lstrip().startswith("::") or any(
+        sign in row for sign in ("##[", "##vso[", "##teamcity[")
+    )
 
 
 @pytest.mark.parametrize("text", COMMANDS)
@@ -34,12 +40,12 @@ def test_a_line_is_no_workflow_command(text: str) -> None:
     assert not any(map(is_command, message_text(text).splitlines()))
 
 
-@pytest.mark.parametrize("text", ["a::b", "std::vector", "# [x]", "", ": :"])
+@pytest.mark.parametrize("text", ["a::b", "std::vector", "# [x]", "", ": :", "## x", "##vso"])
 def test_ordinary_lines_stay(text: str) -> None:
     assert without_commands(text) == text
 
 
-@pytest.mark.parametrize("family", ["::error title=x::y", "##[error]x"])
+@pytest.mark.parametrize("family", ["::error title=x::y", "##[error]x", "##vso[task.complete]x"])
 @pytest.mark.parametrize(
     "words",
     [
@@ -79,7 +85,14 @@ def test_json_has_the_same_content_and_only_printable_characters(document: dict[
     readable = readable_json(encoded)
     assert msgspec.json.decode(readable) == document
     assert readable.decode().isprintable()
-    assert b"##[" not in readable
+    assert not any(sign in readable for sign in (b"##[", b"##vso[", b"##teamcity["))
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_json_has_no_sign_of_a_command(text: str) -> None:
+    readable = readable_json(msgspec.json.encode({"family": text}))
+    assert msgspec.json.decode(readable) == {"family": text}
+    assert not is_command(readable.decode())
 
 
 def test_json_on_a_terminal_has_no_control_characters(

@@ -45,7 +45,13 @@ def test_a_run_without_readings_is_added_to_the_history_without_the_modules_of_i
 def test_the_end_for_a_person_imports_no_log_streams_and_no_digests() -> None:
     loaded = _loaded("profiler.cli.terminal.end_page")
     assert "profiler.runs.past_runs.run_source" in loaded
-    unneeded = {"hashlib", "profiler.cli.tables", "profiler.record.family"}
+    unneeded = {
+        "fnmatch",
+        "hashlib",
+        "unicodedata",
+        "profiler.cli.tables",
+        "profiler.record.family",
+    }
     unneeded |= {
         f"profiler.record.{name}"
         for name in ("line_trust", "metric_catalogue", "report_head", "stopped_task")

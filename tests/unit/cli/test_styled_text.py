@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from profiler.cli.styled_text import Span, shorten_name, wrapped
+from profiler.cli.styled_text import Span, render_lines, shorten_name, wrapped
 from profiler.cli.tables import Column, table
 from profiler.core.text import columns_of
 from tests.terminals import shown_on_terminal, texts
@@ -174,3 +174,16 @@ def test_names_that_would_read_alike_get_the_room_of_less_needed_columns() -> No
     assert not any("50" in line for line in texts(table(columns, rows, width=40)))
     apart = [("A" * 30, "50", "1 vCPU, 36 GB"), ("B" * 30, "50", "1 vCPU, 36 GB")]
     assert all("50" in line for line in texts(table(columns, apart, width=40))[1:])
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_a_table_is_aligned_as_the_encoding_of_the_output_has_its_texts(
+    monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    monkeypatch.setattr("profiler.cli.tables.stdout_encoding", lambda: encoding)
+    names = ["nightly", "漢字-ジョブ", "naïve", "🚀-etl", "≥ 3"]
+    rows = table([Column("Family"), Column("End")], [[name, "here"] for name in names])
+    shown = render_lines(rows, is_coloured=False, encoding=encoding).decode(encoding).splitlines()
+    assert all(row.endswith(("End", "here")) for row in shown)
+    starts = {columns_of(row.removesuffix("End").removesuffix("here")) for row in shown}
+    assert len(starts) == 1

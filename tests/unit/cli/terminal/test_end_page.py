@@ -44,10 +44,12 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_usage import usage_of
 from profiler.runs.past_runs.run_source import PastRun
+from tests import shown_runs
 from tests.changed_records import changed_lines
 from tests.runs import reported_story
 from tests.shown_runs import NOW_NS, STARTED
 from tests.terminals import texts
+from tests.values import present
 
 TIMES = TimeBreakdown(
     on_cpu_percent=61,
@@ -563,3 +565,20 @@ def test_a_failed_run_and_a_task_with_a_size_get_no_size() -> None:
     assert advice(status="failure", exit_code=1) == ""
     assert advice(task_size=TaskSize(vcpu=2, memory_mb=4096)) == ""
     assert advice(recommendation=NO_RECOMMENDATION) == ""
+
+
+def test_a_run_on_neuron_cores_without_their_curve_names_them_beside_its_verdict() -> None:
+    one = shown_runs.neuron()
+    curves = present(one.record.series)
+    without = replace(curves, neuron_utilization_percent=None)
+    view = EndView(width=200, now_ns=NOW_NS)
+
+    def head(series: Series | None) -> str:
+        report = replace(one, record=replace(one.record, series=series))
+        return texts(end_lines(report, (), view))[0]
+
+    assert "2 NeuronCores 45 %, 6.8 GB of 16 GB" in head(without)
+    assert "2 NeuronCores 45 %, 6.8 GB of 16 GB" in head(None)
+    assert "NeuronCores" not in head(curves)
+    shown = one_line_end(one, view)
+    assert "2 NeuronCores 45 %" in "".join(span.text for span in shown)
