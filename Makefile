@@ -23,6 +23,7 @@ OTELCOL := $(CACHE)/otelcol-$(OTELCOL_VERSION)/otelcol
 # With PLATFORMS, buildx builds for each of them. It loads a single one into Docker, and pushes with PUSH=1.
 BUILD = docker $(if $(PLATFORMS),buildx build --platform '$(PLATFORMS)' $(if $(PUSH),--push,$(if $(findstring $(comma),$(PLATFORMS)),,--load)),build)
 comma := ,
+OTHER_PYTHONS = $(BIN)/python -m tools.other_pythons | sort --version-sort $(if $(NEWEST),| tail -n 1)
 # Docker takes the values from the environment, so that a secret in an address is not printed.
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
@@ -30,7 +31,7 @@ given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pythons slow fuzz e2e e2e-arm64 e2e-cgroup2 search real browser iac orchestrators engines gpu endurance downloads lint types check javascript format schema page-types kibana commands lambda-zip bench bench-instance bench-local bench-forwarder bench-nvml image release-check actionlint prometheus otlp waits bench-why bench-compare hashes audit bench-monitor pictures coverage mutants site site-publish clean
+.PHONY: help demo test pythons python-environments slow fuzz e2e e2e-arm64 e2e-cgroup2 search real browser iac orchestrators engines gpu endurance downloads lint types check javascript format schema page-types kibana commands lambda-zip bench bench-instance bench-local bench-forwarder bench-nvml image release-check actionlint prometheus otlp waits bench-why bench-compare hashes audit bench-monitor pictures coverage mutants site site-publish clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,11 +43,15 @@ test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integ
 	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(if $(COVERAGE),--cov --cov-report=term)
 	$(if $(COVERAGE),$(BIN)/python -m tools.coverage_floors)
 
-pythons: $(VENV)/.dev ## The unit and contract tests with the machine's other Pythons from 3.11 on, of PATH and pyenv (NEWEST=1: with the newest)
-	@$(BIN)/python -m tools.other_pythons | sort --version-sort $(if $(NEWEST),| tail -n 1) | while read -r version python; do \
-	  echo "Python $$version ($$python)"; environment=$(VENV)-python$$version; \
-	  $(MAKE) --no-print-directory VENV=$$environment PYTHON=$$python $$environment/.dev </dev/null && \
-	  $$environment/bin/pytest tests/unit tests/contract --numprocesses 2 --dist loadfile </dev/null || exit 1; done
+pythons: python-environments ## The unit and contract tests with the machine's other Pythons from 3.11 on, of PATH and pyenv (NEWEST=1: with the newest)
+	@$(OTHER_PYTHONS) | while read -r version python; do \
+	  echo "Python $$version ($$python)"; \
+	  $(VENV)-python$$version/bin/pytest tests/unit tests/contract --numprocesses "$$(nproc)" --maxprocesses 8 --dist loadfile </dev/null || exit 1; done
+
+# What .ci/run prepares while other tests run.
+python-environments: $(VENV)/.dev
+	@$(OTHER_PYTHONS) | while read -r version python; do environment=$(VENV)-python$$version; \
+	  $(MAKE) --no-print-directory VENV=$$environment PYTHON=$$python $$environment/.dev </dev/null || exit 1; done
 
 slow: $(VENV)/.dev ## The tests that take long by their nature: simulated nights, years and families, the demo, the forwarder's zip (needs pip's package index, Java and Maven)
 	$(BIN)/pytest -m slow --timeout 0 --numprocesses auto --maxprocesses 8 --dist loadfile $$(grep -rlF mark.slow --include='test_*.py' tests)
@@ -84,7 +89,7 @@ prometheus: $(VENV)/.dev ## The Grafana dashboard's queries on a real Prometheus
 otlp: $(VENV)/.dev $(if $(shell command -v go 2>/dev/null),$(OTELCOL)) ## The export to a real OpenTelemetry Collector (needs Go, which builds it once in about three minutes)
 	$(BIN)/pytest tests/otlp
 
-waits: $(VENV)/.dev $(VENV)-waits/.made ## What runs of real frameworks, languages and servers waited for (needs Node.js, Java, and Debian's redis-server, postgresql, socat, nginx-light, openssh-server, dbus; Go if it is there; for containers root or Docker)
+waits: $(VENV)/.dev $(VENV)-waits/.made ## What runs of real frameworks, languages and servers waited for (needs Node.js, Java, and Debian's redis-server, postgresql, socat, nginx-light, openssh-server, dbus, parallel; Go if it is there; for containers root or Docker)
 	$(BIN)/pytest -m waits --timeout 0 tests/waits tests/integration/test_known_waits.py tests/e2e/test_time_breakdown.py
 
 orchestrators: $(VENV)/.dev $(patsubst %,$(VENV)-orchestrators/%/.made,airflow dagster prefect snakemake) ## What Airflow, Dagster and Prefect say about a task with a monitor, and what Nextflow and Snakemake read (ten minutes; WRITE=1 writes the table of the page)

@@ -22,6 +22,7 @@ from kibana.build import DRAWINGS, PANELS
 from profiler.core.timestamps import format_datetime
 from tools import example_documents
 from tools.panel_searches import search_body
+from tools.waiting import LIMIT_SECONDS
 
 _DAYS = 30
 _MAX_SECONDS = 1.0
@@ -79,7 +80,7 @@ def measure(engine: str, count: int) -> BenchmarkResult:
                 address = f"{server.url}/{index}/_search?request_cache=false"
                 took_ms = []
                 for _ in range(_REPEATS):
-                    answer = requests.post(address, json=body, timeout=120)
+                    answer = requests.post(address, json=body, timeout=LIMIT_SECONDS)
                     answer.raise_for_status()
                     took_ms.append(answer.json()["took"])
                 times[key] = min(took_ms) / 1000

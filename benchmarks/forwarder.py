@@ -48,6 +48,7 @@ from profiler.record.record_model import Report, Series, encode
 from tools.fleet import Fleet, runs
 from tools.search_engines import VERSION_8, running_elasticsearch
 from tools.search_server import SearchServer
+from tools.waiting import LIMIT_SECONDS
 
 _EVENTS_PER_PAYLOAD, _EVENTS_PER_REQUEST = 100, 500
 _MAPPED_REPORTS = 10_000
@@ -156,16 +157,20 @@ def measure_deliveries(reports: int) -> dict[str, tuple[float, int]]:
         os.environ["TRUSTED_LOG_GROUPS"] = LOG_GROUP
         for way, make_event in (("subscription", as_subscription), ("data stream", as_stream)):
             elapsed_seconds = _send_through_a_crash(server, lines, make_event)
-            requests.post(f"{server.url}/task-reports-*/_refresh", timeout=60).raise_for_status()
-            count = requests.get(f"{server.url}/task-reports-*/_count", timeout=60).json()["count"]
+            requests.post(
+                f"{server.url}/task-reports-*/_refresh", timeout=LIMIT_SECONDS
+            ).raise_for_status()
+            count = requests.get(
+                f"{server.url}/task-reports-*/_count", timeout=LIMIT_SECONDS
+            ).json()["count"]
             results[way] = (reports / elapsed_seconds, int(count))
             print(
                 f"{way}: {count:,} of {reports:,} reports in {elapsed_seconds:.0f} s",
                 file=sys.stderr,
                 flush=True,
             )
-            for index in requests.get(f"{server.url}/task-*", timeout=60).json():
-                requests.delete(f"{server.url}/{index}", timeout=60).raise_for_status()
+            for index in requests.get(f"{server.url}/task-*", timeout=LIMIT_SECONDS).json():
+                requests.delete(f"{server.url}/{index}", timeout=LIMIT_SECONDS).raise_for_status()
     return results
 
 

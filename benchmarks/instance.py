@@ -42,7 +42,7 @@ from profiler.readers.docker.ecs_container import TASK_ARN_LABEL
 from profiler.readers.ecs.container_stats import decode_stats
 from profiler.record.units import MIB
 from tools.moto_server import FakeAws, fake_aws
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 _GROUP = "/ecs/bench"
 _REGION = "us-east-1"
@@ -51,7 +51,6 @@ _SPIKE = (
     "import time; time.sleep({}); held = bytearray({} << 20); time.sleep({}); del held; "
     "time.sleep(1.5)"
 )
-_PATIENCE_SECONDS = 180
 # The monitor looks for the socket in /var/run: in its own mount namespace that is the daemon's
 # folder.
 _IN_NAMESPACE = (
@@ -163,7 +162,7 @@ class Instance:
             "ps", "--quiet", "--no-trunc", f"--filter=label={TASK_ARN_LABEL}={arn(task)}"
         ).split()
         api = http.client.HTTPConnection("docker")
-        api.sock = connect_docker(str(self._socket), _PATIENCE_SECONDS)
+        api.sock = connect_docker(str(self._socket), LIMIT_SECONDS)
         api.request("GET", f"/containers/{container}/stats")
         with suppress(OSError):  # the container is removed
             for line in api.getresponse():
@@ -285,7 +284,7 @@ def measure_spikes(instance: Instance) -> Iterator[Figure]:
                         threading.Thread(
                             target=instance.follow_stats, args=(task, sampled), daemon=True
                         ).start()
-                    wait_until(lambda: len(peaks()) >= first + 4, _PATIENCE_SECONDS, "the reports")  # noqa: B023
+                    wait_until(lambda: len(peaks()) >= first + 4, "the reports")  # noqa: B023
             found = peaks()
     name = f"right peaks of a spike of {_SPIKE_MIB} MiB for {_SPIKE_SECONDS} s"
     note = f"{_SPIKES} batches"

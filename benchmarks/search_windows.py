@@ -26,6 +26,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.record_model import decode
 from tools.search_engines import VERSION_7, VERSION_8, running_elasticsearch, running_opensearch
 from tools.search_server import SearchServer
+from tools.waiting import LIMIT_SECONDS
 
 _figures = partial(process_figures, max_seconds=20.0, max_memory_mib=200.0)
 _DOCUMENTS_A_REQUEST = 2_000
@@ -65,10 +66,12 @@ def index_documents(url: str, lines: Iterator[bytes]) -> None:
     session = requests.Session()
     headers = {"content-type": "application/x-ndjson"}
     while batch := b"".join(islice(lines, _DOCUMENTS_A_REQUEST)):
-        answer = session.post(f"{url}/_bulk", data=batch, headers=headers, timeout=600).json()
+        answer = session.post(
+            f"{url}/_bulk", data=batch, headers=headers, timeout=LIMIT_SECONDS
+        ).json()
         if answer["errors"]:
             raise RuntimeError(f"the server refused documents: {str(answer)[:500]}")
-    session.post(f"{url}/task-*/_refresh", timeout=600).raise_for_status()
+    session.post(f"{url}/task-*/_refresh", timeout=LIMIT_SECONDS).raise_for_status()
 
 
 def measure(engine: str, families: int, runs: int) -> BenchmarkResult:

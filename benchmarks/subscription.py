@@ -15,6 +15,7 @@ from typing import Any
 import requests
 
 from tools.fleet_record import ACCOUNT
+from tools.waiting import LIMIT_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent
 # The folder that is the root of the forwarder's zip.
@@ -104,5 +105,7 @@ def install_templates(url: str, codec: str | None = None) -> None:
         template["template"]["settings"]["index"]["store"] = {"stats_refresh_interval": "0s"}
         if codec is not None:
             template["template"]["settings"]["index"]["codec"] = codec
-        response = requests.put(f"{url}/_index_template/{path.stem}", json=template, timeout=30)
+        response = requests.put(
+            f"{url}/_index_template/{path.stem}", json=template, timeout=LIMIT_SECONDS
+        )
         response.raise_for_status()

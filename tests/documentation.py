@@ -13,6 +13,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tools.waiting import LIMIT_SECONDS
+
 ROOT = Path(__file__).parent.parent
 ANSWER = "arn:aws:any:us-west-2:111122223333:answer"
 
@@ -118,7 +120,7 @@ def commands_of(program: str, page: Path, folder: Path) -> list[list[str]]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_SECONDS,
         check=False,
     )
     assert "unbound variable" not in done.stderr, done.stderr

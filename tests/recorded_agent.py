@@ -9,6 +9,8 @@ from typing import Any
 
 import requests
 
+from tools.waiting import LIMIT_SECONDS
+
 RECORDING = Path(__file__).parent / "data" / "ecs-agent.json"
 _ROOT = Path(__file__).parents[1]
 _STRING = re.compile(r'"[^"]*"')
@@ -46,7 +48,7 @@ def complete_answers(address: str) -> dict[str, Any] | None:
 
 def _documents(address: str) -> dict[str, Any]:
     return {
-        path: requests.get(f"{address}{path}", timeout=60).json()
+        path: requests.get(f"{address}{path}", timeout=LIMIT_SECONDS).json()
         for path in ("", "/task", "/stats", "/task/stats")
     }
 

@@ -17,12 +17,12 @@ from tests.documentation import ROOT, scripts
 from tests.fake_docker import FakeDocker
 from tests.sidecars import awslogs
 from tools.moto_server import FakeAws, push_image, start_by_schedule
+from tools.waiting import LIMIT_SECONDS
 
 PAGE = Path("docs/tutorial.md")
 CLUSTER = "jobs"
 FAMILY = "nightly-etl"
 _SEARCH_URL = "https://search.example.com:9200"
-_SECONDS = 800  # on a busy machine
 
 
 def typed() -> list[str]:
@@ -113,7 +113,7 @@ class TutorialReader:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_SECONDS,
+            timeout=LIMIT_SECONDS,
             check=False,
         )
 

@@ -289,6 +289,7 @@ class OwnedResource(Struct, frozen=True, kw_only=True):
 
 _describe_stack_resources = CloudFormationResponse.describe_stack_resources
 _owned_resources: list[OwnedResource] = []
+_stack_states: dict[str, str] = {}  # of stacks by their names, if they are not created
 
 
 def _of_physical_id(response: Any) -> Any:
@@ -304,6 +305,31 @@ def _of_physical_id(response: Any) -> Any:
     stack = owners[0].stack_name
     listed = [resource for resource in _owned_resources if resource.stack_name == stack]
     return ActionResult({"StackResources": listed[:100]})
+
+
+def _list_stacks(_response: Any) -> Any:
+    """The stacks of the owned resources, which moto does not know."""
+    names = dict.fromkeys(resource.stack_name for resource in _owned_resources)
+    stacks = [
+        {
+            "StackId": f"arn:aws:cloudformation:us-east-1:123456789012:stack/{name}/1",
+            "StackName": name,
+            "CreationTime": OwnedResource.__struct_defaults__[-1],
+            "StackStatus": _stack_states.get(name, "CREATE_COMPLETE"),
+        }
+        for name in {**names, **_stack_states}
+    ]
+    return ActionResult({"StackSummaries": stacks})
+
+
+def _list_stack_resources(response: Any) -> Any:
+    """All owned resources of a stack."""
+    stack_id = response._get_param("StackName")  # noqa: SLF001  moto's own
+    name = stack_id.split("/")[1]
+    if _stack_states.get(name) == "REVIEW_IN_PROGRESS":
+        raise ValidationError(message=f"Stack with id {stack_id} does not exist")
+    listed = [resource for resource in _owned_resources if resource.stack_name == name]
+    return ActionResult({"StackResourceSummaries": listed})
 
 
 _cache_prefixes: list[str] = []
@@ -426,6 +452,9 @@ class FakeAws(Struct, frozen=True, kw_only=True):
         """Let a stack of CloudFormation own resources."""
         _owned_resources.extend(resources)
 
+    def set_stack_state(self, stack: str, state: str) -> None:
+        _stack_states[stack] = state
+
     def pull_through(self, prefix: str) -> None:
         """Let ECR bring the images of a prefix from another registry."""
         _cache_prefixes.append(prefix)
@@ -510,6 +539,7 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
         # All servers of a process have one state: what the last one was told is still there.
         moto_api_backend.reset()
         _owned_resources.clear()
+        _stack_states.clear()
         _cache_prefixes.clear()
         by_physical_id = patch.object(
             CloudFormationResponse, "describe_stack_resources", _of_physical_id
@@ -530,9 +560,13 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
         by_order = patch.object(
             EC2ContainerServiceResponse, "list_task_definitions", _list_as_sorted
         )
+        by_stack = patch.object(CloudFormationResponse, "list_stacks", _list_stacks)
+        by_resource = patch.object(
+            CloudFormationResponse, "list_stack_resources", _list_stack_resources
+        )
         answers = (
             *(by_physical_id, by_tag, by_prefix, by_simulation, by_start, by_family),
-            by_order,
+            *(by_order, by_stack, by_resource),
         )
         with patched_moto(), contextlib.ExitStack() as stack:
             for answer in answers:

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.waiting import LIMIT_SECONDS
+
 _OLDEST = (3, 11)
 # A Python of Debian can lack ensurepip, without which it makes no environment.
 _VERSION = "import sys, ensurepip; print(*sys.version_info[:2])"
-_LIMIT_SECONDS = 60
 
 
 def main() -> None:
@@ -38,7 +39,7 @@ def _version(program: Path) -> tuple[int, int] | None:
     words = (program, "-c", _VERSION)
     try:
         done = subprocess.run(
-            words, capture_output=True, text=True, check=False, timeout=_LIMIT_SECONDS
+            words, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

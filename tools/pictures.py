@@ -36,6 +36,7 @@ from profiler.runs.step_series import steps_of_record
 from tools import example_documents
 from tools.example_documents import ended_reports
 from tools.example_fleet import FLEET, MORNING
+from tools.waiting import LIMIT_SECONDS
 
 from kibana.saved_objects import object_id  # isort: skip
 
@@ -161,7 +162,7 @@ def killed_run(cluster: str) -> dict[str, Any]:
         "query": {"term": {"task.outcome": "oom"}},
         "sort": [{"@timestamp": "desc"}],
     }
-    response = requests.post(f"{cluster}/task-reports-*/_search", json=body, timeout=60)
+    response = requests.post(f"{cluster}/task-reports-*/_search", json=body, timeout=LIMIT_SECONDS)
     response.raise_for_status()
     hits = response.json()["hits"]["hits"]
     if not hits:

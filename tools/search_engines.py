@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.search_server import HEAP_OPTIONS, SearchServer, free_ports, running
+from tools.waiting import LIMIT_SECONDS
 
 VERSION_7: Final = "7.17.29"
 VERSION_8: Final = (
@@ -46,7 +47,6 @@ _SECURITY: Final = {
 }
 
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
-_FETCH_SECONDS: Final = 600.0
 _SHOWN_LINES: Final = 20
 _POM: Final = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -64,7 +64,6 @@ _POM: Final = """\
   </dependencies>
 </project>
 """
-_COMPILE_SECONDS: Final = 60.0
 _DESCRIPTOR: Final = """\
 name=security-index
 description=Names that the index of API keys asks for
@@ -137,11 +136,11 @@ def _maven(cache: Path, goal: str, *arguments: str) -> None:
     ]
     try:
         done = subprocess.run(
-            command, cwd=cache, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False
+            command, cwd=cache, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise ServerMissingError(
-            f"Maven had not fetched it after {_FETCH_SECONDS:g} s: {arguments[0]}"
+            f"Maven had not fetched it after {LIMIT_SECONDS:g} s: {arguments[0]}"
         ) from error
     if done.returncode != 0:
         lines = (done.stdout + done.stderr).splitlines()[:_SHOWN_LINES]
@@ -262,9 +261,7 @@ def _add_plugin(home: Path, version: str) -> None:
     classes = home.parent / "classes"
     source = Path(__file__).with_name("SecurityIndexPlugin.java")
     options = ("-J-XX:-UsePerfData", "-nowarn", "-cp", f"{home}/lib/*", "-d", str(classes))
-    subprocess.run(
-        (require_program("javac"), *options, source), timeout=_COMPILE_SECONDS, check=True
-    )
+    subprocess.run((require_program("javac"), *options, source), timeout=LIMIT_SECONDS, check=True)
     folder.mkdir()
     (folder / "plugin-descriptor.properties").write_text(_DESCRIPTOR.format(version=version))
     with zipfile.ZipFile(folder / "security-index.jar", "w") as jar:

@@ -18,15 +18,13 @@ from typing import Any, Final, Literal
 
 import requests
 
-from tools.waiting import WaitTimeoutError, wait_until
+from tools.waiting import LIMIT_SECONDS, WaitTimeoutError, wait_until
 
 HEAP_OPTIONS: Final = (
     *("-Xms256m", "-Xmx256m", "-XX:-AlwaysPreTouch", "-XX:TieredStopAtLevel=1"),
     "-XX:-UsePerfData",  # else a killed server leaves a file in the machine's temporary folder
 )
 
-_START_SECONDS: Final = 120.0
-_STOP_SECONDS: Final = 60.0
 _ANSWER_SECONDS: Final = 5.0
 _SHOWN_LINES: Final = 40
 _MAX_WORKERS: Final = 8
@@ -80,7 +78,6 @@ class SearchServer:
         try:
             wait_until(
                 lambda: process.poll() is not None or self._answers(),
-                _START_SECONDS,
                 f"{self.engine} to answer",
             )
         except WaitTimeoutError as error:
@@ -103,11 +100,9 @@ class SearchServer:
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(_STOP_SECONDS)
+        self._process.wait(LIMIT_SECONDS)
         self._process = None
-        wait_until(
-            lambda: not _is_taken(self.port), _STOP_SECONDS, f"{self.engine} to leave its port"
-        )
+        wait_until(lambda: not _is_taken(self.port), f"{self.engine} to leave its port")
 
     def remove_ours(self) -> None:
         """Leave nothing that the forwarder or an import made.
@@ -115,13 +110,15 @@ class SearchServer:
         Deleting by a pattern is refused by default.
         """
         for index in requests.get(
-            f"{self.url}/_cat/indices/task-*?format=json", auth=self.admin, timeout=120
+            f"{self.url}/_cat/indices/task-*?format=json", auth=self.admin, timeout=LIMIT_SECONDS
         ).json():
             requests.delete(
-                f"{self.url}/{index['index']}", auth=self.admin, timeout=120
+                f"{self.url}/{index['index']}", auth=self.admin, timeout=LIMIT_SECONDS
             ).raise_for_status()
         for kind in ("reports", "checkpoints", "logs", "notices"):
-            requests.delete(f"{self.url}/_index_template/task-{kind}", auth=self.admin, timeout=120)
+            requests.delete(
+                f"{self.url}/_index_template/task-{kind}", auth=self.admin, timeout=LIMIT_SECONDS
+            )
 
     def _answers(self) -> bool:
         status = {"wait_for_status": "yellow", "timeout": "1s"}

@@ -342,7 +342,7 @@ class Instance:
 
 def _wait(check: Callable[[], object], what: str) -> None:
     """Look twice a second: each look costs dockerd the time of an emulated processor."""
-    wait_until(check, _SECONDS, what, step_seconds=0.5)
+    wait_until(check, what, step_seconds=0.5, seconds=_SECONDS)
 
 
 def _output(docker_id: str) -> str:

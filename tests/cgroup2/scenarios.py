@@ -519,13 +519,12 @@ def run_killed() -> Results:
             timeout=LIMIT_SECONDS,
         )
         group = _CGROUPS / "system.slice" / unit
-        wait_until(lambda: b"sleep" in _commands_below(group), LIMIT_SECONDS, "the command's start")
+        wait_until(lambda: b"sleep" in _commands_below(group), "the command's start")
         pid = int(_property(unit, "MainPID"))
         groups_while_running = [path.name for path in group.iterdir() if path.is_dir()]
         os.kill(pid, 9)
         wait_until(
             lambda: _property(unit, "ActiveState") == "failed",
-            LIMIT_SECONDS,
             "the service's failure",
         )
         found: dict[str, Any] = {
@@ -536,7 +535,6 @@ def run_killed() -> Results:
         subprocess.run(("systemctl", "start", unit), check=False)
         wait_until(
             lambda: _property(unit, "ActiveState") != "activating",
-            LIMIT_SECONDS,
             "the second start",
         )
         time.sleep(2)  # the new process may still fail
@@ -617,7 +615,7 @@ def _monitor(batch: ContainerSpec) -> dict[str, Any]:
     )
     with Task(_engine(), *containers, pid_mode_task=True) as task:
         task.start()
-        task.wait_stopped(LIMIT_SECONDS)
+        task.wait_stopped()
         output, errors = task[MONITOR].logs()
         return {
             "exitCode": task[BATCH].facts.exit_code,
@@ -637,7 +635,7 @@ def _wrap(memory_mib: int, *load: str) -> dict[str, Any]:
     )
     with Task(_engine(), wrapped) as task:
         task.start()
-        task.wait_stopped(LIMIT_SECONDS)
+        task.wait_stopped()
         output, errors = task[BATCH].logs()
         return {
             "exitCode": task[BATCH].facts.exit_code,

@@ -26,12 +26,11 @@ from tests.e2e.kernel import (
     accounting_of,
     remove_cgroup,
 )
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 _MIB = 1024 * 1024
 _NANO_CPUS = 1_000_000_000
 _KERNEL_READ_SECONDS = 0.05
-_JOIN_SECONDS = 10.0
 _NO_TIME = "0001-01-01"  # what Docker reports as the time of a sample it does not have
 
 
@@ -98,11 +97,12 @@ def monitor_container(
         name=MONITOR,
         image=MONITOR_IMAGE,
         command=("monitor",),
-        environment=environment,
+        # A report is printed where CloudWatch answers late.
+        environment={"TASK_PROFILER_STOP_SECONDS": "800", **environment},
         essential=essential,
         depends_on=depends_on,
         memory_mib=memory_mib,
-        stop_timeout_seconds=120,
+        stop_timeout_seconds=900,
         user="0" if as_root or ptrace else "65532",
         read_only=True,
         drop_capabilities=not (as_root or ptrace),
@@ -192,7 +192,7 @@ class RealContainer:
     def wait_until_ready(self) -> None:
         """Wait until the batch has written that it is ready for a signal."""
         wait_until(
-            lambda: "ready" in "".join(self.logs()), 120, f"'ready' from container {self.spec.name}"
+            lambda: "ready" in "".join(self.logs()), f"'ready' from container {self.spec.name}"
         )
 
     def execute(self, *command: str) -> str:
@@ -208,9 +208,7 @@ class RealContainer:
         """Return the kernel's accounting now, or at the end of a finished container."""
         if self.placement.cgroup_parent is not None and self._accounting is not None:
             return self._accounting.read()
-        return wait_until(
-            lambda: self._last_kernel, _JOIN_SECONDS, f"kernel accounting of {self.spec.name}"
-        )
+        return wait_until(lambda: self._last_kernel, f"kernel accounting of {self.spec.name}")
 
     def remove(self) -> None:
         """Kill and delete the container and what the harness made for it."""
@@ -218,7 +216,7 @@ class RealContainer:
             with contextlib.suppress(DockerError):  # gone already
                 self._call("DELETE", query={"force": "true", "v": "true"})
         for thread in self._threads:
-            thread.join(_JOIN_SECONDS)
+            thread.join(LIMIT_SECONDS)
         if not self.facts.stopped:
             self.abandon()
         if self.placement.cgroup_parent is not None:

@@ -24,13 +24,10 @@ from urllib.parse import urlencode
 from msgspec import Struct
 
 from tests.e2e.kernel import remove_cgroup
-from tools.waiting import WaitTimeoutError, wait_until
+from tools.waiting import LIMIT_SECONDS, WaitTimeoutError, wait_until
 
 # A daemon on an emulated processor takes more than a minute to start a container.
 CALL_SECONDS = 600.0
-_START_SECONDS = 120.0
-_STOP_SECONDS = 60.0
-_COMMAND_SECONDS = 600.0
 _STORAGE_DRIVERS = (
     "overlay2",
     "vfs",
@@ -143,7 +140,7 @@ class Engine(Struct, frozen=True):
             env=self.environment(),
             capture_output=True,
             text=True,
-            timeout=_COMMAND_SECONDS,
+            timeout=LIMIT_SECONDS,
             check=True,
         )
         return done.stdout, done.stderr
@@ -154,7 +151,7 @@ class Engine(Struct, frozen=True):
 
 
 def run_command(
-    *command: str, environment: dict[str, str] | None = None, seconds: float = _COMMAND_SECONDS
+    *command: str, environment: dict[str, str] | None = None, seconds: float = LIMIT_SECONDS
 ) -> str:
     """Run a program to its end and return its standard output; kill it after the time, which
     raises TimeoutExpired.
@@ -267,9 +264,7 @@ def _start_daemon(
 
 def _came_up(process: subprocess.Popen[bytes], api: DockerApi) -> bool:
     with contextlib.suppress(WaitTimeoutError):
-        wait_until(
-            lambda: process.poll() is not None or _answers(api), _START_SECONDS, "dockerd to answer"
-        )
+        wait_until(lambda: process.poll() is not None or _answers(api), "dockerd to answer")
         return process.poll() is None
     return False
 
@@ -278,10 +273,10 @@ def _stop_daemon(process: subprocess.Popen[bytes]) -> None:
     """Stop the daemon; on SIGTERM it stops its containers and its containerd itself."""
     process.terminate()
     try:
-        process.wait(_STOP_SECONDS)
+        process.wait(LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(_STOP_SECONDS)
+        process.wait(LIMIT_SECONDS)
 
 
 def _remove_folder(folder: Path) -> None:

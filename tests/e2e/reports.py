@@ -10,7 +10,6 @@ from tools.moto_server import FakeAws
 from tools.waiting import wait_until
 
 LOG_GROUP = "/e2e/batch"
-END_SECONDS = 90.0
 
 # Starts a batch, with the monitor beside it.
 Start = Callable[..., Task]
@@ -18,7 +17,7 @@ Start = Callable[..., Task]
 
 def finished(aws: FakeAws, task: Task) -> dict[str, Any]:
     """The record of the one report in the batch's stream, once the task has ended."""
-    task.wait_stopped(END_SECONDS)
+    task.wait_stopped()
     events = aws.events(LOG_GROUP, task.log_stream(BATCH))
     assert len(events) == 1, task[MONITOR].logs()
     document: dict[str, Any] = json.loads(events[0].message)
@@ -38,6 +37,5 @@ def wait_for_samples(task: Task, requests: int) -> None:
     task[BATCH].wait_until_ready()
     wait_until(
         lambda: task.endpoint.paths.count("/task/stats") >= requests,
-        120,
         f"{requests} requests of the monitor",
     )

@@ -20,12 +20,10 @@ from tests.e2e.container import ContainerSpec, Placement, RealContainer
 from tests.e2e.engine import DockerError, Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.http_server import FakeHttpServer
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 PAUSE = "~internal~ecs~pause~namespace"
 
-_STOP_SECONDS = 300.0
-_JOIN_SECONDS = 10.0
 
 _UNITS_PER_CPU = 1024
 _FAMILY = _CLUSTER = "e2e"
@@ -142,11 +140,10 @@ class Task:
         with self._changing:
             self._desire_stop()
 
-    def wait_stopped(self, seconds: float) -> None:
+    def wait_stopped(self) -> None:
         """Wait until every container has stopped."""
         wait_until(
             lambda: all(one.facts.stopped for one in self._containers.values()),
-            seconds,
             "the task to stop",
         )
 
@@ -288,7 +285,6 @@ class Task:
         dependents = [other for other in self._containers.values() if name in other.spec.depends_on]
         wait_until(
             lambda: all(other.facts.stopped for other in dependents),
-            _STOP_SECONDS,
             f"those that depend on {name}",
         )
         if container.facts.known_status == "RUNNING":
@@ -299,7 +295,7 @@ class Task:
 
     def _join_workers(self) -> None:
         for worker in self._workers:
-            worker.join(_JOIN_SECONDS)
+            worker.join(LIMIT_SECONDS)
 
 
 def _with_pause(containers: tuple[ContainerSpec, ...]) -> tuple[ContainerSpec, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.container import BATCH, MONITOR, batch_container, monitor_container
 from tests.e2e.kernel import KernelReading
-from tests.e2e.reports import END_SECONDS, LOG_GROUP, Start, finished, wait_for_samples
+from tests.e2e.reports import LOG_GROUP, Start, finished, wait_for_samples
 from tests.e2e.task import Task
 from tests.recorded_agent import complete_answers, read_answers, recorded_answers, shape_of_answers
 from tests.values import without_caused_by_others
@@ -33,7 +33,7 @@ def watch_kernel(task: Task) -> list[KernelReading]:
         readings.append(task[BATCH].kernel())
         return False
 
-    wait_until(read, END_SECONDS, "the batch's end")
+    wait_until(read, "the batch's end")
     return readings
 
 
@@ -99,7 +99,7 @@ def test_a_batch_that_is_stopped_at_once_has_a_sample(start: Start, aws: FakeAws
     """
     task = start(batch_container("--memory-mib", "50", "--until-term"))
     task[BATCH].wait_until_ready()
-    wait_until(lambda: task.endpoint.paths, 120, "the monitor's first request")
+    wait_until(lambda: task.endpoint.paths, "the monitor's first request")
     task.stop()
     record = finished(aws, task)
     assert record["status"] == "stopped"
@@ -201,7 +201,7 @@ def test_with_sys_ptrace_the_peer_and_the_functions_are_named(start: Start, aws:
     )
     wait_for_samples(task, 2)
     found = findings(task)
-    task.wait_stopped(END_SECONDS)
+    task.wait_stopped()
     assert "level 2" in found["level"]["text"]
     assert found["call stacks"]["level"] == "ok"
     stacks, report = (
@@ -263,7 +263,7 @@ def test_the_endpoint_of_these_tests_answers_as_the_real_agent(start: Start, aws
     task = start(batch_container("--memory-mib", "20", "--until-term"))
     address = task[BATCH].placement.environment["ECS_CONTAINER_METADATA_URI_V4"]
     wait_for_samples(task, 3)
-    answers = wait_until(lambda: complete_answers(address), 60, "statistics of each container")
+    answers = wait_until(lambda: complete_answers(address), "statistics of each container")
     assert _shape(answers) == shape_of_answers(recorded_answers()["running"])
     task.stop()
     finished(aws, task)

@@ -24,12 +24,11 @@ from tests.programs.phases import FOLDER
 from tests.timed_programs import Program
 from tests.timed_runs import ROOT, Observation, prepared, truth_of
 from tests.true_parts import Part
-from tools.waiting import catches, wait_until
+from tools.waiting import LIMIT_SECONDS, catches, wait_until
 
 # In the containers.
 _SOURCES, _WRITTEN = "/sources", "/tmp"
 _SAMPLES = 3
-_END_SECONDS = 240.0
 _KNOWN = {"python": "python3", "sources": f"{_SOURCES}/tests/programs", "folder": _WRITTEN}
 
 # Level 2 has SYS_PTRACE, level 1 only sees the processes.
@@ -58,11 +57,10 @@ def run_beside_sidecar(engine: Engine, program: Program, watcher: Watcher) -> Ob
             task.start()
             wait_until(
                 lambda: task.endpoint.paths.count("/task/stats") >= _SAMPLES,
-                _END_SECONDS,
                 "the monitor to begin",
             )
             _let_begin(engine, task)
-            task.wait_stopped(_END_SECONDS)
+            task.wait_stopped()
             _take_phases(engine, task, folder)
             return _observation(
                 watcher, _reports(task, sidecar.name)[task.task_id], program, folder
@@ -87,15 +85,14 @@ def run_on_instance(
     """Run the program in a task that knows nothing of the monitors."""
     with _batch(program) as (batch, folder), Task(engine, batch) as task:
         task.start()
-        wait_until(lambda: task[BATCH].stats, _END_SECONDS, "the batch to run for a second")
+        wait_until(lambda: task[BATCH].stats, "the batch to run for a second")
         _let_begin(engine, task)
-        task.wait_stopped(_END_SECONDS)
+        task.wait_stopped()
         _take_phases(engine, task, folder)
         seen: dict[Watcher, Observation] = {}
         for watcher, monitor in monitors.items():
             report = wait_until(
                 lambda: _reports(monitor, _name(watcher)).get(task.task_id),  # noqa: B023
-                _END_SECONDS,
                 f"the report of {watcher}",
             )
             seen[watcher] = _observation(watcher, report, program, folder)
@@ -108,7 +105,7 @@ def _batch(program: Program) -> Iterator[tuple[ContainerSpec, Path]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="timed-")))
         words = stack.enter_context(prepared(program, folder, _KNOWN))
-        late = ("python3", "-m", "tests.programs.late", str(_END_SECONDS))
+        late = ("python3", "-m", "tests.programs.late", str(LIMIT_SECONDS))
         yield (
             ContainerSpec(
                 name=BATCH,
@@ -191,5 +188,5 @@ def _let_begin(engine: Engine, task: Task) -> None:
     """
     docker_id = task[BATCH].facts.docker_id
     pid = int(engine.command("inspect", "--format={{.State.Pid}}", docker_id))
-    wait_until(lambda: catches(pid, signal.SIGALRM), _END_SECONDS, "the program to wait")
+    wait_until(lambda: catches(pid, signal.SIGALRM), "the program to wait")
     engine.command("kill", "--signal=ALRM", docker_id)

@@ -14,6 +14,7 @@ from profiler.readers.ecs.container_stats import StatsReading
 from tests.integration.sidecar import Sidecar
 from tests.monitor_world import PlayedMonitor
 from tools.moto_server import fake_aws
+from tools.waiting import LIMIT_SECONDS
 
 pytestmark = pytest.mark.endurance
 
@@ -88,7 +89,7 @@ def test_an_hour_at_20_samples_a_second_leaves_resources_as_they_were(
             time.sleep(_LOOK_EVERY_SECONDS)  # real time is what this test is about
         reads = sidecar.task.stats_reads
         sidecar.end_batch()
-        sidecar.process.wait(60)
+        sidecar.process.wait(LIMIT_SECONDS)
     settled = states[len(states) // 10 :]
     assert len({one[1:] for one in settled}) == 1
     assert settled[-1][0] - settled[0][0] < MIB

@@ -48,7 +48,7 @@ def logs() -> Iterator[LogApi]:
 def let_pass() -> None:
     """Real time: what stands still here is another process."""
     end = time.monotonic() + TICKS * INTERVAL_SECONDS
-    wait_until(lambda: time.monotonic() >= end, TICKS, "time to pass")
+    wait_until(lambda: time.monotonic() >= end, "time to pass")
 
 
 def whole_run(record: Line, cpu_seconds: float) -> None:
@@ -148,7 +148,7 @@ def test_a_monitor_killed_while_it_reports_reports_again(
         sidecar.wait_for_samples()
         wait_for_a_checkpoint(sidecar)
         sidecar.end_batch()
-        wait_until(lambda: logs.requests, 120, "the put")
+        wait_until(lambda: logs.requests, "the put")
         sidecar.kill()
         logs.manner = Manner()
         endpoint.task.monitor_restarts = 1
@@ -185,7 +185,7 @@ def test_a_report_that_cloudwatch_does_not_answer_is_printed(logs: LogApi) -> No
         ):
             sidecar.wait_for_samples()
             sidecar.end_batch()
-            output, errors = sidecar.finish(60 + 2 * stop_seconds)
+            output, errors = sidecar.finish()
         if logs.requests:
             break
     assert logs.lines == []
@@ -234,7 +234,7 @@ def test_sigterm_after_the_put_does_not_change_the_exit_code(
     with Sidecar(logs.environment(), endpoint=endpoint) as sidecar:
         sidecar.wait_for_samples()
         sidecar.end_batch()
-        wait_until(lambda: logs.lines, 120, "the put")
+        wait_until(lambda: logs.lines, "the put")
         while sidecar.process.poll() is None:  # at every moment until the process is gone
             sidecar.process.send_signal(signal.SIGTERM)
         output, errors = sidecar.finish()
@@ -252,7 +252,7 @@ def test_two_monitors_in_one_task_report_on_the_batch_and_make_one_document(logs
         Sidecar(logs.environment(), endpoint=endpoint, container=name) as another,
     ):
         one.wait_for_samples()
-        wait_until(lambda: task.monitors_seen >= {"task-monitor", name}, 120, "both monitors")
+        wait_until(lambda: task.monitors_seen >= {"task-monitor", name}, "both monitors")
         one.end_batch()
         for monitor in (one, another):
             output, errors = monitor.finish()

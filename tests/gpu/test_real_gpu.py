@@ -28,7 +28,7 @@ from profiler.record.record_model import NOT_MEASURED, Container, Gpu, Record, d
 from tests.collected import with_collected
 from tests.fakes import FakeLog, seconds
 from tests.values import present
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 pytestmark = pytest.mark.gpu
 
@@ -96,7 +96,7 @@ def watched_beside(nvml: Any) -> Watched:
     )
     outer_joules = counted_joules()
     watch.start()
-    wait_until(lambda: watch.has_data, 120, "the first reading")
+    wait_until(lambda: watch.has_data, "the first reading")
     joules, max_bytes = 0.0, 0
     inner_joules = counted_joules()
     before = time.monotonic()
@@ -156,7 +156,7 @@ def test_the_idle_time_of_a_program_that_sleeps_is_true_and_named(nvml: Any) -> 
         "TASK_PROFILER_GPU_UUIDS": nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(0)),
     }
     ran = subprocess.run(
-        profiled, env=environment, capture_output=True, check=True, text=True, timeout=300
+        profiled, env=environment, capture_output=True, check=True, text=True, timeout=LIMIT_SECONDS
     )
     record = decode(ran.stderr.splitlines()[-1]).record
     idle, duration_ms = present(record.gpu_idle), present(record.metrics.duration_ms)

@@ -9,13 +9,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.readable_code import copy_code
 from tests.task_endpoint import GROUP, STREAM
-from tools.moto_server import FakeAws, fake_aws
+
+# The first process of pytest-xdist reads this file and runs no test: moto would take three seconds of
+# a CPU there, and in each other process one more than after botocore's caches have begun.
+if TYPE_CHECKING:
+    from tools.moto_server import FakeAws
 
 
 def _installed(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
@@ -62,8 +66,10 @@ def code_for_all() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def aws() -> Iterator[FakeAws]:
+def aws() -> "Iterator[FakeAws]":
     """A played AWS in which the batch of the played task logs."""
+    from tools.moto_server import fake_aws  # noqa: PLC0415
+
     with fake_aws() as server:
         server.create_log_group(GROUP)
         server.create_log_stream(GROUP, STREAM)
@@ -71,7 +77,7 @@ def aws() -> Iterator[FakeAws]:
 
 
 @pytest.fixture
-def new_lines(aws: FakeAws) -> Callable[[], list[dict[str, Any]]]:
+def new_lines(aws: "FakeAws") -> Callable[[], list[dict[str, Any]]]:
     """Returns the lines that came into the batch's stream since the begin of the test."""
     before = len(aws.events(GROUP, STREAM))
     return lambda: [json.loads(event.message) for event in aws.events(GROUP, STREAM)[before:]]

@@ -18,9 +18,8 @@ import boto3
 
 from tests.log_subscriptions import put_lines
 from tests.task_endpoint import Task, TaskEndpoint
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
-_SECONDS = 60
 _STATS_READS = 5
 
 
@@ -77,11 +76,9 @@ def _played(task: PlayedTask) -> str:
         words = [os.environ["MONITOR_PROGRAM"], "monitor"]
         with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as process:
             try:
-                wait_until(
-                    lambda: task.stats_reads >= _STATS_READS, _SECONDS, "samples of the monitor"
-                )
+                wait_until(lambda: task.stats_reads >= _STATS_READS, "samples of the monitor")
                 task.ended = time.time()
-                output, _ = process.communicate(timeout=_SECONDS)
+                output, _ = process.communicate(timeout=LIMIT_SECONDS)
             finally:
                 process.kill()
     return output

@@ -20,9 +20,8 @@ from profiler.readers.linux.process_tree import list_children
 from profiler.record.record_model import Record, Report, decode
 from tests.readable_code import home_of
 from tests.values import present
-from tools.waiting import remove_group
+from tools.waiting import LIMIT_SECONDS, remove_group
 
-LIMIT_SECONDS = 120
 PROGRAM = (sys.executable, "-m", "profiler")
 RUN = (*PROGRAM, "run")
 

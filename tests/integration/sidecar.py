@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Any, BinaryIO, Self
 
 from tests.task_endpoint import Task, TaskEndpoint
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 Line = dict[str, Any]
 NO_AWS = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
@@ -43,6 +43,8 @@ class Sidecar:
             "PATH": os.environ["PATH"],
             "ECS_CONTAINER_METADATA_URI_V4": endpoint.address_of(container),
             "TASK_PROFILER_INTERVAL_SECONDS": "0.1",
+            # A report is printed where CloudWatch answers late.
+            "TASK_PROFILER_STOP_SECONDS": f"{LIMIT_SECONDS:g}",
             **environment,
             **{f"TASK_PROFILER_{name}": value for name, value in settings.items()},
         }
@@ -67,14 +69,14 @@ class Sidecar:
     def wait_for_samples(self, reads: int = 5) -> None:
         """Wait until the monitor has asked so often more: a real process needs a while to start."""
         enough = self.task.stats_reads + reads
-        wait_until(lambda: self.task.stats_reads >= enough, 60, "samples of the monitor")
+        wait_until(lambda: self.task.stats_reads >= enough, "samples of the monitor")
 
     def end_batch(self) -> None:
         self.task.ended = time.time()
 
-    def finish(self, seconds: float = 60) -> tuple[list[Line], list[Line]]:
+    def finish(self) -> tuple[list[Line], list[Line]]:
         """The lines of stdout and of stderr, once it has ended by itself with exit code 0."""
-        output, errors = self.process.communicate(timeout=seconds)
+        output, errors = self.process.communicate(timeout=LIMIT_SECONDS)
         assert self.process.returncode == 0, errors
         return _lines(output), _lines(errors)
 

@@ -18,10 +18,10 @@ import pytest
 from profiler.record.record_model import decode
 from profiler.runs.step_series import decode_steps
 from tests.command_line import run_here
-from tests.integration.profiled import LIMIT_SECONDS, PROGRAM, run
+from tests.integration.profiled import PROGRAM, run
 from tests.report_page import parsed
 from tests.values import present
-from tools.waiting import READINGS, wait_until
+from tools.waiting import LIMIT_SECONDS, READINGS_OF_FILES, wait_until
 
 
 def _shown(*words: str) -> subprocess.CompletedProcess[str]:
@@ -96,9 +96,10 @@ def test_what_was_written_stands_in_the_series_where_it_was_written(
         "os.fsync(f.fileno())"
     )
     program = (
-        f"{READINGS}import subprocess, sys\nsubprocess.run([sys.executable, '-c', {write!r}])\n"
+        f"{READINGS_OF_FILES}import subprocess, sys\n"
+        f"subprocess.run([sys.executable, '-c', {write!r}])\n"
+        "wait_until_read('/proc/self/io', count=10)\n"
     )
-    program += "wait_for_readings(10)\n"
     finished = run(sys.executable, "-c", program, options=("--interval", "0.05"))
     total = decode(finished.stderr).record.metrics.block_write_bytes
     if total is None or total < 8 * 2**20:
@@ -158,16 +159,14 @@ def in_progress(history_file: Path) -> Iterator[tuple[subprocess.Popen[bytes], i
         "--",
         "sh",
         "-c",
-        "echo $$; exec sleep 60",
+        "echo $$; exec sleep 1000",
     )
     with subprocess.Popen(
         (*PROGRAM, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as profiler:
         command_pid = int(present(profiler.stdout).readline())
         try:
-            wait_until(
-                lambda: any(map(_has_points, _written(history_file))), LIMIT_SECONDS, "two readings"
-            )
+            wait_until(lambda: any(map(_has_points, _written(history_file))), "two readings")
             yield profiler, command_pid
         finally:
             with suppress(ProcessLookupError):

@@ -17,13 +17,13 @@ import pytest
 
 from profiler.record.record_model import Record, decode
 from tests.counterparts import answering_server
-from tests.integration.profiled import LIMIT_SECONDS, PROGRAM, RUN
+from tests.integration.profiled import PROGRAM, RUN
 from tests.programs.phases import FOLDER
 from tests.simulation.known_runs import Limits, can_limit, control_group
 from tests.timed_programs import PROGRAMS, Lane, of_lane
 from tests.timed_runs import ROOT, check
 from tests.values import present
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 _POINTS = 3.0
 _THROTTLED_POINTS, _CHILD_POINTS = 5.0, 2.0
@@ -170,7 +170,6 @@ def test_a_wait_for_memory_under_a_limit_is_no_disk(tmp_path: Path) -> None:
         with _running(words, tmp_path) as process:
             wait_until(
                 lambda: "under_oom 1" in (group / "memory.oom_control").read_text(),
-                LIMIT_SECONDS,
                 "the group to be full",
             )
             time.sleep(_FULL_SECONDS)

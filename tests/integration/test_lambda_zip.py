@@ -28,12 +28,15 @@ from tests.log_subscriptions import REPORT, TASK_ID, subscription_event
 from tests.otlp_schema import read_protobuf
 from tests.task_events import event as task_event
 from tools.moto_server import fake_aws, start_by_schedule
+from tools.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 SECRET = "hunter2-hunter2"
 STREAM_EVENT = Path(__file__).parents[1] / "data" / "kinesis-event.json"
 # pip fetches the zip's wheels from the package index, nine times, for twelve seconds of a CPU.
 with_wheels = pytest.mark.slow
+# Lambda's longest: no test here is about a function that runs out of time.
+_DEADLINE_MS = 15 * 60_000
 
 
 class RuntimeApi(FakeHttpServer):
@@ -50,7 +53,7 @@ class RuntimeApi(FakeHttpServer):
         if request.path.endswith("/invocation/next"):
             headers = {
                 "Lambda-Runtime-Aws-Request-Id": "1",
-                "Lambda-Runtime-Deadline-Ms": str(int(time.time() * 1000) + 30_000),
+                "Lambda-Runtime-Deadline-Ms": str(int(time.time() * 1000) + _DEADLINE_MS),
                 "Lambda-Runtime-Invoked-Function-Arn": "arn:aws:lambda:eu-west-1:111122223333:function:forwarder",
                 # The native part of the runtime client requires these.
                 "Lambda-Runtime-Trace-Id": "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Sampled=0",
@@ -117,7 +120,11 @@ def function(unpacked: Path, runtime: Path) -> Iterator[Lambda]:
         try:
             for event in events:
                 api.events.put(event)
-                given.append(api.answers.get(timeout=60))
+                wait_until(
+                    lambda: not api.answers.empty() or process.poll() is not None,
+                    "the answer",
+                )
+                given.append(api.answers.get_nowait())
         finally:
             process.kill()
             output, _ = process.communicate()

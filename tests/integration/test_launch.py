@@ -14,8 +14,8 @@ import pytest
 
 from tests.integration.profiled import as_nobody, report_of
 from tests.values import present
+from tools.waiting import LIMIT_SECONDS
 
-_LIMIT_SECONDS = 120
 # The command writes the file "executed". The pipes end only when all processes have ended.
 _HOLD = """
 import os, signal, sys
@@ -40,7 +40,7 @@ def _hold(folder: Path, *, body: str, enter: str = "pass") -> subprocess.Complet
     }
     words = [sys.executable, "-c", program]
     return subprocess.run(
-        words, capture_output=True, check=False, text=True, timeout=_LIMIT_SECONDS, **settings
+        words, capture_output=True, check=False, text=True, timeout=LIMIT_SECONDS, **settings
     )
 
 
@@ -91,7 +91,7 @@ with prepare_run(("true",), os.environb, clock, signals, lambda: None) as (prepa
             assert stopped.si_code == os.CLD_STOPPED
             assert stopped.si_status == signal.SIGTSTP
             os.killpg(process.pid, signal.SIGCONT)
-            assert process.communicate(timeout=_LIMIT_SECONDS)[0] == b"0\n"
+            assert process.communicate(timeout=LIMIT_SECONDS)[0] == b"0\n"
         finally:
             os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
 
@@ -131,7 +131,7 @@ def test_a_command_starts_under_limits_that_are_too_low_for_a_profiler(
         text=True,
         check=False,
         cwd="/",
-        timeout=_LIMIT_SECONDS,
+        timeout=LIMIT_SECONDS,
     )
     assert done.returncode == 7, done.stderr
     assert done.stdout == "started\n"
@@ -140,6 +140,7 @@ def test_a_command_starts_under_limits_that_are_too_low_for_a_profiler(
     )
 
 
+# The look that fails, or is done, makes the file that the command waits for.
 _WITH_A_DEFECT = """
 import sys
 from profiler.cli import main
@@ -152,7 +153,14 @@ def fail(*_, **__):
 for owner in (RunSampler, RunSession):
     if hasattr(owner, sys.argv[1]):
         setattr(owner, sys.argv[1], fail)
-del sys.argv[1]
+looked, look = sys.argv[2], RunSampler.look
+
+def noted_look(*words, **named):
+    open(looked, "w").close()
+    return look(*words, **named)
+
+RunSampler.look = noted_look
+del sys.argv[1:3]
 main()
 """
 
@@ -165,14 +173,18 @@ main()
         ("lines", "The run was not reported (MemoryError())"),
     ],
 )
-def test_a_defect_of_the_profiler_changes_no_exit_code(defective: str, said: str) -> None:
-    command = ("run", "--json", "--no-history", "--", "sh", "-c", "sleep 0.1; echo end; exit 7")
+def test_a_defect_of_the_profiler_changes_no_exit_code(
+    defective: str, said: str, tmp_path: Path
+) -> None:
+    looked = tmp_path / "looked"
+    script = f"until [ -e {looked} ]; do sleep 0.02; done; sleep 0.1; echo end; exit 7"
+    command = ("run", "--json", "--no-history", "--", "sh", "-c", script)
     done = subprocess.run(
-        (sys.executable, "-c", _WITH_A_DEFECT, defective, *command),
+        (sys.executable, "-c", _WITH_A_DEFECT, defective, str(looked), *command),
         capture_output=True,
         text=True,
         check=False,
-        timeout=_LIMIT_SECONDS,
+        timeout=LIMIT_SECONDS,
     )
     assert done.returncode == 7, done.stderr
     assert done.stdout == "end\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import profiler
+from tools.waiting import LIMIT_SECONDS
 
 ROOT = Path(profiler.__file__).parent.parent
 
@@ -25,7 +26,7 @@ def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
         env=inherited | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_SECONDS,
         check=False,
     )
 

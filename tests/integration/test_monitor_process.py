@@ -18,7 +18,7 @@ from tests.integration.sidecar import NO_AWS, Line, Sidecar, problems
 from tests.task_endpoint import STREAM, Task, TaskEndpoint
 from tools.moto_server import FakeAws
 from tools.search_server import free_ports
-from tools.waiting import catches, wait_until
+from tools.waiting import LIMIT_SECONDS, catches, wait_until
 
 NewLines = Callable[[], list[Line]]
 NOBODY = "http://127.0.0.1:1"
@@ -98,7 +98,7 @@ def test_sigterm_before_python_has_imported_anything_is_not_lost(
     report.
     """
     with Sidecar(aws.environment()) as sidecar:
-        wait_until(lambda: catches(sidecar.process.pid, signal.SIGTERM), 120, "the signal handlers")
+        wait_until(lambda: catches(sidecar.process.pid, signal.SIGTERM), "the signal handlers")
         sidecar.process.send_signal(signal.SIGTERM)
         sidecar.finish()
     assert [report["record"]["status"] for report in new_lines()] == ["stopped"]
@@ -132,7 +132,7 @@ class TaskWithoutTags(Task):
 
     def task_with_tags(self) -> dict[str, object]:
         self.asked += 1
-        self.over.wait(60)
+        self.over.wait(LIMIT_SECONDS)
         return {}
 
 
@@ -167,7 +167,7 @@ class TaskThatAwaitsTags(Task):
         self.asked, self.was_asked_late = threading.Event(), False
 
     def task(self) -> dict[str, object]:
-        if not self.asked.wait(60):
+        if not self.asked.wait(LIMIT_SECONDS):
             self.was_asked_late = True
             self.asked.set()
         return super().task()
@@ -202,7 +202,7 @@ def run_monitor_until_its_end(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=LIMIT_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == 1
@@ -235,7 +235,7 @@ def test_a_defect_before_the_first_reading_is_named_in_one_sentence() -> None:
 def scraped(port: int) -> dict[tuple[str, str], float]:
     """By name and container; empty while nobody listens."""
     try:
-        text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=120).text
+        text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT_SECONDS).text
     except requests.ConnectionError:
         return {}
     families = text_string_to_metric_families(text)
@@ -250,7 +250,7 @@ def test_the_task_can_be_scraped_until_its_report_is_out() -> None:
     (port,) = free_ports(1)
     used = ("container_cpu_used_vcpus", "batch")
     with Sidecar(NO_AWS, PROMETHEUS_PORT=str(port)) as sidecar:
-        wait_until(lambda: used in scraped(port), 120, "the batch's second sample")
+        wait_until(lambda: used in scraped(port), "the batch's second sample")
         found = scraped(port)
         assert found[used] == pytest.approx(0.4, rel=0.1)
         assert found["container_memory_limit_bytes", "batch"] == 512 * 2**20

@@ -29,11 +29,10 @@ from tests.integration.profiled import profiled
 from tests.neuron_documents import report, runtime
 from tests.open_files import open_files
 from tests.values import present
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 BUSY = {"line": report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}))}
 STAY = {"stay": True}
-_WAIT_SECONDS = 60
 _FIRST_WAIT_SECONDS = 1
 # The tools' own folder comes before PATH, where these tests put their program.
 without_neuron_tools = pytest.mark.skipif(
@@ -64,8 +63,8 @@ class Watched:
         return starts(self.program)
 
     def wait_for(self, *, reports: int = 0, failures: int = 0) -> None:
-        wait_until(lambda: len(self.reports) >= reports, _WAIT_SECONDS, f"{reports} reports")
-        wait_until(lambda: self.failures >= failures, _WAIT_SECONDS, f"{failures} failures")
+        wait_until(lambda: len(self.reports) >= reports, f"{reports} reports")
+        wait_until(lambda: self.failures >= failures, f"{failures} failures")
 
     def pass_time(self, seconds: float) -> None:
         """Move the fake clock, and wake the source so that it reads the clock at once."""
@@ -90,7 +89,7 @@ def watch(tmp_path: Path) -> Iterator[Any]:
     yield begin
     for watched in begun:
         watched.source.stop(0)
-        wait_until(lambda: not threads(), _WAIT_SECONDS, "the end of the threads")
+        wait_until(lambda: not threads(), "the end of the threads")
 
 
 def threads() -> list[threading.Thread]:
@@ -163,7 +162,7 @@ def test_silence_ends_it_even_if_it_ignores_sigterm(watch: Any) -> None:
     watched.pass_time(9.9)
     watched.pass_time(0.1)
     # The time to end after SIGTERM passes on the fake clock, too.
-    wait_until(lambda: watched.failures or watched.pass_time(0.5), _WAIT_SECONDS, "its end")
+    wait_until(lambda: watched.failures or watched.pass_time(0.5), "its end")
     assert is_gone(first["pid"])
     assert [fields for _, _, fields in watched.log.lines] == [{"reason": "it was silent for 10 s"}]
     watched.pass_time(_FIRST_WAIT_SECONDS)
@@ -178,7 +177,7 @@ def test_stop_ends_it_whether_it_listens_or_not(watch: Any, *, stubborn: bool) -
     watched = watch([{"ignore_sigterm": True}] * stubborn + [BUSY, STAY], clock=SystemClock())
     watched.wait_for(reports=1)
     (start,) = watched.starts
-    watched.source.stop(20)
+    watched.source.stop(LIMIT_SECONDS)
     assert is_gone(start["pid"])
     assert not Path(f"/proc/{start['pid']}").exists()  # reaped, no zombie
     assert watched.failures == 0
@@ -193,7 +192,7 @@ def test_stop_cuts_the_wait_for_the_next_start_short(watch: Any) -> None:
     watched = watch([{"exit": 0}])
     watched.wait_for(failures=1)
     assert threads()
-    watched.source.stop(_WAIT_SECONDS)
+    watched.source.stop(LIMIT_SECONDS)
     assert not threads()
 
 
@@ -212,13 +211,13 @@ def test_no_orphan_is_left_when_the_monitor_is_killed(tmp_path: Path) -> None:
     program = install(tmp_path, [{"ignore_sigterm": True}, STAY])
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(program)])
     try:
-        (start,) = wait_until(lambda: starts(program), _WAIT_SECONDS, "its start")
+        (start,) = wait_until(lambda: starts(program), "its start")
         assert not is_gone(start["pid"])
     finally:
         parent.kill()
         parent.wait()
     try:
-        wait_until(lambda: is_gone(start["pid"]), _WAIT_SECONDS, "the end of the orphan")
+        wait_until(lambda: is_gone(start["pid"]), "the end of the orphan")
     finally:
         with suppress(ProcessLookupError):
             os.kill(start["pid"], signal.SIGKILL)
@@ -261,13 +260,15 @@ def test_run_reports_the_cores_and_neuron_monitor_is_no_part_of_the_command(tmp_
     assert before == []
     assert record.neuron != NO_NEURON
     assert present(record.neuron.cores[0].utilization_percent).max == 75
-    assert record.neuron.restarts == 1
+    # A program that a busy machine keeps silent for 10 s is started anew, too.
+    assert present(record.neuron.restarts) >= 1
     # On a busy machine, the run may end before the report of the second life is read: a warning
     # names the outage then.
     is_out = any("Neuron values" in warning for warning in present(record.monitor).warnings)
     assert ("neuron-monitor" in present(record.sampling).sources) is not is_out
-    assert len(starts(program)) == 2
-    assert not Path(f"/proc/{starts(program)[1]['pid']}").exists()
+    assert len(starts(program)) == 1 + present(record.neuron.restarts)
+    for start in starts(program):
+        assert not Path(f"/proc/{start['pid']}").exists()
     # The fake is a Python program of 10 MiB.
     assert present(record.metrics.cpu_seconds) < burn["burn_seconds"]
     assert present(record.metrics.max_memory_used_mb) < 8

@@ -21,7 +21,7 @@ from tests.task_endpoint import GROUP, STREAM
 from tests.terminals import Pipe
 from tests.values import present
 from tools.moto_server import FakeAws
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 DEFINITION = Path(__file__).parents[2] / "taskdef" / "fargate-scheduled.json"
 FULL = b"task-profiler: Cannot write to standard output (No space left on device): redirect it.\n"
@@ -53,7 +53,11 @@ def to(output: Path | int, *words: str) -> tuple[int, bytes]:
     """The exit code and what stood on stderr."""
     with os.fdopen(output, "wb") if isinstance(output, int) else output.open("wb") as stream:
         done = subprocess.run(
-            [*PROGRAM, *words], stdout=stream, stderr=subprocess.PIPE, check=False, timeout=120
+            [*PROGRAM, *words],
+            stdout=stream,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=LIMIT_SECONDS,
         )
     return done.returncode, done.stderr
 
@@ -123,7 +127,7 @@ def test_the_monitor_ends_in_time_if_nobody_reads_a_word_of_it(pipe: Pipe) -> No
     ) as sidecar:
         sidecar.wait_for_samples(30)
         sidecar.process.send_signal(signal.SIGTERM)
-        sidecar.process.wait(60)
+        sidecar.process.wait(LIMIT_SECONDS)
     assert sidecar.process.returncode == 0
 
 
@@ -138,7 +142,7 @@ def test_the_report_is_printed_as_soon_as_the_output_is_read(pipe: Pipe) -> None
             if b"The report is not printed" in line:
                 break
         pipe.drop_filling()
-        sidecar.process.wait(60)
+        sidecar.process.wait(LIMIT_SECONDS)
     kinds = [json.loads(line)["type"] for line in pipe.read_lines()]
     assert kinds[0] == "task.checkpoint"
     assert kinds[-1] == "task.report"
@@ -149,7 +153,10 @@ def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(
     pipe: Pipe, history_file: Path
 ) -> None:
     done = subprocess.run(
-        (*RUN, "--", "sh", "-c", "exit 7"), stderr=pipe.write_end, check=False, timeout=120
+        (*RUN, "--", "sh", "-c", "exit 7"),
+        stderr=pipe.write_end,
+        check=False,
+        timeout=LIMIT_SECONDS,
     )
     assert done.returncode == 7
     assert history_file.exists()
@@ -170,5 +177,5 @@ def test_the_output_of_the_command_stays_blocking(pipe: Pipe) -> None:
         found = b""
         while found.count(b"y") < 100_000:
             found += os.read(pipe.read_end, 100_000)
-        wait_until(lambda: process.poll() is not None, 60, "the end")
+        wait_until(lambda: process.poll() is not None, "the end")
     assert process.returncode == 0

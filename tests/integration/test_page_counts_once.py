@@ -19,14 +19,14 @@ import pytest
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.cgroup.shared_memory import SharedMemory
 from profiler.record.record_model import Record, decode
-from tests.integration.profiled import LIMIT_SECONDS, RUN, as_nobody, report_of, system_python
+from tests.integration.profiled import RUN, as_nobody, report_of, system_python
 from tests.integration.sidecar import Sidecar
 from tests.programs import mappings
 from tests.simulation.known_runs import WITHOUT_GROUPS
 from tests.task_endpoint import Task, TaskEndpoint
 from tests.values import present
 from tools.moto_server import FakeAws
-from tools.waiting import remove_group, wait_until
+from tools.waiting import LIMIT_SECONDS, remove_group, wait_until
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root to make a control group and to become somebody else"
@@ -53,7 +53,7 @@ public class Sleep {
     }
     public static void main(String[] words) throws Exception {
         long last = wakeUps() + 40;
-        for (int turn = 0; turn < 600 && wakeUps() < last; turn++) Thread.sleep(100);
+        for (int turn = 0; turn < 9000 && wakeUps() < last; turn++) Thread.sleep(100);
     }
 }
 """
@@ -301,7 +301,7 @@ def test_the_monitor_beside_the_batchs_processes_counts_it_once(
     batch_group: tuple[_RealBatch, Path],
 ) -> None:
     task, group = batch_group
-    words = (sys.executable, str(_PROGRAM), "views", "60", "3")
+    words = (sys.executable, str(_PROGRAM), "views", "1000", "3")
     enter = f'echo $$ > {group}/cgroup.procs; exec "$@"'
     with (
         TaskEndpoint(task) as endpoint,
@@ -310,7 +310,7 @@ def test_the_monitor_beside_the_batchs_processes_counts_it_once(
         status = Path(f"/proc/{batch.pid}/status")
         mapped = f"RssShmem:\t{3 * _SIZE_MIB * 1024:>8} kB"
         try:
-            wait_until(lambda: mapped in status.read_text(), LIMIT_SECONDS, "the mapped memory")
+            wait_until(lambda: mapped in status.read_text(), "the mapped memory")
             with Sidecar(aws.environment(), endpoint=endpoint) as sidecar:
                 sidecar.wait_for_samples(10)
                 batch.kill()

@@ -7,8 +7,7 @@ import threading
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from tests.open_files import open_files
 from tests.values import present
-
-_LONG_SECONDS = 60.0
+from tools.waiting import LIMIT_SECONDS
 
 
 def test_an_event_of_a_file_ends_one_wait() -> None:
@@ -20,7 +19,7 @@ def test_an_event_of_a_file_ends_one_wait() -> None:
     process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     waiter.watch((process.pid,))
     present(process.stdin).close()
-    assert waiter.wait(_LONG_SECONDS)
+    assert waiter.wait(LIMIT_SECONDS)
     process.wait()
     waiter.watch((process.pid,))
     assert not waiter.wait(0)
@@ -28,15 +27,15 @@ def test_an_event_of_a_file_ends_one_wait() -> None:
     os.close(reader)
     for _ in range(2):
         waiter.watch((), (writer,))
-        assert waiter.wait(_LONG_SECONDS)
+        assert waiter.wait(LIMIT_SECONDS)
         assert not waiter.wait(0)
     os.close(writer)
     waiter.watch(())
     thread = threading.Thread(target=waiter.wake)
     thread.start()
-    assert not waiter.wait(_LONG_SECONDS)
+    assert not waiter.wait(LIMIT_SECONDS)
     thread.join()
     waiter.wake()
-    assert not waiter.wait(_LONG_SECONDS)
+    assert not waiter.wait(LIMIT_SECONDS)
     waiter.close()
     assert open_files("anon_inode:") <= before

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.profiled import LIMIT_SECONDS, as_nobody
+from tests.integration.profiled import as_nobody
+from tools.waiting import LIMIT_SECONDS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 # Only AWS Lambda's and CDK's runtimes import them, with distributions of their own.

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from profiler.record.record_model import NO_MONITOR, Record, decode
-from tests.integration.profiled import LIMIT_SECONDS, run, started
+from tests.integration.profiled import run, started
 from tests.terminals import Pipe
 from tests.values import present, without_caused_by_others
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 # What a run inherits: its input and open files, and the signals that are blocked and ignored.
 _INHERITED = (
@@ -106,7 +106,7 @@ if [ -e parent ]; then
     kill $(cat parent)
     while kill -0 $(cat parent) 2>&-; do :; done
 else
-    sh -c 'sleep 60 & echo $! > child; wait' >&- 2>&- &
+    sh -c 'sleep 1000 & echo $! > child; wait' >&- 2>&- &
     echo $! > parent
     until [ -s child ]; do :; done
 fi
@@ -181,7 +181,7 @@ def test_a_signal_between_two_runs(number: signal.Signals, expected: int) -> Non
         options = ("--runs", "2", "--no-history", "--output", output)
         with started("echo", "ready", options=options) as process:
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-            wait_until(lambda: not children.read_text(), LIMIT_SECONDS, "the end of the first run")
+            wait_until(lambda: not children.read_text(), "the end of the first run")
             process.send_signal(number)
             pipe.drop_filling()
             stdout, _ = process.communicate(timeout=LIMIT_SECONDS)

@@ -17,7 +17,6 @@ from profiler.readers.linux.process_tree import list_children
 from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import Record, decode
 from tests.integration.profiled import (
-    LIMIT_SECONDS,
     RUN,
     ending,
     is_memory_unsure,
@@ -28,7 +27,7 @@ from tests.integration.profiled import (
 )
 from tests.terminals import fork_on_terminal, read_until
 from tests.values import present, without_caused_by_others
-from tools.waiting import READINGS, wait_until
+from tools.waiting import LIMIT_SECONDS, READINGS, wait_until
 
 # Prints a line when ready, then its signals; unbuffered, since a signal may come while it prints.
 _LISTENER = """
@@ -262,9 +261,9 @@ def test_ctrl_z_where_no_shell_is_stops_no_command() -> None:
     try:
         read_until(terminal, b"ready")
         os.write(terminal, b"\x1a")
-        wait_until(lambda: not _is_pending(pid, signal.SIGTSTP), LIMIT_SECONDS, "a seen signal")
+        wait_until(lambda: not _is_pending(pid, signal.SIGTSTP), "a seen signal")
         os.close(ends)
-        wait_until(lambda: _state(pid) == "Z", LIMIT_SECONDS, "the end of the run")
+        wait_until(lambda: _state(pid) == "Z", "the end of the run")
     finally:
         os.killpg(pid, signal.SIGKILL)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -330,11 +329,10 @@ def test_a_command_that_is_stopped_and_continued_alone_ends_with_the_profiler(
         command, profiler = map(int, present(process.stdout).readline().split())
         try:
             os.kill(command, signal.SIGTSTP)
-            wait_until(lambda: _state(command) == "T", LIMIT_SECONDS, "a stopped command")
+            wait_until(lambda: _state(command) == "T", "a stopped command")
             waits = _waits(profiler)
             wait_until(
                 lambda: _state(profiler) == "T" or _waits(profiler) >= waits + 5,
-                LIMIT_SECONDS,
                 "a profiler that has seen it",
             )
             is_profiler_stopped = _state(profiler) == "T"
@@ -354,7 +352,7 @@ def test_ctrl_z_stops_a_profiler_whose_command_is_stopped_already() -> None:
     with started(*python(program), stdin=subprocess.PIPE, process_group=0) as process:
         (command,) = list_children(process.pid, threads=1)
         os.kill(command, signal.SIGTSTP)
-        wait_until(lambda: _state(command) == "T", LIMIT_SECONDS, "a stopped command")
+        wait_until(lambda: _state(command) == "T", "a stopped command")
         stdout, _ = _stopped_and_continued(process)
     assert stdout == b"hello\n"
     assert process.returncode == 0
@@ -400,7 +398,7 @@ def test_the_processes_of_scripts_have_their_names(tmp_path: Path) -> None:
 # substitution.
 _TWO_SLEEP = """
 for each in 1 2; do
-    sleep 60 >&- 2>&- &
+    sleep 1000 >&- 2>&- &
     until grep -q sleep /proc/$!/comm; do :; done
     echo $!
 done

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.http_server import OneAnswer
-from tests.integration.profiled import LIMIT_SECONDS, RUN, ending
+from tests.integration.profiled import RUN, ending
 from tests.otlp_schema import attributes_of
+from tools.waiting import LIMIT_SECONDS
 
 ENVIRONMENT = {
     name: value

@@ -5,8 +5,9 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,12 +23,12 @@ from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.activity_model import WAITING_SUFFIX
 from profiler.record.record_model import decode
 from profiler.runs.history.run_database import HistoryStore
-from profiler.runs.past_runs.moments import frames_of, what_ran
+from profiler.runs.past_runs.stack_functions import frames_of, what_ran
 from tests.integration.profiled import RUN
 from tests.integration.sidecar import Line, Sidecar, problems
 from tests.values import present, without_caused_by_others
 from tools.moto_server import FakeAws
-from tools.waiting import remove_group, wait_until
+from tools.waiting import LIMIT_SECONDS, remove_group, wait_until
 
 _SPY = find_py_spy(os.environ.get("PATH"), sys.executable)
 pytestmark = pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")
@@ -97,7 +98,7 @@ def run_with_stacks(history: Path, *command: object) -> Seen:
     words = [*RUN, "--json", "--stacks", "--", *map(str, command)]
     environment = {**os.environ, "TASK_PROFILER_HISTORY": str(history)}
     finished = subprocess.run(
-        words, env=environment, stderr=subprocess.PIPE, check=True, timeout=240
+        words, env=environment, stderr=subprocess.PIPE, check=True, timeout=LIMIT_SECONDS
     )
     line = finished.stderr.splitlines()[-1]
     kept = HistoryStore(history, SystemClock()).stacks(decode(line))
@@ -107,16 +108,23 @@ def run_with_stacks(history: Path, *command: object) -> Seen:
     return Seen(json.loads(line)["record"], counted)
 
 
-def run_together(
-    folder: Path, commands: Mapping[str, Sequence[object]], at_once: int
-) -> dict[str, Seen]:
-    """Run several commands at the same time, because most of their time is a wait."""
+def run_until_seen(history: Path, samples: int, program: Path, what: str, seconds: float) -> Seen:
+    """Run the program for these seconds, and for more of them until so many samples show one of
+    its functions: a busy machine takes few.
+    """
+    for factor in (1, 4, 16, 64):
+        words = (sys.executable, program, what, factor * seconds)
+        seen = run_with_stacks(history.with_suffix(f".{factor}"), *words)
+        if sum(n for stack, n in seen.stacks.items() if _names_own_function(stack)) >= samples:
+            break
+    return seen
+
+
+def run_together(calls: Mapping[str, Callable[[], Seen]], at_once: int) -> dict[str, Seen]:
+    """Several at the same time, because most of their time is a wait."""
     with ThreadPoolExecutor(max_workers=at_once) as pool:
-        calls = {
-            name: pool.submit(run_with_stacks, folder / f"{number}.sqlite3", *command)
-            for number, (name, command) in enumerate(commands.items())
-        }
-    return {name: call.result() for name, call in calls.items()}
+        begun = {name: pool.submit(call) for name, call in calls.items()}
+    return {name: call.result() for name, call in begun.items()}
 
 
 _RUNNING = ("burn", "burn_in_thread", "burn_in_child")
@@ -125,18 +133,21 @@ _WAITING = ("wait_for_socket", "sleep", "wait_for_lock", "wait_for_child")
 
 @pytest.fixture(scope="module")
 def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    commands = {what: (sys.executable, program, what, 1.8) for what in _RUNNING}
-    return run_together(tmp_path_factory.mktemp("running"), commands, at_once=2)
+    folder = tmp_path_factory.mktemp("running")
+    calls = {
+        what: partial(run_until_seen, folder / what, 12, program, what, 1.8) for what in _RUNNING
+    }
+    return run_together(calls, at_once=2)
 
 
 @pytest.fixture(scope="module")
 def waiting(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    commands = {what: (sys.executable, program, what, 5) for what in _WAITING}
-    return run_together(
-        tmp_path_factory.mktemp("waiting"),
-        {**commands, "another program": ("sleep", 7)},
-        at_once=5,
-    )
+    folder = tmp_path_factory.mktemp("waiting")
+    calls = {
+        what: partial(run_until_seen, folder / what, 50, program, what, 5) for what in _WAITING
+    }
+    calls["another program"] = partial(run_with_stacks, folder / "another", "sleep", 7)
+    return run_together(calls, at_once=5)
 
 
 @pytest.mark.parametrize("what", _RUNNING)
@@ -212,7 +223,7 @@ def test_the_shares_of_two_functions_are_those_of_their_cpu_time(tmp_path: Path)
     program = tmp_path / "job.py"
     program.write_text(_TWO_FUNCTIONS)
     command = (*RUN, "--json", "--no-history", "--stacks", "--", sys.executable, str(program))
-    finished = subprocess.run(command, capture_output=True, check=True, timeout=240)
+    finished = subprocess.run(command, capture_output=True, check=True, timeout=LIMIT_SECONDS)
     stacks = json.loads(finished.stderr.splitlines()[-1])["record"]["stacks"]
     shares = {row["function"]: row["totalPercent"] for row in stacks["top"]}
     of_both = 100 * shares["rows"] / (shares["rows"] + shares["columns"])
@@ -245,7 +256,6 @@ def test_the_users_code_is_told_from_packages_and_from_python(tmp_path: Path) ->
         state = Path(f"/proc/{process.pid}/stat")
         wait_until(
             lambda: state.read_text().rpartition(")")[2].split()[0] == "S",
-            60,
             "the program to wait for an answer",
         )
         dump = subprocess.run(
@@ -311,9 +321,7 @@ def test_a_batch_beside_the_monitor(
                 (group / "cgroup.procs").write_text(str(batch.pid))
             except OSError as error:
                 pytest.skip(f"no control group can be made here: {error}")
-            wait_until(
-                lambda: b'"stacks":{' in printed.read_bytes(), 120, "a checkpoint with stacks"
-            )
+            wait_until(lambda: b'"stacks":{' in printed.read_bytes(), "a checkpoint with stacks")
             sidecar.end_batch()
             _, errors = sidecar.finish()
         finally:

@@ -10,8 +10,9 @@ import pytest
 
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.record_model import Record
-from tests.integration.profiled import LIMIT_SECONDS, RUN, as_nobody, python, report_of, run
+from tests.integration.profiled import RUN, as_nobody, python, report_of, run
 from tests.values import present
+from tools.waiting import LIMIT_SECONDS
 
 _MOST = 60.0  # percent
 
@@ -78,7 +79,7 @@ libc.pthread_mutex_timedlock(mutex, struct.pack("=qq", int(time.time()) + 3, 0))
     # The peer of a connection is named.
     "network: poll": _CONNECTED
     + "import select\npoll = select.poll()\npoll.register(connection, 1)\npoll.poll()",
-    "network: select": _CONNECTED + "import select\nselect.select([connection], [], [], 30)",
+    "network: select": _CONNECTED + "import select\nselect.select([connection], [], [], 900)",
     "network: epoll": _CONNECTED
     + (
         "import selectors\nloop = selectors.EpollSelector()\nloop.register(connection, "
@@ -164,7 +165,7 @@ print(len(look.growth), [each.wait.kind for each in blocked], blocked[0].is_hidd
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_another_user_sees_the_counters_but_not_the_calls(code_for_all: Path) -> None:
-    with subprocess.Popen(["sleep", "60"]) as sleeping:
+    with subprocess.Popen(["sleep", "1000"]) as sleeping:
         words = (*as_nobody(code_for_all, _LOOKS), str(sleeping.pid))
         try:
             finished = subprocess.run(words, capture_output=True, text=True, check=True)

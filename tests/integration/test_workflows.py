@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 import profiler
 from tests.resize_account import LOG_GROUP, Account
 from tools.moto_server import fake_aws
+from tools.waiting import LIMIT_SECONDS
 
 ROOT = Path(profiler.__file__).parent.parent
 
@@ -29,7 +30,7 @@ def bash(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_SECONDS,
         check=False,
     )
 

@@ -17,7 +17,7 @@ import requests
 from tests.http_server import FakeHttpServer
 from tests.prerequisites import skip_or_fail
 from tools.search_server import free_ports
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler"
 # Without a queue, the collector answers when the test's server has answered.
@@ -82,7 +82,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
             collector = Collector(f"http://127.0.0.1:{port}", backend)
             wait_until(
                 lambda: process.poll() is not None or _answers(collector.url),
-                60,
                 "the collector to answer",
             )
             assert process.poll() is None, (folder / "log").read_text()
@@ -102,6 +101,8 @@ def collector(running: Collector) -> Collector:
 
 def _answers(url: str) -> bool:
     try:
-        return bool(requests.get(url, timeout=120).status_code == requests.codes.not_found)
+        return bool(
+            requests.get(url, timeout=LIMIT_SECONDS).status_code == requests.codes.not_found
+        )
     except requests.ConnectionError:
         return False

@@ -16,6 +16,7 @@ from tests import shown_runs
 from tests.otlp.conftest import Collector
 from tests.otlp_schema import without_defaults
 from tests.shown_runs import STARTED_NS
+from tools.waiting import LIMIT_SECONDS
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 ETL = ExportedRun(
@@ -44,7 +45,7 @@ def test_the_collector_refuses_what_is_malformed(collector: Collector, signal: s
             f"{collector.url}/v1/{signal}",
             data=body,
             headers={"Content-Type": content_type},
-            timeout=120,
+            timeout=LIMIT_SECONDS,
         )
         assert refused.status_code == requests.codes.bad_request
     assert collector.backend.received == {}

@@ -29,7 +29,7 @@ from tests.neuron_documents import percentiles, report, runtime
 from tests.prerequisites import skip_or_fail
 from tests.task_endpoint import Task, TaskEndpoint
 from tools.search_server import free_ports
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 BUSY = report(
     runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}, total_latency=percentiles(0.1, 0.2, 0.3)),
@@ -61,7 +61,7 @@ class Prometheus(Struct, frozen=True):
 
     def ask(self, path: str, **parameters: str) -> Any:
         """The ``data`` of an answer of the HTTP API; what is wrong with a query is raised."""
-        answer = requests.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=120)
+        answer = requests.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=LIMIT_SECONDS)
         document = answer.json()
         assert document["status"] == "success", document
         return document["data"]
@@ -114,7 +114,7 @@ def started(configuration: str, port: int, folder: Path) -> Iterator[Prometheus]
         )
     try:
         prometheus = Prometheus(f"http://{url}")
-        wait_until(lambda: is_ready(prometheus), 60, "Prometheus to answer")
+        wait_until(lambda: is_ready(prometheus), "Prometheus to answer")
         yield prometheus
     finally:
         process.kill()
@@ -156,7 +156,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
 
 def is_ready(prometheus: Prometheus) -> bool:
     try:
-        return requests.get(f"{prometheus.url}/-/ready", timeout=120).ok
+        return requests.get(f"{prometheus.url}/-/ready", timeout=LIMIT_SECONDS).ok
     except requests.ConnectionError:
         return False
 
@@ -200,7 +200,7 @@ def test_a_query_finds_series_that_its_legend_can_name(
         series = scraped.prometheus.query(expr, at)
         return (series, at) if series else None
 
-    found, at = wait_until(asked, 120, f"an answer to {expr}")
+    found, at = wait_until(asked, f"an answer to {expr}")
     assert len(scraped.prometheus.query(filled(query.expr), at)) == len(found)
     for labels, value in found:
         assert math.isfinite(value)
@@ -226,7 +226,7 @@ def test_the_choices_are_the_families_and_their_tasks(scraped: Scraped) -> None:
         ask = partial(
             scraped.prometheus.ask, f"label/{match[2]}/values", **{"match[]": filled(match[1])}
         )
-        found[variable.name] = wait_until(ask, 120, f"the values of {variable.name}")
+        found[variable.name] = wait_until(ask, f"the values of {variable.name}")
     assert found == {"family": ["bench"], "task": ["0123456789abcdef0123456789abcdef"]}
 
 
@@ -245,7 +245,7 @@ def test_the_alerts_of_the_documentation_are_rules_that_prometheus_takes(scraped
 
 def test_promtool_has_nothing_to_say(scraped: Scraped) -> None:
     for port in (scraped.with_devices, scraped.with_shared_network):
-        text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=120).content
+        text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT_SECONDS).content
         done = subprocess.run(
             [program("promtool"), "check", "metrics"], input=text, capture_output=True, check=False
         )
@@ -295,7 +295,7 @@ def test_a_tasks_tag_says_that_it_is_scraped_and_where(prometheus: Started, tmp_
     file.write_text(json.dumps(found))
     server = prometheus(without_aws(configuration, file))
     targets = wait_until(
-        lambda: server.ask("targets", state="active")["activeTargets"], 60, "the targets"
+        lambda: server.ask("targets", state="active")["activeTargets"], "the targets"
     )
     assert {target["labels"]["instance"] for target in targets} == {
         "10.0.3.17:8000",

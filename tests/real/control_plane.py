@@ -29,7 +29,6 @@ _INSTANCE = "0123456789abcdef0123456789abcdef"
 _WEBSOCKET_KEY = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _TEXT, _CLOSE, _PING, _PONG = 1, 8, 9, 10
 _HEARTBEAT_SECONDS = 20.0
-_PATIENCE_SECONDS = 120.0
 _USER_STOP = ("UserInitiated", "Task stopped by user")
 _SPOT_STOP = ("SpotInterruption", "Your Spot Task was interrupted.")
 
@@ -265,7 +264,7 @@ class ControlPlane(FakeHttpServer):
         return self._commands is not None
 
     def wait_connected(self) -> None:
-        wait_until(lambda: self.is_connected, _PATIENCE_SECONDS, "the agent's connection")
+        wait_until(lambda: self.is_connected, "the agent's connection")
 
     def _command(self, task: StartedTask, desired_status: str) -> None:
         self.wait_connected()
@@ -283,7 +282,6 @@ class ControlPlane(FakeHttpServer):
         self._commands.send("PayloadMessage", message)
         wait_until(
             lambda: identity in self.acknowledged,
-            _PATIENCE_SECONDS,
             f"the agent to take {task.family}",
         )
 

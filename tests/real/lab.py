@@ -33,7 +33,7 @@ from tests.real.programs import AGENT, EMULATOR
 from tools.moto_server import FakeAws, fake_aws
 from tools.search_engines import VERSION_8, running_elasticsearch
 from tools.search_server import SearchServer, free_ports
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[2]
 LOG_GROUP = "/ecs/jobs"
@@ -49,7 +49,6 @@ _HAS_CGROUP_V2 = Path("/sys/fs/cgroup/cgroup.controllers").exists()
 _PAUSE = """#include <signal.h>
 #include <unistd.h>
 int main() { signal(SIGTERM, _exit); signal(SIGCHLD, SIG_IGN); for (;;) pause(); }"""
-_PATIENCE_SECONDS = 300.0
 
 
 class Function(Struct, frozen=True):
@@ -66,7 +65,7 @@ class Function(Struct, frozen=True):
         answer.
         """
         for _ in range(3):  # Lambda repeats a failed asynchronous invocation twice
-            answer = requests.post(self.url, json=event, timeout=_PATIENCE_SECONDS).json()
+            answer = requests.post(self.url, json=event, timeout=LIMIT_SECONDS).json()
             if not (answer.get("errorMessage") or answer.get("failed")):
                 return answer
         self.failed.append((event, answer))
@@ -110,7 +109,6 @@ class Agent:
         self.kill()
         wait_until(
             lambda: not self._plane.is_connected,
-            _PATIENCE_SECONDS,
             "the end of the agent's connection",
         )
         self._process = self._start()
@@ -140,9 +138,7 @@ class Daemon:
         os.kill(int((self._folder / "pid").read_text()), signal.SIGTERM)
         if self._process is not None:
             self._process.wait()
-        wait_until(
-            lambda: not (self._folder / "pid").exists(), _PATIENCE_SECONDS, "the end of dockerd"
-        )
+        wait_until(lambda: not (self._folder / "pid").exists(), "the end of dockerd")
 
     def start(self) -> None:
         with (self._folder / "log").open("ab") as log:
@@ -153,7 +149,7 @@ class Daemon:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        wait_until(self._is_answering, _PATIENCE_SECONDS, "dockerd")
+        wait_until(self._is_answering, "dockerd")
 
     def _is_answering(self) -> bool:
         with contextlib.suppress(OSError, DockerError):
@@ -211,7 +207,7 @@ def running_lab() -> Iterator[Lab]:
         for path in (ROOT / "kibana" / "index-templates").glob("*.json"):
             template = json.loads(path.read_text())
             requests.put(
-                f"{search.url}/_index_template/{path.stem}", json=template, timeout=120
+                f"{search.url}/_index_template/{path.stem}", json=template, timeout=LIMIT_SECONDS
             ).raise_for_status()
         slack = stack.enter_context(FakeSlack())
         forward_logs, task_stopped = _functions(stack, archive, aws, search, slack)

@@ -19,14 +19,13 @@ from tests.real.control_plane import REGION, StartedTask
 from tests.real.lab import LOG_GROUP, Lab
 from tests.recorded_agent import complete_answers, read_answers
 from tests.search.deployed_forwarder import subscription_events
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 _ADDRESS = "ECS_CONTAINER_METADATA_URI_V4="
 LOAD = Path(__file__).parents[1] / "e2e" / "batch_load.py"
 _NO_IMAGE = "127.0.0.1:1/task-profiler:0"  # nothing listens there
 _CLEANS_UP = "trap 'sleep 2; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
 UNTIL = "--until-usr1"
-END_SECONDS = 300.0
 PRINTED = re.compile(r"done, held (\d+) bytes, used ([\d.]+) CPU seconds")
 
 
@@ -168,7 +167,6 @@ def end_night(lab: Lab, tasks: dict[str, StartedTask]) -> Night:
     running, address = _restart_agent(lab, tasks[RESTARTED.family])
     wait_until(
         lambda: all(task.has_stopped for task in tasks.values()),
-        END_SECONDS,
         "the end of all tasks",
     )
     _deliver(lab, tuple(tasks.values()))
@@ -182,13 +180,13 @@ def _restart_agent(lab: Lab, task: StartedTask) -> tuple[dict[str, Any], str]:
     """Restart the agent in the middle of the task, whose batch ends afterwards; return what it
     answered, and where.
     """
-    wait_until(lambda: container_of(lab, task, "task-monitor"), END_SECONDS, "the monitor")
+    wait_until(lambda: container_of(lab, task, "task-monitor"), "the monitor")
     batch = batch_of(lab, task)
     address = next(
         one.removeprefix(_ADDRESS) for one in batch["Config"]["Env"] if one.startswith(_ADDRESS)
     )
     answers = wait_until(
-        lambda: complete_answers(address), END_SECONDS, "the agent's statistics", step_seconds=0.2
+        lambda: complete_answers(address), "the agent's statistics", step_seconds=0.2
     )
     lab.agent.restart()
     _go_on(lab, RESTARTED, task)
@@ -199,10 +197,9 @@ def _go_on(lab: Lab, job: Job, task: StartedTask) -> None:
     """When the batch is ready for a signal, and the monitor runs: stop the task, or let the
     batch go on to its end.
     """
-    wait_until(lambda: "ready" in printed_by(lab, task), END_SECONDS, f"the batch of {task.family}")
+    wait_until(lambda: "ready" in printed_by(lab, task), f"the batch of {task.family}")
     wait_until(
         lambda: container_of(lab, task, "task-monitor"),
-        END_SECONDS,
         f"the monitor of {task.family}",
     )
     if job.happens:
@@ -318,9 +315,11 @@ def _run(lab: Lab, job: Job, task: StartedTask) -> Run:
 
 
 def _documents(lab: Lab) -> Iterator[dict[str, Any]]:
-    requests.post(f"{lab.search.url}/task-reports-*/_refresh", timeout=120).raise_for_status()
+    requests.post(
+        f"{lab.search.url}/task-reports-*/_refresh", timeout=LIMIT_SECONDS
+    ).raise_for_status()
     answer = requests.get(
-        f"{lab.search.url}/task-reports-*/_search", params={"size": "1000"}, timeout=120
+        f"{lab.search.url}/task-reports-*/_search", params={"size": "1000"}, timeout=LIMIT_SECONDS
     )
     answer.raise_for_status()
     yield from (hit["_source"] for hit in answer.json()["hits"]["hits"])

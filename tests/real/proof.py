@@ -211,5 +211,5 @@ def _invoke_task_stopped(lab: Lab, task: StartedTask) -> None:
             file.seek(before)
             return [line.strip() for line in file if '"task.ended"' in line and task.id in line]
 
-    wait_until(printed, 30, f"the line of {task.id}")
+    wait_until(printed, f"the line of {task.id}")
     put_lines(lab.aws.client("logs"), _FUNCTION_GROUP, _FUNCTION_STREAM, *printed())

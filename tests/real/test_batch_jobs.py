@@ -21,9 +21,9 @@ from tests.e2e.images import BASE_IMAGE, MONITOR_IMAGE
 from tests.e2e.kernel import accounting_at, accounting_of
 from tests.real.control_plane import REGION, StartedTask
 from tests.real.lab import Agent, Lab
-from tests.real.night import END_SECONDS, LOAD, PRINTED, UNTIL, container_of, printed_by
+from tests.real.night import LOAD, PRINTED, UNTIL, container_of, printed_by
 from tests.user_data import script_of
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -68,7 +68,7 @@ class Day(Struct, frozen=True, kw_only=True):
 def day(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
     folder = tmp_path_factory.mktemp("instance")
     lab.agent.kill()
-    wait_until(lambda: not lab.plane.is_connected, END_SECONDS, "the end of the first agent")
+    wait_until(lambda: not lab.plane.is_connected, "the end of the first agent")
     lab.plane.cluster = CLUSTER
     data = folder / "agent"
     data.mkdir()
@@ -117,7 +117,7 @@ def start_monitor(lab: Lab, folder: Path, logs_url: str) -> None:
     environment = lab.engine.environment()
     environment = {**environment, "PATH": f"{programs}:{environment['PATH']}"}
     subprocess.run(["bash", "-c", script], env=environment, check=True)
-    wait_until(lambda: monitor_id(lab), END_SECONDS, "the instance's monitor")
+    wait_until(lambda: monitor_id(lab), "the instance's monitor")
 
 
 def monitor_id(lab: Lab) -> str:
@@ -130,18 +130,18 @@ def run_day(lab: Lab, folder: Path, gate: AwsProxy) -> Day:
     jobs |= {name: start_job(lab, name) for name in ("failing", "greedy")}
     monitor = lab.engine.api.call("GET", f"/containers/{monitor_id(lab)}/json")
     for task in jobs.values():
-        wait_until(lambda: "ready" in printed(lab, task), END_SECONDS, "the jobs")  # noqa: B023
+        wait_until(lambda: "ready" in printed(lab, task), "the jobs")  # noqa: B023
     group = accounting_of(monitor["State"]["Pid"])
     before_seconds = group.read().cpu_seconds
     began = time.monotonic()
     time.sleep(_COST_SECONDS)
     used_seconds = group.read().cpu_seconds - before_seconds
     cost_percent = 100 * used_seconds / (time.monotonic() - began)
-    shown = requests.get(_INTROSPECTION, timeout=60).json()["Tasks"]
+    shown = requests.get(_INTROSPECTION, timeout=LIMIT_SECONDS).json()["Tasks"]
     batches = [str(container_of(lab, task, "default")) for task in jobs.values()]
     lab.engine.command("kill", "--signal=USR1", *batches)
     for name, task in jobs.items():
-        wait_until(lambda: reports(lab, task), END_SECONDS, f"the report of {name}")  # noqa: B023
+        wait_until(lambda: reports(lab, task), f"the report of {name}")  # noqa: B023
     log = lab.engine.command("logs", monitor_id(lab))
     lab.engine.command("stop", "--time", "20", monitor_id(lab))
     state = [path.read_text() for path in (folder / "state").rglob("*") if path.is_file()]

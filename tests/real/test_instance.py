@@ -20,16 +20,7 @@ from tests.e2e.images import MONITOR_IMAGE
 from tests.e2e.kernel import KernelReading, accounting_at
 from tests.real.control_plane import REGION, StartedTask
 from tests.real.lab import LOG_GROUP, Lab
-from tests.real.night import (
-    END_SECONDS,
-    PRINTED,
-    UNTIL,
-    Job,
-    batch_of,
-    container_of,
-    definition_of,
-    printed_by,
-)
+from tests.real.night import PRINTED, UNTIL, Job, batch_of, container_of, definition_of, printed_by
 from tools.waiting import wait_until
 
 CANARY = "canary-4f1c"
@@ -225,7 +216,7 @@ class _Instance:
         """The report of one batch does not arrive, which does not delay the next one's."""
         self._gate.held_task = self._tasks["put-held"].id
         self._go_on("put-held")
-        wait_until(self._gate.is_holding.is_set, END_SECONDS, "the put that is held up")
+        wait_until(self._gate.is_holding.is_set, "the put that is held up")
         self._go_on("beside-held")
         self._wait_reported(("beside-held",))
 
@@ -248,7 +239,7 @@ class _Instance:
         self._wait_ready("two-dockerds")
         self._lab.daemon.stop()
         os.kill(pid, signal.SIGUSR1)
-        wait_until(lambda: not Path(f"/proc/{pid}").exists(), END_SECONDS, "the batch's end")
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the batch's end")
         self._lab.daemon.start()
         self._go_on("two-dockerds")
 
@@ -278,9 +269,7 @@ class _Instance:
             "awslogs-endpoint": self._lab.aws.url,
         }
         task = self._lab.plane.start(definition)
-        wait_until(
-            lambda: container_of(self._lab, task, "task-monitor"), END_SECONDS, "the monitor"
-        )
+        wait_until(lambda: container_of(self._lab, task, "task-monitor"), "the monitor")
         return task
 
     def _definition(self, job: Job) -> dict[str, Any]:
@@ -311,7 +300,6 @@ class _Instance:
         if family == "own-monitor":
             wait_until(
                 lambda: container_of(self._lab, task, "task-monitor"),
-                END_SECONDS,
                 "the task's own monitor",
             )
         self._lab.engine.command(
@@ -321,16 +309,15 @@ class _Instance:
     def _wait_ready(self, family: str) -> None:
         wait_until(
             lambda: "ready" in printed_by(self._lab, self._tasks[family]),
-            END_SECONDS,
             f"the batch of {family}",
         )
 
     def _wait_stopped(self, task: StartedTask) -> None:
-        wait_until(lambda: task.has_stopped, END_SECONDS, f"the end of {task.family}")
+        wait_until(lambda: task.has_stopped, f"the end of {task.family}")
 
     def _wait_reported(self, families: Iterable[str]) -> None:
         for family in families:
-            wait_until(lambda: self._reports(family), END_SECONDS, f"the report of {family}")  # noqa: B023
+            wait_until(lambda: self._reports(family), f"the report of {family}")  # noqa: B023
 
     def _reports(self, family: str) -> tuple[dict[str, Any], ...]:
         lines = printed_by(self._lab, self._tasks[family]).splitlines()

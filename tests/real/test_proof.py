@@ -21,7 +21,6 @@ pytestmark = pytest.mark.real
 
 _NO_IMAGE = "127.0.0.1:1/task-profiler:0"  # nothing listens there
 _FAULT_SECONDS = 55.0  # its short tasks have long ended
-_START_SECONDS = 120.0
 _TASKS_OF_PROOFS = 9  # three proofs with three tasks each
 _PULL_SECONDS = 120.0  # the agent tries for a minute
 _Result = tuple[int, dict[str, Any], str]
@@ -41,7 +40,7 @@ def results(lab: Lab, begin_night: BeginNight) -> Mapping[str, _Result]:
     with functions_get_no_lines(), ThreadPoolExecutor() as pool:
         running = {name: pool.submit(proof, lab) for name, proof in proofs.items()}
         # The agent starts tasks in their order, when they have room: the night's wait for others.
-        wait_until(lambda: _has_started_proofs(lab), _START_SECONDS, "the tasks of the proofs")
+        wait_until(lambda: _has_started_proofs(lab), "the tasks of the proofs")
         night = begin_night()
         found = {name: proof.result() for name, proof in running.items()}
     night.result()

@@ -15,14 +15,14 @@ from profiler.core import deadline_writer
 from profiler.core.deadline_writer import Output
 from profiler.core.log import JsonLog
 from tests.terminals import Pipe, is_readable
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 LONG = b"a" * 200_000 + b"\n"  # more than a pipe holds
 NOT_READ = "takes no more bytes because nothing reads it"
 
 
 def wait_for(output: Output) -> None:
-    wait_until(lambda: not output._is_writing, 60, "the output")
+    wait_until(lambda: not output._is_writing, "the output")
 
 
 def read_all(pipe: Pipe, size: int) -> bytes:
@@ -49,12 +49,12 @@ def test_a_full_pipe_drops_lines_and_counts_them(pipe: Pipe) -> None:
 def test_a_line_that_was_begun_is_completed_before_the_next(pipe: Pipe) -> None:
     output = Output(pipe.write_end, patience_seconds=0)
     output.write(LONG)
-    assert is_readable(pipe.read_end, 60), "a part of the line is in the pipe"
+    assert is_readable(pipe.read_end, LIMIT_SECONDS), "a part of the line is in the pipe"
     assert output.write(b"dropped\n") is not None
     output.keep(b"kept\n")
     assert not output.drain(0)
     assert read_all(pipe, len(LONG)) == LONG
-    assert output.drain(60)
+    assert output.drain(LIMIT_SECONDS)
     assert pipe.read_lines() == [b"kept"]
     assert output.write(b"taken\n") in (None, NOT_READ)
     wait_for(output)
@@ -62,7 +62,7 @@ def test_a_line_that_was_begun_is_completed_before_the_next(pipe: Pipe) -> None:
 
 
 def test_lines_of_many_threads_do_not_mix(pipe: Pipe) -> None:
-    output = Output(pipe.write_end, patience_seconds=60)
+    output = Output(pipe.write_end, patience_seconds=LIMIT_SECONDS)
     lines = [b"%d" % number * 9000 + b"\n" for number in range(9)]
     threads = [threading.Thread(target=output.write, args=(line,)) for line in lines]
     for thread in threads:
@@ -86,7 +86,7 @@ def test_what_follows_a_line_that_was_cut_off_is_a_line_of_its_own() -> None:
     ours, theirs = os.pipe()
     output = Output(theirs, patience_seconds=0)
     output.write(LONG)
-    assert is_readable(ours, 60)
+    assert is_readable(ours, LIMIT_SECONDS)
     os.close(ours)  # the write fails in the middle of the line
     wait_for(output)
     with Pipe() as pipe:
@@ -113,7 +113,7 @@ def test_a_writer_that_gets_its_processor_late_drops_no_line(
             return super()._poll()
 
     monkeypatch.setattr(Output, "_write_blocks", write_late)
-    monkeypatch.setattr(deadline_writer, "_MAX_LATE_SECONDS", 60.0)
+    monkeypatch.setattr(deadline_writer, "_MAX_LATE_SECONDS", LIMIT_SECONDS)
     output = AskedOutput(pipe.write_end, patience_seconds=0)
     assert output.write(b"one\n") is None
     assert output.write(b"two\n") is None
@@ -167,7 +167,7 @@ def test_a_terminal_that_stops_its_background_jobs_does_not_stop_this_process() 
 def test_an_output_that_is_closed_is_a_reason() -> None:
     read, write = os.pipe()
     os.close(read)
-    assert Output(write, 60).write(b"line\n") == "cannot be written (Broken pipe)"
+    assert Output(write, LIMIT_SECONDS).write(b"line\n") == "cannot be written (Broken pipe)"
     JsonLog(Output(write)).warning("Nobody reads this.")
     os.close(write)
 
@@ -180,7 +180,7 @@ def test_nobody_waits_for_an_output_that_is_known_not_to_be_read(pipe: Pipe) -> 
     for line in lines:
         assert output.keep(line + b"\n") is not None
     pipe.drop_filling()
-    assert output.drain(60)
+    assert output.drain(LIMIT_SECONDS)
     assert pipe.read_lines() == lines
 
 
@@ -205,7 +205,7 @@ def test_errors_wait_for_a_reader_and_other_lines_are_dropped(pipe: Pipe) -> Non
     log.error("error")
     assert not output.drain(0)
     pipe.drop_filling()
-    assert output.drain(60)
+    assert output.drain(LIMIT_SECONDS)
     wait_for(output)
     log.info("last")
     wait_for(output)

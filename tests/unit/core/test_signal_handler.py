@@ -11,6 +11,7 @@ import pytest
 
 from profiler.core.signal_handler import SignalHandler
 from profiler.core.threads import WakeEvent
+from tools.waiting import LIMIT_SECONDS
 
 
 @pytest.fixture
@@ -42,9 +43,9 @@ def test_a_signal_ends_the_wait_and_the_time_of_the_first_is_kept() -> None:
     assert stop.requested_ns is None
     stop.install()
     threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    assert stop.wait(30)
+    assert stop.wait(LIMIT_SECONDS)
     assert stop.requested_ns == 7
-    assert stop.wait(30)
+    assert stop.wait(LIMIT_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
     assert stop.requested_ns == 7
 
@@ -56,13 +57,13 @@ def test_a_signal_ends_the_wait_for_a_response_but_only_once() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.send(b"x")
-        assert stop.wait_readable(ours, 30)
+        assert stop.wait_readable(ours, LIMIT_SECONDS)
         ours.recv(1)
         assert not stop.wait_readable(ours, 0)
         threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)).start()
-        assert not stop.wait_readable(ours, 30)
+        assert not stop.wait_readable(ours, LIMIT_SECONDS)
         threading.Timer(0, theirs.send, (b"x",)).start()
-        assert stop.wait_readable(ours, 30), "a signal interrupts only once"
+        assert stop.wait_readable(ours, LIMIT_SECONDS), "a signal interrupts only once"
 
 
 @pytest.fixture
@@ -87,14 +88,14 @@ def test_descriptors_above_1023_can_be_waited_for() -> None:
     stop.install()
     woken = WakeEvent()
     woken.set()
-    woken.wait(30)
+    woken.wait(LIMIT_SECONDS)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert min(ours.fileno(), woken.descriptor) > 1023
         theirs.send(b"x")
-        assert stop.wait_readable(ours, 30)
+        assert stop.wait_readable(ours, LIMIT_SECONDS)
         signal.raise_signal(signal.SIGTERM)
-        assert stop.wait(30)
+        assert stop.wait(LIMIT_SECONDS)
     woken.close()
 
 

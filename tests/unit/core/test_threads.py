@@ -10,8 +10,7 @@ from profiler.core.threads import PeriodicReader, StoppableThread, Waiter, WakeE
 from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 from tests.fakes import FakeClock, seconds
 from tests.values import present
-
-_TEST_SECONDS = 60
+from tools.waiting import LIMIT_SECONDS
 
 
 class FakeWaiter(Waiter):
@@ -76,7 +75,7 @@ def readings(
     )
     waiter.on_wait = lambda: on_wait(reader)
     reader.start()
-    assert closed.wait(_TEST_SECONDS)
+    assert closed.wait(LIMIT_SECONDS)
     return found
 
 
@@ -118,19 +117,19 @@ def test_a_reading_that_hangs_delays_nothing_and_counts_as_missing() -> None:
 
     reader = reader_of(read)
     reader.start()
-    assert called.wait(_TEST_SECONDS)
+    assert called.wait(LIMIT_SECONDS)
     assert not reader.wait_for_first_reading(0.01)
     assert not reader.final_reading(0.01)
     assert not reader.stop(0.01)
     release.set()
-    assert reader.stop(_TEST_SECONDS)
+    assert reader.stop(LIMIT_SECONDS)
     completed.clear()
     prompt = reader_of(read)  # a final reading cuts its wait short and is waited for
     prompt.start()
-    assert prompt.wait_for_first_reading(_TEST_SECONDS)
-    assert prompt.final_reading(_TEST_SECONDS)
+    assert prompt.wait_for_first_reading(LIMIT_SECONDS)
+    assert prompt.final_reading(LIMIT_SECONDS)
     assert completed == [False, True]
-    assert prompt.stop(_TEST_SECONDS)
+    assert prompt.stop(LIMIT_SECONDS)
 
 
 def test_a_thread_starts_once_and_not_after_a_stop() -> None:
@@ -139,9 +138,9 @@ def test_a_thread_starts_once_and_not_after_a_stop() -> None:
     assert not thread.is_started
     thread.start()
     thread.start()
-    assert thread.stop(_TEST_SECONDS)
+    assert thread.stop(LIMIT_SECONDS)
     stopped = StoppableThread("never", lambda: started.append("b"), lambda: None, FakeClock())
-    assert stopped.stop(_TEST_SECONDS)
+    assert stopped.stop(LIMIT_SECONDS)
     stopped.start()
     assert started == ["a"]
     assert stopped.is_started is False
@@ -157,11 +156,11 @@ def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
     closes: list[bool] = []
     reader = reader_of(fail_at_the_end, lambda: closes.append(True))
     reader.start()
-    assert reader.wait_for_first_reading(_TEST_SECONDS)
+    assert reader.wait_for_first_reading(LIMIT_SECONDS)
     assert reader.failure is None
-    assert reader.final_reading(_TEST_SECONDS)
+    assert reader.final_reading(LIMIT_SECONDS)
     assert reader.failure is not None, "who waited finds the failure"
-    assert reader.stop(_TEST_SECONDS)
+    assert reader.stop(LIMIT_SECONDS)
     assert closes == [True]
     assert reader.final_reading(3600), "nobody waits for a thread that has failed"
     assert reader.wait_for_first_reading(3600)

@@ -30,6 +30,7 @@ from profiler.otlp.otlp_export import (
 from profiler.otlp.otlp_settings import Targets, read_targets
 from tests.fakes import FakeClock
 from tests.http_server import FakeHttpServer
+from tools.waiting import LIMIT_SECONDS
 
 SIGNAL_OF = {"/v1/traces": "traces", "/v1/logs": "logs", "/v1/metrics": "metrics"}
 MESSAGES: dict[Signal, Message] = {
@@ -296,7 +297,7 @@ def test_a_signal_whose_endpoint_drips_leaves_the_others_their_time(server: Serv
             url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float
         ) -> HttpAnswer:
             if url.startswith(server.url):
-                return post(url, headers, body, 60)
+                return post(url, headers, body, LIMIT_SECONDS)
             clock.advance(timeout_seconds)
             return post(url, headers, body, timeout_seconds)
 

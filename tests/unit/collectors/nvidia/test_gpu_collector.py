@@ -29,7 +29,7 @@ from tests.fake_nvml import MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock, FakeLog, seconds
 from tests.scripted_gpus import ScriptedSource, reading
 from tests.values import present
-from tools.waiting import wait_until
+from tools.waiting import LIMIT_SECONDS, wait_until
 
 BATCH = ContainerMetadata(name="batch", docker_id="b" * 64)
 RECORD = Record(
@@ -345,7 +345,7 @@ def test_a_gpu_that_is_missing_after_the_driver_was_changed_is_told_as_lost() ->
 def start_reading(fakes: CollectedGpus) -> None:
     """Start the collector and wait for its thread's first reading."""
     fakes.collector.start()
-    wait_until(lambda: fakes.collector.has_data, 60, "the first reading")
+    wait_until(lambda: fakes.collector.has_data, "the first reading")
 
 
 def start_hanging(fakes: CollectedGpus, source: ScriptedSource) -> None:
@@ -353,7 +353,7 @@ def start_hanging(fakes: CollectedGpus, source: ScriptedSource) -> None:
     source.release.clear()
     source.called.clear()
     fakes.collector.start()
-    assert source.called.wait(60)
+    assert source.called.wait(LIMIT_SECONDS)
 
 
 def test_a_driver_that_hangs_is_reported_until_it_answers_and_delays_nothing() -> None:
@@ -370,9 +370,9 @@ def test_a_driver_that_hangs_is_reported_until_it_answers_and_delays_nothing() -
     assert during[0].startswith("The GPU driver does not answer;")
     assert len(fakes.record().gpus) == 1
     source.release.set()
-    fakes.collector.final_reading(60)
+    fakes.collector.final_reading(LIMIT_SECONDS)
     assert fakes.warnings() == ()
-    fakes.collector.stop(60)
+    fakes.collector.stop(LIMIT_SECONDS)
 
 
 def test_a_driver_that_cannot_be_closed_does_not_delay_the_stop() -> None:
@@ -388,7 +388,7 @@ def test_a_driver_that_cannot_be_closed_does_not_delay_the_stop() -> None:
     start_reading(fakes)
     source.release.clear()
     fakes.collector.stop(600)  # the test has a timeout
-    assert source.closing.wait(60)
+    assert source.closing.wait(LIMIT_SECONDS)
     source.release.set()
 
 
@@ -397,11 +397,11 @@ def test_a_final_reading_has_all_counters_and_stopping_closes_the_source() -> No
     fakes = CollectedGpus(source)
     fakes.collector.tick()
     fakes.collector.start()
-    fakes.collector.final_reading(60)
+    fakes.collector.final_reading(LIMIT_SECONDS)
     assert any(source.counters_read[1:])
-    fakes.collector.stop(60)
-    wait_until(lambda: source.closed, 60, "the end of the thread")
-    fakes.collector.stop(60)
+    fakes.collector.stop(LIMIT_SECONDS)
+    wait_until(lambda: source.closed, "the end of the thread")
+    fakes.collector.stop(LIMIT_SECONDS)
 
 
 def test_a_missing_required_gpu_is_reported_also_of_a_short_run() -> None:
@@ -410,9 +410,9 @@ def test_a_missing_required_gpu_is_reported_also_of_a_short_run() -> None:
     fakes = CollectedGpus(source, is_required=True)
     start_hanging(fakes, source)
     threading.Timer(0.05, source.release.set).start()
-    fakes.collector.final_reading(60)
+    fakes.collector.final_reading(LIMIT_SECONDS)
     assert "no GPU can be read (no GPU is visible here)" in fakes.warnings()[0]
-    fakes.collector.stop(60)
+    fakes.collector.stop(LIMIT_SECONDS)
     assert fakes.log.events("warning") == [fakes.collector.startup_error]
 
 
@@ -490,8 +490,8 @@ def test_an_error_of_the_collector_is_named_and_checkpoints_have_no_gpus() -> No
         ScriptedSource(reading("GPU-a", percent=50), TypeError("unsupported operand"))
     )
     start_reading(fakes)
-    fakes.collector.final_reading(60)
-    fakes.collector.stop(60)
+    fakes.collector.final_reading(LIMIT_SECONDS)
+    fakes.collector.stop(LIMIT_SECONDS)
     fakes.clock.advance(60)
     assert len(fakes.record().gpus) == 1
     (warning,) = fakes.warnings()

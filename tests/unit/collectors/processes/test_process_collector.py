@@ -38,6 +38,7 @@ from tests.collected import draft_of, with_collected
 from tests.fakes import START_NS, sample, seconds
 from tests.process_world import BATCH, MIB, CollectedBatch, alone, base, fake_source, process
 from tests.values import present
+from tools.waiting import LIMIT_SECONDS
 
 COARSE = Series(
     started_at="2025-11-20T00:53:20.000Z",
@@ -695,8 +696,8 @@ def test_after_an_error_the_report_has_the_stats_series() -> None:
     """After an error of our own the report has the stats series and checkpoints no processes."""
     fakes = CollectedBatch().run(30)
     fakes.collector.start()  # the fake waiter refuses to wait, which ends the thread
-    assert fakes.exit_waiter.has_refused.wait(60)  # a stop before that is no error
-    fakes.collector.stop(60)
+    assert fakes.exit_waiter.has_refused.wait(LIMIT_SECONDS)  # a stop before that is no error
+    fakes.collector.stop(LIMIT_SECONDS)
     record = fakes.record()
     assert [shown.name for shown in record.processes] == ["job", "other"]
     assert record.metrics.vcpu_used == base().metrics.vcpu_used

@@ -140,14 +140,13 @@ def test_a_call_is_killed_with_its_server(make: Callable[[str], PySpy], tmp_path
         os._exit(0)
     wait_until(
         lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(),
-        60,
         "the call",
     )
     called = int((tmp_path / "pid").read_text())
     assert server != called
     spy.kill()
     os.waitpid(child, 0)
-    wait_until(lambda: has_ended(called), 60, "the end of the call")
+    wait_until(lambda: has_ended(called), "the end of the call")
 
 
 def has_ended(pid: int) -> bool:
@@ -165,7 +164,7 @@ def test_the_server_ends_with_its_parent(tmp_path: Path) -> None:
         server = int(present(parent.stdout).readline())
         assert not has_ended(server)
         parent.kill()
-    wait_until(lambda: has_ended(server), 60, "the end of the server")
+    wait_until(lambda: has_ended(server), "the end of the server")
 
 
 PID = 100
@@ -459,7 +458,7 @@ _UNTIL_INTERRUPTED = """
 [ "$1" = record ] || exit 1
 trap 'echo "thread (1): MainThread;f (/app/job.py:1) 5" > $file; kill $!; exit 0' INT
 for word; do [ "$before" = --output ] && file=$word; before=$word; done
-sleep 60 & wait
+sleep 1000 & wait
 """
 
 
@@ -467,7 +466,7 @@ def test_an_interrupted_recording_answers_with_what_it_has(make: Callable[[str],
     spy = make(_UNTIL_INTERRUPTED)
     assert spy.dump(1).failure == "exit code 1"  # the server has started
     with ThreadPoolExecutor(1) as pool:
-        recording = pool.submit(spy.record, (1,), 60, 20)
+        recording = pool.submit(spy.record, (1,), 1000, 20)
         while not recording.done():
             spy.interrupt()
             time.sleep(0.05)

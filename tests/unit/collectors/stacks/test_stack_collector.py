@@ -28,6 +28,7 @@ from profiler.settings import StacksMode
 from tests.collected import with_collected
 from tests.fakes import START_NS, FakeClock, FakeLog, FakeStackReader, sample, seconds
 from tests.values import present
+from tools.waiting import LIMIT_SECONDS
 
 _ADVICE = StackAdvice(
     missing="Install py-spy.", invisible="Set pidMode.", refused="Add SYS_PTRACE."
@@ -417,13 +418,13 @@ def test_the_reader_of_run_starts_before_the_first_measurement() -> None:
     """The reader of run is started before the first measurement and killed at the end."""
     fakes = SampledPython(mode="moments")
     fakes.collector.start()
-    fakes.collector.stop(60)
+    fakes.collector.stop(LIMIT_SECONDS)
     assert fakes.collector.child_pid is None
     access = replace(fakes.collector._access, vcpu=1)
     collector = StackCollector(access, "moments", fakes.clock, fakes.log)
     collector.start()
     assert collector.child_pid == 4242
-    collector.stop(60)
+    collector.stop(LIMIT_SECONDS)
     assert fakes.reader.is_killed is True
     assert fakes.reader.is_closed is True
 
