@@ -37,12 +37,15 @@ def hold_for_most(count=10):
 
 # For a profiled program whose memory stays as it is now: it waits, however slow the machine is,
 # until somebody else has read one of its files so often, such as the processes' `status`, or the
-# control group's `memory.stat`. The first reading may have begun before.
+# control group's `memory.stat`. The first reading may have begun before. The kernel watches an inode:
+# while nobody has the file open, it may forget the one of a file in /proc to have its memory back,
+# and the next reader gets another one that is not watched.
 READINGS_OF_FILES = """
 import ctypes, os, select, time
 def wait_until_read(path, count=2, seconds=1700):
     library = ctypes.CDLL(None)
     notices = library.inotify_init()
+    kept_open = os.open(path, os.O_RDONLY)
     assert library.inotify_add_watch(notices, path.encode(), 1) > 0, path
     poll, end = select.poll(), time.monotonic() + seconds
     poll.register(notices, select.POLLIN)
@@ -51,6 +54,7 @@ def wait_until_read(path, count=2, seconds=1700):
             raise SystemExit(f"nobody has read {path} {count} times in {seconds} s")
         os.read(notices, 65536)
     os.close(notices)
+    os.close(kept_open)
 """
 
 
