@@ -1,8 +1,9 @@
-"""Whether a stack of CloudFormation owns a task definition, a job definition, a schedule or a rule.
+"""Whether a stack of CloudFormation owns a task definition, a job definition, a schedule, a rule or
+a role.
 
 CloudFormation tags definitions only since 2026, and schedules never, so it is asked. An id of a
-stack's resource is the ARN of a definition, the name of a schedule, and the name of a rule, which
-has ``BUS|`` before it on another bus than the default one.
+stack's resource is the ARN of a definition, the name of a schedule or a role, and the name of a
+rule, which has ``BUS|`` before it on another bus than the default one.
 https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_DescribeStackResources.html
 https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_ListStackResources.html
 
@@ -30,6 +31,7 @@ DESCRIBE_RIGHT = "cloudformation:DescribeStackResources"
 _LIST_RIGHTS = "cloudformation:ListStacks and cloudformation:ListStackResources"
 _DEFINITION_TYPE = "AWS::ECS::TaskDefinition"
 JOB_DEFINITION_TYPE = "AWS::Batch::JobDefinition"
+_ROLE_TYPE = "AWS::IAM::Role"
 _TARGET_TYPES = {"schedule": "AWS::Scheduler::Schedule", "rule": "AWS::Events::Rule"}
 # A resource in one of these states no longer belongs to its stack.
 _GONE = frozenset({"DELETE_COMPLETE", "DELETE_SKIPPED"})
@@ -93,6 +95,14 @@ class CloudFormationOwners:
         if target.kind == "rule" and target.group != "default":
             name = f"{target.group}|{target.name}"
         owner = self._owner(name, _TARGET_TYPES[target.kind], is_changed=True)
+        return known(attrgetter("sentence"), owner)
+
+    def of_role(self, name: str) -> str | None:
+        """Why a stack owns a role, or may own it, in words; None if no stack of this Region does.
+
+        CloudFormation deletes no role that has a policy of somebody else's.
+        """
+        owner = self._owner(name, _ROLE_TYPE, is_changed=True)
         return known(attrgetter("sentence"), owner)
 
     def _owner(

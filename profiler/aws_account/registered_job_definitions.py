@@ -145,9 +145,9 @@ class JobDefinitions:
 
         with self._call("No revision was deregistered", "batch:TagResource") as batch:
             batch.tag_resource(resourceArn=older_arn, tags={key: value})
-        permission = "batch:DeregisterJobDefinition"
+        kept = f"No revision was deregistered, and {revision_of(older_arn)} got only the tag {key}"
         try:
-            with self._call("No revision was deregistered", permission) as batch:
+            with self._call(kept, "batch:DeregisterJobDefinition") as batch:
                 batch.deregister_job_definition(jobDefinition=arn)
         except TaskProfilerError as error:
             look_for(error, is_gone, f"{revision_of(arn)} was deregistered")

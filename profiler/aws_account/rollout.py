@@ -142,6 +142,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     counts: Counter[str] = field(default_factory=Counter)  # steps, and ``unmatched`` globs
     done: list[PlannedFamily] = []  # whose revisions were registered
     attached: list[RolePolicy] = []
+    left_roles: set[str] = set()  # to the stacks that own them
     _sized: list["_Sized"] = []
     _groups: set[str] = set()
     # The targets that the printed plan was made from, by their keys; empty before the first step.
@@ -668,12 +669,27 @@ class Rollout(Struct, kw_only=True, dict=True):
         for role, needed_streams in sorted(streams.items()):
             try:
                 if self.request.attach_policy:
-                    yield plan_policy(self.open_client, role, needed_streams)
+                    policy = plan_policy(self.open_client, role, needed_streams)
+                    if policy.suffices or not self._is_left_to_stack(role):
+                        yield policy
                 else:
                     yield planned_policy(role, needed_streams)
             except TaskProfilerError as error:
                 if self.request.attach_policy:
                     self._fail(role, error)
+
+    def _is_left_to_stack(self, role: str) -> bool:
+        """Whether a stack owns the role, which is said once. Raises TaskProfilerError."""
+        owner = None if self.owners is None else self.owners.of_role(role)
+        if owner is None:
+            return False
+        if role not in self.left_roles:
+            self.left_roles.add(role)
+            self.on_problem(
+                f"The role {role} is left alone: {owner}. Add the statement that --policy prints "
+                "to its template: CloudFormation cannot delete a role that has another policy."
+            )
+        return True
 
     def name_left_alone(self, planned: Iterable[PlannedFamily]) -> None:
         """Say of each family that is left alone why it gets no policy, either."""
@@ -696,6 +712,10 @@ class Rollout(Struct, kw_only=True, dict=True):
             current = plan_policy(self.open_client, policy.role, policy.streams)
             if current.suffices:
                 return  # somebody else has attached it
+            if self.owners is not None:
+                self.owners.ask_again()
+            if self._is_left_to_stack(policy.role):
+                return
             attach_policy(self.open_client, current)
             step = f"attached the policy {POLICY_NAME} to the role {policy.role}"
             if policy in self.attached:

@@ -77,6 +77,7 @@ def done_text(done: Counter[str], actions: Counter[str]) -> str:
         (done["moved"], f"{format_count(done['moved'], 'schedule')} moved"),
         (done["skipped"], f"{format_count(done['skipped'], 'schedule')} skipped"),
         (done["attached"], f"{format_count(done['attached'], 'policy')} attached"),
+        (done["left_roles"], f"{format_count(done['left_roles'], 'role')} left alone"),
         (unchanged, f"{unchanged} unchanged"),
         (actions["skipped"], f"{actions['skipped']} skipped"),
         (actions["refused"], f"{actions['refused']} refused"),

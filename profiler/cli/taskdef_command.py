@@ -481,6 +481,7 @@ def _roll_out(
     finally:  # also of what was done until Ctrl-C
         rollout.counts["failed"] += sum(family.action == "failed" for family in planned)
         rollout.counts["dead"] = sum(len(family.dead) for family in planned)
+        rollout.counts["left_roles"] = len(rollout.left_roles)
         if request.register or attaches:
             done = done_text(rollout.counts, Counter(family.action for family in planned))
             warn(f"{format_count(len(planned), 'family')}: {done or 'nothing registered'}.")

@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import boto3
+import botocore.client
 import pytest
+from botocore.exceptions import ClientError
 
 import handler
 from profiler.aws_account.scheduled_targets import Schedules
@@ -313,3 +315,50 @@ def test_a_definition_that_may_not_be_read_costs_a_sentence(
     send(batch.event(killed(batch)))
     assert "Not started again: " in slack.messages[0]["text"]
     assert "batch:DescribeJobDefinitions" in capfd.readouterr().out
+
+
+def refusing(patch: pytest.MonkeyPatch, nth: int = 0) -> list[str]:
+    """Refuse the call of boto3 with this number, not counting those to the table of keys, whose
+    names are returned.
+    """
+    original = botocore.client.BaseClient._make_api_call
+    made: list[str] = []
+
+    def call(client: Any, name: str, arguments: Any) -> Any:
+        if client.meta.service_model.service_name == "dynamodb":
+            return original(client, name, arguments)
+        made.append(name)
+        if len(made) == nth:
+            answer: Any = {
+                "Error": {"Code": "AccessDeniedException", "Message": "not authorized"},
+                "ResponseMetadata": {"HTTPStatusCode": 400},
+            }
+            raise ClientError(answer, name)
+        return original(client, name, arguments)
+
+    patch.setattr(botocore.client.BaseClient, "_make_api_call", call)
+    return made
+
+
+def test_a_refused_call_of_a_retry_is_said_and_nothing_is_started_twice(
+    batch: FakeBatch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call in turn, and the event is delivered again with all rights."""
+    with monkeypatch.context() as patch:
+        whole = refusing(patch)
+        send(batch.event(killed(batch)))
+    assert whole[-2:] == ["SubmitJob", "DescribeJobDefinitions"]
+    for nth, operation in enumerate(whole, 1):
+        job = killed(batch)
+        started, said = len(retries(batch)), len(slack.messages)
+        forget_environment()
+        with monkeypatch.context() as patch:
+            refusing(patch, nth)
+            send(batch.event(job))
+        forget_environment()
+        send(batch.event(job))
+        (message,) = slack.messages[said:]
+        after_submission = nth > whole.index("SubmitJob") + 1
+        assert len(retries(batch)) - started == after_submission, operation
+        sentence = "Started again with 6 GB" if after_submission else "Not started again: "
+        assert sentence in message["text"], operation

@@ -14,6 +14,7 @@ from tools.moto_server import OwnedResource, fake_aws
 
 DEFINITION = "AWS::ECS::TaskDefinition"
 SCHEDULE = "AWS::Scheduler::Schedule"
+ROLE = "AWS::IAM::Role"
 IMAGE = "team/task-profiler:1"
 
 
@@ -34,10 +35,10 @@ def proxy(account: Account) -> Iterator[AwsProxy]:
         yield made
 
 
-def own(account: Account, physical_id: str, resource_type: str) -> None:
+def own(account: Account, physical_id: str, resource_type: str, stack: str = "jobs") -> None:
     account.aws.own(
         OwnedResource(
-            stack_name="jobs", physical_resource_id=physical_id, resource_type=resource_type
+            stack_name=stack, physical_resource_id=physical_id, resource_type=resource_type
         )
     )
 
@@ -175,3 +176,93 @@ def test_two_calls_at_once_add_one_monitor(account: Account, proxy: AwsProxy) ->
     assert (done.returncode, other[0].returncode) == (0, 0)
     assert account.newest("nightly") == [2]
     assert account.newest("control") == [2]
+
+
+# Roles, whose stack cannot delete them with a policy that it does not know.
+
+BOOTSTRAP = "cdk-hnb659fds-jobs-123456789012-us-east-1"
+
+
+def with_roles(account: Account, **roles: str) -> None:
+    """Families of these names with task roles."""
+    iam = account.aws.client("iam")
+    for family, role in roles.items():
+        made = iam.create_role(Path="/team/", RoleName=role, AssumeRolePolicyDocument="{}")
+        account.family(
+            family,
+            containerDefinitions=[{**BATCH, "memory": 1900}],
+            taskRoleArn=made["Role"]["Arn"],
+        )
+
+
+def policies(account: Account, *roles: str) -> list[list[str]]:
+    iam = account.aws.client("iam")
+    return [iam.list_role_policies(RoleName=role)["PolicyNames"] for role in roles]
+
+
+@pytest.mark.parametrize("act", ["--yes", "--register"])
+def test_a_role_of_a_stack_gets_no_policy_and_is_named(account: Account, act: str) -> None:
+    """Also of a nested stack, and one of CDK's own; the control is attached."""
+    nested = "NightlyTaskRole-0A1B"
+    with_roles(account, control="free", nightly=nested, weekly=BOOTSTRAP)
+    own(account, nested, ROLE, "app-NestedJobs-1A2B")
+    own(account, BOOTSTRAP, ROLE, "CDKToolkit")
+    words = ("control", "nightly", "weekly", "--image", IMAGE, "--attach-policy")
+    plan = taskdef(account, "add-monitor", *words)
+    done = taskdef(account, "add-monitor", *words, act)
+    for said in (plan.stderr, done.stderr):
+        for role, stack in ((nested, "app-NestedJobs-1A2B"), (BOOTSTRAP, "CDKToolkit")):
+            sentence = f"The role {role} is left alone: the stack {stack} of CloudFormation owns it"
+            assert said.count(sentence) == 1
+    assert done.returncode == 0, done.stderr
+    assert "1 policy attached, 2 roles left alone" in done.stderr
+    assert policies(account, "free", nested, BOOTSTRAP) == [["task-profiler"], [], []]
+
+
+def test_a_role_whose_owner_is_not_proven_is_left_alone(account: Account) -> None:
+    """CloudFormation answers for one of two resources of the same name."""
+    with_roles(account, nightly="jobs")
+    own(account, "jobs", "AWS::IAM::InstanceProfile")
+    words = ("nightly", "--image", IMAGE, "--attach-policy", "--yes")
+    done = taskdef(account, "add-monitor", *words)
+    assert "CloudFormation answers only for the AWS::IAM::InstanceProfile" in done.stderr
+    assert policies(account, "jobs") == [[]]
+
+
+def test_a_role_that_a_stack_imports_after_the_plan_is_left_to_it(
+    account: Account, proxy: AwsProxy
+) -> None:
+    with_roles(account, control="free", nightly="imported")
+    reads = 0
+
+    def take_over(_operation: str, body: bytes) -> None:
+        nonlocal reads
+        reads += b"Action=ListRolePolicies" in body
+        if reads == 3:  # of two roles in the plan, and of the first one in the act
+            proxy.before = lambda _operation, _body: None
+            own(account, "imported", ROLE)
+
+    proxy.before = take_over
+    done = add(account, "--attach-policy", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert policies(account, "free", "imported") == [["task-profiler"], []]
+    assert done.stderr.count("The role imported is left alone") == 1
+
+
+def test_without_the_right_to_ask_no_role_changes(account: Account, proxy: AwsProxy) -> None:
+    """What suffices needs no question."""
+    with_roles(account, control="free", nightly="other")
+    assert add(account, "--attach-policy", "--yes").returncode == 0
+    iam = account.aws.client("iam")
+    iam.delete_role_policy(RoleName="other", PolicyName="task-profiler")
+
+    def refuse(_operation: str, body: bytes) -> None:
+        is_of_role = b"PhysicalResourceId=other" in body or b"PhysicalResourceId=free" in body
+        proxy.refused = {"DescribeStackResources"} if is_of_role else set()
+
+    proxy.before = refuse
+    done = add(account, "--attach-policy", "--yes")
+    assert done.returncode == 1
+    assert policies(account, "free", "other") == [["task-profiler"], []]
+    assert done.stderr.count("CloudFormation could not be asked who owns other") == 1
+    assert "who owns free" not in done.stderr
