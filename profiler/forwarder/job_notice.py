@@ -64,5 +64,5 @@ class JobNotice(Struct, frozen=True, kw_only=True):
         else:
             facts = job_facts(self.job, self.children, self.costs)
         remedy = remedy_of(self.job) if self.does_not_start else None
-        sentences = (sentence_of(facts), remedy, self.reduced_memory, self.retry.sentence)
+        sentences = (sentence_of(facts), remedy, self.retry.sentence, self.reduced_memory)
         return " ".join(filter(None, sentences))

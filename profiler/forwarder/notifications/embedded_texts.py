@@ -1,8 +1,8 @@
 """Texts that a template of EventBridge can embed: it inserts them as they are, without an escape.
 
 So a text has no quotation mark, backslash or control character, which would end or break the JSON
-string around it. Markdown, which Teams and others draw, cannot be escaped by a backslash then:
-its characters are replaced by others that look alike.
+string around it. Markdown, which Teams and others draw, cannot be escaped by a backslash then, and
+Slack's has no escape: its characters are replaced by others that look alike.
 """
 
 import re
@@ -11,23 +11,29 @@ from profiler.core.text import on_one_line
 
 # Other control characters become spaces.
 _ESCAPED_IN_JSON = str.maketrans({'"': "'", "\\": "/"})
-_WITHOUT_MARKDOWN = str.maketrans(
+_WITHOUT_LINKS = str.maketrans(
     {
         "[": "\N{FULLWIDTH LEFT SQUARE BRACKET}",
         "]": "\N{FULLWIDTH RIGHT SQUARE BRACKET}",
         "<": "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
         ">": "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
-        "*": "\N{ASTERISK OPERATOR}",
-        "~": "\N{TILDE OPERATOR}",
         "|": "\N{BROKEN BAR}",
-        "`": "'",
     }
 )
 # Some readers make a link of an address without any Markdown.
 _ADDRESS = re.compile(r"(?<=:)//|(?<=\bwww)\.", re.IGNORECASE)
 _IN_ADDRESS = {"//": "\N{DIVISION SLASH}" * 2, ".": "\N{FULLWIDTH FULL STOP}"}
-# Within a word, such as nightly_etl, it is a character like any other.
-_EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+# Within a word, such as nightly_etl, "_" is a character like any other. A "*" behind a space ends
+# no emphasis, and no other is left to end one: so an expression of cron can be copied.
+_EMPHASIS = re.compile(r"(?<!\s)\*|\*(?![\s)])|[~`]|(?<!\w)_+|_+(?!\w)")
+_UNEMPHATIC = str.maketrans(
+    {
+        "*": "\N{ASTERISK OPERATOR}",
+        "~": "\N{TILDE OPERATOR}",
+        "`": "'",
+        "_": "\N{FULLWIDTH LOW LINE}",
+    }
+)
 _HEADING = re.compile(r"^\s*#")
 
 
@@ -40,9 +46,13 @@ def embeddable(text: str, max_length: int) -> str:
     return line.encode(errors="replace")[: 2 * max_length].decode(errors="ignore")
 
 
+def without_emphasis(text: str) -> str:
+    """The text without what Markdown, Slack's too, draws bold, in italics, struck or as code."""
+    return _EMPHASIS.sub(lambda found: found[0].translate(_UNEMPHATIC), text)
+
+
 def markdown_safe(text: str) -> str:
     """The text as Markdown that shows the same: no link, no emphasis, no heading."""
-    plain = text.translate(_WITHOUT_MARKDOWN)
+    plain = without_emphasis(text.translate(_WITHOUT_LINKS))
     plain = _HEADING.sub("\N{FULLWIDTH NUMBER SIGN}", plain)
-    plain = _EMPHASIS.sub("\N{FULLWIDTH LOW LINE}", plain)
     return _ADDRESS.sub(lambda found: _IN_ADDRESS[found[0]], plain)

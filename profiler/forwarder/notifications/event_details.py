@@ -21,6 +21,7 @@ from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.embedded_texts import embeddable, markdown_safe
 from profiler.forwarder.notifications.next_steps import (
     MAX_COMMAND_LENGTH,
+    STEP_SEPARATOR,
     in_words,
     steps_after_due_time,
     steps_after_job,
@@ -70,6 +71,8 @@ _MAX_LENGTHS = {
 _MAX_URL_LENGTH = 2048
 _MAX_SIZE_LENGTH = 64
 _MAX_LINE_LENGTH = 1024
+# Between the lines of the morning message, where they follow one another on one line.
+_BULLET = " • "
 _RUN_PREDICATES = {
     "stuck": "seems to be stuck",
     "overdue": "runs longer than expected",
@@ -277,7 +280,8 @@ def _sentence(notice: EndedRun) -> str:
     unusual = value_formats.unusual(notice)
     wait = value_formats.longest_wait(notice)
     predicate = stated("ended with success, but {}", unusual) or PREDICATES[outcome.status]
-    more = (wait, notice.reduced_memory, notice.retry.sentence)
+    # The memory was reduced: the sentence ends with a command.
+    more = (wait, notice.retry.sentence, notice.reduced_memory)
     return " ".join(
         [f"{name} {predicate}{exit_code}{reason}.", *(sentence for sentence in more if sentence)]
     )
@@ -372,10 +376,12 @@ def _next_steps(subject: str, cluster: str | None, links: RunLinks | None, comma
     where = subject + stated(" in cluster {}", cluster)
     where = markdown_safe(where[:_MAX_TEXT_LENGTH])
     addresses = _bounded_links(links or RunLinks()) or RunLinks()
-    parts = [f"{where}: {addresses.ecs_task}" if addresses.ecs_task else f"{where}."]
-    if addresses.log_stream:
-        parts.append(f"Log: {addresses.log_stream}")
-    return " ".join(filter(None, (*parts, markdown_safe(commands))))
+    parts = (
+        where + stated(": {}", addresses.ecs_task),
+        stated("Log: {}", addresses.log_stream),
+        markdown_safe(commands),
+    )
+    return STEP_SEPARATOR.join(filter(None, parts))
 
 
 def _bounded_value(value: object, max_length: int) -> object:
@@ -592,20 +598,25 @@ def _embeddable_command(command: str) -> str:
 
 def night_summary(summary: NightSummary) -> NightSummaryDetail:
     """The detail of the morning message. Its commands are our own, and Markdown shows them whole:
-    with the address of the search cluster, which somebody copies.
+    with the address of the search cluster, which somebody copies: no full stop follows them.
     """
     sentence = embeddable(summary.sentence, _MAX_LINE_LENGTH)
     lines = []
+    shown = [sentence]
     marked = [markdown_safe(sentence)]
     for line in summary.lines:
         at = stated(", {:%Y-%m-%d %H:%M} UTC", line.at)
         text = embeddable(line.text, _MAX_TEXT_LENGTH)
         command = stated(" {}", known(_embeddable_command, line.command))
         lines.append(f"{text}{at}{command}")
-        marked.append(f"{markdown_safe(f'{text}{at}'.removesuffix('.'))}{command}.")
-    text = " ".join([sentence, *(f"{line.removesuffix('.')}." for line in lines)])
+        said = f"{text}{at}" if command else f"{f'{text}{at}'.removesuffix('.')}."
+        shown.append(f"{said}{command}")
+        marked.append(f"{markdown_safe(said)}{command}")
     return NightSummaryDetail(
-        text=text, markdown=" ".join(marked), night=summary.night, lines=tuple(lines)
+        text=_BULLET.join(shown),
+        markdown=_BULLET.join(marked),
+        night=summary.night,
+        lines=tuple(lines),
     )
 
 

@@ -1,6 +1,6 @@
 """The commands that a notification offers: to look, to stop, to see what is due next.
 
-Slack shows them as they are, the mail and other channels in a sentence.
+Slack shows them as they are, the mail and other channels on one line.
 """
 
 from collections.abc import Iterable
@@ -19,6 +19,8 @@ from profiler.schedules.schedule_model import STARTERS
 # A longer one is cut off. The command of a resize names up to five families.
 MAX_COMMAND_LENGTH: Final = 2000
 _SEE_DUE = "see what is due next"
+# Between a command and what follows it on the line, so that a reader sees where it ends.
+STEP_SEPARATOR: Final = " · "
 
 
 class NextStep(Struct, frozen=True):
@@ -112,5 +114,5 @@ def _schedules(cluster: str | None, region: str | None) -> NextStep:
 
 
 def in_words(steps: Iterable[NextStep]) -> str:
-    """The steps on one line: "To look: task-profiler … To stop it: aws ecs …"."""
-    return " ".join(f"To {step.purpose}: {step.command}" for step in steps)
+    """The steps on one line: "To look: task-profiler … · To stop it: aws ecs …"."""
+    return STEP_SEPARATOR.join(f"To {step.purpose}: {step.command}" for step in steps)

@@ -19,6 +19,7 @@ from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications import value_formats
+from profiler.forwarder.notifications.embedded_texts import without_emphasis
 from profiler.forwarder.notifications.event_details import run_title, schedule_title
 from profiler.forwarder.notifications.next_steps import (
     MAX_COMMAND_LENGTH,
@@ -148,7 +149,8 @@ def value_fields(named: Iterable[tuple[str, str | datetime | None]]) -> JsonObje
         if isinstance(value, datetime):
             fields.append(mrkdwn(f"*{name}*\n{_in_zone_of_reader(value)}"))
         elif value:
-            fields.append(mrkdwn(f"*{name}*\n{escape_text(value, MAX_VALUE_LENGTH)}"))
+            text = escape_text(without_emphasis(value), MAX_VALUE_LENGTH)
+            fields.append(mrkdwn(f"*{name}*\n{text}"))
     return {"type": "section", "fields": fields} if fields else None
 
 
@@ -304,7 +306,7 @@ def _log(lines: Sequence[str], container: str | None) -> JsonObject | None:
     """
     title = f"*{_LOG_TITLE}*"
     if container:
-        title = f"*{_LOG_TITLE} of {escape_text(container.replace('*', ''), MAX_NAME_LENGTH)}*"
+        title = f"*{_LOG_TITLE} of {escape_text(without_emphasis(container), MAX_NAME_LENGTH)}*"
     shown: list[str] = []
     left = MAX_SECTION_LENGTH - utf16_length(f"{title}\n{_CODE_FENCE}\n{_CODE_FENCE}")
     for line in reversed(lines):
@@ -455,7 +457,7 @@ def _night_message(summary: NightSummary) -> SlackMessage:
     return _message(
         escape_text(summary.title, MAX_HEADER_LENGTH),
         escape_text(summary.sentence, MAX_SECTION_LENGTH),
-        *_sections([escape_text(below_header, MAX_SECTION_LENGTH), *lines]),
+        *_sections([escape_text(without_emphasis(below_header), MAX_SECTION_LENGTH), *lines]),
     )
 
 
@@ -473,7 +475,7 @@ def _sections(lines: Iterable[str]) -> Iterator[JsonObject]:
 
 def _summary_line(line: SummaryLine) -> str:
     """The line with its time in the reader's zone, its link, and its command as code."""
-    text = escape_text(line.text, MAX_SENTENCE_LENGTH)
+    text = escape_text(without_emphasis(line.text), MAX_SENTENCE_LENGTH)
     if line.at:
         seconds = int(line.at.timestamp())
         text += f", <!date^{seconds}^{{time}}|{line.at:%H:%M} UTC>"

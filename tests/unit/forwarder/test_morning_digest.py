@@ -447,8 +447,8 @@ def test_a_command_for_families_with_long_names_is_whole_on_every_channel(length
     assert f" `{command}`" in message.blocks[-1]["text"]["text"]
     event = msgspec.to_builtins(detail)
     assert event["lines"] == (f"{line.text} {command}",)
-    assert event["text"].endswith(f" {command}.")
-    assert event["markdown"].endswith(f" {command}.")
+    assert event["text"].endswith(f" • {line.text} {command}")
+    assert event["markdown"].endswith(f" • {line.text} {command}")
 
 
 def test_the_event_has_the_same_text_for_a_template() -> None:
@@ -463,6 +463,18 @@ def test_the_event_has_the_same_text_for_a_template() -> None:
     assert "Out of memory, 2026-11-25 02:14 UTC." in event["text"]
     assert not set('"\\\n\x1b').intersection(event["text"])
     assert len(msgspec.json.encode(detail)) < 32_000
+
+
+def test_a_family_of_any_name_stresses_nothing_on_slack() -> None:
+    name = "_etl_ *all* ~old~ `id` <&> nightly_etl"
+    shown = "\uff3fetl\uff3f \u2217all\u2217 \u223cold\u223c 'id' &lt;&amp;&gt; nightly_etl"
+    runs = NightRuns(
+        counts={OUT_OF_MEMORY: {name: 1}}, failed=(replace(KILLED, family=name),), reports=1
+    )
+    (_, said) = message_of(summary_of(runs), kibana_url=None).blocks
+    text = said["text"]["text"]
+    assert f"({shown})" in text
+    assert f"• {shown}: " in text
 
 
 def test_a_night_has_one_key() -> None:

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeou
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from profiler.forwarder.ended_run import Comparison, EndedRun, UnusualMeasure
+from profiler.forwarder.ended_run import Comparison, EndedRun, MemoryRetry, UnusualMeasure
 from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications.channels import event_bus_channel
@@ -24,6 +24,7 @@ from profiler.forwarder.notifications.event_details import (
     bus_event,
     ended_line,
     ended_run,
+    job_detail,
     run_title,
 )
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
@@ -285,6 +286,10 @@ def test_the_text_is_a_sentence(changes: dict[str, Any], text: str) -> None:
             "nightly:5 failed with exit code 137 (SIGKILL).",
             r"nightly:5 failed with exit code 137 (SIGKILL).",
         ),
+        # What stresses nothing can be copied: an expression, the name of a family.
+        ("cron(0 3 * * ? *) of nightly__etl", "cron(0 3 * * ? *) of nightly__etl"),
+        ("* a list, *a *b* c", r"\u2217 a list, \u2217a \u2217b\u2217 c"),
+        ("__etl__ a_", r"\uff3f\uff3fetl\uff3f\uff3f a\uff3f"),
     ],
 )
 def test_markdown_shows_the_text_and_has_no_link(text: str, shown: str) -> None:
@@ -334,7 +339,7 @@ def test_a_run_that_did_not_start_says_when_and_what_to_do() -> None:
         "stopped at 2026-03-01 03:10:30 UTC."
     )
     assert run["nextSteps"].endswith(
-        " To look: task-profiler doctor etl_daily --region eu-west-1 "
+        " · To look: task-profiler doctor etl_daily --region eu-west-1 · "
         "To see what is due next: task-profiler schedules --cluster jobs --region eu-west-1"
     )
     assert "Log: " not in run["nextSteps"]
@@ -365,7 +370,7 @@ def test_a_notice_of_a_job_names_its_queue_and_no_task() -> None:
     late = replace(line.notice, kind="late", task_id="4109")
     _, detail = event(replace(line, cluster=None, queue="nights", family="etl", notice=late))
     assert (detail["queue"], detail["family"], "cluster" in detail) == ("nights", "etl", False)
-    assert detail["nextSteps"].startswith("Job definition etl in queue nights.")
+    assert detail["nextSteps"].startswith("Job definition etl in queue nights · To ")
     assert "To look: task-profiler watch --queue nights" in detail["nextSteps"]
     assert "links" not in detail, "a job is not in the consoles of tasks"
 
@@ -416,7 +421,9 @@ def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(
 
 
 # What Markdown would draw: a link, an image, an address, emphasis, code, a heading.
-MARKDOWN = re.compile(r"[\[\]<>*`~]|^\s*#|://|\bwww\.|(?<![^\W_])_|_(?![^\W_])", re.IGNORECASE)
+MARKDOWN = re.compile(
+    r"[\[\]<>`~]|(?<!\s)\*|\*(?![\s)])|^\s*#|://|\bwww\.|(?<!\w)_|_(?!\w)", re.IGNORECASE
+)
 
 
 def check_detail(detail: dict[str, Any], schema: Any) -> None:
@@ -536,6 +543,28 @@ def test_a_mail_advises_what_slack_advises() -> None:
         assert "Too large" not in sent.summary
         assert "resize" not in sent.next_steps
         assert "Recommended" not in text_of(early)
+
+
+def test_a_command_ends_where_a_reader_sees_it() -> None:
+    """On one line, no sentence follows a command, and a sign separates two."""
+    back = "This puts it back: task-profiler taskdef resize etl_daily --revert"
+    again = "Started again with 4 GB (was 2 GB)."
+    retried = replace(OOM, reduced_memory=back, retry=MemoryRetry(sentence=again))
+    run = ended_run(retried, kibana_url=None)
+    assert run.text.endswith(f" {again} {back}")
+    with FakeBatch() as batch:
+        batch.add_queue("nightly", "spot")
+        batch.define("etl")
+        job = batch.submit("orders", "nightly", "etl")
+        batch.begin(job)
+        batch.end(job, 137)
+    notice = JobNotice(
+        job=present(parse_job(job)), reduced_memory=back, retry=MemoryRetry(sentence=again)
+    )
+    assert job_detail(notice).text.endswith(f" {again} {back}")
+    _, stuck = event(stuck_notice())
+    parts = stuck["nextSteps"].split(" · ")
+    assert [part.partition(": ")[0].split()[0] for part in parts] == ["Task", "Log", "To", "To"]
 
 
 def test_a_success_that_is_not_like_its_family_says_where_to_look() -> None:
