@@ -217,6 +217,11 @@ class Rollout(Struct, kw_only=True, dict=True):
         _ = self.targets  # which lists it
         return tuple(map(schedule_of, self._schedules.machine_targets(names)))
 
+    def outer_states(self, names: Collection[str]) -> tuple[ScheduledTarget, ...]:
+        """The states that start executions of the state machines of these names."""
+        _ = self._states  # which lists them
+        return self._machines.outer_states(names)
+
     def check_reads(self) -> None:
         """Raise TaskProfilerError if the schedules are needed, or the services, and cannot be
         read.
