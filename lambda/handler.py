@@ -519,6 +519,7 @@ def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "N
         ),
         prefix=settings.index_prefix,
         open_client=budget.bounded(bounded_client),
+        on_problem=_warn,
         now_ns=now_ns,
     )
     return sizes.saving(families[:MAX_SIZED])

@@ -8,6 +8,7 @@ from profiler.core.aws_clients import AwsClient
 
 RUN_TASK = "arn:aws:states:::ecs:runTask.sync"
 SUBMIT_JOB = "arn:aws:states:::batch:submitJob.sync"
+EXECUTE = "arn:aws:states:::states:startExecution.sync:2"
 
 
 def running(
@@ -15,6 +16,13 @@ def running(
 ) -> Mapping[str, object]:
     """A state that calls RunTask, or another ``resource``, with this request."""
     return {"Type": "Task", "Resource": resource, field: request, "End": True}
+
+
+def executing(
+    arn: str, resource: str = EXECUTE, field: str = "Parameters", **more: object
+) -> Mapping[str, object]:
+    """A state that executes the state machine of this ARN."""
+    return {**running({"StateMachineArn": arn}, resource, field), **more}
 
 
 def machine(state: Mapping[str, object], **more: object) -> dict[str, Any]:

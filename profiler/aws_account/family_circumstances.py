@@ -201,7 +201,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     deregistered revision, and ``tagged`` are the tags of our revisions by their numbers, of the
     family of an ARN; both raise TaskProfilerError. ``overrides_of`` a target are its sizes, and
     ``machine_schedules`` start the state machines of some names at due times; it raises
-    TaskProfilerError.
+    TaskProfilerError. ``outer_states`` start executions of the state machines of some names.
     ``timeout_ms_of`` it the timeout that it sets. ``most_vcpu`` is what the environments of job
     queues allow; it raises TaskProfilerError.
     """
@@ -216,6 +216,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     timeout_ms_of: Callable[[ScheduledTarget], float | None] = lambda _target: None
     most_vcpu: Callable[[frozenset[str]], float] = lambda _queues: math.inf
     machine_schedules: Callable[[Collection[str]], Sequence[Schedule]] = lambda _names: ()
+    outer_states: Callable[[Collection[str]], Sequence[ScheduledTarget]] = lambda _names: ()
     now_ns: int
 
     def circumstances(
@@ -225,7 +226,10 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         targets = self._targets(family)
         timed = [schedule_of(target) for target in targets if is_timed(target)]
         machines = {target.machine for target in targets if target.kind == "state"}
+        outer: Sequence[ScheduledTarget] = ()
         if machines:
+            outer = self.outer_states(machines)
+            machines |= {state.machine for state in outer}
             timed += self.machine_schedules(machines)
         enabled = [schedule for schedule in timed if schedule.is_enabled]
         overrides = [
@@ -237,7 +241,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
             known,
             timeout_ms=min(timeouts_ms, default=None),
             time_limits_ms=known_members(
-                {target.title: target.time_limit_ms for target in targets}
+                {target.title: target.time_limit_ms for target in (*targets, *outer)}
             ),
             is_service=family in self.of_services(),
             intervals_ms=shortest_gaps_ms(enabled, self.now_ns),

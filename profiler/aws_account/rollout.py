@@ -10,6 +10,7 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from profiler.aws_account.account_starters import AccountStarters
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
@@ -27,14 +28,13 @@ from profiler.aws_account.registered_definitions import (
 )
 from profiler.aws_account.registered_job_definitions import JobDefinitions
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, schedule_of
+from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.shared_streams import UNKNOWN_STREAMS, read_streams
 from profiler.aws_account.started_tasks import (
     SCHEDULE,
     SERVICE,
     starters_of_families,
 )
-from profiler.aws_account.state_machines import StateMachines
 from profiler.aws_account.target_clusters import TargetClusters
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
@@ -160,8 +160,12 @@ class Rollout(Struct, kw_only=True, dict=True):
         return self.jobs or TaskDefinitions(self.open_client("ecs"))
 
     @cached_property
+    def _account(self) -> AccountStarters:
+        return AccountStarters(self.open_client, self.on_problem, of_jobs=self.is_of_jobs)
+
+    @property
     def _schedules(self) -> Schedules:
-        return Schedules(self.open_client)
+        return self._account.schedules
 
     @cached_property
     def _pins(self) -> PinnedTargets:
@@ -182,7 +186,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         submit jobs.
         """
         try:
-            return self._schedules.targets(of_jobs=self.is_of_jobs)
+            return self._account.targets()
         except TaskProfilerError as error:
             is_size = self.part == "size" and self.request.is_act  # an input can override it
             if self.request.update_schedules or self.request.clusters or self.request.scheduled:
@@ -198,14 +202,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         """The states of Step Functions that start tasks, or those that submit jobs, as far as they
         can be read. They are never moved.
         """
-        states = self._machines.targets()
-        return tuple(state for state in states if state.is_of_job is self.is_of_jobs)
-
-    @cached_property
-    def _machines(self) -> StateMachines:
-        return StateMachines(
-            self.open_client, self.on_problem, lambda: self._schedules.machine_versions
-        )
+        return self._account.states()
 
     @property
     def starting(self) -> tuple[ScheduledTarget, ...]:
@@ -215,7 +212,12 @@ class Rollout(Struct, kw_only=True, dict=True):
     def machine_schedules(self, names: Collection[str]) -> tuple[Schedule, ...]:
         """What starts the state machines of these names at due times. Raises TaskProfilerError."""
         _ = self.targets  # which lists it
-        return tuple(map(schedule_of, self._schedules.machine_targets(names)))
+        return self._account.machine_schedules(names)
+
+    def outer_states(self, names: Collection[str]) -> tuple[ScheduledTarget, ...]:
+        """The states that start executions of the state machines of these names."""
+        _ = self._states  # which lists them
+        return self._account.outer_states(names)
 
     def check_reads(self) -> None:
         """Raise TaskProfilerError if the schedules are needed, or the services, and cannot be
@@ -395,7 +397,7 @@ class Rollout(Struct, kw_only=True, dict=True):
                 planned,
                 self.jobs,
                 self.starting,
-                are_states_known=self._machines.are_all_known,
+                are_states_known=self._account.machines.are_all_known,
             )
         if not planned.log_group or not planned.is_new_revision:
             return planned
@@ -641,7 +643,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         """All targets as they are now, and the states. Raises TaskProfilerError."""
         if self._lacks_targets:
             return ()
-        targets = self._schedules.targets(of_jobs=self.is_of_jobs)
+        targets = self._account.targets()
         self.__dict__.pop("_states", None)
         return targets
 

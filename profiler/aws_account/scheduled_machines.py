@@ -1,5 +1,5 @@
-"""Schedules and rules that start state machines of Step Functions whose states start ECS tasks or
-submit jobs, and their executions.
+"""Schedules and rules that start state machines of Step Functions whose states, or those of state
+machines that they execute, start ECS tasks or submit jobs, and their executions.
 
 https://docs.aws.amazon.com/step-functions/latest/apireference/API_ListExecutions.html
 """
@@ -24,6 +24,7 @@ from profiler.schedules.schedule_model import EXECUTION, ClusterTasks, Schedule,
 # Step Functions keeps an execution for 90 days after its end; the rest is for the time that
 # reading takes.
 _KEPT_NS = 90 * NS_PER_DAY - NS_PER_MINUTE
+_MAX_NESTED = 20  # state machines that one starts, also through others
 _MAX_PAGES = 5  # of 1,000 executions of a machine
 _READ = "states:DescribeStateMachine and states:DescribeStateMachineAlias"
 _UNREAD = "It is unknown whether all schedules of state machines start tasks or jobs"
@@ -73,7 +74,7 @@ def read_machine_schedules(
             note(f"{_UNREAD}: the invocation ran out of time.")
         elif arn not in read:
             with noted_errors(note, _UNREAD, _READ):
-                read[arn] = read_started(open_client("stepfunctions"), arn)
+                read[arn] = _read_with_nested(open_client("stepfunctions"), arn, note)
         if arn not in read:
             continue
         started = read[arn]
@@ -97,6 +98,36 @@ def read_machine_schedules(
                 )
             )
     return tuple(schedules)
+
+
+def _read_with_nested(
+    client: AwsClient, started_arn: str, note: Callable[[str], object]
+) -> StartedMachine | None:
+    """What a schedule starts with this ARN, with the states of the state machines that it executes,
+    of which each is read once. Raises TaskProfilerError, and boto3's errors.
+    """
+    started = read_started(client, started_arn)
+    if started is None:
+        return None
+    states = [*started.states]
+    waiting = [*started.nested]
+    seen = {started_arn}
+    unread: list[str] = []
+    while waiting and len(seen) <= _MAX_NESTED:
+        arn = waiting.pop(0)
+        if arn in seen:
+            continue
+        seen.add(arn)
+        with noted_errors(unread.append, _UNREAD, _READ):
+            inner = read_started(client, arn)
+            if inner is not None:
+                states += [state for state in inner.states if state not in states]
+                waiting += inner.nested
+    for sentence in unread[:1]:
+        if not states:
+            raise TaskProfilerError(sentence)
+        note(sentence)
+    return replace(started, states=tuple(states), nested=())
 
 
 def read_executions(

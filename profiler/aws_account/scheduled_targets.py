@@ -307,7 +307,7 @@ class Schedules:
             elif with_jobs and _JOB_PARAMETERS in target:
                 started = _submitted(target)
             elif with_machines and _is_machine(target.get("Arn")):
-                started = _executed(target["Arn"])
+                started = executed(target["Arn"])
             else:
                 continue
             yield ScheduledTarget(
@@ -350,7 +350,7 @@ class Schedules:
         """Keep a rule's target that starts a state machine."""
         if not _is_machine(content.get("Arn")):
             return
-        started = _executed(content["Arn"])
+        started = executed(content["Arn"])
         self._keep_version(content["Arn"])
         name, bus = str(rule["Name"]), str(rule.get("EventBusName", "default"))
         target = ScheduledTarget(
@@ -404,9 +404,9 @@ class Schedules:
         elif _is_universal(str(target.get("Arn")), _SUBMIT_JOB):
             started = submitted_by_request(_request(target), str(schedule.get("Arn")))
         elif with_machines and _is_machine(target.get("Arn")):
-            started = _executed(target["Arn"])
+            started = executed(target["Arn"])
         elif with_machines and _starts_machine(str(target.get("Arn"))):
-            started = _executed(text(_request(target).get("StateMachineArn")) or "")
+            started = executed(text(_request(target).get("StateMachineArn")) or "")
         else:
             return None
         return ScheduledTarget(kind="schedule", name=name, group=group, content=schedule, **started)
@@ -651,7 +651,7 @@ def _starts_machine(arn: str) -> bool:
     return _is_machine(arn) or any(_is_universal(arn, call) for call in _START_EXECUTION)
 
 
-def _executed(machine_arn: str) -> dict[str, Any]:
+def executed(machine_arn: str) -> dict[str, Any]:
     """A target that starts a state machine."""
     return {"cluster_arn": machine_arn, "definition_arn": "", "machine_arn": machine_arn}
 

@@ -1,7 +1,9 @@
-"""The states of Step Functions that start ECS tasks or submit jobs of AWS Batch, as far as their
-definitions say what they start: a value that an execution computes is unknown.
+"""The states of Step Functions that start ECS tasks or submit jobs of AWS Batch, or execute other
+state machines, as far as their definitions say what they start: what an execution computes is
+unknown.
 
 https://docs.aws.amazon.com/step-functions/latest/dg/connect-ecs.html
+https://docs.aws.amazon.com/step-functions/latest/dg/connect-stepfunctions.html
 https://docs.aws.amazon.com/step-functions/latest/dg/connect-batch.html
 https://docs.aws.amazon.com/step-functions/latest/dg/concepts-cd-aliasing-versioning.html
 https://docs.aws.amazon.com/step-functions/latest/dg/transforming-data.html
@@ -30,7 +32,9 @@ from profiler.aws_account.scheduled_targets import (
     TIME_LIMIT,
     UNKNOWN_VALUE,
     ScheduledTarget,
+    executed,
     is_version,
+    machine_name,
     machine_of,
     run_by_request,
     submitted_by_request,
@@ -62,11 +66,17 @@ _TOO_MANY_ALIASES = (
 )
 _RUN_TASK = "ecs:runTask"
 _SUBMIT_JOB = "batch:submitJob"
+_EXECUTE = "states:startExecution"
+_EXECUTE_BY_SDK = "aws-sdk:sfn:startExecution"
+_EXECUTE_AND_WAIT = "aws-sdk:sfn:startSyncExecution"
+_ACTIONS = (_RUN_TASK, _SUBMIT_JOB, _EXECUTE, _EXECUTE_BY_SDK, _EXECUTE_AND_WAIT)
 # The optimized integrations, with their patterns, and the AWS SDK's.
 _STARTS = re.compile(
-    rf"arn:[^:]+:states:::(?:aws-sdk:)?({_RUN_TASK}|{_SUBMIT_JOB})"
+    rf"arn:[^:]+:states:::(?:(?:aws-sdk:)?({_RUN_TASK}|{_SUBMIT_JOB})"
+    rf"|({_EXECUTE}|{_EXECUTE_BY_SDK}|{_EXECUTE_AND_WAIT}))"
     r"(?:\.sync(?::2)?|\.waitForTaskToken)?"
 )
+_WAITS = (".sync", ".sync:2", ".waitForTaskToken", _EXECUTE_AND_WAIT)
 _DELETING = "DELETING"  # no execution starts, and those that run end before their next state
 _GONE = frozenset({"StateMachineDoesNotExist", "StateMachineDeleting", "ResourceNotFound"})
 _JSONATA = re.compile(r"(?s)\s*\{%.*%\}\s*")
@@ -113,6 +123,7 @@ class StartedMachine(Struct, frozen=True, kw_only=True):
     states: tuple[ScheduledTarget, ...]
     is_express: bool
     created_ns: int | None = None  # of versions, the newest
+    nested: tuple[str, ...] = ()  # the ARNs of what its states execute
 
 
 class StateMachines:
@@ -172,7 +183,24 @@ class StateMachines:
             self.are_all_known = are_all_listed and all(one.is_known for one in read.values())
             for what, sentence in chain.from_iterable(one.problems for one in read.values()):
                 self._on_unread[what](sentence)
-        return tuple(chain.from_iterable(one.targets for one in self._known.values()))
+        return tuple(state for state in self._states() if state.machine_arn is None)
+
+    def outer_states(self, names: Collection[str]) -> tuple[ScheduledTarget, ...]:
+        """The states that start executions of the state machines of these names, also through
+        other state machines, as ``targets`` has read them.
+        """
+        found: list[ScheduledTarget] = []
+        nested = [state for state in self._states() if state.machine_arn is not None]
+        inner = set(names)
+        while True:
+            outer = [state for state in nested if machine_name(state.machine_arn or "") in inner]
+            if len(outer) == len(found):
+                return tuple(found)
+            found = outer
+            inner |= {state.machine for state in outer}
+
+    def _states(self) -> Iterator[ScheduledTarget]:
+        return chain.from_iterable(one.targets for one in self._known.values())
 
     def _whose_aliases_are_read(self, described: Mapping[_Key, _Machine]) -> list[_Key]:
         """The keys of machines whose aliases are listed: first those whose definition starts
@@ -263,16 +291,23 @@ def read_started(client: AwsClient, started_arn: str) -> StartedMachine | None:
     is_express = False
     is_there = False
     created_ns: int | None = None
+    nested: list[str] = []
     for one in named:
         described = answer_unless(_is_gone, client.describe_state_machine, stateMachineArn=one)
         if described is not None and described.get("status") != _DELETING:
             is_there = True
             is_express |= described.get("type") == "EXPRESS"
             created_ns = max_known(created_ns, moment_ns(described.get("creationDate")))
-            states += targets_of_machine(arn, described.get("definition"))
+            for target in targets_of_machine(arn, described.get("definition")):
+                if target.machine_arn is None:
+                    states.append(target)
+                else:
+                    nested.append(target.machine_arn)
     if not is_there:
         return None
-    return StartedMachine(states=tuple(states), is_express=is_express, created_ns=created_ns)
+    return StartedMachine(
+        states=tuple(states), is_express=is_express, created_ns=created_ns, nested=tuple(nested)
+    )
 
 
 def _is_gone(error: Exception) -> bool:
@@ -282,10 +317,10 @@ def _is_gone(error: Exception) -> bool:
 
 def targets_of_machine(arn: str, definition: object) -> Iterator[ScheduledTarget]:
     """The states of a state machine that start tasks or submit jobs of definitions that they name,
-    in the account and the Region of the machine.
+    or executions of state machines, in the account and the Region of the machine.
     """
     source = text(definition) or ""
-    if _RUN_TASK not in source and _SUBMIT_JOB not in source:
+    if not any(action in source for action in _ACTIONS):
         return
     try:
         machine = json.loads(within_levels(source))
@@ -296,9 +331,11 @@ def targets_of_machine(arn: str, definition: object) -> Iterator[ScheduledTarget
         request = mapping(capitalized(_without_computed(given)))
         if action == _RUN_TASK:
             started = run_by_request(request)
-        else:
+        elif action == _SUBMIT_JOB:
             started = {**submitted_by_request(request, arn), "request": request}
-        named = started["definition_arn"]
+        else:
+            started = executed(text(request.get("StateMachineArn")) or "")
+        named = started["definition_arn"] or started.get("machine_arn", "")
         is_elsewhere = "Credentials" in state or (
             named.startswith("arn:") and _place(named) != _place(arn)
         )
@@ -313,10 +350,10 @@ def targets_of_machine(arn: str, definition: object) -> Iterator[ScheduledTarget
 
 
 def _time_limit(machine: Mapping[str, object], state: Mapping[str, object]) -> Mapping[str, float]:
-    """The shortest time in seconds after which Step Functions ends a state that waits for its task
-    or job, or the execution around it; empty without any.
+    """The shortest time in seconds after which Step Functions ends a state that waits for what it
+    has started, or the execution around it; empty without any.
     """
-    waits = (text(state.get("Resource")) or "").endswith((".sync", ".sync:2", ".waitForTaskToken"))
+    waits = (text(state.get("Resource")) or "").endswith(_WAITS)
     limits_seconds = [machine.get("TimeoutSeconds"), state.get("TimeoutSeconds") if waits else None]
     known_seconds = known_values(map(count, limits_seconds))
     return {TIME_LIMIT: min(known_seconds)} if waits and known_seconds else {}
@@ -329,8 +366,8 @@ def _place(arn: str) -> tuple[str | None, str | None]:
 def _starting_states(
     value: Any,  # noqa: ANN401  JSON
 ) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """The names of the states that run a task of ECS or submit a job, what they call, and the
-    states; also in branches of Parallel and in items of Map.
+    """The names of the states that run a task of ECS, submit a job or start an execution, what they
+    call, and the states; also in branches of Parallel and in items of Map.
     """
     if isinstance(value, list):
         for item in value:
@@ -340,7 +377,7 @@ def _starting_states(
     for name, state in mapping(value.get("States")).items():
         starts = _STARTS.fullmatch(text(mapping(state).get("Resource")) or "")
         if starts:
-            yield name, starts[1], mapping(state)
+            yield name, starts[1] or starts[2], mapping(state)
     for item in value.values():
         yield from _starting_states(item)
 

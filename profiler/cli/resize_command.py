@@ -313,6 +313,9 @@ class _Planning(Struct, frozen=True, kw_only=True):
         def machine_schedules(names: Collection[str]) -> Sequence[Schedule]:
             return rollout().machine_schedules(names)
 
+        def outer_states(names: Collection[str]) -> Sequence[ScheduledTarget]:
+            return rollout().outer_states(names)
+
         now_ns = self.runs.span.now_ns
         if jobs is None:
             account = read_account(
@@ -320,7 +323,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
             )
         else:
             account = read_job_account(self.open_client, targets, jobs, now_ns)
-        return replace(account, machine_schedules=machine_schedules)
+        return replace(account, machine_schedules=machine_schedules, outer_states=outer_states)
 
     def planned(self, output: _Output) -> tuple[Rollout, list[PlannedFamily]]:
         """The plan, in the order in which it is printed."""

@@ -8,14 +8,16 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from profiler.aws_account.account_starters import AccountStarters
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.family_circumstances import read_account
 from profiler.aws_account.planned_family import PlannedFamily, size_changes
 from profiler.aws_account.registered_definitions import TaskDefinitions, may_exist
 from profiler.aws_account.resize_plan import SizePlans
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import sum_known
@@ -108,6 +110,7 @@ class NightSizes(Struct, frozen=True, kw_only=True, dict=True):
     cluster: SearchedCluster
     prefix: str
     open_client: OpenClient
+    on_problem: Callable[[str], object]
     now_ns: int
 
     def saving(self, families: Sequence[str]) -> NightSaving:
@@ -147,11 +150,15 @@ class NightSizes(Struct, frozen=True, kw_only=True, dict=True):
             policy=policy,
             price_overrides=PriceOverrides(),
             describe=reads.describe,
-            account=read_account(
-                self.open_client,
-                lambda: self._targets,
-                lambda: of_services,
-                self.now_ns,
+            account=replace(
+                read_account(
+                    self.open_client,
+                    lambda: self._starting,
+                    lambda: of_services,
+                    self.now_ns,
+                ),
+                machine_schedules=self._starters.machine_schedules,
+                outer_states=self._starters.outer_states,
             ),
         )
         planned = []
@@ -166,6 +173,10 @@ class NightSizes(Struct, frozen=True, kw_only=True, dict=True):
         return planned
 
     @cached_property
-    def _targets(self) -> tuple[ScheduledTarget, ...]:
+    def _starters(self) -> AccountStarters:
+        return AccountStarters(self.open_client, self.on_problem)
+
+    @cached_property
+    def _starting(self) -> tuple[ScheduledTarget, ...]:
         """Raises TaskProfilerError."""
-        return Schedules(self.open_client).targets()
+        return (*self._starters.targets(), *self._starters.states())

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ from tests.lambda_environment import (
     moto_account,
 )
 from tests.resize_account import Account
+from tests.runs import slowdown
+from tests.step_functions import executing, machine, machine_arn, make_machine, publish
 from tools.moto_server import fake_aws
 
 CALLS = {
@@ -43,6 +45,8 @@ CALLS = {
     *("ecs:ListServices", "ecs:ListTaskDefinitions"),
     *("events:ListEventBuses", "events:ListRules", "events:ListTargetsByRule"),
     *("scheduler:GetSchedule", "scheduler:ListSchedules"),
+    *("states:DescribeStateMachine", "states:DescribeStateMachineAlias"),
+    *("states:ListStateMachineAliases", "states:ListStateMachines"),
     "tag:GetResources",
 }
 NOT_OF_THE_PLAN = {"WriteOwnLog", "TellOnce", "ReadSlackSecret", "DecryptSchedulesAndQueues"}
@@ -124,14 +128,20 @@ class Morning:
         self.search = search
         self._slack = slack
 
-    def add(self, name: str, saving_usd: float = 9, hours: float = 6) -> None:
+    def add(
+        self,
+        name: str,
+        saving_usd: float = 9,
+        hours: float = 6,
+        metrics: Mapping[str, Any] | None = None,
+    ) -> None:
         """A family of a run a day that needs a quarter of its size, and what its last run
         advises.
         """
         self.account.family(name)
         billed_ms = 3_600_000 * hours
-        metrics = {"duration_ms": billed_ms - 10_000, "billed_duration_ms": billed_ms}
-        self.account.runs(name, 25, metrics=metrics)
+        times = {"duration_ms": billed_ms - 10_000, "billed_duration_ms": billed_ms}
+        self.account.runs(name, 25, metrics={**times, **(metrics or {})})
         self.search.savings[name] = saving_usd
         self.search.documents = [
             _document(run.report) for run in FileRuns(str(self.account.file), 0).runs(RunFilter())
@@ -282,12 +292,49 @@ def test_an_answer_that_is_none_costs_only_the_amount(morning: Morning) -> None:
     assert f"{NOT_KNOWN}the search cluster's answer is invalid" in line
 
 
+def test_the_due_times_of_state_machines_count_as_in_the_command(morning: Morning) -> None:
+    """Of the inner one, by the outer one's schedule: a run of five and a half hours that may take longer does
+    not last until the next is due. The control has a machine that nothing starts.
+    """
+    slower = {"slowdown_at_vcpu": slowdown(v0_25=(1.1, 1.2), v0_5=(1.1, 1.2))}
+    for name in ("control", "nightly"):
+        morning.add(name, hours=5.5, metrics=slower)
+        morning.account.state_machine(name, {"TaskDefinition": name})
+    client = morning.account.aws.client("stepfunctions")
+    make_machine(client, "outer", machine(executing(machine_arn(client, "nightly"))))
+    morning.account.aws.client("scheduler").create_schedule(
+        Name="often",
+        ScheduleExpression="cron(0 0/6 * * ? *)",
+        FlexibleTimeWindow={"Mode": "OFF"},
+        Target={"Arn": machine_arn(client, "outer"), "RoleArn": "arn:aws:iam::123456789012:role/a"},
+    )
+    line, saving_usd, words = morning.told()
+    assert f"Other sizes of 1 family would save {format_usd(saving_usd)} a month:" in line
+    assert words[2] == "control"
+
+
+def test_state_machines_that_may_not_be_read_cost_a_line_of_the_log(
+    morning: Morning, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As in the command, whose saving stays the same."""
+    morning.add("nightly")
+    with AwsProxy(morning.account.aws.url) as proxy:
+        proxy.refused = {"ListStateMachines"}
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        forget_environment()
+        line, saving_usd, _ = morning.told()
+    assert format_usd(saving_usd) in line
+    assert "unknown what state machines of Step Functions start" in capfd.readouterr().out
+
+
 def test_the_plan_calls_what_the_functions_role_allows(
     morning: Morning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     morning.add("nightly")
     morning.account.schedule("nightly", "nightly")
     morning.account.rule("hourly", "nightly")
+    morning.account.state_machine("machine", {"TaskDefinition": "nightly"})
+    publish(morning.account.aws.client("stepfunctions"), "machine", "live")
     morning.account.family("web")
     morning.account.ecs.create_service(
         cluster="jobs", serviceName="web", taskDefinition="web", desiredCount=0

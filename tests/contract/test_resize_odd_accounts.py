@@ -41,6 +41,7 @@ from tests.runs import lines, report, slowdown
 from tests.step_functions import (
     RUN_TASK,
     change_machine,
+    executing,
     machine,
     machine_arn,
     make_machine,
@@ -289,6 +290,48 @@ def test_a_run_of_a_state_machine_does_not_last_until_the_next_is_due(
         assert rows["nightly"]["to"] == {"vcpu": 0.5, "memoryMB": 1024}
     else:
         assert "and the next one is due 15m 00s after its start" in rows["nightly"]["reason"]
+
+
+@pytest.mark.parametrize("kind", ["", "inner", "outer", "limit", "limit of the machine"])
+def test_a_machine_that_another_one_executes_has_its_due_times_and_timeouts(
+    account: Account, kind: str
+) -> None:
+    """Over two machines. The controls are due once a day, or do not wait for the execution."""
+    account.family("nightly")
+    slower = {"slowdown_at_vcpu": slowdown(v0_25=(1.8, 2), v0_5=(1.1, 1.2)), "duration_ms": 780_000}
+    account.runs("nightly", 25, p95=0.4, metrics=slower)
+    account.state_machine("inner", {"TaskDefinition": "nightly"})
+    client = account.aws.client("stepfunctions")
+    limits: dict[str, Any] = {"TimeoutSeconds": 900} if kind == "limit" else {}
+    inner_arn = machine_arn(client, "inner")
+    make_machine(client, "middle", machine(executing(inner_arn, **limits)))
+    limits = {"TimeoutSeconds": 900} if kind == "limit of the machine" else {}
+    middle_arn = machine_arn(client, "middle")
+    make_machine(client, "outer", machine(executing(f"{middle_arn}:live"), **limits))
+    not_waiting = executing(inner_arn, "arn:aws:states:::states:startExecution", TimeoutSeconds=60)
+    make_machine(client, "control", machine(not_waiting, TimeoutSeconds=60))
+    for name in ("inner", "outer"):
+        account.aws.client("scheduler").create_schedule(
+            Name=name,
+            ScheduleExpression="cron(0/15 * * * ? *)" if name == kind else "cron(0 3 * * ? *)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={
+                "Arn": machine_arn(client, name),
+                "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/start",
+            },
+        )
+    rows, _ = account.rows("--register")
+    reason = rows["nightly"]["reason"]
+    if kind == "":
+        assert rows["nightly"]["to"] == {"vcpu": 0.5, "memoryMB": 1024}
+        assert account.newest("nightly") == [2]
+        return
+    assert account.newest("nightly") == [1]
+    if kind.startswith("limit"):
+        name = "middle" if kind == "limit" else "outer"
+        assert f"the state 'Run' of the state machine {name} ends it after 15m 00s" in reason
+    else:
+        assert "and the next one is due 15m 00s after its start" in reason
 
 
 def test_a_machines_schedule_that_somebody_changes_after_the_plan_counts(

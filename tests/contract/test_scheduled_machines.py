@@ -12,7 +12,9 @@ from moto.stepfunctions.models import stepfunctions_backends
 
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.step_functions import (
+    EXECUTE,
     change_machine,
+    executing,
     machine,
     machine_arn,
     make_machine,
@@ -230,3 +232,104 @@ def test_a_machine_that_was_created_again_has_no_list_of_earlier_executions(
         "kept": "missed",
     }
     assert rows["night"]["reason"] == "An execution of this time is no longer known."
+
+
+# State machines that execute others.
+
+NESTED = [
+    (EXECUTE, "Parameters"),
+    ("arn:aws:states:::states:startExecution", "Arguments"),
+    ("arn:aws:states:::states:startExecution.waitForTaskToken", "Parameters"),
+    ("arn:aws:states:::aws-sdk:sfn:startExecution", "Parameters"),
+    ("arn:aws:states:::aws-sdk:sfn:startSyncExecution", "Parameters"),
+]
+
+
+def nest(
+    account: Account, outer: str, inner_arn: str, *, field: str = "Parameters", **more: Any
+) -> str:
+    """A machine that executes another one."""
+    state = executing(inner_arn, field=field, **more)
+    make_machine(account.machines, outer, machine(state))
+    account.created(outer, DUE - timedelta(days=30))
+    return machine_arn(account.machines, outer)
+
+
+@pytest.mark.parametrize(("resource", "field"), NESTED)
+def test_a_machine_that_executes_another_one_is_judged_by_its_own_executions(
+    account: Account, resource: str, field: str
+) -> None:
+    """Also over two machines, and in a branch of a Map; one that executes another account's, or one
+    that an execution computes, starts nothing that is known.
+    """
+    load = account.machine("load", "load", "extract")
+    middle = nest(account, "middle", load, resource=resource, field=field)
+    account.schedule("night", nest(account, "nightly", f"{middle}:live"))
+    account.schedule("direct", middle)
+    branch = {"StartAt": "Run", "States": {"Run": executing(load, resource, field)}}
+    make_machine(
+        account.machines, "each", machine({"Type": "Map", "ItemProcessor": branch, "End": True})
+    )
+    account.created("each", DUE - timedelta(days=30))
+    account.schedule("items", machine_arn(account.machines, "each"))
+    elsewhere = load.replace("123456789012", "210987654321")
+    account.schedule("other", nest(account, "other", elsewhere, resource=resource, field=field))
+    computed = {"Type": "Task", "Resource": resource, "End": True}
+    given: dict[str, Any] = {"Parameters": {"StateMachineArn.$": "$.next"}}
+    make_machine(account.machines, "computed", machine({**computed, **given}))
+    account.schedule("unknown", machine_arn(account.machines, "computed"))
+    publish(account.machines, "middle", "live")
+    account.created("middle", DUE - timedelta(days=30))
+    account.executed("nightly", DUE, ended=DUE + timedelta(minutes=20))
+    rows = account.rows()
+    assert {name: (row["outcome"], row["family"]) for name, row in rows.items()} == {
+        "night": ("ran", "extract, load"),
+        "direct": ("missed", "extract, load"),
+        "items": ("missed", "extract, load"),
+    }
+    assert set(account.rows("load")) == set(rows)
+
+
+def test_machines_that_execute_each_other_are_read_once(account: Account) -> None:
+    load = account.machine("load", "load")
+    first = nest(account, "first", load.replace("load", "second"))
+    nest(account, "second", first)
+    state = {"StartAt": "Run", "States": {"Run": executing(first), "Load": run_of("load")}}
+    change_machine(account.machines, "second", state)
+    account.schedule("night", first)
+    account.proxy.operations.clear()
+    assert account.rows()["night"]["family"] == "load"
+    # Each machine once for the account's states, and for the schedule.
+    assert account.proxy.operations.count("DescribeStateMachine") == 3 + 2
+
+
+@pytest.mark.parametrize("has_own", [True, False])
+def test_an_inner_machine_that_may_not_be_read_is_said(
+    account: Account,
+    has_own: bool,  # noqa: FBT001
+) -> None:
+    """What the outer one starts itself is judged all the same."""
+    load = account.machine("load", "load")
+    outer = nest(account, "outer", load)
+    if has_own:
+        states = {"Run": executing(load), "Extract": run_of("extract")}
+        change_machine(account.machines, "outer", {"StartAt": "Run", "States": states})
+    account.schedule("night", outer)
+
+    def refuse(operation: str, body: bytes) -> None:
+        is_of_load = b":stateMachine:load" in body and operation == "DescribeStateMachine"
+        account.proxy.refused = {operation} if is_of_load else set()
+
+    account.proxy.before = refuse
+    done = account.run("--json")
+    assert "unknown whether all schedules of state machines start tasks" in done.stderr
+    found = [json.loads(line)["family"] for line in done.stdout.splitlines()]
+    assert found == (["extract"] if has_own else [])
+
+
+def test_an_inner_machine_that_was_deleted_starts_nothing(account: Account) -> None:
+    load = account.machine("load", "load")
+    account.schedule("night", nest(account, "outer", load))
+    account.schedule("kept", account.machine("other", "extract"))
+    account.machines.delete_state_machine(stateMachineArn=load)
+    assert set(account.rows()) == {"kept"}

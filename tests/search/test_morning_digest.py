@@ -609,6 +609,7 @@ def test_the_saving_is_what_the_command_says_of_the_same_documents(
             cluster=SearchedCluster(cluster=cluster, budget=budget, timeout_seconds=LIMIT_SECONDS),
             prefix="task",
             open_client=budget.bounded(bounded_client),
+            on_problem=lambda _sentence: None,
             now_ns=time.time_ns(),
         )
         saving = sizes.saving(FAMILIES)

@@ -36,6 +36,7 @@ _SHARED_PACKAGES = ("core", "forwarder", "otlp", "record", "schedules", "sizing"
 _SHARED_MODULES = (
     "aggregation/statistics",
     "aggregation/time_series",
+    "aws_account/account_starters",
     "aws_account/aws_errors",
     "aws_account/batch_jobs",
     "aws_account/bounded_reads",

@@ -1,0 +1,46 @@
+"""What starts the tasks of an account, or submits its jobs: schedules, rules, and states of Step
+Functions, with what starts their state machines.
+"""
+
+from collections.abc import Callable, Collection
+
+from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, schedule_of
+from profiler.aws_account.state_machines import StateMachines
+from profiler.schedules.schedule_model import Schedule
+
+
+class AccountStarters:
+    """Reads an account. ``on_problem`` gets a sentence about state machines that could not be read.
+
+    ``machine_schedules`` and ``outer_states`` know what was listed last.
+    """
+
+    def __init__(
+        self,
+        open_client: OpenClient,
+        on_problem: Callable[[str], object],
+        *,
+        of_jobs: bool = False,
+    ) -> None:
+        self.schedules = Schedules(open_client)
+        self.machines = StateMachines(
+            open_client, on_problem, lambda: self.schedules.machine_versions
+        )
+        self._of_jobs = of_jobs
+
+    def targets(self) -> tuple[ScheduledTarget, ...]:
+        """The targets of schedules and rules. Raises TaskProfilerError."""
+        return self.schedules.targets(of_jobs=self._of_jobs)
+
+    def states(self) -> tuple[ScheduledTarget, ...]:
+        """The states that start tasks, or those that submit jobs, as far as they can be read."""
+        return tuple(state for state in self.machines.targets() if state.is_of_job is self._of_jobs)
+
+    def machine_schedules(self, names: Collection[str]) -> tuple[Schedule, ...]:
+        """What starts the state machines of these names at due times. Raises TaskProfilerError."""
+        return tuple(map(schedule_of, self.schedules.machine_targets(names)))
+
+    def outer_states(self, names: Collection[str]) -> tuple[ScheduledTarget, ...]:
+        """The states that execute the state machines of these names, also through others."""
+        return self.machines.outer_states(names)
