@@ -63,12 +63,16 @@ def open_terminal(columns: int = 80) -> tuple[int, int]:
 
 
 def shown_on_terminal(
-    words: Sequence[str], environment: Mapping[str, str], *, stdout: int | None = None
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    stdout: int | None = None,
+    columns: int = 80,
 ) -> tuple[str, int]:
     """What a terminal shows that is standard error, and standard output unless that is given;
     and the exit code.
     """
-    ours, theirs = open_terminal()
+    ours, theirs = open_terminal(columns)
     process = subprocess.Popen(
         words,
         stdin=theirs,

@@ -30,7 +30,16 @@ from profiler.cli.printing import (
     write_json_lines,
 )
 from profiler.cli.recommended_months import basis_note, mark_of, month_text, months_of_families
-from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line, wrapped, write_lines
+from profiler.cli.styled_text import (
+    EMPTY,
+    INDENT,
+    Line,
+    Span,
+    line,
+    with_short_words,
+    wrapped,
+    write_lines,
+)
 from profiler.cli.tables import Column, table
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
@@ -284,7 +293,10 @@ def _table(
     yield from _below_the_table(advices, labels, width)
     for advice in explained:
         yield EMPTY
-        yield line(Span(labels[advice.evidence.family], "bold"))
+        name = labels[advice.evidence.family]
+        if width is not None:
+            name = with_short_words(name, width)
+        yield from wrapped(name, width, style="bold")
         if with_sizes:
             yield from _sizes(advice, width)
         for reason in advice.reasons:

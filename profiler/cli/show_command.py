@@ -59,7 +59,7 @@ from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 from profiler.sizing.prices import PriceOverrides, with_machine_price
 
 _LAST_SUCCESS = "last-success"
-_MIN_WIDTH = 60
+_MIN_WIDTH = 40
 _PIPE_WIDTH = 80
 _LOG_LINES = 10
 _MAX_PAGES = 20

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from profiler.cli.printing import (
     STDOUT,
+    as_encoded,
     encoded,
     stdout_encoding,
     terminal_columns,
@@ -102,7 +103,7 @@ def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -
 
     ``first`` begins the first line, and indents the others.
     """
-    shown = printable(text)
+    shown = as_encoded(printable(text), stdout_encoding())
     start = line(*first)
     indent = Span(" " * length(start))
     room = room_after(start, width)
@@ -174,6 +175,14 @@ def shorten_name(text: str, width: int) -> str:
     while columns_of(end) > most:
         end = end[1:]
     return shorten(text, width - columns_of(end)) + end
+
+
+def with_short_words(text: str, width: int) -> str:
+    """A text with names in it, each of which is cut where a line has no room for it."""
+    shown = as_encoded(printable(text), stdout_encoding())
+    if columns_of(shown) <= width:
+        return shown
+    return " ".join(shorten_name(word, width) for word in shown.split(" "))
 
 
 def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding: str) -> bytes:

@@ -134,7 +134,7 @@ def set_columns() -> Sequence[Column]:
     """The columns of :func:`set_rows`."""
     return (
         Column(""),
-        Column("Runs of", folds=True),
+        Column("Runs of", folds=True, is_name=True),
         Column("Runs", is_right=True),
         Column(f"Started ({local_zone()})"),
         Column("Left out", folds=True),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from profiler.cli.styled_text import INDENT, Line, Span, line, separated, wrapped
+from profiler.cli.styled_text import INDENT, Line, Span, separated, wrapped
 from profiler.record.units import format_count
 
 MAX_WIDTH = 120
@@ -72,7 +72,7 @@ def arrange(sections: Iterable[Section], width: int, max_lines: int) -> list[Lin
             lines.pop()
             left_out += 1
     omitted = f"{INDENT}{format_count(left_out, 'line')} omitted: --json prints everything."
-    return [*separated(shown), line(Span(omitted, "dim"))]
+    return [*separated(shown), *wrapped(omitted.strip(), width, INDENT, style="dim")]
 
 
 def drawn(parts: Iterable[Part], width: int) -> list[Line]:

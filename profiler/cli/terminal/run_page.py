@@ -8,7 +8,15 @@ from functools import partial
 from msgspec import Struct
 
 from profiler.cli.printing import value_text
-from profiler.cli.styled_text import INDENT, Line, Span, line, shorten
+from profiler.cli.styled_text import (
+    INDENT,
+    Line,
+    Span,
+    line,
+    room_after,
+    shorten,
+    with_short_words,
+)
 from profiler.cli.terminal.page_parts import (
     LABEL_WIDTH,
     PageText,
@@ -61,7 +69,9 @@ from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.advice import Advice
 
 MAX_LINES = 40
-_BAR_WIDTH = 20
+_MAX_BAR_WIDTH = 20
+_MIN_BAR_WIDTH = 4  # on a terminal without room for these, there is no bar
+_MIN_CURVE_WIDTH = 10
 _VALUE_WIDTH = 9
 _FULL = 0.99
 _MAX_COMMAND = 200
@@ -89,7 +99,9 @@ def page_lines(
     story = story_of(record, run.outcome)
     moments = find_moments(record, series)
     verdict = verdict_of(run, view.now_ns)
-    head = PageText(Span("● ", verdict.tone), verdict.text, verdict.tone)
+    start = Span("● ", verdict.tone)
+    said = with_short_words(verdict.text, room_after((start,), view.width))
+    head = PageText(start, said, verdict.tone)
     sections: Sequence[Section] = (
         (0, (head, indented(verdict.evidence))),
         (0, _facts(run, story)),
@@ -223,15 +235,22 @@ def _usage(record: Record, story: Story, view: View) -> Iterator[Part]:
             yield indented(row.sentence, "dim")
         return
     head = _columns("average", "95 %", "peak")
-    yield line(Span(f"{' ' * (len(INDENT) + LABEL_WIDTH + _BAR_WIDTH)}{head}", "dim"))
+    begin = len(INDENT) + LABEL_WIDTH
+    width = min(view.width - begin - len(head), _MAX_BAR_WIDTH)
+    width = width if width >= _MIN_BAR_WIDTH else 0
+    yield line(Span(f"{' ' * (begin + width)}{head}", "dim"))
     for bar in bars:
         use = bar.use
         average = value_text(use.avg, bar.format_value)
         p95 = value_text(use.p95, bar.format_value)
         peak = bar.peak_text or value_text(use.max, bar.format_value)
         texts = _columns(average, p95, peak)
-        parts = [label(shorten(bar.label, LABEL_WIDTH - 1), "bold"), *_drawn(bar), Span(texts)]
-        room = view.width - len(INDENT) - LABEL_WIDTH - _BAR_WIDTH - len(texts) - 2
+        parts = [
+            label(shorten(bar.label, LABEL_WIDTH - 1), "bold"),
+            *_drawn(bar, width),
+            Span(texts),
+        ]
+        room = view.width - begin - width - len(texts) - 2
         if len(bar.note) <= room:
             parts.append(Span(f"  {bar.note}", "dim"))
         yield line(*parts)
@@ -241,28 +260,28 @@ def _columns(*texts: str) -> str:
     return "".join(f"{text:>{_VALUE_WIDTH}}" for text in texts)
 
 
-def _drawn(bar: _Bar) -> Iterator[Span]:
+def _drawn(bar: _Bar, width: int) -> Iterator[Span]:
     """The bar: filled up to the average, lighter up to the 95th percentile, and lightest up to
     the peak.
     """
-    if not bar.size:
-        yield Span(" " * _BAR_WIDTH)
+    if not bar.size or not width:
+        yield Span(" " * width)
         return
     done = 0
     use = bar.use
     style = use_style(bar.label, is_full=is_near_limit(use.max, bar.size))
     for value, character in ((use.avg, "█"), (use.p95, "▓"), (use.max, "░")):
-        cells = max(done, _cells((value or 0) / bar.size))
+        cells = max(done, _cells((value or 0) / bar.size, width))
         yield Span(character * (cells - done), style)
         done = cells
-    yield Span("·" * (_BAR_WIDTH - done), "dim")
+    yield Span("·" * (width - done), "dim")
 
 
-def _cells(share: float) -> int:
+def _cells(share: float, width: int) -> int:
     """The cells of a share; any use at all has one cell, and only a full use has all."""
     if share >= _FULL:
-        return _BAR_WIDTH
-    return min(max(int(share * _BAR_WIDTH + 0.5), int(share > 0)), _BAR_WIDTH - 1)
+        return width
+    return min(max(int(share * width + 0.5), int(share > 0)), width - 1)
 
 
 def _bars(record: Record, usage: RunUsage) -> Iterator[_Bar]:
@@ -320,7 +339,7 @@ def _curves_and_axis(
     longest = len(format_duration(length_ms))
     for curve in curves:
         longest = max(longest, len(curve.limit_text))
-    width = max(view.width - len(INDENT) - LABEL_WIDTH - longest - 1, 20)
+    width = max(view.width - len(INDENT) - LABEL_WIDTH - longest - 1, _MIN_CURVE_WIDTH)
     for curve in curves:
         drawn = f"{curve.drawn(width):<{width}} "
         yield line(label(curve.label, "bold"), drawn, Span(curve.limit_text, "dim"))
