@@ -27,12 +27,10 @@ from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known_members, known_values
 from profiler.core.text import listed
 from profiler.task_definitions.permissions import (
-    POLICY_NAME,
     RolePolicy,
-    characters,
+    added_policy,
     concerns,
     covers,
-    planned_policy,
     statements_of,
 )
 
@@ -70,9 +68,7 @@ def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> 
         "iam:GetRolePolicy and iam:ListRolePolicies",
     ):
         documents = _inline_policies(iam, role)
-    existing = documents.pop(POLICY_NAME, None)
-    others = sum(map(characters, documents.values()))
-    return planned_policy(role, streams, existing, other_characters=others)
+    return added_policy(role, streams, documents)
 
 
 def attach_policy(open_client: OpenClient, policy: RolePolicy) -> None:
@@ -82,13 +78,13 @@ def attach_policy(open_client: OpenClient, policy: RolePolicy) -> None:
 
     def is_attached() -> bool:
         with aws_errors(kept, "iam:GetRolePolicy"):
-            return inline_policy(iam, policy.role, POLICY_NAME) == policy.document
+            return inline_policy(iam, policy.role, policy.name) == policy.document
 
     try:
         with aws_errors(kept, "iam:PutRolePolicy"):
             iam.put_role_policy(
                 RoleName=policy.role,
-                PolicyName=POLICY_NAME,
+                PolicyName=policy.name,
                 PolicyDocument=json.dumps(policy.document),
             )
     except TaskProfilerError as error:
