@@ -4,6 +4,7 @@ documents.
     python -m benchmarks.forwarder [--reports 100000] [--json FILE]
 
 Decode and map: CPU time from compressed payload to documents, without and with curves.
+The whole handler: CPU time of ``forward_logs``, from the event to the answers of the cluster.
 Import: wall and CPU time of ``import handler`` in a new process, from the unpacked zip.
 Delivery: reports into a real Elasticsearch that is killed and restarted halfway, in events of a
 subscription and in events of a data stream.
@@ -36,6 +37,7 @@ from benchmarks.subscription import (
     stream_event,
     written_ms,
 )
+from benchmarks.whole_handler import measure_handler
 from profiler.aws_account.setup.forwarder_zip import build_zip
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
@@ -196,6 +198,10 @@ def measure(reports: int) -> tuple[Figure, ...]:
     """Run all measurements."""
     decoded_a_second = measure_decode_and_map(_MAPPED_REPORTS)
     decoded_with_curves = measure_decode_and_map(_MAPPED_REPORTS, steps=_STEPS)
+    lines = encode_reports(_MAPPED_REPORTS)
+    by_subscription = measure_handler(lines, as_subscription)
+    by_stream = measure_handler(lines, as_stream)
+    with_curves = measure_handler(encode_reports(_MAPPED_REPORTS, steps=_STEPS), as_subscription)
     handler_seconds, handler_cpu_seconds = measure_cold_import("handler")
     client_seconds, client_cpu_seconds = measure_cold_import(
         "handler, profiler.forwarder.search_cluster.elasticsearch"
@@ -215,6 +221,26 @@ def measure(reports: int) -> tuple[Figure, ...]:
             "reports/s per core",
             digits=0,
             at_least=_MIN_REPORTS_PER_SECOND,
+        ),
+        Figure(
+            "the whole handler, by subscription",
+            by_subscription,
+            "reports/s per core",
+            digits=0,
+            at_least=_MIN_REPORTS_PER_SECOND,
+            note="with the client, compression and answers; without network and cluster",
+        ),
+        Figure(
+            "the same, by data stream, with a report in each record",
+            by_stream,
+            "reports/s per core",
+            digits=0,
+        ),
+        Figure(
+            f"the same, by subscription, of reports with curves of {_STEPS} steps",
+            with_curves,
+            "reports/s per core",
+            digits=0,
         ),
         Figure("cold import of the handler", handler_seconds, "s", at_most=_MAX_IMPORT_SECONDS),
         Figure("the same, CPU time", handler_cpu_seconds, "s", at_most=_MAX_IMPORT_SECONDS),

@@ -37,10 +37,11 @@ class Invocation:
 
 
 def load_handler() -> Callable[[Mapping[str, Any], Invocation], Mapping[str, object]]:
-    """Import the forwarder's handler.
+    """Import the forwarder's handler, as a new process would.
 
-    It reads its settings from the environment at its first event.
+    It reads its settings from the environment at its first event, and keeps them.
     """
+    sys.modules.pop("handler", None)
     import handler
 
     return handler.forward_logs

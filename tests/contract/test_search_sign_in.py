@@ -2,6 +2,7 @@
 what errors say.
 """
 
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -88,6 +89,21 @@ def test_both_engines_sign_in_the_same_way(
     for cluster in clusters(played.url, credentials):
         assert [result.status for result in cluster.bulk(DOCUMENTS, 5)] == [201]
     assert [headers["Authorization"] for headers in played.headers] == [header, header]
+
+
+def test_both_engines_compress_what_they_send_and_accept_compressed_answers(
+    played: OneAnswer,
+) -> None:
+    for cluster in clusters(played.url, Credentials()):
+        cluster.bulk(DOCUMENTS, 5)
+        cluster.request("/task-*/_search", {"size": 0}, 5)
+    sent = [gzip.decompress(body) for body in played.bodies]
+    lines = b"".join(b"%s\n" % line for line in DOCUMENTS[0].lines)
+    assert sent[0] == sent[2] == lines
+    assert json.loads(sent[1]) == json.loads(sent[3]) == {"size": 0}
+    for headers in played.headers:
+        assert headers.get_all("Content-Encoding") == ["gzip"]
+        assert "gzip" in headers["Accept-Encoding"]
 
 
 URL, KEY = "https://search.example.com", Credentials(api_key="a2V5")

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import elasticsearch
-from elastic_transport.client_utils import DEFAULT
+from elastic_transport import HttpHeaders, Urllib3HttpNode
+from elastic_transport.client_utils import DEFAULT, DefaultType
 
 from profiler.core.json_fields import mapping
 from profiler.core.search_answers import closed_index
@@ -13,6 +14,28 @@ from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster import interface
 
 _OPENSEARCH_HINT = " For OpenSearch set SEARCH_ENGINE=opensearch."
+
+
+class _CompressingNode(Urllib3HttpNode):
+    """A connection that compresses requests itself, in a fraction of the client's time."""
+
+    def perform_request(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: HttpHeaders | None = None,
+        request_timeout: DefaultType | float | None = DEFAULT,
+    ) -> Any:  # noqa: ANN401  the client does not export its type
+        sent = HttpHeaders(headers or {})
+        sent["accept-encoding"] = "gzip"
+        if body:
+            body = interface.compressed(body)
+            sent["content-encoding"] = "gzip"
+        return super().perform_request(method, target, body, sent, request_timeout)
+
+    def _log_request(self, *_: object, **__: object) -> None:
+        """Nothing: the client decodes each body for a log that the forwarder does not have."""
 
 
 class ElasticsearchCluster(interface.SearchCluster):
@@ -28,7 +51,7 @@ class ElasticsearchCluster(interface.SearchCluster):
                 headers=headers,
                 max_retries=0,
                 retry_on_timeout=False,
-                http_compress=True,
+                node_class=_CompressingNode,
                 ca_certs=ca_file or DEFAULT,
             )
 

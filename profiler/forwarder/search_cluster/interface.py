@@ -2,6 +2,7 @@
 each document.
 """
 
+import gzip
 import re
 from abc import ABC, abstractmethod
 from base64 import b64encode
@@ -72,6 +73,8 @@ OF_PIPELINE = re.compile(
     re.IGNORECASE,
 )
 _MIN_FAILURE_STATUS = 300
+# Both clients compress at level 9, which takes 2.4 times the time of this one for a seventh less.
+_COMPRESSION = 4
 # Of one search. A run has one document, unless its reports claim different starts.
 _MAX_HITS = 10_000
 _MAX_INDICES_OF_RUN = 8
@@ -358,6 +361,11 @@ def checked_url(url: str) -> Iterator[None]:
     except (TypeError, ValueError):
         # Not "from": the client's error may quote the address, which may contain a password.
         raise SettingsError(_INVALID_URL) from None
+
+
+def compressed(body: bytes) -> bytes:
+    """Compress the body of a request with gzip."""
+    return gzip.compress(body, _COMPRESSION)
 
 
 def bulk_lines(documents: Sequence[Document]) -> list[str]:

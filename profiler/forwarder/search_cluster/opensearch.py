@@ -14,6 +14,13 @@ from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster import interface
 
 
+class _CompressingConnection(opensearchpy.RequestsHttpConnection):
+    """A connection that compresses requests in a fraction of the client's time."""
+
+    def _gzip_compress(self, body: bytes) -> bytes:
+        return interface.compressed(body)
+
+
 class OpenSearchCluster(interface.SearchCluster):
     """opensearch-py without its own retries."""
 
@@ -34,7 +41,7 @@ class OpenSearchCluster(interface.SearchCluster):
                 http_auth=signature,
                 headers=headers,
                 ca_certs=ca_file,
-                connection_class=opensearchpy.RequestsHttpConnection,
+                connection_class=_CompressingConnection,
                 max_retries=0,
                 retry_on_timeout=False,
                 retry_on_status=(),
