@@ -94,6 +94,23 @@ class MonitoredTask:
         """End the task after a stop request."""
         self._is_over_after(self._wait_for_end)
 
+    def leave(self) -> None:
+        """Print a checkpoint of each batch that goes on without this monitor: it may have no
+        successor, as on an instance that drains.
+        """
+        self._shared.attempt(self._print_last_checkpoints)
+
+    def _print_last_checkpoints(self) -> None:
+        task = self._sampler.task
+        if task is None:
+            return
+        self._sampler.keep()
+        self._add_kept()
+        for batch in self._awaited:
+            if batch.was_listed:
+                line = self._line_builder.checkpoint(batch, task)
+                self._shared.delivery.print(line, is_kept=True)
+
     def _is_over_after(self, step: Callable[[], bool | None]) -> bool:
         """Take the step; a defect ends the task with a report."""
         try:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.core.timestamps import NS_PER_MS, format_ms
-from profiler.record.record_model import Container, encode
+from profiler.record.record_model import Container, Report, encode
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.run_sources import checkpoint_at
 from tests.runs import report
@@ -227,6 +227,52 @@ def test_readers_of_log_groups_read_the_instance_monitors_group(account: Account
     assert "unconfirmed" not in listed.stderr
     (advice,) = map(json.loads, account.command("recommend", *words).stdout.splitlines())
     assert (advice["family"], advice["runs"]) == ("splunked", 30)
+
+
+def test_the_last_checkpoint_of_a_drained_instance_is_the_run(account: Account) -> None:
+    """Once, also if it was written twice. Where another monitor follows, its report is the run."""
+    account.aws.create_log_group(MONITORS)
+    account.ecs.register_task_definition(family="splunked", containerDefinitions=[SPLUNK])
+    run_instance_monitor(account.ecs)
+    account.aws.create_log_stream(MONITORS, INSTANCE_STREAM)
+    now_ns = time.time_ns()
+    of_task: dict[str, Any] = {
+        "task_id": "ef" * 16,
+        "family": "splunked",
+        "cluster": "jobs",
+        "launch_type": "EC2",
+    }
+    container = Container(name="batch")
+
+    def put(*reports: Report) -> None:
+        events = [
+            {"timestamp": (one.time_ns or 0) // NS_PER_MS, "message": encode(one).decode()}
+            for one in reports
+        ]
+        account.aws.client("logs").put_log_events(
+            logGroupName=MONITORS, logStreamName=INSTANCE_STREAM, logEvents=events
+        )
+
+    def found() -> list[tuple[Any, ...]]:
+        done = account.command("history", "--from", f"logs:{MONITORS}", "--json")
+        records = [json.loads(line)["record"] for line in done.stdout.splitlines()]
+        return [(one["status"], one["metrics"]["maxMemoryUsedMB"]) for one in records]
+
+    ages_seconds = (1_860, 1_800)
+    checkpoints = [
+        checkpoint_at(now_ns, 60, age_seconds=age, container=container, **of_task)
+        for age in ages_seconds
+    ]
+    put(*checkpoints)
+    assert found() == [("running", checkpoints[-1].record.metrics.max_memory_used_mb)]
+    ended = report(0, container=container, status="success", **of_task)
+    times = {
+        "started_at": checkpoints[-1].record.started_at,
+        "finished_at": format_ms(now_ns - 600 * 1_000_000_000),
+    }
+    record = replace(ended.record, **times)
+    put(replace(ended, time=times["finished_at"], record=record))
+    assert found() == [("success", ended.record.metrics.max_memory_used_mb)]
 
 
 def test_watch_reads_the_instance_monitors_group(account: Account) -> None:

@@ -115,7 +115,8 @@ class InstanceLoop:
     def run(self) -> None:
         """Monitor until a stop request.
 
-        What has ended by then is reported; what runs is left to the successor.
+        What has ended by then is reported. What runs is left to the successor, with a checkpoint:
+        on an instance that drains, there is none.
         """
         shared = self._shared
         try:
@@ -156,6 +157,9 @@ class InstanceLoop:
         while self._is_ending() and self._clock.monotonic_ns() < deadline_ns:
             self._clock.sleep(_FINISH_SECONDS)
             self._step(is_tick=False)
+        if self._shared.stop.requested_ns is not None:
+            for task in self._tasks.values():
+                task.monitored.leave()
 
     def _is_ending(self) -> bool:
         return any(task.source.is_ending for task in self._tasks.values())

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.processes.discovery import ProcessDiscovery
 from profiler.collectors.processes.process_collector import ProcessCollector
+from profiler.monitor.loop import MonitoredTask
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.ecs.task_metadata import TaskMetadata
@@ -488,6 +489,47 @@ def test_slow_puts_are_in_nobodys_way_and_a_stop_waits_for_them(tmp_path: Path) 
     assert not fakes.reported.has("runs-batch")  # its successor reports it
 
 
+def test_a_run_that_outlives_its_monitor_leaves_a_checkpoint_at_the_monitors_end(
+    tmp_path: Path,
+) -> None:
+    """On an instance that drains, no other monitor follows. A batch that has ended, and one that
+    has not begun, leave none; nor does a run whose report is written.
+    """
+    boxes = [
+        FakeContainer(task="runs", runs=((2.0, 100.0),)),
+        FakeContainer(task="ended", runs=((2.0, 12.4),)),
+        FakeContainer(task="later", runs=((50.0, None),)),
+    ]
+    fakes = FakeInstance(*boxes, folder=tmp_path, until=31).run()
+    (line,) = map(json.loads, fakes.output.lines)
+    assert (line["type"], line["record"]["taskId"]) == ("task.checkpoint", "runs")
+    assert (line["record"]["status"], "finishedAt" in line["record"]) == ("running", False)
+    assert line["record"]["metrics"]["durationMs"] == 29_000
+    assert line["record"]["metrics"]["cpuSeconds"] == 14.5
+    assert list(fakes.records()) == ["ended-batch"]
+    assert not fakes.reported.has("runs-batch")
+
+
+def test_a_successor_reports_what_a_stopped_monitor_left_with_a_checkpoint(tmp_path: Path) -> None:
+    box = FakeContainer(runs=((2.0, 60.0),))
+    first = FakeInstance(box, folder=tmp_path, until=31).run()
+    second = FakeInstance(box, folder=tmp_path, began=33, until=70).run()
+    assert [json.loads(line)["type"] for line in first.output.lines] == ["task.checkpoint"]
+    assert first.records() == {}
+    assert (second.record()["status"], second.output.lines) == ("success", [])
+
+
+def test_a_defect_of_a_checkpoint_at_the_end_costs_no_other_one(tmp_path: Path) -> None:
+    boxes = [FakeContainer(task=name, runs=((2.0, None),)) for name in ("one", "two")]
+    fakes = FakeInstance(*boxes, folder=tmp_path, until=31)
+    with patch.object(MonitoredTask, "_print_last_checkpoints", autospec=True) as leave:
+        leave.side_effect = [AttributeError("one"), None]
+        fakes.run()
+    assert leave.call_count == 2
+    assert fakes.records() == {}
+    assert not fakes.reported.has("one-batch")
+
+
 def test_a_stop_right_after_an_end_still_reports_it(tmp_path: Path) -> None:
     record = FakeInstance(BATCH, folder=tmp_path, until=12.46).run().record()
     assert record["status"] == "success"
@@ -633,7 +675,7 @@ def test_a_hundred_tasks_cost_one_read_of_their_files_each_and_no_request(tmp_pa
     reads = [group.reads for group in fakes.groups.opened if not group.is_task]
     assert len(reads) == len(fakes.asked) == 100
     assert len(fakes.docker.inspected) <= 200
-    assert set(reads) == {30}
+    assert set(reads) == {31}  # one is for the checkpoint at the monitor's end
 
 
 def test_checkpoints_keep_their_period(tmp_path: Path) -> None:
