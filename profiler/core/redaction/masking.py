@@ -17,7 +17,10 @@ _MAX_SHOWN_CHARS = 65_536
 _MAX_READ_CHARS = _MAX_SHOWN_CHARS + 4096
 # In lower case: a text without all of them, without the stem of a secret's name, a program of the
 # table and a long word needs no pattern.
-_SIGNS = ("@", "identified", "hooks.", "webhook", "setuser", ".logon", "/bot", "basic ")
+_SIGNS = (
+    *("@", "identified", "hooks.", "webhook", "setuser", ".logon", "/bot", "basic "),
+    "params={{",
+)
 # The same of calls and of options that follow each other.
 _SIGNS_OF_USERS = ("login", "connect(", "connection(", "pdo(", "mysqli", " -p ", "<<<", "sudo -s")
 _MIN_TOKEN_CHARS = 24

@@ -30,6 +30,8 @@ _OF_ORACLE = r"""["']?(?:userid=)?[\w$#]{1,30}/(?=[^\s/@]{1,60}(?:@|["']?$))"""
 # An argument with a name of its own: vault login -method=oidc role=etl
 _NAMED = r"[a-z_]{1,30}=[^=]"
 _MAX_LETTERS = 9
+_OPENED = r"""(?:--?[\w-]{1,40}=)?(["'])"""
+_MAX_ARGUMENT = 4096
 _COMMAND_END = r"[;|&\n]"
 _MAX_BEHIND = 300  # characters
 _MAX_WORDS = 64  # that say what the program does; a longer line is read in linear time
@@ -40,6 +42,8 @@ class _Line:
     """The part of a command line that has been read."""
 
     def __init__(self) -> None:
+        self.outer: _Line | None = None
+        self.argument_end = 0
         self.begin(NO_PROGRAM)
 
     def begin(self, program: SecretProgram, name: str = "") -> None:
@@ -55,8 +59,28 @@ class _Line:
         if len(self.seen) < _MAX_WORDS:
             self.seen.append(word)
 
+    def at(self, text: str, found: re.Match[str], ends: Mapping[int, int]) -> "_Line":
+        """The line that a word is of. An argument of several words has its own: what separates
+        commands there, as in "select 1; select 2", does not end the program.
+        """
+        line = self
+        if line.outer is not None and found.start() >= line.argument_end:
+            line = line.outer
+        if line.outer is not None or line.program is NO_PROGRAM:
+            return line
+        end = _argument_end(text, found, ends)
+        return _within(line, end) if end > found.end() else line
+
     def has(self, words: tuple[str, ...] | None) -> bool:
         return words is not None and all(word in self.seen for word in words)
+
+
+def _within(outer: _Line, end: int) -> _Line:
+    line = _Line()
+    line.program, line.name, line.last = outer.program, outer.name, outer.last
+    line.seen, line.signs_in = [*outer.seen], outer.signs_in
+    line.outer, line.argument_end = outer, end
+    return line
 
 
 def secret_arguments(text: str, ends: Mapping[int, int]) -> Iterator[tuple[int, int]]:
@@ -69,6 +93,7 @@ def secret_arguments(text: str, ends: Mapping[int, int]) -> Iterator[tuple[int, 
     place = previous_end = 0
     was_option = False
     for found in re.finditer(_WORD, text):
+        line = line.at(text, found, ends)
         if "\n" in text[previous_end : found.start()]:
             line.begin(NO_PROGRAM)
         previous_end = found.end()
@@ -92,6 +117,17 @@ def secret_arguments(text: str, ends: Mapping[int, int]) -> Iterator[tuple[int, 
         # A shell's -c is followed by a program, other options by a name that is none.
         is_alone = word in ("-c", "-lc", "-ec", "-m", "--") or re.fullmatch(_WITH_NUMBER, word)
         was_option = is_option and not is_alone
+
+
+def _argument_end(text: str, found: re.Match[str], ends: Mapping[int, int]) -> int:
+    """Where an argument that begins with a word ends: one in quotes may have several words."""
+    if found.start() in ends:
+        return ends[found.start()]
+    opening = re.match(_OPENED, found[0])
+    if opening is None:
+        return found.end()
+    begin = found.start() + opening.end()
+    return text.find(opening[1], begin, begin + _MAX_ARGUMENT)
 
 
 def _base(word: str) -> str:
@@ -159,6 +195,8 @@ def _options(text: str, line: _Line, word: str, begin: int) -> Mapping[str, str]
     too, up to the end of the command.
     """
     options = line.program.options
+    if line.program.asks and word in options:
+        return {}
     if line.program.where and word.partition("=")[0] in options:
         behind = re.split(_COMMAND_END, text[begin : begin + _MAX_BEHIND], maxsplit=1)[0]
         command = " ".join((line.name, *line.seen, behind))
@@ -195,6 +233,9 @@ def _span(
         end = start + value.index(stop)
     if start == end or needed not in value:
         return None
+    if len(needed) > 1:
+        start += value.index(needed) + len(needed)
+        value = text[start:end]
     if is_harmless(value, SecretKind.PASSWORD, is_quoted=is_quoted, is_prose=False):
         return None
     return start, end

@@ -51,6 +51,32 @@ _GENERATED = (
     r"(?i)\bpassword\s{1,4}(?:(?:is|was|has been)\s{1,4})?(?:generated|set|reset|changed|updated)"
     r"[^:\n]{0,60}:\s{1,4}(?=\S)"
 )
+_OF_ORACLE = r"\bparams=\{\{[\w$#]{1,60}\s{1,4}(?=\S)"  # as godror prints its settings
+_OTHER_SIGN_IN = (  # to another server of Redis, or with another protocol
+    r"(?i)\b(?:HELLO\s{1,4}\d\s{1,4}AUTH\s{1,4}\S{1,80}"
+    r"|MIGRATE\s[^\n]{1,200}?\sAUTH(?:2\s{1,4}\S{1,80})?)\s{1,4}(?=\S)"
+)
+_LEADERS = (
+    r"(?i)(?:password|passwd|passphrase|secret|token|api[ _-]?key)\s{0,2}\.{4,60}\s{0,2}:?"
+    r"\s{0,4}(?=[^\s.:])"
+)
+# What a step that leaders follow has come to.
+_RESULTS = words_of("ok [ok] done [done] fail skipped set valid passed none n/a created")
+_ECHO = r"\b(?:echo|printf)\s{1,4}(?:-\w{1,3}\s{1,4}|['\"]?%s[\w\\]{0,4}['\"]?\s{1,4}){0,3}"
+# What reads a secret from its input.
+_READER = (
+    r"(?:--password-stdin|password_stdin|--stdin|--token-stdin|--with-token|passphrase-fd"
+    r"|-pass(?:in|out)?\s{1,4}stdin|sudo\s{1,4}(?:-\w{1,3}\s{1,4}){0,3}-S|chpasswd|cryptsetup"
+    r"|\b(?:login|kinit|passwd|htpasswd)\b(?!\.)|\bop\s{1,4}signin\b|\bbw\s{1,4}unlock\b"
+    r"|\bpass\s{1,4}insert\b|\bsecret-tool\s{1,4}store\b|\bkeepassxc-cli\b)"
+)
+_PIPED = rf"{_ECHO}([^\n|]{{1,300}}?)\s{{0,4}}\|(?=[^\n|;]{{0,160}}{_READER})"
+_HERE = (
+    rf"{_READER}[^\n|;<]{{0,100}}<<<\s{{0,4}}"
+    r"|\b[lt]?n?c?ftp\b[^\n|;<]{0,160}<<<\s{0,4}[\"']?user\s{1,4}\S{1,64}\s{1,4}"
+)
+# restic --password-command 'echo X'
+_COMMAND = rf"(?i)pass(?:word|phrase|wd)?[-_]?(?:command|cmd)[\"']?[\s=:]{{1,4}}[\"']?{_ECHO}"
 # With what a text in lower case has if one is in it.
 _STATEMENTS = (
     ("identified", _IDENTIFIED),
@@ -59,28 +85,27 @@ _STATEMENTS = (
     ("pragma", _KEY_OF_SQLITE),
     (".logon", _LOGON),
     ("pass ", _OF_FTP),
-)
-_PIPED = (
-    r"\b(?:echo|printf)\s{1,4}(?:-\w{1,3}\s{1,4}|['\"]?%s[\w\\]{0,4}['\"]?\s{1,4}){0,3}"
-    r"([^\n|]{1,300}?)\s{0,4}\|(?=[^\n|;]{0,160}(?:--password-stdin|--stdin"
-    r"|sudo\s{1,4}(?:-\w{1,3}\s{1,4}){0,3}-S|chpasswd|--with-token|\blogin\b|\bkinit\b"
-    r"|cryptsetup|passphrase-fd|--token-stdin))"
-)
-_HERE = (
-    r"(?:--password-stdin|password_stdin|cryptsetup|--stdin|sudo\s{1,4}-S|chpasswd"
-    r"|--with-token|passphrase-fd|\bkinit\b)[^\n|;<]{0,100}<<<\s{0,4}"
+    ("params={{", _OF_ORACLE),
+    (" auth", _OTHER_SIGN_IN),
+    ("....", _LEADERS),
+    ("echo ", _COMMAND),
+    ("printf ", _COMMAND),
 )
 _TEXT = r"""\\{0,8}["'][^"'\\]{0,200}\\{0,8}["']\s{0,8},\s{0,8}"""
 # A user and a password are the last two: smtp.login("joe", "x"), DBI->connect("dbi:…", "joe", "x").
 _CALL = (
-    rf"(?i)(?:\b(?:login|authenticate|HTTPBasicAuth|basic_?auth|auth\s?=\s?)\((?=\\{{0,8}}[\"'])"
+    rf"(?i)(?:\b(?:login|authenticate|HTTPBasicAuth|basic_?auth|auth\s?=\s?|db\.auth"
+    rf"|changeUserPassword)\((?=\\{{0,8}}[\"'])"
     rf"|\b(?:connect|getConnection|PDO|mysqli(?:_connect)?)\(\s{{0,8}}"
     rf"(?:{_TEXT}|[\w$.]{{1,60}},\s{{0,8}})"
     rf"|\bCredentials\((?:[^(),]{{1,80}},\s{{0,8}}){{1,2}}){_TEXT}(?=\\{{0,8}}[\"'])"
 )
 _IN_OPTIONS = r"(?<!\S)-u\s{1,4}[\"']?[A-Za-z][\w.@-]{0,63}[\"']?\s{1,4}-p\s{1,4}(?=\S)"
 _OTHER_VALUE = r"\d[\d:.-]*|[./~-].*|\w+=.*"
-_WITH_PORTS = r"\b(?:docker|podman|nerdctl|ssh|compose|conda|useradd)\b"
+# Where -p is no password's, or asks for it.
+_WITH_PORTS = (
+    r"\b(?:docker|podman|nerdctl|ssh|compose|conda|useradd|mysql\w{0,9}|mariadb[\w-]{0,9})\b"
+)
 _USER_OF_REDIS = r"(?i)\bsetuser\s{1,4}[^\n]{1,300}"
 _OF_REDIS = r"(?<=[\s\"'])[><](?=\S)"
 _SIGN_IN = r"(?m)(?:^|[>\"'`:]\s{0,4})AUTH\s{1,4}(?=\S)"
@@ -180,8 +205,11 @@ def _statements(text: str) -> Iterator[tuple[int, int]]:
     for pattern in (pattern for sign, pattern in _STATEMENTS if sign in lower):
         for found in re.finditer(pattern, text):
             start, end, is_quoted = value_span(text, found.end())
-            if not is_harmless(
-                text[start:end], SecretKind.PASSWORD, is_quoted=is_quoted, is_prose=True
+            value = text[start:end]
+            if value.isdigit() and "...." in found[0]:
+                continue  # a count
+            if value.lower() not in _RESULTS and not is_harmless(
+                value, SecretKind.PASSWORD, is_quoted=is_quoted, is_prose=True
             ):
                 yield start, end
     if "setuser" in lower:

@@ -30,12 +30,13 @@ class SecretKind(Enum):
     HEADER = "header"
     COOKIE = "cookie"
     SIGNATURE = "signature"
+    ID = "id"  # a key only where its value has the form of one
 
 
 # In lower case, each name of a secret has one.
 STEMS = (
     *("pass", "pwd", "pw", "secret", "token", "key", "cred", "auth", "cookie", "sig"),
-    *("jwt", "psk", "otp", "sess", "bearer"),
+    *("jwt", "psk", "otp", "sess", "bearer", "appid"),
 )
 _WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+"
 _BEFORE_PASS = words_of(
@@ -67,6 +68,7 @@ _NOUNS: Mapping[str, SecretKind] = {
     "authorization": SecretKind.HEADER,
     "cookie": SecretKind.COOKIE,
     **dict.fromkeys(("sig", "signature"), SecretKind.SIGNATURE),
+    "appid": SecretKind.ID,  # of OpenWeather: its key
 }
 _BEFORE_KEY = words_of(
     "access account aes anthropic api app application auth azure cipher cohere consumer crypt"

@@ -13,16 +13,19 @@ class SecretProgram(Struct, frozen=True):
     """What of a program's command line is secret.
 
     ``options``: the options whose value is secret, each with a character that the value needs, as
-    the colon of ``USER:PASSWORD``; empty: any value. ``is_joined``: the value may follow an option
-    of one letter without a space, as in ``-pX``. ``arguments``: after these words, the first
-    secret argument, counted from 1, and all after it. ``pairs_after``: after these words, pairs
-    of a name and a value follow; None: nowhere. ``assigned_after``: after these words, the value
-    of each ``NAME=VALUE`` is secret. ``where``: the options are secret only in a command that
+    the colon of ``USER:PASSWORD``, or the word before it, as ``key:``; empty: any value.
+    ``is_joined``: the value may follow an option of one letter without a space, as in ``-pX``.
+    ``asks``: alone, an option of one letter makes the
+    program ask for the value, and the next word is another one. ``arguments``: after these words,
+    the first secret argument, counted from 1, and all after it. ``pairs_after``: after these words,
+    pairs of a name and a value follow; None: nowhere. ``assigned_after``: after these words, the
+    value of each ``NAME=VALUE`` is secret. ``where``: the options are secret only in a command that
     matches this pattern; empty: in each.
     """
 
     options: Mapping[str, str] = {}
     is_joined: bool = True
+    asks: bool = False
     arguments: Mapping[tuple[str, ...], int] = {}
     pairs_after: tuple[str, ...] | None = None
     assigned_after: tuple[str, ...] | None = None
@@ -51,6 +54,7 @@ _CREDENTIALS = {
     f"--{side}creds": ":" for side in ("", "src-", "dest-")
 }  # of images: Skopeo, Buildah, Podman
 _PASSWORD = _options("-p")
+_ASKED_PASSWORD = SecretProgram({"-p": ""}, asks=True)
 _UPPER_PASSWORD = _options("-P")
 # Of Systems Manager; one that is only overwritten keeps its type.
 _SECURE_PARAMETER = r"^(?!.*\s--type[ =]String).*\sput-parameter\s"
@@ -64,8 +68,9 @@ _ORDINARY = (
 )
 _TABLE: Mapping[str, SecretProgram] = {
     # Databases and caches.
-    "mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlshow mysqlslap mysqlsh": _PASSWORD,
-    "mariadb mariadb-dump mariadb-admin mariadb-import mycli xtrabackup mariabackup": _PASSWORD,
+    "mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlshow mysqlslap": _ASKED_PASSWORD,
+    "mariadb mariadb-dump mariadb-admin mariadb-import mysqlsh": _ASKED_PASSWORD,
+    "mycli xtrabackup mariabackup": _PASSWORD,
     "mongo mongosh mongodump mongorestore mongoexport mongoimport mongostat mongotop": _PASSWORD,
     "cqlsh beeline cypher-shell rabbitmqadmin sqlline sshpass 7z 7za 7zr 7zz rar unrar": _PASSWORD,
     "isql tsql bcp sqlcmd mssql-cli ipmitool zip unzip": _UPPER_PASSWORD,
@@ -99,8 +104,13 @@ _TABLE: Mapping[str, SecretProgram] = {
     "nmcli": SecretProgram(pairs_after=("connect",)),
     # Archives, keys and users.
     "openssl": SecretProgram(
-        dict.fromkeys(("-k", "-K", "-pass", "-passin", "-passout", "-hmac", "-psk"), ""),
+        {
+            **dict.fromkeys(("-k", "-K", "-pass", "-passin", "-passout", "-hmac", "-psk"), ""),
+            "-srppass": "",
+            **dict.fromkeys(("-macopt", "-kdfopt"), "key:"),
+        },
         is_joined=False,
+        arguments={("passwd",): 1},
     ),
     "keytool jarsigner": _options(
         "-storepass", "-keypass", "-srcstorepass", "-deststorepass", is_joined=False
@@ -123,8 +133,16 @@ _TABLE: Mapping[str, SecretProgram] = {
         assigned_after=("kv", "put"),
     ),
     # Clouds.
-    "aws": SecretProgram({"--value": ""}, pairs_after=("set",), where=_SECURE_PARAMETER),
-    "az": SecretProgram({"--value": ""}, where=r"\bsecret set\b|\s--secret(?:[ =]true)?\s"),
+    "aws": SecretProgram(
+        {"--value": "", "--plaintext": ""},
+        pairs_after=("set",),
+        where=rf"{_SECURE_PARAMETER}|\skms\s",
+    ),
+    "az": SecretProgram(
+        {"--value": ""},
+        assigned_after=("--secure-environment-variables",),
+        where=r"\bsecret set\b|\s--secret(?:[ =]true)?\s",
+    ),
     "gcloud": _CONFIGURED,
     "doctl": _options("-t"),
     "heroku fly flyctl": SecretProgram(assigned_after=("secrets", "set")),

@@ -74,6 +74,8 @@ _OTHERS = r"""arn:|alueFrom|ecretKeyRef|["'](?:type|content|id)["']\s{0,4}:"""
 _NO_PHRASE = r"""[#,;=:"'({\[]"""
 # Their option --secret has the name of one.
 _NAMES_SECRETS = r"\b(?:docker|podman|nerdctl|buildah|pulumi|az|gcloud|kubectl|oc|modal|copilot)\b"
+# token: 17 of 90
+_COUNTED = r"\d{1,9}\s{0,2}(?:of|/)\s{0,2}\d{1,9}(?![\w.])"
 _VERSION = r"[\w.-]{0,20}\d\.\d[\w.-]*|latest|/.*|\d{1,6}(?::\d{1,6})?"  # ${TOKEN:0:4}
 _OPEN_SETTINGS = frozenset({"setx", "setx.exe", "setenv", "putenv", "ENV"})
 _USERS = frozenset({"login", "user", "username", "account", "machine"})
@@ -83,6 +85,8 @@ _DIRECTIVES = frozenset(
 _BEGINS = frozenset("\n{,(\"'->$<*|;[=#`")
 # After an option in a sentence.
 _OF_A_MANUAL = words_of("and argument cannot expects flag is must needs option or requires")
+# token 'x1' is invalid: a word of a parser or a name of Kubernetes has another form.
+_QUOTED_KEY = r"""["'](?=[^"']{0,80}\d)(?=[^"']{0,80}[A-Za-z])[\w.~+/=-]{8,400}["']"""
 _TOLD = (SecretKind.PASSWORD, SecretKind.SECRET, SecretKind.TOKEN, SecretKind.KEY)
 _CERTAIN = (SecretKind.PASSWORD, SecretKind.PASS, SecretKind.KEY, SecretKind.HEADER)
 _WITH_SCHEME = (SecretKind.HEADER, SecretKind.AUTH, SecretKind.TOKEN)
@@ -219,6 +223,8 @@ def _after_sign(
         if scheme := re.compile(_SCHEME).match(text, place):
             start, end, is_quoted = value_span(text, scheme.end())
             return _unless_harmless(text, start, end, SecretKind.HEADER, is_quoted=is_quoted)
+    if name.kind is SecretKind.TOKEN and re.compile(_COUNTED).match(text, place):
+        return None
     if text.startswith(("[", "{"), place):
         return _container(text, place, name) if may_open else None
     is_line = _is_closed_by_line(text, name, sign, before)
@@ -325,7 +331,9 @@ def _is_followed(text: str, name: _Name, before: str, place: int) -> bool:
         return is_compound(name.text) and not text.startswith(("FOR ", "for "), place)
     if name.text == "SECRET":
         return text[place] == "'"  # of SQL
-    if name.kind not in (SecretKind.PASSWORD, SecretKind.PASS):
-        return False
+    if name.kind in (SecretKind.TOKEN, SecretKind.KEY):
+        is_of_parser = words[-1].lower() == "unexpected"
+        return not is_of_parser and re.compile(_QUOTED_KEY).match(text, place) is not None
     is_quoted = text[place] in "\"'" and not text.startswith(" ", place + 1)
-    return is_quoted or words[-2] in _USERS
+    is_password = name.kind in (SecretKind.PASSWORD, SecretKind.PASS)
+    return is_password and (is_quoted or words[-2] in _USERS)
