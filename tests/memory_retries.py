@@ -63,7 +63,7 @@ def target(parameters: Any = None, kind: Any = "schedule", **started: Any) -> Sc
 def request(one: ScheduledTarget, described: Any = WITH_MONITOR, **detail: Any) -> dict[str, Any]:
     killed = task(**{"cpu": "256", "memory": "512", **detail})
     memory = larger_memory(killed, described, "batch", NeedAtSize(), MAX_MB)
-    made = dict(run_task_request(one, killed, "batch", memory))
+    made = dict(run_task_request(one, killed, "batch", memory, described))
     shape = get_session().get_service_model("ecs").operation_model("RunTask").input_shape
     assert ParamValidator().validate(made, shape).generate_report() == ""
     return made

@@ -16,6 +16,7 @@ from profiler.aws_account.registered_definitions import (
     revision_of,
 )
 from profiler.aws_account.scheduled_targets import (
+    MAX_TASK_TAGS,
     ScheduledTarget,
     is_timed,
     may_start,
@@ -282,6 +283,15 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
                 )
                 overriding.append(one)
         return tuple(overriding)
+
+    def overtagged(self, family: str, definition: Mapping[str, object]) -> Iterator[str]:
+        """The titles of what would give a task more tags than it can have, those of this definition
+        included.
+        """
+        for target in self._targets(family):
+            is_of_task = not target.is_of_job
+            if is_of_task and len(target.tag_keys_of_task(definition)) > MAX_TASK_TAGS:
+                yield target.title
 
     def stack_of(self, revisions: EarlierRevisions) -> str | None:
         """The stack that owns the newest revision, or one from which it was made.

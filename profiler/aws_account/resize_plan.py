@@ -15,6 +15,7 @@ from profiler.aws_account.family_circumstances import (
 from profiler.aws_account.owned_families import left_to_service
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import may_exist
+from profiler.aws_account.scheduled_targets import MAX_TASK_TAGS
 from profiler.aws_account.size_before import EarlierRevisions, OldSize
 from profiler.core.ecs_terms import arn_account, arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
@@ -239,6 +240,11 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             refusal = target.overrides.refusal(changed.definition)
             if refusal:
                 raise TaskProfilerError(f"the {target.title} starts it, and {refusal}")
+        for title in self.account.overtagged(case.family, changed.definition):
+            raise TaskProfilerError(
+                f"the {title} gives its tasks its own tags and the definition's, which with one "
+                f"more would be over {MAX_TASK_TAGS}, all that a task can have: remove tags"
+            )
 
     def _refused_targets(self, case: "_Case", decision: Resize) -> Iterator[str]:
         """Sentences on what starts nothing, because the definition, which stays as it is, does not

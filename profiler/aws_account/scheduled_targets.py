@@ -22,7 +22,7 @@ from profiler.aws_account.registered_definitions import LastBody, revision_of
 from profiler.core.aws_clients import error_code
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import capitalized, count, mapping, text
+from profiler.core.json_fields import capitalized, count, mapping, mappings, text
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import first_known, known_members, known_values, product
 from profiler.core.timestamps import MS_PER_SECOND, json_moment_ns
@@ -62,6 +62,7 @@ _PAGES_PER_CALL = 4  # of the lists of schedules and rules, for each family of a
 # in a name or a size.
 UNKNOWN_VALUE = "\ue000"
 TIME_LIMIT = "TimeoutSeconds"  # of a state in its content
+MAX_TASK_TAGS = 50  # also with those that a task gets from its definition
 WITHOUT_START = ", without its start date, which has passed"
 
 
@@ -121,6 +122,28 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
             return self.request
         started = self.content if self.kind == "rule" else mapping(self.content.get("Target"))
         return mapping(started.get(_PARAMETERS))
+
+    @property
+    def tags(self) -> list[dict[str, Any]]:
+        """The tags that it gives to each task, each with a key and a value; Scheduler also accepts
+        objects whose names are the keys.
+        """
+        pairs: list[dict[str, Any]] = []
+        for tag in mappings(self.place.get("Tags")):
+            if {name.lower() for name in tag} <= {"key", "value"}:
+                pairs.append({name.lower(): value for name, value in tag.items()})
+            else:
+                pairs += [{"key": key, "value": value} for key, value in tag.items()]
+        return pairs
+
+    def tag_keys_of_task(self, definition: Mapping[str, object]) -> frozenset[str]:
+        """The keys of a task's tags: those that it gives, and if it propagates them, those of the
+        definition.
+        """
+        tags: list[Mapping[str, Any]] = [*self.tags]
+        if self.place.get("PropagateTags") == "TASK_DEFINITION":
+            tags += mappings(definition.get("tags"))
+        return frozenset(str(tag.get("key")) for tag in tags)
 
     @property
     def is_of_job(self) -> bool:

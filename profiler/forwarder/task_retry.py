@@ -13,7 +13,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, why_off
+from profiler.aws_account.scheduled_targets import (
+    MAX_TASK_TAGS,
+    ScheduledTarget,
+    Schedules,
+    why_off,
+)
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import RETRY_OF, SHORT_ID_LENGTH, explained_refusal, task_id
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
@@ -49,7 +54,6 @@ from profiler.sizing.prices import PriceOverrides, prices
 from profiler.task_definitions.containers import task_memory_mb
 
 _RETRY_STARTER = "task-profiler-retry/"
-_MAX_TAGS = 50  # of a task
 _UNREADABLE = "ECS's answer to RunTask cannot be read"
 
 
@@ -150,7 +154,11 @@ def _hard_limits(task: StoppedTask, definition: Mapping[str, object]) -> dict[st
 
 
 def run_task_request(
-    target: ScheduledTarget, task: StoppedTask, batch: str, memory: LargerMemory
+    target: ScheduledTarget,
+    task: StoppedTask,
+    batch: str,
+    memory: LargerMemory,
+    definition: Mapping[str, object],
 ) -> Mapping[str, object]:
     """The arguments of RunTask: the schedule's target with the killed revision.
 
@@ -162,8 +170,10 @@ def run_task_request(
         started = target.content["Target"]
     parameters = started["EcsParameters"]
     replaced = ("TaskDefinitionArn", "TaskCount", "Tags")
-    tags = _tags(parameters.get("Tags", ()))
-    if len(tags) < _MAX_TAGS:  # ``startedBy`` has the killed task's id, too
+    tags = target.tags
+    if (
+        len(target.tag_keys_of_task(definition)) < MAX_TASK_TAGS
+    ):  # ``startedBy`` has the killed task's id, too
         tags.append({"key": RETRY_OF, "value": task.id})
     passed_on = {name: value for name, value in parameters.items() if name not in replaced}
     return {
@@ -203,17 +213,6 @@ def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemory) ->
         if container.get("name") == batch:
             container["memory"] = memory.limit_mb
     return {**overrides, "containerOverrides": containers}
-
-
-def _tags(tags: Any) -> list[Mapping[str, str]]:  # noqa: ANN401  JSON of the API
-    """Tags have a key and a value; Scheduler also accepts objects whose names are the keys."""
-    pairs: list[Mapping[str, str]] = []
-    for tag in tags:
-        if {name.lower() for name in tag} <= {"key", "value"}:
-            pairs.append(uncapitalized(tag))
-        else:
-            pairs += [{"key": key, "value": value} for key, value in tag.items()]
-    return pairs
 
 
 class MemoryRetries(Struct, frozen=True):
@@ -269,7 +268,7 @@ class MemoryRetries(Struct, frozen=True):
             off = why_off(target, round(self.now().timestamp()) * NS_PER_SECOND)
             if off:
                 raise RetryRefusedError(f"its {target.title} {off}")
-        requests = [run_task_request(target, task, batch, memory) for target in targets]
+        requests = [run_task_request(target, task, batch, memory, definition) for target in targets]
         if not requests:
             raise RetryRefusedError("its schedule no longer exists")
         if any(request != requests[0] for request in requests):

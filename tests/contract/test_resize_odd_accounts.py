@@ -28,6 +28,7 @@ from tests.family_windows import lately
 from tests.resize_account import (
     ACCOUNT,
     BATCH,
+    CLUSTER,
     DEFINITIONS,
     KILLED,
     LOG_GROUP,
@@ -253,6 +254,51 @@ def test_a_smaller_size_keeps_a_run_within_the_timeout_of_its_state(
         "with 0.5 vCPU, 1 GB, a run would take up to 15m 36s, and the state 'Run' of the state "
         "machine night ends it after 15m 00s"
     )
+
+
+@pytest.mark.parametrize("kind", ["schedule", "rule", "universal", "state"])
+@pytest.mark.parametrize(("count", "propagates"), [(20, True), (19, True), (20, False)])
+def test_no_tag_is_added_that_a_task_has_no_room_for(
+    account: Account,
+    kind: str,
+    count: int,
+    propagates: bool,  # noqa: FBT001
+) -> None:
+    """The definition has 30 tags, and what starts it as many as make 50."""
+    account.oversized("control", "nightly")
+    of_definition = [{"key": f"tag-{number}", "value": ""} for number in range(30)]
+    arn = f"{DEFINITIONS}/nightly:1"
+    account.ecs.tag_resource(resourceArn=arn, tags=of_definition)
+    own: dict[str, Any] = {
+        "Tags": [{"Key": f"own-{number}", "Value": ""} for number in range(count)]
+    }
+    if propagates:
+        own["PropagateTags"] = "TASK_DEFINITION"
+    parameters = {"TaskDefinitionArn": f"{DEFINITIONS}/nightly", **own}
+    if kind == "universal":
+        account.universal_schedule("night", {"TaskDefinition": "nightly", **own})
+    elif kind == "state":
+        account.state_machine("night", {"TaskDefinition": "nightly", **own})
+    elif kind == "rule":
+        account.rule("night", "nightly", EcsParameters=parameters)
+    else:
+        target = {"Arn": CLUSTER, "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/schedules"}
+        account.aws.client("scheduler").create_schedule(
+            Name="night",
+            ScheduleExpression="cron(0 3 * * ? *)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={
+                **target,
+                "EcsParameters": {
+                    **parameters,
+                    "Tags": [{f"own-{number}": "1"} for number in range(count)],
+                },
+            },
+        )
+    rows, _ = account.rows("--register")
+    is_full = count == 20 and propagates
+    assert account.newest("control", "nightly") == [2, 1 if is_full else 2]
+    assert ("which with one more would be over 50" in rows["nightly"]["reason"]) is is_full
 
 
 @pytest.mark.parametrize("kind", ["", "rule", "schedule", "universal", "off"])

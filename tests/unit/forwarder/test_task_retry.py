@@ -337,6 +337,31 @@ def test_a_target_with_all_tags_that_a_task_can_have_is_started_without_another(
     assert made["startedBy"] == "task-profiler-retry/4dd5853f"
 
 
+@pytest.mark.parametrize(
+    ("propagates", "of_definition", "has_own"),
+    [
+        ("TASK_DEFINITION", 29, True),
+        ("TASK_DEFINITION", 30, False),
+        ("TASK_DEFINITION", 50, False),
+        (None, 50, True),
+    ],
+)
+def test_tags_that_a_task_gets_from_its_definition_count(
+    propagates: str | None, of_definition: int, *, has_own: bool
+) -> None:
+    """A key that both have is one tag."""
+    own = [{"Key": f"tag-{number}", "Value": ""} for number in range(20)]
+    shared = [{"key": "tag-0", "value": ""}]
+    tags = [{"key": f"more-{number}", "value": ""} for number in range(of_definition)]
+    parameters = {"TaskDefinitionArn": FAMILY_ARN, "Tags": own}
+    if propagates:
+        parameters["PropagateTags"] = propagates
+    made = request(target(parameters), {**WITH_MONITOR, "tags": [*shared, *tags]})
+    keys = [tag["key"] for tag in made["tags"]]
+    assert keys[:20] == [tag["Key"] for tag in own]
+    assert keys[20:] == ["task-profiler:retry-of"] * has_own
+
+
 def test_every_field_of_a_target_is_known() -> None:
     for service in ("scheduler", "events"):
         members = get_session().get_service_model(service).shape_for("EcsParameters").members
