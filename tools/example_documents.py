@@ -1,4 +1,4 @@
-"""Fill a cluster with made-up runs, to look at the dashboards: outcomes, a GPU, NeuronCores,
+"""Fill a cluster with made-up runs, to look at the dashboards: outcomes, GPUs and their errors, NeuronCores,
 growth of memory, notices.
 
     python -m tools.example_documents CLUSTER_URL [--families 40] [--days 7] [--dashboards URL]
@@ -44,11 +44,15 @@ from profiler.record.record_model import (
     NOT_MEASURED,
     AverageAndMaximum,
     Distribution,
+    Gpu,
+    GpuIdle,
+    GpuMemoryEvidence,
     Interval,
     Metrics,
     Neuron,
     NeuronCore,
     Recommendation,
+    Record,
     Report,
     SlowdownBounds,
     encode,
@@ -106,6 +110,10 @@ _SCHEDULE_NOTICES: Final = {
     "overlapped": "the previous run was still running.",
     "slow": "the run has taken 2h 10m; 95 % of the successes took at most 1h 05m.",
 }
+# On which days of the week a GPU is another one than on the others, or fails.
+_FIRST_DAY_OF_WHOLE_GPU: Final = 2
+_OUT_OF_GPU_MEMORY_ON, _GPU_ERROR_ON = 3, 5
+_OUT_OF_MEMORY_SHARE: Final = 0.96
 _OUT_OF_MEMORY: Final = "OutOfMemoryError: Container killed due to memory usage"
 
 
@@ -167,6 +175,9 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
     profile = draw_profile(batch, _GROWTH * day / days, rng, stopped_share=_STOPPED_SHARE)
     resized_from = None
     resized_on = RESIZED.get(batch.family)
+    if batch.gpu is not None and day in (_OUT_OF_GPU_MEMORY_ON, _GPU_ERROR_ON):
+        failed = replace(profile, status="failure", exit_code=1, is_killed=False)
+        profile = replace(failed, memory=min(profile.memory, _FULL))
     if resized_on is not None and day >= resized_on:
         resized_from = (
             f"{started_at.toordinal() % 40}/{batch.vcpu * 2048:.0f}/{batch.memory_mb * 2}"
@@ -211,6 +222,8 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
         recommendation=_recommendation(batch, profile),
         neuron=_neuron(rng) if batch.has_neuron else NO_NEURON,
     )
+    if record.gpus:
+        record = _on_day(record, day)
     job = job_of(batch.family, started_at)
     if job is not None:
         record = replace(record, batch=job, cluster=cluster_of(job))
@@ -221,6 +234,56 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
         course=drawn,
         resized_from=resized_from,
     )
+
+
+def _on_day(record: Record, day: int) -> Record:
+    """What the GPU of a day's run differs in: on the first days, it is a virtual one, whose driver
+    says its use once a second; a run needs more memory than it has, and another one makes an error.
+    """
+    (gpu,) = record.gpus
+    if day < _FIRST_DAY_OF_WHOLE_GPU:
+        virtual = replace(gpu, name="GRID A100D-80C", utilization_source="once-a-second")
+        return replace(record, gpus=(_without_times(virtual),), gpu_idle=_idle_in_all(record))
+    if day == _GPU_ERROR_ON:
+        return replace(record, gpus=(replace(gpu, xids=(31,)),))
+    if day != _OUT_OF_GPU_MEMORY_ON:
+        return record
+    held_mb = _OUT_OF_MEMORY_SHARE * GPU_MEMORY_MB
+    memory = replace(gpu.memory_used_mb, max=held_mb)
+    evidence = GpuMemoryEvidence(
+        kind="memory-at-limit",
+        uuid=gpu.uuid,
+        own_mb=held_mb,
+        used_mb=held_mb,
+        limit_mb=GPU_MEMORY_MB,
+    )
+    return replace(
+        record,
+        gpus=(replace(gpu, memory_used_mb=memory),),
+        likely_out_of_gpu_memory=True,
+        gpu_memory_evidence=evidence,
+    )
+
+
+def _without_times(gpu: Gpu) -> Gpu:
+    """A virtual GPU, of which one moment of each second is known: not when its work began and
+    ended.
+    """
+    return replace(
+        gpu,
+        first_used_seconds=None,
+        last_used_seconds=None,
+        idle_before_seconds=None,
+        idle_between_seconds=None,
+        idle_after_seconds=None,
+        sm_active_percent=NOT_MEASURED,
+        energy_joules=None,
+    )
+
+
+def _idle_in_all(record: Record) -> GpuIdle | None:
+    idle = record.gpu_idle
+    return idle and GpuIdle(percent=idle.percent, gpu_hours=idle.gpu_hours)
 
 
 def _time_breakdown(batch: Batch, profile: RunProfile) -> TimeBreakdown:

@@ -157,6 +157,8 @@ def checkpoints(final_report: Report) -> Iterator[Report]:
             status="running",
             exit_code=None,
             likely_out_of_memory=None,
+            likely_out_of_gpu_memory=None,
+            gpu_memory_evidence=None,
             finished_at=None,
             metrics=so_far,
             interval=interval,
