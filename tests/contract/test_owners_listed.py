@@ -118,6 +118,51 @@ def test_without_the_right_to_list_each_is_asked_about(
     assert made["DescribeStackResources"] == BEFORE - 1  # the schedule of the stack's family
 
 
+def test_without_the_resources_of_one_stack_each_is_asked_about(
+    account: Account, proxy: AwsProxy
+) -> None:
+    """A policy can allow the stacks of one team."""
+    last, other = FAMILIES[-1], FAMILIES[-2]
+    own(account, f"{DEFINITIONS}/{last}:1", DEFINITION, stack="theirs")
+    own(account, f"{DEFINITIONS}/{other}:1", DEFINITION)
+
+    def refuse(operation: str, body: bytes) -> None:
+        is_of_theirs = operation == "ListStackResources" and b"theirs" in body
+        proxy.refused = {operation} if is_of_theirs else set()
+
+    proxy.before = refuse
+    done = add(account, "--register", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "The stack theirs of CloudFormation owns it" in " ".join(done.stdout.split())
+    changed = [family for family in FAMILIES if account.newest(family) == [2]]
+    assert changed == FAMILIES[:-2]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "UPDATE_IN_PROGRESS",
+        "UPDATE_ROLLBACK_IN_PROGRESS",
+        "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS",
+        "ROLLBACK_FAILED",
+        "DELETE_FAILED",
+        "IMPORT_COMPLETE",
+    ],
+)
+def test_a_stack_owns_its_resources_in_whatever_state_it_is(
+    account: Account, proxy: AwsProxy, state: str
+) -> None:
+    """Such as the nested stack of another one, which is being updated."""
+    last, other = FAMILIES[-1], FAMILIES[-2]
+    stack = "app-NestedJobsStack-1A2B3C"
+    own(account, f"{DEFINITIONS}/{last}:1", DEFINITION, stack, "UPDATE_IN_PROGRESS")
+    own(account, other, SCHEDULE, stack)
+    account.aws.set_stack_state(stack, state)
+    said = " ".join(add(account).stdout.split())
+    assert said.count(f"stack {stack} of CloudFormation") == 2
+    assert calls(proxy).keys() >= LISTS
+
+
 def test_many_stacks_are_not_listed_for_few_families(account: Account, proxy: AwsProxy) -> None:
     for number in range(300):
         own(account, f"queue-{number}", "AWS::SQS::Queue", stack=f"queues-{number}")

@@ -33,6 +33,34 @@ def assert_only_control(account: Account, reason: str, *words: str) -> None:
     assert reason in rows["payroll"]["reason"]
 
 
+@pytest.mark.parametrize(
+    ("group", "prefix", "options"),
+    [
+        ("team/a.b-c_d#e/f", "ecs", {}),
+        ("/ecs/control/more", "ecs", {}),
+        ("/ecs/odd", "a/b.c", {}),
+        ("/ecs/odd", "ecs", {"awslogs-create-group": "true", "mode": "non-blocking"}),
+        ("/ecs/odd", "ecs", {"awslogs-region": None}),
+    ],
+)
+def test_an_odd_place_of_a_familys_lines_is_its_own(
+    account: Account, group: str, prefix: str, options: dict[str, str | None]
+) -> None:
+    """Another family in the same group, or in one whose name begins alike, is resized by its own
+    lines, and one that has none stays.
+    """
+    logs = logs_to(group, prefix)
+    given = {**logs["logConfiguration"]["options"], **options}
+    known = {name: value for name, value in given.items() if value is not None}
+    configured = {"logConfiguration": {"logDriver": "awslogs", "options": known}}
+    for name in ("odd", "silent"):
+        account.family(name, containerDefinitions=[{**BATCH, **configured}, {**MONITOR, **logs}])
+    account.runs("odd", 25, cluster="jobs")
+    account.put_reports(group, prefix)
+    account.resize_by_logs()
+    assert account.newest("odd", "control", "payroll", "silent") == [2, 2, 2, 1]
+
+
 # How far back the log groups reach.
 
 
