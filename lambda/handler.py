@@ -497,6 +497,7 @@ def _night_message(
         remembered=period.to_remember(
             runs.remembered,
             missed.remembered,
+            jobs=runs.told_jobs,
             until_ns=runs.until_ns,
             due_until_ns=missed.until_ns,
         ),

@@ -79,6 +79,17 @@ _REPEATED: Json = {
         "must_not": [{"term": {"task.last_attempt": True}}],
     }
 }
+# Failed attempts of jobs of which Batch has not spoken yet: only it knows how many attempts a job
+# has.
+_UNJUDGED: Json = {
+    "bool": {
+        "filter": [{"exists": {"field": "batch.attempt"}}],
+        "must_not": [
+            {"exists": {"field": "batch.allowed_attempts"}},
+            {"term": {"task.status": "success"}},
+        ],
+    }
+}
 _DECIDES: Json = {
     "bool": {
         "filter": [{"exists": {"field": "task.event_outcome"}}],
@@ -110,13 +121,19 @@ _IS_RUN: Json = {
 
 class _Newest(Struct, frozen=True, kw_only=True):
     """The conditions that each match attempts of jobs after which Batch made another one, and the
-    tasks that became known in the period's last minutes, one more than can be remembered at most.
+    tasks that became known in the period's last minutes, without those that wait; ``newest`` is
+    their number with them, one more than can be remembered at most.
+    ``jobs``: those that the message tells and that may have another attempt; ``seen_jobs``: the
+    same of a message without the last minutes.
     ``late``: the tasks that stopped before the last message, without repeated attempts.
     ``unconfirmed``: the number of tasks with a report and without a word of ECS.
     """
 
     repeated: Sequence[Json]
     tasks: tuple[str, ...]
+    newest: int
+    jobs: tuple[str, ...]
+    seen_jobs: tuple[str, ...]
     late: tuple[str, ...]
     unconfirmed: int
     completeness: Completeness
@@ -138,15 +155,20 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
 
     def runs(self, period: NightPeriod) -> NightRuns:
         found = self._newest(period)
-        until_ns = period.counted_until_ns(len(found.tasks))
+        until_ns = period.counted_until_ns(found.newest)
         is_whole = until_ns == period.end_ns
         counted, of_counted = self._counted_before(found.late, period)
         already = {"terms": {"task.id": [*period.last.tasks, *counted]}}
         is_new: Json = {"bool": {"must_not": [already]}}
         # What Batch has said since does not change what the next message is told.
-        is_told: Json = {"terms": {"task.id": list(found.tasks)}}
-        repeated: Json = {"bool": {"filter": [_REPEATED], "must_not": [is_told]}}
-        aggregations = _of_night([*found.repeated, repeated], period)
+        told_jobs = found.jobs if is_whole else found.seen_jobs
+        is_told: Sequence[Json] = [
+            {"terms": {"task.id": list(found.tasks)}},
+            {"terms": {"batch.job_id": list(told_jobs)}},
+        ]
+        repeated: Json = {"bool": {"filter": [_REPEATED], "must_not": list(is_told)}}
+        was_told: Json = {"terms": {"batch.job_id": list(period.last.jobs)}}
+        aggregations = _of_night([*found.repeated, repeated, was_told], period)
         body = {"size": 0, "aggs": {"night": {"filter": is_new, "aggs": aggregations}}}
         became_known = _counted(period, found.tasks if is_whole else None)
         response, completeness = self._search(
@@ -155,6 +177,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         return _night_runs(
             mapping(field_at(response, "aggregations.night")),
             remembered=found.tasks if is_whole else (),
+            told_jobs=told_jobs,
             until_ns=until_ns,
             unconfirmed=found.unconfirmed,
             completeness=joined((completeness, found.completeness, of_counted)),
@@ -176,7 +199,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             _IS_RUN,
             {"terms": {"task.id": list(late)}},
         )
-        return _names(field_at(response, "aggregations.tasks.buckets")), completeness
+        return _names(mappings(field_at(response, "aggregations.tasks.buckets"))), completeness
 
     def _newest(self, period: NightPeriod) -> _Newest:
         """What must be known before the runs are counted."""
@@ -185,10 +208,15 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         response, completeness = self._search(
             "reports", body, became_known, since_ns=_since_ns(period)
         )
+        jobs = [*mappings(field_at(response, "aggregations.attempts.jobs.buckets"))]
+        newest = [*mappings(field_at(response, "aggregations.newest.tasks.buckets"))]
         return _Newest(
-            repeated=_repeated(mappings(field_at(response, "aggregations.attempts.jobs.buckets"))),
-            tasks=_names(field_at(response, "aggregations.newest.tasks.buckets")),
-            late=_names(field_at(response, "aggregations.late.tasks.buckets")),
+            repeated=_repeated(jobs),
+            jobs=_told_jobs(jobs, "repeated", "waiting"),
+            seen_jobs=_told_jobs(jobs, "repeated", "waiting", "newest"),
+            tasks=_names(newest),
+            newest=len(newest),
+            late=_names(mappings(field_at(response, "aggregations.late.tasks.buckets"))),
             unconfirmed=_unconfirmed(mapping(response.get("aggregations"))),
             completeness=completeness,
         )
@@ -375,19 +403,10 @@ def _counted(period: NightPeriod, newest: Sequence[str] | None) -> Json:
 
 
 def _unjudged(period: NightPeriod) -> Json:
-    """The failed attempts of jobs of the last minutes of which Batch has not spoken yet: only it
-    knows how many attempts a job has. The next message counts them, if they are not repeated.
+    """Those of the last minutes that Batch has not judged yet. The next message counts them, if
+    they are not repeated.
     """
-    became_known = _became_known(period.judged_until_ns, period.end_ns)
-    return {
-        "bool": {
-            "filter": [{"exists": {"field": "batch.attempt"}}, became_known],
-            "must_not": [
-                {"exists": {"field": "batch.allowed_attempts"}},
-                {"term": {"task.status": "success"}},
-            ],
-        }
-    }
+    return _all_of([_became_known(period.judged_until_ns, period.end_ns), _UNJUDGED])
 
 
 def _without(conditions: Sequence[Json], *fields: str) -> Json:
@@ -404,18 +423,20 @@ def _since_ns(period: NightPeriod) -> int:
 
 def _of_newest(period: NightPeriod) -> Mapping[str, Json]:
     """The aggregations of ``_Newest``."""
+    became_known = _became_known(period.seen_until_ns, period.end_ns)
+    last: Mapping[str, Json] = {"last": {"max": {"field": "batch.attempt"}}}
     jobs: Json = {
         "terms": {"field": "batch.job_id", "size": _MAX_REPEATED_JOBS},
         "aggs": {
-            "last": {"max": {"field": "batch.attempt"}},
-            "repeated": {
-                "filter": _REPEATED,
-                "aggs": {"last": {"max": {"field": "batch.attempt"}}},
-            },
+            **last,
+            "repeated": {"filter": _REPEATED, "aggs": last},
+            "waiting": {"filter": _unjudged(period), "aggs": last},
+            "newest": {"filter": became_known, "aggs": last},
         },
     }
-    of_attempts = _all_of([_IS_RUN, _any_of([{"range": {"batch.attempt": {"gte": 2}}}, _REPEATED])])
-    newest = _all_of([_IS_RUN, _became_known(period.seen_until_ns, period.end_ns)])
+    is_of_several = _any_of([{"range": {"batch.attempt": {"gte": 2}}}, _REPEATED, _UNJUDGED])
+    of_attempts = _all_of([_IS_RUN, is_of_several])
+    newest = _all_of([_IS_RUN, became_known])
     # An attempt that is repeated counts once it turns out to be the last one. A document of another
     # container of its task does not know that.
     waiting: Json = {"filter": _any_of([_REPEATED, _unjudged(period)])}
@@ -458,12 +479,25 @@ def _unconfirmed(counted: Mapping[str, Json]) -> int:
     return max(0, int(min(tasks, documents)))
 
 
-def _names(buckets: Json) -> tuple[str, ...]:
+def _names(buckets: Iterable[Mapping[str, Json]]) -> tuple[str, ...]:
     """The tasks, without those that wait."""
     return tuple(
+        str(bucket.get("key")) for bucket in buckets if not field_at(bucket, "waiting.doc_count")
+    )
+
+
+def _last_attempt(bucket: Mapping[str, Json], path: str) -> int:
+    """The number of a job's last attempt; 0 without one."""
+    return round(positive_number(field_at(bucket, path)) or 0)
+
+
+def _told_jobs(jobs: Iterable[Mapping[str, Json]], *left_out: str) -> tuple[str, ...]:
+    """The jobs of which the last attempt counts: it is none of those that are ``left_out``."""
+    return tuple(
         str(bucket.get("key"))
-        for bucket in mappings(buckets)
-        if not field_at(bucket, "waiting.doc_count")
+        for bucket in jobs
+        if _last_attempt(bucket, "last.value")
+        > max(_last_attempt(bucket, f"{name}.last.value") for name in left_out)
     )
 
 
@@ -472,9 +506,10 @@ def _repeated(jobs: Iterable[Mapping[str, Json]]) -> Sequence[Json]:
     by_last: dict[int, list[str]] = {}
     for bucket in jobs:
         # The next one of a repeated attempt may still run.
-        next_one = round(positive_number(field_at(bucket, "repeated.last.value")) or 0) + 1
-        last = max(round(positive_number(field_at(bucket, "last.value")) or 0), next_one)
-        by_last.setdefault(last, []).append(str(bucket.get("key")))
+        next_one = _last_attempt(bucket, "repeated.last.value") + 1
+        last = max(_last_attempt(bucket, "last.value"), next_one)
+        if last > 1:
+            by_last.setdefault(last, []).append(str(bucket.get("key")))
     return [
         {
             "bool": {
@@ -632,6 +667,7 @@ def _night_runs(
     whole: Mapping[str, Json],
     *,
     remembered: tuple[str, ...],
+    told_jobs: tuple[str, ...],
     until_ns: int,
     unconfirmed: int,
     completeness: Completeness,
@@ -669,6 +705,7 @@ def _night_runs(
         cost=cost,
         reports=_number_of_tasks(night, "reports"),
         remembered=remembered,
+        told_jobs=told_jobs,
         until_ns=until_ns,
         unconfirmed=unconfirmed,
         completeness=completeness,

@@ -6,6 +6,11 @@ then. Shortly after such a moment, neither can be found for certain: a function 
 an index shows what was written only after a while. So each message remembers the tasks that it has
 found of its last minutes, and the next one looks at these minutes again. If these are too many, the
 message leaves them to the next one.
+
+A job of AWS Batch counts once, by its last attempt. Only Batch knows whether there will be another
+one, and its word may come after the message, or never: so each message remembers the jobs that it
+has told by an attempt that may not be the last one, and those that had several. No later message
+counts an attempt of theirs, whose cost it adds.
 """
 
 from collections.abc import Sequence
@@ -29,12 +34,15 @@ UNSEEN_NS = 20 * NS_PER_MINUTE
 JUDGED_NS = 5 * NS_PER_MINUTE
 # They fit into an item of DynamoDB and into a search.
 MAX_REMEMBERED = 4096
+# They stay for as long as Batch may take to say more of a job, which may be days.
+MAX_JOBS = 1024
 
 
 class Remembered(Struct, frozen=True, kw_only=True):
     """What a message and those before it have counted: what became known before ``whole_ns``, and
     of what did after it, until ``end_ns``, only these tasks. Notices of due times alike, with
-    ``due_whole_ns`` if that is another moment.
+    ``due_whole_ns`` if that is another moment. ``jobs``: the jobs of AWS Batch that these messages
+    have told, and that may have another attempt than the one that was known, the newest first.
     """
 
     end_ns: int
@@ -42,6 +50,7 @@ class Remembered(Struct, frozen=True, kw_only=True):
     tasks: tuple[str, ...] = ()
     due_whole_ns: int | None = None
     due_times: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
 
 
 class NightPeriod(Struct, frozen=True, kw_only=True):
@@ -116,11 +125,13 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
         tasks: Sequence[str],
         due_times: Sequence[str] = (),
         *,
+        jobs: Sequence[str] = (),
         until_ns: int | None = None,
         due_until_ns: int | None = None,
     ) -> Remembered:
         """What the next message must know: the tasks that became known since ``seen_until_ns``, and
-        the due times. ``until_ns``, ``due_until_ns``: the message counted until then.
+        the due times, and the told ``jobs`` that may have another attempt. ``until_ns``,
+        ``due_until_ns``: the message counted until then.
         """
         end_ns = first_known(until_ns, self.end_ns)
         due_end_ns = first_known(due_until_ns, self.end_ns)
@@ -131,6 +142,7 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
             tasks=tuple(tasks[:MAX_REMEMBERED]),
             due_whole_ns=due_whole_ns,
             due_times=tuple(due_times[:MAX_REMEMBERED]),
+            jobs=tuple(dict.fromkeys((*jobs, *self.last.jobs)))[:MAX_JOBS],
         )
 
 
@@ -143,4 +155,6 @@ def first_period(now_ns: int) -> Remembered:
 def bounded(last: Remembered, now_ns: int) -> Remembered:
     """The last message's, but not longer ago than a message looks back."""
     start_ns = now_ns - MAX_PERIOD_NS
-    return last if last.end_ns >= start_ns else Remembered(end_ns=start_ns, whole_ns=start_ns)
+    if last.end_ns >= start_ns:
+        return last
+    return Remembered(end_ns=start_ns, whole_ns=start_ns, jobs=last.jobs)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.completeness import WHOLE, Completeness, Gap
 from profiler.core.json_fields import decoded
-from profiler.core.optional_math import first_known
+from profiler.core.optional_math import first_known, known_values
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MS, parse_ns
 from profiler.forwarder.invocation import ReadError
 from profiler.forwarder.night_period import NightPeriod
@@ -74,6 +74,7 @@ class NightRuns(Struct, frozen=True, kw_only=True):
     cost: Measured = UNKNOWN
     reports: int = 0
     remembered: tuple[str, ...] = ()
+    told_jobs: tuple[str, ...] = ()
     until_ns: int | None = None
     unconfirmed: int = 0
     completeness: Completeness = WHOLE
@@ -242,7 +243,11 @@ def runs_of_lines(
             ends[run.task_id] = parse_ns(run.finished_at) or written_ns
     newest_first = sorted(ends.items(), key=lambda end: -end[1])
     of_period = [runs[task] for task, _ in newest_first]
-    last = _last_attempts(of_period, printed.repeated)
+    last = [
+        run
+        for run in _last_attempts(of_period, printed.repeated)
+        if run.batch.job_id not in period.last.jobs
+    ]
     outcomes = [(_line_outcome(run).group, run.family) for run in last]
     failed: dict[tuple[str, str], FailedRun] = {}
     for (outcome, family), run in zip(outcomes, last, strict=True):
@@ -254,6 +259,7 @@ def runs_of_lines(
         cost=total(measured_cost(run.cost) for run in of_period),
         reports=sum(map(_has_report, last)),
         remembered=tuple(newest) if until_ns == period.end_ns else (),
+        told_jobs=known_values(run.batch.job_id for run in last if _may_be_told_again(run)),
         until_ns=until_ns,
         completeness=_kept(period, kept_days),
     )
@@ -287,6 +293,12 @@ def _last_attempts(runs: Sequence[EndedLine], repeated: Mapping[str, int]) -> li
         for run, (job_id, number) in zip(runs, attempts, strict=True)
         if not job_id or number == last[job_id]
     ]
+
+
+def _may_be_told_again(run: EndedLine) -> bool:
+    """Whether the run's job may have another attempt, or has had one, of which no line is there."""
+    _, number = _attempt(run)
+    return bool(run.batch.job_id) and (number > 1 or _line_outcome(run).group != "success")
 
 
 def _attempt(run: EndedLine) -> tuple[str, float]:

@@ -5,7 +5,7 @@ the same one from the search cluster and from the lines.
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC
 from random import Random
 
@@ -25,10 +25,14 @@ from profiler.forwarder.cluster_night import ClusterNight
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.job_changed import attempt_documents
 from profiler.forwarder.night_period import NightPeriod, first_period
 from profiler.forwarder.night_runs import NightRuns, runs_of_lines
 from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.record.batch_detail import parse_job
 from profiler.record.event_end import end_of_event
+from profiler.record.stopped_task import parse_stopped_task
+from tests.batch_jobs import Json, arn, begin, end, submitted, task_arn, task_event
 from tests.counting_search import CountingSearch
 from tests.ended_runs import run_of
 from tests.fakes import FakeInvocationTime
@@ -82,8 +86,10 @@ class Arrival(Struct, frozen=True, order=True):
         return [document]
 
     @property
-    def line(self) -> tuple[int, str]:
+    def lines(self) -> list[tuple[int, str]]:
         """What task_stopped prints of an event."""
+        if self.is_report:
+            return []
         ended = {
             "text": "ended",
             "taskId": f"{self.run:032x}",
@@ -93,7 +99,7 @@ class Arrival(Struct, frozen=True, order=True):
             "outcome": "success",
             "finishedAt": format_ms(self.ended_ns),
         }
-        return self.at_ns // NS_PER_MS, json.dumps(ended)
+        return [(self.at_ns // NS_PER_MS, json.dumps(ended))]
 
 
 def arrivals_of(rng: Random, run: int) -> list[Arrival]:
@@ -118,12 +124,120 @@ def arrivals_of(rng: Random, run: int) -> list[Arrival]:
     return [*events, *reports]
 
 
-Told = Callable[[NightPeriod, list[Arrival]], NightRuns]
+class JobArrival(Struct, frozen=True, order=True):
+    """What arrives of a job of AWS Batch, which is also its family: ECS's event of an attempt, or
+    Batch's word after it: that it makes another one, or that the job has ended.
+    """
+
+    visible_ns: int
+    at_ns: int
+    run: int
+    attempt: int
+    ended_ns: int
+    is_success: bool = False
+    is_of_batch: bool = False
+    is_repeated: bool = False
+
+    @property
+    def job(self) -> Json:
+        """The job when its attempt ended; Batch says the end of one that waited later."""
+        queue = {"jobQueueArn": arn("job-queue", "nightly")}
+        definition = {
+            "jobDefinitionArn": arn("job-definition", f"run-{self.run}:1"),
+            "containerProperties": {},
+        }
+        asked = {"jobName": "orders", "retryStrategy": {"attempts": 9}}
+        begun_ms = (self.ended_ns - NS_PER_HOUR) // NS_PER_MS
+        (job,) = submitted(asked, queue, definition, self.run, begun_ms)
+        for number in range(1, self.attempt + 1):
+            begin(job, begun_ms)
+            is_last = number == self.attempt
+            end(job, self.ended_ns // NS_PER_MS, 0 if is_last and self.is_success else 1)
+        if self.is_of_batch and not self.is_repeated and not self.is_success:
+            job |= {"status": "FAILED", "stoppedAt": self.at_ns // NS_PER_MS}
+        return job
+
+    def documents(self) -> list[Document]:
+        job = self.job
+        if self.is_of_batch:
+            return [*attempt_documents(present(parse_job(job)), SETTINGS)]
+        times: Json = {
+            "createdAt": format_ms(self.ended_ns - 2 * NS_PER_HOUR),
+            "pullStartedAt": format_ms(self.ended_ns - NS_PER_HOUR),
+            "startedAt": format_ms(self.ended_ns - NS_PER_HOUR),
+            "executionStoppedAt": format_ms(self.ended_ns),
+            "stoppedAt": format_ms(self.ended_ns + NS_PER_HOUR // 100),
+        }
+        times["containers"] = [{"name": "default", "exitCode": 0 if self.is_success else 1}]
+        event = task_event(job, self.attempt, **times)
+        stopped = present(parse_stopped_task(event))
+        ended = end_of_event(stopped, stopped.container("default"))
+        return [*event_documents(run_of(task=stopped, end=ended, container="default"), SETTINGS)]
+
+    @property
+    def lines(self) -> list[tuple[int, str]]:
+        """What the functions print."""
+        if not self.is_of_batch:
+            task = task_arn(self.job["jobId"], self.attempt).rpartition("/")[2]
+        elif self.is_repeated:
+            again = {"type": "job.repeated", "jobId": self.job["jobId"], "attempt": self.attempt}
+            return [(self.at_ns // NS_PER_MS, json.dumps(again))]
+        else:
+            return []
+        word = "success" if self.is_success else "failure"
+        ended = {
+            "text": "ended",
+            "taskId": task,
+            "family": f"run-{self.run}",
+            "status": word,
+            "stopCategory": "exit",
+            "outcome": word,
+            "finishedAt": format_ms(self.ended_ns),
+            "batch": {"jobId": self.job["jobId"], "attempt": self.attempt},
+        }
+        return [(self.at_ns // NS_PER_MS, json.dumps(ended))]
 
 
-def messages(rng: Random, arrivals: list[Arrival], told: Told) -> list[set[str]]:
+def arrivals_of_job(rng: Random, run: int, *, may_wait: bool) -> list[JobArrival]:
+    """ECS's events come once or more. Batch's come in any order, days late, or not at all: its
+    events can be off. An attempt begins up to a day after the one before. ``may_wait``: a job can
+    end while it waits for another one.
+    """
+    has_words = rng.random() < 0.7
+    last = rng.choice((1, 2, 2, 3))
+    ended_ns = BEGIN_NS + rng.randint(1, DAYS - 16) * NS_PER_DAY
+    ended_ns += round(rng.uniform(-0.5, 0.5) * NS_PER_HOUR)
+    found: list[JobArrival] = []
+
+    def arrive(attempt: int, **more: bool) -> None:
+        late_ns = round(rng.choice(DELAYS) * NS_PER_HOUR * rng.uniform(0.9, 1.1))
+        at_ns = ended_ns + min(late_ns, LATEST_NS - 3 * NS_PER_DAY)
+        visible_ns = at_ns + round(rng.choice((0.1, 0.1, 4, 15)) * NS_PER_MINUTE)
+        found.append(JobArrival(visible_ns, at_ns, run, attempt, ended_ns, **more))
+
+    is_success = rng.random() < 0.6
+    for attempt in range(1, last + 1):
+        has_succeeded = is_success and attempt == last
+        for _ in range(rng.choice((1, 1, 2))):
+            arrive(attempt, is_success=has_succeeded)
+        if has_words and attempt < last:
+            arrive(attempt, is_of_batch=True, is_repeated=True)
+        elif has_words:
+            arrive(attempt, is_success=has_succeeded, is_of_batch=True)
+            if may_wait and not has_succeeded:
+                arrive(attempt, is_of_batch=True, is_repeated=True)
+        ended_ns += round(rng.choice((0.1, 1, 24)) * NS_PER_HOUR)
+    return found
+
+
+Told = Callable[[NightPeriod, Sequence[Arrival | JobArrival]], NightRuns]
+
+
+def messages(
+    rng: Random, arrivals: Sequence[Arrival | JobArrival], told: Told
+) -> list[Counter[str]]:
     """The runs of each message. Some mornings have none, but not two one after the other."""
-    found: list[set[str]] = []
+    found: list[Counter[str]] = []
     last = first_period(BEGIN_NS + NS_PER_DAY)
     known = 0
     was_skipped = False
@@ -136,8 +250,8 @@ def messages(rng: Random, arrivals: list[Arrival], told: Told) -> list[set[str]]
         new = [one for one in arrivals[known:] if one.visible_ns < searched_ns]
         known += len(new)
         runs = told(period, new)
-        found.append(set(runs.families))
-        last = period.to_remember(runs.remembered, until_ns=runs.until_ns)
+        found.append(sum(map(Counter, runs.counts.values()), Counter()))
+        last = period.to_remember(runs.remembered, jobs=runs.told_jobs, until_ns=runs.until_ns)
     assert known == len(arrivals)
     return found
 
@@ -151,12 +265,12 @@ def of_cluster(*, has_pipeline: bool = False) -> Told:
         cluster=cluster, prefix="task", account_id=None, region=None, timeout_seconds=5
     )
 
-    def told(period: NightPeriod, new: list[Arrival]) -> NightRuns:
+    def told(period: NightPeriod, new: Sequence[Arrival | JobArrival]) -> NightRuns:
         for one in new:
             moment = format_ms(one.at_ns)
             assert deliver(cluster, FakeInvocationTime(), one.documents(), moment).rejected == ()
             for source in cluster.documents.values() if has_pipeline else ():
-                if source["task"]["id"] == f"{one.run:032x}":
+                if source["task"]["family"] == f"run-{one.run}":
                     source["event"]["ingested"] = format_ms(one.visible_ns)
         return reader.runs(period)
 
@@ -166,15 +280,15 @@ def of_cluster(*, has_pipeline: bool = False) -> Told:
 def of_lines() -> Told:
     lines: list[tuple[int, str]] = []
 
-    def told(period: NightPeriod, new: list[Arrival]) -> NightRuns:
-        lines.extend(one.line for one in new if not one.is_report)
+    def told(period: NightPeriod, new: Sequence[Arrival | JobArrival]) -> NightRuns:
+        lines.extend(line for one in new for line in one.lines)
         return runs_of_lines(lines, period)
 
     return told
 
 
-def in_each(found: list[set[str]]) -> Counter[str]:
-    return Counter(run for message in found for run in message)
+def in_each(found: list[Counter[str]]) -> Counter[str]:
+    return sum(found, Counter())
 
 
 EACH_ONCE = {f"run-{run}": 1 for run in range(RUNS)}
@@ -194,6 +308,25 @@ def test_each_run_is_in_exactly_one_message_and_in_the_same_one_of_both_ways(
     with_cluster = messages(Random(seed), arrivals, of_cluster(has_pipeline=has_pipeline))
     assert in_each(with_cluster) == EACH_ONCE
     assert messages(Random(seed), arrivals, of_lines()) == with_cluster
+
+
+@pytest.mark.parametrize("way", ["cluster", "pipeline", "lines"])
+@pytest.mark.parametrize("remembered", [4096, 1])
+@pytest.mark.parametrize("seed", range(8))
+def test_each_job_is_counted_once_however_late_batch_says_that_it_makes_another_attempt(
+    seed: int, remembered: int, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once in all messages, however many of them its attempts and its events are about."""
+    monkeypatch.setattr(night_period, "MAX_REMEMBERED", remembered)
+    monkeypatch.setattr(cluster_night, "MAX_REMEMBERED", remembered)
+    rng = Random(seed)
+    # A line of the end of one that waited is in the tests of the handler.
+    may_wait = way != "lines" and rng.random() < 0.5
+    arrivals = sorted(
+        one for run in range(RUNS) for one in arrivals_of_job(rng, run, may_wait=may_wait)
+    )
+    told = of_lines() if way == "lines" else of_cluster(has_pipeline=way == "pipeline")
+    assert in_each(messages(Random(seed), arrivals, told)) == EACH_ONCE
 
 
 @pytest.mark.parametrize("read", [1000, 1])
