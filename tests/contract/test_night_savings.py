@@ -293,8 +293,8 @@ def test_an_answer_that_is_none_costs_only_the_amount(morning: Morning) -> None:
 
 
 def test_the_due_times_of_state_machines_count_as_in_the_command(morning: Morning) -> None:
-    """Of the inner one, by the outer one's schedule: a run of five and a half hours that may take longer does
-    not last until the next is due. The control has a machine that nothing starts.
+    """Of the inner one, by the outer one's rule, which may be due in each hour: a run of five and a
+    half hours could last until the next is due. The control has a machine that nothing starts.
     """
     slower = {"slowdown_at_vcpu": slowdown(v0_25=(1.1, 1.2), v0_5=(1.1, 1.2))}
     for name in ("control", "nightly"):
@@ -302,12 +302,10 @@ def test_the_due_times_of_state_machines_count_as_in_the_command(morning: Mornin
         morning.account.state_machine(name, {"TaskDefinition": name})
     client = morning.account.aws.client("stepfunctions")
     make_machine(client, "outer", machine(executing(machine_arn(client, "nightly"))))
-    morning.account.aws.client("scheduler").create_schedule(
-        Name="often",
-        ScheduleExpression="cron(0 0/6 * * ? *)",
-        FlexibleTimeWindow={"Mode": "OFF"},
-        Target={"Arn": machine_arn(client, "outer"), "RoleArn": "arn:aws:iam::123456789012:role/a"},
-    )
+    events = morning.account.aws.client("events")
+    events.put_rule(Name="often", ScheduleExpression="rate(6 hours)")
+    target = {"Arn": machine_arn(client, "outer"), "RoleArn": "arn:aws:iam::123456789012:role/a"}
+    events.put_targets(Rule="often", Targets=[{"Id": "1", **target}])
     line, saving_usd, words = morning.told()
     assert f"Other sizes of 1 family would save {format_usd(saving_usd)} a month:" in line
     assert words[2] == "control"
