@@ -25,6 +25,8 @@ _PRECISE_DURATION = {
     "outputPrecision": 1,
     "useShortSuffix": True,
 }
+# OpenSearch Dashboards has "humanize" ("a few seconds") or one unit with as many decimals on each
+# number: without them, a run of 20 seconds would be "0 Minutes", so an axis says "13.33 Minutes".
 _PLAIN_DURATION = {**_DURATION, "outputFormat": "asMinutes", "outputPrecision": 2}
 _DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_duration_ms")
 # Without milliseconds and the name of the month, so that the column of a table is not cut.

@@ -1,33 +1,47 @@
 """What people read of one run on each screen, as text: ``show``, the end of ``run``, ``history``,
-``recommend``, the report page, Slack, and the event of mails and templates.
+``recommend``, ``compare``, the report page, Slack, the event of mails and templates, the mail, the
+card of Teams, and the morning message.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC
 from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.cli.history_command import table_lines
+from profiler.cli.history_command import _json_line, table_lines
 from profiler.cli.recommend_command import _table
+from profiler.cli.terminal.comparison_tables import comparison_lines
 from profiler.cli.terminal.end_page import EndView, end_lines
 from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.ecs_terms import is_of_aws_batch
-from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, parse_ns
 from profiler.forwarder.ended_run import EndedRun
-from profiler.forwarder.notifications.event_details import ended_run
+from profiler.forwarder.morning_digest import DigestPlace, summarize
+from profiler.forwarder.night_period import NightPeriod, Remembered
+from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, runs_of_lines
+from profiler.forwarder.notifications.event_details import bus_event, ended_line, ended_run
+from profiler.forwarder.notifications.notification import Notification
 from profiler.record.fact_list import NUMBERS, NumberRow
 from profiler.record.measured import measured
-from profiler.record.record_model import Report
+from profiler.record.record_model import Report, encode
 from profiler.record.units import format_percent, format_value
+from profiler.runs.comparison.compared_metrics import compare_metrics
+from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.advice import advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
+from tests.bus_events import mail_of
+from tests.cloudformation import template
+from tests.documentation import ROOT
 from tests.ended_runs import report_line, run_of, text_of
 from tests.report_page import content
 from tests.report_page import run_of as page_run_of
@@ -165,6 +179,51 @@ def slack(report: Report) -> str:
 def event(report: Report) -> str:
     detail = ended_run(ended(report), kibana_url=None)
     return f"{detail.text} {detail.summary}"
+
+
+def _detail_of(notification: Notification) -> Any:
+    _, detail = bus_event(notification, kibana_url=None)
+    return msgspec.json.decode(msgspec.json.encode(detail))
+
+
+def mail(report: Report) -> str:
+    """As the template's rule makes it."""
+    (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
+    return mail_of(target["InputTransformer"], _detail_of(ended(report)))
+
+
+def teams(report: Report) -> str:
+    (target,) = json.loads((ROOT / "examples" / "teams_target.json").read_text())
+    card = json.loads(mail_of(target["InputTransformer"], _detail_of(ended(report))))
+    return "\n".join(part["text"] for part in card["attachments"][0]["content"]["body"])
+
+
+def compare(report: Report) -> str:
+    """With itself."""
+    sets = [RunSet(text=name, reports=(report,)) for name in ("a", "b")]
+    changes = compare_metrics(sets[0].records, sets[1].records)
+    return "\n".join(texts(comparison_lines(sets, changes, 1000)))
+
+
+def morning(report: Report) -> str:
+    """The message of the night in which it was the only run."""
+    run = ended(report)
+    line = ended_line(run, kibana_url=None, indexed=True, notified=None)
+    end_ns = now_ns(report)
+    last = Remembered(end_ns=end_ns - NS_PER_DAY, whole_ns=end_ns - NS_PER_DAY)
+    period = NightPeriod(last=last, end_ns=end_ns, zone=UTC)
+    written_ms = (end_ns - NS_PER_MINUTE) // NS_PER_MS
+    runs = runs_of_lines([(written_ms, line)], period)
+    place = DigestPlace(region=run.task.region)
+    night = summarize(period, runs, MissedTimes(), FamilyHistory(), place)
+    return str(_detail_of(night)["text"])
+
+
+def history_json(report: Report) -> Mapping[str, Any]:
+    """What a program reads."""
+    line = json.loads(_json_line(PastRun(report=report, line=encode(report))))
+    assert isinstance(line, dict)
+    return line
 
 
 def numbers_in(text: str) -> set[ShownNumber]:

@@ -110,10 +110,11 @@ def are_bytes_partial(record: Record) -> bool:
 def whole_cpu_seconds(record: Record) -> float | None:
     """The CPU time, for comparisons.
 
-    Of a part that was not measured, it is that of the rest on average.
+    Of a part that was not measured, it is that of the rest on average; all together it is no less
+    than what was measured.
     """
     metrics = record.metrics
     used = record.metrics.vcpu_used.avg
     if used is None or not metrics.duration_ms or not is_cpu_partial(record):
         return metrics.cpu_seconds
-    return used * metrics.duration_ms / MS_PER_SECOND
+    return max(used * metrics.duration_ms / MS_PER_SECOND, metrics.cpu_seconds or 0.0)

@@ -2,6 +2,7 @@
 and what one screen says in words, no other says in others.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
@@ -24,14 +25,22 @@ from profiler.record.fact_list import (
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import files_text
 from profiler.record.measured import UNKNOWN
+from profiler.record.mention_limits import is_cpu_partial
 from profiler.record.record_model import (
     NO_RECOMMENDATION,
     NOT_MEASURED,
     Metrics,
     Recommendation,
     Report,
+    encode,
 )
-from profiler.record.units import format_memory, format_percent, format_vcpu, saving_words
+from profiler.record.units import (
+    APPROXIMATELY,
+    format_memory,
+    format_percent,
+    format_vcpu,
+    saving_words,
+)
 from profiler.runs.past_runs.moments import find_moments
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import verdict_of
@@ -63,6 +72,10 @@ SCREENS: Mapping[str, Callable[[Report], str]] = {
     "page": screens.page_texts,
     "slack": screens.slack,
     "event": screens.event,
+    "mail": screens.mail,
+    "teams": screens.teams,
+    "compare": screens.compare,
+    "morning": screens.morning,
 }
 every_run = pytest.mark.parametrize("report", RUNS.values(), ids=RUNS, indirect=True)
 _recommended_once = cache(recommended)
@@ -98,7 +111,11 @@ def test_a_number_has_its_mark_on_all_screens_or_on_none(report: Report) -> None
     sizes = sizes_of(report.record.metrics)
     marks: dict[str, dict[bool, list[str]]] = {}
     for name, text in shown(report).items():
-        for number in screens.numbers_in(text):
+        rows = text.splitlines()
+        if name == "compare" and is_cpu_partial(report.record):
+            # An estimate for the whole run, where the others have a bound.
+            rows = [row for row in rows if not row.startswith(CPU_TIME.name)]
+        for number in screens.numbers_in("\n".join(rows)):
             marks.setdefault(number.text, {}).setdefault(number.is_least, []).append(name)
     both = {text: found for text, found in marks.items() if len(found) > 1 and text not in sizes}
     assert both == {}
@@ -106,12 +123,17 @@ def test_a_number_has_its_mark_on_all_screens_or_on_none(report: Report) -> None
 
 # The screens that have room for a number of the list.
 SHOWN_ON: Mapping[NumberRow, Sequence[str]] = {
-    DURATION: ("show", "end", "history", "page", "slack"),
-    COST: ("show", "page", "slack", "event"),
-    MEMORY_PEAK: tuple(SCREENS),
-    CPU_TIME: ("end", "page"),
-    VCPU_SIZE: ("show", "page", "slack", "event"),
+    DURATION: ("show", "end", "history", "page", "slack", "event", "mail", "teams", "compare"),
+    COST: ("show", "page", "slack", "event", "mail", "teams", "compare", "morning"),
+    MEMORY_PEAK: tuple(name for name in SCREENS if name != "morning"),
+    CPU_TIME: ("end", "page", "compare"),
+    VCPU_SIZE: ("show", "page", "slack", "event", "mail", "teams"),
 }
+
+
+# How the sentence of a night counts the outcomes.
+GROUPS = {"success": "succeeded", "failure": "failed", "out of memory": "killed for memory"}
+OF_NOTICES = ("slack", "event", "mail", "teams")
 
 
 def has_cpu(report: Report) -> bool:
@@ -129,10 +151,36 @@ def test_a_number_of_the_list_has_the_same_text_on_each_screen(
     in_words = screens.numbers_in(fact.text)
     shown_texts = shown(report)
     for name in SHOWN_ON[number]:
-        if number is VCPU_SIZE and name in ("slack", "event") and not has_cpu(report):
+        if number is VCPU_SIZE and name in OF_NOTICES and not has_cpu(report):
             continue  # they say the size beside its use
         text = shown_texts[name]
+        if number is CPU_TIME and name == "compare" and is_cpu_partial(report.record):
+            text = text.replace(APPROXIMATELY, "≥")
         assert fact.text in text or in_words & screens.numbers_in(text), name
+
+
+@every_run
+def test_programs_read_the_numbers_that_people_do(report: Report) -> None:
+    """A line of ``history --json`` is the report's, without a change."""
+    line = screens.history_json(report)
+    assert line["record"] == json.loads(encode(report))["record"]
+
+
+@every_run
+def test_the_morning_message_has_the_reason_of_the_others(report: Report) -> None:
+    run = screens.ended(report)
+    text = screens.morning(report)
+    failed = run.outcome.group in ("failure", "out of memory")
+    assert (run.outcome.sentence or "") in text or not failed
+    assert f"1 run, 1 {GROUPS.get(run.outcome.group, run.outcome.group)}" in text
+
+
+@every_run
+def test_a_mail_and_a_card_say_what_the_event_says(report: Report) -> None:
+    shown_texts = shown(report)
+    for name in ("mail", "teams"):
+        text = shown_texts[name]
+        assert screens.numbers_in(shown_texts["event"]) <= screens.numbers_in(text), name
 
 
 # What only that sentence says.

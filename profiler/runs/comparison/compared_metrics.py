@@ -27,7 +27,7 @@ from profiler.record.fact_list import (
     number_value,
 )
 from profiler.record.measured import AtLeast, Measured, known_numbers, measured
-from profiler.record.mention_limits import whole_cpu_seconds
+from profiler.record.mention_limits import is_cpu_partial, whole_cpu_seconds
 from profiler.record.record_model import Record
 from profiler.record.spot_price import measured_cost
 from profiler.record.unusual import MIN_RUNS
@@ -187,6 +187,8 @@ def _are_least(metric: ComparedMetric, records: Sequence[Record]) -> Sequence[bo
 
 
 def _median(metric: ComparedMetric, value: float | None, records: Sequence[Record]) -> Measured:
-    """The median. The CPU time is an average over the whole run, not a bound."""
-    is_least = metric.row is not CPU_TIME and any(_are_least(metric, records))
-    return measured(value, is_least=is_least, is_estimate=any(map(metric.row.is_estimate, records)))
+    """The median. The CPU time is estimated from the measured part, not a bound."""
+    is_cpu = metric.row is CPU_TIME
+    is_least = not is_cpu and any(_are_least(metric, records))
+    is_estimate = is_cpu_partial if is_cpu else metric.row.is_estimate
+    return measured(value, is_least=is_least, is_estimate=any(map(is_estimate, records)))
