@@ -5,3 +5,4 @@ from typing import Final
 MAX_WATTS: Final = 5_000
 MAX_MHZ: Final = 10_000
 MAX_CELSIUS: Final = 199
+MAX_MEMORY_BYTES = 1 << 45  # 32 TiB

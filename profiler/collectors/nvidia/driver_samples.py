@@ -17,8 +17,9 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, NS_PER_US
 # A longer step between two samples is a gap: the driver's window is at most 1 s.
 _MAX_STEP_NS = 1200 * NS_PER_MS
 _USUAL_STEP_NS = 200 * NS_PER_MS
-# A sample that is older or newer was stamped before the wall clock was set.
+# A sample that is older, or is not yet, was stamped before the wall clock was set.
 _MAX_AGE_NS = 60 * NS_PER_SECOND
+_MAX_AHEAD_NS = NS_PER_SECOND
 # A reading takes 2 to 3 ms, and the driver of an H100 keeps 14 s.
 _PERIOD_NS = 10 * NS_PER_SECOND
 # The driver truncates: a GPU that worked all the time has 99 % (H100, driver 580).
@@ -58,6 +59,8 @@ class DriverSamples:
         if not self._is_available or not (is_complete or now_ns >= self._due_ns):
             return None
         self._due_ns = now_ns + _PERIOD_NS
+        if self._last_us * NS_PER_US > self._clock.wall_ns() + _MAX_AHEAD_NS:
+            self._last_us = 0  # the clock was set back: the driver's newer stamps are smaller
         kind = self._nvml.NVML_GPU_UTILIZATION_SAMPLES
         answer = call_nvml(self._nvml, "nvmlDeviceGetSamples", self._handle, kind, self._last_us)
         if not isinstance(answer, Failure):
@@ -77,11 +80,13 @@ class DriverSamples:
         usual_ns = min(max(min(steps_ns, default=0), _USUAL_STEP_NS), NS_PER_SECOND)
         windows: list[UseWindow] = []
         for stamp in stamps:
+            end_ns = stamp * NS_PER_US + offset_ns
+            if end_ns > now_ns + _MAX_AHEAD_NS:
+                break
             self._last_us = stamp
             before_ns = self._last_ns
-            end_ns = stamp * NS_PER_US + offset_ns
             self._last_ns = None
-            if abs(now_ns - end_ns) > _MAX_AGE_NS:
+            if now_ns - end_ns > _MAX_AGE_NS:
                 continue
             self._last_ns = end_ns
             percent = possible_percent(percents[stamp])

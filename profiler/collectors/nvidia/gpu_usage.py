@@ -331,7 +331,7 @@ class _GpuAggregate:
         reading.
         """
         before_ns = self.timeline.known_until_ns
-        if sample.windows is not None:
+        if sample.windows:
             self.timeline.add_windows(sample.windows, "driver-samples")
         elif sample.kernel_percent is not None and sample.gpm_ns:
             window = UseWindow(now_ns - sample.gpm_ns, now_ns, sample.kernel_percent)

@@ -7,6 +7,7 @@ from profiler.collectors.nvidia.reading_pace import SlowCall
 from profiler.collectors.nvidia.visible_gpus import CHANGED_BYTES, GpuProcess
 from profiler.core.clock import Clock
 from profiler.core.optional_math import difference
+from profiler.record.device_limits import MAX_MEMORY_BYTES
 
 _COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
 # Asked for complete readings, when memory is in use that the processes which compute do not hold,
@@ -30,7 +31,8 @@ class ProcessLists:
     """Reads the lists of one GPU.
 
     Where they are slow (4.5 ms with a 4090 and driver 610), they are read rarely, but at once when
-    the device's memory has changed: a process has come or gone.
+    the device's memory has changed: a process has come or gone. ``impossible`` counts processes
+    that hold more than the device's memory, as far as that is known: what they hold is unknown.
     """
 
     def __init__(self, ask: Ask, clock: Clock) -> None:
@@ -41,6 +43,8 @@ class ProcessLists:
         self._is_newest_wrong = False
         self._memory_bytes: int | None = None  # at the last list
         self._unlisted_bytes = 0  # what the processes that compute did not hold of it
+        self.device_bytes = MAX_MEMORY_BYTES
+        self.impossible = 0
 
     def read(
         self, *, memory_bytes: int | None = None, is_complete: bool = False
@@ -64,18 +68,29 @@ class ProcessLists:
         programs = {process.pid for process in computing}
         held: dict[int, int] = {}
         for process in (*computing, *drawing):
-            held[process.pid] = max(held.get(process.pid, 0), process.usedGpuMemory or 0)
+            held[process.pid] = max(held.get(process.pid, 0), self._held_bytes(process))
         return tuple(
             GpuProcess(pid, size_bytes or None, pid not in programs)
             for pid, size_bytes in held.items()
         )
+
+    # The binding's type.
+    def _held_bytes(self, process: Any) -> int:  # noqa: ANN401
+        """What a process holds; 0 if the driver does not say it."""
+        held_bytes = int(process.usedGpuMemory or 0)
+        if held_bytes <= self.device_bytes:
+            return held_bytes
+        self.impossible += 1
+        return 0
 
     def _has_changed(self, memory_bytes: int | None) -> bool:
         return abs(difference(memory_bytes, self._memory_bytes) or 0) >= CHANGED_BYTES
 
     def _has_unlisted(self, computing: Sequence[Any], memory_bytes: int) -> bool:
         """Whether memory has come into use that no process holds which computes."""
-        listed_bytes = sum(process.usedGpuMemory or 0 for process in computing)
+        listed_bytes = sum(
+            min(process.usedGpuMemory or 0, self.device_bytes) for process in computing
+        )
         before_bytes = self._unlisted_bytes
         self._unlisted_bytes = max(memory_bytes - listed_bytes, 0)
         return self._unlisted_bytes - before_bytes >= CHANGED_BYTES

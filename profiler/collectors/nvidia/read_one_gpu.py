@@ -19,7 +19,7 @@ from profiler.collectors.nvidia.visible_gpus import ENERGY, GpuFacts, GpuSample,
 from profiler.core.clock import Clock
 from profiler.core.optional_math import known, quotient
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.device_limits import MAX_CELSIUS, MAX_MHZ, MAX_WATTS
+from profiler.record.device_limits import MAX_CELSIUS, MAX_MEMORY_BYTES, MAX_MHZ, MAX_WATTS
 
 # More events in one second are one fault repeated.
 _MAX_EVENTS_PER_READ = 64
@@ -39,6 +39,8 @@ _MOST = {
     "sm_clock_mhz": MAX_MHZ,
     "temperature_celsius": MAX_CELSIUS,
 }
+# Of a mask in which each bit is set, idle and busy at once, nothing is true.
+_ALL_REASONS = 2**32 - 1
 _MAX_ERRORS = 2**40
 _MAX_MILLIJOULES = 2**60  # of 7,000 years at the largest power
 # A counter of energy may be late.
@@ -158,8 +160,9 @@ class Device:
         memory = self._field("nvmlDeviceGetMemoryInfo", version=self._nvml.nvmlMemory_v2)
         if memory is None:
             return sample
-        if not (0 <= memory.used <= memory.total and memory.total):
+        if not (0 <= memory.used <= memory.total and 0 < memory.total <= MAX_MEMORY_BYTES):
             return replace(sample, impossible=(*sample.impossible, "memory_used_bytes"))
+        self._lists.device_bytes = int(memory.total)
         return replace(
             sample, memory_used_bytes=int(memory.used), memory_size_bytes=int(memory.total)
         )
@@ -187,21 +190,27 @@ class Device:
                 values[name] = _possible(name, value)
                 if values[name] is None:
                     impossible.append(name)
+        # Newer drivers call these event reasons, and still have the function under its old name.
+        reasons = self._field("nvmlDeviceGetCurrentClocksThrottleReasons")
+        if reasons is not None and reasons & _ALL_REASONS == _ALL_REASONS:
+            reasons = None
+            impossible.append("throttle_reasons")
         counted = self._read_counters(impossible) if counters else {}
         sample = replace(
             sample,
-            # Newer drivers call these event reasons, and still have the function under its old
-            # name.
-            throttle_reasons=self._field("nvmlDeviceGetCurrentClocksThrottleReasons"),
+            throttle_reasons=reasons,
             counters=counted,
             impossible=(*sample.impossible, *impossible),
             **values,
         )
         processes = self._lists.read(memory_bytes=sample.memory_used_bytes, is_complete=counters)
+        impossible = [*sample.impossible, *["processes"] * self._lists.impossible]
+        self._lists.impossible = 0
         failure = self._failure
         self._failure = None
         is_silent = failure is not None and sample == GpuSample(facts=self.facts)
-        sample = self._with_windows(replace(sample, processes=processes), is_complete=counters)
+        sample = replace(sample, processes=processes, impossible=tuple(impossible))
+        sample = self._with_windows(sample, is_complete=counters)
         if is_silent:
             self.silent_reads += 1
         else:

@@ -200,6 +200,7 @@ def gpu_of(
         ("clock_mhz", 1410, _BROKEN, "sm_clock_mhz", 1410),
         ("used_bytes", 500 * MIB, 24_001 * MIB, "memory_used_mb", 500),
         ("used_bytes", 500 * MIB, 2**64 - 1, "memory_used_mb", 500),
+        ("total_bytes", 24_000 * MIB, 2**64 - 1, "memory_used_mb", 0),
     ],
 )
 def test_an_impossible_reading_is_missing_and_counted(
@@ -211,6 +212,16 @@ def test_an_impossible_reading_is_missing_and_counted(
     gpu, warnings = gpu_of(*[{name: bad}] * 3)
     assert getattr(gpu, field) == NOT_MEASURED
     assert warnings == ("The GPU driver reported 4 values that cannot be: left out.",)
+
+
+@pytest.mark.parametrize("reasons", [_BROKEN, 2**64 - 1])
+def test_a_mask_of_all_reasons_is_none(reasons: int) -> None:
+    """A GPU is not idle, slowed down by heat and by its power cap at once."""
+    gpu, warnings = gpu_of({"reasons": 4}, *[{"reasons": reasons}] * 2, {"reasons": 4})
+    assert gpu.throttle_reasons == {"swPowerCap": 100}
+    assert warnings == ("The GPU driver reported 2 values that cannot be: left out.",)
+    gpu, _ = gpu_of({"reasons": 4 + 1024}, {"reasons": 4 + 1024})  # of a newer driver
+    assert gpu.throttle_reasons == {"swPowerCap": 100}
 
 
 def test_a_memory_of_nothing_is_no_memory() -> None:

@@ -337,6 +337,23 @@ def test_a_process_in_several_lists_counts_once_with_its_largest_memory() -> Non
         ]
 
 
+@pytest.mark.parametrize("held_bytes", [2**63, 24_001 * MIB])
+def test_a_process_that_holds_more_than_the_gpu_has_holds_an_unknown_amount(
+    held_bytes: int,
+) -> None:
+    gpu = FakeGpu(used_bytes=500 * MIB)
+    gpu.list_processes((50, 400 * MIB), (51, held_bytes))
+    machine = Machine(gpu)
+    sample = machine.sample()
+    found = [(process.pid, process.memory_bytes) for process in sample.processes or ()]
+    assert found == [(50, 400 * MIB), (51, None)]
+    assert sample.impossible == ("processes",)
+    gpu.list_processes((50, 24_000 * MIB))
+    sample = machine.sample()
+    assert sample.impossible == ()
+    assert [process.memory_bytes for process in sample.processes or ()] == [24_000 * MIB]
+
+
 @pytest.mark.parametrize("kind", [OF_MPS, DRAWING])
 def test_memory_that_no_listed_process_holds_asks_for_the_other_lists_at_once(kind: int) -> None:
     """A program that is only in one of these lists comes between two complete readings."""
@@ -390,6 +407,39 @@ def test_a_sample_that_the_driver_gives_again_counts_once() -> None:
     samples = DriverSamples(driver, None, clock)
     assert [one.percent for one in samples.read(is_complete=True) or ()] == [50, 60]
     assert samples.read(is_complete=True) == ()
+
+
+@pytest.mark.parametrize("back", [30, 3600])
+def test_a_wall_clock_that_is_set_back_costs_the_samples_of_before(back: int) -> None:
+    """The driver stamps by the wall clock, and is asked for newer stamps than the last one."""
+    machine = Machine(gpu := FakeGpu())
+    machine.clock.advance(20)
+    wall = machine.clock.wall_offset_ns // 1000
+    before = [(wall + round(at * 1e6), 40) for at in (18, 19, 20)]
+    gpu.keep_samples(*before)
+    assert len(machine.sample(counters=True).windows or ()) == 3
+    machine.clock.wall_offset_ns -= seconds(back)
+    machine.clock.advance(10)
+    after = [(wall + round((at - back) * 1e6), 70) for at in (28, 29, 30)]
+    gpu.keep_samples(*before, *after)
+    windows = machine.sample(counters=True).windows or ()
+    assert [(one.end_ns, one.percent) for one in windows] == [
+        (seconds(at), 70) for at in (28, 29, 30)
+    ]
+    machine.clock.advance(10)
+    gpu.keep_samples(*before, *after, (wall + round((31 - back) * 1e6), 5))
+    assert [one.percent for one in machine.sample(counters=True).windows or ()] == [5]
+
+
+def test_a_stamp_that_is_not_yet_ends_no_samples() -> None:
+    machine = Machine(gpu := FakeGpu())
+    machine.clock.advance(20)
+    wall = machine.clock.wall_offset_ns // 1000
+    never = (2**64 - 1, 50)
+    gpu.keep_samples((wall + 19_000_000, 40), never)
+    assert [one.percent for one in machine.sample(counters=True).windows or ()] == [40]
+    gpu.keep_samples((wall + 19_000_000, 40), (wall + 20_000_000, 60), never)
+    assert [one.percent for one in machine.sample(counters=True).windows or ()] == [60]
 
 
 _LIST_OF_MPS = "nvmlDeviceGetMPSComputeRunningProcesses"

@@ -143,6 +143,27 @@ def test_a_driver_that_never_gives_a_sample_leaves_the_work_to_gpm(name: str, er
     assert present(record.monitor).warnings == ()
 
 
+@pytest.mark.parametrize("name", ["bursts", "two", "starved"])
+def test_a_driver_whose_samples_cannot_be_leaves_the_work_to_gpm(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in the readings which had only such samples."""
+    played = PlayedTape(name)
+    gpu = played.driver.gpu
+    keep = gpu.keep_samples
+
+    def keep_broken(*samples: tuple[int, int]) -> None:
+        keep(*((at, 2**32 - 1) for at, _ in samples))
+
+    monkeypatch.setattr(gpu, "keep_samples", keep_broken)
+    record = played.play()
+    assert gpu_of(record).utilization_source == "gpm"
+    assert gpu_of(record).utilization_covered_percent is None
+    assert used_seconds(record) == pytest.approx(played.tape.kernel_seconds, abs=0.25)
+    (warning,) = present(record.monitor).warnings
+    assert warning.endswith(" values that cannot be: left out.")
+
+
 def test_samples_that_come_late_replace_what_was_read_each_second() -> None:
     """A driver that was just loaded has none yet."""
     played = PlayedTape("bursts", has_gpm=False)
