@@ -11,7 +11,6 @@ import sys
 from _frozen_importlib import ModuleSpec
 from _frozen_importlib_external import MAGIC_NUMBER, SourceFileLoader
 from collections.abc import Sequence
-from io import open_code
 from types import CodeType, ModuleType
 
 _HEADER_BYTES = 16
@@ -30,17 +29,29 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType | None:
         """The code of the compiled file, if that is of this source; else the parent's way."""
-        try:
-            with open_code(self.cached) as file:
-                content = file.read()
-        except OSError:
-            content = b""
+        content = _read_at_once(self.cached)
         if content[:_HEADER_BYTES] == self.stamp:
             code = marshal.loads(memoryview(content)[_HEADER_BYTES:])  # noqa: S302  as Python does
             # Another folder's name is corrected by the parent.
             if isinstance(code, CodeType) and code.co_filename == self.path:
                 return code
         return super().get_code(fullname)
+
+
+def _read_at_once(path: str) -> bytes:
+    """A file, in four calls of the kernel: Python's file objects make five more. Empty if it
+    cannot be read, or not whole.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            size = os.fstat(descriptor).st_size
+            content = os.read(descriptor, size)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return b""
+    return content if len(content) == size else b""
 
 
 class OwnModules:

@@ -7,8 +7,8 @@ texts need none, which a look at their characters shows.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from profiler.core.redaction.secret_names import STEMS
 from profiler.core.redaction.secret_programs import PROGRAM_NAMES
+from profiler.core.redaction.secret_stems import STEMS
 
 _MASK = "…"
 # No text is shown in this length. What follows is looked at as far as a secret that begins before

@@ -33,11 +33,6 @@ class SecretKind(Enum):
     ID = "id"  # a key only where its value has the form of one
 
 
-# In lower case, each name of a secret has one.
-STEMS = (
-    *("pass", "pwd", "pw", "secret", "token", "key", "cred", "auth", "cookie", "sig"),
-    *("jwt", "psk", "otp", "sess", "bearer", "appid"),
-)
 _WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+"
 _BEFORE_PASS = words_of(
     "admin app auth become bind cert db dest dst enc es ftp http imap kafka key ldap login mail"

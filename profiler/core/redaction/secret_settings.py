@@ -9,13 +9,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from profiler.core.redaction.secret_names import (
-    STEMS,
-    SecretKind,
-    is_compound,
-    secret_kind,
-    words_of,
-)
+from profiler.core.redaction.secret_names import SecretKind, is_compound, secret_kind, words_of
+from profiler.core.redaction.secret_stems import STEMS
 from profiler.core.redaction.secret_values import (
     PLACES_OF_VALUES,
     container_end,

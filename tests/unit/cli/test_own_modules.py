@@ -93,6 +93,16 @@ def test_a_damaged_compiled_file_is_made_again(package: Path, content: bytes) ->
     assert compiled.read_bytes() != content
 
 
+@pytest.mark.usefixtures("package")
+def test_a_compiled_file_that_is_read_in_part_is_left_to_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert _number() == 1
+    read = os.read
+    monkeypatch.setattr(os, "read", lambda descriptor, size: read(descriptor, size - 1))
+    assert _number() == 1
+
+
 def test_a_moved_package_has_its_new_place_in_a_traceback(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,14 @@ def test_a_run_without_readings_is_added_to_the_history_without_the_modules_of_i
     assert not loaded & {"profiler.aggregation.time_series", "profiler.runs.step_series"}
 
 
+def test_a_command_line_without_secrets_needs_no_names_of_secrets() -> None:
+    masked = _loaded("profiler.core.redaction as own; print(own.redact(['./build', '--all']))")
+    assert {"./build", "--all", "profiler.core.redaction.masking"} <= masked
+    assert "profiler.core.redaction.secret_stems" in masked
+    others = ("arguments", "forms", "names", "settings", "values")
+    assert not masked & {f"profiler.core.redaction.secret_{name}" for name in others}
+
+
 def test_the_end_for_a_person_imports_no_log_streams_and_no_digests() -> None:
     loaded = _loaded("profiler.cli.terminal.end_page")
     assert "profiler.runs.past_runs.run_source" in loaded
