@@ -18,6 +18,7 @@ from profiler.record.fact_list import (
     CPU_TIME,
     DURATION,
     MEMORY_PEAK,
+    NUMBERS,
     VCPU_SIZE,
     NumberRow,
     number_fact,
@@ -58,6 +59,8 @@ from tests.awkward_runs import (
     unseen_limits,
 )
 from tests.gpu_runs import gpu_run
+from tests.report_page import content
+from tests.report_page import run_of as page_run_of
 from tests.runs import evidence_of
 from tests.shown_runs import waiting_stacks
 from tests.terminals import texts as texts_of
@@ -173,6 +176,17 @@ def test_the_morning_message_has_the_reason_of_the_others(report: Report) -> Non
     failed = run.outcome.group in ("failure", "out of memory")
     assert (run.outcome.sentence or "") in text or not failed
     assert f"1 run, 1 {GROUPS.get(run.outcome.group, run.outcome.group)}" in text
+
+
+def test_the_page_of_many_runs_has_the_numbers_and_the_verdict_of_the_page_of_one() -> None:
+    reports = [_recommended_once(make) for make in RUNS.values()]
+    rows = content([page_run_of(one) for one in reports])["runs"]
+    alone = [screens.page_row(one) for one in reports]
+    for row, own in zip(rows, alone, strict=True):
+        assert (row["id"], row["verdict"]) == (own["id"], own["verdict"])
+        for number in NUMBERS:
+            if number.page_field:
+                assert screens.page_number(row, number) == screens.page_number(own, number)
 
 
 @every_run

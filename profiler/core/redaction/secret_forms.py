@@ -76,7 +76,7 @@ _HERE = (
     r"|\b[lt]?n?c?ftp\b[^\n|;<]{0,160}<<<\s{0,4}[\"']?user\s{1,4}\S{1,64}\s{1,4}"
 )
 # restic --password-command 'echo X'
-_COMMAND = rf"(?i)pass(?:word|phrase|wd)?[-_]?(?:command|cmd)[\"']?[\s=:]{{1,4}}[\"']?{_ECHO}"
+_COMMAND = rf"(?i)pass(?:word|phrase|wd)?[-_]?(?:command|cmd|eval)[\"']?[\s=:]{{1,4}}[\"']?{_ECHO}"
 # With what a text in lower case has if one is in it.
 _STATEMENTS = (
     ("identified", _IDENTIFIED),

@@ -119,6 +119,8 @@ _TABLE: Mapping[str, SecretProgram] = {
         arguments={("-b",): 3, ("-bc",): 3, ("-cb",): 3, ("-Bb",): 3, ("-nb",): 2}
     ),
     "pdftotext pdfinfo pdfimages pdftoppm": _options("-upw", "-opw", is_joined=False),
+    "pdftk": _options("input_pw", "user_pw", "owner_pw", is_joined=False),
+    "ssh-keygen": _options("-N", "-P"),
     "useradd usermod adduser": _PASSWORD,
     # HTTP.
     "curl": _CURL,
