@@ -577,6 +577,13 @@ def _written(
             f"of {index}, which no chart and no command can show: look at "
             "index.default_pipeline and index.final_pipeline of the index and its template."
         )
+    for index, fields in delivered.left_out.items():
+        if fields:
+            _warn_once(
+                f"The index {index} takes no field that its mapping lacks, so documents were "
+                f"written without {', '.join(fields)}: run `task-profiler kibana import`, whose "
+                'templates the next index has, or set "dynamic" of this index to false.'
+            )
     for gap in delivered.completeness.gaps:
         _warn_once(
             f"Where {gap.place} has runs already is only known in part, so a run may have two "

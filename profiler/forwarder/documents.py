@@ -76,6 +76,12 @@ STORED_FIELDS = (
     *("@timestamp", "event.start", "event.end", "event.dataset", "event.ingested", "batch"),
 )
 
+# What an index may lack, by an older mapping, without another meaning of the document.
+_FIELDS_OF_ARRIVAL = frozenset({"task.known_at", "event.ingested"})
+_NEEDED_FIELDS = (
+    frozenset({*STORED_FIELDS, "task.id", "task.family", "record"}) - _FIELDS_OF_ARRIVAL
+)
+
 
 class Arrival(Struct, frozen=True, kw_only=True):
     """When what a document says arrived, by the forwarder's clock (RFC 3339).
@@ -204,6 +210,8 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     runs_per_month: float | None = None
     # When a run's document is written: a new one keeps it.
     arrived_at: str | None = None
+    # The paths of fields that the index does not take.
+    left_out: tuple[str, ...] = ()
 
     @property
     def initial_fields(self) -> Mapping[str, Any]:
@@ -244,7 +252,18 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         writer came first.
         """
         action, body = self._item()
+        if self.left_out and "update" in action:
+            parts = {name: body[name] for name in ("doc", "upsert") if name in body}
+            body = {**body, **{name: self._taken(mapping(part)) for name, part in parts.items()}}
+        elif self.left_out:
+            body = self._taken(body)
         return msgspec.json.encode(action), msgspec.json.encode(body)
+
+    def _taken(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields that the index takes."""
+        for path in self.left_out:
+            fields = _without(fields, *path.split("."))
+        return fields
 
     def has_more_to_write(self, _stored: Stored) -> bool:
         """Whether a second request is necessary for the document that the first one returned."""
@@ -356,6 +375,25 @@ class EventDocument(RunDocument, frozen=True, kw_only=True, dict=True):
         if counts_now and self.arrived_at:
             return Arrival(ingested=self.arrived_at, known_at=self.arrived_at)
         return stored.arrival
+
+
+def can_be_left_out(path: str) -> bool:
+    """Whether a document means the same without a field: not without what says whose word it is,
+    and how the run ended.
+    """
+    return not any(
+        f"{needed}.".startswith(f"{path}.") or f"{path}.".startswith(f"{needed}.")
+        for needed in _NEEDED_FIELDS
+    )
+
+
+def _without(fields: Mapping[str, Any], first: str, *rest: str) -> Mapping[str, Any]:
+    """The fields without the one of this path."""
+    if first not in fields:
+        return fields
+    if not rest:
+        return {name: value for name, value in fields.items() if name != first}
+    return {**fields, first: _without(mapping(fields[first]), *rest)}
 
 
 def _is_accepted(document: ReportDocument, stored: Stored) -> bool:

@@ -33,6 +33,7 @@ from tests.http_server import FakeHttpServer
 from tests.lambda_environment import forget_environment, moto_account
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import (
+    TEMPLATES,
     Context,
     Forward,
     call,
@@ -178,6 +179,38 @@ def test_an_index_fault_raises_and_the_retry_writes_the_run(
     finally:
         call(search_server, *end)
     assert forward(payload, Context()) == {"indexed": 2, "skipped": 0, "failed": 0, "untrusted": 0}
+
+
+def test_a_strict_index_of_an_earlier_version_loses_no_run(
+    forward: Forward, search_server: SearchServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its documents lack the fields that it refuses, and the log says which."""
+    template = json.loads((TEMPLATES / "task-reports.json").read_text())["template"]
+    fields = template["mappings"]["properties"]
+    del fields["event"]["properties"]["ingested"]
+    del fields["usage"]["properties"]["duration_ms"]
+    del fields["monitor"]
+    for objects in (template["mappings"], *fields.values()):
+        if "properties" in objects:
+            objects["dynamic"] = "strict"
+    older = {"index_patterns": ["task-reports-2026.03"], "priority": 900, "template": template}
+    call(search_server, "PUT", "_index_template/other", older)
+    lines = [report("1", monitor={"version": "9"}), report("2", monitor={"version": "9"})]
+    for _ in range(2):
+        assert forward(event(*lines), Context())["indexed"] == 2
+    said = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+    # What exists is not told again when it arrived.
+    first, again = (text for text in said if "task-reports-2026.03" in text)
+    assert "event.ingested" in first
+    assert "usage.duration_ms" in first
+    assert "usage.duration_ms" in again
+    assert "task-profiler kibana import" in first
+    hits = search(search_server)["hits"]["hits"]
+    assert sorted(hit["_id"] for hit in hits) == ["1/batch", "2/batch"]
+    for source in (hit["_source"] for hit in hits):
+        assert "ingested" not in source["event"]
+        assert "duration_ms" not in source["usage"]
+        assert source["task"]["family"] == "nightly"
 
 
 @pytest.mark.parametrize("search_server", ["opensearch"], indirect=True)

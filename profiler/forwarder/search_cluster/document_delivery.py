@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.core.bounded_batches import batches, divide
 from profiler.core.completeness import WHOLE, Completeness, Gap, joined
-from profiler.forwarder.documents import Document, ReportDocument
+from profiler.forwarder.documents import Document, ReportDocument, can_be_left_out
 from profiler.forwarder.invocation import (
     DeliveryError,
     InvocationTime,
@@ -38,6 +38,8 @@ MAX_DOCUMENTS_PER_REQUEST = 1000
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
 _MAX_REQUEST_SECONDS = 30.0
 _MAX_SEARCH_SECONDS = 3.0
+# A new version has few new fields. An index that lacks more has not our mapping.
+_MAX_LEFT_OUT = 8
 # Of a run in one request: a report, and the event of its task.
 _WRITERS_AT_ONCE = 2
 
@@ -121,12 +123,14 @@ class DeliveryResult(Struct, frozen=True, kw_only=True):
     """The number of indexed documents, and the documents that the cluster will never accept.
 
     ``dropped``: the number of documents of each index that an ingest pipeline of the cluster has
-    dropped. ``completeness``: whether the runs' documents were looked for in all of their indices.
+    dropped. ``left_out``: the fields of each index that it did not take. ``completeness``: whether
+    the runs' documents were looked for in all of their indices.
     """
 
     indexed: int
     rejected: tuple[FailedItem, ...] = ()
     dropped: Mapping[str, int] = {}
+    left_out: Mapping[str, Sequence[str]] = {}
     completeness: Completeness = WHOLE
 
 
@@ -150,6 +154,7 @@ def deliver(
     indexed = 0
     rejected: list[FailedItem] = []
     dropped: Counter[str] = Counter()
+    left_out: dict[str, list[str]] = {}
     fault: _Fault | None = None
     placed, completeness = _in_one_place(cluster, backoff, documents)
     if arrived_at:
@@ -174,7 +179,7 @@ def deliver(
             _wait(backoff, str(error))
             pending.append(batch)
             continue
-        judged = _judged(batch, results, rejected)
+        judged = _judged(batch, results, rejected, left_out)
         fault = fault or judged.fault
         indexed += judged.written
         dropped.update(judged.dropped)
@@ -186,13 +191,13 @@ def deliver(
         else:
             backoff.reset()
     if fault:
-        raise DeliveryError(
-            f"The search cluster did not accept some documents of {fault.index} "
-            f"({fault.result.reason or 'without a reason'}); the others are written. "
-            f"{remedy(fault.result, fault.index)}"
-        )
+        raise fault.error
     return DeliveryResult(
-        indexed=indexed, rejected=tuple(rejected), dropped=dropped, completeness=completeness
+        indexed=indexed,
+        rejected=tuple(rejected),
+        dropped=dropped,
+        left_out=left_out,
+        completeness=completeness,
     )
 
 
@@ -282,10 +287,18 @@ class _Fault(Struct, frozen=True, kw_only=True):
     result: ItemResult
     index: str
 
+    @property
+    def error(self) -> DeliveryError:
+        return DeliveryError(
+            f"The search cluster did not accept some documents of {self.index} "
+            f"({self.result.reason or 'without a reason'}); the others are written. "
+            f"{remedy(self.result, self.index)}"
+        )
+
 
 class _Judged(Struct):
     """What is left to do after a request, how many documents are written, the index of each
-    dropped one, and the first fault.
+    dropped one, and the first fault. ``existing``: to write again at once.
     """
 
     existing: list[Document] = []
@@ -296,11 +309,14 @@ class _Judged(Struct):
 
 
 def _judged(
-    batch: list[Document], results: list[ItemResult], rejected: list[FailedItem]
+    batch: list[Document],
+    results: list[ItemResult],
+    rejected: list[FailedItem],
+    left_out: dict[str, list[str]],
 ) -> _Judged:
     """Return the documents to complete and those to read and write again.
 
-    ``rejected`` gets those never accepted.
+    ``rejected`` gets those never accepted, ``left_out`` the fields that an index does not take.
     """
     judged = _Judged()
     working = {
@@ -315,6 +331,9 @@ def _judged(
             )
         elif result.is_retryable:
             judged.retried.append(replace(document, stored=None))
+        elif _is_left_out(result.unknown_field, document, left_out):
+            fields = tuple(left_out[document.index])
+            judged.existing.append(replace(document, left_out=fields))
         elif result.is_failed:
             judged.fault = judged.fault or _Fault(result=result, index=document.index)
         elif result.is_dropped:
@@ -327,6 +346,18 @@ def _judged(
             judged.written += 1
         # Else a report that does not count, because its stream is another task's.
     return judged
+
+
+def _is_left_out(field: str | None, document: Document, left_out: dict[str, list[str]]) -> bool:
+    """Whether the document can be written without a field that its index does not have: a run
+    is not lost because ``kibana import`` was not run after an update.
+    """
+    if field is None or field in document.left_out:
+        return False
+    fields = left_out.setdefault(document.index, [])
+    if field not in fields and can_be_left_out(field) and len(fields) < _MAX_LEFT_OUT:
+        fields.append(field)
+    return field in fields
 
 
 def _as_json(document: Document) -> dict[str, object]:

@@ -63,6 +63,8 @@ _OF_INDEX = re.compile(
     r"|document id is not supported",
     re.IGNORECASE,
 )
+# A field that an index with "dynamic": "strict" refuses, because it has an older mapping.
+_UNKNOWN_FIELD = re.compile(r"dynamic introduction of \[([^\[\]]+)\] within \[([^\[\]]+)\]")
 # How the reason of a failed processor begins, which names a field, too. The pipeline is the
 # index's: default_pipeline, final_pipeline.
 OF_PIPELINE = re.compile(
@@ -116,6 +118,15 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         been written.
         """
         return not (self.is_failed or self.is_dropped) and self.stored is None
+
+    @property
+    def unknown_field(self) -> str | None:
+        """The path of the field because of which the index refuses the document."""
+        found = _UNKNOWN_FIELD.search(self.reason or "")
+        if found is None or not self.is_failed:
+            return None
+        name, parent = found.groups()
+        return name if parent == "_doc" else f"{parent}.{name}"
 
     def is_poison(self, *, is_index_working: bool) -> bool:
         """Whether the cluster will never accept the document.
