@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -194,6 +195,14 @@ def inherited_signals() -> Iterator[None]:
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reported_finalizers() -> Iterator[None]:
+    """Report failures of finalizers again after tests of commands that a signal has ended."""
+    before = sys.unraisablehook
+    yield
+    sys.unraisablehook = before
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,6 +6,7 @@ about it.
 """
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -37,6 +38,19 @@ def exit_code_of(end: BaseException | None) -> int:
     return FIRST_SIGNAL_EXIT_CODE + signal.SIGINT if is_ctrl_c else 1
 
 
+def keep_finalizers_quiet() -> None:
+    """Report no exception of a finalizer from now on.
+
+    An exception of a signal's handler leaves an object half made where it comes in a constructor.
+    Its finalizer fails then, and Python would print a traceback into the terminal.
+    """
+    sys.unraisablehook = _ignore
+
+
+def _ignore(_unraisable: object) -> None:
+    pass
+
+
 class HeldSignals:
     """The signals that came while a block held them back."""
 
@@ -62,6 +76,7 @@ def signals_end_command() -> Iterator[None]:
     """Let each of the signals raise Stopped in the block."""
 
     def end(number: int, _frame: "FrameType | None") -> None:
+        keep_finalizers_quiet()
         raise Stopped(number)
 
     with _handled(end):

@@ -20,6 +20,7 @@ from profiler.aws_account.running_tasks.running_runs import (
     RunsInProgress,
 )
 from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, WatchedRun, WatchedTasks
+from profiler.cli.interruption import keep_finalizers_quiet
 from profiler.cli.options import (
     PastRunsCommand,
     SourceOptions,
@@ -178,6 +179,7 @@ class _Ending:
 
     def end(self, number: int, _frame: object) -> None:
         self._code = FIRST_SIGNAL_EXIT_CODE + number
+        keep_finalizers_quiet()
         self.check()
 
     def check(self) -> None:
