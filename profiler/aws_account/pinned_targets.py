@@ -21,6 +21,7 @@ from profiler.aws_account.scheduled_targets import (
     Schedules,
     may_start,
 )
+from profiler.aws_account.starter_roles import StarterRoles
 from profiler.aws_account.target_clusters import TargetClusters
 from profiler.aws_account.target_overrides import why_refused
 from profiler.core.command_lines import command_line
@@ -43,6 +44,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
     globs: tuple[str, ...] = ()  # the families that the user names
     image: str | None = None  # of the monitor
     owners: CloudFormationOwners | None = None  # asked before a target is moved
+    roles: StarterRoles | None = None  # likewise
     clusters: TargetClusters | None = None
     describe: Callable[[str], bytes]
     now_ns: int  # a target that starts no task later is never dead
@@ -288,6 +290,9 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         owner = self._owner_of(current)
         if owner:
             return "skipped", f"{current.title} skipped: {owner}: set {revision_of(arn)} there"
+        refusal = None if self.roles is None else self.roles.refusal(current, arn)
+        if refusal:
+            return "skipped", f"{current.title} skipped: {refusal}"
         without = move_target(schedules, current, arn)
         return "moved", f"moved {current.title} to {revision_of(arn)}{without}"
 

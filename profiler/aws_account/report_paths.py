@@ -42,7 +42,7 @@ Permission = Literal[
 RoleKind = Literal["task role", "execution role"]
 _Policies: TypeAlias = tuple[Mapping[str, object], ...]
 _Resources: TypeAlias = Mapping[str, Iterable[str]]  # the resources by the action
-_READ_POLICIES = (
+READ_POLICIES = (
     "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and "
     "iam:GetPolicyVersion"
 )
@@ -162,11 +162,23 @@ class ReportPaths:
         """
         if not role:
             return "no role" if streams else None
-        with noted_errors(self.problems.add, "The task roles could not be read", _READ_POLICIES):
+        with noted_errors(self.problems.add, "The task roles could not be read", READ_POLICIES):
             if not streams:
                 return self._deleted(role)
             return self._permission(role, {"logs:PutLogEvents": streams})
         return "unknown"
+
+    def allows(self, role: str, action: str, resource: str) -> Literal["yes", "no", "unknown"]:
+        """Whether the policies of a role alone allow an action on one resource; unknown if that
+        depends on a condition, or if there is no such role. Raises boto3's errors.
+        """
+        documents = self._policies_of(role)
+        if documents is None:
+            return "unknown"
+        verdict = _verdict(documents, {action: (resource,)})
+        if verdict in ("allowed", "unknown"):
+            return "yes" if verdict == "allowed" else "unknown"
+        return "no"
 
     def may_pull(self, role_arn: str, image: str) -> Permission | None:
         """Whether an execution role may pull an image; None: it is not in Amazon ECR. Unknown, if
@@ -175,7 +187,7 @@ class ReportPaths:
         stored = ecr_image(image)
         role = role_arn.rpartition("/")[2]
         with noted_errors(
-            self.problems.add, "The execution roles could not be read", _READ_POLICIES
+            self.problems.add, "The execution roles could not be read", READ_POLICIES
         ):
             if stored is None:
                 return self._deleted(role)

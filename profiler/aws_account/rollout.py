@@ -35,6 +35,7 @@ from profiler.aws_account.started_tasks import (
     SERVICE,
     starters_of_families,
 )
+from profiler.aws_account.starter_roles import StarterRoles
 from profiler.aws_account.target_clusters import TargetClusters
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
@@ -173,6 +174,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             globs=self.request.job_definitions if self.is_of_jobs else self.request.globs,
             image=self.image,
             owners=self.owners,
+            roles=StarterRoles(self.open_client),
             clusters=TargetClusters(self.open_client, self.on_problem),
             describe=self._describe,
             now_ns=self.now_ns,

@@ -120,8 +120,12 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         """Where it starts its task: the parameters for ECS, or RunTask's request."""
         if self.request is not None:
             return self.request
-        started = self.content if self.kind == "rule" else mapping(self.content.get("Target"))
-        return mapping(started.get(_PARAMETERS))
+        return mapping(self.started.get(_PARAMETERS))
+
+    @property
+    def started(self) -> Mapping[str, Any]:
+        """What a rule or a schedule starts, with its role."""
+        return self.content if self.kind == "rule" else mapping(self.content.get("Target"))
 
     @property
     def tags(self) -> list[dict[str, Any]]:

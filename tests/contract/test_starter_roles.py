@@ -1,0 +1,134 @@
+"""Schedules and rules that are moved to a revision which their role may not start would start
+nothing from then on.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.aws_proxy import AwsProxy
+from tests.batch_jobs import arn
+from tests.fake_batch import FakeBatch
+from tests.job_account import JobAccount
+from tests.resize_account import BATCH, DEFINITIONS, Account
+from tests.role_policies import starter_role
+from tools.moto_server import fake_aws
+
+ACT = ("--register", "--update-schedules")
+CONDITION = {"Condition": {"ArnEquals": {"ecs:cluster": "*"}}}
+OTHER = "arn:aws:ecs:us-east-1:123456789012:task-definition/other:*"
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Iterator[Account]:
+    """A family with a schedule and a rule on its revision, each with a role of its own."""
+    with fake_aws() as aws:
+        made = Account(aws, tmp_path)
+        made.oversized("nightly")
+        made.schedule("night", "nightly:1")
+        made.rule("often", "nightly:1")
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("allowed", "more", "is_moved"),
+    [
+        ((f"{DEFINITIONS}/nightly:1",), {}, False),
+        ((f"{DEFINITIONS}/nightly:1",), CONDITION, False),
+        ((f"{DEFINITIONS}/nightly:1", OTHER), {"Action": ["ecs:*"]}, False),
+        ((f"{DEFINITIONS}/nightly:?",), {}, True),
+        ((f"{DEFINITIONS}/nightly:*",), {}, True),
+        ((f"{DEFINITIONS}/nightly:*",), CONDITION, True),
+        (("*",), {"Action": "*"}, True),
+        # It does not say what starts the present revision, either.
+        ((OTHER,), {}, True),
+    ],
+)
+def test_a_target_whose_role_allows_its_present_revision_alone_stays(
+    account: Account, allowed: tuple[str, ...], more: dict[str, Any], *, is_moved: bool
+) -> None:
+    """The rule is the control: its role allows all revisions."""
+    iam = account.aws.client("iam")
+    starter_role(iam, "schedules", *allowed, **more)
+    starter_role(iam, "rules", f"{DEFINITIONS}/*")
+    done = account.resize(*ACT)
+    assert done.returncode == 0, done.stderr
+    assert account.newest("nightly") == [2]
+    assert account.started_by_rule("often") == "nightly:2"
+    assert account.started_by_schedule("night") == f"nightly:{2 if is_moved else 1}"
+    said = (
+        "schedule night skipped: its role schedules allows nightly:1 and not nightly:2: allow "
+        "ecs:RunTask on task-definition/nightly:*"
+    )
+    assert (said in done.stdout) is not is_moved
+    assert ("1 schedule skipped" in done.stderr) is not is_moved
+
+
+def test_a_statement_that_denies_the_new_revision_counts(account: Account) -> None:
+    iam = account.aws.client("iam")
+    more = {"Effect": "Deny", "Resource": f"{DEFINITIONS}/nightly:2"}
+    starter_role(iam, "schedules", **more)
+    starter_role(iam, "rules", f"{DEFINITIONS}/nightly:*")
+    allow = starter_role(iam, "allows", "*")
+    assert allow
+    policy = iam.list_attached_role_policies(RoleName="allows")["AttachedPolicies"][0]
+    iam.attach_role_policy(RoleName="schedules", PolicyArn=policy["PolicyArn"])
+    assert account.resize(*ACT).returncode == 0
+    assert account.started_by_schedule("night") == "nightly:1"
+    assert account.started_by_rule("often") == "nightly:2"
+
+
+def test_a_monitor_moves_no_target_either(account: Account) -> None:
+    iam = account.aws.client("iam")
+    account.family("plain", containerDefinitions=[BATCH])
+    account.schedule("morning", "plain:1")
+    starter_role(iam, "schedules", f"{DEFINITIONS}/plain:1")
+    words = ("taskdef", "add-monitor", "plain", "--image", "team/task-profiler:1", *ACT)
+    done = account.command(*words)
+    assert done.returncode == 0, done.stderr
+    assert account.newest("plain") == [2]
+    assert account.started_by_schedule("morning") == "plain:1"
+    iam.detach_role_policy(
+        RoleName="schedules", PolicyArn="arn:aws:iam::123456789012:policy/schedules"
+    )
+    assert account.command(*words).returncode == 0
+    assert account.started_by_schedule("morning") == "plain:2"
+
+
+def test_without_the_right_to_read_the_role_no_target_is_moved(account: Account) -> None:
+    """A role that was deleted decides nothing: its schedule starts nothing as it is."""
+    starter_role(account.aws.client("iam"), "schedules", f"{DEFINITIONS}/*")
+    with AwsProxy(account.aws.url) as proxy:
+
+        def refuse(_operation: str, body: bytes) -> None:
+            is_read = b"Action=ListRolePolicies" in body and b"schedules" in body
+            proxy.refused = {"POST /"} if is_read else set()
+
+        proxy.before = refuse
+        account.url = proxy.url
+        done = account.resize(*ACT)
+    assert done.returncode == 1
+    said = " ".join(done.stderr.split())
+    assert "The schedule night was not moved: its role schedules could not be read" in said
+    assert account.started_by_schedule("night") == "nightly:1"
+    assert account.started_by_rule("often") == "nightly:2"
+
+
+def test_a_role_that_submits_one_revision_of_a_job_keeps_its_schedule(tmp_path: Path) -> None:
+    with fake_aws() as aws, FakeBatch() as batch:
+        account = JobAccount(aws, batch, tmp_path)
+        account.oversized("orders")
+        account.schedule("night", "orders:1")
+        account.rule("often", "orders:1")
+        iam = aws.client("iam")
+        action = {"action": "batch:SubmitJob"}
+        starter_role(iam, "schedules", arn("job-definition", "orders:1"), **action)
+        starter_role(iam, "rules", arn("job-definition", "orders:*"), **action)
+        done = account.resize(*ACT)
+        assert done.returncode == 0, done.stderr
+        assert account.submitted_by_schedule("night")["JobDefinition"] == "orders:1"
+        moved = account.submitted_by_rule("often")["JobDefinition"]
+        assert moved == "orders:2"
+    assert "allow batch:SubmitJob on job-definition/orders:*" in done.stdout
