@@ -1,11 +1,12 @@
 """The totals of several processes from successive readings, and the peak of their control group."""
 
+import math
 import resource
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.core.optional_math import first_known, known_values
+from profiler.core.optional_math import difference, first_known, known_values
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.memory_usage import is_negligible, is_notable
@@ -220,8 +221,12 @@ class TreeMemory(Struct):
     mark, without pages of files and repeated mappings, plus the memory that the others held at both
     readings. Two rises are never added: nothing shows that they happened at the same time.
 
+    A candidate counts up to what all processes mapped at the reading before and what the machine
+    has allocated since (``allocated_bytes``): a mark above that counts pages several times.
+
     ``marks`` is what the marks say of the largest process. ``unsure_bytes`` is the largest
-    candidate that may be files: the process maps as many as its mark has risen by.
+    candidate that may be files or repeated mappings: the process maps as many files as its mark has
+    risen by, or it is above what was allocated.
     """
 
     peak_bytes: int | None = None
@@ -229,8 +234,24 @@ class TreeMemory(Struct):
     peak_processes: int = 0
     marks: ProcessMarks = ProcessMarks()
     _last: Iterable[ProcessReading] = ()
+    allocated_bytes: Callable[[], int | None] = lambda: None
     _held_bytes: int | None = None
     _previous: Mapping[tuple[int, int], ProcessReading] = {}
+    _allocated_before: int | None = None
+    _allocated_now: int | None = None
+
+    def begin_reading(self) -> None:
+        """To be called before the processes are read: what they allocate from here on may not be in
+        their readings.
+        """
+        self._allocated_now = self.allocated_bytes()
+
+    def most_bytes(self) -> float:
+        """The most that the processes can have held since the last reading that was added."""
+        growth_bytes = difference(self.allocated_bytes(), self._allocated_before)
+        if growth_bytes is None:
+            return math.inf
+        return sum(process.rss_bytes or 0 for process in self._previous.values()) + growth_bytes
 
     def add(self, processes: Iterable[ProcessReading]) -> int | None:
         """Add a reading; returns the memory in bytes, or None if no process has any (all are
@@ -238,6 +259,7 @@ class TreeMemory(Struct):
         """
         if processes is not self._last:
             self._held_bytes = self._add(processes)
+            self._allocated_before = self._allocated_now
             self._last = processes
         return self._held_bytes
 
@@ -245,8 +267,8 @@ class TreeMemory(Struct):
         now = {process.identity: process for process in processes}
         shares = known_values(process.share_bytes for process in now.values())
         before = self._previous
-        self._previous = now
         if not shares:
+            self._previous = now
             return None
         held = dict.fromkeys(now, 0)  # at both ends of the step: nothing by a new process
         for identity in now.keys() & before.keys():
@@ -270,11 +292,26 @@ class TreeMemory(Struct):
                 self.unsure_bytes = max(self.unsure_bytes, unsure_bytes)
             number = holders + (held[identity] == 0)
             possible.append((own_bytes + held_bytes - held[identity], number))
-        peak_bytes, number = max(possible)
+        peak_bytes, number = self._counted(possible)
+        self._previous = now
         if peak_bytes > first_known(self.peak_bytes, -1):
             self.peak_bytes = peak_bytes
             self.peak_processes = number
         return sum(shares)
+
+    def _counted(self, possible: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """The largest candidate, up to the most that the processes can have held; the first is
+        what was read.
+        """
+        marked_bytes, number = max(possible)
+        read_bytes, _ = possible[0]
+        if marked_bytes <= read_bytes:
+            return marked_bytes, number
+        most_bytes = self.most_bytes()
+        if marked_bytes <= most_bytes:
+            return marked_bytes, number
+        self.unsure_bytes = max(self.unsure_bytes, marked_bytes)
+        return max(possible[0], (int(most_bytes), number))
 
 
 def lacks_memory(counted_bytes: float, held_bytes: float) -> bool:

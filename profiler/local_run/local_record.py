@@ -2,6 +2,7 @@
 identity and sizes.
 """
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -195,6 +196,7 @@ def memory_evidence(
     had_several_processes: bool,
     floor_bytes: int | None,
     kernel_bytes: int = 0,
+    most_bytes: float = math.inf,
 ) -> tuple[MemoryEvidence, ...]:
     """What the samples, the largest process's mark and the group's mark say of a command.
 
@@ -207,7 +209,8 @@ def memory_evidence(
 
     What the mark has more than the readings is memory used if it is more than the pages of files
     may be by then (``marks``), and if there were enough page faults. It is pages of files if
-    neither is so. If only one is, it makes the peak unsure.
+    neither is so. If only one is, it makes the peak unsure. So does what is above ``most_bytes``,
+    the most that the processes can have held since the last reading: it counts pages several times.
 
     The group's mark counts if it is free of page cache.
     """
@@ -225,6 +228,9 @@ def memory_evidence(
         if may_be_files and not is_more:
             return evidence
         exactness: Exactness = "at least" if is_more and not may_be_files else "unsure"
+        if reached_bytes > most_bytes and exactness == "at least":
+            evidence += evidence_from("process mark", group.bounded(int(most_bytes)))
+            exactness = "unsure"
         return evidence + evidence_from("process mark", group.bounded(reached_bytes), exactness)
     is_alone = ending.was_only_process and not had_several_processes
     if is_alone and sampled_bytes is not None:

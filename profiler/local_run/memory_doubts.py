@@ -22,7 +22,7 @@ _MEMORY_IS_UNSURE = (
 )
 _MAPPED_MEMORY_IS_UNSURE = (
     "The memory peak may have been {}: a process mapped more than the readings show, and it is "
-    "unknown how much of that is pages of files."
+    "unknown how much of that is pages of files or the same pages again."
 )
 _SHARED_MEMORY_IS_UNSURE = (
     "The memory peak may have been {}, and the average is a lower bound: files in memory (tmpfs, "

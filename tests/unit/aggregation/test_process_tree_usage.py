@@ -1,5 +1,6 @@
 """The peak between readings, against processes whose memory is known at every moment."""
 
+import math
 import resource
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
@@ -223,6 +224,40 @@ def test_a_mark_that_counts_pages_of_files_and_repeated_mappings_is_used_without
     memory.add([_java(10, 5, 1540)])
     assert memory.peak_bytes == 940 * MIB
     assert memory.marks.seen_bytes == 1540 * MIB
+
+
+@pytest.mark.parametrize(
+    ("allocated_mib", "peak_mib", "unsure_mib"),
+    [(101, 111, 210), (199, 209, 210), (200, 210, 0), (5000, 210, 0), (None, 210, 0)],
+)
+def test_a_mark_counts_no_more_than_the_machine_has_allocated(
+    allocated_mib: int | None, peak_mib: int, unsure_mib: int
+) -> None:
+    """A program of 10 MiB that maps 200 MiB, perhaps 100 MiB twice, and frees all of it between two
+    readings, of which the second takes long.
+    """
+    allocated = [7 * MIB, None if allocated_mib is None else (7 + allocated_mib) * MIB]
+    memory = TreeMemory(allocated_bytes=lambda: allocated[0])
+    memory.begin_reading()
+    memory.add([process(held=10 * MIB, mark=10 * MIB)])
+    memory.begin_reading()  # what is allocated after this counts for both steps
+    allocated.pop(0)
+    memory.add([process(held=10 * MIB, mark=210 * MIB)])
+    assert memory.peak_bytes == peak_mib * MIB
+    assert memory.unsure_bytes == unsure_mib * MIB
+    memory.add([process(held=230 * MIB, mark=230 * MIB)])
+    assert memory.peak_bytes == 230 * MIB, "what was read is not bounded"
+
+
+def test_after_the_last_reading_the_processes_hold_no_more_than_is_allocated() -> None:
+    allocated = [MIB]
+    memory = TreeMemory(allocated_bytes=lambda: allocated[0])
+    assert memory.most_bytes() == math.inf, "no reading"
+    memory.begin_reading()
+    memory.add([process(held=10 * MIB, mark=10 * MIB), process(8, held=5 * MIB, mark=5 * MIB)])
+    allocated[0] += 100 * MIB
+    assert memory.most_bytes() == 115 * MIB
+    assert TreeMemory().most_bytes() == math.inf, "the kernel does not count it"
 
 
 def test_a_mark_counts_what_was_freed_lazily_which_was_used_before() -> None:

@@ -297,6 +297,34 @@ def test_what_a_mark_has_without_page_faults_or_beside_as_many_files_may_be_file
     assert unsure_mark_bytes(evidence) == unsure * _MIB
 
 
+@pytest.mark.parametrize(
+    ("most_mib", "size_mib", "unsure_mib"), [(199, 199, 200), (200, 200, 0), (120, 120, 200)]
+)
+def test_a_mark_counts_no_more_than_was_allocated_since_the_last_reading(
+    most_mib: int, size_mib: int, unsure_mib: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proc, "read", lambda _: b"always [madvise] never")
+    reaped = ReapedUsage(max_rss_bytes=201 * _MIB, faulted_bytes=201 * _MIB)
+    ending = CommandExit(
+        exit_code=0,
+        is_stop_requested=False,
+        was_only_process=True,
+        ignored_sigchld=False,
+        reaped=reaped,
+    )
+    evidence = memory_evidence(
+        50 * _MIB,
+        ending,
+        GroupPeak(),
+        marks=ProcessMarks(seen_bytes=51 * _MIB, uncounted_bytes=_MIB, most_bytes=50 * _MIB),
+        had_several_processes=False,
+        floor_bytes=20 * _MIB,
+        most_bytes=most_mib * _MIB,
+    )
+    assert choose_peak(evidence) == MemoryPeak(size_bytes=size_mib * _MIB, source="sampled")
+    assert unsure_mark_bytes(evidence) == unsure_mib * _MIB
+
+
 def _observed(
     exit_code: int = 0, *, is_stop_requested: bool = False, **more: Any
 ) -> RunObservation:
