@@ -1,0 +1,77 @@
+"""The same lines from two invocations at once, such as a redriven event and a replay of its log
+group: the second one writes between any two requests of the first one.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.event_document import event_documents
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.record.event_end import end_of_event
+from tests.ended_runs import run_of
+from tests.fake_search import FakeSearchCluster
+from tests.fakes import FakeInvocationTime
+from tests.notices import report_line
+from tests.stopped_tasks import report
+from tests.task_events import task
+
+SETTINGS = ForwarderSettings()
+MOMENT = "2026-03-01T10:20:00.000Z"
+REQUESTS = 8  # more than a delivery here has
+
+
+def of_report() -> Document:
+    text = report()
+    made = report_document(report_line(text).report, text, SETTINGS)
+    assert isinstance(made, Document)
+    return made
+
+
+def of_event() -> Document:
+    stopped = task()
+    end = end_of_event(stopped, stopped.container("batch"))
+    (made,) = event_documents(run_of(task=stopped, end=end, container="batch"), SETTINGS)
+    return made
+
+
+class Interrupted(FakeSearchCluster):
+    """Before the request with this number, another invocation writes the same documents."""
+
+    def __init__(self, number: int, documents: list[Document]) -> None:
+        super().__init__()
+        self.left = number
+        self.documents_of_other = documents
+
+    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            written = deliver(self, FakeInvocationTime(), self.documents_of_other, MOMENT)
+            assert written.rejected == ()
+        return super().request(path, body, timeout_seconds)
+
+
+@pytest.mark.parametrize("before", [[], ["event"], ["report"], ["event", "report"]])
+@pytest.mark.parametrize("other", [["report"], ["event"], ["report", "event"]])
+@pytest.mark.parametrize("number", range(1, REQUESTS))
+def test_the_run_has_one_document_that_is_that_of_one_delivery(
+    number: int, other: list[str], before: list[str]
+) -> None:
+    make = {"event": of_event, "report": of_report}
+    cluster = Interrupted(number, [make[name]() for name in other])
+    cluster.left = 0
+    for name in before:
+        deliver(cluster, FakeInvocationTime(), [make[name]()], MOMENT)
+    cluster.left = number
+    delivered = deliver(cluster, FakeInvocationTime(), [of_report()], MOMENT)
+    assert (delivered.indexed, delivered.rejected) == (1, ())
+    control = FakeSearchCluster()
+    # After the delivery of the first one.
+    others = other if cluster.left <= 0 else []
+    for name in ("report", *before, *others):
+        deliver(control, FakeInvocationTime(), [make[name]()], MOMENT)
+    assert cluster.documents == control.documents
+    assert len(cluster.documents) == 1
