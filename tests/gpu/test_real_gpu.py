@@ -67,14 +67,14 @@ def load(nvml: Any, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen
 class Watched(Struct, frozen=True):
     """The record's entry of a GPU, and what the test read beside the profiler.
 
-    The profiler's energy is of a time that is longer than that of ``least_joules``, and shorter
-    than that of ``most_joules`` (the driver's counter). ``power_joules`` is the power of the
-    shorter time, read 20 times a second.
+    The profiler's energy is of a time that is longer than that of ``least_millijoules``, and
+    shorter than that of ``most_millijoules`` (the driver's counter). ``power_joules`` is the power
+    of the shorter time, read 20 times a second.
     """
 
     gpu: Gpu
-    least_joules: float
-    most_joules: float
+    least_millijoules: int
+    most_millijoules: int
     power_joules: float
     max_bytes: int
 
@@ -82,8 +82,8 @@ class Watched(Struct, frozen=True):
 def watched_beside(nvml: Any) -> Watched:
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
 
-    def counted_joules() -> float:
-        return float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
+    def counted_millijoules() -> int:
+        return int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
 
     clock = SystemClock()
     watch = GpuCollector(
@@ -94,11 +94,11 @@ def watched_beside(nvml: Any) -> Watched:
         seconds(1),
         is_required=True,
     )
-    outer_joules = counted_joules()
+    outer_millijoules = counted_millijoules()
     watch.start()
     wait_until(lambda: watch.has_data, "the first reading")
     joules, max_bytes = 0.0, 0
-    inner_joules = counted_joules()
+    inner_millijoules = counted_millijoules()
     before = time.monotonic()
     end = before + _WATCHED_SECONDS
     while before < end:
@@ -109,14 +109,14 @@ def watched_beside(nvml: Any) -> Watched:
             max_bytes, nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used
         )
         before = now
-    inner_joules = counted_joules() - inner_joules
+    inner_millijoules = counted_millijoules() - inner_millijoules
     watch.final_reading(10)
     watch.stop(10)
-    outer_joules = counted_joules() - outer_joules
+    outer_millijoules = counted_millijoules() - outer_millijoules
     record = with_collected(
         Record(task_id="1", container=Container(name="batch"), status="success"), (watch,)
     )
-    return Watched(record.gpus[0], inner_joules, outer_joules, joules, max_bytes)
+    return Watched(record.gpus[0], inner_millijoules, outer_millijoules, joules, max_bytes)
 
 
 def test_memory_energy_and_utilization_under_load(nvml: Any, load: subprocess.Popen[str]) -> None:
@@ -124,8 +124,10 @@ def test_memory_energy_and_utilization_under_load(nvml: Any, load: subprocess.Po
     gpu = watched.gpu
     assert watched.max_bytes >= _LOAD_GIB * 2**30
     assert present(gpu.memory_used_mb).max == pytest.approx(watched.max_bytes / 2**20, rel=0.01)
-    assert watched.least_joules <= present(gpu.energy_joules) <= watched.most_joules
-    assert watched.power_joules == pytest.approx(watched.least_joules, rel=0.03)
+    # The counter may not have moved between two calls: whole millijoules compare exactly.
+    millijoules = round(1000 * present(gpu.energy_joules))
+    assert watched.least_millijoules <= millijoules <= watched.most_millijoules
+    assert 1000 * watched.power_joules == pytest.approx(watched.least_millijoules, rel=0.03)
     assert present(present(gpu.utilization_percent).p50) > 90
     assert present(gpu.idle_percent) <= 2
     assert sm_active_percent(gpu) > 90
