@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from profiler.core.bounded_batches import batches, divide
 from profiler.core.completeness import WHOLE, Completeness, Gap, joined
+from profiler.core.redaction import redact_line
 from profiler.forwarder.documents import Document, ReportDocument, can_be_left_out
 from profiler.forwarder.invocation import (
     DeliveryError,
@@ -94,10 +95,10 @@ def send_failures(queue_url: str, sqs: Any, failures: Sequence[FailedItem]) -> N
 def log_failures(
     log: Callable[[Mapping[str, object]], None], failures: Sequence[FailedItem]
 ) -> None:
-    """Log one line for each failure: the task and the reason, without the document's content."""
+    """Log one line for each failure: the task and the reason, which may quote a field's value."""
     for failure in failures:
         line = {"level": "error", "event": "A document cannot be indexed.", "task": failure.task_id}
-        log({**line, "reason": failure.reason[:300]})
+        log({**line, "reason": redact_line(failure.reason)[:300]})
 
 
 def message_body(failure: FailedItem) -> str:
@@ -291,7 +292,7 @@ class _Fault(Struct, frozen=True, kw_only=True):
     def error(self) -> DeliveryError:
         return DeliveryError(
             f"The search cluster did not accept some documents of {self.index} "
-            f"({self.result.reason or 'without a reason'}); the others are written. "
+            f"({redact_line(self.result.reason or 'without a reason')}); the others are written. "
             f"{remedy(self.result, self.index)}"
         )
 

@@ -1,7 +1,7 @@
 """Delivery to a search cluster with the failures of real ones."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from profiler.forwarder.search_cluster.document_delivery import (
     DeliveryResult,
     FailedItem,
     deliver,
+    log_failures,
     send_failures,
 )
 from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
@@ -601,3 +602,22 @@ DENIED = ClientError({"Error": {"Code": "AccessDenied"}}, "SendMessageBatch")
 def test_an_unavailable_queue_is_an_error(answer: dict[str, Any] | Exception) -> None:
     with pytest.raises(DeliveryError, match="FAILED_ITEMS_QUEUE_URL"):
         send_failures("https://queue", FakeQueue(answer), [FailedItem("x", "y")])
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("--password=hunter2", "--password=…"), ("seven", "seven")],
+)
+def test_a_secret_that_the_cluster_quotes_is_not_logged(value: str, shown: str) -> None:
+    """In the reason of a document that is refused for good, and of an index's fault."""
+    reason = f"failed to parse field [task.revision]. Preview of field's value: '{value}'"
+    logged: list[Mapping[str, object]] = []
+    log_failures(logged.append, [FailedItem("{}", reason)])
+    assert f"'{shown}'" in str(logged[0]["reason"])
+
+    def refuses(batch: Sequence[Document]) -> list[ItemResult]:
+        return [ItemResult(status=500, reason=reason) for _ in batch]
+
+    with pytest.raises(DeliveryError) as raised:
+        delivered_documents(FakeCluster(refuses))
+    assert f"'{shown}'" in str(raised.value)
