@@ -4,13 +4,15 @@ The truth comes from GPM's spans of 0.2 s on the tape, which the collector does 
 from what the program printed, and from the tape's 20 readings of the memory a second.
 """
 
+import re
+
 import pynvml
 import pytest
 
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope, parse_limits
 from profiler.record.device_totals import gpu_totals
 from profiler.record.fact_list import GPU_IDLE, number_fact
-from profiler.record.gpu_facts import gpu_idle_text
+from profiler.record.gpu_facts import gpu_error_text, gpu_idle_text, gpu_memory_evidence
 from profiler.record.gpu_sentences import (
     gpu_idle_sentence,
     gpu_idle_texts,
@@ -467,6 +469,38 @@ def test_an_error_of_the_driver_is_the_reason_of_a_failure() -> None:
 def test_no_used_gpu_was_never_used(name: str, opening: float) -> None:
     record = PlayedTape(name, opening=opening).play()
     assert not any("ever used" in text for text in advice_on(record))
+
+
+# The phase
+
+
+def words_of(record: Record) -> tuple[str, ...]:
+    """All that is said of the GPUs of a run, without its numbers."""
+    said = (
+        *advice_on(record),
+        *gpu_idle_texts(record),
+        gpu_error_text(record),
+        gpu_memory_evidence(record),
+        *present(record.monitor).warnings,
+    )
+    return tuple(re.sub(r"[\d.]+( (ms|s))?", "#", text) for text in said)
+
+
+@pytest.mark.parametrize("name", [*ALONE, "beside", "neighbour"])
+def test_no_sentence_of_a_run_depends_on_the_phase(name: str) -> None:
+    plays = [PlayedTape(name, opening=opening).play() for opening in OPENINGS]
+    assert len({words_of(record) for record in plays}) == 1
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in (*ALONE, "beside", "neighbour") if name != "burn-half"]
+)
+def test_no_sentence_of_a_container_depends_on_the_phase(name: str) -> None:
+    """Burn-half is left out: of its 1.1 s, the 20 ms after its work are less than the time between
+    two lists.
+    """
+    plays = [PlayedTape(name, as_batch=True, seconds_before=before).play() for before in OPENINGS]
+    assert len({words_of(record) for record in plays}) == 1
 
 
 # MPS
