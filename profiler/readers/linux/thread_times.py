@@ -267,7 +267,7 @@ class ThreadReader:
         self._workers: dict[Thread, int] = {}  # with their processes, as they ran last
         self._recent: dict[Thread, int] = {}  # the others
         self._able: set[Thread] = set()  # as far as they were asked
-        self._new_waits: dict[Thread, int] = {}  # of the last look, with their processes
+        self._new_waits: dict[Thread, int] = {}  # those before this look, with their processes
         self._unread_run_ns = self._later_run_ns = 0
         self._misses_child = False
         self._newest_pid: int | None = None  # when the processes were read last
@@ -276,8 +276,7 @@ class ThreadReader:
         self._is_group_frozen = False
         self._is_short_of_memory: bool | None = None
         self._at_ns = self._read_ended_ns = self._calm_looks = 0
-        self._is_counting = False
-        self.sees_calls = False
+        self._is_counting = self.sees_calls = False
 
     def follow(self, processes: Collection[ProcessReading]) -> None:
         """Follow these processes, as of a reading of all of them."""
@@ -386,11 +385,11 @@ class ThreadReader:
             self._seen.append(ThreadSeen(busy.thread, busy.process, None))
         else:
             self._look_for_frozen(_Budget(spent_ns, budget_ns))
-        if self._stale and busy is None:
-            self._ask_stale(_Budget(spent_ns, budget_ns), now, is_fresh=is_fresh)
-            self._resolver.end_look()
-        if self.sees_calls and busy is None:
-            self._look_for_able(_Budget(spent_ns, budget_ns))
+            if self._stale:
+                self._ask_stale(_Budget(spent_ns, budget_ns), now, is_fresh=is_fresh)
+                self._resolver.end_look()
+            if self.sees_calls:
+                self._look_for_able(_Budget(spent_ns, budget_ns))
         self._last = now
         look = self._present_look(reads_pressure=not self._is_calm(length_ns))
         self._budget_ns = budget_ns - spent_ns()
@@ -1000,13 +999,10 @@ class ThreadReader:
         is not the one of the first process: the kernel shows them in their calls, as if they
         slept. Waits that are over by now are not looked at, and none a second time.
         """
-        waits = self._new_waits
-        self._new_waits = {}
-        for thread, pid in waits.items():
+        while self._new_waits and budget.allows():
+            thread, pid = self._new_waits.popitem()
             if thread.is_stale:
                 continue
-            if not budget.allows():
-                return
             if _kernel_function(thread) not in _FROZEN_IN:
                 continue
             if thread.read_state().letter == _SLEEP_STATE:
