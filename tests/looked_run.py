@@ -49,6 +49,7 @@ class Did(Struct, frozen=True):
     process: int = 1
     came: tuple[bool | None, ...] = ()
     was_woken: bool = False
+    is_correction: bool = False
 
 
 class LookedRun:
@@ -107,7 +108,14 @@ class LookedRun:
         look = Look(
             growth=None if growth is None else [*grown, *growth],
             seen=[
-                ThreadSeen(each.thread, each.process, each.blocked, each.came, each.was_woken)
+                ThreadSeen(
+                    each.thread,
+                    each.process,
+                    each.blocked,
+                    each.came,
+                    each.was_woken,
+                    each.is_correction,
+                )
                 for each in did
             ],
             ended=ended,

@@ -180,6 +180,14 @@ _LONG_PROGRAMS = {
         )
         for wait in ("child", "thread", "pipe", "answer", "file_lock", "memory_lock")
     },
+    **{
+        f"frozen: {wait}": Program(
+            command=f"{{python}} -m tests.programs.stopped {wait} 12 cgroup.freeze {{groups}}",
+            lane="slow",
+            interval_seconds=0.2,
+        )
+        for wait in ("child", "pipe")
+    },
     "slow disk": _long(_turns("read 10 {slow_disk}")),
     "slow disk by io_uring": _long(_turns("read_by_ring 10 {slow_disk}{ring}")),
     "sort": _long("{python} -m tests.programs.tools sort 6 {folder}"),

@@ -38,6 +38,7 @@ _MONITOR_POINTS = 5.0
 _MIN_COVERED_PERCENT, _MIN_COVERED_BESIDE_OTHERS = 90.0, 60.0
 _NOBODY = 65534
 _DISK_FILE_BYTES = 8 << 20
+_UNIFIED_FOLDERS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
 
 
 class MissingError(Exception):
@@ -160,6 +161,16 @@ def _slow_disk_file(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def _groups(_: Path) -> Iterator[str]:
+    """The folder of all control groups of version 2, in which root may freeze one."""
+    for folder in _UNIFIED_FOLDERS:
+        if os.geteuid() == 0 and os.access(folder / "cgroup.procs", os.W_OK):
+            yield str(folder)
+            return
+    raise MissingError("root and version 2 of the control groups")
+
+
+@contextlib.contextmanager
 def _ring(_: Path) -> Iterator[str]:
     """Nothing, where the kernel permits an io_uring."""
     parameters = (ctypes.c_char * 120)()
@@ -263,6 +274,7 @@ _PREPARATIONS: dict[str, Callable[[Path], contextlib.AbstractContextManager[str]
     "go": _go_program,
     "locked": _locked_file,
     "slow_disk": _slow_disk_file,
+    "groups": _groups,
     "ring": _ring,
     "redis": _redis,
     "redis_port": _redis_port,

@@ -17,8 +17,8 @@ _WITH_WORK = "children"
 
 class ChangedWaits(Struct, frozen=True):
     """What a look changed: the waits that begin with it, those that are over, and those of which
-    all is known now. ``repeated`` are those after which the thread waits again, ``since`` is the
-    first look of which all this says more.
+    all is known now. ``repeated`` are those of which the thread's next look says more, ``since`` is
+    the first look of which all this says more.
     """
 
     begun: list[ThreadWait] = field(default_factory=list)
@@ -158,6 +158,10 @@ class ThreadWaits:
         if present is not None:
             if _is_same(present.blocked, seen.blocked):
                 return
+            if seen.is_correction:
+                present.blocked = seen.blocked
+                change.repeated.append(present)
+                return
             self._end_present(thread, change)
         wait = ThreadWait(
             thread=seen.thread,
@@ -175,7 +179,8 @@ class ThreadWaits:
             _note_end(before, thread, seen, change)
         if seen.blocked is None:
             return
-        wait.helpers_ns = self._helpers_ns(wait)
+        if seen.blocked.helpers == _WITH_WORK:
+            wait.helpers_ns = self._helpers_ns(wait)
         thread.last = wait
         if before is not None:
             _follow(before, wait, thread, change)
@@ -194,8 +199,9 @@ class ThreadWaits:
             return
         if wait.blocked.helpers == _WITH_WORK:
             wait.helped_ns = max(self._helpers_ns(wait) - wait.helpers_ns, 0)
-        _make_known(thread.earlier, wait, change)
-        thread.earlier = None
+        if thread.earlier is not None:
+            _make_known(thread.earlier, wait, change)
+            thread.earlier = None
 
     def _end(self, thread: _Thread, change: ChangedWaits) -> None:
         """The thread has ended."""
@@ -209,8 +215,6 @@ class ThreadWaits:
 
     def _helpers_ns(self, wait: ThreadWait) -> int:
         """The CPU time so far of the children for which a thread waits, and of theirs."""
-        if wait.blocked is None or wait.blocked.helpers != _WITH_WORK:
-            return 0
         process = self._processes.get(wait.process)
         total_ns = 0 if process is None else process.children_cpu_ns
         pending = list(self.children.get(wait.process, ()))
@@ -236,19 +240,20 @@ def _note_end(before: ThreadWait, thread: _Thread, seen: ThreadSeen, change: Cha
     if seen.was_woken and (seen.blocked is None or thread.run_ns > before.run_ns):
         before.was_woken = True
         change.repeated.append(before)
-    if not before.came:  # else it was seen between both waits
+    if seen.came and not before.came:  # else it was seen between both waits
         before.came = seen.came
         change.repeated.append(before)
 
 
 def _follow(before: ThreadWait, wait: ThreadWait, thread: _Thread, change: ChangedWaits) -> None:
     """Add the work between two waits of a thread to both."""
-    wait.had_come = any(before.came or ())
+    wait.had_come = before.came is not None and any(before.came)
     wait.before_ns = wait.run_ns - before.run_ns + before.helped_ns
     if not wait.before_ns:  # the state has changed without a run
         wait.before_ns = before.before_ns
-    _make_known(thread.earlier, before, change)
-    thread.earlier = None
+    if thread.earlier is not None:
+        _make_known(thread.earlier, before, change)
+        thread.earlier = None
     if _goes_on(before, wait):
         before.go_on_as(wait)
     elif wait.blocked is not None and wait.blocked.helpers == _WITH_WORK:
@@ -268,9 +273,9 @@ def _goes_on(before: ThreadWait, wait: ThreadWait) -> bool:
     return not may_have_come and wait.run_ns - before.run_ns < MIN_WORK_NS
 
 
-def _make_known(wait: ThreadWait | None, following: ThreadWait, change: ChangedWaits) -> None:
+def _make_known(wait: ThreadWait, following: ThreadWait, change: ChangedWaits) -> None:
     """What followed a wait: the thread's run, and the work of others in its next wait."""
-    if wait is None or wait.is_known:
+    if wait.is_known:
         return
     wait.after_ns = following.run_ns - wait.run_ns + following.helped_ns
     _note_known(wait, change)

@@ -16,7 +16,8 @@ class ThreadSeen(Struct, frozen=True, gc=False):
 
     ``blocked`` is None for a thread that can run. ``came``: on which connections of its wait before
     something has come since its first look, None where this is not known. ``was_woken``: that wait
-    was over before its timeout.
+    was over before its timeout. ``is_correction``: it is the same wait as before, which the look
+    before took for another one.
     """
 
     thread: int
@@ -24,6 +25,7 @@ class ThreadSeen(Struct, frozen=True, gc=False):
     blocked: Blocked | None
     came: tuple[bool | None, ...] = ()
     was_woken: bool = False
+    is_correction: bool = False
 
 
 class ProcessSeen(Struct, frozen=True, gc=False):

@@ -144,24 +144,17 @@ class Thread(Struct, eq=False):
         is_new = not self.text
         # A thread that executes a program takes the id of the first thread, but keeps its own
         # smaller counters.
+        ran_ns = max(run_ns - self.run_ns, 0)
         waited_ns = max(wait_ns - self.wait_ns, 0)
+        length_ns = now.at_ns - since.at_ns
         could_run = False
         if not self.is_stale:
             could_run = self.blocked is None
-            length_ns = now.at_ns - since.at_ns
-            if not could_run and waited_ns > max(length_ns, _MAX_UNSEEN_WAIT_NS):
+            if not could_run and waited_ns > _MAX_UNSEEN_WAIT_NS and waited_ns > length_ns:
                 waited_ns = 0
-        ran_ns = max(run_ns - self.run_ns, 0)
         steps = now.number - since.number
         growth = ThreadGrowth(
-            ran_ns,
-            waited_ns,
-            steps,
-            self.thread_id,
-            is_new,
-            could_run,
-            process,
-            now.at_ns - since.at_ns,
+            ran_ns, waited_ns, steps, self.thread_id, is_new, could_run, process, length_ns
         )
         self.text = text
         self.run_ns = run_ns

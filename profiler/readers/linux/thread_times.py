@@ -89,6 +89,8 @@ _HIDDEN = Blocked(wait=Wait("other"), is_hidden=True)
 _OTHER = Blocked(wait=Wait("other"))
 # The kernel functions in which threads wait for memory under their group's limit.
 _FOR_MEMORY = (b"mem_cgroup", b"memcg")
+# Those in which threads of a frozen group of version 2 are; compilers put one into the other.
+_FROZEN_IN = (b"do_freezer_trap", b"get_signal")
 # A thread that ran and waited for a CPU for this share of the time was never blocked for long.
 _MOSTLY = 0.98
 # CPU time of a process that no thread has: a clock that was read earlier than the threads differs
@@ -265,6 +267,7 @@ class ThreadReader:
         self._workers: dict[Thread, int] = {}  # with their processes, as they ran last
         self._recent: dict[Thread, int] = {}  # the others
         self._able: set[Thread] = set()  # as far as they were asked
+        self._new_waits: dict[Thread, int] = {}  # those before this look, with their processes
         self._unread_run_ns = self._later_run_ns = 0
         self._misses_child = False
         self._newest_pid: int | None = None  # when the processes were read last
@@ -273,8 +276,7 @@ class ThreadReader:
         self._is_group_frozen = False
         self._is_short_of_memory: bool | None = None
         self._at_ns = self._read_ended_ns = self._calm_looks = 0
-        self._is_counting = False
-        self.sees_calls = False
+        self._is_counting = self.sees_calls = False
 
     def follow(self, processes: Collection[ProcessReading]) -> None:
         """Follow these processes, as of a reading of all of them."""
@@ -381,11 +383,13 @@ class ThreadReader:
         busy = _busiest(self._growth, _MOSTLY * length_ns) if self._last is not None else None
         if busy is not None:
             self._seen.append(ThreadSeen(busy.thread, busy.process, None))
-        elif self._stale:
-            self._ask_stale(_Budget(spent_ns, budget_ns), now, is_fresh=is_fresh)
-            self._resolver.end_look()
-        if self.sees_calls and busy is None:
-            self._look_for_able(_Budget(spent_ns, budget_ns))
+        else:
+            self._look_for_frozen(_Budget(spent_ns, budget_ns))
+            if self._stale:
+                self._ask_stale(_Budget(spent_ns, budget_ns), now, is_fresh=is_fresh)
+                self._resolver.end_look()
+            if self.sees_calls:
+                self._look_for_able(_Budget(spent_ns, budget_ns))
         self._last = now
         look = self._present_look(reads_pressure=not self._is_calm(length_ns))
         self._budget_ns = budget_ns - spent_ns()
@@ -511,8 +515,8 @@ class ThreadReader:
         for pid, process in self._processes.items():
             if pid not in self._changed:
                 process.still_at = last
-            for thread in tuple(process.threads.values()):
-                self._read_thread(process, thread, ReadingTime(last.number + 1, now_ns))
+            threads = tuple(process.threads.values())
+            self._read_threads(process, threads, ReadingTime(last.number + 1, now_ns))
         return self._present_look()
 
     def close(self) -> None:
@@ -591,22 +595,25 @@ class ThreadReader:
         before = process.reading
         process.reading = reading
         process.thread_count = reading.threads
-        if (before.parent_pid, before.children_cpu_ns) != (
-            reading.parent_pid,
-            reading.children_cpu_ns,
+        if (
+            before.parent_pid != reading.parent_pid
+            or before.children_cpu_ns != reading.children_cpu_ns
         ):
             self._is_shown = False
-        was_stopped = process.state in _STOPPED_STATES
-        process.state = reading.state
-        if was_stopped != (reading.state in _STOPPED_STATES):
-            for thread in process.threads.values():
-                thread.is_stale = True
-        process.has_run = process.has_run or (
+        state = reading.state
+        if process.state != state:
+            was_stopped = process.state in _STOPPED_STATES
+            process.state = state
+            if was_stopped != (state in _STOPPED_STATES):
+                for thread in process.threads.values():
+                    thread.is_stale = True
+        if (
             reading.own_cpu_ns != process.clock_ns
-            or reading.state != before.state
+            or state != before.state
             or reading.threads != before.threads
-        )
-        process.clock_ns = reading.own_cpu_ns
+        ):
+            process.has_run = True
+            process.clock_ns = reading.own_cpu_ns
         if process.has_run and reading.pid not in self._changed:
             self._changed[reading.pid] = process
             process.still_at = last
@@ -618,13 +625,15 @@ class ThreadReader:
         due: list[_Process] = []
         in_turn: list[_Process] = []
         threads = 0
+        has_left = False
         for process in self._changed.values():
             if process.is_refused and process.reading.threads > 1 and not is_required:
                 in_turn.append(process)
                 threads += process.reading.threads
             else:
                 due.append(process)
-        if len(due) > 1 and any(process.left for process in due):
+                has_left = has_left or bool(process.left)
+        if has_left and len(due) > 1:
             place = 1 if now.number % 2 else -1
             due.sort(key=lambda process: place * (bool(process.left) and not process.is_refused))
         has_turn = not in_turn or self._have_turn(threads, now)
@@ -652,7 +661,11 @@ class ThreadReader:
                 process.seen = ()
             if budget.is_spent:
                 continue
-            if process.has_known_state and self._read_only_thread(process, now):
+            if (
+                process.is_refused
+                and process.has_known_state
+                and self._read_only_thread(process, now)
+            ):
                 budget.allows()
                 continue
             if is_required or not process.is_refused or process.reading.threads == 1:
@@ -663,9 +676,14 @@ class ThreadReader:
     def _read_only_thread(self, process: _Process, now: ReadingTime) -> bool:
         """Read the counters of a process with one thread; returns False after the thread's end."""
         (thread,) = process.threads.values()
-        if not self._read_thread(process, thread, now):
-            return False
         reading = process.reading
+        try:
+            grown = thread.read(process.still_at, now, reading.pid)
+        except (ProcessLookupError, ValueError):
+            self._end_thread(process, thread)
+            return False
+        if grown is not None:
+            self._note_growth(process, thread, grown)
         process.has_run = False
         process.still_at = now
         del self._changed[reading.pid]
@@ -751,9 +769,12 @@ class ThreadReader:
         self._later_run_ns += max(left_ns - process.later_ns, 0)
         process.later_ns = max(left_ns, 0)
 
-    def _read_thread(self, process: _Process, thread: Thread, now: ReadingTime) -> bool:
-        """Read a thread's counters; returns False after its end."""
-        return bool(self._read_threads(process, (thread,), now))
+    def _end_thread(self, process: _Process, thread: Thread) -> None:
+        """Close the files of a thread that has ended."""
+        del process.threads[thread.thread_id]
+        thread.close()
+        self._forget_run(thread)
+        self._ended.append(thread.thread_id)
 
     def _read_threads(
         self, process: _Process, threads: Iterable[Thread], now: ReadingTime
@@ -766,36 +787,35 @@ class ThreadReader:
             try:
                 grown = thread.read(since, now, pid)
             except (ProcessLookupError, ValueError):
-                if process.threads.get(thread.thread_id) is not thread:
-                    continue  # its end was seen in an earlier look
-                del process.threads[thread.thread_id]
-                thread.close()
-                self._forget_run(thread)
-                self._ended.append(thread.thread_id)
-                continue
+                if process.threads.get(thread.thread_id) is thread:
+                    self._end_thread(process, thread)
+                continue  # else its end was seen in an earlier look
             if grown is not None:
                 self._note_growth(process, thread, grown)
             read.append(thread)
         return read
 
     def _note_growth(self, process: _Process, thread: Thread, grown: ThreadGrowth) -> None:
-        process.read_ns += grown.run_ns
+        run_ns = grown.run_ns
+        process.read_ns += run_ns
         if grown.steps > 1 and process.later_ns:
-            process.later_ns = max(process.later_ns - grown.run_ns, 0)
-        self._is_counting = self._is_counting or grown.run_ns > 0
+            process.later_ns = max(process.later_ns - run_ns, 0)
+        if run_ns:
+            self._is_counting = True
         self._growth.append(grown)
         self._forget_run(thread)
-        if _WORKERS_DIVISOR * grown.run_ns >= grown.span_ns:
-            self._workers[thread] = process.reading.pid
-            self._peeks.workers_ns += grown.run_ns
+        if _WORKERS_DIVISOR * run_ns >= grown.span_ns:
+            self._workers[thread] = grown.process
+            self._peeks.workers_ns += run_ns
         else:
-            self._recent[thread] = process.reading.pid
-            self._peeks.rest_ns += grown.run_ns
+            self._recent[thread] = grown.process
+            self._peeks.rest_ns += run_ns
 
     def _forget_run(self, thread: Thread) -> None:
         self._workers.pop(thread, None)
         self._recent.pop(thread, None)
         self._able.discard(thread)
+        self._new_waits.pop(thread, None)
 
     def _find_threads(self, process: _Process, now: ReadingTime) -> list[Thread]:
         """The new threads of a process, if the number of the known ones is not the process's."""
@@ -903,6 +923,8 @@ class ThreadReader:
             self._able.add(thread)
         else:
             self._able.discard(thread)
+            if not (blocked.is_hidden or blocked.is_stopped or blocked is _ENDED):
+                self._new_waits[thread] = process.reading.pid
         if blocked is _ENDED:
             self._ended.append(thread.thread_id)
         else:
@@ -971,6 +993,23 @@ class ThreadReader:
         for thread in parents:
             pids += proc.parse_pids(proc.read(f"{thread.path}/children") or b"")
         return pids
+
+    def _look_for_frozen(self, budget: _Budget) -> None:
+        """Look which threads that wait since the last look are in a frozen group of version 2 that
+        is not the one of the first process: the kernel shows them in their calls, as if they
+        slept. Waits that are over by now are not looked at, and none a second time.
+        """
+        while self._new_waits and budget.allows():
+            thread, pid = self._new_waits.popitem()
+            if thread.is_stale:
+                continue
+            if _kernel_function(thread) not in _FROZEN_IN:
+                continue
+            if thread.read_state().letter == _SLEEP_STATE:
+                thread.blocked, thread.is_postponed = STOPPED, False
+                # It has not run since it was asked, as it does when it is frozen.
+                seen = ThreadSeen(thread.thread_id, pid, STOPPED, is_correction=True)
+                self._seen.append(seen)
 
     def _look_for_able(self, budget: _Budget) -> None:
         """Look for threads that can run, though they have not run since they were blocked, or were

@@ -554,6 +554,19 @@ class TestWhatDidItWaitFor:
         record = run.record(duration=5)
         assert "was stopped for 3.0 s (Ctrl-Z" in wait_warnings(record)[0]
 
+    @pytest.mark.parametrize("is_asked", [False, True], ids=["at the end", "and meanwhile"])
+    def test_a_stop_that_is_seen_later_began_with_the_wait(self, *, is_asked: bool) -> None:
+        run = LookedRun().look(Did(1, SLEEP, 0.001)).look(Did(1, SLEEP, 0.001))
+        if is_asked:
+            assert run.targets == {}
+        run.look(Did(1, STOPPED, is_correction=True)).look().look(Did(1, SLEEP, 0.001))
+        assert run.targets == {"stopped": pytest.approx(60, abs=1)}
+
+    def test_a_stop_that_begins_later_did_not_begin_with_the_wait(self) -> None:
+        run = LookedRun().look(Did(1, SLEEP, 0.001)).look(Did(1, SLEEP, 0.001))
+        run.look(Did(1, STOPPED, 0.001)).look().look(Did(1, SLEEP, 0.001))
+        assert run.targets == {"stopped": pytest.approx(40, abs=1)}
+
     def test_a_stop_is_shown_without_system_calls_too(self) -> None:
         run = LookedRun().look(Did(1, HIDDEN, 0.01), sees_calls=False)
         run.look(Did(1, STOPPED, 0.001), sees_calls=False)

@@ -436,6 +436,53 @@ def test_a_process_in_a_frozen_group_of_its_own_is_stopped(
     assert machine.read(process(state="D", cpu=2), at=4).waits == {Wait("sleep"): 1}
 
 
+def waits_in(machine: FakeMachine, kernel_function: str) -> None:
+    write_in_place(machine.folder / "7" / "task" / "7" / "wchan", kernel_function)
+
+
+@pytest.mark.parametrize("kernel_function", ["get_signal", "do_freezer_trap"])
+def test_a_thread_in_a_frozen_group_that_it_entered_later_was_stopped_since_it_ran_last(
+    machine: FakeMachine, kernel_function: str
+) -> None:
+    machine.thread(7, run=1)
+    waits_in(machine, kernel_function)
+    assert machine.read(process(cpu=1), at=2).waits == {Wait("sleep"): 1}
+    frozen = machine.read(process(cpu=1), at=4)
+    assert [(seen.blocked, seen.is_correction) for seen in frozen.look.seen] == [(STOPPED, True)]
+    assert machine.read(process(cpu=1), at=6).waits == {STOPPED.wait: 1}
+    machine.thread(7, run=2)
+    waits_in(machine, "hrtimer_nanosleep")
+    assert machine.read(process(cpu=2), at=8).waits == {Wait("sleep"): 1}
+    assert machine.read(process(cpu=2), at=10).waits == {Wait("sleep"): 1}
+
+
+@pytest.mark.parametrize(
+    ("kernel_function", "state"),
+    [("hrtimer_nanosleep", "S"), ("0", "S"), ("", "S"), ("get_signal", "R"), ("get_signal", "D")],
+)
+def test_a_thread_that_waits_anywhere_else_is_in_no_frozen_group(
+    machine: FakeMachine, kernel_function: str, state: str
+) -> None:
+    """The kernel does not show everybody the function; a thread that takes a signal is in it, too,
+    and one that writes its memory to the disk.
+    """
+    machine.thread(7, run=1)
+    waits_in(machine, kernel_function)
+    machine.read(process(cpu=1), at=2)
+    machine.thread(7, run=1, state=state)
+    assert STOPPED.wait not in machine.read(process(cpu=1), at=4).waits
+
+
+def test_a_thread_that_runs_again_before_the_next_look_is_in_no_frozen_group(
+    machine: FakeMachine,
+) -> None:
+    machine.thread(7, run=1)
+    waits_in(machine, "get_signal")
+    machine.read(process(cpu=1), at=2)
+    machine.thread(7, run=2)
+    assert machine.read(process(cpu=2), at=4).waits == {Wait("sleep"): 1}
+
+
 def test_a_page_fault_waits_for_the_disk_and_a_stopped_process_is_stopped(
     machine: FakeMachine,
 ) -> None:
