@@ -3,6 +3,7 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import TypeVar
 
@@ -362,12 +363,29 @@ def _times(notice: EndedRun) -> str:
     task = notice.task
     if notice.has_started:
         sentence = "The task ran" + stated(" {}", known(format_duration, notice.duration_ms))
-        moments = (("started at", task.started_at), ("ended at", notice.run.ended_at))
+        moments = {"started at": task.started_at, "ended at": notice.run.ended_at}
     else:
         sentence = "The task did not run"
-        moments = (("created at", task.created_at), ("stopped at", task.stopped_at))
-    known_moments = known_members(dict(moments)).items()
-    told = [f"{event} {at:%Y-%m-%d %H:%M:%S} UTC" for event, at in known_moments]
+        moments = {"created at": task.created_at, "stopped at": task.stopped_at}
+    return _with_moments(sentence, moments)
+
+
+def _times_of_job(notice: JobNotice, started_ms: int | None) -> str:
+    """When the first attempt started and the job ended; of one without an attempt, since when it
+    has waited.
+    """
+    job = notice.job
+    ended_at = datetime_of_ms(job.stopped_ms)
+    if started_ms is not None:
+        moments = {"started at": datetime_of_ms(started_ms), "ended at": ended_at}
+        return _with_moments("The job ran", moments)
+    sentence = "The job has not started" if notice.is_blocked else "The job did not run"
+    moments = {"created at": datetime_of_ms(job.created_ms), "ended at": ended_at}
+    return _with_moments(sentence, moments)
+
+
+def _with_moments(sentence: str, moments: Mapping[str, datetime | None]) -> str:
+    told = [f"{event} {at:%Y-%m-%d %H:%M:%S} UTC" for event, at in known_members(moments).items()]
     return f"{sentence}: {', '.join(told)}." if told else f"{sentence}."
 
 
@@ -480,17 +498,16 @@ DETAILS: Mapping[str, tuple[type[Struct], str]] = {
 
 
 def job_detail(notice: JobNotice) -> JobNoticeDetail:
-    """The detail of a job that did not start, or waits."""
+    """The detail of a job's end, or of a job that waits."""
     job = notice.job
     identity = job.identity()
     first = job.attempts[0].started_ms if job.attempts else job.started_ms
-    queue = f" in queue {identity.queue}" if identity.queue else ""
     detail = _bounded(
         JobNoticeDetail(
             text=f"{notice.title}{': ' if notice.sentence else '.'}{notice.sentence}",
-            summary=f"Job: {job_text(identity)}.",
+            summary=_times_of_job(notice, first),
             next_steps=_next_steps(
-                f"Job {job.id}{queue}", None, None, in_words(steps_after_job(notice))
+                f"Job {job_text(identity)}", None, None, in_words(steps_after_job(notice))
             ),
             batch=identity,
             job_arn=job.arn,

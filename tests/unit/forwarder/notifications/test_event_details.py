@@ -525,6 +525,13 @@ def test_a_job_notice_has_the_form_of_its_schema(attempts: int) -> None:
     kind, detail = bus_event(notice, kibana_url=None)
     assert kind == "Batch Job Notice"
     check_detail(msgspec.json.decode(msgspec.json.encode(detail)), JOB_SCHEMA)
+    begins = "The job ran: started at 20" if attempts else "The job did not run: created at 20"
+    told = job_detail(notice)
+    assert told.summary.startswith(begins)
+    assert ", ended at 20" in told.summary
+    assert notice.job.id in told.next_steps
+    blocked = job_detail(replace(notice, is_blocked=True))
+    assert attempts or blocked.summary.startswith("The job has not started: created at 20")
 
 
 def test_a_mail_advises_what_slack_advises() -> None:
