@@ -163,6 +163,30 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             obstacle=planned.obstacle or next(iter(obstacles), None),
         )
 
+    def check_roles(
+        self,
+        planned: PlannedFamily,
+        targets: Iterable[ScheduledTarget],
+        note: Callable[[str], object],
+    ) -> None:
+        """Raise TaskProfilerError if a target that starts the newest revision could not start the
+        planned one. ``note`` gets a sentence about a role that cannot be read.
+        """
+        for target in targets:
+            is_its = target.starts_family_of(planned.revision_arn)
+            is_unpinned = is_its and target.pinned_revision is None
+            if self.roles is None or not (is_unpinned and may_start(target, self.now_ns)):
+                continue
+            try:
+                refusal = self.roles.refusal_of_newer(target, planned.revision_arn)
+            except TaskProfilerError as error:
+                note(str(error))
+                continue
+            if refusal:
+                raise TaskProfilerError(
+                    f"With a new revision, the {target.title} would start nothing: {refusal}."
+                )
+
     def _refusal(self, planned: PlannedFamily, target: ScheduledTarget) -> str | None:
         """Why RunTask refuses a target the revision that it starts; None if it does not, or if this
         could not be read.

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aws_account.account_starters import AccountStarters
-from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.aws_errors import OpenClient, first_only
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
@@ -204,6 +204,10 @@ class Rollout(Struct, kw_only=True, dict=True):
         can be read. They are never moved.
         """
         return self._account.states()
+
+    @cached_property
+    def _note_unread_role(self) -> Callable[[str], object]:
+        return first_only(self.on_problem)
 
     @property
     def starting(self) -> tuple[ScheduledTarget, ...]:
@@ -473,6 +477,7 @@ class Rollout(Struct, kw_only=True, dict=True):
                 self.done.append(planned)
                 return planned
             if planned.is_new_revision:
+                self._pins.check_roles(planned, self.targets, self._note_unread_role)
                 arn = registered(self._definitions, planned)
                 self.on_step(f"registered {revision_of(arn)}")
                 keep_overtaken(self._definitions, planned, arn)

@@ -66,6 +66,59 @@ def test_a_target_whose_role_allows_its_present_revision_alone_stays(
     assert ("1 schedule skipped" in done.stderr) is not is_moved
 
 
+@pytest.mark.parametrize(("pattern", "is_registered"), [("1", False), ("*", True), ("?", True)])
+@pytest.mark.parametrize("command", ["resize", "add-monitor"])
+def test_no_revision_is_registered_that_an_unpinned_schedule_may_not_start(
+    account: Account, command: str, pattern: str, *, is_registered: bool
+) -> None:
+    """It starts the newest one, whether it is moved or not. The control's schedule is disabled."""
+    iam = account.aws.client("iam")
+    account.oversized("other", "control")
+    if command == "add-monitor":
+        for name in ("other", "control"):
+            account.family(name, containerDefinitions=[BATCH])
+    number = account.newest("other")[0]
+    allowed = pattern.replace("1", str(number))
+    starter_role(iam, "schedules", f"{DEFINITIONS}/other:{allowed}", f"{DEFINITIONS}/control:1")
+    account.schedule("day", "other")
+    account.schedule("off", "control", State="DISABLED")
+    words: tuple[str, ...] = ("resize", "other", "control", "--from", str(account.file))
+    if command == "add-monitor":
+        words = ("add-monitor", "other", "control", "--image", "team/task-profiler:1")
+    done = account.command("taskdef", *words, "--register")
+    assert done.returncode == (0 if is_registered else 1), done.stderr
+    assert account.newest("other", "control") == [number + is_registered, number + 1]
+    said = (
+        "other: With a new revision, the schedule day would start nothing: its role schedules "
+        f"allows other:{number} and not other:{number + 1}: allow ecs:RunTask on "
+        "task-definition/other:*."
+    )
+    assert (said in done.stderr) is not is_registered
+
+
+def test_a_role_that_may_not_be_read_keeps_no_revision_from_an_unpinned_schedule(
+    account: Account,
+) -> None:
+    """It is said once: most roles allow all revisions."""
+    account.oversized("other")
+    account.schedule("day", "other")
+    account.schedule("noon", "other")
+    starter_role(account.aws.client("iam"), "schedules", f"{DEFINITIONS}/*")
+    with AwsProxy(account.aws.url) as proxy:
+
+        def refuse(_operation: str, body: bytes) -> None:
+            proxy.refused = {"POST /"} if b"Action=ListRolePolicies" in body else set()
+
+        proxy.before = refuse
+        account.url = proxy.url
+        done = account.command(
+            "taskdef", "resize", "other", "--from", str(account.file), "--register"
+        )
+    assert done.returncode == 0, done.stderr
+    assert account.newest("other") == [2]
+    assert done.stderr.count("It is unknown whether schedules may start a new revision") == 1
+
+
 def test_a_statement_that_denies_the_new_revision_counts(account: Account) -> None:
     iam = account.aws.client("iam")
     more = {"Effect": "Deny", "Resource": f"{DEFINITIONS}/nightly:2"}
