@@ -477,7 +477,7 @@ class Rollout(Struct, kw_only=True, dict=True):
                 self.done.append(planned)
                 return planned
             if planned.is_new_revision:
-                self._pins.check_roles(planned, self.targets, self._note_unread_role)
+                self._pins.check_roles(planned, self.starting, self._note_unread_role)
                 arn = registered(self._definitions, planned)
                 self.on_step(f"registered {revision_of(arn)}")
                 keep_overtaken(self._definitions, planned, arn)

@@ -82,7 +82,8 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     cluster_arn: str
     definition_arn: str
     # The rule's target, or the whole schedule, with fields that boto3 does not know.
-    # Of a state, the seconds after which Step Functions ends it, if it waits for its task or job.
+    # Of a state, the role of its machine, and the seconds after which Step Functions ends it, if
+    # it waits for its task or job.
     content: Mapping[str, Any]
     rule: Mapping[str, Any] = {}  # as ListRules returns it
     # RunTask's of a universal target, and RunTask's or SubmitJob's of a state; its names begin with
@@ -124,8 +125,9 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
 
     @property
     def started(self) -> Mapping[str, Any]:
-        """What a rule or a schedule starts, with its role."""
-        return self.content if self.kind == "rule" else mapping(self.content.get("Target"))
+        """What a rule or a schedule starts, with its role; of a state, its machine's role."""
+        is_whole = self.kind in ("rule", "state")
+        return self.content if is_whole else mapping(self.content.get("Target"))
 
     @property
     def tags(self) -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.json_fields import capitalized, count, mapping, text
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import first_known, known_values, max_known
+from profiler.core.optional_math import first_known, known_members, known_values, max_known
 from profiler.core.text import on_one_line
 
 READ_STATE_MACHINES = "states:ListStateMachines and states:DescribeStateMachine"
@@ -223,7 +223,7 @@ def _described(client: AwsClient, arn: str) -> _Machine:
         described = answer_unless(_is_gone, client.describe_state_machine, stateMachineArn=arn)
         if described is None or described.get("status") == _DELETING:
             return _Machine(latest=(), aliased=())
-        return _Machine(latest=tuple(targets_of_machine(arn, described.get("definition"))))
+        return _Machine(latest=tuple(_targets_of(arn, described)))
     return _Machine(problems=tuple(problems))
 
 
@@ -274,7 +274,7 @@ def _of_versions(
         described = answer_unless(
             _is_gone, client.describe_state_machine, stateMachineArn=version_arn
         )
-        for target in targets_of_machine(arn, (described or {}).get("definition")):
+        for target in _targets_of(arn, described or {}):
             if target not in latest:
                 number = version_arn.rpartition(":")[2]
                 yield replace(target, group=f"{target.group}, version {number}")
@@ -298,7 +298,7 @@ def read_started(client: AwsClient, started_arn: str) -> StartedMachine | None:
             is_there = True
             is_express |= described.get("type") == "EXPRESS"
             created_ns = max_known(created_ns, moment_ns(described.get("creationDate")))
-            for target in targets_of_machine(arn, described.get("definition")):
+            for target in _targets_of(arn, described):
                 if target.machine_arn is None:
                     states.append(target)
                 else:
@@ -315,11 +315,19 @@ def _is_gone(error: Exception) -> bool:
     return error_code(error) in _GONE
 
 
-def targets_of_machine(arn: str, definition: object) -> Iterator[ScheduledTarget]:
+def _targets_of(arn: str, described: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
+    """Those of a described machine or version."""
+    return targets_of_machine(arn, described.get("definition"), text(described.get("roleArn")))
+
+
+def targets_of_machine(
+    arn: str, definition: object, role_arn: str | None = None
+) -> Iterator[ScheduledTarget]:
     """The states of a state machine that start tasks or submit jobs of definitions that they name,
     or executions of state machines, in the account and the Region of the machine.
     """
     source = text(definition) or ""
+    role = known_members({"RoleArn": role_arn})
     if not any(action in source for action in _ACTIONS):
         return
     try:
@@ -344,7 +352,7 @@ def targets_of_machine(arn: str, definition: object) -> Iterator[ScheduledTarget
                 kind="state",
                 name=on_one_line(name),
                 group=arn.rpartition(":")[2],
-                content=_time_limit(machine, state),
+                content={**_time_limit(machine, state), **role},
                 **started,
             )
 

@@ -96,6 +96,28 @@ def test_no_revision_is_registered_that_an_unpinned_schedule_may_not_start(
     assert (said in done.stderr) is not is_registered
 
 
+@pytest.mark.parametrize(("pattern", "is_registered"), [("1", False), ("*", True)])
+def test_a_state_machines_role_counts_likewise(
+    account: Account, pattern: str, *, is_registered: bool
+) -> None:
+    """Of a state that names no revision; the control's names one."""
+    account.oversized("other", "control")
+    starter_role(
+        account.aws.client("iam"),
+        "machines",
+        f"{DEFINITIONS}/other:{pattern}",
+        f"{DEFINITIONS}/control:1",
+    )
+    account.state_machine("free", {"TaskDefinition": "other"})
+    account.state_machine("pinned", {"TaskDefinition": "control:1"})
+    words = ("resize", "other", "control", "--from", str(account.file), "--register")
+    done = account.command("taskdef", *words)
+    assert account.newest("other", "control") == [1 + is_registered, 2]
+    said = "the state 'Run' of the state machine free would start nothing: its role machines allows"
+    assert (said in done.stderr) is not is_registered
+    assert done.returncode == (not is_registered)
+
+
 def test_a_role_that_may_not_be_read_keeps_no_revision_from_an_unpinned_schedule(
     account: Account,
 ) -> None:
