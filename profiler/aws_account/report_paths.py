@@ -27,10 +27,12 @@ from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known_members, known_values
 from profiler.core.text import listed
 from profiler.task_definitions.permissions import (
+    POLICY_NAME,
     RolePolicy,
-    added_policy,
+    characters,
     concerns,
     covers,
+    planned_policy,
     statements_of,
 )
 
@@ -68,7 +70,9 @@ def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> 
         "iam:GetRolePolicy and iam:ListRolePolicies",
     ):
         documents = _inline_policies(iam, role)
-    return added_policy(role, streams, documents)
+    existing = documents.pop(POLICY_NAME, None)
+    others = sum(map(characters, documents.values()))
+    return planned_policy(role, streams, existing, other_characters=others)
 
 
 def attach_policy(open_client: OpenClient, policy: RolePolicy) -> None:
@@ -78,13 +82,13 @@ def attach_policy(open_client: OpenClient, policy: RolePolicy) -> None:
 
     def is_attached() -> bool:
         with aws_errors(kept, "iam:GetRolePolicy"):
-            return inline_policy(iam, policy.role, policy.name) == policy.document
+            return inline_policy(iam, policy.role, POLICY_NAME) == policy.document
 
     try:
         with aws_errors(kept, "iam:PutRolePolicy"):
             iam.put_role_policy(
                 RoleName=policy.role,
-                PolicyName=policy.name,
+                PolicyName=POLICY_NAME,
                 PolicyDocument=json.dumps(policy.document),
             )
     except TaskProfilerError as error:

@@ -54,6 +54,7 @@ from profiler.task_definitions.definition_json import (
     read_described,
 )
 from profiler.task_definitions.permissions import (
+    POLICY_NAME,
     RolePolicy,
     planned_policy,
 )
@@ -712,22 +713,20 @@ class Rollout(Struct, kw_only=True, dict=True):
         """Attach a policy if it does not suffice, made again from what the role has now.
 
         IAM replaces a policy as a whole, also with what somebody made from an earlier reading: of a
-        policy that was attached before, this reads the role once more. Nothing is asked between the
-        reading and the writing.
+        policy that was attached before, this reads the role once more.
         """
         if policy.suffices:
             return
         try:
-            if policy not in self.attached:
-                if self.owners is not None:
-                    self.owners.ask_again()
-                if self._is_left_to_stack(policy.role):
-                    return
             current = plan_policy(self.open_client, policy.role, policy.streams)
             if current.suffices:
                 return  # somebody else has attached it
+            if self.owners is not None:
+                self.owners.ask_again()
+            if self._is_left_to_stack(policy.role):
+                return
             attach_policy(self.open_client, current)
-            step = f"attached the policy {current.name} to the role {policy.role}"
+            step = f"attached the policy {POLICY_NAME} to the role {policy.role}"
             if policy in self.attached:
                 self.on_step(f"{step} again, because IAM did not return it")
                 return

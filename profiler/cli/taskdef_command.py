@@ -137,7 +137,7 @@ def taskdef() -> None:
 @_rollout_options
 @flag("--policy print_policy", "Print the IAM policy that the task roles need.")
 @flag(
-    "--attach-policy", "Attach that policy to each task role, as an inline policy task-profiler-…."
+    "--attach-policy", "Attach that policy to each task role, as the inline policy task-profiler."
 )
 @flag("--yes", "Attach the policies also without --register.")
 @option(

@@ -1,11 +1,5 @@
 """The IAM policy that lets the monitor write the report, and its union with an existing policy.
 
-IAM replaces an inline policy as a whole, and does not tell that somebody has changed it since it
-was read. So each addition to a role is a policy of its own, whose name says its content: two people
-who add to one role at once replace nothing of each other. Half of what IAM allows may be such
-policies. What exceeds it is added to one policy, of which another person's addition at the same
-moment can be lost until the next call.
-
 IAM limits the inline policies of a role to 10,240 characters together, without whitespace: about a
 hundred log groups. The most similar log streams are joined to a prefix, until the policy fits.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
@@ -13,16 +7,14 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase, translate
 from functools import cache
-from hashlib import sha256
-from itertools import chain, pairwise
+from itertools import pairwise
 from os.path import commonprefix
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
@@ -33,7 +25,6 @@ from profiler.task_definitions.definition_json import ChangedDefinition
 POLICY_NAME = "task-profiler"
 _SID = "PutTheReportIntoTheBatchsStream"
 MAX_INLINE_CHARACTERS = 10_240
-_DIGEST_LETTERS = 8
 _MAX_NAMED = 5
 _LOG_GROUP = ":log-group:"
 # Of IAM, such as ${aws:PrincipalTag/team}.
@@ -89,7 +80,6 @@ class RolePolicy(Struct, frozen=True, kw_only=True):
 
     role: str
     streams: frozenset[str]
-    name: str = POLICY_NAME
     document: Mapping[str, object] | None = None
     exact_characters: int = 0
     prefixes: tuple[str, ...] = ()
@@ -112,42 +102,6 @@ class RolePolicy(Struct, frozen=True, kw_only=True):
             f"and IAM allows {MAX_INLINE_CHARACTERS:,} in a role's inline policies, so the policy "
             f"gets prefixes of log groups: {', '.join(named[:_MAX_NAMED])}{more}."
         )
-
-
-def added_policy(
-    role: str, streams: frozenset[str], inline: Mapping[str, Mapping[str, object]]
-) -> RolePolicy:
-    """What a role with these inline policies, by their names, needs beside them.
-
-    Raises TaskProfilerError if not even prefixes fit.
-    """
-    ours = [
-        document
-        for name, document in inline.items()
-        if name == POLICY_NAME or name.startswith(f"{POLICY_NAME}-")
-    ]
-    allowed = frozenset(chain.from_iterable(map(_allowed, ours)))
-    missing = frozenset(stream for stream in streams if not is_allowed(stream, allowed))
-    if not missing:
-        return RolePolicy(role=role, streams=streams)
-    document = policy(missing)
-    digest = sha256("\n".join(sorted(missing)).encode()).hexdigest()[:_DIGEST_LETTERS]
-    own = sum(map(characters, (document, *ours)))
-    whole = sum(map(characters, (document, *inline.values())))
-    if own <= MAX_INLINE_CHARACTERS // 2 and whole <= MAX_INLINE_CHARACTERS:
-        return RolePolicy(
-            role=role, streams=streams, name=f"{POLICY_NAME}-{digest}", document=document
-        )
-    one = inline.get(POLICY_NAME)
-    others = sum(characters(other) for name, other in inline.items() if name != POLICY_NAME)
-    return replace(planned_policy(role, missing, one, other_characters=others), streams=streams)
-
-
-def _allowed(document: Mapping[str, object]) -> Iterator[str]:
-    """The log streams of our statements in a policy."""
-    for statement in statements_of(document):
-        if statement.get("Sid") == _SID:
-            yield from map(str, values_of_field(statement.get("Resource")))
 
 
 def planned_policy(

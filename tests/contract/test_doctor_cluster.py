@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
 from tests.aws_proxy import AwsProxy, ProxiedAccount
-from tests.role_policies import take_our_policies
 from tests.run_sources import put_in_own_streams
 from tests.runs import lines, report
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
@@ -282,7 +281,7 @@ def test_a_policy_of_another_name_is_enough(
 ) -> None:
     """A policy of another name is enough and what may not be read is unknown."""
     account.roll_out("done")
-    take_our_policies(account.iam, "jobs")
+    account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
     assert problems(account.doctor()[1]["done"]) == [
         "The task role jobs does not allow logs:PutLogEvents for the report."
     ]
@@ -320,7 +319,7 @@ def test_a_policy_of_another_name_is_enough(
 
 def test_conditions_of_policies_are_unknown_rather_than_refused(account: Account) -> None:
     account.roll_out("done")
-    take_our_policies(account.iam, "jobs")
+    account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
     put = {"Action": "logs:PutLogEvents", "Resource": "*"}
     condition = {"Condition": {"StringEquals": {"aws:RequestedRegion": REGION}}}
     found = []

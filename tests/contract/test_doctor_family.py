@@ -13,7 +13,6 @@ from profiler.core.ecs_terms import MONITOR_NAME
 from tests.aws_proxy import AwsProxy, ProxiedAccount
 from tests.command_line import run_here
 from tests.moto_state import KeptState
-from tests.role_policies import take_our_policies
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 from tests.step_functions import change_machine, machine, make_machine, running
 from tools.local_answers import answer_here
@@ -98,12 +97,12 @@ def delete_image(account: Account) -> None:
 
 
 def delete_role(account: Account) -> None:
-    take_our_policies(account.iam, "jobs")
+    account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
     account.iam.delete_role(RoleName="jobs")
 
 
 def take_right(account: Account) -> None:
-    take_our_policies(account.iam, "jobs")
+    account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
 
 
 def delete_group(account: Account) -> None:

@@ -10,7 +10,6 @@ import pytest
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.resize_account import BATCH, DEFINITIONS, MONITOR, Account
-from tests.role_policies import take_our_policies
 from tools.moto_server import OwnedResource, fake_aws
 
 DEFINITION = "AWS::ECS::TaskDefinition"
@@ -145,7 +144,7 @@ def test_a_family_that_is_left_alone_gets_no_policy(account: Account, proxy: Aws
         assert iam.list_role_policies(RoleName="jobs")["PolicyNames"] == []
     proxy.refused = set()
     assert taskdef(account, *words, "--yes").returncode == 0
-    assert policies(account, "jobs") == [1]
+    assert iam.list_role_policies(RoleName="jobs")["PolicyNames"] == ["task-profiler"]
 
 
 def test_a_stack_that_deploys_between_the_plan_and_the_act_is_seen(
@@ -196,10 +195,9 @@ def with_roles(account: Account, **roles: str) -> None:
         )
 
 
-def policies(account: Account, *roles: str) -> list[int]:
-    """The number of policies of each role."""
+def policies(account: Account, *roles: str) -> list[list[str]]:
     iam = account.aws.client("iam")
-    return [len(iam.list_role_policies(RoleName=role)["PolicyNames"]) for role in roles]
+    return [iam.list_role_policies(RoleName=role)["PolicyNames"] for role in roles]
 
 
 @pytest.mark.parametrize("act", ["--yes", "--register"])
@@ -218,7 +216,7 @@ def test_a_role_of_a_stack_gets_no_policy_and_is_named(account: Account, act: st
             assert said.count(sentence) == 1
     assert done.returncode == 0, done.stderr
     assert "1 policy attached, 2 roles left alone" in done.stderr
-    assert policies(account, "free", nested, BOOTSTRAP) == [1, 0, 0]
+    assert policies(account, "free", nested, BOOTSTRAP) == [["task-profiler"], [], []]
 
 
 def test_a_role_whose_owner_is_not_proven_is_left_alone(account: Account) -> None:
@@ -228,7 +226,7 @@ def test_a_role_whose_owner_is_not_proven_is_left_alone(account: Account) -> Non
     words = ("nightly", "--image", IMAGE, "--attach-policy", "--yes")
     done = taskdef(account, "add-monitor", *words)
     assert "CloudFormation answers only for the AWS::IAM::InstanceProfile" in done.stderr
-    assert policies(account, "jobs") == [0]
+    assert policies(account, "jobs") == [[]]
 
 
 def test_a_role_that_a_stack_imports_after_the_plan_is_left_to_it(
@@ -247,7 +245,7 @@ def test_a_role_that_a_stack_imports_after_the_plan_is_left_to_it(
     proxy.before = take_over
     done = add(account, "--attach-policy", "--yes")
     assert done.returncode == 0, done.stderr
-    assert policies(account, "free", "imported") == [1, 0]
+    assert policies(account, "free", "imported") == [["task-profiler"], []]
     assert done.stderr.count("The role imported is left alone") == 1
 
 
@@ -255,7 +253,8 @@ def test_without_the_right_to_ask_no_role_changes(account: Account, proxy: AwsPr
     """What suffices needs no question."""
     with_roles(account, control="free", nightly="other")
     assert add(account, "--attach-policy", "--yes").returncode == 0
-    take_our_policies(account.aws.client("iam"), "other")
+    iam = account.aws.client("iam")
+    iam.delete_role_policy(RoleName="other", PolicyName="task-profiler")
 
     def refuse(_operation: str, body: bytes) -> None:
         is_of_role = b"PhysicalResourceId=other" in body or b"PhysicalResourceId=free" in body
@@ -264,6 +263,6 @@ def test_without_the_right_to_ask_no_role_changes(account: Account, proxy: AwsPr
     proxy.before = refuse
     done = add(account, "--attach-policy", "--yes")
     assert done.returncode == 1
-    assert policies(account, "free", "other") == [1, 0]
+    assert policies(account, "free", "other") == [["task-profiler"], []]
     assert done.stderr.count("CloudFormation could not be asked who owns other") == 1
     assert "who owns free" not in done.stderr

@@ -61,31 +61,6 @@ def test_a_policy_beyond_the_limit_gets_the_longest_prefixes_that_fit_or_is_refu
         planned(streams_of(*(f"/{number:04}/jobs" for number in range(200))))
 
 
-def test_an_addition_is_a_policy_of_its_own_until_half_of_what_iam_allows_is_used() -> None:
-    """Then it is added to the one that has no suffix. What is allowed is not added again."""
-    inline: dict[str, Any] = {"theirs": {"Statement": OWN}, "task-profilers": {"Statement": OWN}}
-    needed: frozenset[str] = frozenset()
-    for number in range(60):
-        needed |= streams_of(f"/ecs/nightly-{number:03}")
-        added: Any = permissions.added_policy("nightly", needed, inline)
-        assert added.streams == needed
-        inline[added.name] = added.document
-        assert permissions.added_policy("nightly", needed, inline).suffices
-    names = [name for name in inline if name.startswith("task-profiler-")]
-    assert len(names) > 15
-    last = inline["task-profiler"]["Statement"][0]["Resource"]
-    assert len(names) + len(last) == 60
-    ours = sum(characters(inline[name]) for name in names)
-    assert MAX_INLINE_CHARACTERS / 2 - 250 < ours <= MAX_INLINE_CHARACTERS / 2
-
-
-def test_an_addition_that_others_leave_no_room_for_gets_prefixes() -> None:
-    full = {"Version": "2012-10-17", "Statement": [{**OWN, "Resource": "x" * 9_800}]}
-    needed = streams_of(*(f"/ecs/nightly-{number}" for number in range(3)))
-    added = permissions.added_policy("nightly", needed, {"theirs": full})
-    assert (added.name, len(added.prefixes)) == ("task-profiler", 1)
-
-
 @pytest.mark.parametrize(
     ("statement", "is_about"),
     [
