@@ -60,12 +60,15 @@ class GpuTimeline:
 
     def add_windows(self, windows: Sequence[UseWindow], source: UseSource) -> None:
         """Add the work of the time since the last window; a better source replaces a worse one
-        for good.
+        for good. What one moment of each second showed before is no work of the better source.
         """
         if not windows:
             return
         rank = _SOURCES.index(source)
         if rank < self._rank:
+            if self.source == "once-a-second":
+                self._windows.clear()
+                self._recent_windows.clear()
             self._rank = rank
             self.source = source
             self._replace_from(windows[0].start_ns)
@@ -89,6 +92,8 @@ class GpuTimeline:
         while self._windows and self._windows[0].end_ns < waiting_ns - NS_PER_SECOND:
             old = self._windows.popleft()
             for use in self.runs.values():
+                is_estimate = self.source == "once-a-second" and old.end_ns > use.started_ns
+                use.has_estimates = use.has_estimates or is_estimate
                 use.add_window(old)
 
     def _replace_from(self, start_ns: int) -> None:
@@ -132,6 +137,10 @@ class GpuTimeline:
         if finished_ns is not None:
             use.finish(finished_ns)
         return use
+
+    def source_of(self, use: RunUse | None) -> UseSource | None:
+        """The source of the work of a run: the worst one of those that it has."""
+        return "once-a-second" if use is not None and use.has_estimates else self.source
 
     def windows_since(self, since_ns: int) -> list[UseWindow]:
         """The windows of the last minute that end after a moment."""

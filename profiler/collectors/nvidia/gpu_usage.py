@@ -416,11 +416,12 @@ class _GpuAggregate:
         period = self._whole
         if run in self._runs:
             period = self._runs[run].until(finished_ns, self._recent)
+        use = self.timeline.until(run, finished_ns)
         return GpuInRun(
             facts=self.facts,
             period=period,
-            use=self.timeline.until(run, finished_ns),
-            source=self.timeline.source,
+            use=use,
+            source=self.timeline.source_of(use),
             memory_size_bytes=self._memory_size_bytes,
             mps=mps,
             duration_ms=duration_ms,

@@ -15,7 +15,7 @@ from profiler.collectors.nvidia.gpu_owners import MPS_SERVER, Owns
 from profiler.collectors.nvidia.gpu_work import GpuWork
 from profiler.collectors.nvidia.visible_gpus import CHANGED_BYTES
 from profiler.core.optional_math import difference, first_known, sum_of_both
-from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
+from profiler.core.timestamps import NEVER_NS, NS_PER_MS, NS_PER_SECOND
 
 _PERCENT = 100
 # Presence on the GPU is kept for windows that are read up to 10 s late.
@@ -23,6 +23,11 @@ _KEPT_NS = 60 * NS_PER_SECOND
 _MAX_OTHERS = 64
 # Up to so long before the end of the run, its last window may not be readable yet.
 _MAX_TAIL_NS = NS_PER_SECOND // 2
+# A process of the run was there at the last list, which is usually 0.1 s old at the end, or as old
+# as the last memory. If it is older, nobody knows when the process left.
+_MAX_UNSEEN_NS = 1200 * NS_PER_MS
+# So short is a window that has nothing but the clearing of memory: one of the driver's, of 200 ms.
+_MAX_CLEARING_NS = NS_PER_SECOND // 2
 # The driver's own need beside the bytes of each process: 9 MiB on an H100.
 _DRIVER_BYTES = 32 << 20
 # So long after the end of a process, the driver has cleared its memory.
@@ -115,6 +120,7 @@ class RunUse:
         # From when to when a process of the run was on the GPU, the last ones.
         self._presence: deque[tuple[int, int]] = deque()
         self._was_present = False
+        self._unseen_from_ns: float = NEVER_NS
         self._listed_used_bytes: int | None = None
         self._listed_own_bytes: int | None = None
         self.has_own = False
@@ -145,6 +151,7 @@ class RunUse:
         self.growth = MemoryGrowth()
         self.own_work = GpuWork(started_ns)
         self.device_work = GpuWork(started_ns)
+        self.has_estimates = False  # some of the work was read at one moment of each second
         self._last_window: UseWindow | None = None
         self.windows_until_ns = started_ns
 
@@ -345,8 +352,12 @@ class RunUse:
 
     def end_presence(self, finished_ns: int) -> None:
         """End the run after its last reading: what was there then has left until the end."""
-        if self._was_present:
-            self._add_presence(finished_ns, finished_ns, is_present=False)
+        if not self._was_present:
+            return
+        listed_ns = self._presence[-1][1]
+        if finished_ns - listed_ns > _MAX_UNSEEN_NS:
+            self._unseen_from_ns = listed_ns
+        self._add_presence(finished_ns, finished_ns, is_present=False)
 
     def add_window(self, window: UseWindow, finished_ns: int | None = None) -> None:
         """Add a window after the readings of its time."""
@@ -362,11 +373,17 @@ class RunUse:
             within=(start_ns, end_ns),
             percent=window.percent,
         )
-        if self.owns is not None:
+        if self.owns is not None and end_ns <= self._unseen_from_ns:
             first_ns, last_ns = self._present(start_ns, end_ns)
             used_ns = min(share * (window.end_ns - window.start_ns), last_ns - first_ns)
             has_left = last_ns < window.end_ns and last_ns < end_ns
-            if has_left and not (self._last_window is not None and self._last_window.percent):
+            # A longer one, as GPM's of a second, may have all of the work of a short run.
+            is_short = window.end_ns - window.start_ns <= _MAX_CLEARING_NS
+            if (
+                has_left
+                and is_short
+                and not (self._last_window is not None and self._last_window.percent)
+            ):
                 used_ns = 0.0  # the driver clears the memory of a process that has ended
             self.own_work.add(
                 start_ns, end_ns, used_ns, within=(first_ns, last_ns), percent=window.percent

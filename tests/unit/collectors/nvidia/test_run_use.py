@@ -61,15 +61,20 @@ def entry(made: RunUse, length: float, period: GpuPeriod | None = None) -> Gpu:
 
 
 @pytest.mark.parametrize(
-    ("before_percent", "used_seconds"), [(100, 1.5), (0, 0)], ids=["works", "only leaves"]
+    ("before_percent", "length", "used_seconds"),
+    [(100, 0.2, 0.3), (0, 0.2, 0), (100, 1, 1.5), (0, 1, 0.5)],
+    ids=["works", "only leaves", "works for a second", "works in its last second"],
 )
 def test_the_last_process_leaves_in_the_middle_of_two_lists(
-    before_percent: float, used_seconds: float
+    before_percent: float, length: float, used_seconds: float
 ) -> None:
-    """Its last window counts if the one before it had work: the driver clears its memory."""
+    """Its last window counts if the one before it had work, or if it is long: the driver clears its
+    memory.
+    """
     made = use((OWN,), (OWN,), ())
-    made.add_window(UseWindow(seconds(1), seconds(2), before_percent))
-    made.add_window(UseWindow(seconds(2), seconds(3), 100))
+    begin = 2.5 - length / 2
+    made.add_window(UseWindow(seconds(begin - length), seconds(begin), before_percent))
+    made.add_window(UseWindow(seconds(begin), seconds(begin + length), 100))
     assert made.own_work.used_ns == used_seconds * NS_PER_SECOND
 
 
@@ -151,3 +156,28 @@ def test_windows_are_a_runs_also_where_neither_processes_nor_memory_are_read() -
     assert timeline.runs["run"].device_work.covered_ns >= seconds(80)
     whole = present(timeline.until("run", seconds(100)))
     assert whole.device_work.covered_ns == seconds(100)
+
+
+def test_the_work_of_a_run_is_an_estimate_if_a_part_of_it_is() -> None:
+    """A driver that had no samples for half a minute has them then."""
+    timeline = GpuTimeline(seconds(15))
+    timeline.begin_run("before", 0, lambda: None)
+    for second in range(40):
+        window = UseWindow(seconds(second), seconds(second + 1), 50)
+        timeline.add_windows((window,), "once-a-second")
+    timeline.begin_run("after", seconds(40), lambda: None)
+    timeline.add_windows((UseWindow(seconds(40), seconds(41), 50),), "driver-samples")
+    sources = [timeline.source_of(timeline.until(run, seconds(41))) for run in ("before", "after")]
+    assert sources == ["once-a-second", "driver-samples"]
+    assert timeline.known_ns(0, seconds(41)) == seconds(1)
+
+
+@pytest.mark.parametrize(("ends", "covered"), [(3.0, 3), (5.0, 2)], ids=["just seen", "long ago"])
+def test_after_the_last_list_nobody_knows_when_a_process_left(ends: float, covered: float) -> None:
+    """The lists and the memory are not answered any more; the work is."""
+    made = use((OWN,), (OWN,))
+    made.end_presence(seconds(ends))
+    for second in range(int(ends)):
+        made.add_window(UseWindow(seconds(second), seconds(second + 1), 100))
+    assert made.own_work.covered_ns == covered * NS_PER_SECOND
+    assert made.device_work.covered_ns == seconds(ends)

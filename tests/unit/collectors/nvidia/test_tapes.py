@@ -20,6 +20,7 @@ from profiler.record.gpu_sentences import (
 from profiler.record.record_model import NO_RECOMMENDATION, NOT_MEASURED, Record, Report
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
+from tests.fakes import seconds
 from tests.gpu_cases import played_until, samples_until
 from tests.gpu_runs import advice_on
 from tests.nvml_tape import Tape
@@ -176,6 +177,25 @@ def test_samples_that_come_late_replace_what_was_read_each_second() -> None:
     assert used_seconds(record) == pytest.approx(played.tape.kernel_seconds, abs=0.2)
 
 
+def test_one_moment_of_a_second_is_no_work_that_gpm_saw() -> None:
+    """GPM begins late, as the driver is replaced twice: a reading before has 99 % for 2 s, in which
+    kernels ran for 0.3 s.
+    """
+    played = PlayedTape("short", has_samples=False)
+    replaced_at = [0.75, 2.23]
+
+    def replace_driver() -> None:
+        if replaced_at and played.clock.now_ns > seconds(replaced_at[0]):
+            replaced_at.pop(0)
+            played.driver.nvml.fail("nvmlDeviceGetClockInfo", pynvml.NVML_ERROR_UNINITIALIZED)
+
+    gpu = gpu_of(played.play(replace_driver))
+    assert replaced_at == []
+    assert gpu.utilization_source == "gpm"
+    assert present(gpu.utilization_covered_percent) < 10
+    assert gpu.utilization_percent == NOT_MEASURED
+
+
 def test_without_samples_the_work_is_that_of_gpm_and_without_both_that_of_each_second() -> None:
     played = PlayedTape("bursts", has_samples=False)
     record = played.play()
@@ -217,6 +237,19 @@ def test_one_moment_of_each_second_does_not_say_when_the_work_began(name: str) -
     assert hours.startswith("≈ 0.00")
     assert gpu_totals(record).text.startswith("GPU ≈ ")
     assert advice_on(record) == []
+
+
+@pytest.mark.parametrize("before", [0.63, 0.68, 0.73, 0.78, 0.83, 0.88])
+def test_a_run_whose_work_is_in_one_span_of_gpm_was_not_idle(before: float) -> None:
+    """It takes 1.1 s, and its processes leave in the span of a second in which it worked."""
+    played = PlayedTape(
+        "burn-half", has_samples=False, opening=0.6, as_batch=True, seconds_before=before
+    )
+    record = played.play()
+    gpu = gpu_of(record)
+    assert gpu.utilization_source == "gpm"
+    assert present(gpu.utilization_percent.max) > 0
+    assert used_seconds(record) == pytest.approx(played.tape.kernel_seconds, abs=0.25)
 
 
 @pytest.mark.parametrize("name", ["short", "one-block"])
