@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from profiler.core.redaction.secret_programs import PROGRAM_NAMES
-from profiler.core.redaction.secret_stems import STEMS
+from profiler.core.redaction.secret_stems import SIGNS_OF_HOOKS, STEMS
 
 _MASK = "…"
 # No text is shown in this length. What follows is looked at as far as a secret that begins before
@@ -29,7 +29,7 @@ _MIN_TOKEN_CHARS = 24
 # a mail address. The counts keep the time linear.
 _CREDENTIALS = r"""(?<![^'"(=,])(?!arn:)((?:[A-Za-z][\w+.-]{0,20}://)?)[^/@:'"]{0,1000}:(?=.)"""
 _USER_END = r"@(?!sha256:)"
-_SIGNS_IN_ADDRESS = ("?", "#", "hook", "telegram")
+_SIGNS_IN_ADDRESS = ("?", "#", *SIGNS_OF_HOOKS)
 
 
 def redact(words: Sequence[str]) -> str:

@@ -160,7 +160,9 @@ def _is_argument(line: _Line, word: str) -> bool:
     """Whether a word without an option is a secret by its place."""
     for words, first in line.program.arguments.items():
         told = [one for one in line.seen if not one.startswith("-") or one in words]
-        if tuple(told[: len(words)]) != words or len(told) - len(words) < first - 1:
+        # Behind the values of options: mysqladmin -u root password X.
+        places = range(len(told) - len(words) - first + 2)
+        if not any(tuple(told[place : place + len(words)]) == words for place in places):
             continue
         if line.signs_in and re.match(_NAMED, word):
             return False

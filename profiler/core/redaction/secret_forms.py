@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from profiler.core.redaction.secret_names import SecretKind, words_of
+from profiler.core.redaction.secret_stems import SIGNS_OF_HOOKS
 from profiler.core.redaction.secret_values import is_harmless, value_span
 
 _USER_IN_ADDRESS = r"""(?<=\w://)[^/\s"'<>?#]{1,1000}@"""
@@ -33,7 +34,12 @@ _PRIVATE_KEY = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _WEB_TEXT = r"\beyJ[\w-]{10,}+\.[\w-]{10,}+(?:\.[\w-]*+)?"
 _HOOK = (
     r"(?:hooks\.slack\.com/(?:services|workflows|triggers)/|/api/webhooks/\d{1,30}/"
-    r"|webhook\.office\.com/|/webhookb2/|api\.telegram\.org/bot|hooks\.zapier\.com/)([^\s\"'<>]+)"
+    r"|webhook\.office\.com/|/webhookb2/|api\.telegram\.org/bot|hooks\.zapier\.com/|/bot/v2/hook/"
+    r"|events\.pagerduty\.com/integration/|\.datadoghq\.\w{2,3}/(?:api/)?v1/input/"
+    r"|\.sentry\.io/api/\d{1,20}/cron/[\w-]{1,80}/|hc-ping\.com/|nosnch\.in/|cronitor\.link/p/"
+    r"|maker\.ifttt\.com/trigger/[\w-]{1,80}/(?:json/)?with/key/|\.loggly\.com/(?:inputs|bulk)/"
+    r"|\.sumologic\.com/receiver/v1/http/"
+    r"|\.victorops\.com/integrations/generic/\d{1,20}/alert/)([^\s\"'<>]+)"
 )
 _KNOWN = (
     r"(?<![\w-])(?:gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|hf_|sk-|npm_|pypi-|dckr_pat_|SG\."
@@ -151,7 +157,7 @@ def secret_forms(text: str) -> Iterator[tuple[int, int]]:
 
 def secret_hooks(text: str) -> Iterator[tuple[int, int]]:
     """Start and end of what is secret in each address of a webhook."""
-    if "hook" in text or "telegram" in text:
+    if any(sign in text for sign in SIGNS_OF_HOOKS):
         yield from (found.span(1) for found in re.finditer(_HOOK, text))
 
 

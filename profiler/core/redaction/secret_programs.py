@@ -68,8 +68,11 @@ _ORDINARY = (
 )
 _TABLE: Mapping[str, SecretProgram] = {
     # Databases and caches.
-    "mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlshow mysqlslap": _ASKED_PASSWORD,
-    "mariadb mariadb-dump mariadb-admin mariadb-import mysqlsh": _ASKED_PASSWORD,
+    "mysql mysqldump mysqlimport mysqlcheck mysqlshow mysqlslap": _ASKED_PASSWORD,
+    "mariadb mariadb-dump mariadb-import mysqlsh": _ASKED_PASSWORD,
+    "mysqladmin mariadb-admin": SecretProgram(
+        {"-p": ""}, asks=True, arguments={("password",): 1, ("old-password",): 1}
+    ),
     "mycli xtrabackup mariabackup": _PASSWORD,
     "mongo mongosh mongodump mongorestore mongoexport mongoimport mongostat mongotop": _PASSWORD,
     "cqlsh beeline cypher-shell rabbitmqadmin sqlline sshpass 7z 7za 7zr 7zz rar unrar": _PASSWORD,

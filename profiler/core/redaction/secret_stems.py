@@ -1,4 +1,5 @@
-"""The stems of the names that announce a secret (``secret_names``).
+"""The stems of the names that announce a secret (``secret_names``), and what addresses of webhooks
+have.
 
 Most texts have none, and need no more: this module imports nothing.
 """
@@ -7,4 +8,9 @@ Most texts have none, and need no more: this module imports nothing.
 STEMS = (
     *("pass", "pwd", "pw", "secret", "token", "key", "cred", "auth", "cookie", "sig"),
     *("jwt", "psk", "otp", "sess", "bearer", "appid"),
+)
+# Each address of a webhook, of an intake of logs or of a heartbeat, has one.
+SIGNS_OF_HOOKS = (
+    *("hook", "telegram", "pagerduty.", "datadoghq.", "sentry.", "hc-ping.", "nosnch."),
+    *("cronitor.", "ifttt.", "loggly.", "sumologic.", "victorops."),
 )
