@@ -222,7 +222,8 @@ class TreeMemory(Struct):
     readings. Two rises are never added: nothing shows that they happened at the same time.
 
     A candidate counts up to what all processes mapped at the reading before and what the machine
-    has allocated since (``allocated_bytes``): a mark above that counts pages several times.
+    has allocated since (``allocated_bytes``, ``allocated_before_bytes`` at first, when there was no
+    process): a mark above that counts pages several times.
 
     ``marks`` is what the marks say of the largest process. ``unsure_bytes`` is the largest
     candidate that may be files or repeated mappings: the process maps as many files as its mark has
@@ -235,9 +236,9 @@ class TreeMemory(Struct):
     marks: ProcessMarks = ProcessMarks()
     _last: Iterable[ProcessReading] = ()
     allocated_bytes: Callable[[], int | None] = lambda: None
+    allocated_before_bytes: int | None = None
     _held_bytes: int | None = None
     _previous: Mapping[tuple[int, int], ProcessReading] = {}
-    _allocated_before: int | None = None
     _allocated_now: int | None = None
 
     def begin_reading(self) -> None:
@@ -248,7 +249,7 @@ class TreeMemory(Struct):
 
     def most_bytes(self) -> float:
         """The most that the processes can have held since the last reading that was added."""
-        growth_bytes = difference(self.allocated_bytes(), self._allocated_before)
+        growth_bytes = difference(self.allocated_bytes(), self.allocated_before_bytes)
         if growth_bytes is None:
             return math.inf
         return sum(process.rss_bytes or 0 for process in self._previous.values()) + growth_bytes
@@ -259,7 +260,7 @@ class TreeMemory(Struct):
         """
         if processes is not self._last:
             self._held_bytes = self._add(processes)
-            self._allocated_before = self._allocated_now
+            self.allocated_before_bytes = self._allocated_now
             self._last = processes
         return self._held_bytes
 

@@ -245,8 +245,7 @@ class CommandReader:
         self._quick_peak_bytes: int | None = None
         self._cgroup = prepared.own_cgroup
         self._cpu = TreeCpu()
-        has_group = prepared.own_cgroup.counts_memory  # whose own mark bounds the processes'
-        self._memory = TreeMemory(allocated_bytes=_no_pages if has_group else allocated_bytes)
+        self._memory = _tree_memory(prepared)
         self._blocks = TreeBlocks()
         self.group_memory = GroupMemory(self._cgroup)
         self._shared_memory = prepared.shared_memory
@@ -305,7 +304,9 @@ class CommandReader:
 
     @property
     def most_memory_bytes(self) -> float:
-        """The most that the processes can have held since the last full sample."""
+        """The most that the processes can have held since the last full sample, or since they
+        started.
+        """
         return self._memory.most_bytes()
 
     @property
@@ -601,6 +602,14 @@ class CommandReader:
         self._read_ns = read_ns
         self._reported_cpu_ns = max(self._reported_cpu_ns, min(cpu_ns, max_ns))
         return self._reported_cpu_ns
+
+
+def _tree_memory(prepared: PreparedRun) -> TreeMemory:
+    if prepared.own_cgroup.counts_memory:  # its own mark bounds the processes'
+        return TreeMemory()
+    return TreeMemory(
+        allocated_bytes=allocated_bytes, allocated_before_bytes=prepared.allocated_before_bytes
+    )
 
 
 def _unmapped_memory(

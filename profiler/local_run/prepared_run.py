@@ -351,7 +351,8 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     ``floor_bytes`` is the high-water mark of this process's memory at the fork.
     ``oom_kills_before`` counts the kills in this process's group; where no group's are known,
     ``machine_oom_kills_before`` counts the machine's. ``shared_memory`` has what there was before
-    the start; None if a group counts the command's.
+    the start, ``allocated_before_bytes`` what the machine had allocated at the fork; None if a
+    group counts the command's.
     """
 
     run_id: str
@@ -360,6 +361,7 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     oom_kills_before: int | None
     machine_oom_kills_before: int | None
     shared_memory: "SharedMemory | None"
+    allocated_before_bytes: int | None
     preexisting_children: tuple[int, ...]
     floor_bytes: int | None
     held: HeldCommand
@@ -432,6 +434,16 @@ def stop_if_pending() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTSTP,))
 
 
+def _own_descendants(clock: Clock) -> tuple[int, ...]:
+    """All descendants, because the kernel makes this process the parent of a descendant whose own
+    parent ends.
+    """
+    if not list_children(os.getpid(), threads=1):
+        return ()
+    identities = ProcessTree(os.getpid(), (), clock.monotonic_ns).identities()
+    return tuple(pid for pid, _ in identities)
+
+
 @contextmanager
 def prepare_run(
     words: Words,
@@ -453,10 +465,14 @@ def prepare_run(
     cgroups = read_own_cgroups()
     own_cgroup = make_command_cgroup(cgroups, os.getpid(), run_id)
     shared_memory = None
+    allocated_before_bytes = None
     if not own_cgroup.counts_memory:
-        from profiler.readers.cgroup.shared_memory import SharedMemory  # only where it is needed
+        # Only where they are needed.
+        from profiler.readers.cgroup.shared_memory import SharedMemory
+        from profiler.readers.linux.host import allocated_bytes
 
         shared_memory = SharedMemory(cgroups)
+        allocated_before_bytes = allocated_bytes()
 
     def measure() -> bytes:
         counted = own_cgroup.start_counting()
@@ -467,12 +483,7 @@ def prepare_run(
         machine_oom_kills_before = None
         if oom_kills_before is None and not own_cgroup.counts_memory:
             machine_oom_kills_before = machine_oom_kills()
-        # All descendants, because the kernel makes this process the parent of a descendant whose
-        # own parent ends.
-        preexisting_children: tuple[int, ...] = ()
-        if list_children(os.getpid(), threads=1):
-            identities = ProcessTree(os.getpid(), (), clock.monotonic_ns).identities()
-            preexisting_children = tuple(pid for pid, _ in identities)
+        preexisting_children = _own_descendants(clock)
         session = None
         if own_cgroup.is_entered_at_once:
             session = make_session()
@@ -486,6 +497,7 @@ def prepare_run(
                 oom_kills_before=oom_kills_before,
                 machine_oom_kills_before=machine_oom_kills_before,
                 shared_memory=shared_memory,
+                allocated_before_bytes=allocated_before_bytes,
                 preexisting_children=preexisting_children,
                 floor_bytes=proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes,
                 held=held,

@@ -18,6 +18,7 @@ import pytest
 
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.cgroup.shared_memory import SharedMemory
+from profiler.readers.linux.host import allocated_bytes
 from profiler.record.record_model import Record, decode
 from tests.integration.profiled import RUN, as_nobody, report_of, system_python
 from tests.integration.sidecar import Sidecar
@@ -136,6 +137,25 @@ def test_a_page_counts_once(
     median_mib = present(present(record.metrics.memory_used_mb).p50)
     assert true_mib <= median_mib < true_mib + slack_mib
     _assert_rows_within(record)
+
+
+@pytest.mark.parametrize("readings", [0, 20], ids=["before a reading", "after some"])
+def test_between_two_readings_no_more_counts_than_the_machine_allocates(
+    readings: int, program: str, place: Path
+) -> None:
+    """Without a control group, the marks of the kernel alone show what nobody has read."""
+    before_bytes = allocated_bytes()
+    if before_bytes is None:
+        pytest.skip("the kernel does not count what it allocates")
+    times = 4
+    words = ("unseen", _SECONDS, str(times), str(readings))
+    record = _record((*WITHOUT_GROUPS, *RUN), (program, str(place / _PROGRAM.name), *words))
+    # Others allocate memory, too.
+    allocated_mib = (present(allocated_bytes()) - before_bytes) / _MIB
+    assert _peak_mib(record) < allocated_mib + _SLACK_MIB
+    warnings = " ".join(present(record.monitor).warnings)
+    bounds_mib = map(int, re.findall(r"memory peak may have been (\d+) MB", warnings))
+    assert max((_peak_mib(record), *bounds_mib)) > times * _SIZE_MIB * 0.9
 
 
 def test_two_views_of_a_file_are_no_used_memory(run_as: _RunAs, program: str, place: Path) -> None:

@@ -8,6 +8,7 @@ the machine is.
 import ctypes
 import mmap
 import os
+import signal
 import sys
 import threading
 import time
@@ -90,6 +91,29 @@ def threads(count: str) -> object:
     return held
 
 
+def unseen(times: str, readings: str) -> None:
+    """A memory file that is mapped several times and gone while the profiler is stopped, after it
+    has woken up so often.
+    """
+    _wait_for_readings(int(readings))
+    profiler = _profiler()
+    if profiler is None:
+        sys.exit("no profiler is above this process")
+    os.kill(profiler, signal.SIGSTOP)
+    try:
+        _wait_until_stopped(profiler)
+        memory = os.memfd_create("pages")
+        os.ftruncate(memory, SIZE)
+        mapped = [mmap.mmap(memory, SIZE) for _ in range(int(times))]
+        os.close(memory)
+        for view in mapped:
+            _touch(view)
+        for view in mapped:
+            view.close()
+    finally:
+        os.kill(profiler, signal.SIGCONT)
+
+
 # The forks end when these are closed.
 _ends: list[int] = []
 
@@ -116,13 +140,31 @@ def _lived_seconds() -> float:
     return uptime_seconds - began_ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _wait_for_readings(count: int) -> None:
-    """Until `run`, if it is above this process, has woken up so often."""
+def _profiler() -> int | None:
+    """The process of `run` that is above this one."""
     profiler = os.getppid()
     while b"run" not in Path(f"/proc/{profiler}/cmdline").read_bytes().split(b"\0"):
         profiler = int(Path(f"/proc/{profiler}/stat").read_text().rpartition(")")[2].split()[1])
         if profiler <= 1:
-            return
+            return None
+    return profiler
+
+
+def _wait_until_stopped(pid: int) -> None:
+    """All threads of a process; a signal acts on each at its next return from the kernel."""
+    end = time.monotonic() + 900
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        while stat.read_text().rpartition(")")[2].split()[0] != "T":
+            if time.monotonic() > end:
+                sys.exit("the profiler does not stop")
+            time.sleep(0.02)
+
+
+def _wait_for_readings(count: int) -> None:
+    """Until `run`, if it is above this process, has woken up so often."""
+    profiler = _profiler()
+    if profiler is None:
+        return
     status = Path(f"/proc/{profiler}/status")
 
     def wake_ups() -> int:
@@ -135,7 +177,7 @@ def _wait_for_readings(count: int) -> None:
         time.sleep(0.02)
 
 
-WAYS = {way.__name__: way for way in (views, segment, file, locked, forks, shared, threads)}
+WAYS = {way.__name__: way for way in (views, segment, file, locked, forks, shared, threads, unseen)}
 
 if __name__ == "__main__":
     held = WAYS[sys.argv[1]](*sys.argv[3:])

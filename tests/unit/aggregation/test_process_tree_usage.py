@@ -260,6 +260,16 @@ def test_after_the_last_reading_the_processes_hold_no_more_than_is_allocated() -
     assert TreeMemory().most_bytes() == math.inf, "the kernel does not count it"
 
 
+def test_before_the_first_reading_the_processes_hold_no_more_than_is_allocated() -> None:
+    memory = TreeMemory(allocated_bytes=lambda: 130 * MIB, allocated_before_bytes=10 * MIB)
+    assert memory.most_bytes() == 120 * MIB
+    memory.begin_reading()
+    memory.add([process(held=10 * MIB, mark=210 * MIB)])
+    assert memory.peak_bytes == 120 * MIB
+    assert memory.unsure_bytes == 210 * MIB
+    assert memory.most_bytes() == 10 * MIB
+
+
 def test_a_mark_counts_what_was_freed_lazily_which_was_used_before() -> None:
     memory = TreeMemory()
     memory.add((process(held=10 * MIB, mark=10 * MIB),))
