@@ -36,13 +36,17 @@ def redact(words: Sequence[str]) -> str:
     """Join a command line, also a shell's text, in one line, and mask named secrets, the secrets
     of programs' options, users in addresses, and long opaque words.
     """
-    lines = [_on_its_lines(word) for word in words]
+    lines: list[str] = []
     ends: dict[int, int] = {}
     place = 0
-    for line in lines:
+    for word in words:
+        line = _on_its_lines(word)
+        lines.append(line)
         if " " in line or "\n" in line:
             ends[place] = place + len(line)
         place += len(line) + 1
+        if place > _MAX_READ_CHARS:  # nothing that follows is read
+            break
     return _without_secrets(" ".join(lines), ends).replace("\n", " ")
 
 

@@ -87,7 +87,7 @@ def secret_arguments(text: str, ends: Mapping[int, int]) -> Iterator[tuple[int, 
     """Start and end of each secret of a program's command line. ``ends``: where words that have
     spaces begin and end.
     """
-    if not any(_base(word) in PROGRAM_NAMES for word in re.findall(_WORD, text)):
+    if not any(_base(word) in PROGRAM_NAMES for word in {*re.findall(_WORD, text)}):
         return
     line = _Line()
     place = previous_end = 0

@@ -18,7 +18,8 @@ from profiler.core.redaction.secret_values import (
     value_span,
 )
 
-_NAME = r"[\w.-]+"
+# In a text in lower case, a word with the stem of a secret's name: few have one.
+_NAME = rf"(?<![\w.-])(?=[\w.-]*?(?:{'|'.join(STEMS)}))[\w.-]+"
 _MAX_LENGTH = 128
 _MAX_LOOK_BACK = 80
 _MAX_EARLIER = 300
@@ -110,15 +111,16 @@ def secret_settings(text: str, ends: Mapping[int, int]) -> Iterator[tuple[int, i
     """Start and end of the value of each name of a secret. ``ends``: where words that have spaces
     begin and end.
     """
-    lower = text.lower()
+    # The one letter that becomes two in lower case; no stem has either.
+    lower = text.replace("İ", "_").lower()
     if not any(stem in lower for stem in STEMS):
         return
     place = 0
     opened_to = 0
-    for found in re.finditer(_NAME, text):
+    for found in re.finditer(_NAME, lower):
         if found.start() < place:
             continue
-        name = _name(found)
+        name = _name(text, *found.span())
         if name is None:
             continue
         span = _value(text, name, ends, may_open=found.start() >= opened_to)
@@ -131,23 +133,20 @@ def secret_settings(text: str, ends: Mapping[int, int]) -> Iterator[tuple[int, i
             place = span.end
 
 
-def _name(found: re.Match[str]) -> _Name | None:
-    text = found[0].rstrip(".-")
-    if not text or len(text) > _MAX_LENGTH:
+def _name(text: str, start: int, end: int) -> _Name | None:
+    word = text[start:end].rstrip(".-")
+    if len(word) > _MAX_LENGTH:
         return None
-    lower = text.lower()
-    if not any(stem in lower for stem in STEMS):
-        return None
-    kind = secret_kind(text)
-    start = found.start()
+    lower = word.lower()
+    kind = secret_kind(word)
     if lower in ("key", "keys", "token"):  # "API key: x"
-        before = found.string[max(0, start - 24) : start].split(" ")
+        before = text[max(0, start - 24) : start].split(" ")
         if len(before) > 1 and before[-1] == "":
-            whole = f"{before[-2]}_{text}"
+            whole = f"{before[-2]}_{word}"
             kind = secret_kind(whole) or kind
             if lower != "token" and kind is not None:
-                return _Name(whole, start, start + len(text), kind)
-    return None if kind is None else _Name(text, start, start + len(text), kind)
+                return _Name(whole, start, start + len(word), kind)
+    return None if kind is None else _Name(word, start, start + len(word), kind)
 
 
 def _value(text: str, name: _Name, ends: Mapping[int, int], *, may_open: bool) -> _Span | None:

@@ -82,6 +82,11 @@ def test_the_rest_of_an_endless_text_is_not_shown_nor_half_of_a_secret(before: i
         assert not re.search("joe|hun", shown)
 
 
+def test_a_letter_that_becomes_two_in_lower_case_moves_no_secret() -> None:
+    assert redact_line("İİ PASSWORD=hunter2 of İ") == "İİ PASSWORD=… of İ"
+    assert redact(["İ_TOKEN=x1y2z3", "İ"]) == "İ_TOKEN=… İ"
+
+
 def test_a_long_text_is_shown_whole() -> None:
     text = "word " * 13_107 + "x"
     assert redact_line(text) == redact([text]) == text
