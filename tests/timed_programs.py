@@ -68,6 +68,7 @@ _SHORT_PROGRAMS = {
     "beside nothing": _short(_beside("nothing")),
     "beside a web server (poll of 0.5 s)": _short(_beside("http_server")),
     "beside accept": _short(_beside("accept")),
+    "beside CUDA's threads": _short(_beside("cuda")),
     "beside accept: child": _short(_beside("accept", work="child")),
     "beside a subscriber": _short(_beside("subscriber", address="{answers}")),
     "beside a kept connection": _short(_beside("keep_alive", address="{answers}")),
@@ -92,6 +93,7 @@ _LONG_PROGRAMS = {
             "fifo",
             "http_server",
             "accept",
+            "cuda",
             "asyncio_server",
         )
     },

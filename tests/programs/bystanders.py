@@ -25,6 +25,7 @@ from tests.programs.phases import compute, phase, run_child, sleep, started, wri
 
 _LOOPBACK = ("127.0.0.1", 0)
 _TICK_SECONDS = 0.05
+_CUDA_EVENTS, _CUDA_POLL_MS = 11, 100
 _kept: list[object] = []  # what would be closed, if it were forgotten
 _children: list[int] = []
 
@@ -52,6 +53,30 @@ def _tick() -> None:
             time.sleep(_TICK_SECONDS)
 
     _in_thread(tick)
+
+
+def _wait_as_cuda() -> None:
+    """As the two threads of CUDA's library: one polls an event, a pipe and a socket to which nobody
+    connects, the other eleven events for 0.1 s at a time.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(f"\0cuda-uvmfd-{os.getpid()}")
+    listener.listen()
+    pipe = os.pipe()
+    _kept.extend((listener, pipe))
+    waits = select.poll()
+    for descriptor in (os.eventfd(0), pipe[0], listener.fileno()):
+        waits.register(descriptor, select.POLLIN)
+    handles = select.poll()
+    for _ in range(_CUDA_EVENTS):
+        handles.register(os.eventfd(0), select.POLLIN)
+
+    def handle() -> None:
+        while True:
+            handles.poll(_CUDA_POLL_MS)
+
+    _in_thread(waits.poll)
+    _in_thread(handle)
 
 
 def _serve_http() -> None:
@@ -178,6 +203,7 @@ def _serve_grpc() -> None:
 BYSTANDERS: dict[str, Callable[[], None]] = {
     "nothing": lambda: None,
     "accept": _accept,
+    "cuda": _wait_as_cuda,
     "event": _wait_for_event,
     "ticker": _tick,
     "http_server": _serve_http,
