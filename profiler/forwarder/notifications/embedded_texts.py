@@ -25,7 +25,11 @@ _ADDRESS = re.compile(r"(?<=:)//|(?<=\bwww)\.", re.IGNORECASE)
 _IN_ADDRESS = {"//": "\N{DIVISION SLASH}" * 2, ".": "\N{FULLWIDTH FULL STOP}"}
 # Within a word, such as nightly_etl, "_" is a character like any other. A "*" behind a space ends
 # no emphasis, and no other is left to end one: so an expression of cron can be copied.
-_EMPHASIS = re.compile(r"(?<!\s)\*|\*(?![\s)])|[~`]|(?<!\w)_+|_+(?!\w)")
+_EMPHASIS = re.compile(r"(?<!\s)\*|\*(?![\s)])|[~`]")
+# One that begins a stress needs one behind it that ends it: a name such as _nightly has one alone.
+_BEGINS_STRESS = re.compile(r"(?<!\w)_+(?=[^\s_])")
+_ENDS_STRESS = re.compile(r"(?<=[^\s_])_+(?!\w)")
+_AT_EDGES = re.compile(r"(?<!\w)_+|_+(?!\w)")
 _UNEMPHATIC = str.maketrans(
     {
         "*": "\N{ASTERISK OPERATOR}",
@@ -48,7 +52,15 @@ def embeddable(text: str, max_length: int) -> str:
 
 def without_emphasis(text: str) -> str:
     """The text without what Markdown, Slack's too, draws bold, in italics, struck or as code."""
-    return _EMPHASIS.sub(lambda found: found[0].translate(_UNEMPHATIC), text)
+    plain = _EMPHASIS.sub(_unemphatic, text)
+    begun = _BEGINS_STRESS.search(plain)
+    if begun is None or _ENDS_STRESS.search(plain, begun.end()) is None:
+        return plain
+    return _AT_EDGES.sub(_unemphatic, plain)
+
+
+def _unemphatic(found: re.Match[str]) -> str:
+    return found[0].translate(_UNEMPHATIC)
 
 
 def markdown_safe(text: str) -> str:

@@ -5,6 +5,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
+from operator import add
 from typing import TypeVar
 
 import msgspec
@@ -21,9 +22,9 @@ from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.embedded_texts import embeddable, markdown_safe
 from profiler.forwarder.notifications.next_steps import (
-    MAX_COMMAND_LENGTH,
     STEP_SEPARATOR,
     in_words,
+    is_shown_whole,
     steps_after_due_time,
     steps_after_job,
     steps_after_run,
@@ -392,12 +393,14 @@ def _with_moments(sentence: str, moments: Mapping[str, datetime | None]) -> str:
 def _next_steps(subject: str, cluster: str | None, links: RunLinks | None, commands: str) -> str:
     """Where to look, and the commands. Markdown can show it: only our own addresses are links."""
     where = subject + stated(" in cluster {}", cluster)
-    where = markdown_safe(where[:_MAX_TEXT_LENGTH])
+    # At once, as one of them can begin a stress that the other one ends.
+    said = markdown_safe(f"{where[:_MAX_TEXT_LENGTH]}\n{commands}")
+    where, _, commands = said.rpartition("\n")
     addresses = _bounded_links(links or RunLinks()) or RunLinks()
     parts = (
         where + stated(": {}", addresses.ecs_task),
         stated("Log: {}", addresses.log_stream),
-        markdown_safe(commands),
+        commands,
     )
     return STEP_SEPARATOR.join(filter(None, parts))
 
@@ -609,29 +612,26 @@ def _summary_of_schedule(line: ScheduleNoticeLine) -> str:
     return sentence + stated(" It is due next on {0:%Y-%m-%d} at {0:%H:%M} UTC.", at)
 
 
-def _embeddable_command(command: str) -> str:
-    return embeddable(command, MAX_COMMAND_LENGTH)
-
-
 def night_summary(summary: NightSummary) -> NightSummaryDetail:
     """The detail of the morning message. Its commands are our own, and Markdown shows them whole:
     with the address of the search cluster, which somebody copies: no full stop follows them.
     """
     sentence = embeddable(summary.sentence, _MAX_LINE_LENGTH)
     lines = []
-    shown = [sentence]
-    marked = [markdown_safe(sentence)]
+    said = [sentence]
+    commands = [""]
     for line in summary.lines:
         at = stated(", {:%Y-%m-%d %H:%M} UTC", line.at)
         text = embeddable(line.text, _MAX_TEXT_LENGTH)
-        command = stated(" {}", known(_embeddable_command, line.command))
+        command = f" {line.command}" if line.command and is_shown_whole(line.command) else ""
         lines.append(f"{text}{at}{command}")
-        said = f"{text}{at}" if command else f"{f'{text}{at}'.removesuffix('.')}."
-        shown.append(f"{said}{command}")
-        marked.append(f"{markdown_safe(said)}{command}")
+        said.append(f"{text}{at}" if command else f"{f'{text}{at}'.removesuffix('.')}.")
+        commands.append(command)
+    # At once, as a line can begin a stress that a later one ends.
+    marked = markdown_safe("\n".join(said)).split("\n")
     return NightSummaryDetail(
-        text=_BULLET.join(shown),
-        markdown=_BULLET.join(marked),
+        text=_BULLET.join(map(add, said, commands)),
+        markdown=_BULLET.join(map(add, marked, commands)),
         night=summary.night,
         lines=tuple(lines),
     )

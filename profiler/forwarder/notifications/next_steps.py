@@ -1,9 +1,12 @@
 """The commands that a notification offers: to look, to stop, to see what is due next.
 
-Slack shows them as they are, the mail and other channels on one line.
+Slack shows them as they are, the mail and other channels on one line. Who copies a command runs
+it: one that a channel would show with other characters is in no notification. AWS's names have no
+such characters, but a batch can write a line with any name.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -16,8 +19,10 @@ from profiler.forwarder.job_notice import JobNotice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.schedules.schedule_model import STARTERS
 
-# A longer one is cut off. The command of a resize names up to five families.
+# A longer one is left out. The command of a resize names up to five families.
 MAX_COMMAND_LENGTH: Final = 2000
+# A channel replaces them, also the quotes of the shell around them, or makes one space of several.
+_REPLACED = re.compile(r"""["\\`~<>\[\]|]|\s{2}""")
 _SEE_DUE = "see what is due next"
 # Between a command and what follows it on the line, so that a reader sees where it ends.
 STEP_SEPARATOR: Final = " · "
@@ -113,6 +118,16 @@ def _schedules(cluster: str | None, region: str | None) -> NextStep:
     return NextStep(_SEE_DUE, command_line("schedules", *words, region=region))
 
 
+def is_shown_whole(command: str) -> bool:
+    """Whether each channel shows a command as it is."""
+    return len(command) <= MAX_COMMAND_LENGTH and not _REPLACED.search(command)
+
+
+def offered(steps: Iterable[NextStep]) -> Iterator[NextStep]:
+    """The steps that each channel shows as they are."""
+    return (step for step in steps if is_shown_whole(step.command))
+
+
 def in_words(steps: Iterable[NextStep]) -> str:
     """The steps on one line: "To look: task-profiler … · To stop it: aws ecs …"."""
-    return STEP_SEPARATOR.join(f"To {step.purpose}: {step.command}" for step in steps)
+    return STEP_SEPARATOR.join(f"To {step.purpose}: {step.command}" for step in offered(steps))

@@ -22,8 +22,9 @@ from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.embedded_texts import without_emphasis
 from profiler.forwarder.notifications.event_details import run_title, schedule_title
 from profiler.forwarder.notifications.next_steps import (
-    MAX_COMMAND_LENGTH,
     NextStep,
+    is_shown_whole,
+    offered,
     steps_after_due_time,
     steps_after_job,
     steps_after_run,
@@ -290,9 +291,8 @@ def _commands(steps: Sequence[NextStep]) -> JsonObject | None:
     """A code block with the commands, one a line, as far as they fit."""
     lines: list[str] = []
     left = MAX_SECTION_LENGTH - 2 * len(_CODE_FENCE)
-    for step in steps:
-        # Three backticks would end the block.
-        line = step.command.replace("`", "").translate(_ESCAPES)
+    for step in offered(steps):
+        line = step.command.translate(_ESCAPES)
         left -= utf16_length(line) + 1
         if left >= 0:
             lines.append(line)
@@ -363,7 +363,7 @@ def _advice(notice: EndedRun) -> list[str]:
     for reason in filter(None, advice.reasons[:5]):  # the line is anybody's: one can be empty
         text = escape_text(as_sentence(reason), MAX_SENTENCE_LENGTH)
         lines.append(f"• {text}")
-    return [*lines, *(escape_text(step.command, MAX_COMMAND_LENGTH) for step in advice.steps)]
+    return [*lines, *(step.command.translate(_ESCAPES) for step in offered(advice.steps))]
 
 
 def _why(notice: EndedRun, story: Story) -> list[str]:
@@ -482,9 +482,8 @@ def _summary_line(line: SummaryLine) -> str:
     link = stated(" · <{}|open>", known(lambda url: url.translate(_ESCAPES), line.url))
     if utf16_length(link) <= _MAX_LINK_LENGTH and not _LINK_BREAK.search(line.url or ""):
         text += link
-    if line.command:
-        command = escape_text(line.command.replace("`", ""), MAX_COMMAND_LENGTH)
-        text += f" `{command}`"
+    if line.command and is_shown_whole(line.command):
+        text += f" `{line.command.translate(_ESCAPES)}`"
     return text
 
 

@@ -289,6 +289,9 @@ def test_the_text_is_a_sentence(changes: dict[str, Any], text: str) -> None:
         # What stresses nothing can be copied: an expression, the name of a family.
         ("cron(0 3 * * ? *) of nightly__etl", "cron(0 3 * * ? *) of nightly__etl"),
         ("* a list, *a *b* c", r"\u2217 a list, \u2217a \u2217b\u2217 c"),
+        ("_nightly of _jobs, but a_b", "_nightly of _jobs, but a_b"),
+        ("nightly_ of jobs_", "nightly_ of jobs_"),
+        ("_nightly of jobs_", r"\uff3fnightly of jobs\uff3f"),
         ("__etl__ a_", r"\uff3f\uff3fetl\uff3f\uff3f a\uff3f"),
     ],
 )
@@ -422,7 +425,8 @@ def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(
 
 # What Markdown would draw: a link, an image, an address, emphasis, code, a heading.
 MARKDOWN = re.compile(
-    r"[\[\]<>`~]|(?<!\s)\*|\*(?![\s)])|^\s*#|://|\bwww\.|(?<!\w)_|_(?!\w)", re.IGNORECASE
+    r"[\[\]<>`~]|(?<!\s)\*|\*(?![\s)])|^\s*#|://|\bwww\.|(?<!\w)_+(?=[^\s_]).*[^\s_]_+(?!\w)",
+    re.IGNORECASE,
 )
 
 

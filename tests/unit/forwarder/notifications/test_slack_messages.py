@@ -1,5 +1,6 @@
 """The Slack messages of ended tasks and of notices. Slack accepts them for any content."""
 
+import html
 import json
 import re
 import shlex
@@ -12,15 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.core.command_lines import command_line
 from profiler.forwarder.ended_run import Comparison, EndedRun, UnusualMeasure
 from profiler.forwarder.notifications import value_formats
-from profiler.forwarder.notifications.event_details import ended_run
-from profiler.forwarder.notifications.notification import Notification
+from profiler.forwarder.notifications.event_details import ended_run, night_summary, run_notice
+from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
 from profiler.record import record_model as model
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.batch_job import BatchJob
-from profiler.record.notice_model import Notice
+from profiler.record.notice_model import Notice, NoticeLine
 from profiler.record.record_model import UNKNOWN_SIZE
 from profiler.record.spot_price import cost_on
 from profiler.record.stop_causes import EventEnd
@@ -187,7 +189,7 @@ def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
     """Alone in a code block. A success has none; of a run that left nothing to show, doctor says
     why it has no report.
     """
-    log = LogTarget(group="/ecs/etl; #`", stream="ecs/batch/0123")
+    log = LogTarget(group="/ecs/etl; #", stream="ecs/batch/0123")
     failed = changed(ended(NOTICE, cause="failure", exit_code=1), report_log=log)
     command = "```task-profiler show 0123 --from 'logs:/ecs/etl; #' --region eu-west-1```"
     assert command in texts(message_of(failed, kibana_url=None).blocks)
@@ -315,22 +317,73 @@ def test_a_missed_job_is_looked_at_in_its_queue() -> None:
     assert "job 4109" in text_of(late)
 
 
-HOSTILE_NAME = "```; $(reboot) <!channel> `id`\n--apply"
+def commands_of(line: NoticeLine) -> dict[str, list[str]]:
+    """The commands of a notice as each channel shows them."""
+    shown = texts(message_of(line, kibana_url=None).blocks)
+    blocks = [text.strip("`") for text in shown if text.startswith("```")]
+    steps = run_notice(line, kibana_url=None).next_steps.split(" · To ")[1:]
+    escaped = [command for block in blocks for command in block.splitlines()]
+    return {
+        "Slack": [html.unescape(command) for command in escaped],
+        "mail": [step.partition(": ")[2] for step in steps],
+    }
 
 
-def test_a_forged_name_stays_one_word_of_the_command() -> None:
-    """A monitor's line can say anything of cluster and Region."""
+@pytest.mark.parametrize(
+    "name", ["; $(reboot) &amp; !id", "_nightly", "nightly_", "-x", "=1+1", "a #b", "@all"]
+)
+def test_a_forged_name_stays_one_word_of_the_command(name: str) -> None:
+    """A monitor's line can say anything of the task and the cluster."""
     line = stuck_notice()
-    record = replace(line.record, cluster=HOSTILE_NAME, region=HOSTILE_NAME)
-    message = message_of(replace(line, record=record), kibana_url=None)
-    (block,) = (text for text in texts(message.blocks) if "stop-task" in text)
-    commands = block.removeprefix("```").removesuffix("```")
-    assert "`" not in commands
-    assert "<!" not in commands
-    assert len(commands.splitlines()) == 2
-    for command in commands.splitlines():
-        words = shlex.split(command.replace("&lt;", "<").replace("&gt;", ">"))
-        assert words[-1].startswith("; $(reboot) <!channel> id")
+    record = replace(line.record, task_id=name, cluster=name, region=None)
+    for channel, commands in commands_of(replace(line, record=record)).items():
+        assert [shlex.split(command) for command in commands] == [
+            ["task-profiler", "watch", name, "--cluster", name],
+            ["aws", "ecs", "stop-task", "--cluster", name, "--task", name],
+        ], channel
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a'b; reboot; 'c",
+        'a"b',
+        "a\\b",
+        "`id`",
+        "<!channel>",
+        "~root",
+        "[a]",
+        "a|b",
+        "a  b",
+        "x" * 3000,
+    ],
+)
+def test_a_command_that_a_channel_would_change_is_shown_by_none(name: str) -> None:
+    """A quotation mark, which JSON would need an escape for, quotes the shell's: replaced, what
+    follows it would be a command of its own.
+    """
+    line = stuck_notice()
+    for record in (
+        replace(line.record, task_id=name),
+        replace(line.record, cluster=name),
+        replace(line.record, region=name),
+    ):
+        assert commands_of(replace(line, record=record)) == {"Slack": [], "mail": []}
+
+
+@pytest.mark.parametrize("name", ["a'b; reboot; 'c", "a`b", "x" * 3000])
+def test_the_morning_message_has_no_command_that_a_channel_would_change(name: str) -> None:
+    changed_command = command_line("taskdef", "resize", name)
+    for command in (changed_command, command_line("taskdef", "resize", "_etl")):
+        line = SummaryLine(text="Look:", command=command)
+        night = NightSummary(
+            night="2026-03-01", since="", title="x", sentence="x: y", lines=(line,)
+        )
+        detail = night_summary(night)
+        in_slack = "".join(texts(message_of(night, kibana_url=None).blocks))
+        for shown in (in_slack, detail.text, detail.markdown, *detail.lines):
+            assert (command in shown) == (command != changed_command)
+            assert ("resize" in shown) == (command != changed_command)
 
 
 USED = model.Distribution(avg=41, max=99)
