@@ -78,8 +78,19 @@ STORED_FIELDS = (
 
 # What an index may lack, by an older mapping, without another meaning of the document.
 _FIELDS_OF_ARRIVAL = frozenset({"task.known_at", "event.ingested"})
+# What says which run or notice it is, how it ended, and what its numbers mean.
 _NEEDED_FIELDS = (
-    frozenset({*STORED_FIELDS, "task.id", "task.family", "record"}) - _FIELDS_OF_ARRIVAL
+    frozenset(
+        {
+            *STORED_FIELDS,
+            *("task.id", "task.family", "container.name", "record"),
+            *("event.kind", "notice.kind", "notice.due_at", "notice.message"),
+            *("schedule.kind", "schedule.group", "schedule.name"),
+            *("task.likely_out_of_memory", "task.gpu_error", "usage.gpu.out_of_memory"),
+            *("usage.at_least", "usage.estimated"),
+        }
+    )
+    - _FIELDS_OF_ARRIVAL
 )
 
 

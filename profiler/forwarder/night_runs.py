@@ -245,7 +245,7 @@ def runs_of_lines(
     of_period = [runs[task] for task, _ in newest_first]
     last = [
         run
-        for run in _last_attempts(of_period, printed.repeated)
+        for run in _last_attempts(of_period, [run for run, _ in selected], printed.repeated)
         if run.batch.job_id not in period.last.jobs
     ]
     outcomes = [(_line_outcome(run).group, run.family) for run in last]
@@ -280,19 +280,18 @@ def _printed_runs(lines: Iterable[tuple[int, str]]) -> _PrintedRuns:
     return _PrintedRuns(runs=runs, repeated=repeated)
 
 
-def _last_attempts(runs: Sequence[EndedLine], repeated: Mapping[str, int]) -> list[EndedLine]:
+def _last_attempts(
+    runs: Sequence[EndedLine], known: Iterable[EndedLine], repeated: Mapping[str, int]
+) -> list[EndedLine]:
     """The runs without attempts of jobs of AWS Batch after which there was another one, or will
-    be, by the number of the last one that is ``repeated``.
+    be, by all ``known`` attempts and the number of the last one that is ``repeated``: the message
+    of another attempt can be the next one.
     """
-    attempts = [_attempt(run) for run in runs]
     last: dict[str, float] = {job_id: number + 1 for job_id, number in repeated.items()}
-    for job_id, number in attempts:
+    for job_id, number in map(_attempt, known):
         last[job_id] = max(last.get(job_id, 0), number)
-    return [
-        run
-        for run, (job_id, number) in zip(runs, attempts, strict=True)
-        if not job_id or number == last[job_id]
-    ]
+    attempts = ((run, *_attempt(run)) for run in runs)
+    return [run for run, job_id, number in attempts if not job_id or number == last[job_id]]
 
 
 def _may_be_told_again(run: EndedLine) -> bool:

@@ -329,6 +329,41 @@ def test_each_job_is_counted_once_however_late_batch_says_that_it_makes_another_
     assert in_each(messages(Random(seed), arrivals, told)) == EACH_ONCE
 
 
+@pytest.mark.parametrize("way", ["cluster", "lines"])
+@pytest.mark.parametrize("remembered", [4096, 1])
+@pytest.mark.parametrize("seed", [*range(6), 9, 12])
+def test_a_message_tells_the_last_attempt_that_ecs_has_told_of_until_then(
+    seed: int, remembered: int, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the message leaves the last minutes to the next one: no later one corrects it."""
+    monkeypatch.setattr(night_period, "MAX_REMEMBERED", remembered)
+    monkeypatch.setattr(cluster_night, "MAX_REMEMBERED", remembered)
+    rng = Random(seed)
+    arrivals = sorted(
+        one for run in range(RUNS) for one in arrivals_of_job(rng, run, may_wait=False)
+    )
+    told = of_lines() if way == "lines" else of_cluster()
+    seen: list[JobArrival] = []
+    wrong: list[str] = []
+
+    def compared(period: NightPeriod, new: Sequence[Arrival | JobArrival]) -> NightRuns:
+        seen.extend(one for one in new if isinstance(one, JobArrival) and not one.is_of_batch)
+        runs = told(period, new)
+        for word, families in runs.counts.items():
+            for family in families:
+                attempts = [
+                    (one.attempt, "success" if one.is_success else "failure")
+                    for one in seen
+                    if f"run-{one.run}" == family and one.at_ns < period.end_ns
+                ]
+                if word != max(attempts)[1]:
+                    wrong.append(f"{family}: {word}")
+        return runs
+
+    assert in_each(messages(rng, arrivals, compared)) == EACH_ONCE
+    assert wrong == []
+
+
 @pytest.mark.parametrize("read", [1000, 1])
 @pytest.mark.parametrize("seed", range(6))
 def test_each_missed_due_time_is_in_exactly_one_message(

@@ -162,7 +162,7 @@ def deliver(
         placed = [document.arriving(arrived_at) for document in placed]
     pending = _requests(placed)
     while pending:
-        batch = pending.pop()
+        batch = [_without_fields(document, left_out) for document in pending.pop()]
         timeout_seconds = backoff.request_timeout_seconds()
         if timeout_seconds is None:
             raise DeliveryError(
@@ -333,8 +333,7 @@ def _judged(
         elif result.is_retryable:
             judged.retried.append(replace(document, stored=None))
         elif _is_left_out(result.unknown_field, document, left_out):
-            fields = tuple(left_out[document.index])
-            judged.existing.append(replace(document, left_out=fields))
+            judged.existing.append(document)
         elif result.is_failed:
             judged.fault = judged.fault or _Fault(result=result, index=document.index)
         elif result.is_dropped:
@@ -359,6 +358,12 @@ def _is_left_out(field: str | None, document: Document, left_out: dict[str, list
     if field not in fields and can_be_left_out(field) and len(fields) < _MAX_LEFT_OUT:
         fields.append(field)
     return field in fields
+
+
+def _without_fields(document: Document, left_out: Mapping[str, Sequence[str]]) -> Document:
+    """The document without the fields that its index has refused in this delivery."""
+    fields = tuple(left_out.get(document.index, ()))
+    return replace(document, left_out=fields) if fields != document.left_out else document
 
 
 def _as_json(document: Document) -> dict[str, object]:

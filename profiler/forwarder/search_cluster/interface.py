@@ -64,7 +64,11 @@ _OF_INDEX = re.compile(
     re.IGNORECASE,
 )
 # A field that an index with "dynamic": "strict" refuses, because it has an older mapping.
-_UNKNOWN_FIELD = re.compile(r"dynamic introduction of \[([^\[\]]+)\] within \[([^\[\]]+)\]")
+# It is said first: a later part of a reason may quote a field's value.
+_UNKNOWN_FIELD = re.compile(
+    r"(?:strict_dynamic_mapping_exception: )+(?:\[\d+:\d+\] )?mapping set to \w+, "
+    r"dynamic introduction of \[([^\[\]]+)\] within \[([^\[\]]+)\]"
+)
 # How the reason of a failed processor begins, which names a field, too. The pipeline is the
 # index's: default_pipeline, final_pipeline.
 OF_PIPELINE = re.compile(
@@ -122,7 +126,7 @@ class ItemResult(Struct, frozen=True, kw_only=True):
     @property
     def unknown_field(self) -> str | None:
         """The path of the field because of which the index refuses the document."""
-        found = _UNKNOWN_FIELD.search(self.reason or "")
+        found = _UNKNOWN_FIELD.match(self.reason or "")
         if found is None or not self.is_failed:
             return None
         name, parent = found.groups()

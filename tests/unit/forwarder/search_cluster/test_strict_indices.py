@@ -5,17 +5,27 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import (
+    Document,
+    can_be_left_out,
+    report_document,
+    schedule_notice_document,
+)
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import DeliveryError
+from profiler.forwarder.search_cluster import document_delivery
 from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.record.event_end import end_of_event
+from profiler.record.notice_model import encode_notice
 from tests.ended_runs import run_of
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line
+from tests.shown_runs import missed_notice
 from tests.stopped_tasks import report
 from tests.task_events import task
 
@@ -123,6 +133,7 @@ def test_each_of_several_documents_is_written_once(several: int) -> None:
         {"task.outcome"},
         {"task.event_outcome"},
         {"task.family"},
+        {"container.name"},
         {"task"},
         {"record"},
         # Not our mapping.
@@ -136,3 +147,76 @@ def test_an_index_that_lacks_more_raises_and_nothing_is_written(lacking: Paths) 
     with pytest.raises(DeliveryError, match=r"dynamic introduction of.*kibana import"):
         deliver(cluster, FakeInvocationTime(), [of_event(), of_report()], MOMENT)
     assert all(not cluster.unknown(document) for document in cluster.documents.values())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        # What a number means: that it is the least it can be, or an estimate.
+        *("usage", "usage.at_least", "usage.estimated"),
+        # Which container's run it is; what the document is; whether memory ended the run.
+        *("container.name", "event.kind", "task.likely_out_of_memory", "usage.gpu.out_of_memory"),
+        # Which notice it is.
+        *("notice", "notice.kind", "notice.due_at", "schedule.name", "schedule.group"),
+    ],
+)
+def test_what_says_how_a_document_is_read_is_not_left_out(path: str) -> None:
+    assert not can_be_left_out(path)
+    # A number, and a field whose name only begins alike, can be.
+    assert can_be_left_out("usage.network")
+    assert can_be_left_out(f"{path}_of_a_later_version")
+
+
+@pytest.mark.parametrize(("lacking", "is_written"), [("schedule.name", False), ("links", True)])
+def test_a_notice_is_written_only_with_what_says_which_one_it_is(
+    lacking: str, *, is_written: bool
+) -> None:
+    line = missed_notice()
+    notice = schedule_notice_document(line, encode_notice(line).decode(), SETTINGS)
+    notice = replace(notice, fields={**notice.fields, "links": {"logs": "https://example.com"}})
+    cluster = StrictCluster({lacking})
+    if is_written:
+        assert deliver(cluster, FakeInvocationTime(), [notice], MOMENT).indexed == 1
+    else:
+        with pytest.raises(DeliveryError, match=r"dynamic introduction"):
+            deliver(cluster, FakeInvocationTime(), [notice], MOMENT)
+    assert len(cluster.documents) == is_written
+
+
+def test_later_requests_leave_out_at_once_what_the_first_one_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(document_delivery, "MAX_DOCUMENTS_PER_REQUEST", 1)
+    made = of_report()
+    documents = [replace(made, id=f"{number}/batch") for number in range(20)]
+    cluster = StrictCluster({"event.ingested", "usage.network", "monitor.version"})
+    delivered = deliver(cluster, FakeInvocationTime(), documents, MOMENT)
+    assert delivered.indexed == len(cluster.documents) == len(documents)
+    ((fields),) = delivered.left_out.values()
+    assert cluster.requests == len(documents) + len(fields)
+
+
+STRICT = "mapping set to strict, dynamic introduction of [network] within [usage] is not allowed"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        f"strict_dynamic_mapping_exception: {STRICT}",
+        f"strict_dynamic_mapping_exception: [1:1021] {STRICT}",
+        # From another node, in the words of an older server.
+        f"strict_dynamic_mapping_exception: strict_dynamic_mapping_exception: {STRICT}",
+    ],
+)
+def test_a_refusal_names_its_field(reason: str) -> None:
+    assert ItemResult(status=400, reason=reason).unknown_field == "usage.network"
+
+
+def test_a_value_that_a_refusal_quotes_names_no_field() -> None:
+    """A batch can print it, and the documents of others would lack the field."""
+    for quoted in (STRICT, f"strict_dynamic_mapping_exception: {STRICT}"):
+        reason = (
+            "mapper_parsing_exception: failed to parse field [task.revision] of type [long] in "
+            f"document with id '1/batch'. Preview of field's value: 'limit of total fields {quoted}'"
+        )
+        assert ItemResult(status=400, reason=reason).unknown_field is None
