@@ -280,9 +280,15 @@ class CommandReader:
 
     @property
     def peak_bytes(self) -> int | None:
+        """The largest memory use that is known, by the samples and by the processes' marks."""
+        return max_known(self.read_peak_bytes, self.group_memory.peak_bytes)
+
+    @property
+    def read_peak_bytes(self) -> int | None:
+        """The largest memory use that a sample read: without pages of files, unlike marks."""
         return max_known(
             self._quick_peak_bytes,
-            self.group_memory.peak_bytes,
+            self.group_memory.used_peak_bytes,
             self._uncounted_peak_bytes,
         )
 

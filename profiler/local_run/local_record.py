@@ -192,6 +192,7 @@ def memory_evidence(
     ending: CommandExit,
     group: GroupPeak,
     *,
+    read_bytes: int | None,
     marks: ProcessMarks,
     had_several_processes: bool,
     floor_bytes: int | None,
@@ -203,9 +204,10 @@ def memory_evidence(
     The process's mark (``ru_maxrss``) starts at the profiler's own mark at the fork
     (``floor_bytes``), so up to that value nothing of it is sure. It counts each mapping of a page,
     also of files: what the readings show of that (``marks``) does not count. It is the tree's peak
-    if the tree was one process, and if at most 1 % is open: what the process did after its last
-    reading, what its uncounted part was at the time of the mark, and ``kernel_bytes``, which
-    only samples without a group have.
+    if the tree was one process, and if at most 1 % is open: what the process did between two
+    readings (``read_bytes`` is the most that one read) and after the last, when it may have mapped
+    files, what its uncounted part was at the time of the mark, and ``kernel_bytes``, which only
+    samples without a group have.
 
     What the mark has more than the readings is memory used if it is more than the pages of files
     may be by then (``marks``), and if there were enough page faults. It is pages of files if
@@ -233,10 +235,10 @@ def memory_evidence(
             exactness = "unsure"
         return evidence + evidence_from("process mark", group.bounded(reached_bytes), exactness)
     is_alone = ending.was_only_process and not had_several_processes
-    if is_alone and sampled_bytes is not None:
+    if is_alone and sampled_bytes is not None and read_bytes is not None:
         most_bytes = marks.most_bytes + min(kernel_bytes, round(_EXACT_SHARE * mark_bytes))
-        bounds = sorted((sampled_bytes, most_bytes))
-        if _is_within_limits(*bounds):
+        values = (read_bytes, sampled_bytes, most_bytes)
+        if _is_within_limits(min(values), max(values)):
             evidence += evidence_from("process mark", sampled_bytes, "exact")
     return evidence
 

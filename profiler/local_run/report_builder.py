@@ -161,6 +161,7 @@ class ReportBuilder(Struct, eq=False):
             command.peak_bytes,
             ending,
             group_peak,
+            read_bytes=command.read_peak_bytes,
             marks=command.marks,
             had_several_processes=command.max_processes > 1 or command.has_hidden_processes,
             floor_bytes=prepared.floor_bytes,

@@ -158,6 +158,15 @@ def test_between_two_readings_no_more_counts_than_the_machine_allocates(
     assert max((_peak_mib(record), *bounds_mib)) > times * _SIZE_MIB * 0.9
 
 
+@pytest.mark.parametrize("start", [(), WITHOUT_GROUPS], ids=["in a group", "without a group"])
+def test_a_file_that_only_the_marks_show_makes_no_peak_exact(
+    start: Sequence[str], program: str, place: Path
+) -> None:
+    words = ("unseen_file", _SECONDS, str(place / "gone"), "20")
+    record = _record((*start, *RUN), (program, str(place / _PROGRAM.name), *words))
+    assert record.metrics.memory_peak_source == "sampled" or _peak_mib(record) < _SLACK_MIB
+
+
 def test_two_views_of_a_file_are_no_used_memory(run_as: _RunAs, program: str, place: Path) -> None:
     (place / "file").write_bytes(bytes(mappings.SIZE))
     words = (program, str(place / _PROGRAM.name), "file", _SECONDS, "2", str(place / "file"))

@@ -27,7 +27,7 @@ from tests.integration.profiled import (
 )
 from tests.terminals import fork_on_terminal, read_until
 from tests.values import present, without_caused_by_others
-from tools.waiting import LIMIT_SECONDS, READINGS, wait_until
+from tools.waiting import LIMIT_SECONDS, READINGS, READINGS_OF_FILES, wait_until
 
 # Prints a line when ready, then its signals; unbuffered, since a signal may come while it prints.
 _LISTENER = """
@@ -469,12 +469,15 @@ def test_cpu_seconds_hold_an_orphans() -> None:
     assert 0.5 <= present(cpu_seconds) < 1  # counted once
 
 
-_SPIKE = "import time\nblock = bytearray(800 * 2**20)\n{}\ndel block\ntime.sleep({})\n"
+_SPIKE = (
+    f"{READINGS_OF_FILES}block = bytearray(800 * 2**20)\nwait_until_read('/proc/self/io')\n"
+    "del block\ntime.sleep("
+)
 
 
 @pytest.mark.parametrize("rest_seconds", [0.1, 1.1])
-def test_a_spike_of_a_single_process_is_the_kernels(rest_seconds: float) -> None:
-    record = _record(*python(_SPIKE.format("time.sleep(0.4)", rest_seconds)))
+def test_a_spike_of_a_single_process_that_is_read_is_the_kernels(rest_seconds: float) -> None:
+    record = _record(*python(f"{_SPIKE}{rest_seconds})"))
     assert record.metrics.memory_peak_source == "kernel" or is_memory_unsure(record)
     assert 800 <= present(record.metrics.max_memory_used_mb) < 830
 

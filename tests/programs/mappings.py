@@ -12,8 +12,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SIZE = 100 << 20
@@ -91,10 +91,9 @@ def threads(count: str) -> object:
     return held
 
 
-def unseen(times: str, readings: str) -> None:
-    """A memory file that is mapped several times and gone while the profiler is stopped, after it
-    has woken up so often.
-    """
+@contextmanager
+def _profiler_stopped(readings: str) -> Iterator[None]:
+    """The profiler is stopped after it has woken up so often."""
     _wait_for_readings(int(readings))
     profiler = _profiler()
     if profiler is None:
@@ -102,6 +101,14 @@ def unseen(times: str, readings: str) -> None:
     os.kill(profiler, signal.SIGSTOP)
     try:
         _wait_until_stopped(profiler)
+        yield
+    finally:
+        os.kill(profiler, signal.SIGCONT)
+
+
+def unseen(times: str, readings: str) -> None:
+    """A memory file that is mapped several times and gone before the next reading."""
+    with _profiler_stopped(readings):
         memory = os.memfd_create("pages")
         os.ftruncate(memory, SIZE)
         mapped = [mmap.mmap(memory, SIZE) for _ in range(int(times))]
@@ -110,8 +117,17 @@ def unseen(times: str, readings: str) -> None:
             _touch(view)
         for view in mapped:
             view.close()
-    finally:
-        os.kill(profiler, signal.SIGCONT)
+
+
+def unseen_file(path: str, readings: str) -> None:
+    """A file that is written as a mapping and deleted before the next reading."""
+    with _profiler_stopped(readings):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+        os.ftruncate(descriptor, SIZE)
+        with mmap.mmap(descriptor, SIZE) as view:
+            _touch(view)
+        os.close(descriptor)
+        Path(path).unlink()
 
 
 # The forks end when these are closed.
@@ -177,7 +193,10 @@ def _wait_for_readings(count: int) -> None:
         time.sleep(0.02)
 
 
-WAYS = {way.__name__: way for way in (views, segment, file, locked, forks, shared, threads, unseen)}
+WAYS = {
+    way.__name__: way
+    for way in (views, segment, file, locked, forks, shared, threads, unseen, unseen_file)
+}
 
 if __name__ == "__main__":
     held = WAYS[sys.argv[1]](*sys.argv[3:])

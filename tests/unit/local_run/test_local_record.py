@@ -87,6 +87,7 @@ class _Peak(Struct, frozen=True, kw_only=True):
     """What is known of the memory of a command, in MiB."""
 
     sampled: int | None = None
+    read: int | None = None  # as sampled
     mark: int
     written: int = 0
     group: GroupPeak = GroupPeak()
@@ -110,6 +111,16 @@ def _group(size: int, cache_bytes: int = 0, foreign: int = 0, *, whole: bool = T
 _SEVERAL = _Peak(sampled=50, mark=40, alone=False, several_seen=True)
 _PEAKS = {
     "one process": (_Peak(sampled=800, mark=810, seen=810, most=805), 800, "kernel"),
+    "one process, of which a mark shows little more than a reading": (
+        _Peak(sampled=804, read=801, mark=810, seen=810, most=805),
+        804,
+        "kernel",
+    ),
+    "a mark between two readings, perhaps of a file that is gone": (
+        _Peak(sampled=103, read=5, mark=111, seen=111, uncounted=8, most=103),
+        103,
+        "sampled",
+    ),
     "the pages of files changed": (
         _Peak(sampled=800, mark=900, seen=900, most=820),
         800,
@@ -245,6 +256,7 @@ def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
         sampled,
         ending,
         known.group,
+        read_bytes=sampled if known.read is None else known.read * _MIB,
         marks=marks,
         had_several_processes=known.several_seen,
         floor_bytes=floor,
@@ -287,6 +299,7 @@ def test_what_a_mark_has_without_page_faults_or_beside_as_many_files_may_be_file
         50 * _MIB,
         ending,
         GroupPeak(),
+        read_bytes=50 * _MIB,
         marks=ProcessMarks(
             seen_bytes=51 * _MIB, uncounted_bytes=files * _MIB, most_bytes=50 * _MIB
         ),
@@ -316,6 +329,7 @@ def test_a_mark_counts_no_more_than_was_allocated_since_the_last_reading(
         50 * _MIB,
         ending,
         GroupPeak(),
+        read_bytes=50 * _MIB,
         marks=ProcessMarks(seen_bytes=51 * _MIB, uncounted_bytes=_MIB, most_bytes=50 * _MIB),
         had_several_processes=False,
         floor_bytes=20 * _MIB,
