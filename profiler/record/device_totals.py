@@ -46,7 +46,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
     idle: int | None = None
     shared: int = 0
     scope: str | None = None
-    is_use_estimated: bool = False
+    is_use_approximate: bool = False
     utilization_percent: Distribution = NOT_MEASURED
     sm_active_percent: Distribution = NOT_MEASURED
     tensor_active_percent: Distribution = NOT_MEASURED
@@ -77,8 +77,10 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
         return f"{idle} of {self.count} GPUs {'was' if idle == 1 else 'were'} never used"
 
     def use_text(self, percent: float) -> str:
-        """A use of the GPUs in percent, with its mark if it is an estimate."""
-        return measured(percent, is_estimate=self.is_use_estimated).text(format_percent)
+        """A use of the GPUs in percent, with its mark if it is an estimate, or of a part of the
+        run.
+        """
+        return measured(percent, is_estimate=self.is_use_approximate).text(format_percent)
 
     @property
     def memory_text(self) -> str:
@@ -188,7 +190,7 @@ def gpu_totals(record: Record) -> GpuTotals:
         idle=sum(map(is_idle, gpus)),
         shared=len(gpus) - len(own),
         scope=record.gpu_scope or (SHARED if is_shared else None),
-        is_use_estimated=any(gpu.is_use_estimated for gpu in gpus),
+        is_use_approximate=any(gpu.is_use_approximate for gpu in gpus),
         utilization_percent=_of_all(gpu.utilization_percent for gpu in own),
         sm_active_percent=_of_all(gpu.sm_active_percent for gpu in own),
         tensor_active_percent=_of_all(gpu.tensor_active_percent for gpu in own),

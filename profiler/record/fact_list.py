@@ -33,6 +33,7 @@ from profiler.record.mention_limits import (
     WAIT_FOR_CPU,
     are_bytes_partial,
     is_cpu_partial,
+    is_gpu_use_approximate,
     is_gpu_use_estimated,
     is_gpu_use_partial,
 )
@@ -168,7 +169,7 @@ GPU_AVERAGE = NumberRow(
     "gpus.utilization_percent.avg",
     "gpu",
     compared_on_page=True,
-    is_estimate=is_gpu_use_estimated,
+    is_estimate=is_gpu_use_approximate,
 )
 GPU_SM_ACTIVE = NumberRow("SM active average", "%", "gpus.sm_active_percent.avg", "gpuSm")
 GPU_IDLE = NumberRow(
@@ -228,7 +229,7 @@ _BOUNDED: Final = (
 # The numbers that may be estimates, also those that are in no list.
 _ESTIMATED: Final = (
     *(row for row in NUMBERS if row.is_estimate is not _never),
-    NumberRow("GPU peak", "%", "gpus.utilization_percent.max", is_estimate=is_gpu_use_estimated),
+    NumberRow("GPU peak", "%", "gpus.utilization_percent.max", is_estimate=is_gpu_use_approximate),
     NumberRow("idle GPU-hours", "h", "record.gpu_idle.gpu_hours", is_estimate=is_gpu_use_estimated),
     NumberRow(
         "GPU since the checkpoint before",

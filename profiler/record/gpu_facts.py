@@ -87,8 +87,10 @@ def gpu_idle_text(gpu: Gpu) -> str:
 
 
 def gpu_percent_text(gpu: Gpu, percent: float | None) -> str:
-    """A use of the GPU in percent, with its mark if it is an estimate; "" if it is unknown."""
-    return measured(percent, is_estimate=gpu.is_use_estimated).text(format_percent)
+    """A use of the GPU in percent, with its mark if it is an estimate, or of a part of the run; ""
+    if it is unknown.
+    """
+    return measured(percent, is_estimate=gpu.is_use_approximate).text(format_percent)
 
 
 def gpu_family_text(records: Sequence[Record]) -> str:

@@ -91,6 +91,11 @@ def is_gpu_use_estimated(record: Record) -> bool:
     return any(gpu.is_use_estimated for gpu in record.gpus)
 
 
+def is_gpu_use_approximate(record: Record) -> bool:
+    """Whether the use of a GPU is an estimate, or that of a part of the run."""
+    return any(gpu.is_use_approximate for gpu in record.gpus)
+
+
 def are_bytes_partial(record: Record) -> bool:
     """Whether the bytes of more than a twentieth of a task's run may be missing: no reading of the
     stats covers its end.

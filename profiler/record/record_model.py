@@ -335,6 +335,15 @@ class Gpu(Model, frozen=True, kw_only=True):
         """Whether its work is not known for more than a twentieth of the run."""
         return self.utilization_covered_percent is not None
 
+    @property
+    def is_use_approximate(self) -> bool:
+        """Whether its use may be another one than that of the whole run: an estimate, or the mean
+        of the time in which it is known.
+        """
+        return self.is_use_estimated or (
+            self.is_use_partial and self.utilization_percent != NOT_MEASURED
+        )
+
 
 class GpuMemoryEvidence(Model, frozen=True, kw_only=True):
     """What speaks for a lack of GPU memory.

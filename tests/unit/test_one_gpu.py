@@ -410,6 +410,11 @@ class Expected(Struct, frozen=True, kw_only=True):
     is_partial: bool
     scope: str | None
 
+    @property
+    def is_about(self) -> bool:
+        """Whether the use of the whole run may be another one."""
+        return self.use is not None and (self.is_estimate or self.is_partial)
+
 
 def expected(record: Record) -> Expected:
     of_all = record.gpu_scope == "instance"
@@ -446,7 +451,7 @@ def test_programs_get_the_numbers_that_are_the_runs_own(name: str) -> None:
     assert compared["gpuIdlePercent"] == near(own.idle)
     assert (compared["maxGpuMemoryUsedMB"] or None) == near(own.peak_mb)
     emf = emf_members(report, EMF_METRICS)
-    assert emf.get("gpuUtilizationPercent") == near(None if own.is_estimate else own.use)
+    assert emf.get("gpuUtilizationPercent") == near(None if own.is_about else own.use)
     is_exact = not own.is_estimate and not own.is_partial
     assert emf.get("gpuIdlePercent") == near(own.idle if is_exact else None)
     assert (emf.get("maxGpuMemoryUsedMB") or None) == near(own.peak_mb)
@@ -462,10 +467,11 @@ def test_documents_and_telemetry_say_what_a_number_is(name: str) -> None:
     own = expected(report.record)
     fields = document(report)
     assert field(fields, "usage.gpu.scope") == own.scope
-    marks = {"usage.gpu.percent.avg", "usage.gpu.idle.percent", "usage.gpu.idle.hours"}
+    marks = {"usage.gpu.idle.percent", "usage.gpu.idle.hours"}
     estimates = {*(field(fields, "usage.estimated") or ())}
     least = {*(field(fields, "usage.at_least") or ())}
-    assert bool(marks & estimates) == own.is_estimate
+    assert bool(marks & estimates) == (own.is_estimate and own.idle is not None)
+    assert ("usage.gpu.percent.avg" in estimates) == own.is_about
     if field(fields, "usage.gpu.memory_mb.max") is not None:
         assert "usage.gpu.memory_mb.max" in least
     if own.is_partial and field(fields, "usage.gpu.idle.percent") is not None:
@@ -479,7 +485,7 @@ def test_documents_and_telemetry_say_what_a_number_is(name: str) -> None:
             assert of_others == (own.scope if own.scope == "instance" else None)
     text = report_text(report)
     assert ("\tGPU Scope: " in text) == (own.scope is not None)
-    if own.is_estimate:
+    if own.is_about:
         assert "Avg GPU: ≈ " in text
 
 
@@ -517,7 +523,7 @@ def test_a_family_of_such_runs_gets_no_number_of_others(name: str) -> None:
     evidence = evidence_of(records)
     text = evidence.usage.gpu_text
     assert bool(text) == any(value is not None for value in (own.use, own.peak_mb))
-    assert ("GPU ≈ " in text) == (own.is_estimate and own.use is not None)
+    assert ("GPU ≈ " in text) == own.is_about
     hours = evidence.usage.idle_gpu_hours
     is_known = own.idle is not None and not own.is_estimate
     assert (hours.value is not None) == is_known
@@ -545,7 +551,7 @@ def test_people_read_no_bare_number_of_others(name: str, screen: Callable[[Repor
         if gpu.memory_used_mb.max and size_mb:
             held = f"{format_memory(gpu.memory_used_mb.max)} of {format_memory(size_mb)}"
             assert not re.search(rf"(?<![≥\d.])(?<!at least ){re.escape(held)}", shown)
-    if own.is_estimate:
+    if own.is_about:
         use = format_percent(present(own.use))
         assert f"≈ {use}" in shown
         assert not re.search(rf"(?<![\d.])(?<!≈ )(?<!about ){re.escape(use)}", shown)

@@ -263,7 +263,7 @@ def test_gpus_and_neuron_cores_are_combined() -> None:
         idle=1,
         utilization_percent=Distribution(avg=5, max=90),
         sm_active_percent=Distribution(avg=5, max=90),
-        is_use_estimated=True,
+        is_use_approximate=True,
         memory_used_mb=Distribution(avg=3.5, max=9),
     )
     assert gpu_totals(replace(SUCCESS, gpus=(busy, idle))) == totals
