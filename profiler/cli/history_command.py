@@ -20,7 +20,7 @@ from profiler.cli.options import (
 )
 from profiler.cli.printing import (
     UNKNOWN,
-    say,
+    say_sentence,
     terminal_columns,
     value_text,
     warn,
@@ -106,7 +106,7 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
             raise UsageError(
                 "--delete is for ids in the local history: add --from history, and no other option."
             )
-        say(f"Deleted {format_count(source.history.delete(options.families), 'run')}.")
+        say_sentence(f"Deleted {format_count(source.history.delete(options.families), 'run')}.")
         return
     with warned_notes(source):
         runs = source.runs(selection)

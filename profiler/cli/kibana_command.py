@@ -11,7 +11,7 @@ import click
 
 from profiler.cli.interruption import stop_held
 from profiler.cli.options import CommandGroup, aws_options, flag, option
-from profiler.cli.printing import STDOUT, fitting, say, write_json_lines
+from profiler.cli.printing import say_sentence, write_json_lines
 from profiler.cli.wiring.aws_options import search_session
 from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_service
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -101,7 +101,7 @@ def _steps_shown(*, as_json: bool) -> Iterator[_ShowStep]:
             if as_json:
                 write_json_lines([{"action": action, "what": what}])
             else:
-                say(fitting(f"{action}: {what}", STDOUT))
+                say_sentence(f"{action}: {what}")
             stop.check()
 
         yield show

@@ -218,13 +218,18 @@ def say(text: str, end: str = "\n") -> None:
     write_out(shown.encode(stdout_encoding(), errors="backslashreplace"))
 
 
+def say_sentence(sentence: str) -> None:
+    """Write a sentence to standard output, on lines that fit the terminal."""
+    say(fitting(sentence, STDOUT))
+
+
 def say_done(sentence: str, *, as_json: bool) -> None:
     """Print what an act has done: on standard error if standard output is for JSON, or if it cannot
     be written, because the act goes on.
     """
     if not as_json:
         try:
-            say(fitting(sentence, STDOUT))
+            say_sentence(sentence)
         except TaskProfilerError as error:
             warn(str(error))
         else:
@@ -267,7 +272,19 @@ def terminal_columns(descriptor: int = STDOUT) -> int | None:
 
     None in a pipe, where every line is whole, and for a terminal without a size.
     """
+    return _terminal_size(descriptor).columns or None
+
+
+def screen_size() -> os.terminal_size:
+    """The size of the terminal of standard output now. ``COLUMNS`` and ``LINES`` of the environment
+    do not change with the terminal.
+    """
+    size = _terminal_size(STDOUT)
+    return os.terminal_size((size.columns or 80, size.lines or 24))
+
+
+def _terminal_size(descriptor: int) -> os.terminal_size:
     try:
-        return os.get_terminal_size(descriptor).columns or None
+        return os.get_terminal_size(descriptor)
     except OSError:
-        return None
+        return os.terminal_size((0, 0))

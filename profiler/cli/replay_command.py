@@ -17,7 +17,7 @@ from profiler.aws_account.kept_logs import KeptLogs
 from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder
 from profiler.aws_account.replay import replay as replay_group
 from profiler.cli.options import SourceOptions, aws_options, flag, option, yes_option
-from profiler.cli.printing import NOT_APPLIED, say, warn, write_json_lines
+from profiler.cli.printing import NOT_APPLIED, say_sentence, warn, write_json_lines
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_past_runs import run_filter
@@ -101,9 +101,9 @@ def replay(
     sent_text = "would be sent"
     if yes:
         sent_text = "sent: " + ", ".join(f"{counts[name]} {name}" for name in _SENT)
-    say(f"{format_count(counts['read'], 'line')}{where} {sent_text}.")
+    say_sentence(f"{format_count(counts['read'], 'line')}{where} {sent_text}.")
     if not yes:
-        say(NOT_APPLIED)
+        say_sentence(NOT_APPLIED)
 
 
 def _replay_group(

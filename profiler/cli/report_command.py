@@ -22,7 +22,7 @@ from profiler.cli.options import (
     source_options,
 )
 from profiler.cli.printing import (
-    say,
+    say_sentence,
     warn,
     warned_notes,
     write_json_lines,
@@ -153,7 +153,8 @@ def report(
         if as_json:
             write_json_lines([PageDocument(file=out, bytes=len(page), runs=shown)])
         else:
-            say(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / 1_000_000)}")
+            size = format_memory(len(page) / 1_000_000)
+            say_sentence(printable(f"{path}: {format_count(shown, 'run')}, {size}"))
     note = unconfirmed_note(run.past for run in runs)
     if note:
         warn(note)

@@ -15,6 +15,7 @@ from profiler.cli.github_format import (
 from profiler.cli.printing import (
     UNKNOWN,
     say,
+    say_sentence,
     size_text,
     total_saving,
     value_text,
@@ -78,7 +79,7 @@ def print_plan(
     write_lines([*lines, *sentences_about(notes, width), EMPTY])
     changes = [decision.saving_usd_per_month for decision in size_changes(counted)]
     costs = [decision_of(family_plan).usd_per_month for family_plan in counted]
-    say(total_saving(changes, costs))
+    say_sentence(total_saving(changes, costs))
     if days is not None and len(counted) > 1 and any(changes):
         basis = (
             f"By runs of {days} days, and only what resize may change: recommend adds up every "

@@ -1,7 +1,6 @@
 """``task-profiler watch``: the tasks that run now, as lines for the terminal and as JSON."""
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -34,6 +33,7 @@ from profiler.cli.options import (
 from profiler.cli.printing import (
     STDOUT,
     UNKNOWN,
+    screen_size,
     stdout_encoding,
     value_text,
     warn,
@@ -243,7 +243,7 @@ def _draw(
     watched: WatchedTasks, place: str, sentences: Sequence[str], *, name: str | None = None
 ) -> None:
     """Draw the table over the last one, with the sentences below it."""
-    columns, rows = shutil.get_terminal_size()
+    columns, rows = screen_size()
     below: list[Line] = []
     for sentence in sentences:
         below += wrapped(sentence, columns)

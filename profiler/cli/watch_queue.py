@@ -1,11 +1,16 @@
 """``task-profiler watch --queue``: the jobs of a queue that wait, start and run."""
 
-import shutil
 from collections.abc import Callable, Sequence
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.running_tasks.queued_jobs import MAX_JOBS, QueuedJob, read_queue
-from profiler.cli.printing import UNKNOWN, stdout_encoding, value_text, write_json_lines
+from profiler.cli.printing import (
+    UNKNOWN,
+    screen_size,
+    stdout_encoding,
+    value_text,
+    write_json_lines,
+)
 from profiler.cli.styled_text import (
     Line,
     Span,
@@ -50,7 +55,7 @@ def watch_queue(
     open_client: OpenClient, queue: str, clock: Clock, draw: Callable[[bytes], None]
 ) -> None:
     """Read and draw once. What cannot be read is a sentence, and is read again."""
-    columns, rows = shutil.get_terminal_size()
+    columns, rows = screen_size()
     try:
         jobs = read_queue(open_client, queue)
         lines = queue_lines(queue, jobs, clock.wall_ns(), columns)

@@ -34,10 +34,9 @@ from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters, r
 from profiler.aws_account.setup.template_parameters import find_gap
 from profiler.cli.printing import (
     NOT_APPLIED,
-    STDOUT,
-    fitting,
     say,
     say_done,
+    say_sentence,
     warn,
     write_json_lines,
 )
@@ -133,8 +132,8 @@ class DeploymentOutput(Struct, frozen=True, kw_only=True):
             )
             return
         for sentence in sentences:
-            say(fitting(sentence, STDOUT))
-        say(NOT_APPLIED)
+            say_sentence(sentence)
+        say_sentence(NOT_APPLIED)
 
 
 def deploy(
@@ -205,11 +204,11 @@ def _print_result(
         }
         write_json_lines([document | {"outputs": state.outputs}])
     elif change_set is None:
-        say(f"The stack {state.name} is up to date: nothing changed.")
+        say_sentence(f"The stack {state.name} is up to date: nothing changed.")
     else:
         if state.outputs:
             write_lines(table((Column("OUTPUT"), Column("VALUE")), sorted(state.outputs.items())))
-        say(f"The stack {state.place} is deployed: version {state.version}.")
+        say_sentence(f"The stack {state.place} is deployed: version {state.version}.")
         for line in export_lines(plan.values):
             say(line)
 

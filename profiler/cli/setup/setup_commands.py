@@ -37,7 +37,14 @@ from profiler.cli.options import (
     repeatable,
     yes_option,
 )
-from profiler.cli.printing import NOT_APPLIED, say, terminal_columns, warn, write_json_lines
+from profiler.cli.printing import (
+    NOT_APPLIED,
+    say,
+    say_sentence,
+    terminal_columns,
+    warn,
+    write_json_lines,
+)
 from profiler.cli.progress import progress_row
 from profiler.cli.setup.batch_instances_command import batch_instances
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_paragraph
@@ -213,9 +220,9 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
         if as_json:
             write_json_lines(one.document() for one in redrivings if one.has_begun)
     if not redrivings and not as_json:
-        say(f"The stack {name} has no dead-letter queue: nothing to send.")
+        say_sentence(f"The stack {name} has no dead-letter queue: nothing to send.")
     elif not (yes or as_json):
-        say(NOT_APPLIED)
+        say_sentence(NOT_APPLIED)
     return max(codes, default=0)
 
 
@@ -291,9 +298,9 @@ class _Redriving(Struct, kw_only=True):
     def say_done(self) -> None:
         events = format_count(self.count, "event")
         if self.is_sent:
-            say(f"Sent {events} to {self.function} again.")
+            say_sentence(f"Sent {events} to {self.function} again.")
         else:
-            say(f"would send {events} to {self.function}")
+            say_sentence(f"would send {events} to {self.function}")
 
     def sentences(self) -> Iterator[str]:
         """What is left in the queue, and why."""

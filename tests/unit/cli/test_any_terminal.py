@@ -157,6 +157,21 @@ def test_a_terminal_gets_lines_that_fit_and_colours_if_it_wants_them(
     assert bool(re.search(_CODE, text)) == is_coloured
 
 
+def test_what_a_report_says_at_its_end_fits_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs").write_bytes(lines(runs_of(NAMES["plain"])))
+    own = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", "profiler", "report", "--from", "runs", "-o", "a" * 30 + ".html"]
+    text, code = shown_on_terminal(words, {**own, "TERM": "dumb"}, columns=40)
+    assert code == 0, text
+    first, *others = text.splitlines()
+    assert first.startswith("a" * 30 + ".html: ")
+    assert others
+    assert [row for row in (first, *others) if columns_of(row) > 40] == []
+
+
 def test_a_reader_that_wants_no_more_ends_a_command_without_a_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """``task-profiler watch``: its table, its JSON, its screen and its errors."""
 
+import os
 import re
 import signal
 from collections.abc import Sequence
@@ -162,9 +163,11 @@ def test_what_is_drawn_fits_the_terminal(
     monkeypatch: pytest.MonkeyPatch,
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
+    """As it is now: a shell may have exported the size that it had before."""
     columns, rows = size
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setenv("LINES", str(rows))
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size(size))
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("LINES", "90")
     monkeypatch.setenv("NO_COLOR", "1")
     logs, clock = FakeLogs(), FakeClock()
     line = checkpoint_at(START_NS, task_id="first")
