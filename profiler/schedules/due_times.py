@@ -41,6 +41,7 @@ _FIRST_YEAR = 1970
 _LAST_YEAR = 2199
 _UNIT_NS = {"minute": NS_PER_MINUTE, "hour": NS_PER_HOUR, "day": NS_PER_DAY}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _END_NS = int(datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC).timestamp()) * NS_PER_SECOND
 _MAX_DUE_TIMES = 50
 _AHEAD_NS = 366 * NS_PER_DAY
@@ -276,8 +277,9 @@ def _instants(locals_: Iterable[datetime], zone: tzinfo) -> Iterator[int]:
     """When the clock shows local times for the first time, without those that it skips."""
     for local in locals_:
         moment = local.replace(tzinfo=zone).astimezone(UTC)
-        if moment.astimezone(zone).replace(tzinfo=None) == local:
-            yield (moment - _EPOCH) // timedelta(microseconds=1) * NS_PER_US
+        # UTC skips no time.
+        if zone is UTC or moment.astimezone(zone).replace(tzinfo=None) == local:
+            yield (moment - _EPOCH) // _MICROSECOND * NS_PER_US
 
 
 @lru_cache(maxsize=1024)
