@@ -429,6 +429,7 @@ def _of_newest(period: NightPeriod) -> Mapping[str, Json]:
         "terms": {"field": "batch.job_id", "size": _MAX_REPEATED_JOBS},
         "aggs": {
             **last,
+            "ended": {"max": {"field": "event.end"}},
             "repeated": {"filter": _REPEATED, "aggs": last},
             "waiting": {"filter": _unjudged(period), "aggs": last},
             "newest": {"filter": became_known, "aggs": last},
@@ -492,10 +493,15 @@ def _last_attempt(bucket: Mapping[str, Json], path: str) -> int:
 
 
 def _told_jobs(jobs: Iterable[Mapping[str, Json]], *left_out: str) -> tuple[str, ...]:
-    """The jobs of which the last attempt counts: it is none of those that are ``left_out``."""
+    """The jobs of which the last attempt counts: it is none of those that are ``left_out``. The
+    newest first.
+    """
+    newest_first = sorted(
+        jobs, key=lambda bucket: -(positive_number(field_at(bucket, "ended.value")) or 0)
+    )
     return tuple(
         str(bucket.get("key"))
-        for bucket in jobs
+        for bucket in newest_first
         if _last_attempt(bucket, "last.value")
         > max(_last_attempt(bucket, f"{name}.last.value") for name in left_out)
     )

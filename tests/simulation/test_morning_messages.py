@@ -358,6 +358,12 @@ def test_a_message_tells_the_last_attempt_that_ecs_has_told_of_until_then(
                 ]
                 if word != max(attempts)[1]:
                     wrong.append(f"{family}: {word}")
+        # The newest first: a later message remembers the first ones.
+        known = sorted((one.ended_ns, one) for one in seen if one.at_ns < period.end_ns)
+        ended = {one.job["jobId"]: ended_ns // NS_PER_MS for ended_ns, one in known}
+        new_jobs = [job_id for job_id in runs.told_jobs if job_id not in period.last.jobs]
+        of_jobs = [ended[job_id] for job_id in new_jobs]
+        assert of_jobs == sorted(of_jobs, reverse=True)
         return runs
 
     assert in_each(messages(rng, arrivals, compared)) == EACH_ONCE
