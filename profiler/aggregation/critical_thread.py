@@ -138,15 +138,6 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         over = self.last_poll.over
         return over is not None and other.over is not None and over <= other.over
 
-    def may_have_worked_for(self, other: "ThreadWait") -> bool:
-        """Whether the thread may have ended the wait of the other one at once, or after work; who
-        waited for a CPU ran one look later.
-        """
-        over = self.last_poll.over
-        if over is None or other.over is None or over > other.over:
-            return False
-        return over >= other.over - 1 or self.following_ns >= MIN_WORK_NS
-
 
 def _is_for_comers(blocked: Blocked, wait: ThreadWait) -> bool:
     """Whether the wait is for somebody to come: nothing came on its connections."""
@@ -397,10 +388,8 @@ class Division:
         reached, passed = self._reached(wait, only_still=False)
         if not timed:
             timed = [end for end in reached if _has_timeout(self._handing.get(end))]
-        known = self._known_of(reached, wait)
-        if any(end.may_have_ended(wait) for end in known):
-            timed = [end for end in timed if end.may_have_worked_for(wait)]
-        return [*known, *timed] or self._unknown_ends(wait, reached, passed)
+        known = [*self._known_of(reached, wait), *timed]
+        return known or self._unknown_ends(wait, reached, passed)
 
     def _unknown_ends(
         self, wait: ThreadWait, reached: Sequence[ThreadWait], passed: AbstractSet[ThreadWait]

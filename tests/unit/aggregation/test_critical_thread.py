@@ -244,18 +244,6 @@ class TestHandingOn:
         for timeout in (wait(TIMED_FUTEX, 0.2), wait(TIMED_FUTEX, 0.2, over=over)):
             assert shares(*pool, timeout)["network"] > 99
 
-    def test_not_to_a_timeout_that_cannot_have_ended_it_beside_a_poller_that_may_have(
-        self,
-    ) -> None:
-        """Who computes in a virtual thread waits until the poller has something for it."""
-        carrier, poller = wait(LOCK, 300, over=7), wait(NETWORK, 0.2, begun=3, over=7)
-        still, early = wait(TIMED_FUTEX, 0.2, over=9), wait(TIMED_FUTEX, 0.2, over=5)
-        assert shares(carrier, poller, still)["network"] > 99
-        assert shares(carrier, poller, early)["network"] > 99
-        worked = wait(TIMED_FUTEX, 0.2, over=5, after_ns=30 * NS_PER_MS)
-        assert shares(carrier, poller, worked)["sleep"] > 95
-        assert shares(carrier, poller, wait(TIMED_FUTEX, 0.2, over=7))["sleep"] > 40
-
     def test_to_a_timeout_if_nothing_else_works(self) -> None:
         waiting = wait(LOCK, 100, over=5)
         assert shares(waiting, wait(TIMED_FUTEX, 1, over=5)) == {"sleep": 100.0}
