@@ -40,9 +40,10 @@ class StarterRoles:
     def _refusal(
         self, target: ScheduledTarget, present_arn: str, new_arn: str, what: str
     ) -> str | None:
-        role = (text(target.started.get("RoleArn")) or "").rpartition("/")[2]
-        if not role:
-            return None
+        role_arn = text(target.started.get("RoleArn")) or ""
+        role = role_arn.rpartition("/")[2]
+        if not role or role_arn.split(":")[4:5] != new_arn.split(":")[4:5]:
+            return None  # a role of another account cannot be read here
         action = "batch:SubmitJob" if target.is_of_job else "ecs:RunTask"
         with aws_errors(f"{what}: its role {role} could not be read", READ_POLICIES):
             if self._paths.allows(role, action, new_arn) != "no":
@@ -51,5 +52,7 @@ class StarterRoles:
                 return None
         head, _, new = new_arn.rpartition("/")
         present = present_arn.rpartition("/")[2]
-        everyone = f"{head.rpartition(':')[2]}/{target.family}:*"
-        return f"its role {role} allows {present} and not {new}: allow {action} on {everyone}"
+        return (
+            f"its role {role} allows {present} and not {new}: allow {action} on "
+            f"{head}/{target.family}:*"
+        )

@@ -60,10 +60,23 @@ def test_a_target_whose_role_allows_its_present_revision_alone_stays(
     assert account.started_by_schedule("night") == f"nightly:{2 if is_moved else 1}"
     said = (
         "schedule night skipped: its role schedules allows nightly:1 and not nightly:2: allow "
-        "ecs:RunTask on task-definition/nightly:*"
+        f"ecs:RunTask on {DEFINITIONS}/nightly:*"
     )
     assert (said in done.stdout) is not is_moved
     assert ("1 schedule skipped" in done.stderr) is not is_moved
+
+
+def test_a_role_of_another_account_is_not_the_one_of_its_name_here(account: Account) -> None:
+    starter_role(account.aws.client("iam"), "schedules", f"{DEFINITIONS}/nightly:1")
+    scheduler = account.aws.client("scheduler")
+    present = scheduler.get_schedule(Name="night")
+    changed = ("Name", "ScheduleExpression", "FlexibleTimeWindow", "Target")
+    request = {key: present[key] for key in changed}
+    request["Target"]["RoleArn"] = "arn:aws:iam::999999999999:role/schedules"
+    scheduler.update_schedule(**request)
+    done = account.resize(*ACT)
+    assert done.returncode == 0, done.stderr
+    assert account.started_by_schedule("night") == "nightly:2"
 
 
 @pytest.mark.parametrize(("pattern", "is_registered"), [("1", False), ("*", True), ("?", True)])
@@ -91,7 +104,7 @@ def test_no_revision_is_registered_that_an_unpinned_schedule_may_not_start(
     said = (
         "other: With a new revision, the schedule day would start nothing: its role schedules "
         f"allows other:{number} and not other:{number + 1}: allow ecs:RunTask on "
-        "task-definition/other:*."
+        f"{DEFINITIONS}/other:*."
     )
     assert (said in done.stderr) is not is_registered
 
@@ -206,4 +219,4 @@ def test_a_role_that_submits_one_revision_of_a_job_keeps_its_schedule(tmp_path: 
         assert account.submitted_by_schedule("night")["JobDefinition"] == "orders:1"
         moved = account.submitted_by_rule("often")["JobDefinition"]
         assert moved == "orders:2"
-    assert "allow batch:SubmitJob on job-definition/orders:*" in done.stdout
+    assert f"allow batch:SubmitJob on {arn('job-definition', 'orders:*')}" in done.stdout
