@@ -105,7 +105,8 @@ class SearchServer:
         wait_until(lambda: not _is_taken(self.port), f"{self.engine} to leave its port")
 
     def remove_ours(self) -> None:
-        """Leave nothing that the forwarder or an import made.
+        """Leave nothing that the forwarder or an import made, and no template of a test for such an
+        index.
 
         Deleting by a pattern is refused by default.
         """
@@ -115,10 +116,17 @@ class SearchServer:
             requests.delete(
                 f"{self.url}/{index['index']}", auth=self.admin, timeout=LIMIT_SECONDS
             ).raise_for_status()
-        for kind in ("reports", "checkpoints", "logs", "notices"):
-            requests.delete(
-                f"{self.url}/_index_template/task-{kind}", auth=self.admin, timeout=LIMIT_SECONDS
-            )
+        templates = requests.get(
+            f"{self.url}/_index_template", auth=self.admin, timeout=LIMIT_SECONDS
+        ).json()["index_templates"]
+        for template in templates:
+            patterns = template["index_template"]["index_patterns"]
+            if any(pattern.startswith("task-") for pattern in patterns):
+                requests.delete(
+                    f"{self.url}/_index_template/{template['name']}",
+                    auth=self.admin,
+                    timeout=LIMIT_SECONDS,
+                ).raise_for_status()
 
     def _answers(self) -> bool:
         status = {"wait_for_status": "yellow", "timeout": "1s"}
