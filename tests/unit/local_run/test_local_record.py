@@ -264,6 +264,17 @@ def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
     assert choose_peak(evidence) == MemoryPeak(size_bytes=found, source=source)
 
 
+def _end_of_only_process(*, max_rss_mib: int, faulted_mib: int) -> CommandExit:
+    reaped = ReapedUsage(max_rss_bytes=max_rss_mib * _MIB, faulted_bytes=faulted_mib * _MIB)
+    return CommandExit(
+        exit_code=0,
+        is_stop_requested=False,
+        was_only_process=True,
+        ignored_sigchld=False,
+        reaped=reaped,
+    )
+
+
 @pytest.mark.parametrize(
     ("files", "faulted", "huge_pages", "size", "unsure"),
     [
@@ -287,14 +298,7 @@ def test_what_a_mark_has_without_page_faults_or_beside_as_many_files_may_be_file
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(proc, "read", lambda _: huge_pages)
-    reaped = ReapedUsage(max_rss_bytes=(200 + files) * _MIB, faulted_bytes=faulted * _MIB)
-    ending = CommandExit(
-        exit_code=0,
-        is_stop_requested=False,
-        was_only_process=True,
-        ignored_sigchld=False,
-        reaped=reaped,
-    )
+    ending = _end_of_only_process(max_rss_mib=200 + files, faulted_mib=faulted)
     evidence = memory_evidence(
         50 * _MIB,
         ending,
@@ -317,14 +321,7 @@ def test_a_mark_counts_no_more_than_was_allocated_since_the_last_reading(
     most_mib: int, size_mib: int, unsure_mib: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proc, "read", lambda _: b"always [madvise] never")
-    reaped = ReapedUsage(max_rss_bytes=201 * _MIB, faulted_bytes=201 * _MIB)
-    ending = CommandExit(
-        exit_code=0,
-        is_stop_requested=False,
-        was_only_process=True,
-        ignored_sigchld=False,
-        reaped=reaped,
-    )
+    ending = _end_of_only_process(max_rss_mib=201, faulted_mib=201)
     evidence = memory_evidence(
         50 * _MIB,
         ending,

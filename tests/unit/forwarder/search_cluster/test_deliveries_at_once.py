@@ -7,35 +7,14 @@ from typing import Any
 
 import pytest
 
-from profiler.forwarder.documents import Document, report_document
-from profiler.forwarder.event_document import event_documents
-from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.documents import Document
 from profiler.forwarder.search_cluster.document_delivery import deliver
-from profiler.record.event_end import end_of_event
-from tests.ended_runs import run_of
+from tests.delivered_documents import of_event, of_report
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
-from tests.notices import report_line
-from tests.stopped_tasks import report
-from tests.task_events import task
 
-SETTINGS = ForwarderSettings()
 MOMENT = "2026-03-01T10:20:00.000Z"
 REQUESTS = 8  # more than a delivery here has
-
-
-def of_report() -> Document:
-    text = report()
-    made = report_document(report_line(text).report, text, SETTINGS)
-    assert isinstance(made, Document)
-    return made
-
-
-def of_event() -> Document:
-    stopped = task()
-    end = end_of_event(stopped, stopped.container("batch"))
-    (made,) = event_documents(run_of(task=stopped, end=end, container="batch"), SETTINGS)
-    return made
 
 
 class Interrupted(FakeSearchCluster):

@@ -8,28 +8,19 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.forwarder.documents import (
-    Document,
     can_be_left_out,
-    report_document,
     schedule_notice_document,
 )
-from profiler.forwarder.event_document import event_documents
-from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.search_cluster import document_delivery
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
-from profiler.record.event_end import end_of_event
 from profiler.record.notice_model import encode_notice
-from tests.ended_runs import run_of
+from tests.delivered_documents import SETTINGS, of_event, of_report
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
-from tests.notices import report_line
 from tests.shown_runs import missed_notice
-from tests.stopped_tasks import report
-from tests.task_events import task
 
-SETTINGS = ForwarderSettings()
 MOMENT = "2026-03-01T10:20:00.000Z"
 # Each is an object with fields, or a field.
 Paths = Collection[str]
@@ -65,20 +56,6 @@ class StrictCluster(FakeSearchCluster):
             elif isinstance(value, Mapping):
                 found += self.unknown(value, f"{path}.")
         return found
-
-
-def of_report() -> Document:
-    text = report()
-    made = report_document(report_line(text).report, text, SETTINGS)
-    assert isinstance(made, Document)
-    return made
-
-
-def of_event() -> Document:
-    stopped = task()
-    end = end_of_event(stopped, stopped.container("batch"))
-    (made,) = event_documents(run_of(task=stopped, end=end, container="batch"), SETTINGS)
-    return made
 
 
 def without(fields: Mapping[str, Any], lacking: Paths, place: str = "") -> dict[str, Any]:
