@@ -201,7 +201,8 @@ class TimeAccount:
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
         self._wait_ns = 0  # of the threads that were read
         self._run_ns = 0
-        self._pressure: CpuPressure | None = None  # as of the last look
+        self._pressure: CpuPressure | None = None  # as it was read last,
+        self._pressure_ns: int | None = None  # at this moment
         self._has_waits = False
         self._sees_calls = False
         self._is_sampled = False
@@ -505,8 +506,8 @@ class TimeAccount:
             stretch.least_ns = limits.least_ns
             stretch.most_ns = limits.most_ns
             stretch.throttled_ns = limits.throttled_ns
-            self._pressure = look.pressure
             self._limit_waits(limits.most_ns)
+            self._pressure, self._pressure_ns = look.pressure, end_ns
         able_threads = len(self._able)
         if look.is_behind:  # a thread that could run may be blocked since, and was not read
             able_threads = sum([seen.blocked is None for seen in look.seen])
@@ -519,10 +520,11 @@ class TimeAccount:
 
     def _limit_waits(self, most_ns: int | None) -> None:
         """Limit the waits in the stretches since the pressure was read before, as in this one."""
-        if most_ns is None:
+        since_ns = self._pressure_ns
+        if most_ns is None or since_ns is None:
             return
         for look in reversed(self._open):
-            if look.stretch.most_ns is not None:
+            if look.stretch.most_ns is not None or look.stretch.start_ns < since_ns:
                 return
             look.stretch.most_ns = most_ns
 

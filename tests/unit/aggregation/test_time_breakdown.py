@@ -173,12 +173,25 @@ class TestCouldAnythingRun:
             pressure = CpuPressure(pressure=b"some avg10=0.00 total=%d\n" % number)
             run.look(
                 Did(1, None if number % 2 else HIDDEN, 0.001),
-                unread=0.3,
+                unread=0.3 if number else 0,  # nothing limits the waits before the first reading
                 pressure=None if number % 5 else pressure,
                 sees_calls=False,
             )
-        assert run.parts["on_cpu"] == pytest.approx(30, abs=2)
+        assert run.parts["on_cpu"] == pytest.approx(29, abs=2)
         assert run.parts.get("waiting_for_cpu", 0) < 1
+
+    def test_the_pressure_says_nothing_of_the_time_before_it_was_read_first(self) -> None:
+        """A group that is stopped by its quota was so before the first look, too."""
+        run = LookedRun(cpus=1)
+        run.look(Did(1, None, run=0.01), unread=0.5, length=0.9, pressure=CpuPressure())
+        for number in range(1, 6):
+            pressure = CpuPressure(
+                pressure=b"some avg10=0.00 total=0\n",
+                cpu_stat=b"throttled_time %d\n" % (number * seconds(0.01)),
+            )
+            run.look(Did(1, None, run=0.01), length=0.02, pressure=pressure, has_total=False)
+        assert run.parts["waiting_for_cpu"] == pytest.approx(45, abs=5)
+        assert "child" not in run.parts
 
     def test_what_ended_after_the_last_look_belongs_to_the_next_one(self) -> None:
         run = LookedRun().look(Did(1, None, run=0.5), Did(2, SLEEP, run=0.5))
