@@ -59,6 +59,8 @@ class PlayedGpu:
         self._pids: Pids = pids
         self._has_samples = has_samples
         self.layers: list[_Layer] = []
+        # When the wall clock was set, and by how many seconds.
+        self.wall_clock_set: list[tuple[float, float]] = []
         self.gpu = FakeGpu(uuid, reserved_bytes=0)
         self.gpu.link_generation = 5
         self.gpu.link_width = 16
@@ -120,14 +122,18 @@ class PlayedGpu:
     def _keep_samples(self, now: float) -> None:
         if not self._has_samples:
             return
-        offset = self._clock.wall_ns() / 1e9 - now
         self.gpu.keep_samples(
             *(
-                (round((at + offset) * 1e6), percent)
+                (self._stamp_us(at, now), percent)
                 for at, percent in self._samples(now)
                 if now - _SAMPLES_KEPT <= at <= now - _SAMPLE_AGE
             )
         )
+
+    def _stamp_us(self, at: float, now: float) -> int:
+        """The wall clock at a second of the clock, in microseconds."""
+        set_after = sum(by for when, by in self.wall_clock_set if at < when <= now)
+        return round((at - set_after) * 1e6 + (self._clock.wall_ns() / 1e9 - now) * 1e6)
 
     def _list(self, now: float) -> None:
         if self._pids == "hidden":

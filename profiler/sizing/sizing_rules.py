@@ -34,7 +34,9 @@ from profiler.sizing.resize_policy import (
 )
 
 # What the runs say about the current size.
-AdviceVerdict = Literal["too small", "saves", "less is enough", "fits", "not known"]
+AdviceVerdict = Literal[
+    "too small", "saves", "less is enough", "fits", "without a size", "not known"
+]
 _MORE_IS_SAFER = "more is safer"
 # So many runs of an older revision show that something passes it.
 _MIN_RUNS_OF_OLDER_REVISION = 20
@@ -545,7 +547,7 @@ REASONS_AGAINST: Final = (
         action="none",
         docs="without a success",
     ),
-    Rule(verdict="not known", advice=_has_no_known_size),
+    Rule(verdict="without a size", advice=_has_no_known_size),
     Rule(action="none", reason=_is_too_small_later),
     Rule(verdict="fits", advice=_fits_or_is_safer, action="none", reason=_fits),
     Rule(

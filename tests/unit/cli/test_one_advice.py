@@ -286,6 +286,6 @@ def test_the_plan_says_why_there_is_no_size_after_a_kill_at_the_largest() -> Non
 def test_a_local_run_has_no_reservation_to_compare_with() -> None:
     local = report(0, **NEEDS, size=None, launch_type="LOCAL")
     advice = advise(evidence_of([local]), Policy(), NONE)
-    assert advice_verdict(advice) == "not known"
+    assert advice_verdict(advice) == "without a size"
     assert advice.choice.size == TaskSize(vcpu=0.5, memory_mb=896)
     assert not any(reason.startswith("Less is enough") for reason in advice.reasons)

@@ -395,7 +395,7 @@ def test_the_verdict_on_the_current_size() -> None:
         measured(size=None, launch_type="EC2"),
         measured(status="failure", size=(0.25, 512), peak_mb=300),
     )
-    assert [advice_verdict(advice([one])) for one in unknown] == ["not known", "not known"]
+    assert [advice_verdict(advice([one])) for one in unknown] == ["without a size", "not known"]
     assert advice_verdict(advice([measured(size=(0.25, 512), peak_mb=300)])) == "fits"
 
 

@@ -431,6 +431,29 @@ def test_a_wall_clock_that_is_set_back_costs_the_samples_of_before(back: int) ->
     assert [one.percent for one in machine.sample(counters=True).windows or ()] == [5]
 
 
+@pytest.mark.parametrize("by", [-30, 30])
+def test_after_a_wall_clock_was_set_while_there_were_no_samples_the_next_ones_count(
+    by: int,
+) -> None:
+    machine = Machine(gpu := FakeGpu())
+    machine.clock.advance(20)
+    wall = machine.clock.wall_offset_ns // 1000
+    before = [(wall + round(at * 1e6), 40) for at in (18, 19, 20)]
+    gpu.keep_samples(*before)
+    machine.sample(counters=True)
+    machine.clock.wall_offset_ns += seconds(by)
+    for _ in range(20):
+        machine.clock.advance(1)
+        assert not machine.sample(counters=False).windows
+    after = [(wall + round((at + by) * 1e6), 70) for at in (40.5, 40.7)]
+    gpu.keep_samples(*before, *after)
+    machine.clock.advance(1)
+    windows = machine.sample(counters=True).windows or ()
+    assert [(one.end_ns, one.percent) for one in windows] == [
+        (seconds(at), 70) for at in (40.5, 40.7)
+    ]
+
+
 def test_a_stamp_that_is_not_yet_ends_no_samples() -> None:
     machine = Machine(gpu := FakeGpu())
     machine.clock.advance(20)

@@ -22,7 +22,7 @@ from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from tests.fakes import seconds
 from tests.gpu_cases import played_until, samples_until
-from tests.gpu_runs import advice_on
+from tests.gpu_runs import advice_on, gpu_run
 from tests.nvml_tape import Tape
 from tests.played_tapes import PlayedTape, gpu_of
 from tests.tape_driver import UUID
@@ -562,6 +562,31 @@ def test_the_limits_of_mps_are_read_as_ecs_sets_them() -> None:
 
 
 # Costs
+
+
+@pytest.mark.parametrize(
+    "by", [-3600, -30, -8.1, -3, -1, -0.5, -0.3, 0.3, 0.5, 1, 3, 8.1, 30, 3600]
+)
+@pytest.mark.parametrize("when", [1.4, 4.03, 9.98, 10.01, 12.55])
+@pytest.mark.parametrize("name", ["bursts", "two", "starved"])
+def test_a_wall_clock_that_is_set_costs_no_use(name: str, when: float, by: float) -> None:
+    """The driver stamps its samples by the wall clock: of those before and after, each once."""
+    played = PlayedTape(name)
+    clock = played.clock
+    gpu = played.driver.gpus[0]
+
+    def set_clock(seconds_passed: float) -> None:
+        if seconds_passed > when and not gpu.wall_clock_set:
+            gpu.wall_clock_set.append((when, by))
+            clock.wall_offset_ns += seconds(by)
+
+    record = played.play(lambda: set_clock(clock.now_ns / 1e9))
+    undisturbed = gpu_run(name).record
+    assert gpu.wall_clock_set
+    assert used_seconds(record) == pytest.approx(used_seconds(undisturbed), abs=0.2)
+    assert not gpu_of(record).is_use_partial
+    began = present(gpu_of(undisturbed).first_used_seconds)
+    assert gpu_of(record).first_used_seconds == pytest.approx(began, abs=0.21)
 
 
 def test_the_driver_is_asked_rarely_for_what_is_expensive() -> None:
