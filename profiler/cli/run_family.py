@@ -40,7 +40,7 @@ def family_of_run(
     """The report with the size for its family, and the successes of the family that it can be
     compared with.
     """
-    # While the end is imported, which imports them.
+    # The end of the run has imported them.
     from profiler.cli.terminal.next_step import may_name_size
     from profiler.cli.terminal.show_comparison import may_have_changed
     from profiler.record.stop_causes import outcome_of
@@ -52,7 +52,7 @@ def family_of_run(
         return report, ()
     earlier = record.family or "", record.started_at or ""
     if known_status(record) == "success":
-        last = store.last_metrics(*earlier)
+        last = store.last_numbers(*earlier)
         if last is not None and not may_have_changed(record.metrics, last):
             return report, ()
     successes = islice(store.last_successes(*earlier), _MAX_RUNS_COMPARED)

@@ -5,7 +5,7 @@ family in one line.
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -44,6 +44,9 @@ from profiler.record.units import (
 )
 from profiler.record.unusual import FEW_RUNS, MIN_POINTS, MIN_RUNS, MIN_SHARE
 from profiler.runs.past_runs.run_source import PastRun
+
+if TYPE_CHECKING:
+    from profiler.runs.history.run_database import LastNumbers
 
 _NAME_WIDTH = 20
 _VALUE_WIDTH = 12
@@ -287,7 +290,7 @@ def _image(record: Record) -> tuple[str | None, str | None]:
     return tag, digits[: _VALUE_WIDTH - 2] or None
 
 
-def may_have_changed(metrics: Metrics, last: Metrics) -> bool:
+def may_have_changed(metrics: Metrics, last: "LastNumbers") -> bool:
     """Whether :func:`change_spans` may say something of a success, by the numbers of the last one:
     it says nothing of a short run that is like the last.
     """

@@ -129,15 +129,17 @@ class RunSession:
         wait: Callable[[], tuple[Report, tuple[Record, ...]] | None] = _nothing
         history = None
         is_one_line = self._options.runs > 1 and not (self._options.live or is_file)
+        from profiler.cli.terminal.end_page import printed_end  # not before the command has ended
+
         if has_history and not is_one_line:
-            from profiler.cli.run_family import family_of_run  # not for the report as JSON
+            # Not for the report as JSON. Its thread needs modules of the end: it would wait for
+            # this one's imports again and again.
+            from profiler.cli.run_family import family_of_run
 
             find = partial(family_of_run, report, self._plan.prices, self._options)
             wait = self._recorder.search(find)
         if has_history:
             history = ("--from", "history") if os.environ.get("TASK_PROFILER_FROM") else ()
-        from profiler.cli.terminal.end_page import printed_end  # not before the command has ended
-
         report, earlier = wait() or (report, ())
         return printed_end(
             report,

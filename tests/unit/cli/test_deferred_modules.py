@@ -5,6 +5,7 @@ import sys
 from textwrap import dedent
 
 _UNUSED = (
+    "msgspec._json_schema",
     "msgspec.inspect",
     "msgspec.msgpack",
     "msgspec.toml",
@@ -22,9 +23,15 @@ _START = """
 """
 
 
-def _printed(code: str) -> str:
-    """What a new Python prints that imports msgspec and uuid with stand-ins, then runs ``code``."""
-    program = f"import sys; sys.path[:] = {sys.path!r}\n{dedent(_START)}{dedent(code)}"
+def _printed(code: str, before: str = "") -> str:
+    """What a new Python prints that runs ``before``, imports msgspec and uuid with stand-ins, then
+    runs ``code``.
+    """
+    return _of_new_python(f"{before}{dedent(_START)}{dedent(code)}")
+
+
+def _of_new_python(code: str) -> str:
+    program = f"import sys; sys.path[:] = {sys.path!r}\n{code}"
     words = (sys.executable, "-I", "-S", "-c", program)
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
 
@@ -107,3 +114,25 @@ def test_datetime_has_what_python_offers_with_the_same_classes() -> None:
     encoded, others = _printed(code).splitlines()
     assert encoded == '"2026-11-20T03:00:00Z" True'
     assert others == "[]"
+
+
+def test_msgspec_compiles_no_text_and_forward_references_work_afterwards() -> None:
+    code = """
+        import typing
+        print(typing.get_type_hints(typing.NamedTuple("Pair", [("one", "list[int]")]))["one"])
+        class Tree(msgspec.Struct):
+            name: "str"
+            parts: "list[Tree] | None" = None
+        tree = msgspec.json.decode(b'{"name": "a", "parts": [{"name": "b"}]}', type=Tree)
+        print(tree.parts[0].name)
+    """
+    hook = dedent(
+        """
+        import sys
+        sys.addaudithook(lambda event, of: event == "compile" and of[0] == b"Foo" and print("Foo"))
+        """
+    )
+    assert _printed(code, before=hook).splitlines() == ["list[int]", "b"]
+    # The control: without stand-ins it does.
+    if sys.version_info < (3, 14):
+        assert _of_new_python(f"{hook}import msgspec") == "Foo"
