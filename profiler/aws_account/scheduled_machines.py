@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors, first_only, noted_errors
-from profiler.aws_account.scheduled_targets import ScheduledTarget, schedule_of
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, first_only
+from profiler.aws_account.scheduled_targets import ScheduledTarget, machine_name, schedule_of
 from profiler.aws_account.started_tasks import moment_ns
 from profiler.aws_account.state_machines import StartedMachine, read_started
 from profiler.core.aws_clients import AwsClient
@@ -62,6 +62,7 @@ def read_machine_schedules(
     """
     note = first_only(on_problem)
     idle = {} if idle is None else idle
+    machines = _Machines(open_client, may_continue)
     read: dict[str, StartedMachine | None] = {
         arn: StartedMachine(states=(), is_express=False)
         for arn, since_ns in idle.items()
@@ -70,11 +71,11 @@ def read_machine_schedules(
     schedules = []
     for target in targets:
         arn = target.machine_arn or ""
-        if arn not in read and not may_continue():
-            note(f"{_UNREAD}: the invocation ran out of time.")
-        elif arn not in read:
-            with noted_errors(note, _UNREAD, _READ):
-                read[arn] = _read_with_nested(open_client("stepfunctions"), arn, note)
+        if arn not in read:
+            try:
+                read[arn] = machines.with_nested(arn, note)
+            except TaskProfilerError as error:
+                note(str(error))
         if arn not in read:
             continue
         started = read[arn]
@@ -100,34 +101,68 @@ def read_machine_schedules(
     return tuple(schedules)
 
 
-def _read_with_nested(
-    client: AwsClient, started_arn: str, note: Callable[[str], object]
-) -> StartedMachine | None:
-    """What a schedule starts with this ARN, with the states of the state machines that it executes,
-    of which each is read once. Raises TaskProfilerError, and boto3's errors.
-    """
-    started = read_started(client, started_arn)
-    if started is None:
-        return None
-    states = [*started.states]
-    waiting = [*started.nested]
-    seen = {started_arn}
-    unread: list[str] = []
-    while waiting and len(seen) <= _MAX_NESTED:
-        arn = waiting.pop(0)
-        if arn in seen:
-            continue
-        seen.add(arn)
-        with noted_errors(unread.append, _UNREAD, _READ):
-            inner = read_started(client, arn)
+class _Machines:
+    """Reads what state machines start, each once: many may execute the same one."""
+
+    def __init__(self, open_client: OpenClient, may_continue: Callable[[], bool]) -> None:
+        self._open = open_client
+        self._may_continue = may_continue
+        self._known: dict[str, StartedMachine | TaskProfilerError | None] = {}
+
+    def with_nested(self, started_arn: str, note: Callable[[str], object]) -> StartedMachine | None:
+        """What a schedule starts with this ARN, with the states of the state machines that it
+        executes. ``note`` gets a sentence about those that are not read. Raises TaskProfilerError,
+        also if no other one has a state.
+        """
+        started = self._started(started_arn)
+        if started is None:
+            return None
+        states = [*started.states]
+        waiting = [*started.nested]
+        seen = {started_arn}
+        unread: list[str] = []
+        while waiting:
+            arn = waiting.pop(0)
+            if arn in seen:
+                continue
+            if len(seen) > _MAX_NESTED:
+                name = machine_name(started_arn)
+                unread.append(f"{_UNREAD}: {name} executes more than {_MAX_NESTED} others.")
+                break
+            seen.add(arn)
+            try:
+                inner = self._started(arn)
+            except TaskProfilerError as error:
+                unread.append(str(error))
+                continue
             if inner is not None:
                 states += [state for state in inner.states if state not in states]
                 waiting += inner.nested
-    for sentence in unread[:1]:
-        if not states:
-            raise TaskProfilerError(sentence)
-        note(sentence)
-    return replace(started, states=tuple(states), nested=())
+        for sentence in unread[:1]:
+            if not states:
+                raise TaskProfilerError(sentence)
+            note(sentence)
+        return replace(started, states=tuple(states), nested=())
+
+    def _started(self, arn: str) -> StartedMachine | None:
+        """What a machine starts itself. Raises TaskProfilerError, again for a machine that could
+        not be read.
+        """
+        if arn not in self._known:
+            self._known[arn] = self._read(arn)
+        found = self._known[arn]
+        if isinstance(found, TaskProfilerError):
+            raise found
+        return found
+
+    def _read(self, arn: str) -> StartedMachine | TaskProfilerError | None:
+        if not self._may_continue():
+            return TaskProfilerError(f"{_UNREAD}: the invocation ran out of time.")
+        try:
+            with aws_errors(_UNREAD, _READ):
+                return read_started(self._open("stepfunctions"), arn)
+        except TaskProfilerError as error:
+            return error
 
 
 def read_executions(
