@@ -57,12 +57,14 @@ class JobNotice(Struct, frozen=True, kw_only=True):
         return job_title(self.job)
 
     @property
-    def sentence(self) -> str:
-        """What is known of it, and what to change; empty if that is nothing."""
+    def facts(self) -> str:
+        """What is known of it, and what to change; empty if that is nothing. The sentence about
+        ``reduced_memory`` may follow.
+        """
         if self.is_blocked:
             facts = [self.job.status_reason or "AWS gives no reason"]
         else:
             facts = job_facts(self.job, self.children, self.costs)
         remedy = remedy_of(self.job) if self.does_not_start else None
-        sentences = (sentence_of(facts), remedy, self.retry.sentence, self.reduced_memory)
+        sentences = (sentence_of(facts), remedy, self.retry.sentence)
         return " ".join(filter(None, sentences))

@@ -2,7 +2,7 @@
 ``task.ended`` line.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from operator import add
@@ -23,6 +23,7 @@ from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.embedded_texts import embeddable, markdown_safe
 from profiler.forwarder.notifications.next_steps import (
     STEP_SEPARATOR,
+    NextStep,
     in_words,
     is_shown_whole,
     steps_after_due_time,
@@ -70,6 +71,8 @@ _MAX_LENGTHS = {
     **dict.fromkeys(("text", "message", "reason", "stopped_reason", "summary"), 1024),
     "next_steps": 6000,
 }
+# " · 3 commands are left out here"
+_LEFT_OUT_LENGTH = 40
 _MAX_URL_LENGTH = 2048
 _MAX_SIZE_LENGTH = 64
 _MAX_LINE_LENGTH = 1024
@@ -193,7 +196,7 @@ def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
             f"Task {task.id}",
             task.cluster,
             links,
-            in_words((*steps_after_run(notice), *advice_after(notice).steps)),
+            (*steps_after_run(notice), *advice_after(notice).steps),
         ),
         task_id=task.id,
         task_arn=task.arn,
@@ -282,11 +285,14 @@ def _sentence(notice: EndedRun) -> str:
     unusual = value_formats.unusual(notice)
     wait = value_formats.longest_wait(notice)
     predicate = stated("ended with success, but {}", unusual) or PREDICATES[outcome.status]
-    # The memory was reduced: the sentence ends with a command.
-    more = (wait, notice.retry.sentence, notice.reduced_memory)
-    return " ".join(
-        [f"{name} {predicate}{exit_code}{reason}.", *(sentence for sentence in more if sentence)]
-    )
+    sentences = (f"{name} {predicate}{exit_code}{reason}.", wait, notice.retry.sentence)
+    return _with_command(" ".join(filter(None, sentences)), notice.reduced_memory)
+
+
+def _with_command(text: str, last: str | None) -> str:
+    """The text, truncated where the ``last`` sentence, which ends with a command, would be."""
+    left = _MAX_LENGTHS["text"] - len(last or "") - 1
+    return f"{embeddable(text, left)} {last}" if last and left > 0 else text
 
 
 def _bounded(data: _Data) -> _Data:
@@ -390,19 +396,32 @@ def _with_moments(sentence: str, moments: Mapping[str, datetime | None]) -> str:
     return f"{sentence}: {', '.join(told)}." if told else f"{sentence}."
 
 
-def _next_steps(subject: str, cluster: str | None, links: RunLinks | None, commands: str) -> str:
+def _next_steps(
+    subject: str, cluster: str | None, links: RunLinks | None, steps: Iterable[NextStep]
+) -> str:
     """Where to look, and the commands. Markdown can show it: only our own addresses are links."""
-    where = subject + stated(" in cluster {}", cluster)
-    # At once, as one of them can begin a stress that the other one ends.
-    said = markdown_safe(f"{where[:_MAX_TEXT_LENGTH]}\n{commands}")
-    where, _, commands = said.rpartition("\n")
+    where = (subject + stated(" in cluster {}", cluster))[:_MAX_TEXT_LENGTH]
     addresses = _bounded_links(links or RunLinks()) or RunLinks()
-    parts = (
-        where + stated(": {}", addresses.ecs_task),
-        stated("Log: {}", addresses.log_stream),
-        commands,
-    )
-    return STEP_SEPARATOR.join(filter(None, parts))
+
+    def shown(commands: str) -> str:
+        # At once, as one of them can begin a stress that the other one ends.
+        said = markdown_safe(f"{where}\n{commands}").partition("\n")[0]
+        parts = (
+            said + stated(": {}", addresses.ecs_task),
+            stated("Log: {}", addresses.log_stream),
+            commands,
+        )
+        return STEP_SEPARATOR.join(filter(None, parts))
+
+    def fits(commands: str) -> bool:
+        if markdown_safe(commands) != commands:
+            return False
+        text = shown(commands)
+        max_length = _MAX_LENGTHS["next_steps"] - _LEFT_OUT_LENGTH
+        # The limits of an embedded text.
+        return len(text) <= max_length and len(text.encode(errors="replace")) <= 2 * max_length
+
+    return shown(in_words(steps, fits))
 
 
 def _bounded_value(value: object, max_length: int) -> object:
@@ -507,10 +526,13 @@ def job_detail(notice: JobNotice) -> JobNoticeDetail:
     first = job.attempts[0].started_ms if job.attempts else job.started_ms
     detail = _bounded(
         JobNoticeDetail(
-            text=f"{notice.title}{': ' if notice.sentence else '.'}{notice.sentence}",
+            text=_with_command(
+                f"{notice.title}{': ' if notice.facts else '.'}{notice.facts}",
+                notice.reduced_memory,
+            ),
             summary=_times_of_job(notice, first),
             next_steps=_next_steps(
-                f"Job {job_text(identity)}", None, None, in_words(steps_after_job(notice))
+                f"Job {job_text(identity)}", None, None, steps_after_job(notice)
             ),
             batch=identity,
             job_arn=job.arn,
@@ -541,7 +563,7 @@ def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:
             text=f"{run_title(line)}. {line.notice.message}",
             summary=_summary_of_notice(line),
             next_steps=_next_steps(
-                f"Task {record.task_id}", cluster, links, in_words(steps_while_running(line))
+                f"Task {record.task_id}", cluster, links, steps_while_running(line)
             ),
             task_id=record.task_id,
             task_arn=record.task_arn,
@@ -569,12 +591,7 @@ def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> Sche
         ScheduleNoticeDetail(
             text=line.notice.message or schedule_title(line),
             summary=_summary_of_schedule(line),
-            next_steps=_next_steps(
-                subject,
-                cluster,
-                links,
-                in_words(steps_after_due_time(line)),
-            ),
+            next_steps=_next_steps(subject, cluster, links, steps_after_due_time(line)),
             schedule=line.schedule,
             notice=line.notice,
             cluster=cluster,

@@ -6,7 +6,7 @@ such characters, but a batch can write a line with any name.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -17,10 +17,11 @@ from profiler.core.optional_math import known_values
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.job_notice import JobNotice
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
+from profiler.record.units import format_count
 from profiler.schedules.schedule_model import STARTERS
 
 # A longer one is left out. The command of a resize names up to five families.
-MAX_COMMAND_LENGTH: Final = 2000
+MAX_COMMAND_BYTES: Final = 2000
 # A channel replaces them, also the quotes of the shell around them, or makes one space of several.
 _REPLACED = re.compile(r"""["\\`~<>\[\]|]|\s{2}""")
 _SEE_DUE = "see what is due next"
@@ -120,7 +121,8 @@ def _schedules(cluster: str | None, region: str | None) -> NextStep:
 
 def is_shown_whole(command: str) -> bool:
     """Whether each channel shows a command as it is."""
-    return len(command) <= MAX_COMMAND_LENGTH and not _REPLACED.search(command)
+    length_bytes = len(command.encode(errors="replace"))
+    return length_bytes <= MAX_COMMAND_BYTES and not _REPLACED.search(command)
 
 
 def offered(steps: Iterable[NextStep]) -> Iterator[NextStep]:
@@ -128,6 +130,21 @@ def offered(steps: Iterable[NextStep]) -> Iterator[NextStep]:
     return (step for step in steps if is_shown_whole(step.command))
 
 
-def in_words(steps: Iterable[NextStep]) -> str:
-    """The steps on one line: "To look: task-profiler … · To stop it: aws ecs …"."""
-    return STEP_SEPARATOR.join(f"To {step.purpose}: {step.command}" for step in offered(steps))
+def in_words(steps: Iterable[NextStep], fits: Callable[[str], bool]) -> str:
+    """The steps on one line: "To look: task-profiler … · To stop it: aws ecs …".
+
+    ``fits``: whether each channel shows a line whole. A command is whole or not there: then the
+    line ends with the number of those that are left out.
+    """
+    words: list[str] = []
+    left_out = 0
+    for step in steps:
+        longer = [*words, f"To {step.purpose}: {step.command}"]
+        if is_shown_whole(step.command) and fits(STEP_SEPARATOR.join(longer)):
+            words = longer
+        else:
+            left_out += 1
+    if left_out:
+        verb = "is" if left_out == 1 else "are"
+        words.append(f"{format_count(left_out, 'command')} {verb} left out here")
+    return STEP_SEPARATOR.join(words)

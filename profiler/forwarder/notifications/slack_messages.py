@@ -60,6 +60,8 @@ MAX_URL_LENGTH = 3000
 MAX_NAME_LENGTH = 120
 MAX_SENTENCE_LENGTH = 400
 MAX_VALUE_LENGTH = 60
+# A sentence that ends with a command, whose names AWS limits to 255 characters.
+_MAX_COMMAND_SENTENCE_LENGTH = 1000
 _BUTTONS = {"log_stream": "Log stream", "ecs_task": "ECS task", "kibana": "Kibana"}
 # A text is truncated to this length before it is sanitized, which bounds the time for it.
 _MAX_INPUT_LENGTH = 20_000
@@ -340,7 +342,7 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     if outcome.status != "success" and notice.told_reason:
         reason = escape_text(notice.told_reason, 1000)
         lines.append(f"Reason from ECS: {reason}" if reason else None)
-    lines.append(escape_text(notice.reduced_memory or "", MAX_SENTENCE_LENGTH))
+    lines.append(escape_text(notice.reduced_memory or "", _MAX_COMMAND_SENTENCE_LENGTH))
     lines.append(escape_text(notice.retry.sentence, MAX_SENTENCE_LENGTH))
     return [line for line in lines if line]
 
@@ -440,7 +442,8 @@ def _job_message(notice: JobNotice) -> SlackMessage:
         ("definition", identity.job_definition),
         ("", job.region),
     )
-    sentence = escape_text(notice.sentence, 1000)
+    reduced_memory = escape_text(notice.reduced_memory or "", _MAX_COMMAND_SENTENCE_LENGTH)
+    sentence = " ".join(filter(None, (escape_text(notice.facts, 1000), reduced_memory)))
     text = f"{header}: {sentence}" if sentence else header
     return _message(
         header,

@@ -2,6 +2,7 @@
 schemas.
 """
 
+import html
 import json
 import re
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from profiler.forwarder.notifications.event_details import (
     job_detail,
     run_title,
 )
+from profiler.forwarder.notifications.next_steps import steps_while_running
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.batch_detail import parse_job
@@ -589,3 +591,71 @@ def test_a_success_that_is_not_like_its_family_says_where_to_look() -> None:
         assert look in text_of(notable)
     assert "To look" not in ended_run(NOTICE, kibana_url=None).next_steps
     assert look not in text_of(NOTICE)
+
+
+@pytest.mark.parametrize("length", [1, 100, 500, 900, 950, 1900, 1980, 3000, 10_000])
+@pytest.mark.parametrize("letter", ["a", "é", "界"])
+def test_a_command_is_whole_in_the_next_steps_or_counted(length: int, letter: str) -> None:
+    line = stuck_notice()
+    name = letter * length
+    record = replace(line.record, task_id=name, cluster=name)
+    steps = [step.command for step in steps_while_running(replace(line, record=record))]
+    _, sent = event(replace(line, record=record))
+    told = sent["nextSteps"].split(" · ")
+    shown = [part.partition(": ")[2] for part in told if part.startswith("To ")]
+    assert set(shown) <= set(steps)
+    left_out = len(steps) - len(shown)
+    ends = {1: "1 command is left out here", 2: "2 commands are left out here"}
+    assert told[-1] == ends.get(left_out, f"To stop it: {steps[-1]}")
+    assert (left_out == 0) is (length <= 100 or (letter == "a" and length <= 500))
+
+
+@pytest.mark.parametrize(
+    ("task", "cluster"),
+    [("_night_", "jobs"), ("_a", "b_"), ("www.night", "jobs"), ("a*b", "jobs"), ("b_", "_a")],
+)
+def test_no_command_in_the_next_steps_is_drawn_with_other_characters(
+    task: str, cluster: str
+) -> None:
+    """A receiver may draw them as Markdown, which a name of a batch can use."""
+    line = stuck_notice()
+    record = replace(line.record, task_id=task, cluster=cluster)
+    noticed = replace(line, record=record)
+    _, sent = event(noticed)
+    commands = [part for part in sent["nextSteps"].split(" · ") if part.startswith("To ")]
+    whole = {f"To {step.purpose}: {step.command}" for step in steps_while_running(noticed)}
+    assert set(commands) <= whole
+    assert markdown_safe(" · ".join(commands)) == " · ".join(commands)
+    assert commands or sent["nextSteps"].endswith(" · 2 commands are left out here")
+
+
+def test_a_sentence_about_a_reduced_size_ends_with_its_whole_command() -> None:
+    family = "f" * 255
+    command = f"task-profiler taskdef resize {family} --revert --register --update-schedules"
+    back = f"Its memory was reduced from 4 GB to 2 GB. This puts it back: {command}"
+    killed = ended(replace(OOM, reduced_memory=back), reason="no memory, " * 200)
+    assert detail(killed)["text"].endswith(f"{back}")
+    assert command in html.unescape(text_of(killed))
+    with FakeBatch() as batch:
+        batch.add_queue("nightly", "spot")
+        batch.define("etl")
+        job = batch.submit("orders", "nightly", "etl")
+        end_without_attempt(job, batch.now_ms, "no memory, " * 200)
+    notice = JobNotice(job=present(parse_job(job)), reduced_memory=back)
+    assert job_detail(notice).text.endswith(back)
+    assert len(job_detail(notice).text) == 1024
+    assert command in html.unescape(text_of(notice))
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "界", "\N{GRINNING FACE}"])
+def test_a_morning_message_fits_into_an_entry_of_a_bus(letter: str) -> None:
+    """256 KB, as older Regions take."""
+    command = f"task-profiler taskdef resize {letter * 1900}"
+    line = SummaryLine(text=letter * 500, at=datetime(2026, 3, 2, tzinfo=UTC), command=command)
+    summary = NightSummary(
+        night="2026-03-01", since="", title="", sentence=letter * 2000, lines=(line,) * 19
+    )
+    _, made = bus_event(summary, kibana_url=None)
+    encoded = msgspec.json.encode(made)
+    assert len(encoded) < 200_000
+    assert (command in str(made)) is (letter == "a")
