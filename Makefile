@@ -98,8 +98,9 @@ orchestrators: $(VENV)/.dev $(patsubst %,$(VENV)-orchestrators/%/.made,airflow d
 engines: $(VENV)/.dev $(VENV)-orchestrators/snakemake/.made ## What Nextflow and Snakemake read, and Snakemake's rules in the wrapper (needs Java and Maven)
 	$(BIN)/pytest tests/orchestrators/test_engine_configuration.py --timeout 0
 
-gpu: $(VENV)/.dev ## The GPU numbers under a real load (needs an NVIDIA GPU and its driver)
+gpu: $(VENV)/.dev ## The GPU numbers under a real load, and what is said of known programs (needs an NVIDIA GPU and its driver; six minutes)
 	$(BIN)/pytest tests/gpu
+	$(BIN)/python -m tests.gpu.beside_truth
 
 endurance: $(VENV)/.dev ## A simulated month, and an hour of real time at 20 samples a second
 	$(BIN)/pytest tests/endurance --timeout 0

@@ -1,5 +1,6 @@
 """GPUs as the real Python binding reads them, from a driver library that was made for the test."""
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -201,6 +202,19 @@ def test_the_example_load_calls_the_driver_as_its_header_declares_it(
 ) -> None:
     for options in ((), ("--blocks", "1"), ("--work", "0.1", "--pause", "0.05")):
         assert burned(driver, "--gib", "4", "--seconds", "0.2", *options) == (0, "ready\n", "")
+
+
+def test_the_known_programs_call_the_driver_as_its_header_declares_it(
+    driver: Mapping[str, str], tmp_path: Path
+) -> None:
+    """One that takes memory until there is none, and fails."""
+    words = [sys.executable, "-m", "tests.gpu.known_programs", "oom", "--truth", "truth"]
+    environment = {**os.environ, **driver, "PYTHONPATH": str(LOAD.parents[2])}
+    ended = subprocess.run(
+        words, env=environment, cwd=tmp_path, capture_output=True, check=False, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (1, "the program fails, as it was asked to\n")
+    assert json.loads((tmp_path / "truth").read_text())["held_mb"] == pytest.approx(8192, rel=0.06)
 
 
 def test_the_example_load_names_what_the_driver_refuses(driver: Mapping[str, str]) -> None:

@@ -117,7 +117,7 @@ class NvmlSource:
             if isinstance(handle, Failure):
                 continue
             device = Device(self._nvml, handle, self._known_gpus[uuid], self._clock)
-            if not isinstance(device.read(counters=False), Failure):
+            if device.answers():
                 events.register(device)
                 self._devices = sorted((*self._devices, device), key=lambda each: each.facts.index)
 

@@ -155,6 +155,13 @@ class Device:
         self._failure = None
         return sample
 
+    def answers(self) -> bool:
+        """Whether the driver answers for the device; what it has counted is read later."""
+        self._with_memory(GpuSample(facts=self.facts))
+        failure = self._failure
+        self._failure = None
+        return failure is None
+
     def _with_memory(self, sample: GpuSample) -> GpuSample:
         # Version 2 of the call leaves out the memory that the driver reserves.
         memory = self._field("nvmlDeviceGetMemoryInfo", version=self._nvml.nvmlMemory_v2)

@@ -69,6 +69,7 @@ class _Listed(Struct, kw_only=True):
     all_bytes: int = 0
     own_bytes: int | None = 0
     largest_bytes: int = 0  # of a process of the run
+    lacks_others: bool = False  # the driver does not say what another program holds
     has_own: bool = False
     has_unmatched: bool = False
 
@@ -260,14 +261,7 @@ class RunUse:
             self._listed_used_bytes = reading.used_bytes
         self._find_hidden_use(reading, listed)
         self._add_presence(start_ns, reading.end_ns, is_present=listed.has_own)
-        own_bytes = listed.own_bytes
-        if listed.has_own and reading.used_bytes is not None and not self.is_shared:
-            # What the driver counts for no process: its own need, and managed memory.
-            unlisted_bytes = max(reading.used_bytes - listed.all_bytes, 0)
-            if self._unlisted.is_of_nobody(reading, listed.all_bytes):
-                self._has_memory_beside = True
-            else:
-                own_bytes = sum_of_both(own_bytes, unlisted_bytes)
+        own_bytes = self._with_unlisted(reading, listed)
         self._listed_own_bytes = None
         if own_bytes is None or listed.own_bytes is None:
             return
@@ -276,6 +270,19 @@ class RunUse:
             self.growth.add(
                 reading.end_ns, listed.own_bytes, reading.used_bytes, listed.largest_bytes
             )
+
+    def _with_unlisted(self, reading: GpuReading, listed: _Listed) -> int | None:
+        """What the run's processes hold, with what the driver counts for no process: its own need,
+        and managed memory.
+        """
+        if not listed.has_own or reading.used_bytes is None or self.is_shared:
+            return listed.own_bytes
+        if self._unlisted.is_of_nobody(reading, listed.all_bytes):
+            self._has_memory_beside = True
+            return listed.own_bytes
+        if listed.lacks_others:
+            return listed.own_bytes
+        return sum_of_both(listed.own_bytes, max(reading.used_bytes - listed.all_bytes, 0))
 
     def _note_first_list(self, reading: GpuReading) -> None:
         if self._was_free is None and reading.used_bytes is not None:
@@ -306,6 +313,7 @@ class RunUse:
                 listed.largest_bytes = max(listed.largest_bytes, process.memory_bytes or 0)
             elif is_own is False:
                 self._add_other(process)
+                listed.lacks_others = listed.lacks_others or process.memory_bytes is None
             elif process.identity is None:
                 listed.has_unmatched = True
         return listed

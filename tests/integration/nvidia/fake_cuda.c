@@ -1,10 +1,12 @@
-/* A CUDA driver for tests: the functions that examples/gpu_burn calls, so that its ctypes calls can be made where
+/* A CUDA driver for tests: the functions that examples/gpu_burn and
+ * tests/gpu/known_programs.py call, so that its ctypes calls can be made where
  * no GPU is. Declared as in NVIDIA's cuda.h (12.9; error numbers too), which this file also compiles with.
  *
  * Runs no kernel: it takes a launch only if what was passed is what a driver needs for one, that is a grid whose
  * results fit into the memory, and parameters of the kernel's types at the addresses given.
  */
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifndef CUDA_VERSION /* else the real cuda.h was included, and its declarations are held against these */
@@ -18,6 +20,9 @@ typedef unsigned long long CUdeviceptr;
 enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_OUT_OF_MEMORY = 2, CUDA_ERROR_NOT_FOUND = 500 };
 #define cuCtxCreate cuCtxCreate_v2
 #define cuMemAlloc cuMemAlloc_v2
+#define cuMemGetInfo cuMemGetInfo_v2
+#define cuMemAllocHost cuMemAllocHost_v2
+#define cuMemcpyHtoD cuMemcpyHtoD_v2
 #endif
 
 #define MEMORY_BYTES (8ULL << 30)
@@ -47,9 +52,25 @@ CUresult cuCtxCreate(CUcontext *created, unsigned int flags, CUdevice device) {
 
 CUresult cuMemAlloc(CUdeviceptr *address, size_t size) {
     REQUIRE(size > 0);
-    if (size > MEMORY_BYTES) return CUDA_ERROR_OUT_OF_MEMORY;
-    held_bytes = size;
-    *address = ADDRESS;
+    if (size > MEMORY_BYTES - held_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+    *address = ADDRESS + held_bytes;
+    held_bytes += size;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
+    *free_bytes = MEMORY_BYTES - held_bytes;
+    *total_bytes = MEMORY_BYTES;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocHost(void **address, size_t size) {
+    *address = malloc(size);
+    return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t size) {
+    REQUIRE(from && to >= ADDRESS && to + size <= ADDRESS + held_bytes);
     return CUDA_SUCCESS;
 }
 

@@ -19,6 +19,20 @@ def stretch_at(index: int) -> Stretch:
     return stretch
 
 
+@pytest.mark.parametrize(("until", "is_known"), [(3.9, True), (4.1, False)])
+def test_what_was_done_in_less_than_half_of_a_time_says_nothing_of_it(
+    until: float, *, is_known: bool
+) -> None:
+    """What the run did is known for its first two seconds."""
+    places = IdlePlaces(0)
+    for index in range(20):
+        stretch = stretch_at(index)
+        places.add_stretch(stretch, stretch.length_ns, 1.0, 1.0)
+    before, between = places.divisions(seconds(until), seconds(10))
+    assert (before is not None) == is_known
+    assert between is None
+
+
 def test_places_that_are_merged_know_how_many_threads_could_run() -> None:
     whole = BusyTime()
     places = IdlePlaces(0)

@@ -114,6 +114,23 @@ def test_less_than_three_rises_are_no_growth(steps: tuple[float, ...], *, is_lac
     assert (growth(curve, 4, 10).at_limit(LIMIT) is not None) == is_lack
 
 
+@pytest.mark.parametrize(("held", "is_lack"), [(6.0, True), (12.0, False)])
+def test_growth_that_ended_long_before_the_failure_is_no_lack(
+    held: float, *, is_lack: bool
+) -> None:
+    curve = ramp((0, 0.01), (4, 0.97), (4 + held, 0.97))
+    assert (growth(curve, 4 + held, 3).at_limit(LIMIT) is not None) == is_lack
+
+
+@pytest.mark.parametrize(("step", "is_lack"), [(0.01, False), (0.017, True)])
+def test_little_growth_after_a_pool_is_no_lack(step: float, *, is_lack: bool) -> None:
+    """Three rises, of 3 or 5.1 % in all."""
+    curve = jumps(
+        (0, 0.01), (1, 0.9), *((2 + number, 0.9 + (number + 1) * step) for number in range(3))
+    )
+    assert (growth(curve, 5, 10).at_limit(LIMIT) is not None) == is_lack
+
+
 def test_a_slow_leak_is_left_to_the_log() -> None:
     curve, end = LACK["a leak"]
     assert growth(curve, end, 10).at_limit(LIMIT) is None

@@ -11,6 +11,7 @@ from profiler.record.gpu_sentences import (
 from profiler.record.record_model import Container, Distribution, Gpu, GpuIdle, Metrics, Record
 from profiler.record.xids import xid_sentence
 from tests.gpu_runs import advice_on
+from tests.values import present
 
 
 def run_of(
@@ -146,6 +147,94 @@ def test_a_loop_on_one_multiprocessor_is_called_too_large_a_gpu() -> None:
     assert advice == (
         "The GPU is larger than needed (memory peak 1 %, SM active 0.7 % while it worked): use a "
         "smaller GPU or a larger batch size."
+    )
+
+
+def copying(seconds: float, copied: float, *, used: float = 7.0) -> Record:
+    """A run that did hardly anything but copies on the GPU, from its beginning to its end."""
+    return run_of(
+        seconds,
+        0,
+        seconds,
+        used,
+        sm=0.0,
+        copy_seconds=copied,
+        copy_bytes_per_second=59_000_000_000,
+        link_bytes_per_second=63_000_000_000,
+    )
+
+
+STARTUP, DATA, COPIES, SIZE = "began after", "waited for", "copied over PCIe", "larger than needed"
+# Each limit of a sentence, from both sides: what is said just within it, and not just outside.
+LIMITS = {
+    "a start of 2 s": (STARTUP, run_of(19, 2.0, 19, 17), run_of(18, 1.9, 18, 16.1)),
+    "a start of 10 %": (STARTUP, run_of(30, 3.0, 30, 27), run_of(30, 2.9, 30, 27.1)),
+    "a work of 30 s": (
+        DATA,
+        run_of(60, 15, 45, 3, between=CPU),
+        run_of(60, 15, 44.9, 3, between=CPU),
+    ),
+    "a wait of 10 s": (
+        DATA,
+        run_of(60, 0, 40, 30, between=CPU),
+        run_of(60, 0, 40, 30.1, between=CPU),
+    ),
+    "a wait of 10 %": (
+        DATA,
+        run_of(300, 0, 300, 270, between=CPU),
+        run_of(300, 0, 300, 270.5, between=CPU),
+    ),
+    "copies of 2 s": (COPIES, copying(10, 2.0), copying(10, 1.9)),
+    "copies of 10 %": (COPIES, copying(40, 4.0), copying(40, 3.9)),
+    "a size after 10 s": (SIZE, run_of(20, 5, 15, 9, sm=5), run_of(20, 5, 14.9, 9, sm=5)),
+    "a size of one that waits for less than half": (
+        SIZE,
+        run_of(60, 0, 60, 30.1, sm=5, between=CPU),
+        run_of(60, 0, 60, 30, sm=5, between=CPU),
+    ),
+    "a size without copies": (SIZE, copying(40, 3.9, used=30), copying(40, 4.0, used=30)),
+    "a size with less than a quarter of the SMs": (
+        SIZE,
+        run_of(60, 0, 60, 60, sm=24.9),
+        run_of(60, 0, 60, 60, sm=25),
+    ),
+    "a size with less than a quarter of the memory": (
+        SIZE,
+        run_of(60, 0, 60, 60, sm=5, memory_mb=20_300),
+        run_of(60, 0, 60, 60, sm=5, memory_mb=20_400),
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "within", "outside"), LIMITS.values(), ids=LIMITS)
+def test_a_sentence_ends_at_its_limits(words: str, within: Record, outside: Record) -> None:
+    assert [text for text in advice_on(within) if words in text]
+    assert not [text for text in advice_on(outside) if words in text]
+
+
+def test_a_start_of_which_no_activity_is_half_is_imports_and_loading() -> None:
+    record = run_of(30, 15, 30, 15)
+    for percent, said in ((51, "until then it used one CPU (51 %)"), (49, "imports and loading")):
+        before = TimeBreakdown(on_cpu_percent=percent, disk_percent=30.0, covered_percent=100)
+        idle = replace(present(record.gpu_idle), waiting_before=before)
+        (advice,) = advice_on(replace(record, gpu_idle=idle))
+        assert said in advice
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "used", "places"),
+    [
+        (0.9, 99.1, 97.3, ""),
+        (1.0, 99.1, 97.2, ": 1 % before its work began (after 1.0 s)"),
+        (0.9, 99.1, 97.1, ": 1 % between"),
+        (0.9, 99.0, 97.2, ": 1 % after its work"),
+    ],
+)
+def test_parts_of_the_idle_time_below_one_percent_are_left_out(
+    first: float, last: float, used: float, places: str
+) -> None:
+    assert gpu_idle_sentence(run_of(100, first, last, used)) == (
+        f"the GPU was idle 3 % of the run{places}"
     )
 
 

@@ -1,5 +1,7 @@
 """When a GPU worked for a run, by windows of its work."""
 
+import pickle
+
 import pytest
 
 from profiler.collectors.nvidia.gpu_work import GpuWork
@@ -62,6 +64,27 @@ def test_a_pause_separates_if_it_is_a_twentieth_of_the_run(length: float, first:
     """A small piece of work, 2.8 s before the rest: in a long run, it begins the work."""
     work = work_of(length, (3, 30), *((6 + index * LENGTH, 100) for index in range(10)))
     assert parts(work, length)[0] == first
+
+
+@pytest.mark.parametrize(("pause", "first"), [(1.8, 4.14), (2.0, 6.2)])
+def test_a_pause_of_less_than_two_seconds_separates_nothing(pause: float, first: float) -> None:
+    """In a short run: a small piece of work, and the rest after the pause."""
+    begin = 4.2 + pause
+    work = work_of(20, (4, 30), *((begin + index * LENGTH, 100) for index in range(10)))
+    assert parts(work, 20)[0] == first
+
+
+def test_the_pieces_of_a_long_run_are_of_a_bounded_number() -> None:
+    """Each pause is a fifteenth of the time until then: 300 pauses of a run of 1,300 years."""
+    sizes = []
+    for count in (60, 300):
+        work = GpuWork(0)
+        for number in range(count):
+            start_ns = round(seconds(40) * 1.07**number)
+            end_ns = start_ns + seconds(LENGTH)
+            work.add(start_ns, end_ns, end_ns - start_ns, within=(start_ns, end_ns), percent=100)
+        sizes.append(len(pickle.dumps(work)))
+    assert sizes[1] < 1.5 * sizes[0]
 
 
 def test_without_work_there_are_no_limits() -> None:

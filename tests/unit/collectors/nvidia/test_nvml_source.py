@@ -454,6 +454,56 @@ def test_after_a_wall_clock_was_set_while_there_were_no_samples_the_next_ones_co
     ]
 
 
+@pytest.mark.parametrize("step", [0.166, 0.2, 1.0])
+def test_the_first_sample_after_a_gap_is_of_a_usual_window(step: float) -> None:
+    """The windows are of 1/6 to 1 s: what was before the first one is not known."""
+    machine = Machine(gpu := FakeGpu())
+    machine.clock.advance(20)
+    wall = machine.clock.wall_offset_ns // 1000
+    gpu.keep_samples(*((wall + round((18 + number * step) * 1e6), 40) for number in range(2)))
+    first, second = machine.sample(counters=True).windows or ()
+    assert (first.end_ns - first.start_ns) / 1e9 == pytest.approx(max(step, 0.2), abs=1e-6)
+    assert (second.end_ns - second.start_ns) / 1e9 == pytest.approx(step, abs=1e-6)
+
+
+def test_a_sample_of_more_than_a_minute_ago_is_none_of_this_time() -> None:
+    machine = Machine(gpu := FakeGpu())
+    machine.clock.advance(100)
+    wall = machine.clock.wall_offset_ns // 1000
+    gpu.keep_samples(*((wall + round(at * 1e6), 40) for at in (38, 39, 99)))
+    windows = machine.sample(counters=True).windows or ()
+    assert [one.end_ns for one in windows] == [seconds(99)]
+
+
+def test_a_gpu_that_is_found_again_has_its_samples() -> None:
+    machine = Machine(gpu := FakeGpu())
+    machine.read()
+    gpu.is_lost = 1
+    machine.clock.advance(1)
+    assert [facts.uuid for facts in machine.read().lost] == ["GPU-0"]
+    gpu.is_lost = 0
+    machine.clock.advance(5)
+    wall = machine.clock.wall_offset_ns // 1000
+    gpu.keep_samples(*((wall + round(at * 1e6), 40) for at in (4, 5, 6)))
+    assert len(machine.sample().windows or ()) == 3
+
+
+@pytest.mark.parametrize(
+    ("generation", "width", "gigabytes"),
+    [(1, 16, 4.0), (2, 8, 4.0), (3, 16, 15.76), (4, 16, 31.504), (5, 16, 63.008), (6, 16, 121.008)],
+)
+def test_what_a_link_can_move(generation: int, width: int, gigabytes: float) -> None:
+    """Bytes of one way after the line code, as PCI-SIG says them."""
+    sample = Machine(FakeGpu(link_generation=generation, link_width=width)).sample()
+    assert sample.facts.link_bytes_per_second == pytest.approx(gigabytes * 1e9)
+
+
+def test_of_a_link_that_is_not_known_nothing_is_said() -> None:
+    assert Machine(FakeGpu(link_generation=9, link_width=16)).sample().facts == replace(
+        Machine(FakeGpu()).sample().facts, link_bytes_per_second=None
+    )
+
+
 def test_a_stamp_that_is_not_yet_ends_no_samples() -> None:
     machine = Machine(gpu := FakeGpu())
     machine.clock.advance(20)

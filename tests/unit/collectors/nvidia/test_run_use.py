@@ -88,6 +88,53 @@ def test_a_program_that_only_draws_shares_no_gpu() -> None:
     assert other.is_seen_shared
 
 
+@pytest.mark.parametrize("held", [None, 1 << 30])
+def test_what_a_display_holds_is_not_the_runs(held: int | None) -> None:
+    """Where the driver does not say it, nothing that no process holds is known to be the run's."""
+    made = RunUse(0, lambda identity: identity == "own")
+    processes = (OWN, ProcessOnGpu("Xorg", held, is_only_graphics=True))
+    used_bytes = (2 << 30) + (9 << 20)
+    reading = GpuReading(start_ns=0, end_ns=seconds(1), processes=processes, used_bytes=used_bytes)
+    made.add_reading(reading)
+    assert made.own_memory.maximum == (1 << 30) + (0 if held is None else 9 << 20)
+
+
+def test_the_largest_process_is_held_against_the_limit_of_mps() -> None:
+    """Each of two holds 1 GiB of the 2 GiB that each may hold."""
+    both = (OWN, OWN)
+    made = RunUse(0, lambda identity: identity == "own")
+    for number in range(1, 40):
+        held = (number << 30) // 40
+        made.add_reading(
+            GpuReading(
+                start_ns=seconds(number / 10 - 0.1),
+                end_ns=seconds(number / 10),
+                processes=tuple(ProcessOnGpu(process.identity, held) for process in both),
+            )
+        )
+    assert made.growth.at_limit_of_process(2 << 30) is None
+    assert made.growth.at_limit_of_process(1 << 30) is not None
+
+
+@pytest.mark.parametrize(
+    ("covered", "idle_seconds", "bound"),
+    [(10, 5.0, None), (9.6, 5.0, None), (9.4, 4.7, 94.0), (5.1, 2.55, 51.0), (4.9, None, 49.0)],
+)
+def test_what_is_not_known_of_a_run_is_as_the_rest_or_not_said(
+    covered: float, idle_seconds: float | None, bound: float | None
+) -> None:
+    """Half of 10 s was idle as far as its work is known: up to a twentieth is taken as the rest,
+    and of less than half nothing is said.
+    """
+    made = use(*([(OWN,)] * 10))
+    for number in range(round(covered * 10)):
+        made.add_window(UseWindow(seconds(number / 10), seconds((number + 1) / 10), 50))
+    gpu = entry(made, 10)
+    assert gpu.idle_seconds == (None if idle_seconds is None else pytest.approx(idle_seconds))
+    assert gpu.utilization_percent.avg == (None if idle_seconds is None else pytest.approx(50))
+    assert gpu.utilization_covered_percent == bound
+
+
 def test_memory_that_was_read_for_less_than_half_of_the_run_is_unknown() -> None:
     assert entry(use((), ()), 3.9).memory_used_mb.max == 0
     assert entry(use((), ()), 4.1).memory_used_mb == NOT_MEASURED

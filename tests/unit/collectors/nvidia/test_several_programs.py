@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiler.collectors.nvidia.gpu_owners import MPS_SERVER, Descendants
+from profiler.collectors.nvidia.gpu_owners import MPS_SERVER, Descendants, GroupMembers
 from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu, RunUse
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.record.device_totals import gpu_totals
@@ -257,6 +257,13 @@ def test_the_server_of_mps_is_nobodys() -> None:
     owners = Descendants(2, read_status=started_by.get)
     server, own, other = (owners.identify(pid) for pid in (40, 3, 41))
     assert server == MPS_SERVER
+    members = GroupMembers(
+        lambda batch: batch,
+        lambda docker_id, groups: docker_id.encode() in groups,
+        lambda _: b"0::/ecs/batch",
+        lambda pid: started_by[pid][1],
+    )
+    assert [members.identify(pid) for pid in (40, 3)] == [MPS_SERVER, b"0::/ecs/batch"]
     owns = present(owners.owner_of(""))
     assert [owns(own), owns(other)] == [True, False]
     on_gpu = (ProcessOnGpu("own", 1 << 30), ProcessOnGpu(MPS_SERVER, 30 << 20))
