@@ -49,6 +49,7 @@ from profiler.cli.terminal.comparison_tables import (
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import first_known, known
+from profiler.record.measured import About, AtLeast, Measured
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import UNKNOWN_COST, Record
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange
@@ -222,10 +223,16 @@ def _may_be_above(change: MedianChange, percent: float) -> bool:
 
 
 class SetDocument(JsonLine, frozen=True, kw_only=True):
-    """One of the sets, as it was given, and its runs that count."""
+    """One of the sets, as it was given, and its runs that count.
+
+    ``at_least`` names the metrics whose median may have been larger, ``estimated`` those whose
+    median may also have been smaller: the table marks them by ≥ and ≈.
+    """
 
     set: str
     runs: int
+    at_least: Sequence[str]
+    estimated: Sequence[str]
 
 
 class ComparisonDocument(JsonLine, frozen=True, kw_only=True):
@@ -240,7 +247,11 @@ def comparison_document(
     sets: Sequence[RunSet], changes: Sequence[MetricChange]
 ) -> ComparisonDocument:
     """The line of ``--json``."""
-    a, b = [SetDocument(set=run_set.text, runs=len(run_set.reports)) for run_set in sets]
+    medians = [
+        {one.metric.name: one.a for one in changes},
+        {one.metric.name: one.b for one in changes},
+    ]
+    a, b = map(_set_document, sets, medians)
     metrics = {}
     for compared in changes:
         change = compared.change
@@ -253,6 +264,15 @@ def comparison_document(
             high_percent=known(_rounded, change.high_percent),
         )
     return ComparisonDocument(a=a, b=b, metrics=metrics)
+
+
+def _set_document(run_set: RunSet, medians: Mapping[str, Measured]) -> SetDocument:
+    return SetDocument(
+        set=run_set.text,
+        runs=len(run_set.reports),
+        at_least=[name for name, median in medians.items() if isinstance(median, AtLeast)],
+        estimated=[name for name, median in medians.items() if isinstance(median, About)],
+    )
 
 
 def _rounded(percent: float) -> float:

@@ -16,7 +16,7 @@ from profiler.cli.printing import (
     without_commands,
     write_out,
 )
-from profiler.core.text import columns_of, printable
+from profiler.core.text import beginning_of, columns_of, end_of, printable
 
 if TYPE_CHECKING:
     from textwrap import TextWrapper
@@ -30,6 +30,7 @@ MAX_NAMES = 3
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 # While textwrap counts characters, it follows one that takes two columns; printable() removes it.
 FILLER = "\ue000"
+_FIRST_SIGN = 0xF0000  # of a plane for private use, as the filler's: no printable text has it
 # Compiled with the first line that is too long: most runs have none.
 _BEFORE_UNIT = r"(?<=\d) (?=(?:[kMGT]?B|vCPU|ms|s)\b|%)"
 RESET = "\x1b[0m"
@@ -122,9 +123,21 @@ def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -
 
 
 def rows_of(text: str, wrapper: "TextWrapper") -> list[str]:
-    """Wrap a text in which some characters take two columns."""
-    filled = "".join(character + FILLER * (columns_of(character) - 1) for character in text)
-    return [row.replace(FILLER, "") for row in wrapper.wrap(filled)]
+    """Wrap a text in which some characters take two columns, and marks none."""
+    letters: list[str] = []
+    for character in text:
+        if letters and not columns_of(character):
+            letters[-1] += character
+        else:
+            letters.append(character)
+    # The wrapper counts characters: a letter with marks becomes one, for the time.
+    marked = [letter for letter in dict.fromkeys(letters) if len(letter) > 1]
+    signs = {letter: chr(_FIRST_SIGN + number) for number, letter in enumerate(marked)}
+    filled = "".join(
+        signs.get(letter, letter) + FILLER * (columns_of(letter) - 1) for letter in letters
+    )
+    words = str.maketrans({FILLER: "", **{sign: letter for letter, sign in signs.items()}})
+    return [row.translate(words) for row in wrapper.wrap(filled)]
 
 
 def separated(parts: Iterable[Iterable[Line]]) -> list[Line]:
@@ -159,21 +172,14 @@ def shorten(text: str, width: int) -> str:
     """Cut a text that is too long."""
     if columns_of(text) <= width:
         return text
-    room = max(width - 1, 0)
-    shown = text[:room]
-    while columns_of(shown) > room:
-        shown = shown[:-1]
-    return shown + "…"
+    return beginning_of(text, max(width - 1, 0)) + "…"
 
 
 def shorten_name(text: str, width: int) -> str:
     """Cut the middle of a name that is too long: the names of a workflow's families begin alike."""
     if columns_of(text) <= width:
         return text
-    most = 2 * width // 3
-    end = text[-most:] if most else ""
-    while columns_of(end) > most:
-        end = end[1:]
+    end = end_of(text, 2 * width // 3)
     return shorten(text, width - columns_of(end)) + end
 
 

@@ -172,6 +172,35 @@ def test_what_a_report_says_at_its_end_fits_the_terminal(
     assert [row for row in (first, *others) if columns_of(row) > 40] == []
 
 
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_report_says_its_end_in_any_encoding_and_its_page_is_in_utf_8(
+    encoding: str, tmp_path: Path
+) -> None:
+    everyone = [report(number, family=family) for number, family in enumerate(NAMES.values())]
+    (tmp_path / "runs").write_bytes(lines(everyone))
+    pages = ["plain.html", "\u591c\u9593-\U0001f680.html", "e\u0301te\u0301.html"]
+    reports = [["report", "--from", "runs", "-o", page] for page in pages]
+    # Three times from one process: the encoding is of the streams, not of the names.
+    process = subprocess.run(
+        [sys.executable, "-X", "utf8", "-c", PROGRAM, json.dumps(reports)],
+        cwd=tmp_path,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONIOENCODING": encoding,
+        },
+        check=False,
+        capture_output=True,
+    )
+    said = process.stderr.decode(encoding) + process.stdout.decode(encoding)
+    assert process.returncode == 0, said
+    assert all(row.isprintable() for row in said.splitlines())
+    assert said.count(f": {len(NAMES)} runs, ") == said.count("## report") == len(pages)
+    for page in pages:
+        assert "</html>" in (tmp_path / page).read_bytes().decode()
+
+
 def test_a_reader_that_wants_no_more_ends_a_command_without_a_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,8 +74,9 @@ def test_json_is_the_object_of_the_contract(cli: Cli) -> None:
     (line,) = found.out.splitlines()
     shown = json.loads(line)
     assert list(shown) == ["a", "b", "metrics"]
-    assert shown["a"] == {"set": "nightly@1", "runs": 8}
-    assert shown["b"] == {"set": "nightly@2", "runs": 8}
+    marks = {"atLeast": ["maxMemoryUsedMB"], "estimated": []}
+    assert shown["a"] == {"set": "nightly@1", "runs": 8, **marks}
+    assert shown["b"] == {"set": "nightly@2", "runs": 8, **marks}
     assert list(shown["metrics"]) == [
         "durationMs", "cpuSeconds", "maxMemoryUsedMB", "memoryAverageMB", "blockReadBytes", "blockWriteBytes", "costUsd",
         "gpuUtilizationPercent", "maxGpuMemoryUsedMB", "gpuIdlePercent", "gpuIdleBetweenPercent",
@@ -363,7 +364,10 @@ def test_cpu_time_that_was_not_measured_to_the_end_is_compared_by_its_average(cl
         [replace(one, record=replace(one.record, sampling=covered)) for one in runs]
         for runs in sets
     )
-    found = cli("compare", *BOTH, "--from", kept(*partial)).out
+    place = kept(*partial)
+    found = cli("compare", *BOTH, "--from", place).out
+    shown = json.loads(cli("compare", *BOTH, "--json", "--from", place).out)
+    assert shown["a"]["estimated"] == shown["b"]["estimated"] == ["cpuSeconds"]
     assert (
         "The CPU time of 16 runs is the measured part's average over the whole duration." in found
     )

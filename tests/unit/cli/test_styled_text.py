@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from profiler.cli.styled_text import Span, render_lines, shorten_name, wrapped
+from profiler.cli.styled_text import Span, render_lines, shorten, shorten_name, wrapped
 from profiler.cli.tables import Column, table
 from profiler.core.text import columns_of
 from tests.terminals import shown_on_terminal, texts
 
 COLUMNS = (Column("Name", folds=True), Column("Count", is_right=True), Column("Result"))
-WORDS = st.text("abcXYZ019漢", min_size=1, max_size=90)
+WORDS = st.text("abcXYZ019漢\u0301", min_size=1, max_size=90)
 ROWS = st.lists(
     st.tuples(WORDS, st.integers(0, 10**6).map(str), st.sampled_from(["success", "failure 137"]))
 )
@@ -187,3 +187,19 @@ def test_a_table_is_aligned_as_the_encoding_of_the_output_has_its_texts(
     assert all(row.endswith(("End", "here")) for row in shown)
     starts = {columns_of(row.removesuffix("End").removesuffix("here")) for row in shown}
     assert len(starts) == 1
+
+
+def test_a_mark_takes_no_column_and_stays_with_its_letter() -> None:
+    word = "e\u0301te\u0301"
+    assert columns_of(word) == 3
+    assert columns_of("a\u20dd\N{HEAVY BLACK HEART}\N{VARIATION SELECTOR-16}") == 2
+    assert shorten(word, 3) == word
+    assert shorten(word, 2) == "e\u0301…"
+    assert shorten(word * 2, 5) == "e\u0301te\u0301e\u0301…"
+    # The end of a name never begins with the mark of a letter that is not there.
+    assert shorten_name("xe\u0301" * 4, 5) == "x…e\u0301xe\u0301"
+    assert shorten_name("xe\u0301" * 4, 3) == "…xe\u0301"
+    sentence = " ".join([word] * 10)
+    assert texts(wrapped(sentence, 23)) == [" ".join([word] * 6), " ".join([word] * 4)]
+    rows = [(word, "1", ""), ("abc", "2", "")]
+    assert texts(table(COLUMNS, rows, width=40))[1:] == [f"{word}       1", "abc       2"]
