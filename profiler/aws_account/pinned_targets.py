@@ -170,22 +170,35 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         note: Callable[[str], object],
     ) -> None:
         """Raise TaskProfilerError if a target that starts the newest revision could not start the
-        planned one. ``note`` gets a sentence about a role that cannot be read.
+        one that the plan makes the newest. ``note`` gets a sentence about a role that cannot be
+        read.
         """
         for target in targets:
             is_its = target.starts_family_of(planned.revision_arn)
             is_unpinned = is_its and target.pinned_revision is None
             if self.roles is None or not (is_unpinned and may_start(target, self.now_ns)):
                 continue
+            newest = "a new revision"
             try:
-                refusal = self.roles.refusal_of_newer(target, planned.revision_arn)
+                if planned.uncovered_arn:
+                    newest = f"{revision_of(planned.uncovered_arn)} as the newest revision"
+                    present = replace(target, definition_arn=planned.revision_arn)
+                    refusal = self.roles.refusal(present, planned.uncovered_arn)
+                else:
+                    refusal = self.roles.refusal_of_newer(target, planned.revision_arn)
             except TaskProfilerError as error:
                 note(str(error))
                 continue
             if refusal:
                 raise TaskProfilerError(
-                    f"With a new revision, the {target.title} would start nothing: {refusal}."
+                    f"With {newest}, the {target.title} would start nothing: {refusal}."
                 )
+
+    def role_allows(self, target: ScheduledTarget, revision_arn: str) -> bool:
+        """Whether the role of a pinned target lets it start another revision, as far as it is
+        known. Raises TaskProfilerError.
+        """
+        return self.roles is None or not self.roles.refusal(target, revision_arn)
 
     def _refusal(self, planned: PlannedFamily, target: ScheduledTarget) -> str | None:
         """Why RunTask refuses a target the revision that it starts; None if it does not, or if this

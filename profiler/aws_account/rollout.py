@@ -466,9 +466,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         if not (planned.is_new_revision or self._moves(planned)):
             return planned
         try:
-            check_obstacle(planned)
-            planned = self._planned_again(planned)
-            check_obstacle(planned)
+            planned = self._checked(planned)
             arn = planned.revision_arn
             if planned.uncovered_arn and self.jobs is not None:
                 uncover(planned, planned.uncovered_arn, self.jobs)
@@ -478,7 +476,6 @@ class Rollout(Struct, kw_only=True, dict=True):
                 self.done.append(planned)
                 return planned
             if planned.is_new_revision:
-                self._pins.check_roles(planned, self.starting, self._note_unread_role)
                 arn = registered(self._definitions, planned)
                 self.on_step(f"registered {revision_of(arn)}")
                 keep_overtaken(self._definitions, planned, arn)
@@ -506,6 +503,15 @@ class Rollout(Struct, kw_only=True, dict=True):
                 moved.append(target)
         mended = [dead for dead in planned.dead if dead.is_movable and dead.target in moved]
         return replace(planned, dead=tuple(dead for dead in planned.dead if dead not in mended))
+
+    def _checked(self, planned: PlannedFamily) -> PlannedFamily:
+        """The plan as it is now, which nothing hinders. Raises TaskProfilerError."""
+        check_obstacle(planned)
+        planned = self._planned_again(planned)
+        check_obstacle(planned)
+        if planned.is_new_revision:
+            self._pins.check_roles(planned, self.starting, self._note_unread_role)
+        return planned
 
     def _starting_of(
         self, family: str, targets: Iterable[ScheduledTarget]
@@ -584,6 +590,8 @@ class Rollout(Struct, kw_only=True, dict=True):
             try:
                 current = self._schedules.read(target)
                 if current is not None and current.pinned_revision == new:
+                    if not self._pins.role_allows(current, old_arn):
+                        old_arn = target.definition_arn
                     without = move_target(self._schedules, current, old_arn)
                     self.on_step(f"moved {current.title} to {revision_of(old_arn)}{without}")
                     self.counts["moved"] -= 1

@@ -15,6 +15,7 @@ from profiler.cli.wiring import aws_options
 from profiler.task_definitions.permissions import policy
 from tests.aws_proxy import Answer, AwsProxy, Request
 from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, STACK_TAG, Account, logs_to
+from tests.role_policies import starter_role
 from tests.step_functions import change_machine, machine, make_machine, running
 from tools.local_answers import answer_here
 from tools.moto_server import FakeAws, OwnedResource, fake_aws
@@ -346,6 +347,22 @@ def test_a_schedule_does_not_stay_at_a_size_that_cannot_be_put_back(
     assert said[why] in done.stderr
     assert "moved schedule night to nightly:1\n" in done.stdout
     assert account.started_by_schedule("night") == "nightly:1"
+
+
+@pytest.mark.parametrize(("allowed", "back"), [((1, 2), 1), (("*",), 3), ((1, 2, 3), 3)])
+def test_a_schedule_is_put_back_to_a_revision_that_its_role_allows(
+    people: TwoPeople, allowed: tuple[object, ...], back: int
+) -> None:
+    """The one that it had, where the role allows no newer one: both have the same size."""
+    account = people.account
+    iam = account.aws.client("iam")
+    starter_role(iam, "schedules", *(f"{DEFINITIONS}/nightly:{one}" for one in allowed))
+    a_size_that_stops_fitting(people)
+    done = account.resize(*ACT)
+    assert done.returncode == 1
+    assert f"{UNFIT}, so nightly:1 was registered again as nightly:3: " in done.stderr
+    assert f"moved schedule night to nightly:{back}\n" in done.stdout
+    assert account.started_by_schedule("night") == f"nightly:{back}"
 
 
 def test_a_schedule_gets_its_own_size_back(people: TwoPeople) -> None:

@@ -441,6 +441,27 @@ def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: JobA
     assert account.newest("nightly")["revision"] == 3
 
 
+@pytest.mark.parametrize(("allowed", "is_back"), [((2,), False), (("*",), True), ((1, 2), True)])
+def test_no_revision_is_deregistered_after_which_a_schedule_may_not_submit_the_older(
+    account: JobAccount, allowed: tuple[object, ...], *, is_back: bool
+) -> None:
+    """Its role allows ours alone, and it names no revision."""
+    account.oversized("nightly")
+    assert account.resize("--register").returncode == 0
+    account.schedule("night", "nightly")
+    account.runs("nightly", 1, revision=2, size=NEW, **KILLED)
+    arns = (arn("job-definition", f"nightly:{one}") for one in allowed)
+    starter_role(account.aws.client("iam"), "schedules", *arns, action="batch:SubmitJob")
+    done = account.resize("--register")
+    said = (
+        "nightly: With nightly:1 as the newest revision, the schedule night would start nothing: "
+        "its role schedules allows nightly:2 and not nightly:1: allow batch:SubmitJob on "
+    )
+    assert (said in done.stderr) is not is_back
+    assert done.returncode == (not is_back)
+    assert account.newest("nightly")["revision"] == (1 if is_back else 2)
+
+
 def test_a_revision_that_a_person_deregisters_is_not_registered_again(account: JobAccount) -> None:
     resized(account)
     account.batch.client().deregister_job_definition(jobDefinition="nightly:2")
