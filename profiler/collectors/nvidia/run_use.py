@@ -26,6 +26,8 @@ _MAX_TAIL_NS = NS_PER_SECOND // 2
 # A process of the run was there at the last list, which is usually 0.1 s old at the end, or as old
 # as the last memory. If it is older, nobody knows when the process left.
 _MAX_UNSEEN_NS = 1200 * NS_PER_MS
+# The time between two lists, which are read ten times a second, and what a reading takes.
+_QUICK_NS = 150 * NS_PER_MS
 # So short is a window that has nothing but the clearing of memory: one of the driver's, of 200 ms.
 _MAX_CLEARING_NS = NS_PER_SECOND // 2
 # The driver's own need beside the bytes of each process: 9 MiB on an H100.
@@ -122,6 +124,7 @@ class RunUse:
         self._presence: deque[tuple[int, int]] = deque()
         self._was_present = False
         self._unseen_from_ns: float = NEVER_NS
+        self._left_ns: int | None = None  # at the end of the run
         self._listed_used_bytes: int | None = None
         self._listed_own_bytes: int | None = None
         self.has_own = False
@@ -363,9 +366,15 @@ class RunUse:
         if not self._was_present:
             return
         listed_ns = self._presence[-1][1]
-        if finished_ns - listed_ns > _MAX_UNSEEN_NS:
+        unseen_ns = finished_ns - listed_ns
+        if unseen_ns > _MAX_UNSEEN_NS:
             self._unseen_from_ns = listed_ns
-        self._add_presence(finished_ns, finished_ns, is_present=False)
+        if unseen_ns <= _QUICK_NS:
+            # How long it was gone is less than what the lists can tell.
+            self._add_presence(finished_ns, finished_ns, is_present=True)
+            self._left_ns = finished_ns
+        else:
+            self._add_presence(finished_ns, finished_ns, is_present=False)
 
     def add_window(self, window: UseWindow, finished_ns: int | None = None) -> None:
         """Add a window after the readings of its time."""
@@ -384,7 +393,7 @@ class RunUse:
         if self.owns is not None and end_ns <= self._unseen_from_ns:
             first_ns, last_ns = self._present(start_ns, end_ns)
             used_ns = min(share * (window.end_ns - window.start_ns), last_ns - first_ns)
-            has_left = last_ns < window.end_ns and last_ns < end_ns
+            has_left = last_ns == self._left_ns or last_ns < min(window.end_ns, end_ns)
             # A longer one, as GPM's of a second, may have all of the work of a short run.
             is_short = window.end_ns - window.start_ns <= _MAX_CLEARING_NS
             if (

@@ -1,6 +1,9 @@
 """How often the processes on a GPU are read between two ticks."""
 
-from profiler.collectors.nvidia.reading_pace import QuickReadings
+import pytest
+
+from profiler.collectors.nvidia.process_lists import ProcessLists
+from profiler.collectors.nvidia.reading_pace import QuickReadings, SlowCall
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from tests.fakes import FakeClock
 
@@ -32,3 +35,38 @@ def test_while_memory_changes_the_budget_is_overdrawn_by_50_ms_at_most() -> None
     found = pauses(9, is_changing=True)
     assert found[:5] == [100] * 5
     assert found[6:] == [50_000] * 3
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "due_ms"),
+    [
+        ((0.2, 0.2, 0.2, 0.2, 40), 0),
+        ((5, 5, 0.2, 0.2, 0.2), 0),
+        ((3, 3, 3, 3), 0),
+        ((1, 1, 1, 1, 1), 0),
+        ((4.5, 0.2, 4.5, 4.5, 0.2), 9000),
+    ],
+    ids=["one that waits", "the first ones", "too few", "a millisecond", "usually"],
+)
+def test_a_call_is_rare_if_it_is_usually_slow(took_ms: tuple[float, ...], due_ms: int) -> None:
+    """A list of 4.5 ms (a 4090) is read every 9 s."""
+    call = SlowCall()
+    began_ns = 0
+    for took in took_ms:
+        began_ns += NS_PER_SECOND
+        call.add(began_ns, began_ns + round(took * NS_PER_MS))
+    assert call.is_due(began_ns + due_ms * NS_PER_MS)
+    assert not due_ms or not call.is_due(began_ns + due_ms * NS_PER_MS - 1)
+
+
+def test_a_complete_reading_has_its_list_whatever_it_costs() -> None:
+    clock = FakeClock()
+
+    def ask(_: str) -> list[object]:
+        clock.advance(0.1)
+        return []
+
+    lists = ProcessLists(ask, clock)
+    found = [lists.read() is not None for _ in range(8)]
+    assert found == [True] * 5 + [False] * 3
+    assert lists.read(is_complete=True) == ()

@@ -140,6 +140,14 @@ def test_memory_that_was_read_for_less_than_half_of_the_run_is_unknown() -> None
     assert entry(use((), ()), 4.1).memory_used_mb == NOT_MEASURED
 
 
+def test_a_list_says_nothing_of_a_gap_before_it() -> None:
+    """A reading counts for the time since the one before, for 2 s at most."""
+    made = RunUse(0, lambda identity: identity == "own")
+    made.add_reading(GpuReading(start_ns=0, end_ns=seconds(1), processes=()))
+    made.add_reading(GpuReading(start_ns=seconds(1), end_ns=seconds(11), processes=()))
+    assert made.listed_ns == made.watched_ns == seconds(3)
+
+
 def test_the_variable_that_mps_always_has_is_enough() -> None:
     assert parse_limits({"CUDA_MPS_PIPE_DIRECTORY": "/run/mps-ecs"}).is_mps
     assert not parse_limits({}).is_mps

@@ -250,6 +250,19 @@ def use(
 OWN, HIDDEN = ProcessOnGpu("own", 1 << 30), ProcessOnGpu(None, 1 << 30)
 
 
+def test_a_process_that_is_not_listed_any_more_is_forgotten() -> None:
+    """Its id may be used again, by another program."""
+    parents = {1: (0, b"init"), 2: (1, b"profiler"), 7: (2, b"python3")}
+    owners = Descendants(2, read_status=parents.get)
+    owns = present(owners.owner_of(""))
+    assert owns(owners.identify(7))
+    parents[7] = (1, b"another")
+    owners.keep({7})
+    assert owns(owners.identify(7)), "asked when it is first listed"
+    owners.keep(set())
+    assert not owns(owners.identify(7))
+
+
 def test_the_server_of_mps_is_nobodys() -> None:
     """It is on each GPU as soon as MPS runs, with 25 to 30 MiB; its clients are programs."""
     started_by = {1: (0, b"init"), 2: (1, b"profiler"), 3: (2, b"python3")}
