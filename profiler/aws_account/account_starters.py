@@ -13,7 +13,7 @@ from profiler.schedules.schedule_model import Schedule
 class AccountStarters:
     """Reads an account. ``on_problem`` gets a sentence about state machines that could not be read.
 
-    ``machine_schedules`` and ``outer_states`` know what was listed last.
+    ``scheduled``, ``machine_schedules`` and ``outer_states`` know what was listed last.
     """
 
     def __init__(
@@ -36,6 +36,17 @@ class AccountStarters:
     def states(self) -> tuple[ScheduledTarget, ...]:
         """The states that start tasks, or those that submit jobs, as far as they can be read."""
         return tuple(state for state in self.machines.targets() if state.is_of_job is self._of_jobs)
+
+    def scheduled(self, states: Collection[ScheduledTarget]) -> tuple[ScheduledTarget, ...]:
+        """Those of the states whose state machine a schedule or a rule starts, also through others.
+        Raises TaskProfilerError.
+        """
+        around = {
+            name: {name, *(outer.machine for outer in self.outer_states((name,)))}
+            for name in {state.machine for state in states}
+        }
+        started = self.schedules.started_machines(frozenset[str]().union(*around.values()))
+        return tuple(state for state in states if around[state.machine] & started)
 
     def machine_schedules(self, names: Collection[str]) -> tuple[Schedule, ...]:
         """What starts the state machines of these names at due times. Raises TaskProfilerError."""

@@ -28,7 +28,7 @@ from profiler.aws_account.registered_definitions import (
 )
 from profiler.aws_account.registered_job_definitions import JobDefinitions
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget, Schedules
 from profiler.aws_account.shared_streams import UNKNOWN_STREAMS, read_streams
 from profiler.aws_account.started_tasks import (
     SCHEDULE,
@@ -263,8 +263,13 @@ class Rollout(Struct, kw_only=True, dict=True):
         """The clusters of the request in which the families run, as far as they select them."""
         request = self.request
         clusters_by_family = dict[str, set[str]]()
-        for target in self.selected_targets if request.clusters or request.scheduled else ():
-            clusters_by_family.setdefault(target.family, set()).add(target.cluster_arn)
+        if request.clusters or request.scheduled:
+            targets = self.selected_targets  # which are listed before what they execute
+            states = self._in_clusters(self._account.scheduled(self._states))
+            for target in (*targets, *states):
+                clusters = clusters_by_family.setdefault(target.family, set())
+                if UNKNOWN_VALUE not in target.cluster_arn:
+                    clusters.add(target.cluster_arn)
         for cluster, families in (
             self._seen.items() if request.clusters and not request.scheduled else ()
         ):

@@ -24,7 +24,7 @@ from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import capitalized, count, mapping, mappings, text
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import first_known, known_members, known_values, product
+from profiler.core.optional_math import first_known, known, known_members, known_values, product
 from profiler.core.timestamps import MS_PER_SECOND, json_moment_ns
 from profiler.schedules.due_times import may_start_again
 from profiler.schedules.schedule_model import Schedule, ScheduleKind
@@ -385,8 +385,7 @@ class Schedules:
         target = ScheduledTarget(
             kind="rule", name=name, group=bus, content=content, rule=rule, **started
         )
-        if is_timed(target):
-            self._machine_starts[target.key] = target
+        self._machine_starts[target.key] = target
 
     def _forget_start(self, place: tuple[str, ...]) -> None:
         """Forget what a schedule started before it was changed."""
@@ -397,18 +396,41 @@ class Schedules:
         """The targets with due times, of those that were listed, that start state machines of these
         names. Each schedule is read, once. Raises TaskProfilerError.
         """
-        for key, start in self._machine_starts.items():
-            target = start
-            if isinstance(target, str):
-                if _is_machine(target) and machine_name(target) not in names:
-                    continue
-                _, group, name, _ = key
-                read = self._started_machine(group, name)
-                if read is None:
-                    continue
-                self._machine_starts[key] = target = read
-            if machine_name(target.machine_arn or "") in names:
+        for key in self._machine_starts:
+            target = self._machine_start(key, names)
+            if target is not None and is_timed(target):
                 yield target
+
+    def started_machines(self, names: Collection[str]) -> set[str]:
+        """Those of the state machines of these names that a schedule or a rule starts, of those
+        that were listed. Only schedules whose target does not name their machine are read. Raises
+        TaskProfilerError.
+        """
+        started = set[str]()
+        for key, start in self._machine_starts.items():
+            if isinstance(start, str) and _is_machine(start):
+                started.add(machine_name(start))
+            else:
+                target = self._machine_start(key, names)
+                started |= set(known_values((known(_name_of_machine, target),)))
+        return started.intersection(names)
+
+    def _machine_start(
+        self, key: tuple[str, ...], names: Collection[str]
+    ) -> ScheduledTarget | None:
+        """The target that starts a state machine, if it has one of these names. Raises
+        TaskProfilerError.
+        """
+        target = self._machine_starts[key]
+        if isinstance(target, str):
+            if _is_machine(target) and machine_name(target) not in names:
+                return None
+            _, group, name, _ = key
+            read = self._started_machine(group, name)
+            if read is None:
+                return None
+            self._machine_starts[key] = target = read
+        return target if _name_of_machine(target) in names else None
 
     def _started_machine(self, group: str, name: str) -> ScheduledTarget | None:
         with aws_errors(f"The schedule {name} could not be read", _READ["schedule"]):
@@ -669,6 +691,10 @@ def machine_of(arn: str) -> str:
 def machine_name(arn: str) -> str:
     """The name in the ARN of a state machine, of a version or of an alias."""
     return machine_of(arn).rpartition(":")[2]
+
+
+def _name_of_machine(target: ScheduledTarget) -> str:
+    return machine_name(target.machine_arn or "")
 
 
 def is_version(machine_arn: str) -> bool:

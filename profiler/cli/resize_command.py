@@ -102,7 +102,10 @@ OutputFormat = Literal["text", "github", "json"]
 @click.argument("globs", metavar="[FAMILY]...", nargs=-1, type=Text())
 @past_run_options
 @repeatable("--cluster clusters", "NAME", "Only families of this cluster's tasks and schedules.")
-@flag("--scheduled", "Only families that an EventBridge rule or schedule starts.")
+@flag(
+    "--scheduled",
+    "Only families that an EventBridge rule or schedule starts, also by Step Functions.",
+)
 @repeatable(
     "--job-definition job_definitions", "NAME", "Size job definitions of AWS Batch; also a pattern."
 )

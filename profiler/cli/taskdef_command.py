@@ -103,7 +103,10 @@ _rollout_options = add_options(
     repeatable(
         "--cluster clusters", "NAME", "Plan the families of this cluster's tasks and schedules."
     ),
-    flag("--scheduled", "Only families that an EventBridge rule or schedule starts."),
+    flag(
+        "--scheduled",
+        "Only families that an EventBridge rule or schedule starts, also by Step Functions.",
+    ),
     flag("--services", "Include families that services run."),
     flag("--register", "Register the planned revisions."),
     flag(

@@ -338,6 +338,54 @@ def test_a_run_of_a_state_machine_does_not_last_until_the_next_is_due(
         assert "and the next one is due 15m 00s after its start" in rows["nightly"]["reason"]
 
 
+def starts(account: Account, name: str, target: str, **more: Any) -> None:
+    """A schedule that starts a state machine each night."""
+    account.aws.client("scheduler").create_schedule(
+        Name=name,
+        ScheduleExpression="cron(0 3 * * ? *)",
+        FlexibleTimeWindow={"Mode": "OFF"},
+        Target={"Arn": target, "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/start", **more},
+    )
+
+
+def test_a_family_that_schedules_start_by_state_machines_is_scheduled(account: Account) -> None:
+    """Directly, by a version, by a request, by another machine, by an event. The controls are the
+    families of a machine that nothing starts, and of one that only such a machine executes.
+    """
+    client = account.aws.client("stepfunctions")
+    machines = ("direct", "numbered", "asked", "inner", "event", "nobody", "within", "elsewhere")
+    account.oversized("plain", *machines)
+    account.schedule("plain", "plain:1")
+    for name in machines:
+        cluster = "others" if name == "elsewhere" else "jobs"
+        account.state_machine(name, {"TaskDefinition": name, "Cluster": cluster})
+    arns = {name: machine_arn(client, name) for name in machines}
+    make_machine(client, "outer", machine(executing(arns["inner"])))
+    make_machine(client, "idle", machine(executing(arns["within"])))
+    starts(account, "direct", arns["direct"])
+    starts(account, "elsewhere", arns["elsewhere"])
+    publish(client, "numbered", "live")
+    starts(account, "numbered", f"{arns['numbered']}:1")
+    asked = json.dumps({"StateMachineArn": arns["asked"]})
+    starts(account, "asked", "arn:aws:scheduler:::aws-sdk:sfn:startExecution", Input=asked)
+    starts(account, "outer", machine_arn(client, "outer"))
+    events = account.aws.client("events")
+    events.put_rule(Name="event", EventPattern='{"source": ["jobs"]}')
+    role = f"arn:aws:iam::{ACCOUNT}:role/start"
+    events.put_targets(Rule="event", Targets=[{"Id": "1", "Arn": arns["event"], "RoleArn": role}])
+    started = {"plain", "direct", "numbered", "asked", "inner", "event"}
+    rows, _ = account.rows("--scheduled")
+    assert set(rows) == started | {"elsewhere"}
+    rows, _ = account.rows("--scheduled", "--cluster", "jobs")
+    assert set(rows) == started
+    with AwsProxy(account.aws.url) as proxy:
+        account.url = proxy.url
+        proxy.refused = {"GET /schedules/asked"}
+        done = account.resize("--scheduled")
+    assert done.returncode == 1
+    assert "The schedule asked could not be read: AWS refused" in done.stderr
+
+
 @pytest.mark.parametrize("kind", ["", "inner", "outer", "limit", "limit of the machine"])
 def test_a_machine_that_another_one_executes_has_its_due_times_and_timeouts(
     account: Account, kind: str
