@@ -33,7 +33,7 @@ class CountingSearch(FakeSearchCluster):
         for number, source in enumerate(sources):
             self.documents["task-reports-2026.03", str(number)] = dict(source)
 
-    def request(self, path: str, body: str | Mapping[str, Any], timeout_seconds: float) -> Any:
+    def request(self, path: str, body: bytes | Mapping[str, Any], timeout_seconds: float) -> Any:
         assert timeout_seconds > 0
         if not isinstance(body, Mapping) or "ids" in body["query"]:
             return super().request(path, body, timeout_seconds)

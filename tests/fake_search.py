@@ -28,13 +28,13 @@ class FakeSearchCluster(SearchCluster):
         self._versions: dict[_Place, int] = {}
         self._writes = 0
 
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:
+    def request(self, path: str, body: bytes | Mapping[str, object], timeout_seconds: float) -> Any:
         if isinstance(body, Mapping):
             self.searches += 1
             return self._search_ids(path, body)
         assert path == "/_bulk"
         self.requests += 1
-        lines = [json.loads(line) for line in str(body).removesuffix("\n").split("\n")]
+        lines = [json.loads(line) for line in body.removesuffix(b"\n").split(b"\n")]
         items = [
             self._apply(action, fields)
             for action, fields in zip(lines[::2], lines[1::2], strict=True)
@@ -101,7 +101,7 @@ class AnsweringSearch(FakeSearchCluster):
         self.answer, self.error = answer or {}, error
         self.bodies: list[Mapping[str, Any]] = []
 
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:
+    def request(self, path: str, body: bytes | Mapping[str, object], timeout_seconds: float) -> Any:
         assert path.partition("?")[0] == "/task-reports-*/_search"
         assert isinstance(body, Mapping)
         assert timeout_seconds == 5

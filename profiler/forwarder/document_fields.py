@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -23,11 +25,11 @@ from profiler.record.search_document_fields import FIELDS, DocumentField
 Fields: TypeAlias = dict[str, Any]
 # The number of an object of the document, and a field's name in it.
 _Place: TypeAlias = tuple[int, str]
-# The function that reads a part of a record, the part where the record lacks it, the function that
-# reads the values of the part, and their places.
-_Part: TypeAlias = tuple[
-    Callable[[RunView], object], object, Callable[[Any], tuple[Any, ...]], tuple[_Place, ...]
-]
+# The number of an object of the document, names of fields in it, and the function that reads their
+# values in a part of a record.
+_Copied: TypeAlias = tuple[int, tuple[str, ...], Callable[[Any], tuple[Any, ...]]]
+# The function that reads a part of a record, the part where the record lacks it, and its copies.
+_Part: TypeAlias = tuple[Callable[[RunView], object], object, tuple[_Copied, ...]]
 _REPORT = "task.report"
 
 
@@ -167,13 +169,15 @@ def _read_fields(run: RunView) -> Fields:
     report would take more time than the rest of its way.
     """
     objects: list[Fields] = [{} for _ in _OBJECTS]
-    for read_part, absent, read_values, places in _PARTS:
+    for read_part, absent, copied in _PARTS:
         part = read_part(run)
         if part is absent:
             continue
-        for (number, name), value in zip(places, read_values(part), strict=True):
-            if value is not None:
-                objects[number][name] = value
+        for number, names, read_values in copied:
+            fields = objects[number]
+            for name, value in zip(names, read_values(part), strict=True):
+                if value is not None:
+                    fields[name] = value
     for number, name, calculate in _CALCULATED:
         value = calculate(run)
         if value is not None:
@@ -196,8 +200,9 @@ def drop_empty(fields: Fields) -> Fields:
 
 def merge_fields(*parts: Mapping[str, Any]) -> Fields:
     """Objects merged at every level; later parts win."""
-    merged: Fields = {}
-    for part in parts:
+    first, *later = parts
+    merged = dict(first)
+    for part in later:
         for name, value in part.items():
             present = merged.get(name)
             is_nested = isinstance(present, dict) and isinstance(value, dict)
@@ -237,11 +242,24 @@ def _parts() -> Iterator[_Part]:
             by_part.setdefault(field.path.rpartition(".")[0], []).append(field)
     for path, fields in by_part.items():
         read_part = attrgetter(path)
-        names = [field.path.rpartition(".")[2] for field in fields]
-        places = tuple(_place(field.name) for field in fields)
-        yield read_part, read_part(empty), _values(names), places
-    slowdowns = tuple(map(_place, SLOWDOWN_FIELDS))
-    yield attrgetter("metrics.slowdown_at_vcpu"), None, slowdown_values, slowdowns
+        by_object = groupby(fields, key=lambda field: _place(field.name)[0])
+        copied = tuple(_copied(number, list(of_object)) for number, of_object in by_object)
+        yield read_part, read_part(empty), copied
+    yield attrgetter("metrics.slowdown_at_vcpu"), None, tuple(_slowdowns())
+
+
+def _copied(number: int, fields: Sequence[DocumentField]) -> _Copied:
+    """What an object of the document copies of one part of a record."""
+    names = tuple(_place(field.name)[1] for field in fields)
+    return number, names, _values([field.path.rpartition(".")[2] for field in fields])
+
+
+def _slowdowns() -> Iterator[_Copied]:
+    """The bounds of the slowdown, each an object of the document."""
+    for bound, fields in SLOWDOWN_FIELDS.items():
+        number, _name = _place(fields[0])
+        names = tuple(_place(field)[1] for field in fields)
+        yield number, names, partial(slowdown_values, bound)
 
 
 def _values(names: Sequence[str]) -> Callable[[object], tuple[Any, ...]]:
@@ -259,8 +277,9 @@ def _is_copied(field: DocumentField) -> bool:
 
 def _calculated() -> Iterator[tuple[int, str, Callable[[RunView], Any]]]:
     """The places of the other values of a record, each with the function that reads it."""
+    slowdowns = {*chain.from_iterable(SLOWDOWN_FIELDS.values())}
     for field in FIELDS:
-        is_read = _is_copied(field) or field.name in SLOWDOWN_FIELDS
+        is_read = _is_copied(field) or field.name in slowdowns
         if field.get is not None and not is_read:
             is_moment = field.index_type == "date"
             yield *_place(field.name), _formatted(field.get) if is_moment else field.get

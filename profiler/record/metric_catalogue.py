@@ -2,9 +2,10 @@
 search documents.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal
+from operator import attrgetter
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -54,6 +55,7 @@ TIME_PARTS = (
 )
 _NO_NAMES: Mapping[str, str] = {}
 _MEAN_AND_MAX = ("avg", "max")
+_Bound: TypeAlias = Literal["min", "max"]
 
 
 class Metric(Struct, frozen=True, kw_only=True):
@@ -226,19 +228,22 @@ def _link_totals(link: str) -> Iterator[Metric]:
         )
 
 
-def _slowdowns(bound: Literal["min", "max"]) -> Iterator[Metric]:
+def _slowdowns(bound: _Bound) -> Iterator[Metric]:
     """One row for each smaller size: a bound of the slowdown there."""
-    for size in _SIZES:
-        field = f"{_SLOWDOWN_FIELD}{bound}.v{size.replace('.', '_')}"
+    for size, field in zip(_SIZES, SLOWDOWN_FIELDS[bound], strict=True):
         yield Metric(unit="factor", get=partial(_slowdown, size, bound), document_field=field)
 
 
-_SLOWDOWN_FIELD = "usage.cpu.slowdown."
 _SIZES = tuple(f"{vcpu:g}" for vcpu in VCPU_SIZES)
 _NOT_SLOWER = SlowdownBounds(min=1.0, max=1.0)
+SLOWDOWN_FIELDS: Final[Mapping[_Bound, Sequence[str]]] = {
+    bound: [f"usage.cpu.slowdown.{bound}.v{size.replace('.', '_')}" for size in _SIZES]
+    for bound in get_args(_Bound)
+}
+"""The fields of a document with a bound of the slowdown at each smaller size."""
 
 
-def _slowdown(size: str, bound: Literal["min", "max"], run: RunView) -> float | None:
+def _slowdown(size: str, bound: _Bound, run: RunView) -> float | None:
     """1 for a size that the record leaves out, because the run would not have been slower there."""
     slowdown = run.metrics.slowdown_at_vcpu
     if slowdown is None:
@@ -247,10 +252,10 @@ def _slowdown(size: str, bound: Literal["min", "max"], run: RunView) -> float | 
     return bounds
 
 
-def slowdown_values(slowdown: Mapping[str, SlowdownBounds]) -> tuple[float, ...]:
-    """The values of ``SLOWDOWN_FIELDS``, read at once."""
-    bounds = [slowdown.get(size, _NOT_SLOWER) for size in _SIZES]
-    return (*[bound.min for bound in bounds], *[bound.max for bound in bounds])
+def slowdown_values(bound: _Bound, slowdown: Mapping[str, SlowdownBounds]) -> tuple[float, ...]:
+    """The values of the ``SLOWDOWN_FIELDS`` of a bound, read at once."""
+    read = attrgetter(bound)
+    return tuple([read(slowdown.get(size, _NOT_SLOWER)) for size in _SIZES])
 
 
 def _calculated(unit: Unit, value: Callable[[Record], Number | None], field: str) -> Metric:
@@ -454,8 +459,5 @@ METRICS: tuple[Metric, ...] = (
     _value("MB", "record.monitor.max_rss_mb", "monitor.max_rss_mb"),
 )
 
-SLOWDOWN_FIELDS: Final = tuple(
-    metric.document_field for metric in METRICS if metric.document_field.startswith(_SLOWDOWN_FIELD)
-)
 # The live metrics of a GPU's totals.
 LIVE_GPU_TOTALS = tuple(metric for metric in METRICS if metric.live_name)

@@ -52,7 +52,7 @@ class OpenSearchCluster(interface.SearchCluster):
     def request(
         self,
         path: str,
-        body: str | Mapping[str, object],
+        body: bytes | Mapping[str, object],
         timeout_seconds: float,
     ) -> Any:  # noqa: ANN401
         limits = {"request_timeout": timeout_seconds}

@@ -375,7 +375,7 @@ class Unsearchable(FakeSearchCluster):
 class PartlySearched(FakeSearchCluster):
     """A shard does not answer a search."""
 
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:
+    def request(self, path: str, body: bytes | Mapping[str, object], timeout_seconds: float) -> Any:
         answer = super().request(path, body, timeout_seconds)
         if "_search" not in path:
             return answer

@@ -22,7 +22,7 @@ class WithClosed(FakeSearchCluster):
         self._closed = sorted(closed)
         self.paths: list[str] = []
 
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:
+    def request(self, path: str, body: bytes | Mapping[str, object], timeout_seconds: float) -> Any:
         assert timeout_seconds == 5
         self.paths.append(path)
         excluded = path.partition("/_search")[0].split(",-")[1:]

@@ -25,7 +25,7 @@ class Interrupted(FakeSearchCluster):
         self.left = number
         self.documents_of_other = documents
 
-    def request(self, path: str, body: str | Mapping[str, object], timeout_seconds: float) -> Any:
+    def request(self, path: str, body: bytes | Mapping[str, object], timeout_seconds: float) -> Any:
         self.left -= 1
         if self.left == 0:
             written = deliver(self, FakeInvocationTime(), self.documents_of_other, MOMENT)

@@ -527,7 +527,7 @@ def test_every_document_is_indexed_or_rejected_exactly_once(
 
 def test_the_lines_are_upserts_that_are_retried() -> None:
     """The lines are upserts that are retried and the reason of an error has its cause."""
-    action, body = map(json.loads, bulk_lines(documents(1)))
+    action, body = map(json.loads, bulk_lines(documents(1)).splitlines())
     assert action == {
         "update": {"_index": "task-reports-2026.03", "_id": "0", "retry_on_conflict": 5}
     }
