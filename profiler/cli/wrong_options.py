@@ -7,6 +7,9 @@ import click
 # Labels are given to a run by `run`, tags to a task by ECS.
 _MIXED_UP = {"--tag": "--label", "--label": "--tag"}
 
+# An option of other commands.
+_FAMILY_OPTIONS = ("--family", "--families")
+
 
 def usage_sentence(error: click.UsageError, message: str, arguments: Iterable[str]) -> str:
     """What is wrong, by click's ``message``, and what to do."""
@@ -32,6 +35,11 @@ def _option_sentence(error: click.NoSuchOption, arguments: Iterable[str]) -> str
     meant = _MIXED_UP.get(name)
     if meant is not None and _has_option(context.command, meant):
         return f"No such option {name!r}. Did you mean {meant!r}?"
+    if name in _FAMILY_OPTIONS and _takes_families(context.command):
+        return (
+            f"No such option {name!r}: name the family without it, as in "
+            f"{context.command_path} nightly-etl."
+        )
     path = context.command_path.split()[1:]
     command = context.command
     for word in arguments:
@@ -42,6 +50,13 @@ def _option_sentence(error: click.NoSuchOption, arguments: Iterable[str]) -> str
         return None
     words = " ".join(("task-profiler", *path, name))
     return f"The option {name!r} stands before the command: write it after it, as in {words}."
+
+
+def _takes_families(command: click.Command) -> bool:
+    metavars = [
+        param.metavar or "" for param in command.params if param.param_type_name == "argument"
+    ]
+    return any("FAMILY" in metavar for metavar in metavars)
 
 
 def _has_option(command: click.Command, name: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from profiler.aws_account.clusters_and_log_groups import matching_clusters, matching_log_groups
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 
 _WEB_SCHEMES = ("https", "http")
+_KINDS = ("history", "logs", "insights")
+_JSON = (b"{", b"[")
 _NO_HOST = re.compile(r"//(?:[/:?#]|\Z)")
 _HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}(?:/\S*)?", re.ASCII)
 
@@ -61,7 +64,7 @@ class Source(NamedTuple):
 def parse_source(text: str) -> Source:
     """Parse what ``--from`` takes. Raises UsageError for what is no source."""
     kind, colon, name = text.partition(":")
-    if not text or (colon and not name and kind in ("history", "logs", "insights")):
+    if not text or (colon and not name and kind in _KINDS):
         raise UsageError(
             f"--from {text!r} has no name: write history:FILE, logs:GLOB or insights:CLUSTER."
         )
@@ -77,6 +80,7 @@ def parse_source(text: str) -> Source:
             return Source("history", name)
     if not os.path.lexists(text):
         _check_no_address(text)
+        _check_no_kind(text)
     return Source("file", text)
 
 
@@ -87,13 +91,13 @@ def _check_no_address(text: str) -> None:
             "--from: the address contains credentials: leave them out, and set ELASTICSEARCH_USER "
             "and ELASTICSEARCH_PASSWORD."
         )
-    scheme, separator, host = text.partition("://")
-    if not separator:
-        scheme, separator, host = text.partition(":/")
+    separators = ("://", ":/", "//")
+    separator = next((one for one in separators if one in text), "")
+    scheme, _, host = text.partition(separator or "://")
     meant = similar_name(scheme.strip(":"), _WEB_SCHEMES) if separator else None
     if meant is not None:
         raise UsageError(f"--from {text!r} is not an address: write {meant}://{host.lstrip('/')}.")
-    if "://" in text:
+    if "://" in text and scheme.lower() != "file":
         raise UsageError(
             f"--from {text!r}: {scheme.lower()}:// is not supported: copy the lines into a file, "
             "and name it."
@@ -102,6 +106,20 @@ def _check_no_address(text: str) -> None:
         raise UsageError(
             f"--from {text!r} is an address without a scheme: write https://{text}, or http://."
         )
+
+
+def _check_no_kind(text: str) -> None:
+    """Raise UsageError for a source whose kind is spelled wrong."""
+    kind, colon, name = text.partition(":")
+    if not (colon and kind and name):
+        return
+    if kind.lower() == "file":
+        name = f"/{name.lstrip('/')}" if name.startswith("//") else name
+        raise UsageError(f"--from {text!r}: a file has no kind before it: write {name}.")
+    meant = similar_name(kind, _KINDS)
+    # As nightly is not insights.
+    if meant is not None and meant[0] == kind[0].lower():
+        raise UsageError(f"--from {text!r} is of no known kind: write {meant}:{name}.")
 
 
 def names_of(options: SourceOptions, kind: str) -> tuple[str, ...]:
@@ -204,6 +222,14 @@ def _open(
     return _open_history(source.name)
 
 
+def _begins_with_json(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(1) in _JSON
+    except OSError:  # who opens it next says why
+        return False
+
+
 def _open_history(file: str) -> RunSource:
     # SQLite, which other sources do not need.
     from profiler.runs.history.run_database import HistoryStore
@@ -212,6 +238,8 @@ def _open_history(file: str) -> RunSource:
     path = history_path(os.environ, file)
     if file and not os.path.lexists(path):
         raise TaskProfilerError(f"The history file {path} does not exist: check --from.")
+    if file and _begins_with_json(path):
+        raise TaskProfilerError(f"{path} is JSON and no history: write --from {file}.")
     store = HistoryStore(path, SystemClock())
     store.add_abandoned_runs()
     return LocalRuns(store)

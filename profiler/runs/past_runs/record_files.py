@@ -36,7 +36,9 @@ _MAX_STACKS = 300
 # What files of other formats begin with; the compressed ones of gzip, bzip2, xz, Zstandard and zip.
 _SQLITE = b"SQLite format 3\0"
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"PK\3\4")
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{")
+_TAR = b"ustar"
+_TAR_PLACE = 257
 
 
 class FileRuns(RunSource):
@@ -210,6 +212,11 @@ def _check_format(beginning: bytes, source: str) -> None:
         raise TaskProfilerError(
             f"{name} is compressed: unpack it, and name the file that comes out, or - with a pipe "
             "from zcat."
+        )
+    if beginning.startswith(_TAR, _TAR_PLACE):
+        raise TaskProfilerError(
+            f"{name} is an archive: unpack it, and name the file that comes out, or - with a pipe "
+            "from tar -xO."
         )
     if beginning.startswith(_UTF_16):
         raise TaskProfilerError(

@@ -111,12 +111,56 @@ def test_a_family_in_other_letters_gets_a_suggestion(name: str, file: Path) -> N
         ("https:/search:9200", "https://search:9200"),
         ("htps://search", "https://search"),
         ("http:::///search", "http://search"),
+        ("https//search:9200", "https://search:9200"),
     ],
 )
 def test_an_address_that_is_nearly_right_is_told_the_right_one(address: str, meant: str) -> None:
     done = run_here({}, "history", "--from", address)
     assert done.returncode == 2
     assert done.stderr.endswith(f"is not an address: write {meant}.\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("log:/ecs/jobs", "is of no known kind: write logs:/ecs/jobs."),
+        ("LOGS:/ecs/jobs", "is of no known kind: write logs:/ecs/jobs."),
+        ("insight:prod", "is of no known kind: write insights:prod."),
+        ("histroy:runs.sqlite3", "is of no known kind: write history:runs.sqlite3."),
+        ("file:runs.jsonl", "a file has no kind before it: write runs.jsonl."),
+        ("file:///var/runs.jsonl", "a file has no kind before it: write /var/runs.jsonl."),
+    ],
+)
+def test_a_kind_that_is_nearly_right_is_told_the_right_one(source: str, said: str) -> None:
+    done = run_here({}, "history", "--from", source)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"{said}\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_with_a_colon_in_its_name_and_one_that_is_missing_are_files(tmp_path: Path) -> None:
+    path = tmp_path / "log:runs"
+    path.write_bytes(b"")
+    assert "No runs in" in run_here({}, "history", "--from", str(path)).stderr
+    missing = run_here({}, "history", "--from", "nightly:2026.jsonl")
+    assert missing.stderr.startswith("task-profiler: There is no file nightly:2026.jsonl: ")
+
+
+def test_a_file_of_records_that_is_named_as_a_history_is_told_how_it_is_read(file: Path) -> None:
+    done = run_here({}, "history", "--from", f"history:{file}")
+    assert done.returncode == 1
+    assert done.stderr == f"task-profiler: {file} is JSON and no history: write --from {file}.\n"
+
+
+@pytest.mark.parametrize("command", ["history", "show", "recommend", "report", "watch", "doctor"])
+def test_the_option_of_a_family_where_it_is_an_argument(command: str) -> None:
+    done = run_here({}, command, "--family", "words")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "task-profiler: No such option '--family': name the family without it, as in "
+        f"task-profiler {command} nightly-etl.\n"
+    )
+    assert "nightly-etl" not in run_here({}, "replay", "--family", "words").stderr
 
 
 @pytest.mark.parametrize("address", ["https://", "http:///task", "https://:9200"])
@@ -134,6 +178,11 @@ def test_an_address_without_a_host_is_a_mistake(address: str) -> None:
         (b"\x1f\x8b\x08\0", "is compressed: unpack it"),
         (b"PK\3\4", "is compressed: unpack it"),
         (b"\xff\xfe{\0", "is text in UTF-16: convert it to UTF-8"),
+        (b'{\0"\0', "is text in UTF-16: convert it to UTF-8"),
+        (
+            b"runs.jsonl" + bytes(247) + b"ustar  \0" + bytes(247) + b"{}",
+            "is an archive: unpack it",
+        ),
     ],
 )
 def test_a_file_of_another_format_is_named(beginning: bytes, said: str, tmp_path: Path) -> None:
