@@ -12,6 +12,7 @@ from profiler.aggregation.statistics import (
     DeviceReadings,
     MeanAndMaximum,
     MonotonicCounter,
+    SeldomRead,
     TimeWeightedStatistics,
     UseWindow,
 )
@@ -121,8 +122,9 @@ class ContainerUsage:
         self.impossible = 0
         self.memory_max_bytes: int | None = None
         self.memory_cache_bytes = MeanAndMaximum()
-        self.memory_mapped_file_bytes = MeanAndMaximum()
-        self.memory_huge_page_bytes = MeanAndMaximum()
+        # Quick readings have neither.
+        self.memory_mapped_file_bytes = SeldomRead()
+        self.memory_huge_page_bytes = SeldomRead()
         self.memory_max_at_ns: int | None = None
         self.memory_max_kernel_bytes: int | None = None
         self.memory_bound_bytes = 0

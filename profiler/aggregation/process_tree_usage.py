@@ -1,12 +1,11 @@
 """The totals of several processes from successive readings, and the peak of their control group."""
 
-import math
 import resource
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.core.optional_math import difference, first_known, known_values
+from profiler.core.optional_math import first_known, known_values
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.memory_usage import is_negligible, is_notable
@@ -164,17 +163,30 @@ def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> tup
     """The high-water mark without what it counts and the share does not, and the same where that
     may be files: each is 0 if it shows no more than that.
 
-    Each page of a process's own memory takes a page fault, if it has no huge pages.
+    Each page of a process's own memory takes a page fault, if it has no huge pages. What the
+    process has read and written in the step may be pages of files that nobody has read since.
     """
     known_bytes = max(now.share_bytes or 0, (before or now).share_bytes or 0)
     uncounted_bytes = _most_uncounted_bytes(before, now)
     high_water_bytes = (now.peak_bytes or 0) - uncounted_bytes
-    if shows_more(high_water_bytes, known_bytes, uncounted_bytes):
-        return high_water_bytes, 0
+    own_bytes = high_water_bytes - _transferred_bytes(before, now)
+    if shows_more(own_bytes, known_bytes, uncounted_bytes):
+        return own_bytes, high_water_bytes
     faults = now.faults - (before.faults if before is not None else 0)
     if high_water_bytes - known_bytes > faults * resource.getpagesize():
         return 0, 0
     return 0, max(high_water_bytes, 0)
+
+
+def _transferred_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
+    """What a process has read from disks and written in a step, also where it was deleted since; 0
+    if unknown.
+    """
+    if now.blocks is None:
+        return 0
+    begun = before.blocks if before is not None else None
+    total_bytes = now.blocks.read_bytes + now.blocks.write_bytes
+    return max(total_bytes - (0 if begun is None else begun.read_bytes + begun.write_bytes), 0)
 
 
 def _most_uncounted_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
@@ -221,38 +233,23 @@ class TreeMemory(Struct):
     mark, without pages of files and repeated mappings, plus the memory that the others held at both
     readings. Two rises are never added: nothing shows that they happened at the same time.
 
-    A candidate counts up to what all processes mapped at the reading before and what the machine
-    has allocated since (``allocated_bytes``, ``allocated_before_bytes`` at first, when there was no
-    process): a mark above that counts pages several times.
+    ``marks_count``: a candidate counts, because a control group's mark bounds it. Elsewhere it is
+    unsure: what a process mapped and released between two readings may be a file, or the same
+    pages several times, and nothing tells which.
 
     ``marks`` is what the marks say of the largest process. ``unsure_bytes`` is the largest
-    candidate that may be files or repeated mappings: the process maps as many files as its mark has
-    risen by, or it is above what was allocated.
+    candidate that does not count, or that may be files: the process maps as many as its mark has
+    risen by.
     """
 
     peak_bytes: int | None = None
     unsure_bytes: int = 0
     peak_processes: int = 0
     marks: ProcessMarks = ProcessMarks()
+    marks_count: bool = True
     _last: Iterable[ProcessReading] = ()
-    allocated_bytes: Callable[[], int | None] = lambda: None
-    allocated_before_bytes: int | None = None
     _held_bytes: int | None = None
     _previous: Mapping[tuple[int, int], ProcessReading] = {}
-    _allocated_now: int | None = None
-
-    def begin_reading(self) -> None:
-        """To be called before the processes are read: what they allocate from here on may not be in
-        their readings.
-        """
-        self._allocated_now = self.allocated_bytes()
-
-    def most_bytes(self) -> float:
-        """The most that the processes can have held since the last reading that was added."""
-        growth_bytes = difference(self.allocated_bytes(), self.allocated_before_bytes)
-        if growth_bytes is None:
-            return math.inf
-        return sum(process.rss_bytes or 0 for process in self._previous.values()) + growth_bytes
 
     def add(self, processes: Iterable[ProcessReading]) -> int | None:
         """Add a reading; returns the memory in bytes, or None if no process has any (all are
@@ -260,7 +257,6 @@ class TreeMemory(Struct):
         """
         if processes is not self._last:
             self._held_bytes = self._add(processes)
-            self.allocated_before_bytes = self._allocated_now
             self._last = processes
         return self._held_bytes
 
@@ -293,26 +289,15 @@ class TreeMemory(Struct):
                 self.unsure_bytes = max(self.unsure_bytes, unsure_bytes)
             number = holders + (held[identity] == 0)
             possible.append((own_bytes + held_bytes - held[identity], number))
-        peak_bytes, number = self._counted(possible)
+        peak_bytes, number = max(possible)
+        if not self.marks_count:
+            self.unsure_bytes = max(self.unsure_bytes, peak_bytes)
+            peak_bytes, number = possible[0]
         self._previous = now
         if peak_bytes > first_known(self.peak_bytes, -1):
             self.peak_bytes = peak_bytes
             self.peak_processes = number
         return sum(shares)
-
-    def _counted(self, possible: Sequence[tuple[int, int]]) -> tuple[int, int]:
-        """The largest candidate, up to the most that the processes can have held; the first is
-        what was read.
-        """
-        marked_bytes, number = max(possible)
-        read_bytes, _ = possible[0]
-        if marked_bytes <= read_bytes:
-            return marked_bytes, number
-        most_bytes = self.most_bytes()
-        if marked_bytes <= most_bytes:
-            return marked_bytes, number
-        self.unsure_bytes = max(self.unsure_bytes, marked_bytes)
-        return max(possible[0], (int(most_bytes), number))
 
 
 def lacks_memory(counted_bytes: float, held_bytes: float) -> bool:

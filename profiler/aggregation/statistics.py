@@ -156,6 +156,25 @@ class MeanAndMaximum:
         )
 
 
+class SeldomRead(MeanAndMaximum):
+    """The mean over time of what only some of the readings have: a value counts for the time of the
+    readings without one before it, too.
+    """
+
+    __slots__ = ("_unread",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unread = 0
+
+    def add(self, value: float | None, weight: int = 1) -> None:
+        """Add a reading."""
+        self._unread += weight
+        if value is not None:
+            super().add(value, self._unread)
+            self._unread = 0
+
+
 class RecentByBatch:
     """The values since the last call of :meth:`take` for a batch; for a new batch, since the
     last call for any.

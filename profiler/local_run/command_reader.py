@@ -27,7 +27,7 @@ from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MEMORY
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
-from profiler.readers.linux.host import allocated_bytes, lazily_freed_pages
+from profiler.readers.linux.host import lazily_freed_pages
 from profiler.readers.linux.huge_pages import HugePages
 from profiler.readers.linux.kernel_memory import (
     FreeMemory,
@@ -245,7 +245,8 @@ class CommandReader:
         self._quick_peak_bytes: int | None = None
         self._cgroup = prepared.own_cgroup
         self._cpu = TreeCpu()
-        self._memory = _tree_memory(prepared)
+        # Its own mark bounds the processes'.
+        self._memory = TreeMemory(marks_count=prepared.own_cgroup.counts_memory)
         self._blocks = TreeBlocks()
         self.group_memory = GroupMemory(self._cgroup)
         self._shared_memory = prepared.shared_memory
@@ -307,13 +308,6 @@ class CommandReader:
     def marked_bound_bytes(self) -> int:
         """What the processes' marks say of the time between two samples that may be files."""
         return self._memory.unsure_bytes
-
-    @property
-    def most_memory_bytes(self) -> float:
-        """The most that the processes can have held since the last full sample, or since they
-        started.
-        """
-        return self._memory.most_bytes()
 
     @property
     def shared_bound_bytes(self) -> int | None:
@@ -417,7 +411,6 @@ class CommandReader:
         processes reaped so far.
         """
         self._huge_pages.read_pools()
-        self._memory.begin_reading()
         processes = self._shares.divide(self._tree.read())
         self.processes = processes
         if not processes:
@@ -608,14 +601,6 @@ class CommandReader:
         self._read_ns = read_ns
         self._reported_cpu_ns = max(self._reported_cpu_ns, min(cpu_ns, max_ns))
         return self._reported_cpu_ns
-
-
-def _tree_memory(prepared: PreparedRun) -> TreeMemory:
-    if prepared.own_cgroup.counts_memory:  # its own mark bounds the processes'
-        return TreeMemory()
-    return TreeMemory(
-        allocated_bytes=allocated_bytes, allocated_before_bytes=prepared.allocated_before_bytes
-    )
 
 
 def _unmapped_memory(

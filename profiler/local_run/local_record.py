@@ -2,7 +2,6 @@
 identity and sizes.
 """
 
-import math
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -197,7 +196,6 @@ def memory_evidence(
     had_several_processes: bool,
     floor_bytes: int | None,
     kernel_bytes: int = 0,
-    most_bytes: float = math.inf,
 ) -> tuple[MemoryEvidence, ...]:
     """What the samples, the largest process's mark and the group's mark say of a command.
 
@@ -209,10 +207,11 @@ def memory_evidence(
     files, what its uncounted part was at the time of the mark, and ``kernel_bytes``, which only
     samples without a group have.
 
-    What the mark has more than the readings is memory used if it is more than the pages of files
-    may be by then (``marks``), and if there were enough page faults. It is pages of files if
-    neither is so. If only one is, it makes the peak unsure. So does what is above ``most_bytes``,
-    the most that the processes can have held since the last reading: it counts pages several times.
+    What the mark has more than the readings is pages of files, unless it is more than these may be
+    by then (``marks``), or there were enough page faults. If both are so, it is memory used in a
+    group whose mark bounds it, unless notably much was read or written. Else it makes the peak
+    unsure: it may be a file, or the same pages several times. A run without a reading has nothing
+    but this mark.
 
     The group's mark counts if it is free of page cache.
     """
@@ -229,10 +228,12 @@ def memory_evidence(
         may_be_files = _may_be_files(reached_bytes, reaped)
         if may_be_files and not is_more:
             return evidence
-        exactness: Exactness = "at least" if is_more and not may_be_files else "unsure"
-        if reached_bytes > most_bytes and exactness == "at least":
-            evidence += evidence_from("process mark", group.bounded(int(most_bytes)))
-            exactness = "unsure"
+        is_bounded = group.size_bytes_of_all is not None
+        is_bounded = is_bounded and not is_notable(transferred_bytes, reached_bytes)
+        is_bounded = is_bounded or sampled_bytes is None
+        exactness: Exactness = "unsure"
+        if is_more and not may_be_files and is_bounded:
+            exactness = "at least"
         return evidence + evidence_from("process mark", group.bounded(reached_bytes), exactness)
     is_alone = ending.was_only_process and not had_several_processes
     if is_alone and sampled_bytes is not None and read_bytes is not None:

@@ -351,8 +351,7 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     ``floor_bytes`` is the high-water mark of this process's memory at the fork.
     ``oom_kills_before`` counts the kills in this process's group; where no group's are known,
     ``machine_oom_kills_before`` counts the machine's. ``shared_memory`` has what there was before
-    the start, ``allocated_before_bytes`` what the machine had allocated at the fork; None if a
-    group counts the command's.
+    the start; None if a group counts the command's.
     """
 
     run_id: str
@@ -361,7 +360,6 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     oom_kills_before: int | None
     machine_oom_kills_before: int | None
     shared_memory: "SharedMemory | None"
-    allocated_before_bytes: int | None
     preexisting_children: tuple[int, ...]
     floor_bytes: int | None
     held: HeldCommand
@@ -465,14 +463,10 @@ def prepare_run(
     cgroups = read_own_cgroups()
     own_cgroup = make_command_cgroup(cgroups, os.getpid(), run_id)
     shared_memory = None
-    allocated_before_bytes = None
     if not own_cgroup.counts_memory:
-        # Only where they are needed.
-        from profiler.readers.cgroup.shared_memory import SharedMemory
-        from profiler.readers.linux.host import allocated_bytes
+        from profiler.readers.cgroup.shared_memory import SharedMemory  # only where it is needed
 
         shared_memory = SharedMemory(cgroups)
-        allocated_before_bytes = allocated_bytes()
 
     def measure() -> bytes:
         counted = own_cgroup.start_counting()
@@ -497,7 +491,6 @@ def prepare_run(
                 oom_kills_before=oom_kills_before,
                 machine_oom_kills_before=machine_oom_kills_before,
                 shared_memory=shared_memory,
-                allocated_before_bytes=allocated_before_bytes,
                 preexisting_children=preexisting_children,
                 floor_bytes=proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes,
                 held=held,

@@ -166,7 +166,6 @@ class ReportBuilder(Struct, eq=False):
             had_several_processes=command.max_processes > 1 or command.has_hidden_processes,
             floor_bytes=prepared.floor_bytes,
             kernel_bytes=command.process_kernel_peak_bytes,
-            most_bytes=command.most_memory_bytes,
         )
         between_bytes = group_peak.bounded(command.marked_bound_bytes)
         memory += evidence_from("shared memory", command.shared_bound_bytes, "unsure")

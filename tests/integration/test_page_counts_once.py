@@ -18,7 +18,6 @@ import pytest
 
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.cgroup.shared_memory import SharedMemory
-from profiler.readers.linux.host import allocated_bytes
 from profiler.record.record_model import Record, decode
 from tests.integration.profiled import RUN, as_nobody, report_of, system_python
 from tests.integration.sidecar import Sidecar
@@ -140,31 +139,24 @@ def test_a_page_counts_once(
 
 
 @pytest.mark.parametrize("readings", [0, 20], ids=["before a reading", "after some"])
-def test_between_two_readings_no_more_counts_than_the_machine_allocates(
-    readings: int, program: str, place: Path
-) -> None:
-    """Without a control group, the marks of the kernel alone show what nobody has read."""
-    before_bytes = allocated_bytes()
-    if before_bytes is None:
-        pytest.skip("the kernel does not count what it allocates")
+def test_what_only_the_marks_show_is_a_bound(readings: int, program: str, place: Path) -> None:
+    """Without a control group: memory that is mapped four times, and that nobody has read."""
     times = 4
     words = ("unseen", _SECONDS, str(times), str(readings))
     record = _record((*WITHOUT_GROUPS, *RUN), (program, str(place / _PROGRAM.name), *words))
-    # Others allocate memory, too.
-    allocated_mib = (present(allocated_bytes()) - before_bytes) / _MIB
-    assert _peak_mib(record) < allocated_mib + _SLACK_MIB
+    assert _peak_mib(record) < _SIZE_MIB + _SLACK_MIB
     warnings = " ".join(present(record.monitor).warnings)
     bounds_mib = map(int, re.findall(r"memory peak may have been (\d+) MB", warnings))
     assert max((_peak_mib(record), *bounds_mib)) > times * _SIZE_MIB * 0.9
 
 
 @pytest.mark.parametrize("start", [(), WITHOUT_GROUPS], ids=["in a group", "without a group"])
-def test_a_file_that_only_the_marks_show_makes_no_peak_exact(
+def test_a_file_that_only_the_marks_show_is_no_memory(
     start: Sequence[str], program: str, place: Path
 ) -> None:
     words = ("unseen_file", _SECONDS, str(place / "gone"), "20")
     record = _record((*start, *RUN), (program, str(place / _PROGRAM.name), *words))
-    assert record.metrics.memory_peak_source == "sampled" or _peak_mib(record) < _SLACK_MIB
+    assert _peak_mib(record) < _SLACK_MIB
 
 
 def test_two_views_of_a_file_are_no_used_memory(run_as: _RunAs, program: str, place: Path) -> None:

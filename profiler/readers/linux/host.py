@@ -237,17 +237,6 @@ def lazily_freed_pages() -> int | None:
     return proc.number_after(proc.read("/proc/vmstat") or b"", b"pglazyfree ")
 
 
-def allocated_bytes() -> int | None:
-    """The pages that the kernel has allocated since the machine booted, for whatever purpose and
-    also if they are free again; None if it does not count them.
-    """
-    vmstat = proc.read("/proc/vmstat") or b""
-    # One line for each zone of memory: pgalloc_dma, pgalloc_normal and others.
-    lines = [line.split() for line in vmstat.splitlines() if line.startswith(b"pgalloc_")]
-    pages = [int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()]
-    return sum(pages) * os.sysconf("SC_PAGE_SIZE") if pages else None
-
-
 def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
     """The 16 shortest mount points that are folders of disks.
 

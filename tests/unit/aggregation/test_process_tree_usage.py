@@ -1,6 +1,5 @@
 """The peak between readings, against processes whose memory is known at every moment."""
 
-import math
 import resource
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
@@ -226,48 +225,40 @@ def test_a_mark_that_counts_pages_of_files_and_repeated_mappings_is_used_without
     assert memory.marks.seen_bytes == 1540 * MIB
 
 
-@pytest.mark.parametrize(
-    ("allocated_mib", "peak_mib", "unsure_mib"),
-    [(101, 111, 210), (199, 209, 210), (200, 210, 0), (5000, 210, 0), (None, 210, 0)],
-)
-def test_a_mark_counts_no_more_than_the_machine_has_allocated(
-    allocated_mib: int | None, peak_mib: int, unsure_mib: int
+@pytest.mark.parametrize(("marks_count", "peak_mib"), [(True, 210), (False, 10)])
+def test_without_a_group_a_mark_that_nobody_has_read_is_a_bound(
+    *, marks_count: bool, peak_mib: int
 ) -> None:
     """A program of 10 MiB that maps 200 MiB, perhaps 100 MiB twice, and frees all of it between two
-    readings, of which the second takes long.
+    readings.
     """
-    allocated = [7 * MIB, None if allocated_mib is None else (7 + allocated_mib) * MIB]
-    memory = TreeMemory(allocated_bytes=lambda: allocated[0])
-    memory.begin_reading()
+    memory = TreeMemory(marks_count=marks_count)
     memory.add([process(held=10 * MIB, mark=10 * MIB)])
-    memory.begin_reading()  # what is allocated after this counts for both steps
-    allocated.pop(0)
     memory.add([process(held=10 * MIB, mark=210 * MIB)])
     assert memory.peak_bytes == peak_mib * MIB
-    assert memory.unsure_bytes == unsure_mib * MIB
-    memory.add([process(held=230 * MIB, mark=230 * MIB)])
-    assert memory.peak_bytes == 230 * MIB, "what was read is not bounded"
-
-
-def test_after_the_last_reading_the_processes_hold_no_more_than_is_allocated() -> None:
-    allocated = [MIB]
-    memory = TreeMemory(allocated_bytes=lambda: allocated[0])
-    assert memory.most_bytes() == math.inf, "no reading"
-    memory.begin_reading()
-    memory.add([process(held=10 * MIB, mark=10 * MIB), process(8, held=5 * MIB, mark=5 * MIB)])
-    allocated[0] += 100 * MIB
-    assert memory.most_bytes() == 115 * MIB
-    assert TreeMemory().most_bytes() == math.inf, "the kernel does not count it"
-
-
-def test_before_the_first_reading_the_processes_hold_no_more_than_is_allocated() -> None:
-    memory = TreeMemory(allocated_bytes=lambda: 130 * MIB, allocated_before_bytes=10 * MIB)
-    assert memory.most_bytes() == 120 * MIB
-    memory.begin_reading()
-    memory.add([process(held=10 * MIB, mark=210 * MIB)])
-    assert memory.peak_bytes == 120 * MIB
     assert memory.unsure_bytes == 210 * MIB
-    assert memory.most_bytes() == 10 * MIB
+    memory.add([process(held=230 * MIB, mark=230 * MIB)])
+    assert memory.peak_bytes == 230 * MIB, "what was read"
+
+
+@pytest.mark.parametrize(
+    ("read_mib", "written_mib", "peak_mib"), [(0, 0, 210), (30, 50, 130), (0, 250, 10)]
+)
+def test_a_mark_counts_without_what_the_process_has_read_and_written_meanwhile(
+    read_mib: int, written_mib: int, peak_mib: int
+) -> None:
+    """A program of 10 MiB whose mark has risen to 210, and that has deleted its file."""
+    memory = TreeMemory()
+    before = BlockBytes(read_bytes=400 * MIB, write_bytes=500 * MIB)
+    after = before + BlockBytes(
+        read_bytes=read_mib * MIB, write_bytes=written_mib * MIB, cancelled_bytes=written_mib * MIB
+    )
+    for mark_mib, blocks in ((10, before), (210, after)):
+        faults = mark_mib * MIB // resource.getpagesize()
+        reading = process(held=10 * MIB, mark=mark_mib * MIB)
+        memory.add([replace(reading, blocks=blocks, faults=faults)])
+    assert memory.peak_bytes == peak_mib * MIB
+    assert memory.unsure_bytes == 210 * MIB
 
 
 def test_a_mark_counts_what_was_freed_lazily_which_was_used_before() -> None:

@@ -13,7 +13,6 @@ from profiler.readers.linux.host import (
     MAX_DISKS,
     KernelView,
     SwapCounters,
-    allocated_bytes,
     disk_mounts,
     memory_of_others,
     others_vcpu_used,
@@ -60,22 +59,6 @@ def test_swap_counts_pages_unless_the_kernel_has_no_counters(
     assert read_swap_counters() == SwapCounters(out_bytes=20 * page_bytes, in_bytes=3 * page_bytes)
     files["/proc/vmstat"] = b"pswpin 3\n"
     assert read_swap_counters() is None
-
-
-@pytest.mark.parametrize(
-    ("vmstat", "pages"),
-    [
-        (b"pgpgout 1\npgalloc_dma 2\npgalloc_normal 30\nallocstall_normal 5\npgfree 9\n", 32),
-        (b"pgpgout 1\npgalloc_normal\n", None),
-        (None, None),  # gVisor
-    ],
-)
-def test_what_the_machine_has_allocated_is_the_sum_of_its_zones(
-    vmstat: bytes | None, pages: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(proc, "read", lambda _: vmstat)
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
-    assert allocated_bytes() == (None if pages is None else pages * page_bytes)
 
 
 def test_this_machine_can_be_read_and_its_architecture_has_the_name_of_ecs(
