@@ -1,19 +1,27 @@
-"""Families that a rollout leaves to who owns them: a stack of CloudFormation, or a service that
-registers their definitions.
+"""Families that a rollout leaves to who owns them: a stack of CloudFormation, a service that
+registers their definitions, or a person who has taken a monitor back.
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 
 from msgspec.structs import replace
 
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.planned_family import PlannedFamily
+from profiler.aws_account.registered_definitions import AccountDefinitions, is_missing
 from profiler.aws_account.size_before import EarlierRevisions
+from profiler.core.ecs_terms import revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
+from profiler.core.optional_math import known
 from profiler.record.family_owner import FamilyOwner, owned_sentence
-from profiler.task_definitions.containers import read_containers
+from profiler.task_definitions.containers import monitor_of, read_containers
 from profiler.task_definitions.definition_difference import Part
-from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
+from profiler.task_definitions.definition_json import (
+    ChangedDefinition,
+    TaskDefinitionDocument,
+    read_described,
+)
 
 
 def left_to_owner(
@@ -42,6 +50,29 @@ def left_to_owner(
         f"The stack {stack} of CloudFormation owns it: change its template "
         "(docs/task-definitions.md), or its next deployment undoes a new revision."
     )
+    return _left_alone(planned.family, document, note, batch=planned.changed.batch)
+
+
+def left_to_person(
+    planned: PlannedFamily, document: TaskDefinitionDocument, account: AccountDefinitions
+) -> PlannedFamily:
+    """The plan of adding a monitor, which changes nothing if somebody has deregistered a revision
+    with a monitor, so that this older one is the newest again. Raises TaskProfilerError if the
+    deregistered revisions cannot be read.
+    """
+    number = account.newest_withdrawn(planned.family)
+    if number is None or number <= (revision_number(revision_text(document.arn or "")) or 0):
+        return planned
+    name = f"{planned.family}:{number}"
+    try:
+        withdrawn = read_described(account.describe, name).definition
+    except TaskProfilerError as error:
+        if is_missing(error):  # it was deleted meanwhile
+            return planned
+        raise
+    if monitor_of(withdrawn, known(attrgetter("image"), planned.changed.monitor)) is None:
+        return planned
+    note = f"Somebody deregistered {name}, which had the monitor: name the family to add it again."
     return _left_alone(planned.family, document, note, batch=planned.changed.batch)
 
 

@@ -85,6 +85,10 @@ class AccountDefinitions(Protocol):
         """The names with an active revision that match the glob."""
         ...
 
+    def newest_withdrawn(self, family: str, /) -> int | None:
+        """The number of the newest revision that somebody has deregistered."""
+        ...
+
     def families_of_services(self) -> frozenset[str]:
         """The names whose tasks are run by services."""
         ...

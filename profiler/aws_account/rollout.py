@@ -17,7 +17,7 @@ from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.job_reverts import uncover, with_uncovered
 from profiler.aws_account.overtaken_revisions import keep_overtaken, registered, restoring_plan
-from profiler.aws_account.owned_families import left_to_owner, left_to_service
+from profiler.aws_account.owned_families import left_to_owner, left_to_person, left_to_service
 from profiler.aws_account.pinned_targets import PinnedTargets, move_target
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check_obstacle
 from profiler.aws_account.registered_definitions import (
@@ -210,6 +210,10 @@ class Rollout(Struct, kw_only=True, dict=True):
     def _note_unread_role(self) -> Callable[[str], object]:
         return first_only(self.on_problem)
 
+    @cached_property
+    def _note_unread_revisions(self) -> Callable[[str], object]:
+        return first_only(self.on_problem)
+
     @property
     def starting(self) -> tuple[ScheduledTarget, ...]:
         """What starts tasks or submits jobs: the targets, and states of Step Functions."""
@@ -397,6 +401,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             planned = left_to_service(family, document, owner, self.part)
         if self.owners is not None and self.part == "monitor" and planned.is_new_revision:
             planned = left_to_owner(planned, document, self.owners, self._describe)
+            planned = self._left_to_person(planned, document)
         if planned.action in ("refused", "on instance"):
             planned = self._pins.with_dead(planned, self.starting)
             return self._pins.with_refused(planned, self.starting)
@@ -414,6 +419,22 @@ class Rollout(Struct, kw_only=True, dict=True):
             return planned
         note = f"--register creates the log group {planned.log_group} if it does not exist."
         return replace(planned, notes=(*planned.notes, note))
+
+    def _left_to_person(
+        self, planned: PlannedFamily, document: TaskDefinitionDocument
+    ) -> PlannedFamily:
+        """The plan without a monitor that somebody has taken back, unless the user names the
+        family.
+        """
+        if planned.action != "add monitor" or planned.family in self.request.globs:
+            return planned
+        try:
+            return left_to_person(planned, document, self._definitions)
+        except TaskProfilerError as error:
+            self._note_unread_revisions(
+                f"{error} It is unknown whether somebody has taken a monitor back."
+            )
+            return planned
 
     def _describe(self, name: str) -> bytes:
         return (self.read_revision or self._definitions.describe)(name)

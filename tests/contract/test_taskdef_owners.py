@@ -200,6 +200,61 @@ def policies(account: Account, *roles: str) -> list[list[str]]:
     return [iam.list_role_policies(RoleName=role)["PolicyNames"] for role in roles]
 
 
+def taken_back(account: Account, proxy: AwsProxy) -> list[str]:
+    """Three families, whose monitor was added. Somebody takes that of ``nightly`` back; of
+    ``control``, an older revision is cleaned up, and of ``free`` one without a monitor goes.
+    """
+    account.family("free", containerDefinitions=[{**BATCH, "memory": 1900}])
+    assert add(account, "--register").returncode == 0
+    assert account.newest("nightly", "control") == [2, 2]
+    account.family("control", containerDefinitions=[{**BATCH, "memory": 1800}])
+    account.family("free", containerDefinitions=[{**BATCH, "memory": 1800}])
+    for gone in ("nightly:2", "control:1", "free:2"):
+        account.ecs.deregister_task_definition(taskDefinition=gone)
+    proxy.operations.clear()
+    return ["control", "free", "nightly"]
+
+
+def test_a_monitor_that_somebody_took_back_by_deregistration_is_added_on_request_alone(
+    account: Account, proxy: AwsProxy
+) -> None:
+    families = taken_back(account, proxy)
+    words = ("add-monitor", "--family", "*", "--image", IMAGE)
+    said = (
+        "Somebody deregistered nightly:2, which had the monitor: name the family to add it again."
+    )
+    plan = taskdef(account, *words)
+    assert plan.returncode == 0, plan.stderr
+    assert said in " ".join(plan.stdout.split())
+    assert proxy.operations.count("ListTaskDefinitions") == 2 * len(families)
+    done = taskdef(account, *words, "--register")
+    assert done.returncode == 0, done.stderr
+    assert account.newest(*families) == [4, 3, 1]
+    proxy.operations.clear()
+    named = taskdef(account, "add-monitor", "nightly", "--image", IMAGE, "--register")
+    assert named.returncode == 0, named.stderr
+    assert account.newest("nightly") == [3]
+    assert proxy.operations.count("ListTaskDefinitions") == 0
+
+
+@pytest.mark.parametrize("refused", ["ListTaskDefinitions", "nightly:2"])
+def test_without_the_right_to_list_revisions_it_is_said_once_that_nobody_knows(
+    account: Account, proxy: AwsProxy, refused: str
+) -> None:
+    families = taken_back(account, proxy)
+
+    def refuse(operation: str, body: bytes) -> None:
+        is_of_it = refused == operation or f'"{refused}"'.encode() in body
+        proxy.refused = {operation} if is_of_it else set()
+
+    proxy.before = refuse
+    words = ("add-monitor", "--family", "*", "--image", IMAGE)
+    done = taskdef(account, *words)
+    assert done.stderr.count("It is unknown whether somebody has taken a monitor back.") == 1
+    assert "Somebody deregistered" not in done.stdout
+    assert account.newest(*families) == [3, 1, 1]
+
+
 @pytest.mark.parametrize("act", ["--yes", "--register"])
 def test_a_role_of_a_stack_gets_no_policy_and_is_named(account: Account, act: str) -> None:
     """Also of a nested stack, and one of CDK's own; the control is attached."""
