@@ -176,6 +176,27 @@ def test_a_file_of_which_another_process_may_have_a_descriptor_is_looked_for_aga
     assert played.files.look.call_count == 3, "nothing is lost, and nothing has grown"
 
 
+def test_a_lost_file_is_looked_for_once_the_budget_allows_it(played: _PlayedMemory) -> None:
+    played.growth = 300
+    played.in_files = 300
+    assert played.read() == 300
+    played.files.has_lost = True
+    played.in_files = 0
+    for _ in range(3):
+        assert played.read() == 0
+        assert played.files.look.call_count == 1, "the first look was expensive"
+        assert played.bound == 310, "it may be there"
+
+    def look(*_: object) -> None:
+        played.in_files = 300
+        played.files.has_lost = False
+
+    played.files.look.side_effect = look
+    played.now_ns += 10**15
+    assert played.read() == 300
+    assert played.files.look.call_count == 2
+
+
 def test_the_cpu_time_of_a_look_is_counted(played: _PlayedMemory) -> None:
     played.growth = 300
     played.read()

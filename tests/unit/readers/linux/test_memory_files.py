@@ -81,6 +81,27 @@ def test_a_file_without_a_name_counts_by_the_descriptor_of_another_process(
     os.close(descriptor)
 
 
+def test_a_lost_file_waits_for_the_next_look_as_long_as_that_takes(files: MemoryFiles) -> None:
+    """A child that inherits it ends, and the budget allows no look for some readings; what was
+    there before stays out.
+    """
+    descriptor = os.memfd_create("test")
+    os.write(descriptor, bytes(3 * _MIB))
+    with subprocess.Popen(("sleep", "1000"), pass_fds=(descriptor,)) as child:
+        files.look((child.pid,), lambda: 2 * _MIB)
+        child.kill()
+    for _ in range(3):
+        assert files.held_bytes() == 0, "no process is known to have it"
+        assert files.has_lost
+    os.write(descriptor, bytes(_MIB))
+    assert _held_mib(files) == 3, "2 MiB, and 1 that was written since"
+    os.close(descriptor)
+    assert files.held_bytes() == 0
+    assert files.has_lost
+    assert _held_mib(files) == 0
+    assert not files.has_lost, "nobody has it"
+
+
 @pytest.mark.parametrize("growth_mib", [0, 1, _ALL_MIB])
 def test_a_file_that_is_found_again_counts_whatever_others_freed_meanwhile(
     files: MemoryFiles, growth_mib: int
