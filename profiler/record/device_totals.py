@@ -112,10 +112,10 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
         return ", ".join(self.parts)
 
     @property
-    def beside_text(self) -> str:
-        """What a size of vCPU and memory leaves out: `` beside 1 GPU``; "" without a GPU in use."""
+    def in_use_text(self) -> str:
+        """How many GPUs the run used: ``1 GPU``; "" without one."""
         used = (self.count or 0) - (self.idle or 0)
-        return f" beside {format_count(used, 'GPU')}" if used else ""
+        return format_count(used, "GPU") if used else ""
 
     def _use_in_words(self) -> str:
         if self.word == SHARED:
@@ -155,13 +155,13 @@ class NeuronTotals(Struct, frozen=True, kw_only=True):
         return [*parts, self.memory_text] if self.memory_text else parts
 
     @property
-    def beside_text(self) -> str:
-        """What a size of vCPU and memory leaves out: `` beside 2 NeuronCores``; "" without cores,
-        or if none was ever used.
+    def in_use_text(self) -> str:
+        """How many cores the run used: ``2 NeuronCores``; "" without cores, or if none was ever
+        used.
         """
         if not self.cores or self.utilization_percent.max == 0:
             return ""
-        return f" beside {format_count(self.cores, 'NeuronCore')}"
+        return format_count(self.cores, "NeuronCore")
 
     @property
     def memory_text(self) -> str:

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.optional_math import first_known, product, quotient
+from profiler.core.text import listed, stated
 from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.device_totals import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.fact_list import Fact, count_fact
@@ -95,10 +96,11 @@ class RunUsage(Struct, frozen=True, kw_only=True):
 
     @property
     def beside_text(self) -> str:
-        """What a size of vCPU and memory leaves out: `` beside 1 GPU``; "" without an accelerator
-        in use.
+        """What a size of vCPU and memory leaves out: `` beside 1 GPU and 2 NeuronCores``; ""
+        without an accelerator in use.
         """
-        return self.gpus.beside_text + self.neuron.beside_text
+        devices = filter(None, (self.gpus.in_use_text, self.neuron.in_use_text))
+        return stated(" beside {}", listed(devices) or None)
 
 
 def usage_of(record: Record) -> RunUsage:

@@ -134,6 +134,8 @@ def test_a_size_leaves_out_the_accelerators_in_use_of_either_kind() -> None:
     assert beside(neuron=Neuron(cores=(idle,))) == ""
     assert beside(neuron=Neuron(cores=())) == ""
     assert beside(gpus=(gpu,)) == " beside 1 GPU"
+    both = beside(gpus=(gpu,), neuron=Neuron(cores=(used, idle)))
+    assert both == " beside 1 GPU and 2 NeuronCores"
 
 
 def test_neuron_cores_have_their_parts_in_one_line() -> None:

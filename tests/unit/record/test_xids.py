@@ -54,6 +54,7 @@ def test_the_worst_of_several_errors_counts() -> None:
     """What follows from an error comes after it: a program's error, the clean-up."""
     assert "Xid 94 " in said(45, 31, 94)
     assert "Xid 119 " in said(31, 119)
+    assert "Xid 79 " in said(119, 79)
     assert "Xid 31 " in said(45, 31)
     assert xid_sentence((), is_shared=False, is_local=False) == ""
 

@@ -772,7 +772,9 @@ def test_a_metric_with_an_error_of_its_own_is_absent_alone(
     machine = GpmMachine()
     machine.sample_after()
     machine.gpus[0].gpm(result=result, **{name: value})
-    assert set(gpm_values(machine.sample_after())) == set(METRICS) - {name}
+    sample = machine.sample_after()
+    assert set(gpm_values(sample)) == set(METRICS) - {name}
+    assert sample.impossible == (), "which is said, and counted, of other values"
     machine.gpus[0].gpm(**{name: 7})
     assert gpm_values(machine.sample_after())[name] == (
         7 if GPM_FIELDS[name].endswith("percent") else 7 * MIB

@@ -5,10 +5,12 @@ from what the program printed, and from the tape's 20 readings of the memory a s
 """
 
 import re
+from itertools import pairwise
 
 import pynvml
 import pytest
 
+from profiler.aggregation.statistics import DeviceReadings, UseWindow
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope, parse_limits
 from profiler.record.device_totals import gpu_totals
 from profiler.record.fact_list import GPU_IDLE, number_fact
@@ -495,6 +497,26 @@ def test_an_error_of_the_driver_is_the_reason_of_a_failure() -> None:
     )
     assert "usually an error of the program itself" in evidence
     assert advice_on(record) == []
+
+
+@pytest.mark.parametrize("name", ["bursts", "two", "copies"])
+def test_a_series_has_the_work_at_its_own_time_and_once(name: str) -> None:
+    """The driver's samples come up to 10 s late, and each step takes those that are new."""
+    played = PlayedTape(name)
+    windows: list[UseWindow] = []
+
+    def take() -> None:
+        readings = DeviceReadings()
+        played.collector.take_readings(played.batch, readings)
+        windows.extend(readings.gpu_windows or ())
+
+    record = played.play(take)
+    take()
+    assert all(before.end_ns == after.start_ns for before, after in pairwise(windows))
+    used = sum((one.end_ns - one.start_ns) * one.percent for one in windows) / 100 / 1e9
+    assert used == pytest.approx(used_seconds(record), abs=0.3)
+    first = next(one for one in windows if one.percent > 10)
+    assert first.end_ns / 1e9 == pytest.approx(present(gpu_of(record).first_used_seconds), abs=0.3)
 
 
 @pytest.mark.parametrize("name", ALONE)
