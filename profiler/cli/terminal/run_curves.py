@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from profiler.core.optional_math import known_values
-from profiler.record.measured import Number
+from profiler.record.measured import UNKNOWN, Measured, Number
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import Series
 from profiler.record.run_usage import RunUsage
@@ -26,7 +26,7 @@ def use_style(name: str, *, is_full: bool) -> str:
 
 
 class Curve:
-    """A column of the series and its limit. ``peak``, the kernel's, may be above all values.
+    """A column of the series and its limit. ``peak`` may be above all values: the kernel's.
 
     ``whose`` says that the values are not the run's own.
     """
@@ -38,18 +38,21 @@ class Curve:
         limit: Number | None,
         least_top: float,
         format_value: Callable[[float], str],
-        peak: Number | None = None,
+        peak: Measured = UNKNOWN,
         whose: str = "",
     ) -> None:
         self.label = name
         self._values = values or ()
         self.known = known_values(self._values)
         highest = max((*self.known, 0.0))
-        if peak is not None and highest <= peak * _ROUNDING:
-            highest = float(peak)
+        is_peak = peak.value is not None and highest <= peak.value * _ROUNDING
+        if peak.value is not None and is_peak:
+            highest = float(peak.value)
         self._top, self.is_to_limit = curve_top(highest, limit, least_top)
         self.is_near_limit = self.is_to_limit and is_near_limit(highest, self._top)
         top = format_value(self._top)
+        if is_peak and self._top == highest:
+            top = peak.text(format_value)  # with its mark, as everywhere
         # The value at the top of the curve, and the limit if that is far above. Of a share, the
         # limit is known.
         if limit and not self.is_to_limit and format_value is not format_percent:
@@ -68,13 +71,12 @@ def run_curves(usage: RunUsage, series: Series) -> tuple[Curve, ...]:
     """The measured curves of a run."""
     memory = series.memory_used_mb
     size_mb = usage.memory.size_mb
-    peak_mb = usage.memory.peak.value
     gpu = series.gpu_utilization_percent
     neuron = series.neuron_utilization_percent
     whose = ", of all programs" if usage.gpus.scope else ""
     curves = (
         Curve(CPU, series.vcpu_used, usage.cpu.curve_limit, LEAST_VCPU, format_vcpu),
-        Curve(MEMORY, memory, size_mb, LEAST_MB, format_memory, peak_mb),
+        Curve(MEMORY, memory, size_mb, LEAST_MB, format_memory, usage.memory.peak),
         Curve(GPU, gpu, 100, LEAST_PERCENT, format_percent, whose=whose),
         Curve("Neuron", neuron, 100, LEAST_PERCENT, format_percent),
     )

@@ -169,6 +169,14 @@ def test_the_peak_is_not_raised_by_rounding_nor_hidden_by_a_flat_curve() -> None
         assert curve.limit_text == f"▔ {top} of 4 GB"
 
 
+def test_the_top_of_a_curve_is_the_peak_with_its_mark() -> None:
+    sampled = {"max_memory_used_mb": 308, "memory_peak_source": "sampled"}
+    for highest, top in ((308, "≥308 MB"), (7.2, "≥308 MB"), (340, "340 MB")):
+        series = replace(SERIES, memory_used_mb=(highest,) * 6)
+        curve = run_curves(usage_of(etl(sampled).record), series)[1]
+        assert curve.limit_text == f"▔ {top} of 4 GB"
+
+
 def test_a_narrow_terminal_gets_shorter_texts_and_less_of_them() -> None:
     assert shown(etl(), last(duration_ms=10_100), width=40, max_lines=7) == [
         "● etl succeeded in 12.4 s",
