@@ -246,6 +246,13 @@ _PROGRAMS_OF_OTHERS = {
     "Java with jdwp": _java(_JDWP),
     "Java's HttpServer": _java("-Xshare:auto", bystander="server"),
     **{
+        f"Java's virtual threads{pollers}: {work}": _long(
+            f"{{virtual}} {option} Virtual {work} {{times}} {{port}}", "waits", IN_TURNS_POINTS
+        )
+        for pollers, option in (("", ""), (" and their own pollers", "-Djdk.pollerMode=1"))
+        for work in ("ask", "reconnect", "sleep")
+    },
+    **{
         f"Go serves: {work}": _go("serve", work) for work in ("sleep", "child", "channel", "locked")
     },
     **{

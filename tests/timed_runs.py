@@ -135,6 +135,23 @@ def _java_classes(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def _virtual_threads(folder: Path) -> Iterator[str]:
+    """A Java that has virtual threads, as each since version 21."""
+    homes = [path.parent for path in Path("/usr/lib/jvm").glob("*/bin/javac")]
+    homes.append(Path(_need("javac")).parent)
+    for home in homes:
+        made = subprocess.run(
+            [home / "javac", "--release", "21", "-d", folder, _SOURCES / "Virtual.java"],
+            check=False,
+            capture_output=True,
+        )
+        if made.returncode == 0:
+            yield f"{home / 'java'} -cp {folder}"
+            return
+    raise MissingError("Java 21 or newer")
+
+
+@contextlib.contextmanager
 def _go_program(folder: Path) -> Iterator[str]:
     subprocess.run([_need("go"), "build", "-o", folder / "idle", _SOURCES / "idle.go"], check=True)
     yield str(folder / "idle")
@@ -271,6 +288,7 @@ _PREPARATIONS: dict[str, Callable[[Path], contextlib.AbstractContextManager[str]
     "answers": _address,
     "visited": _visited,
     "java": _java_classes,
+    "virtual": _virtual_threads,
     "go": _go_program,
     "locked": _locked_file,
     "slow_disk": _slow_disk_file,

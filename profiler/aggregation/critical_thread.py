@@ -134,9 +134,26 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         return other.over is not None and over >= other.over
 
     def may_have_ended(self, other: "ThreadWait") -> bool:
-        """Whether the thread has run again, or ended, before the wait of the other one was over."""
+        """Whether the thread has run again before the wait of the other one was over; that of its
+        process ends all.
+        """
+        last = self.last_poll
+        if last.over is None or other.over is None or (last.was_cut and other.was_cut):
+            return False
+        return last.over <= other.over
+
+    def may_have_woken(self, other: "ThreadWait") -> bool:
+        """Whether the thread may have ended the wait of the other one when its own was over, or
+        after work that followed; who waited for a CPU ran one look later.
+        """
         over = self.last_poll.over
-        return over is not None and other.over is not None and over <= other.over
+        if over is None or other.over is None or not self.may_have_ended(other):
+            return False
+        return over >= other.over - 1 or self.following_ns >= MIN_WORK_NS
+
+    def is_likely_for(self, other: "ThreadWait") -> bool:
+        """Whether the thread did not run in vain while the other one waited."""
+        return self.following_ns >= MIN_WORK_NS or self.did_not_run_in(other)
 
 
 def _is_for_comers(blocked: Blocked, wait: ThreadWait) -> bool:
@@ -383,13 +400,14 @@ class Division:
             return known
         if self._handing[wait].wait.kind == "sleep":
             return (wait,)  # its timeout may end it
-        timed = [end for end in reached if _has_timeout(self._handing.get(end))]
-        timed = [end for end in timed if end.may_have_ended(wait)]
         reached, passed = self._reached(wait, only_still=False)
-        if not timed:
-            timed = [end for end in reached if _has_timeout(self._handing.get(end))]
-        known = [*self._known_of(reached, wait), *timed]
-        return known or self._unknown_ends(wait, reached, passed)
+        known = self._known_of(reached, wait)
+        timed = [end for end in reached if _has_timeout(self._handing.get(end))]
+        if waking := [end for end in (*known, *timed) if end.may_have_woken(wait)]:
+            return [end for end in waking if end.is_likely_for(wait)] or waking
+        if any(end.may_have_ended(wait) for end in known):
+            return known
+        return [*known, *timed] or self._unknown_ends(wait, reached, passed)
 
     def _unknown_ends(
         self, wait: ThreadWait, reached: Sequence[ThreadWait], passed: AbstractSet[ThreadWait]

@@ -7,7 +7,7 @@ from tests.timed_programs import of_lane
 from tests.timed_runs import check
 
 # Too large to install for a few programs; a machine that has it runs them.
-_OPTIONAL = frozenset({"the program go"})
+_OPTIONAL = frozenset({"the program go", "Java 21 or newer"})
 
 
 @pytest.mark.waits

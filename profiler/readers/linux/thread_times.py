@@ -883,7 +883,7 @@ class ThreadReader:
         is_open = False
         parents: list[Thread] = []
         for thread in process.seen:
-            if not (thread.is_stale or thread.is_postponed):
+            if not (thread.is_stale or thread.is_postponed or _others_add(thread)):
                 continue
             if asked < most and budget.allows():
                 self._ask_thread(process, thread, now.at_ns)
@@ -912,9 +912,12 @@ class ThreadReader:
         """Ask a thread what it does now, and whether something came in its wait before."""
         came: tuple[bool | None, ...] = ()
         before = thread.blocked
+        is_same_wait = not (thread.is_stale or thread.is_postponed)
         if before is not None and before.connections and thread.is_stale:
             came = self._resolver.came(before)
         blocked = self._ask(process, thread, now_ns)
+        if is_same_wait and _watches_the_same(before, blocked):
+            return  # with how much the wait began is known
         if self._is_group_frozen and blocked is not _ENDED:
             blocked = STOPPED
         thread.is_stale = False
@@ -923,7 +926,8 @@ class ThreadReader:
             self._able.add(thread)
         else:
             self._able.discard(thread)
-            if not (blocked.is_hidden or blocked.is_stopped or blocked is _ENDED):
+            is_known = blocked.is_hidden or blocked.is_stopped or blocked is _ENDED
+            if not (is_known or is_same_wait):
                 self._new_waits[thread] = process.reading.pid
         if blocked is _ENDED:
             self._ended.append(thread.thread_id)
@@ -931,7 +935,11 @@ class ThreadReader:
             pid = process.reading.pid
             is_stopped = blocked is not None and blocked.is_stopped  # a signal ended the wait
             was_woken = not is_stopped and before is not None and self._was_woken(before)
-            self._seen.append(ThreadSeen(thread.thread_id, pid, blocked, came, was_woken))
+            # What comes until the thread runs may come on any connection that it watched.
+            adds = is_same_wait and before is not None and bool(before.connections)
+            self._seen.append(
+                ThreadSeen(thread.thread_id, pid, blocked, came, was_woken, is_correction=adds)
+            )
 
     def _may_miss_child(self, process: _Process, blocked: Blocked) -> bool:
         """Whether a thread may have a child that began since the processes were read, and matters:
@@ -1126,6 +1134,18 @@ def _busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | 
         if 0 < least_ns <= (grown.run_ns + grown.wait_ns) / grown.steps:
             return grown
     return None
+
+
+def _watches_the_same(before: Blocked | None, now: Blocked | None) -> bool:
+    """Whether a thread that has not run watches the same connections."""
+    if before is None or now is None or before.wait != now.wait:
+        return False
+    return [each.stream for each in before.connections] == [each.stream for each in now.connections]
+
+
+def _others_add(thread: Thread) -> bool:
+    """Whether a thread that has not run may watch more by now."""
+    return thread.blocked is not None and thread.blocked.others_add
 
 
 def _kernel_function(thread: Thread) -> bytes:

@@ -123,10 +123,15 @@ _LONG_BYTES = 8
 _MAX_DESCRIPTORS = 256
 _MAX_PATH_CHARS = 256
 _MAX_OWN_PAIRS = 256
-_WATCHED_BY_EPOLL = re.compile(rb"^tfd:\s*(\d+)", re.MULTILINE)
+_WATCHED_BY_EPOLL = re.compile(rb"^tfd:\s*(\d+)\s+events:\s*([0-9a-f]+)", re.MULTILINE)
+# Of the events of an epoll, those that say how, not for what: a descriptor with none but these has
+# been reported once, and is not watched until a thread asks for it again.
+_HOW_EVENTS = 0xF000_0000
+_ONCE_EVENT = 0x4000_0000
 _SOCKET = "socket:["
 _PIPE = "pipe:["
 _EVENT = "anon_inode:[eventfd]"
+_EPOLL = "anon_inode:[eventpoll]"
 _ANONYMOUS_KINDS = {"anon_inode:[timerfd]": "sleep", "anon_inode:[pidfd]": "child"}
 
 
@@ -198,7 +203,9 @@ _LOCK_OF_THREAD = Blocked(wait=Wait("lock"), helpers="threads")
 _CHILD = Blocked(wait=Wait("child"), helpers="children")
 # A loop that watches nothing but its own wake-up, which another of its threads sends.
 _OWN_WAKE_UP = Blocked(wait=Wait("other"), helpers="threads")
-# The same for a limited time: of a loop that nobody has woken before, it is a sleep.
+# Others of its threads say what it watches, as they do to the pollers of Java's virtual threads.
+_WATCHES_NOTHING = replace(_OWN_WAKE_UP, others_add=True)
+# The loop for a limited time: of one that nobody has woken before, it is a sleep.
 _TIMED_WAKE_UP = Blocked(wait=Wait("sleep"), has_timeout=True)
 _FOR_COMERS = Blocked(wait=Wait("network"), may_be_idle=True)
 _BY_ACTION = {
@@ -246,6 +253,7 @@ class WaitResolver:
         self._now_ns: int | None = None
         self._timeouts_left = 0  # in the present look
         self._memories_left = 0
+        self._others_add = False  # to what the present thread watches
         self._memory: int | None = None
         self._memory_pid: int | None = None
         self.sockets = Sockets(proc_folder, own_cpu_ns, peer_inode)
@@ -311,11 +319,16 @@ class WaitResolver:
             self._memories_left = _MAX_MEMORIES
 
     def _wait_in_poll(self, pid: int, name: str, call: SystemCall, now_ns: int) -> Blocked:
+        self._others_add = False
         descriptors, has_timeout = self._watched(pid, name, call)
         if descriptors is None:
             return _OTHER
         descriptors = tuple(dict.fromkeys(descriptors))
+        if name.startswith("epoll") and not (descriptors or has_timeout):
+            return _WATCHES_NOTHING
         blocked = self._wait_for_any(pid, descriptors, now_ns, has_timeout=has_timeout)
+        if self._others_add:
+            blocked = replace(blocked, others_add=True)
         if blocked.connections and blocked.has_timeout and not name.startswith("epoll"):
             return replace(blocked, may_go_on=True)
         return blocked
@@ -538,7 +551,7 @@ class WaitResolver:
             has_timeout = call.int_argument(3) >= 0
             if name == "epoll_pwait2":
                 has_timeout = bool(call.arguments[3])
-            return self._watched_by_epoll(pid, call), has_timeout
+            return self._watched_by_epoll(pid, call.int_argument(0)), has_timeout
         if name in ("poll", "ppoll"):
             has_timeout = call.int_argument(2) >= 0
             if name == "ppoll":
@@ -548,12 +561,32 @@ class WaitResolver:
             return known(poll_descriptors, memory), has_timeout
         return self._watched_by_select(pid, call), bool(call.arguments[4])
 
-    def _watched_by_epoll(self, pid: int, call: SystemCall) -> Sequence[int] | None:
-        """The descriptors in the list of an epoll descriptor; None if not readable."""
-        text = proc.read(f"{self._folder}/{pid}/fdinfo/{call.int_argument(0)}")
+    def _watched_by_epoll(self, pid: int, descriptor: int) -> Sequence[int] | None:
+        """The descriptors that an epoll descriptor watches now; None if not readable."""
+        text = proc.read(f"{self._folder}/{pid}/fdinfo/{descriptor}")
         if text is None:
             return None
-        return [int(word) for word in _WATCHED_BY_EPOLL.findall(text)]
+        entries = [(int(each), int(how, 16)) for each, how in _WATCHED_BY_EPOLL.findall(text)]
+        if not entries or any(events & _ONCE_EVENT for _, events in entries):
+            self._others_add = True
+        return [number for number, events in entries if events & ~_HOW_EVENTS]
+
+    def _links(self, pid: int, descriptors: Sequence[int]) -> Sequence[str]:
+        """What the descriptors are open for, and those that the epoll descriptors among them watch;
+        empty if one of these lists is not readable.
+        """
+        links = {number: self._link(pid, number) for number in descriptors[:_MAX_DESCRIPTORS]}
+        pending = [number for number, link in links.items() if link == _EPOLL]
+        while pending:
+            numbers = self._watched_by_epoll(pid, pending.pop())
+            if numbers is None:
+                return ()
+            for number in numbers[: _MAX_DESCRIPTORS - len(links)]:
+                if number not in links:
+                    links[number] = self._link(pid, number)
+                    if links[number] == _EPOLL:
+                        pending.append(number)
+        return tuple(links.values())
 
     def _watched_by_select(self, pid: int, call: SystemCall) -> Sequence[int] | None:
         """The descriptors of three sets, each of which may be absent."""
@@ -597,7 +630,11 @@ class WaitResolver:
         """The wait for one of several descriptors: connections first, then pipes, sockets on which
         somebody may come, a timeout, and the others.
         """
-        links = [self._link(pid, number) for number in descriptors[:_MAX_DESCRIPTORS]]
+        if not descriptors:
+            return _SLEEP
+        links = self._links(pid, descriptors)
+        if not links:
+            return _OTHER
         inodes = {int(link[len(_SOCKET) : -1]): link for link in links if link.startswith(_SOCKET)}
         sockets = dict(zip(inodes, self.sockets.find(pid, inodes, now_ns), strict=True))
         others: dict[int, Socket] = {}
@@ -624,7 +661,7 @@ class WaitResolver:
             blocked = self._wait_for_sockets(pid, others, now_ns, has_timeout=has_timeout)
             has_other = watched.wait.kind != _OTHER.wait.kind
             return replace(blocked, otherwise=watched) if has_other else blocked
-        if not pipes and (has_timeout or not descriptors):
+        if has_timeout and not pipes:
             return _TIMED_WAKE_UP if links and watched is _OWN_WAKE_UP else _SLEEP
         return watched
 
@@ -686,7 +723,7 @@ def _wait_for_watched(links: Sequence[str]) -> Blocked:
     for kind in ("sleep", "child"):
         if kind in kinds:
             return _BY_ACTION[kind]
-    is_own = all(link.startswith((_SOCKET, _PIPE, _EVENT)) for link in links)
+    is_own = all(link.startswith((_SOCKET, _PIPE, _EVENT, _EPOLL)) for link in links)
     return _OWN_WAKE_UP if is_own else _OTHER
 
 

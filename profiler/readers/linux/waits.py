@@ -43,6 +43,7 @@ class Blocked(Struct, frozen=True, kw_only=True):
     and ``otherwise`` is what else it waits for. ``has_timeout``: of poll, select or epoll;
     ``may_go_on``: of poll or select, which clients repeat until an answer comes. Loops use epoll.
     ``until_ns``: the timeout of a wait for other threads does not end it before this (monotonic).
+    ``others_add``: other threads of the process say in the midst of the wait what it watches.
     ``is_stopped``: by a signal or a frozen group, ``is_traced``: or by a tracer such as strace,
     which lets it go on at once. ``is_hidden``: its system call is not readable.
     """
@@ -56,6 +57,7 @@ class Blocked(Struct, frozen=True, kw_only=True):
     connections: tuple[Connection, ...] = ()
     helper_pids: frozenset[int] = frozenset()
     helper_thread: int | None = None
+    others_add: bool = False
     is_stopped: bool = False
     is_traced: bool = False
     is_hidden: bool = False

@@ -244,6 +244,35 @@ class TestHandingOn:
         for timeout in (wait(TIMED_FUTEX, 0.2), wait(TIMED_FUTEX, 0.2, over=over)):
             assert shares(*pool, timeout)["network"] > 99
 
+    def test_not_to_a_timeout_that_cannot_have_ended_it_beside_a_poller_that_may_have(
+        self,
+    ) -> None:
+        """Who computes in a virtual thread waits until the poller has something for it."""
+        carrier, poller = wait(LOCK, 300, over=7), wait(NETWORK, 0.2, begun=3, over=7)
+        still, early = wait(TIMED_FUTEX, 0.2, over=9), wait(TIMED_FUTEX, 0.2, over=5)
+        assert shares(carrier, poller, still)["network"] > 99
+        assert shares(carrier, poller, early)["network"] > 99
+        worked = wait(TIMED_FUTEX, 0.2, over=5, after_ns=30 * NS_PER_MS)
+        assert shares(carrier, poller, worked)["sleep"] > 95
+        assert shares(carrier, poller, wait(TIMED_FUTEX, 0.2, over=7))["sleep"] > 40
+
+    def test_to_the_timeout_that_ended_with_it_beside_one_that_ran_in_vain(self) -> None:
+        """A timer completes a future, beside a connection on which something comes often."""
+        waiting, timer = wait(LOCK, 100, over=9), wait(TIMED_FUTEX, 0.2, over=9)
+        for begun in (4, 8):
+            ran = wait(NETWORK, 0.2, begun=begun, over=begun + 1)
+            assert shares(waiting, timer, ran)["sleep"] > 99
+        worked = wait(NETWORK, 0.2, begun=4, over=5, after_ns=90 * NS_PER_MS)
+        assert shares(waiting, timer, worked)["network"] > 98
+
+    def test_to_nobody_whose_wait_ended_with_the_process(self) -> None:
+        """A main thread waits until the end, beside a timer of an hour and a client that asks."""
+        asking = wait(NETWORK, 1, begun=4, over=5)
+        cut = partial(wait, over=9, is_last=True, was_cut=True)
+        timer = cut(TIMED_FUTEX, 1)
+        assert shares(cut(LOCK, 100), asking, timer)["network"] > 98
+        assert shares(wait(LOCK, 100, over=9), timer) == {"sleep": 100.0}
+
     def test_to_a_timeout_if_nothing_else_works(self) -> None:
         waiting = wait(LOCK, 100, over=5)
         assert shares(waiting, wait(TIMED_FUTEX, 1, over=5)) == {"sleep": 100.0}

@@ -33,6 +33,7 @@ ALL_SIGNALS = 0x7FFBFEFF  # as the kernel shows them: without SIGKILL and SIGSTO
 WAITS_FOR_CHILD = "61 0xffffffff 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 RECEIVING = "45 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 CONNECTED = "0: 0100007F:9C40 0903000A:1538 01 0:0 0:0 0 1000 0 501 1 0\n"
+POLLING = "232 0x4 0x0 0x1 0xffffffff 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 READING = "0 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 IN_A_PAGE_FAULT = "-1 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 
@@ -778,6 +779,36 @@ class TestLooksBetweenTheReadings:
         shown = running.read(process(cpu=3, state="T"), process(9), at=2)
         stopped = {seen.thread: seen for seen in shown.look.seen}[7]
         assert (stopped.blocked, stopped.was_woken) == (STOPPED, False)
+
+    def test_what_other_threads_add_to_a_wait_is_seen_after_they_have_run(
+        self, running: FakeMachine
+    ) -> None:
+        """A poller of Java's virtual threads waits on, and gets connections meanwhile."""
+        folder = running.folder / "7"
+        for name in ("fd", "fdinfo", "net"):
+            (folder / name).mkdir()
+        for number in (501, 502):
+            (folder / "fd" / str(number)).symlink_to(f"socket:[{number}]")
+        (folder / "net" / "tcp").write_text(
+            CONNECTED + CONNECTED.replace("501", "502").replace("1538", "1539")
+        )
+        watched = folder / "fdinfo" / "4"
+        watched.write_text("pos:\t0\n")
+        running.thread(7, 8, run=0.01, call=POLLING)
+        running.clocks[7] = 2
+        running.look(1.2)
+        for turn, lines, expected in (
+            (1, 1, [(8, False)]),  # it watches something: this is another wait
+            (2, 1, []),
+            (3, 2, [(8, True)]),  # it watches more in the same wait
+        ):
+            entries = [f"tfd: {number} events: 40000001 data: 0\n" for number in (501, 502)]
+            watched.write_text("".join(entries[:lines]))
+            running.thread(7, run=1 + turn / 100, call=LOCKED)
+            running.clocks[7] = 2 + turn
+            polling = [seen for seen in running.look(1.2 + turn / 10).look.seen if seen.thread == 8]
+            assert [(seen.thread, seen.is_correction) for seen in polling] == expected
+            assert all(len(present(seen.blocked).connections) == lines for seen in polling)
 
     def test_a_connection_is_asked_once_in_a_look(self, running: FakeMachine) -> None:
         """It says what came in the wait before, and with how much the next one begins."""

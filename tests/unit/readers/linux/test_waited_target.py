@@ -830,6 +830,56 @@ def test_an_asynchronous_loop_with_its_own_wake_up_sleeps(process: FakeProcess) 
     assert process.waits("epoll_wait", 4, 0, 1, NOT_A_TIMEOUT) == Wait("other")
 
 
+def watches(process: FakeProcess, descriptor: int, **events: str) -> None:
+    """What an epoll descriptor has in its list, with the events in the kernel's digits."""
+    lines = [
+        f"tfd: {name.removeprefix('fd'):>8} events: {how:>8} data:                0  pos:0\n"
+        for name, how in events.items()
+    ]
+    (process.folder / "fdinfo" / str(descriptor)).write_text("pos:\t0\n" + "".join(lines))
+
+
+def test_an_epoll_that_watches_others(process: FakeProcess) -> None:
+    """So Java waits for all its virtual threads: each connection is reported once."""
+    process.opens(
+        fd4="anon_inode:[eventpoll]",
+        fd5="anon_inode:[eventpoll]",
+        fd6="anon_inode:[eventpoll]",
+        fd7="socket:[501]",
+        fd8="socket:[502]",
+    )
+    process.table("tcp", inet_line(PEER, 501), inet_line(PEER, 502))
+    watches(process, 4, fd5="40000019", fd6="40000019", fd4="40000019")
+    watches(process, 5, fd7="40000000")
+    watches(process, 6)
+    nothing = process.blocked("epoll_wait", 4, 0, 1, NOT_A_TIMEOUT)
+    assert (nothing.wait, nothing.helpers, nothing.others_add) == (Wait("other"), "threads", True)
+    watches(process, 6, fd7="40000001", fd8="40000000")
+    asked = process.blocked("epoll_wait", 4, 0, 1, NOT_A_TIMEOUT)
+    assert (asked.wait, asked.others_add) == (KNOWN_PEER, True)
+    assert process.polls([4], NOT_A_TIMEOUT) == KNOWN_PEER
+    (process.folder / "fdinfo" / "6").unlink()
+    assert process.waits("epoll_wait", 4, 0, 1, NOT_A_TIMEOUT) == Wait("other")
+
+
+def test_an_epoll_whose_connections_are_reported_once(process: FakeProcess) -> None:
+    process.opens(fd4="anon_inode:[eventpoll]", fd7="socket:[501]")
+    process.table("tcp", inet_line(PEER, 501))
+    for events, wait, others_add in (
+        ("2019", KNOWN_PEER, False),  # again and again
+        ("80000019", KNOWN_PEER, False),
+        ("40000001", KNOWN_PEER, True),
+        ("40000000", Wait("other"), True),
+    ):
+        watches(process, 4, fd7=events)
+        blocked = process.blocked("epoll_wait", 4, 0, 1, NOT_A_TIMEOUT)
+        assert (blocked.wait, blocked.others_add) == (wait, others_add)
+    watches(process, 4)
+    empty = process.blocked("epoll_wait", 4, 0, 1, NOT_A_TIMEOUT)
+    assert (empty.wait, empty.helpers, empty.others_add) == (Wait("other"), "threads", True)
+    assert process.waits("epoll_wait", 4, 0, 1, 2000) == Wait("sleep")
+
+
 def test_a_list_that_is_not_readable(process: FakeProcess) -> None:
     assert process.waits("poll", 64, 1, NOT_A_TIMEOUT) == Wait("other")
     (process.folder / "mem").write_bytes(bytes(64))
