@@ -47,6 +47,7 @@ from profiler.forwarder.invocation import (
     InvocationTime,
     NamedContext,
     RetryBackoff,
+    SearchClusterError,
     SettingsError,
     configure_library_logging,
     raise_errors,
@@ -74,10 +75,11 @@ if TYPE_CHECKING:  # imported for the events that need them
     from profiler.aws_account.batch_jobs import BatchJobs
     from profiler.aws_account.instance_monitors import EcsMonitorTasks, InstanceMonitors
     from profiler.aws_account.scheduled_targets import FoundSchedules, Schedules
+    from profiler.forwarder.cluster_night import ClusterNight
     from profiler.forwarder.digest_delivery import NightMessage
     from profiler.forwarder.morning_digest import NightSaving
     from profiler.forwarder.night_period import NightPeriod
-    from profiler.forwarder.night_runs import FamilyHistory
+    from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, NightRuns
     from profiler.record.batch_detail import JobDetail
     from profiler.record.batch_job import BatchJob
     from profiler.schedules.remembered_tasks import RuleMemory, TaskMemory
@@ -92,6 +94,8 @@ _NOTICE_RESERVE_SECONDS = 20.0
 _MAX_LAST_SECONDS = 8.0
 # The time for the report, the document and the notice, once the task definition is known.
 _AFTER_DEFINITION_SECONDS = 40.0
+# The time for an attempt of a call of AWS that gets no answer, and then for the morning message.
+_AFTER_SAVING_SECONDS = 20.0
 _MONITORS_KEPT_NS = 300 * NS_PER_SECOND
 _RATES_KEPT_NS = 3600 * NS_PER_SECOND
 _PEAKS_KEPT_NS = 600 * NS_PER_SECOND
@@ -483,9 +487,7 @@ def _night_message(
             globs=settings.families,
             with_services=settings.services,
         )
-        runs = cluster.runs(period)
-        missed = cluster.missed(period)
-        history = cluster.history(runs.families)
+        runs, missed, history = _searched_night(cluster, period)
         saving = _night_saving(history, period.end_ns, context)
     place = DigestPlace(
         region=searched.region,
@@ -504,6 +506,26 @@ def _night_message(
     )
 
 
+def _searched_night(
+    cluster: "ClusterNight", period: "NightPeriod"
+) -> "tuple[NightRuns, MissedTimes, FamilyHistory]":
+    """The runs, and the rest as far as it can be searched. Raises SearchClusterError."""
+    from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
+
+    runs = cluster.runs(period)
+    try:
+        missed = cluster.missed(period)
+    except SearchClusterError as error:
+        missed = MissedTimes(
+            remembered=period.last.due_times, until_ns=period.due_from_ns, problem=str(error)
+        )
+    try:
+        history = cluster.history(runs.families)
+    except SearchClusterError as error:
+        history = FamilyHistory(problem=str(error))
+    return runs, missed, history
+
+
 def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "NightSaving":
     """What `taskdef resize` would save, of the families with the largest savings; nothing if no
     last run recommends a cheaper size.
@@ -517,7 +539,8 @@ def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "N
 
     settings = _settings()
     whole_seconds = InvocationTime(context).remaining_seconds()
-    reading = InvocationTime(context, reserved_seconds=whole_seconds / 2)
+    reserved_seconds = max(whole_seconds / 2, _AFTER_SAVING_SECONDS)
+    reading = InvocationTime(context, reserved_seconds=reserved_seconds)
     budget = Budget(lambda: reading.remaining_seconds() > 0)
     sizes = NightSizes(
         cluster=SearchedCluster(

@@ -581,7 +581,24 @@ def _of_night(repeated: Sequence[Json], period: NightPeriod) -> Mapping[str, Jso
         },
     }
     is_last: Json = {"bool": {"must_not": list(repeated)}}
-    return {"measured": with_usage, "last": {"filter": is_last, "aggs": counts}}
+    return {
+        "measured": with_usage,
+        "last": {"filter": is_last, "aggs": counts},
+        "corrected": _of_corrected(period),
+    }
+
+
+def _of_corrected(period: NightPeriod) -> Mapping[str, Json]:
+    """The successes of jobs that an earlier message told: by another attempt, as a job ends with
+    its success.
+    """
+    told: Json = {"terms": {"batch.job_id": list(period.last.jobs)}}
+    jobs: Json = {"cardinality": {"field": "batch.job_id", "precision_threshold": _EXACT_TASKS}}
+    families: Json = {
+        "terms": {"field": "task.family", "size": _MAX_FAMILIES},
+        "aggs": {"jobs": jobs},
+    }
+    return {"filter": _all_of([told, _in_group("success")]), "aggs": {"families": families}}
 
 
 def _in_group(group: str) -> Json:
@@ -714,6 +731,10 @@ def _night_runs(
         told_jobs=told_jobs,
         until_ns=until_ns,
         unconfirmed=unconfirmed,
+        corrected={
+            str(bucket.get("key")): int(positive_number(field_at(bucket, "jobs.value")) or 0)
+            for bucket in mappings(field_at(whole, "corrected.families.buckets"))
+        },
         completeness=completeness,
     )
 

@@ -37,9 +37,11 @@ from profiler.sizing.prices import REFERENCE_PRICES
 from profiler.sizing.sized_revision import size_before
 from profiler.sizing.trend import growth
 
-# The sentence and at most 19 lines.
+# Beside the sentence. What comes last is news of money.
+_MAX_LINES = 19
 _MAX_FAILED = 5
 _MAX_MISSED = 3
+_MAX_NAMED = 3
 _MAX_UNUSUAL = 2
 _MAX_GROWING = 2
 _FULL_NIGHTS = 30
@@ -105,6 +107,7 @@ def summarize(
     others = {**runs.others, MISSED: missed.others}
     lines = [
         *_failed_lines(runs),
+        *_corrected_lines(runs),
         *_missed_lines(missed),
         *_unusual_lines(period, history),
         *_growth_lines(history),
@@ -113,15 +116,17 @@ def summarize(
     if not runs.families:
         is_whole = completeness.is_whole and not runs.unconfirmed
         seen = "has left a report" if is_whole else "is known"
-        sentence = f"{period.title}: no run {seen}."
+        new = "new run is known" if runs.corrected else f"run {seen}"
+        sentence = f"{period.title}: no {new}."
     lines.extend(_gap_lines(runs, completeness, place))
+    lines.extend(_unread_lines(missed, history))
     lines.extend(_saving_lines(history, place, saving))
     return NightSummary(
         night=period.began.date().isoformat(),
         since=format_ms(period.start_ns),
         title=period.title,
         sentence=sentence,
-        lines=tuple(lines),
+        lines=tuple(lines[:_MAX_LINES]),
     )
 
 
@@ -149,11 +154,22 @@ def _gap_lines(
             of_them = "their ends, so they are not counted"
         text = f"{count} unconfirmed: no event of ECS has told of {of_them}"
         yield SummaryLine(text=f"{text}. Look for the reason:", command=command)
-    elif completeness.is_whole and not runs.reports:
+    elif completeness.is_whole and not runs.reports and not runs.corrected:
         text = "If tasks ran, their reports did not arrive"
         if runs.families:
             text = "None of these runs left a report"
         yield SummaryLine(text=f"{text}. Look for the reason:", command=command)
+
+
+def _unread_lines(missed: MissedTimes, history: FamilyHistory) -> Iterator[SummaryLine]:
+    """What could not be read: the message goes out without it."""
+    if missed.problem:
+        why = missed.problem.rstrip(".")
+        yield SummaryLine(text=f"Due times that were missed are in the next message ({why})")
+    if history.problem:
+        why = history.problem.rstrip(".")
+        text = "What was unusual, what grows and what would be saved is unknown here"
+        yield SummaryLine(text=f"{text} ({why})")
 
 
 def _failed_lines(runs: NightRuns) -> Iterator[SummaryLine]:
@@ -173,6 +189,21 @@ def _failed_lines(runs: NightRuns) -> Iterator[SummaryLine]:
         parts.append(f"{format_count(unnamed, 'run')} of other families")
     if parts:
         yield SummaryLine(text=f"{listed(parts)} failed")
+
+
+def _corrected_lines(runs: NightRuns) -> Iterator[SummaryLine]:
+    jobs = sum(runs.corrected.values())
+    if not jobs:
+        return
+    families = [
+        family if count == 1 else f"{family} ×{count:,}" for family, count in runs.corrected.items()
+    ]
+    named = families[:_MAX_NAMED]
+    if families[_MAX_NAMED:]:
+        named.append(f"{len(families) - _MAX_NAMED:,} more")
+    have = "has" if jobs == 1 else "have"
+    told = f"{format_count(jobs, 'job')} that did not succeed in an earlier message {have}"
+    yield SummaryLine(text=f"{told} succeeded since: {listed(named)}")
 
 
 def _missed_lines(missed: MissedTimes) -> Iterator[SummaryLine]:

@@ -5,6 +5,7 @@ that ``task_stopped`` has printed.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -64,7 +65,9 @@ class NightRuns(Struct, frozen=True, kw_only=True):
     ``others`` are the runs by outcome of ``other_families``, which are too many to be named.
     ``reports`` is the number of runs with a report. ``remembered``: the tasks that the next message
     must know. ``until_ns``: what became known from then on is left to it. ``unconfirmed``: the
-    tasks whose reports arrived without an event of ECS, which are not counted.
+    tasks whose reports arrived without an event of ECS, which are not counted. ``corrected``: the
+    jobs of AWS Batch, by family, that an earlier message told by an attempt that did not succeed,
+    and that have succeeded since; they are not in ``counts``.
     """
 
     counts: Mapping[str, Mapping[str, int]]
@@ -77,6 +80,7 @@ class NightRuns(Struct, frozen=True, kw_only=True):
     told_jobs: tuple[str, ...] = ()
     until_ns: int | None = None
     unconfirmed: int = 0
+    corrected: Mapping[str, int] = {}
     completeness: Completeness = WHOLE
 
     @property
@@ -98,7 +102,7 @@ class MissedTimes(Struct, frozen=True, kw_only=True):
     """The missed due times of a night: the newest, and the number of ``others``.
 
     ``remembered``: the due times that the next message must know. ``until_ns``: notices from then
-    on are left to it.
+    on are left to it. ``problem``: why none could be read.
     """
 
     times: tuple[MissedTime, ...] = ()
@@ -106,6 +110,7 @@ class MissedTimes(Struct, frozen=True, kw_only=True):
     remembered: tuple[str, ...] = ()
     until_ns: int | None = None
     completeness: Completeness = WHOLE
+    problem: str | None = None
 
 
 class EarlierRun(Struct, frozen=True, kw_only=True):
@@ -140,12 +145,13 @@ class ResizedCost(Struct, frozen=True, kw_only=True):
 
 class FamilyHistory(Struct, frozen=True, kw_only=True):
     """The earlier runs of the night's families, the oldest first, and the costs of resized ones;
-    none of a part of them.
+    none of a part of them. ``problem``: why they could not be read.
     """
 
     runs: Mapping[str, Sequence[EarlierRun]] = {}
     resized: tuple[ResizedCost, ...] = ()
     completeness: Completeness = WHOLE
+    problem: str | None = None
 
 
 class _PrintedRuns(Struct, frozen=True, kw_only=True):
@@ -261,8 +267,21 @@ def runs_of_lines(
         remembered=tuple(newest) if until_ns == period.end_ns else (),
         told_jobs=known_values(run.batch.job_id for run in last if _may_be_told_again(run)),
         until_ns=until_ns,
+        corrected=_corrected(of_period, period),
         completeness=_kept(period, kept_days),
     )
+
+
+def _corrected(runs: Iterable[EndedLine], period: NightPeriod) -> Mapping[str, int]:
+    """See :class:`NightRuns`: a job ends with its success, so an earlier message told another
+    attempt.
+    """
+    families = {
+        run.batch.job_id: run.family
+        for run in runs
+        if run.batch.job_id in period.last.jobs and _line_outcome(run).group == "success"
+    }
+    return Counter(families.values())
 
 
 def _printed_runs(lines: Iterable[tuple[int, str]]) -> _PrintedRuns:

@@ -6,6 +6,7 @@ it needs is bounded. Where it does not suffice, or an answer is a part, there is
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from profiler.aws_account.resize_plan import SizePlans
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import sum_known
+from profiler.core.optional_math import first_known, sum_known
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.morning_digest import NightSaving
 from profiler.forwarder.search_cluster.interface import SearchCluster
@@ -42,18 +43,22 @@ _METHOD_NOT_ALLOWED = 405
 
 
 class Budget:
-    """The time, the searches and the calls of AWS that a message may take."""
+    """The time, the searches and the calls of AWS that a message may take.
+
+    ``problem``: why it did not suffice. Who asks may have gone on without the answer.
+    """
 
     def __init__(self, has_time: Callable[[], bool]) -> None:
         self._has_time = has_time
         self.searches = 0
         self.calls = 0
+        self.problem: str | None = None
 
     def search(self) -> None:
         """Count a search. Raises TaskProfilerError if none is left."""
         self.searches += 1
         if self.searches > MAX_SEARCHES:
-            raise TaskProfilerError(f"it takes more than {MAX_SEARCHES} searches")
+            self._end(f"it takes more than {MAX_SEARCHES} searches")
         self._check_time()
 
     def call(self, **_event: object) -> None:
@@ -62,12 +67,16 @@ class Budget:
         """
         self.calls += 1
         if self.calls > MAX_CALLS:
-            raise TaskProfilerError(f"it takes more than {MAX_CALLS} calls of AWS")
+            self._end(f"it takes more than {MAX_CALLS} calls of AWS")
         self._check_time()
 
     def _check_time(self) -> None:
         if not self._has_time():
-            raise TaskProfilerError("the time of the function did not suffice")
+            self._end("the time of the function did not suffice")
+
+    def _end(self, problem: str) -> NoReturn:
+        self.problem = first_known(self.problem, problem)
+        raise TaskProfilerError(problem)
 
     def bounded(self, open_client: Callable[[str], AwsClient]) -> OpenClient:
         """Clients, each opened once, whose calls are counted."""
@@ -76,7 +85,10 @@ class Budget:
         def opened(service: str, _region: str | None = None) -> AwsClient:
             if service not in clients:
                 clients[service] = open_client(service)
-                clients[service].meta.events.register_first("before-call", self.call)
+                events = clients[service].meta.events
+                events.register_first("before-call", self.call)
+                # Of each attempt.
+                events.register_first("before-send", lambda **_event: self._check_time())
             return clients[service]
 
         return opened
@@ -119,10 +131,13 @@ class NightSizes(Struct, frozen=True, kw_only=True, dict=True):
         try:
             planned = self._planned(families)
         except TaskProfilerError as error:
-            return NightSaving(asked=asked, problem=str(error))
-        except (LookupError, TypeError, ValueError):
+            return NightSaving(asked=asked, problem=self.cluster.budget.problem or str(error))
+        except (AttributeError, LookupError, TypeError, ValueError):
             # A proxy can answer anything. The message needs the plan least of all.
-            return NightSaving(asked=asked, problem="the search cluster's answer is invalid")
+            problem = "an answer of AWS or of the search cluster is invalid"
+            return NightSaving(asked=asked, problem=problem)
+        if self.cluster.budget.problem:
+            return NightSaving(asked=asked, problem=self.cluster.budget.problem)
         for family_plan in planned:
             if family_plan.action == "failed":
                 return NightSaving(asked=asked, problem=" ".join(family_plan.notes))

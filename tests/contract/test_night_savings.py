@@ -18,8 +18,13 @@ import pytest
 import handler
 from profiler.core.timestamps import NS_PER_HOUR, format_ms
 from profiler.forwarder import night_savings
+from profiler.forwarder.digest_delivery import StoredMessages
 from profiler.forwarder.documents import Document, report_document
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.invocation import SearchClusterError
+from profiler.forwarder.morning_digest import NightSaving
+from profiler.forwarder.night_period import Remembered
+from profiler.forwarder.night_runs import EarlierRun, FamilyHistory
 from profiler.record.record_model import encode
 from profiler.record.units import format_usd
 from profiler.runs.past_runs.record_files import FileRuns
@@ -64,6 +69,7 @@ class PlayedSearch(FakeHttpServer):
         self.documents: list[dict[str, Any]] = []
         self.savings: dict[str, float] = {}
         self.part: dict[str, Any] = {}
+        self.broken: str | None = None  # a search with this in its body or its path has no answer
         self.closed_index: str | None = None
         self.searches = 0
 
@@ -73,6 +79,8 @@ class PlayedSearch(FakeHttpServer):
         self.searches += 1
         text = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
         headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
+        if self.broken and self.broken in f"{request.path} {text.decode()}":
+            return 503, headers, b"{}"
         asked = json.loads(text or b"{}")
         is_of_night = bool({"night", "jobs", "missed"} & asked.get("aggs", {}).keys())
         is_of_night |= "resized" in str(asked.get("aggs"))
@@ -289,7 +297,124 @@ def test_an_answer_that_is_none_costs_only_the_amount(morning: Morning) -> None:
     morning.add("nightly")
     morning.search.part = {"aggregations": {"groups": {"buckets": [{"key": 1}]}}}
     (line,) = morning.send()
-    assert f"{NOT_KNOWN}the search cluster's answer is invalid" in line
+    assert f"{NOT_KNOWN}an answer of AWS or of the search cluster is invalid" in line
+
+
+def planned(morning: Morning, context: InvocationContext) -> NightSaving:
+    """The plan alone, of all families."""
+    run = EarlierRun(
+        ended_ns=0,
+        status="success",
+        duration_ms=1,
+        peak_mb=1,
+        size_mb=1,
+        saving_usd_per_month=9,
+    )
+    history = FamilyHistory(runs={name: [run] for name in morning.search.savings})
+    return handler._night_saving(history, time.time_ns(), context)
+
+
+def started_by_all(morning: Morning) -> None:
+    """A family that a schedule and state machines start."""
+    morning.add("nightly")
+    morning.account.schedule("nightly", "nightly")
+    for name in ("one", "two"):
+        morning.account.state_machine(name, {"TaskDefinition": "nightly"})
+
+
+def test_whichever_call_is_one_too_many_there_is_no_amount(
+    morning: Morning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some readers go on without an answer, as the command does without a right."""
+    started_by_all(morning)
+    calls: list[int] = []
+    count = night_savings.Budget.call
+
+    def counting(budget: night_savings.Budget, **event: object) -> None:
+        calls.append(1)
+        count(budget, **event)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(night_savings.Budget, "call", counting)
+        whole = planned(morning, DigestContext())
+    assert whole.usd_per_month > 1
+    for limit in range(len(calls)):
+        monkeypatch.setattr(night_savings, "MAX_CALLS", limit)
+        problem = planned(morning, DigestContext()).problem
+        assert problem == f"it takes more than {limit} calls of AWS"
+    monkeypatch.setattr(night_savings, "MAX_CALLS", len(calls))
+    assert planned(morning, DigestContext()) == whole
+
+
+@pytest.mark.parametrize("left_seconds", [15, 25, 29, 60, 119, 899])
+def test_calls_without_an_answer_leave_the_message_its_time(
+    morning: Morning, monkeypatch: pytest.MonkeyPatch, left_seconds: float
+) -> None:
+    """Each attempt takes 7 seconds, and up to 2 until the next one."""
+    started_by_all(morning)
+    context = DigestContext(round(left_seconds * 1000))
+    check = night_savings.Budget._check_time
+
+    def spending(budget: night_savings.Budget) -> None:
+        check(budget)
+        context.left_ms -= 9_000
+
+    monkeypatch.setattr(night_savings.Budget, "_check_time", spending)
+    problem = planned(morning, context).problem
+    assert (problem is None) is (left_seconds > 500)
+    assert context.left_ms >= min(left_seconds * 1000, 11_000)
+
+
+@pytest.mark.parametrize("reply", [{}, [], "a", {"ResourceTagMappingList": [{}], "Rules": [{}]}])
+@pytest.mark.parametrize(
+    "operation", ["DescribeTaskDefinition", "ListRules", "ListStateMachines", "GetResources"]
+)
+def test_an_answer_that_is_not_of_aws_costs_no_message(
+    morning: Morning, monkeypatch: pytest.MonkeyPatch, operation: str, reply: Any
+) -> None:
+    morning.add("nightly")
+    with AwsProxy(morning.account.aws.url) as proxy:
+        proxy.answers[operation] = lambda _request: reply
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        forget_environment()
+        lines = morning.send()
+    assert all("$" not in line and NOT_KNOWN in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        ("resized", "What was unusual, what grows and what would be saved is unknown here (Ela"),
+        ("/task-notices", "Due times that were missed are in the next message (Elasticsearch"),
+    ],
+)
+def test_the_runs_are_told_without_what_cannot_be_searched(
+    morning: Morning, slack: FakeSlack, broken: str, sentence: str
+) -> None:
+    """The next message looks for the notices from the same moment on."""
+    morning.add("nightly")
+    morning.search.broken = broken
+    handler.morning_digest({}, DigestContext())
+    (message,) = slack.messages
+    assert "1 run" in message["text"]
+    assert json.dumps(message).count(sentence) == 1
+    table = StoredMessages(table="done", client=morning.account.aws.client("dynamodb"))
+    kept = table.last("slack", Remembered(end_ns=0, whole_ns=0))
+    looked_back = (kept.end_ns - (kept.due_whole_ns or 0)) / NS_PER_HOUR
+    assert (looked_back > 23) is (broken == "/task-notices")
+
+
+def test_without_the_runs_there_is_no_message_and_a_retry_has_them(
+    morning: Morning, slack: FakeSlack
+) -> None:
+    morning.add("nightly")
+    morning.search.broken = '"night"'
+    with pytest.raises(SearchClusterError):
+        handler.morning_digest({}, DigestContext())
+    assert not slack.messages
+    morning.search.broken = None
+    handler.morning_digest({}, DigestContext())
+    assert len(slack.messages) == 1
 
 
 def test_the_due_times_of_state_machines_count_as_in_the_command(morning: Morning) -> None:

@@ -430,6 +430,36 @@ def test_both_ways_make_the_same_message(forward: Forward, search_server: Search
     assert set(of_cluster.remembered) == set(of_lines.remembered) == set()
 
 
+def test_a_job_that_has_succeeded_since_its_message_is_corrected(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    """Not one that failed again, or that no message has told, or whose success was told."""
+    at = evening_ns()
+    attempts: Sequence[tuple[str, str, dict[str, Any]]] = [
+        ("b1", "job-1", {}),
+        ("b2", "job-2", FAILED),
+        ("b3", "job-3", {}),
+        ("b4", "job-4", {}),
+        ("b5", "job-5", {"family": "load"}),
+    ]
+    for task, job, record in attempts:
+        batch = {"jobId": job, "attempt": 2}
+        forward(event(run_at(task, at, **{"exitCode": 0, "batch": batch, **record})), Context())
+    become_known(search_server)
+    since_ns = night().start_ns
+    last = Remembered(
+        end_ns=since_ns,
+        whole_ns=since_ns,
+        tasks=("b4",),
+        jobs=("job-1", "job-2", "job-4", "job-5"),
+    )
+    found = cluster_night().runs(NightPeriod(last=last, end_ns=time.time_ns(), zone=UTC))
+    assert found.corrected == {"nightly-etl": 1, "load": 1}
+    assert by_outcome(found) == {"success": {"nightly-etl": 1}}, "the job of b3 alone"
+    first = NightPeriod(last=whole(since_ns), end_ns=time.time_ns(), zone=UTC)
+    assert cluster_night().runs(first).corrected == {}
+
+
 def test_a_night_with_a_run_on_spot_has_a_lower_bound_of_the_cost(
     forward: Forward, search_server: SearchServer
 ) -> None:

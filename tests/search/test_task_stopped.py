@@ -3,6 +3,8 @@
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import permutations
 from typing import Any
@@ -19,7 +21,7 @@ from profiler.forwarder.documents import Document, report_document, unconfirmed_
 from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.invocation import InvocationTime
+from profiler.forwarder.invocation import ForwarderError, InvocationTime
 from profiler.forwarder.line_kinds import read_line
 from profiler.forwarder.run_event import StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import deliver
@@ -126,6 +128,36 @@ def test_a_run_is_known_from_its_first_event_on(
     handler.task_stopped(task_event(), Context())
     forward(event(run_report(), stream=STREAM), Context())
     assert known_at() == with_event
+
+
+def test_a_redrive_beside_a_replay_gives_one_notice_and_one_document(
+    aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer
+) -> None:
+    """At once, and again later; what is refused because another one is at work is sent again, as
+    Lambda does.
+    """
+    text = run_report(status="failure", exitCode=1)
+    put(aws, text)
+    stopped = task_event(containers=[{"name": "batch", "exitCode": 1}])
+    end_seconds = time.monotonic() + LIMIT_SECONDS
+
+    def redriven() -> None:
+        while time.monotonic() < end_seconds:
+            with suppress(ForwarderError):
+                handler.task_stopped(stopped, Context())
+                return
+
+    def replayed() -> None:
+        assert forward(event(text, stream=STREAM), Context())["indexed"] == 1
+
+    for works in ([redriven, replayed] * 3, [redriven, replayed]):
+        with ThreadPoolExecutor(len(works)) as pool:
+            for work in [pool.submit(work) for work in works]:
+                work.result()
+        assert len(slack.messages) == 1
+        task = only_document(search_server)["task"]
+        assert (task["status"], task["exit_code"]) == ("failure", 1)
+        assert (task["complete"], task["confirmed"]) == (True, True)
 
 
 ENDS: dict[str, dict[str, Any]] = {

@@ -335,7 +335,7 @@ def test_each_job_is_counted_once_however_late_batch_says_that_it_makes_another_
 def test_a_message_tells_the_last_attempt_that_ecs_has_told_of_until_then(
     seed: int, remembered: int, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if the message leaves the last minutes to the next one: no later one corrects it."""
+    """Also if the message leaves the last minutes to the next one."""
     monkeypatch.setattr(night_period, "MAX_REMEMBERED", remembered)
     monkeypatch.setattr(cluster_night, "MAX_REMEMBERED", remembered)
     rng = Random(seed)
@@ -368,6 +368,39 @@ def test_a_message_tells_the_last_attempt_that_ecs_has_told_of_until_then(
 
     assert in_each(messages(rng, arrivals, compared)) == EACH_ONCE
     assert wrong == []
+
+
+@pytest.mark.parametrize("way", ["cluster", "pipeline", "lines"])
+@pytest.mark.parametrize("remembered", [4096, 1])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_job_that_succeeds_after_its_message_is_corrected_once_in_a_later_one(
+    seed: int, remembered: int, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other job is: after the last message, each job is told as it ended."""
+    monkeypatch.setattr(night_period, "MAX_REMEMBERED", remembered)
+    monkeypatch.setattr(cluster_night, "MAX_REMEMBERED", remembered)
+    rng = Random(seed)
+    may_wait = way != "lines" and rng.random() < 0.5
+    arrivals = sorted(
+        one for run in range(RUNS) for one in arrivals_of_job(rng, run, may_wait=may_wait)
+    )
+    read = of_lines() if way == "lines" else of_cluster(has_pipeline=way == "pipeline")
+    told: dict[str, str] = {}
+    corrected: Counter[str] = Counter()
+
+    def noted(period: NightPeriod, new: Sequence[Arrival | JobArrival]) -> NightRuns:
+        runs = read(period, new)
+        told.update({family: word for word, found in runs.counts.items() for family in found})
+        corrected.update(runs.corrected)
+        assert not runs.counts.get("success", {}).keys() & runs.corrected.keys()
+        return runs
+
+    messages(Random(seed), arrivals, noted)
+    succeeded = {f"run-{one.run}" for one in arrivals if one.is_success}
+    told_success = {family for family, word in told.items() if word == "success"}
+    assert told_success | corrected.keys() == succeeded
+    assert not told_success & corrected.keys()
+    assert set(corrected.values()) <= {1}
 
 
 @pytest.mark.parametrize("read", [1000, 1])

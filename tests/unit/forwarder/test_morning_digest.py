@@ -109,6 +109,32 @@ def test_a_failed_run_has_its_reason_its_time_and_its_link() -> None:
     assert line.url == "https://kibana.example.com/run"
 
 
+@pytest.mark.parametrize(
+    ("corrected", "text"),
+    [
+        ({"etl": 1}, "1 job that did not succeed in an earlier message has succeeded since: etl"),
+        (
+            {"etl": 2, "a": 1},
+            "3 jobs that did not succeed in an earlier message have succeeded since: etl ×2 and a",
+        ),
+        (
+            dict.fromkeys("abcde", 1),
+            (
+                "5 jobs that did not succeed in an earlier message have succeeded since: "
+                "a, b, c and 2 more"
+            ),
+        ),
+    ],
+)
+def test_jobs_that_have_succeeded_since_they_were_told_have_a_line(
+    corrected: dict[str, int], text: str
+) -> None:
+    assert texts(summary_of(replace(QUIET, corrected=corrected))) == [text]
+    alone = summary_of(NightRuns(counts={}, corrected=corrected))
+    assert alone.sentence == f"{TITLE}: no new run is known."
+    assert texts(alone) == [text], "their reports did arrive"
+
+
 def test_the_message_has_at_most_20_lines() -> None:
     families = {f"family-{number}": 1 for number in range(60)}
     failed = tuple(replace(KILLED, family=family) for family in families)
@@ -124,7 +150,7 @@ def test_the_message_has_at_most_20_lines() -> None:
         resized=(ResizedCost(tag="3/1024/4096", size=TaskSize(vcpu=0.5, memory_mb=2048), usd=10),),
     )
     runs = NightRuns(counts={OUT_OF_MEMORY: families}, failed=failed, reports=0)
-    runs = replace(runs, other_families=60)
+    runs = replace(runs, other_families=60, corrected={"etl": 1})
     summary = summary_of(runs, history, *missed)
     assert 1 + len(summary.lines) <= 20
     assert "55 more families failed" in texts(summary)
