@@ -24,7 +24,7 @@ from profiler.aws_account.scheduled_targets import (
 from profiler.aws_account.starter_roles import StarterRoles
 from profiler.aws_account.target_clusters import TargetClusters
 from profiler.aws_account.target_overrides import why_refused
-from profiler.core.command_lines import command_line
+from profiler.core.command_lines import Named, command_line
 from profiler.core.ecs_terms import arn_region, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known
@@ -357,8 +357,8 @@ def move_target(schedules: Schedules, current: ScheduledTarget, arn: str) -> str
 
 def _name_it(planned: PlannedFamily, target: ScheduledTarget) -> str:
     """What lets ``resize`` move a target that it leaves to the user."""
-    name = ("--job-definition",) if target.is_of_job else ()
-    words = ("taskdef", "resize", *name, planned.family, "--register", "--update-schedules")
+    name = ("--job-definition", planned.family) if target.is_of_job else (Named(planned.family),)
+    words = ("taskdef", "resize", *name, "--register", "--update-schedules")
     command = command_line(*words, region=arn_region(planned.revision_arn))
     return f"name the family to move it: {command}"
 

@@ -17,6 +17,18 @@ _NAME = "task-profiler"
 _repeated: dict[str, str] = {}
 
 
+class Named(str):
+    """A name in the place of an argument, such as a family's. AWS lets it begin with a hyphen, and
+    a family ``--register`` would be the option of this name: such an argument comes behind ``--``.
+    """
+
+    __slots__ = ()
+
+    @property
+    def looks_like_option(self) -> bool:
+        return self.startswith("-")
+
+
 @contextmanager
 def repeated_option(name: str, value: str) -> Iterator[None]:
     """Repeat an option for AWS, such as ``--profile``, in the commands that the block prints."""
@@ -61,8 +73,9 @@ def command_line(
     region: str | None = None,
     for_others: bool = False,
 ) -> str:
-    """The command with these words, quoted for a shell, on one line. ``for_others``: for people who
-    may have other profiles than this command's.
+    """The command with these words, quoted for a shell, on one line: names of AWS's in the place of
+    arguments are ``Named``. ``for_others``: for people who may have other profiles than this
+    command's.
 
     ``log_group``: where its runs are read; else ``source``, a SOURCE of ``--from``. None: the
     command has a source of its own, or reads no runs. A log group is preferred to the address of a
@@ -72,4 +85,7 @@ def command_line(
     read = first_known(known("logs:{}".format, log_group), source)
     of_aws = {"--region": region} if for_others else _of_aws(region)
     where = option_words({"--from": read, **of_aws})
-    return shlex.join(on_one_line(word) for word in (_NAME, *words, *where))
+    last = [word for word in words if isinstance(word, Named) and word.looks_like_option]
+    first = [word for word in words if not (isinstance(word, Named) and word.looks_like_option)]
+    end = ("--", *last) if last else ()
+    return shlex.join(on_one_line(word) for word in (_NAME, *first, *where, *end))

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.command_lines import command_line
+from profiler.core.command_lines import Named, command_line
 from profiler.core.json_fields import Json, mapping, mappings, text
 from profiler.core.optional_math import all_known
 from profiler.forwarder.ended_run import EndedTask
@@ -66,7 +66,7 @@ def reduced_memory(ended: EndedTask, change: SizeChange) -> str | None:
     if not ended.outcome.ran_out_of_memory:
         return None
     command = command_line(
-        *("taskdef", "resize", ended.family, "--revert", "--register", "--update-schedules"),
+        *("taskdef", "resize", Named(ended.family), "--revert", "--register", "--update-schedules"),
         region=ended.task.region,
     )
     return _sentence(change, ended.task.memory_mb, command)

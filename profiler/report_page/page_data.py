@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.command_lines import command_line
+from profiler.core.command_lines import Named, command_line
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import parse_ns
@@ -291,7 +291,7 @@ def size_rows(
         is_resized = not evidence.is_moved and not is_job(evidence.latest)
         if choice.changes and choice.is_fargate and is_resized:
             resize = command_line(
-                "taskdef", "resize", family.name, region=family.region, for_others=True
+                "taskdef", "resize", Named(family.name), region=family.region, for_others=True
             )
         yield known_members(
             {

@@ -1,6 +1,7 @@
 import pytest
 
 from profiler.core.command_lines import (
+    Named,
     aws_command_line,
     command_line,
     container_insights_command,
@@ -37,6 +38,21 @@ def test_a_command_has_the_options_for_aws_that_this_one_was_given() -> None:
 
 def test_a_word_for_another_program_is_quoted() -> None:
     assert command_line("show", "a; rm -rf ~") == "task-profiler show 'a; rm -rf ~'"
+
+
+@pytest.mark.parametrize(
+    ("family", "line"),
+    [
+        ("nightly", "taskdef resize nightly --register --region eu-west-1"),
+        ("night-ly", "taskdef resize night-ly --register --region eu-west-1"),
+        ("-x", "taskdef resize --register --region eu-west-1 -- -x"),
+        ("--register", "taskdef resize --register --region eu-west-1 -- --register"),
+        ("--", "taskdef resize --register --region eu-west-1 -- --"),
+    ],
+)
+def test_a_name_that_looks_like_an_option_comes_behind_all_options(family: str, line: str) -> None:
+    words = ("taskdef", "resize", Named(family), "--register")
+    assert command_line(*words, region="eu-west-1") == f"task-profiler {line}"
 
 
 def test_a_command_is_one_line() -> None:
