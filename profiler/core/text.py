@@ -63,6 +63,14 @@ def beginning_of(text: str, columns: int) -> str:
     return text
 
 
+def whole_letters(text: str, length: int) -> str:
+    """The first so many characters of a text, without a letter whose marks are cut off."""
+    end = length
+    while 0 < end < len(text) and not columns_of(text[end]):
+        end -= 1
+    return text[: end or length]  # marks without a letter are cut anywhere
+
+
 def end_of(text: str, columns: int) -> str:
     """The longest end that takes at most so many columns and begins with no mark."""
     left = columns

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from profiler.core.command_lines import command_line
 from profiler.forwarder.ended_run import Comparison, EndedRun, UnusualMeasure
 from profiler.forwarder.notifications import value_formats
+from profiler.forwarder.notifications.embedded_texts import embeddable
 from profiler.forwarder.notifications.event_details import ended_run, night_summary, run_notice
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
@@ -641,6 +642,9 @@ def test_text_is_truncated_before_it_is_escaped() -> None:
     assert escape_text("a<!channel>&b", 100) == "a&lt;!channel&gt;&amp;b"
     assert escape_text("&" * 10, 16) == "&amp;" * 3 + "…"
     assert escape_text("&" * 3, 15) == "&amp;" * 3
+    assert escape_text("e\u0301" * 10, 6) == "e\u0301" * 2 + "…"
+    assert embeddable("e\u0301" * 10, 5) == "e\u0301" * 2
+    assert embeddable("\u0301" * 10, 5) == "\u0301" * 5  # nothing is lost that is no letter
     assert escape_text("one\n two\t\x00three\ud800", 100) == "one two three?"
 
 
