@@ -49,6 +49,7 @@ from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.older_runs import MAX_WHOLE_RUNS, OlderRuns
 from profiler.report_page.page_data import MAX_BYTES, PageData, PageRequest, build_page_data
 from profiler.report_page.page_series import Run, steps_per_run
+from profiler.report_page.shared_numbers import SharedNumbers
 from profiler.runs.past_runs.family_evidence import (
     ReadFamilies,
     earlier_successes,
@@ -121,7 +122,8 @@ def report(
     source = open_source(options, keeps_stacks=True)
     selection = run_filter(options, run=run_id, reads_checkpoints=not is_local(options))
     older = OlderRuns(MAX_BYTES)
-    reader = _RunReader(source, overrides, on_fargate, older, ReadFamilies(on_fargate))
+    families = ReadFamilies(on_fargate)
+    reader = _RunReader(source, overrides, on_fargate, older, families, SharedNumbers())
     runs = reader.read(selection, last)
     now_ns = SystemClock().wall_ns()
     evidence = [*reader.evidence(selection, runs)]
@@ -223,6 +225,7 @@ class _RunReader(Struct, frozen=True):
     on_fargate: str | None
     older: OlderRuns
     families: ReadFamilies
+    numbers: SharedNumbers
 
     def read(self, selected: RunFilter, last: int | None) -> tuple[Run, ...]:
         """The runs that are read whole. Raises TaskProfilerError without a run."""
@@ -237,7 +240,7 @@ class _RunReader(Struct, frozen=True):
         if not past:
             raise TaskProfilerError(no_run_sentence(source, selected))
         with progress_row() as show_progress:
-            return tuple(_with_series(past, source, show_progress))
+            return tuple(_with_series(past, source, self.numbers, show_progress))
 
     def evidence(self, selected: RunFilter, runs: Sequence[Run]) -> Collection[Evidence | None]:
         """The evidence of the families that were read; of one run, that of its family."""
@@ -251,7 +254,7 @@ class _RunReader(Struct, frozen=True):
         newest = []
         for run in islice(runs, MAX_WHOLE_RUNS):
             self.families.add(run)
-            newest.append(replace(run, line=b"") if run.has_record else run)
+            newest.append(self._without_line(run) if run.has_record else run)
         newest_ms = max((run.started_ns for run in newest), default=0) // NS_PER_MS
         for run in runs:
             self.families.add(run)
@@ -260,6 +263,13 @@ class _RunReader(Struct, frozen=True):
             steps = downsample(_own_steps(run), steps_per_run(MAX_WHOLE_RUNS))
             self.older.add(Run(past=run, steps=steps), cost, newest_ms)
         return tuple(newest)
+
+    def _without_line(self, run: PastRun) -> PastRun:
+        """A run that takes less memory."""
+        record = run.record
+        if record.series is not None:
+            record = replace(record, series=self.numbers.in_record(record.series))
+        return replace(run.with_record(record), line=b"")
 
 
 def _own_steps(run: PastRun) -> StepSeries:
@@ -284,7 +294,10 @@ def _read_notices(
 
 
 def _with_series(
-    past: Sequence[PastRun], source: RunSource, show_progress: ShowProgress
+    past: Sequence[PastRun],
+    source: RunSource,
+    numbers: SharedNumbers,
+    show_progress: ShowProgress,
 ) -> Iterator[Run]:
     """Add the time series that the page has room for: reading the series of 10,000 runs would
     take minutes.
@@ -298,4 +311,4 @@ def _with_series(
         left_points -= len(steps.ends_ms)
         if not steps.ends_ms:
             steps = _own_steps(run)
-        yield Run(past=run, steps=downsample(steps, max_steps))
+        yield Run(past=run, steps=numbers.in_steps(downsample(steps, max_steps)))
