@@ -41,6 +41,12 @@ _MAX_RESOURCES = 100
 _EMPTY = frozenset({"DELETE_COMPLETE", "REVIEW_IN_PROGRESS"})
 _FIRST_LISTING = 10  # questions, before which the stacks are not listed
 
+# What to do about a role that a stack owns; with the command that prints the statement.
+ROLE_REMEDY = (
+    "Add the statement that {} prints to its template: CloudFormation cannot delete a role that "
+    "has another policy."
+)
+
 # A resource's physical id and its type.
 _Resource: TypeAlias = tuple[str, str]
 

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, look_for, noted_errors
+from profiler.aws_account.cloudformation_owners import DESCRIBE_RIGHT, CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import (
     STANDARD,
     account_subscriptions,
@@ -152,13 +153,14 @@ class ReportPaths:
         self._open = open_client
         self._policies_of = cache(self._read_policies)
         self._boundary_of = cache(self._read_boundary)
+        self._owner_of_role = cache(CloudFormationOwners(open_client).of_role)
         self._is_refused_by_organization = cache(self._simulate_organization)
         self._managed_policy = cache(self._read_managed_policy)
         self._is_missing = cache(self._read_is_missing)
         self.log_group = cache(self._read_log_group)
         self.problems: set[str] = set()
         # What IAM has not answered for one role, so that it is not asked, and said, for each.
-        self._unread: set[Literal["boundaries", "organization"]] = set()
+        self._unread: set[Literal["boundaries", "organization", "owners"]] = set()
 
     def permission(self, role: str | None, streams: frozenset[str]) -> Permission | None:
         """Whether a role may write the report; None: no stream is written to. A role that was
@@ -183,6 +185,18 @@ class ReportPaths:
         if verdict in ("allowed", "unknown"):
             return "yes" if verdict == "allowed" else "unknown"
         return "no"
+
+    def owner_of_role(self, role: str) -> str | None:
+        """Why a stack owns a role, or may own it, in words; None if no stack does, or if this is
+        not known: then no policy is attached to it, either.
+        """
+        if "owners" in self._unread:
+            return None
+        what = "It is unknown whether stacks own the roles"
+        with noted_errors(self.problems.add, what, DESCRIBE_RIGHT):
+            return self._owner_of_role(role)
+        self._unread.add("owners")
+        return None
 
     def may_pull(self, role_arn: str, image: str) -> Permission | None:
         """Whether an execution role may pull an image; None: it is not in Amazon ECR. Unknown, if

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.account_starters import AccountStarters
 from profiler.aws_account.aws_errors import OpenClient, first_only
-from profiler.aws_account.cloudformation_owners import CloudFormationOwners
+from profiler.aws_account.cloudformation_owners import ROLE_REMEDY, CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import create_log_group
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.job_reverts import uncover, with_uncovered
@@ -729,8 +729,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         if role not in self.left_roles:
             self.left_roles.add(role)
             self.on_problem(
-                f"The role {role} is left alone: {owner}. Add the statement that --policy prints "
-                "to its template: CloudFormation cannot delete a role that has another policy."
+                f"The role {role} is left alone: {owner}. {ROLE_REMEDY.format('--policy')}"
             )
         return True
 

@@ -16,7 +16,13 @@ from tests.moto_state import KeptState
 from tests.sidecars import ACCOUNT, IMAGE, REGION, awslogs
 from tests.step_functions import change_machine, machine, make_machine, running
 from tools.local_answers import answer_here
-from tools.moto_server import FakeAws, fake_aws, push_image, start_by_schedule
+from tools.moto_server import (
+    FakeAws,
+    OwnedResource,
+    fake_aws,
+    push_image,
+    start_by_schedule,
+)
 
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/jobs"
 TYPO = IMAGE.replace("0.1.0", "0.1.O")
@@ -159,6 +165,27 @@ def test_a_deleted_role_is_found_whatever_the_monitor_needs_of_it(account: Accou
     assert [finding["text"] for finding in account.of_cluster()] == texts
     changed = account.command("taskdef", "add-monitor", "etl", "--report-stream", "batch")
     assert "does not exist (jobs), so ECS starts no task" in " ".join(changed.stdout.split())
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_policy_of_a_role_that_a_stack_owns_belongs_into_its_template(
+    account: Account,
+    is_known: bool,  # noqa: FBT001
+) -> None:
+    """As --attach-policy says. Without the right to ask, it is the act that finds out."""
+    take_right(account)
+    role = {"physical_resource_id": "jobs", "resource_type": "AWS::IAM::Role"}
+    account.aws.own(OwnedResource(stack_name="batch", **role))
+    account.proxy.refused = set() if is_known else {"DescribeStackResources"}
+    (found,) = [one for one in account.of_family() if one["topic"] == "role"]
+    (of_cluster,) = [one for one in account.of_cluster() if one["topic"] == "role"]
+    said = "It is not changed, because the stack batch of CloudFormation owns it. Add the statement"
+    for advice in (found["advice"], of_cluster["advice"]):
+        assert advice.startswith(
+            said if is_known else "Allow it: task-profiler taskdef add-monitor"
+        )
+        assert ("--policy prints to its template" in advice) is is_known
+        assert ("--attach-policy" in advice) is not is_known
 
 
 def test_a_remedy_acts_in_the_account_and_the_region_that_were_looked_at(

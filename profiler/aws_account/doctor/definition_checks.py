@@ -5,6 +5,7 @@ answer.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
+from profiler.aws_account.cloudformation_owners import ROLE_REMEDY
 from profiler.aws_account.doctor import task_checks
 from profiler.aws_account.doctor.findings import Finding, Level, note, ok, problem
 from profiler.aws_account.ecr_images import ecr_image
@@ -279,14 +280,14 @@ def start_problems(
     yield from image_problems(planned, paths)
     yield from execution_role_findings(planned, paths, "problem")
     role = task_role(planned.changed.definition)
-    denial = paths.denial(
-        permission,
-        "task role",
-        role or "",
-        "logs:PutLogEvents for the report",
-        # It changes roles alone, so that one command and one sentence are for all families.
-        f"Allow it: {of_all or command} --attach-policy --yes.",
-    )
+    # It changes roles alone, so that one command and one sentence are for all families.
+    of_roles = of_all or command
+    remedy = f"Allow it: {of_roles} --attach-policy --yes."
+    owner = paths.owner_of_role(role) if role and permission == "denied" else None
+    if owner is not None:
+        remedy = f"It is not changed, because {owner}. {ROLE_REMEDY.format(f'{of_roles} --policy')}"
+    what = "logs:PutLogEvents for the report"
+    denial = paths.denial(permission, "task role", role or "", what, remedy)
     if denial is not None:
         yield problem(_ROLE, denial.text, denial.remedy)
     elif permission == "no role" and not role:
