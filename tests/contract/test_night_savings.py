@@ -346,7 +346,7 @@ def test_whichever_call_is_one_too_many_there_is_no_amount(
     assert planned(morning, DigestContext()) == whole
 
 
-@pytest.mark.parametrize("left_seconds", [15, 25, 29, 60, 119, 899])
+@pytest.mark.parametrize("left_seconds", [15, 29, 119, 899])
 def test_calls_without_an_answer_leave_the_message_its_time(
     morning: Morning, monkeypatch: pytest.MonkeyPatch, left_seconds: float
 ) -> None:
@@ -365,7 +365,7 @@ def test_calls_without_an_answer_leave_the_message_its_time(
     assert context.left_ms >= min(left_seconds * 1000, 11_000)
 
 
-@pytest.mark.parametrize("reply", [{}, [], "a", {"ResourceTagMappingList": [{}], "Rules": [{}]}])
+@pytest.mark.parametrize("reply", [{}, "a"])
 @pytest.mark.parametrize(
     "operation", ["DescribeTaskDefinition", "ListRules", "ListStateMachines", "GetResources"]
 )

@@ -372,7 +372,7 @@ def test_a_message_tells_the_last_attempt_that_ecs_has_told_of_until_then(
 
 @pytest.mark.parametrize("way", ["cluster", "pipeline", "lines"])
 @pytest.mark.parametrize("remembered", [4096, 1])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_job_that_succeeds_after_its_message_is_corrected_once_in_a_later_one(
     seed: int, remembered: int, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -400,7 +400,7 @@ def test_a_job_that_succeeds_after_its_message_is_corrected_once_in_a_later_one(
     told_success = {family for family, word in told.items() if word == "success"}
     assert told_success | corrected.keys() == succeeded
     assert not told_success & corrected.keys()
-    assert set(corrected.values()) <= {1}
+    assert set(corrected.values()) == {1}
 
 
 @pytest.mark.parametrize("read", [1000, 1])
