@@ -263,7 +263,11 @@ def test_with_a_stack_for_notifications_alone_the_source_of_past_runs_is_named(
         StackName="task-profiler", TemplateBody=json.dumps(template)
     )
     done = account.setup("--region", "us-east-1")
-    assert "Past runs are in the log groups of the tasks: --from logs:GLOB" in done.stdout
+    sentence = (
+        "Past runs are in the log groups of the tasks: history, recommend and report read them "
+        "with --cluster NAME or --from logs:GLOB."
+    )
+    assert sentence in done.stdout
 
 
 def add_schedules(account: Account) -> None:

@@ -29,8 +29,8 @@ from profiler.record.units import format_count
 # Whether a step is done, the evidence from AWS, and the options that its commands need in addition.
 _Found: TypeAlias = tuple[bool | None, str, tuple[str, ...]]
 _IN_LOG_GROUPS = (
-    "Past runs are in the log groups of the tasks: --from logs:GLOB reads them, and a command that "
-    "names a family finds its log group."
+    "Past runs are in the log groups of the tasks: history, recommend and report read them with "
+    "--cluster NAME or --from logs:GLOB."
 )
 
 
