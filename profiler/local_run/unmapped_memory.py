@@ -130,7 +130,11 @@ class UnmappedMemory:
                 others_bytes = max(growth_bytes - certain_bytes, 0)
                 certain_bytes += self._segments_bytes(others_bytes, pids)
         own_bytes = max(certain_bytes - shmem_bytes, 0)
-        return own_bytes, max(growth_bytes - shmem_bytes, own_bytes)
+        most_bytes = max(growth_bytes - shmem_bytes, own_bytes)
+        # They map what was there before, and may not map what has been made since.
+        if lacks_memory(growth_bytes, shmem_bytes):
+            most_bytes = max(most_bytes, certain_bytes)
+        return own_bytes, most_bytes
 
     def _files_bytes(self, growth_bytes: int, pids: Collection[int], *, has_grown: bool) -> int:
         held_bytes = self._files.held_bytes()

@@ -121,8 +121,18 @@ def test_what_the_processes_map_is_a_part_of_what_they_made_or_was_there_before(
 ) -> None:
     played.is_alone = True
     played.growth = 300
-    assert played.read(tree=410, shmem=400) == 0
+    assert played.read(tree=311, shmem=301) == 0
     assert played.bound == 0
+
+
+def test_what_was_there_before_hides_nothing_that_is_made_and_not_mapped(
+    played: _PlayedMemory,
+) -> None:
+    """They map 400 MiB, at least 370 of them of another program, and have written 30."""
+    played.growth = 30
+    played.in_files = 30
+    assert played.read(tree=410, shmem=400) == 0
+    assert played.bound == 440
 
 
 def test_between_two_full_readings_the_processes_map_as_much_as_at_the_last(
