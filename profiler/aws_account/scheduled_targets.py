@@ -599,7 +599,7 @@ class Schedules:
         with_machines: bool,
     ) -> Iterator[ScheduledTarget]:
         """The targets of the schedules; one that has not changed is not read again."""
-        known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
+        by_version: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
         with noted_errors(
             problems.append,
             "The schedules of EventBridge Scheduler could not be read",
@@ -608,17 +608,17 @@ class Schedules:
             for summary in summaries:
                 key = (summary["GroupName"], summary["Name"], summary["LastModificationDate"])
                 if key in self._known:
-                    known[key] = self._known[key]
+                    by_version[key] = self._known[key]
                 elif may_continue():
                     what = f"The schedule {summary['Name']} could not be read"
                     with noted_errors(problems.append, what, LIST_SCHEDULES):
-                        known[key] = self.target_of_schedule(
+                        by_version[key] = self.target_of_schedule(
                             summary["Name"], summary["GroupName"], with_machines=with_machines
                         )
                 else:
                     unread.append(summary["Name"])
-        self._known = known
-        yield from known_values(known.values())
+        self._known = by_version
+        yield from known_values(by_version.values())
 
     def _pages(
         self,
