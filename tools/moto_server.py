@@ -455,6 +455,10 @@ class FakeAws(Struct, frozen=True, kw_only=True):
         """Let a stack of CloudFormation own resources."""
         _owned_resources.extend(resources)
 
+    def disown(self) -> None:
+        """Let no stack own a resource any more."""
+        _owned_resources.clear()
+
     def set_stack_state(self, stack: str, state: str) -> None:
         _stack_states[stack] = state
 

@@ -4,6 +4,7 @@ subscription of it.
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache, cached_property
 from itertools import chain
 from typing import Literal, TypeAlias
@@ -359,7 +360,7 @@ class ReportPaths:
             documents = [*_inline_policies(iam, role).values()]
             operation = "list_attached_role_policies"
             for attached in read_items(iam, operation, "AttachedPolicies", RoleName=role):
-                documents.append(self._managed_policy(attached["PolicyArn"]))
+                documents.append(self._attached_policy(attached["PolicyArn"]))
         except iam.exceptions.NoSuchEntityException:
             return None
         return tuple(documents)
@@ -441,6 +442,15 @@ class ReportPaths:
             return False
         self._unread.add("organization")
         return False
+
+    def _attached_policy(self, arn: str) -> Mapping[str, object]:
+        """A policy that was listed, or its next version, if that was replaced meanwhile; empty if
+        the policy was deleted, which no role can have any more.
+        """
+        for _ in range(2):
+            with suppress(self._open("iam").exceptions.NoSuchEntityException):
+                return self._managed_policy(arn)
+        return {}
 
     def _read_managed_policy(self, arn: str) -> Mapping[str, object]:
         iam = self._open("iam")

@@ -7,7 +7,9 @@ https://docs.aws.amazon.com/AmazonECS/latest/developerguide/CWE_IAM_role.html
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.report_paths import READ_POLICIES, ReportPaths
 from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.core.aws_clients import ACCESS_DENIED, error_code
 from profiler.core.ecs_terms import revision_number, revision_text
+from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
 from profiler.core.optional_math import first_known
 
@@ -17,6 +19,7 @@ class StarterRoles:
 
     def __init__(self, open_client: OpenClient) -> None:
         self._paths = ReportPaths(open_client)
+        self._refused: dict[str, BaseException] = {}  # AWS's refusals to read a role
 
     def refusal(self, target: ScheduledTarget, revision_arn: str) -> str | None:
         """Why a pinned target could not start this revision, in words; None if its role's policies
@@ -45,11 +48,19 @@ class StarterRoles:
         if not role or role_arn.split(":")[4:5] != new_arn.split(":")[4:5]:
             return None  # a role of another account cannot be read here
         action = "batch:SubmitJob" if target.is_of_job else "ecs:RunTask"
-        with aws_errors(f"{what}: its role {role} could not be read", READ_POLICIES):
-            if self._paths.allows(role, action, new_arn) != "no":
-                return None
-            if self._paths.allows(role, action, present_arn) == "no":
-                return None
+        try:
+            with aws_errors(f"{what}: its role {role} could not be read", READ_POLICIES):
+                if role in self._refused:
+                    raise self._refused[role]
+                if self._paths.allows(role, action, new_arn) != "no":
+                    return None
+                if self._paths.allows(role, action, present_arn) == "no":
+                    return None
+        except TaskProfilerError as error:
+            cause = error.__cause__
+            if isinstance(cause, Exception) and error_code(cause) in ACCESS_DENIED:
+                self._refused[role] = cause
+            raise
         head, _, new = new_arn.rpartition("/")
         present = present_arn.rpartition("/")[2]
         return (

@@ -94,6 +94,7 @@ def built() -> Iterator[tuple[Account, KeptState]]:
 def account(built: tuple[Account, KeptState]) -> Iterator[Account]:
     made, state = built
     state.restore()
+    made.aws.disown()
     with proxy_of(made.aws) as made.proxy:
         yield made
 

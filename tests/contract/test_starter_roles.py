@@ -2,6 +2,7 @@
 nothing from then on.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,9 +150,49 @@ def test_a_role_that_may_not_be_read_keeps_no_revision_from_an_unpinned_schedule
         done = account.command(
             "taskdef", "resize", "other", "--from", str(account.file), "--register"
         )
+        asked = [body for _, body in proxy.bodies if b"Action=ListRolePolicies" in body]
     assert done.returncode == 0, done.stderr
     assert account.newest("other") == [2]
     assert done.stderr.count("It is unknown whether schedules may start a new revision") == 1
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("gone", ["policy", "version"])
+def test_a_policy_that_changes_while_it_is_read_makes_no_role_a_missing_one(
+    account: Account, gone: str
+) -> None:
+    """Somebody deletes one of two policies, or its default version, after it was listed. What
+    remains allows the present revision alone.
+    """
+    iam = account.aws.client("iam")
+    starter_role(iam, "schedules", f"{DEFINITIONS}/nightly:1")
+    reads = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [reads]})
+    made = iam.create_policy(PolicyName="more", PolicyDocument=document)["Policy"]
+    iam.attach_role_policy(RoleName="schedules", PolicyArn=made["Arn"])
+    awaited = {"policy": b"Action=GetPolicy&", "version": b"Action=GetPolicyVersion&"}[gone]
+    with AwsProxy(account.aws.url) as proxy:
+
+        def change(_operation: str, body: bytes) -> None:
+            if awaited not in body or b"more" not in body or proxy.denied:
+                return
+            proxy.denied.add("changed")
+            if gone == "policy":
+                iam.detach_role_policy(RoleName="schedules", PolicyArn=made["Arn"])
+                iam.delete_policy(PolicyArn=made["Arn"])
+                return
+            iam.create_policy_version(
+                PolicyArn=made["Arn"], PolicyDocument=document, SetAsDefault=True
+            )
+            iam.delete_policy_version(PolicyArn=made["Arn"], VersionId="v1")
+
+        proxy.before = change
+        account.url = proxy.url
+        done = account.resize(*ACT)
+        assert proxy.denied
+    assert done.returncode == 0, done.stderr
+    assert account.started_by_schedule("night") == "nightly:1"
+    assert "its role schedules allows nightly:1 and not nightly:2" in done.stdout
 
 
 def test_a_statement_that_denies_the_new_revision_counts(account: Account) -> None:
