@@ -233,6 +233,13 @@ def arrivals_of_job(rng: Random, run: int, *, may_wait: bool) -> list[JobArrival
 Told = Callable[[NightPeriod, Sequence[Arrival | JobArrival]], NightRuns]
 
 
+def arrivals_of_jobs(rng: Random, *, may_wait: bool) -> list[JobArrival]:
+    """What becomes known of all jobs, in the order in which it does."""
+    return sorted(
+        one for run in range(RUNS) for one in arrivals_of_job(rng, run, may_wait=may_wait)
+    )
+
+
 def messages(
     rng: Random, arrivals: Sequence[Arrival | JobArrival], told: Told
 ) -> list[Counter[str]]:
@@ -287,6 +294,11 @@ def of_lines() -> Told:
     return told
 
 
+def read_by(way: str) -> Told:
+    """The reader of a search cluster, of one with a pipeline, or of the printed lines."""
+    return of_lines() if way == "lines" else of_cluster(has_pipeline=way == "pipeline")
+
+
 def in_each(found: list[Counter[str]]) -> Counter[str]:
     return sum(found, Counter())
 
@@ -322,10 +334,8 @@ def test_each_job_is_counted_once_however_late_batch_says_that_it_makes_another_
     rng = Random(seed)
     # A line of the end of one that waited is in the tests of the handler.
     may_wait = way != "lines" and rng.random() < 0.5
-    arrivals = sorted(
-        one for run in range(RUNS) for one in arrivals_of_job(rng, run, may_wait=may_wait)
-    )
-    told = of_lines() if way == "lines" else of_cluster(has_pipeline=way == "pipeline")
+    arrivals = arrivals_of_jobs(rng, may_wait=may_wait)
+    told = read_by(way)
     assert in_each(messages(Random(seed), arrivals, told)) == EACH_ONCE
 
 
@@ -339,10 +349,8 @@ def test_a_message_tells_the_last_attempt_that_ecs_has_told_of_until_then(
     monkeypatch.setattr(night_period, "MAX_REMEMBERED", remembered)
     monkeypatch.setattr(cluster_night, "MAX_REMEMBERED", remembered)
     rng = Random(seed)
-    arrivals = sorted(
-        one for run in range(RUNS) for one in arrivals_of_job(rng, run, may_wait=False)
-    )
-    told = of_lines() if way == "lines" else of_cluster()
+    arrivals = arrivals_of_jobs(rng, may_wait=False)
+    told = read_by(way)
     seen: list[JobArrival] = []
     wrong: list[str] = []
 
@@ -381,10 +389,8 @@ def test_a_job_that_succeeds_after_its_message_is_corrected_once_in_a_later_one(
     monkeypatch.setattr(cluster_night, "MAX_REMEMBERED", remembered)
     rng = Random(seed)
     may_wait = way != "lines" and rng.random() < 0.5
-    arrivals = sorted(
-        one for run in range(RUNS) for one in arrivals_of_job(rng, run, may_wait=may_wait)
-    )
-    read = of_lines() if way == "lines" else of_cluster(has_pipeline=way == "pipeline")
+    arrivals = arrivals_of_jobs(rng, may_wait=may_wait)
+    read = read_by(way)
     told: dict[str, str] = {}
     corrected: Counter[str] = Counter()
 
