@@ -35,9 +35,9 @@ class PlayedCase(Struct, frozen=True, kw_only=True):
     live: tuple[LatestGpu, ...]
 
 
-def hidden(tape: str = "burn-half", after: float = 3.0) -> OtherProgram:
+def hidden(tape: str = "burn-half", after: float = 3.0, *, place: int = 0) -> OtherProgram:
     """A program of another container, which the driver does not list here."""
-    return OtherProgram(tape=tape, place=0, after=after, is_own=False, is_listed=False)
+    return OtherProgram(tape=tape, place=place, after=after, is_own=False, is_listed=False)
 
 
 def lost_after(played: PlayedTape, place: int, when: float, xid: int) -> Record:
@@ -108,6 +108,15 @@ CASES: Mapping[str, tuple[Callable[[], PlayedTape], Play]] = {
     "no memory of processes": (lambda: PlayedTape("two", pids="no memory"), PlayedTape.play),
     "error beside another container": (
         lambda: PlayedTape("illegal", others=(hidden(),), scope=GpuScope((UUID,))),
+        PlayedTape.play,
+    ),
+    "other container's GPU": (
+        lambda: PlayedTape("two", gpus=2, others=(hidden(place=1),)),
+        PlayedTape.play,
+    ),
+    "desktop": (lambda: PlayedTape("two", pids="hidden", unlisted_mb=1500), PlayedTape.play),
+    "desktop assigned": (
+        lambda: PlayedTape("two", pids="hidden", unlisted_mb=1500, scope=GpuScope((UUID,))),
         PlayedTape.play,
     ),
     "unseen": (

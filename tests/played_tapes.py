@@ -31,7 +31,7 @@ class PlayedTape:
     ``opening`` is how long it takes to import the binding and to open the driver, ``delay`` how
     long after the program the thread starts. With ``as_batch`` a monitor follows a container,
     whose processes it sees with ``sees_batch``. The machine has ``gpus``, and ``others`` run beside.
-    ``sees_all``: in no container.
+    ``sees_all``: in no container. ``unlisted_mb`` is what a desktop holds of each GPU.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class PlayedTape:
         missing: Sequence[str] = (),
         sees_all: bool = False,
         is_divided: bool = False,
+        unlisted_mb: int = 0,
     ) -> None:
         self.tape = Tape(name)
         self.clock = FakeClock()
@@ -74,6 +75,8 @@ class PlayedTape:
             missing=missing,
             is_divided=is_divided,
         )
+        for played in self.driver.gpus:
+            played.unlisted_bytes = unlisted_mb << 20
         self._cpu_ns = 0
         self._sees_all = sees_all
         self.collector = GpuCollector(

@@ -59,6 +59,8 @@ class PlayedGpu:
         self._pids: Pids = pids
         self._has_samples = has_samples
         self.layers: list[_Layer] = []
+        # Of a desktop, whose processes the driver does not list (WSL 2).
+        self.unlisted_bytes = 0
         # When the wall clock was set, and by how many seconds.
         self.wall_clock_set: list[tuple[float, float]] = []
         self.gpu = FakeGpu(uuid, reserved_bytes=0)
@@ -95,6 +97,7 @@ class PlayedGpu:
         rows = self._rows(now) or [TapeRow(clock_mhz=345, power_milliwatts=70_000)]
         for name in ("used_bytes", "power_milliwatts"):
             setattr(self.gpu, name, sum(getattr(row, name) for row in rows))
+        self.gpu.used_bytes += self.unlisted_bytes
         for name in ("utilization_percent", "celsius", "clock_mhz", "reasons"):
             setattr(self.gpu, name, max(getattr(row, name) for row in rows))
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from profiler.aggregation.statistics import UseWindow
 from profiler.collectors.nvidia.gpu_owners import Owns
-from profiler.collectors.nvidia.run_use import GpuReading, RunUse
+from profiler.collectors.nvidia.run_use import DriverLists, GpuReading, RunUse
 from profiler.core.timestamps import NS_PER_SECOND
 
 UseSource = Literal["driver-samples", "gpm", "once-a-second"]
@@ -21,13 +21,13 @@ _KEPT_NS = 60 * NS_PER_SECOND
 
 
 class GpuTimeline:
-    """Keeps readings and windows for ``notice_ns``, then adds them to the runs. ``sees_all``: the
-    lists have the processes of all containers.
+    """Keeps readings and windows for ``notice_ns``, then adds them to the runs. ``lists`` are
+    those of the driver of all GPUs.
     """
 
-    def __init__(self, notice_ns: int, *, sees_all: bool = True) -> None:
+    def __init__(self, notice_ns: int, lists: DriverLists | None = None) -> None:
         self._notice_ns = notice_ns
-        self._sees_all = sees_all
+        self._lists = lists or DriverLists()
         self._readings: deque[GpuReading] = deque()
         self._windows: deque[UseWindow] = deque()  # that no run has yet
         self._recent_windows: deque[UseWindow] = deque()
@@ -40,12 +40,13 @@ class GpuTimeline:
         """Begin a run, or look again for its processes, which may not have been visible."""
         use = self.runs.get(run)
         if use is None:
-            self.runs[run] = RunUse(started_ns, find_owner(), sees_all=self._sees_all)
+            self.runs[run] = RunUse(started_ns, find_owner(), self._lists)
         elif use.owns is None:
             use.owns = find_owner()
 
     def add_reading(self, reading: GpuReading) -> None:
         self._readings.append(reading)
+        self._lists.has_listed = self._lists.has_listed or bool(reading.processes)
         for use in self.runs.values():
             if reading.end_ns > use.started_ns:
                 use.look(reading)

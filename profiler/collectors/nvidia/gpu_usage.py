@@ -14,7 +14,7 @@ from profiler.collectors.nvidia.gpu_owners import GpuOwners, NoOwners
 from profiler.collectors.nvidia.gpu_period import GpuPeriod, GpuRun, TimedSample, gpm_values
 from profiler.collectors.nvidia.gpu_timeline import GpuTimeline
 from profiler.collectors.nvidia.run_gpu import GpuInRun, RunGpu
-from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu
+from profiler.collectors.nvidia.run_use import DriverLists, GpuReading, ProcessOnGpu
 from profiler.collectors.nvidia.visible_gpus import (
     CHANGED_BYTES,
     DriverReading,
@@ -81,6 +81,7 @@ class GpuUsage:
     def __init__(self, interval_ns: int, owners: GpuOwners | None = None) -> None:
         self._interval_ns = interval_ns
         self._owners: GpuOwners = owners or NoOwners()
+        self._lists = DriverLists(self._owners.sees_all)
         self._gpus: dict[str, _GpuAggregate] = {}
         self._read_ns: int | None = None
         self._lost: dict[str, str] = {}
@@ -105,7 +106,7 @@ class GpuUsage:
         for sample in reading.samples:
             self._impossible += len(sample.impossible)
             if sample.facts.uuid not in self._gpus:
-                added = _GpuAggregate(sample.facts, sees_all=self._owners.sees_all)
+                added = _GpuAggregate(sample.facts, self._lists)
                 self._gpus[sample.facts.uuid] = added
                 for run, started_ns in self._runs.items():
                     self._begin((added,), run, started_ns)
@@ -290,7 +291,7 @@ class GpuUsage:
 
 
 class _GpuAggregate:
-    def __init__(self, facts: GpuFacts, *, sees_all: bool) -> None:
+    def __init__(self, facts: GpuFacts, lists: DriverLists) -> None:
         self.facts = facts
         self.last = GpuSample(facts=facts)
         self._read_ns = 0
@@ -303,7 +304,7 @@ class _GpuAggregate:
         self._whole = GpuPeriod(facts.link_bytes_per_second)
         self._runs: dict[str, GpuRun] = {}
         self._recent: deque[TimedSample] = deque()
-        self.timeline = GpuTimeline(_NOTICE_NS, sees_all=sees_all)
+        self.timeline = GpuTimeline(_NOTICE_NS, lists)
         self._idle_ns = 0.0
         self._known_ns = 0
         self._taken_ns: dict[str, int] = {}

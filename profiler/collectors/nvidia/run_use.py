@@ -106,16 +106,55 @@ class _UnlistedMemory:
         return unlisted_bytes >= max([held for _, held in self._lists]) - all_bytes
 
 
+class DriverLists(Struct):
+    """The driver's lists of the processes on all GPUs.
+
+    ``sees_all``: they have the processes of all containers. ``has_listed``: they had a process so
+    far. The driver of a virtual GPU never lists one.
+    """
+
+    sees_all: bool = True
+    has_listed: bool = False
+
+
+class _HiddenMemory:
+    """The memory in use while the driver lists no process, by readings in the order of time.
+
+    ``has_come``: some of it came into use meanwhile. The desktop of a machine holds some before.
+    """
+
+    def __init__(self) -> None:
+        self.has_come = False
+        self._was_free: bool | None = None  # at the first list
+        self._least_bytes: int | None = None
+
+    def add(self, reading: GpuReading) -> None:
+        used_bytes = reading.used_bytes
+        if used_bytes is None:
+            return
+        if self._was_free is None:
+            self._was_free = used_bytes < CHANGED_BYTES
+        if reading.processes:
+            return
+        self._least_bytes = min(used_bytes, first_known(self._least_bytes, used_bytes))
+        is_first = used_bytes >= CHANGED_BYTES and self._was_free
+        has_grown = used_bytes - self._least_bytes >= CHANGED_BYTES
+        self.has_come = self.has_come or is_first or has_grown
+
+
 class RunUse:
     """Takes the readings and windows of one GPU in the order of time.
 
     ``owns``: whether an identity is the run's; None if the processes of the run are not visible.
-    ``sees_all``: the lists have the processes of all containers.
     """
 
-    def __init__(self, started_ns: int, owns: Owns | None = None, *, sees_all: bool = True) -> None:
+    def __init__(
+        self, started_ns: int, owns: Owns | None = None, lists: DriverLists | None = None
+    ) -> None:
         self.started_ns = started_ns
         self.owns = owns
+        self._lists = lists or DriverLists()
+        sees_all = self._lists.sees_all
         self._has_memory_beside = False
         self._unlisted = _UnlistedMemory(sees_all=sees_all)
         self._seen_unlisted = _UnlistedMemory(sees_all=sees_all)
@@ -128,19 +167,18 @@ class RunUse:
         self._listed_used_bytes: int | None = None
         self._listed_own_bytes: int | None = None
         self.has_own = False
-        # As ``has_own``, ``is_shared`` and ``has_unlisted``, with the readings that wait to be
-        # added.
+        # As ``has_own``, with the readings that wait to be added; so below.
         self.is_seen = False
-        self.is_seen_shared = False
-        self.is_seen_unlisted = False
+        self._has_seen_other = False
+        self._has_seen_unlisted = False
+        self._seen_hidden = _HiddenMemory()
         self._has_seen_hidden = False
         self._is_listed = False  # the driver lists processes
         self.has_unmatched = False
         self._has_matched = False
         self._others: set[Hashable] = set()
         self._has_hidden_use = False
-        # Whether no memory was in use at the first list; None before it.
-        self._was_free: bool | None = None
+        self._hidden = _HiddenMemory()
         self.own_memory = TimeWeightedStatistics()
         self.device_memory = TimeWeightedStatistics()
         self.lacks_memory = False  # the driver does not say what a process of the run holds
@@ -166,14 +204,10 @@ class RunUse:
 
     @property
     def lists_nobody(self) -> bool:
-        """Whether memory came into use during the run, and the driver listed no process at all: of
-        a virtual GPU, or where only a program of another container uses the GPU.
+        """Whether memory came into use during the run, and the driver listed no process on any GPU:
+        of a virtual GPU, or where only programs of other containers use the GPUs.
         """
-        return self._has_hidden_use and self._may_list_nobody
-
-    @property
-    def _may_list_nobody(self) -> bool:
-        return bool(self._was_free) and not self._has_matched and not self.has_unmatched
+        return self._hidden.has_come and not self._lists.has_listed
 
     @property
     def is_shared(self) -> bool:
@@ -186,6 +220,19 @@ class RunUse:
         holds it, it is managed memory of the run, or the driver does not say whose it is.
         """
         return self._has_memory_beside or self.lists_nobody
+
+    @property
+    def _is_seen_listing_nobody(self) -> bool:
+        return self._seen_hidden.has_come and not self._lists.has_listed
+
+    @property
+    def is_seen_shared(self) -> bool:
+        is_others = self._has_seen_hidden and not self._is_seen_listing_nobody
+        return self._has_seen_other or is_others
+
+    @property
+    def is_seen_unlisted(self) -> bool:
+        return self._has_seen_unlisted or self._is_seen_listing_nobody
 
     @property
     def work(self) -> GpuWork:
@@ -210,22 +257,20 @@ class RunUse:
             if is_own:
                 has_own = True
             elif is_own is False and not process.is_only_graphics:
-                self.is_seen_shared = True
+                self._has_seen_other = True
         self.is_seen = self.is_seen or has_own
         self._look_at_unlisted(reading, all_bytes, has_own=has_own)
 
     def _look_at_unlisted(self, reading: GpuReading, all_bytes: int, *, has_own: bool) -> None:
         if self.owns is None:
             return
-        self._note_first_list(reading)
+        self._seen_hidden.add(reading)
         self._seen_unlisted.add(reading, all_bytes)
         if has_own and self._seen_unlisted.is_of_nobody(reading, all_bytes):
-            self.is_seen_unlisted = True
+            self._has_seen_unlisted = True
         elif not reading.processes and not self.is_seen:
             is_used = (reading.used_bytes or 0) >= CHANGED_BYTES
             self._has_seen_hidden = self._has_seen_hidden or is_used
-        self.is_seen_unlisted |= self._has_seen_hidden and self._may_list_nobody
-        self.is_seen_shared |= self._has_seen_hidden and not self._may_list_nobody
 
     def _judge(self, process: ProcessOnGpu) -> bool | None:
         """Whether the process is the run's; None if nobody knows."""
@@ -287,13 +332,9 @@ class RunUse:
             return listed.own_bytes
         return sum_of_both(listed.own_bytes, max(reading.used_bytes - listed.all_bytes, 0))
 
-    def _note_first_list(self, reading: GpuReading) -> None:
-        if self._was_free is None and reading.used_bytes is not None:
-            self._was_free = reading.used_bytes < CHANGED_BYTES
-
     def _find_hidden_use(self, reading: GpuReading, listed: _Listed) -> None:
         """Whether a process was there that is not the run's, and that cannot be seen here."""
-        self._note_first_list(reading)
+        self._hidden.add(reading)
         is_hidden = not reading.processes and (reading.used_bytes or 0) >= CHANGED_BYTES
         if is_hidden:
             gone_ns = reading.end_ns - self._presence[-1][1] if self._presence else _CLEARED_NS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiler.collectors.nvidia.gpu_owners import MPS_SERVER, Descendants, GroupMembers
-from profiler.collectors.nvidia.run_use import GpuReading, ProcessOnGpu, RunUse
+from profiler.collectors.nvidia.run_use import DriverLists, GpuReading, ProcessOnGpu, RunUse
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.record.device_totals import gpu_totals
 from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence
@@ -130,6 +130,39 @@ def test_memory_that_was_in_use_before_the_run_is_of_another_program(case: dict[
     assert [gpu.shared for gpu in record.gpus] == [True] * len(case)
 
 
+@at_each_phase
+@pytest.mark.parametrize("name", ["two", "starved", "oom"])
+@pytest.mark.parametrize("case", [{}, {"scope": GpuScope((UUID,))}], ids=["visible", "assigned"])
+def test_beside_a_desktop_a_driver_that_lists_nobody_hides_no_use(
+    name: str, opening: float, case: dict[str, Any]
+) -> None:
+    """The record had no GPU, or 0 MB of one. The desktop of Windows holds memory before the run."""
+    played = PlayedTape(name, pids="hidden", opening=opening, unlisted_mb=1500, **case)
+    record = played.play()
+    gpu = gpu_of(record)
+    assert record.gpu_scope == "instance"
+    assert gpu.shared is None
+    assert present(gpu.memory_used_mb.max) == pytest.approx(played.tape.peak_mb + 1500, rel=0.08)
+    assert advice_on(record) == []
+    assert record.likely_out_of_gpu_memory is None
+    (warning,) = warnings(record)
+    assert warning.startswith("GPU 0 had memory in use that belongs to no process that can be")
+
+
+@at_each_phase
+@pytest.mark.parametrize("after", [-1.0, 3.0])
+def test_where_the_driver_lists_the_run_another_gpu_is_another_containers(
+    opening: float, after: float
+) -> None:
+    """The run's own numbers were of the instance."""
+    others = (hidden(after=after, place=1),)
+    record = PlayedTape("two", opening=opening, gpus=2, others=others).play()
+    alone = PlayedTape("two", opening=opening).play()
+    assert gpu_of(record) == gpu_of(alone)
+    assert record.gpu_scope is None
+    assert warnings(record) == ()
+
+
 def test_the_error_of_a_gpu_that_the_run_used_with_memory_of_nobody_may_be_anothers() -> None:
     """Managed memory looks the same: nobody says that the run may not have used its own GPU."""
     record = PlayedTape("illegal", others=(hidden(),), scope=GpuScope((UUID,))).play()
@@ -234,7 +267,7 @@ def use(
     """The use of a GPU with these processes, a second each, whose memory stays the same unless
     ``used_gib`` says what is used in each second.
     """
-    made = RunUse(0, lambda identity: identity == "own", sees_all=sees_all)
+    made = RunUse(0, lambda identity: identity == "own", DriverLists(sees_all, has_listed=True))
     for number, processes in enumerate(lists, start=1):
         made.add_reading(
             GpuReading(
