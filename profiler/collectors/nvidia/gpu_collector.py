@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -63,6 +63,9 @@ _MAX_LOOKS_FOR_LIMITS = 6
 _IDLE_IS_BOUNDED = "The work of {} is known for {} of the run: the idle time is a lower bound."
 _USE_IS_MISSING = "The work of {} is known for {} of the run: use and idle time are missing."
 _IDLE_IS_MISSING = "The work of {} is known for {} of the run: the idle time is missing."
+# Only a gap that is longer leaves numbers out.
+_MIN_GAP_NS = 5 * NS_PER_SECOND
+_MAX_GAPS = 8
 _NO_ANSWER = (
     "The GPU driver does not answer; the GPUs' last numbers, and energy since the last reading, "
     "are missing."
@@ -80,6 +83,14 @@ class GpuSurroundings(Struct, frozen=True, kw_only=True):
     limits_of: Callable[[str], GpuLimits] = lambda _: GpuLimits()
     is_local: bool = False
     cpu_ns: Callable[[], int] = time.thread_time_ns
+
+
+class _Gap(Struct, frozen=True):
+    """A time without readings (wall clock), and why."""
+
+    start_ns: int
+    end_ns: int
+    reason: str
 
 
 class GpuCollector:
@@ -121,7 +132,9 @@ class GpuCollector:
         self._log = log
         self._problem: str | None = None  # why no GPU was read
         self._unreadable_reason: str | None = None  # of the last reading, before the first success
-        self._read_error: str | None = None  # why the readings ended
+        self._failed_ns: int | None = None  # when the readings ended (wall clock), and why
+        self._failure_reason = ""
+        self._gaps: deque[_Gap] = deque(maxlen=_MAX_GAPS)
         self._busy_since_ns = NEVER_NS  # the start of the call into the driver that goes on
         self._is_final_reading_missing = False
         self._lock = threading.Lock()
@@ -228,7 +241,7 @@ class GpuCollector:
                 selection.selectors, batch, duration_ms, finished_ns, self._limits.get(batch)
             )
         matches_none = self.has_data and bool(selection.selectors) and not found
-        warnings = [*self._warnings(matches_none=matches_none), *stopped]
+        warnings = [*self._warnings(matches_none=matches_none), *self._gaps_in(record), *stopped]
         if not selection.is_known:
             if any(run_gpu.has_unmatched for run_gpu in found):
                 warnings.append(_UNMATCHED)
@@ -298,11 +311,24 @@ class GpuCollector:
         reasons: list[str] = []
         if matches_none:
             reasons.append(_MATCHES_NONE)
-        if self._read_error is not None:
-            reasons.append(self._read_error)
+        if self._failed_ns is not None:
+            reasons.append(
+                f"NVML could not be read since {format_ms(self._failed_ns)}, and the GPUs' numbers "
+                f"end there: {self._failure_reason}."
+            )
         if is_silent:
             reasons.append(_NO_ANSWER)
         return (*notes, *reasons)
+
+    def _gaps_in(self, record: Record) -> Iterator[str]:
+        """Sentences about the times of the run in which NVML could not be read."""
+        for gap in self._gaps:
+            is_before = gap.end_ns <= first_known(record.started_ns, 0)
+            if not is_before and gap.start_ns < first_known(record.finished_ns, gap.end_ns):
+                yield (
+                    f"NVML could not be read from {format_ms(gap.start_ns)} to "
+                    f"{format_ms(gap.end_ns)}: {gap.reason}."
+                )
 
     def tick(self, *, is_complete: bool = False) -> bool:
         """Take one reading; False if none can succeed.
@@ -322,13 +348,21 @@ class GpuCollector:
             self._on_failure(reading)
             return True
         self._health.on_success()
-        self._read_error = None
+        self._end_gap()
         read_ns = self._clock.monotonic_ns()  # the driver may have been opened
         if with_counters:
             self._counters_due_ns = now_ns + COUNTER_PERIOD_NS
         with self._lock:
             self._usage.add(reading, read_ns, self._clock.wall_ns())
         return True
+
+    def _end_gap(self) -> None:
+        if self._failed_ns is None:
+            return
+        gap = _Gap(self._failed_ns, self._clock.wall_ns(), self._failure_reason)
+        self._failed_ns = None
+        if gap.end_ns - gap.start_ns >= _MIN_GAP_NS:
+            self._gaps.append(gap)
 
     def _read_quickly(self) -> None:
         """Read the processes between two ticks."""
@@ -352,11 +386,9 @@ class GpuCollector:
         self._unreadable_reason = failure.reason
         if self.has_data:
             self._health.on_failure(failure)
-            since = format_ms(self._clock.wall_ns())
-            self._read_error = self._read_error or (
-                f"NVML could not be read since {since}, and the GPUs' numbers end there: "
-                f"{failure.reason}."
-            )
+            if self._failed_ns is None:
+                self._failed_ns = self._clock.wall_ns()
+                self._failure_reason = failure.reason
         elif self._is_required:
             self._report_missing(
                 f"TASK_PROFILER_GPU=on, but no GPU can be read ({failure.reason}): {_REQUIREMENTS}"

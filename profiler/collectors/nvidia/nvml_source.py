@@ -15,7 +15,8 @@ from profiler.readers import Unavailable
 
 _MAX_SILENT_READS = 3
 _RETRY_NS = 30 * NS_PER_SECOND
-# A GPU that was reset answers again within seconds: each pause is twice the one before.
+# A GPU that was reset, or a driver that was loaded again, answers within seconds: each pause is
+# twice the one before.
 _FIRST_LOOK_NS = NS_PER_SECOND
 
 
@@ -40,6 +41,8 @@ class NvmlSource:
         self._quiet_ns = 0  # from then on, no GPU was lost for long
         self._next_events_ns = 0
         self._next_try_ns = 0
+        self._try_pause_ns = _RETRY_NS
+        self._steady_ns = 0  # from then on, NVML was not initialized again for long
         self._reason = Unavailable("NVML was not initialized yet")
         self.permanently_unavailable = False
         self.is_driver_missing = False
@@ -71,7 +74,10 @@ class NvmlSource:
             ):
                 self.close()
                 self._reason = Unavailable(answer.reason)
-                self._next_try_ns = 0
+                if now_ns >= self._steady_ns:
+                    self._try_pause_ns = 0
+                self._try_later(now_ns)
+                self._steady_ns = self._next_try_ns + _RETRY_NS
                 return self._reason
         if events.is_broken and self._devices and now_ns >= self._next_events_ns:
             events.close()
@@ -133,14 +139,20 @@ class NvmlSource:
         now_ns = self._clock.monotonic_ns()
         if self.permanently_unavailable or now_ns < self._next_try_ns:
             return self._reason
-        self._next_try_ns = now_ns + _RETRY_NS
         events = self._open()
         if not isinstance(events, Failure):
             self._events = events
+            self._next_try_ns = now_ns + _RETRY_NS
             return events
+        self._try_later(now_ns)
         self._reason = Unavailable(events.reason)
         self.is_driver_missing = events.action is ErrorAction.NO_DRIVER
         return self._reason
+
+    def _try_later(self, now_ns: int) -> None:
+        """Initialize NVML again after a pause: each is twice the one before."""
+        self._next_try_ns = now_ns + self._try_pause_ns
+        self._try_pause_ns = min(max(2 * self._try_pause_ns, _FIRST_LOOK_NS), _RETRY_NS)
 
     def _open(self) -> XidEvents | Failure:
         nvml = self._nvml or self._load()

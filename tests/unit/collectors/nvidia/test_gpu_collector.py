@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profiler.collectors.collector import Collectors
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.visible_gpus import GpuFacts, GpuScope, GpuSelection
+from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuScope, GpuSelection
 from profiler.core.timestamps import format_ms
 from profiler.readers import Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -327,6 +327,27 @@ def test_a_driver_that_stays_unreadable_is_told_with_since_when_until_it_works_a
     assert len(fakes.log.events("warning")) == 1
     assert len(fakes.log.events("info")) == 1
     assert len(fakes.record().gpus) == 1
+
+
+def test_a_time_of_the_run_without_readings_is_told_after_it() -> None:
+    """A gap of two seconds leaves no number out."""
+    lost = Unavailable("Uninitialized (NVML error 1)")
+    found = reading("GPU-a")
+    answers: list[DriverReading | Unavailable] = [found, lost, lost, found, *[lost] * 6, found]
+    fakes = CollectedGpus(ScriptedSource(*answers))
+    fakes.ticks(len(answers))
+    (warning,) = fakes.warnings()
+    assert warning == (
+        "NVML could not be read from 2025-11-20T00:53:24.000Z to 2025-11-20T00:53:30.000Z: "
+        "Uninitialized (NVML error 1)."
+    )
+    for started, finished in (("31", "59"), ("20", "23")):
+        other = replace(
+            RECORD,
+            started_at=f"2025-11-20T00:53:{started}.000Z",
+            finished_at=f"2025-11-20T00:53:{finished}.000Z",
+        )
+        assert "NVML" not in "".join(present(fakes.record(other).monitor).warnings)
 
 
 def test_a_gpu_that_is_missing_after_the_driver_was_changed_is_told_as_lost() -> None:

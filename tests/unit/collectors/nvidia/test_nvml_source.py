@@ -258,6 +258,30 @@ def test_a_driver_changed_under_us_is_started_anew(value: int) -> None:
     assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2
 
 
+def test_a_driver_that_is_being_loaded_is_looked_for_ever_more_rarely() -> None:
+    """It was looked for again after half a minute, although it was there after three seconds."""
+    machine = Machine(FakeGpu())
+    machine.read()
+    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 1)
+    machine.nvml.fail("nvmlInit", *[18] * 7)
+    seen = []
+    for second in range(95):
+        if isinstance(machine.source.read(counters=False), DriverReading):
+            seen.append(second)
+        machine.clock.advance(1)
+    assert machine.nvml.calls["nvmlInit"] == 1 + 7 + 1
+    assert seen[0] == 92  # after 1, 2, 4, 8, 16, 30 and 30 s
+
+
+def test_a_driver_that_only_starts_is_not_started_each_second() -> None:
+    machine = Machine(FakeGpu())
+    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 1, always=True)
+    for _ in range(180):
+        machine.source.read(counters=False)
+        machine.clock.advance(1)
+    assert machine.nvml.starts <= 12
+
+
 @pytest.mark.parametrize("value", [12, 9])
 def test_a_missing_driver_is_tried_again_every_half_minute(value: int) -> None:
     machine = Machine(FakeGpu())
