@@ -204,7 +204,9 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     ``machine_schedules`` start the state machines of some names at due times; it raises
     TaskProfilerError. ``outer_states`` start executions of the state machines of some names.
     ``timeout_ms_of`` it the timeout that it sets. ``most_vcpu`` is what the environments of job
-    queues allow; it raises TaskProfilerError.
+    queues allow; it raises TaskProfilerError. ``refusal_of_tags`` is why a target could not give
+    its tasks the tags of a new definition in place of the present one's, in words, for the family
+    of an ARN; it raises TaskProfilerError.
     """
 
     targets: Callable[[], Sequence[ScheduledTarget]]
@@ -218,6 +220,9 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     most_vcpu: Callable[[frozenset[str]], float] = lambda _queues: math.inf
     machine_schedules: Callable[[Collection[str]], Sequence[Schedule]] = lambda _names: ()
     outer_states: Callable[[Collection[str]], Sequence[ScheduledTarget]] = lambda _names: ()
+    refusal_of_tags: Callable[
+        [ScheduledTarget, Mapping[str, object], Mapping[str, object], str], str | None
+    ] = lambda _target, _present, _new, _arn: None
     now_ns: int
 
     def circumstances(
@@ -290,8 +295,22 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         """
         for target in self._targets(family):
             is_of_task = not target.is_of_job
-            if is_of_task and len(target.tag_keys_of_task(definition)) > MAX_TASK_TAGS:
+            if is_of_task and len(target.tags_of_task(definition)) > MAX_TASK_TAGS:
                 yield target.title
+
+    def untaggable(
+        self, family: str, document: TaskDefinitionDocument, new: Mapping[str, object]
+    ) -> Iterator[tuple[str, str]]:
+        """The titles of what starts the newest revision, and could not start one with the tags of a
+        new definition, each with the reason. Raises TaskProfilerError.
+        """
+        for target in self._targets(family):
+            if target.pinned_revision is not None or not may_start(target, self.now_ns):
+                continue
+            arn = document.arn or ""
+            refusal = self.refusal_of_tags(target, document.definition, new, arn)
+            if refusal:
+                yield target.title, refusal
 
     def stack_of(self, revisions: EarlierRevisions) -> str | None:
         """The stack that owns the newest revision, or one from which it was made.

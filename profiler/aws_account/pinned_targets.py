@@ -179,6 +179,9 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             if self.roles is None or not (is_unpinned and may_start(target, self.now_ns)):
                 continue
             newest = "a new revision"
+            refusal = self._refusal_of_tags(planned, target, planned.document.definition)
+            if refusal:
+                raise TaskProfilerError(would_start_nothing(target, newest, refusal))
             try:
                 if planned.uncovered_arn:
                     newest = f"{revision_of(planned.uncovered_arn)} as the newest revision"
@@ -190,9 +193,19 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 note(str(error))
                 continue
             if refusal:
-                raise TaskProfilerError(
-                    f"With {newest}, the {target.title} would start nothing: {refusal}."
-                )
+                raise TaskProfilerError(would_start_nothing(target, newest, refusal))
+
+    def _refusal_of_tags(
+        self, planned: PlannedFamily, target: ScheduledTarget, present: Mapping[str, object]
+    ) -> str | None:
+        """Why a target could not give its tasks the tags of the plan's last revision in place of
+        the present one's. Raises TaskProfilerError.
+        """
+        last = planned.changed if planned.is_new_revision else planned.document
+        arn = planned.revision_arn
+        if self.roles is None:
+            return None
+        return self.roles.refusal_of_tags(target, present, last.definition, arn)
 
     def role_allows(self, target: ScheduledTarget, revision_arn: str) -> bool:
         """Whether the role of a pinned target lets it start another revision, as far as it is
@@ -328,10 +341,17 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         if owner:
             return "skipped", f"{current.title} skipped: {owner}: set {revision_of(arn)} there"
         refusal = None if self.roles is None else self.roles.refusal(current, arn)
+        present = self._pinned_definition(current)
+        refusal = refusal or self._refusal_of_tags(planned, current, present)
         if refusal:
             return "skipped", f"{current.title} skipped: {refusal}"
         without = move_target(schedules, current, arn)
         return "moved", f"moved {current.title} to {revision_of(arn)}{without}"
+
+
+def would_start_nothing(target: ScheduledTarget, newest: str, refusal: str) -> str:
+    """The sentence on a target of which a role refuses the newest revision."""
+    return f"With {newest}, the {target.title} would start nothing: {refusal}."
 
 
 def move_target(schedules: Schedules, current: ScheduledTarget, arn: str) -> str:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache, cached_property
-from itertools import chain
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -21,6 +20,7 @@ from profiler.aws_account.clusters_and_log_groups import (
     subscription_filters,
 )
 from profiler.aws_account.ecr_images import EcrImage, ecr_image, is_in_registry, is_pulled_through
+from profiler.aws_account.policy_verdicts import Policies, Question, effects
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part, arn_region
@@ -33,7 +33,6 @@ from profiler.task_definitions.permissions import (
     RolePolicy,
     characters,
     concerns,
-    covers,
     planned_policy,
     statements_of,
 )
@@ -44,7 +43,6 @@ Permission = Literal[
     "allowed", "denied", "denied by policy", "denied by boundary", "no role", "unknown"
 ]
 RoleKind = Literal["task role", "execution role"]
-_Policies: TypeAlias = tuple[Mapping[str, object], ...]
 _Resources: TypeAlias = Mapping[str, Iterable[str]]  # the resources by the action
 READ_POLICIES = (
     "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and "
@@ -141,7 +139,7 @@ class _LimitedRole(Struct, frozen=True, kw_only=True):
 
     arn: str
     boundary: str = ""  # empty: none
-    documents: _Policies = ()
+    documents: Policies = ()
 
 
 class ReportPaths:
@@ -175,17 +173,18 @@ class ReportPaths:
             return self._permission(role, {"logs:PutLogEvents": streams})
         return "unknown"
 
-    def allows(self, role: str, action: str, resource: str) -> Literal["yes", "no", "unknown"]:
-        """Whether the policies of a role alone allow an action on one resource; unknown if that
-        depends on a condition, or if there is no such role. Raises boto3's errors.
+    def policies_of(self, role: str, *, with_boundary: bool) -> tuple[Policies, ...]:
+        """What must allow each action of a role: its policies, and its permissions boundary if it
+        has one; empty if there is no such role. Raises boto3's errors, of the boundary only
+        ``with_boundary``.
         """
         documents = self._policies_of(role)
         if documents is None:
-            return "unknown"
-        verdict = _verdict(documents, {action: (resource,)})
-        if verdict in ("allowed", "unknown"):
-            return "yes" if verdict == "allowed" else "unknown"
-        return "no"
+            return ()
+        limited = self._described_role(role) if with_boundary else self._boundary_of(role)
+        if limited is None or not limited.boundary:
+            return (documents,)
+        return documents, limited.documents
 
     def owner_of_role(self, role: str) -> str | None:
         """Why a stack owns a role, or may own it, in words; None if no stack does, or if this is
@@ -353,7 +352,7 @@ class ReportPaths:
             return tuple(subscriptions)
         return None
 
-    def _read_policies(self, role: str) -> _Policies | None:
+    def _read_policies(self, role: str) -> Policies | None:
         """All policies of a role; None if there is no such role."""
         iam = self._open("iam")
         try:
@@ -397,18 +396,22 @@ class ReportPaths:
         with noted_errors(
             self.problems.add, what, "iam:GetRole, iam:GetPolicy and iam:GetPolicyVersion"
         ):
-            described = self._open("iam").get_role(RoleName=role)["Role"]
-            arn = str(described["Arn"])
-            boundary = text(mapping(described.get("PermissionsBoundary")).get(_BOUNDARY_ARN))
-            if boundary is None:
-                return _LimitedRole(arn=arn)
-            return _LimitedRole(
-                arn=arn,
-                boundary=boundary.rpartition("/")[2],
-                documents=(self._managed_policy(boundary),),
-            )
+            return self._described_role(role)
         self._unread.add("boundaries")
         return None
+
+    def _described_role(self, role: str) -> _LimitedRole:
+        """A role that exists, with its boundary. Raises boto3's errors."""
+        described = self._open("iam").get_role(RoleName=role)["Role"]
+        arn = str(described["Arn"])
+        boundary = text(mapping(described.get("PermissionsBoundary")).get(_BOUNDARY_ARN))
+        if boundary is None:
+            return _LimitedRole(arn=arn)
+        return _LimitedRole(
+            arn=arn,
+            boundary=boundary.rpartition("/")[2],
+            documents=(self._managed_policy(boundary),),
+        )
 
     def _simulate_organization(
         self, role_arn: str, asked: tuple[tuple[str, tuple[str, ...]], ...]
@@ -460,29 +463,18 @@ class ReportPaths:
         )
 
 
-def _verdict(documents: _Policies, wanted: _Resources) -> Permission:
+def _verdict(documents: Policies, wanted: _Resources) -> Permission:
     """Whether the statements allow the actions on all of their resources; unknown if that
     depends on a condition or a variable.
     """
-    statements = [*chain.from_iterable(map(statements_of, documents))]
     verdict: Permission = "allowed"
     for action, resources in wanted.items():
-        about = [statement for statement in statements if concerns(statement, action)]
         for resource in resources:
-            effects = set()
-            for statement in about:
-                covered = covers(statement, resource)
-                if covered != "no":
-                    is_conditional = covered == "unknown" or "Condition" in statement
-                    effects.add((statement.get("Effect"), is_conditional))
-            is_allowed = ("Allow", False) in effects or ("Allow", True) in effects
-            is_certain = ("Allow", False) in effects and ("Deny", True) not in effects
-            if ("Deny", False) in effects:
-                return "denied by policy"
-            if not is_allowed:
-                verdict = "denied"
-            elif not is_certain and verdict == "allowed":
-                verdict = "unknown"
+            one = effects(documents, Question(action=action, resource=resource)).verdict
+            if one == "denied by policy":
+                return one
+            if one == "denied" or verdict == "allowed":
+                verdict = one
     return verdict
 
 

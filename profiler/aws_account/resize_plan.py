@@ -245,6 +245,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
                 f"the {title} gives its tasks its own tags and the definition's, which with one "
                 f"more would be over {MAX_TASK_TAGS}, all that a task can have: remove tags"
             )
+        new = changed.definition
+        for title, refusal in self.account.untaggable(case.family, case.document, new):
+            raise TaskProfilerError(f"its new tag would keep the {title} from starting: {refusal}")
 
     def _refused_targets(self, case: "_Case", decision: Resize) -> Iterator[str]:
         """Sentences on what starts nothing, because the definition, which stays as it is, does not

@@ -169,13 +169,18 @@ class Rollout(Struct, kw_only=True, dict=True):
         return self._account.schedules
 
     @cached_property
+    def starter_roles(self) -> StarterRoles:
+        """The roles of what starts the families."""
+        return StarterRoles(self.open_client, self._definitions.newest_withdrawn)
+
+    @cached_property
     def _pins(self) -> PinnedTargets:
         return PinnedTargets(
             part=self.part,
             globs=self.request.job_definitions if self.is_of_jobs else self.request.globs,
             image=self.image,
             owners=self.owners,
-            roles=StarterRoles(self.open_client),
+            roles=self.starter_roles,
             clusters=TargetClusters(self.open_client, self.on_problem),
             describe=self._describe,
             now_ns=self.now_ns,
@@ -665,6 +670,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         if self.owners is not None:
             self.owners.ask_again()
         if not self._is_read_again:
+            self.starter_roles.ask_again()
             # Nothing is replaced before all is read: the next family reads again after an error.
             targets = self._targets_again()
             if "families_of_services" in self.__dict__:

@@ -142,14 +142,15 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
                 pairs += [{"key": key, "value": value} for key, value in tag.items()]
         return pairs
 
-    def tag_keys_of_task(self, definition: Mapping[str, object]) -> frozenset[str]:
-        """The keys of a task's tags: those that it gives, and if it propagates them, those of the
-        definition.
+    def tags_of_task(self, definition: Mapping[str, object]) -> dict[str, str]:
+        """The values of a task's tags by their keys: those that it gives, and if it propagates
+        them, those of the definition. AWS's own, which nobody can propagate, are none.
         """
-        tags: list[Mapping[str, Any]] = [*self.tags]
-        if self.place.get("PropagateTags") == "TASK_DEFINITION":
+        tags: list[Mapping[str, Any]] = []
+        if self.place.get("PropagateTags") in ("TASK_DEFINITION", UNKNOWN_VALUE):
             tags += mappings(definition.get("tags"))
-        return frozenset(str(tag.get("key")) for tag in tags)
+        by_key = {str(tag.get("key")): str(tag.get("value")) for tag in (*tags, *self.tags)}
+        return {key: value for key, value in by_key.items() if not key.lower().startswith("aws:")}
 
     @property
     def is_of_job(self) -> bool:

@@ -319,6 +319,14 @@ class _Planning(Struct, frozen=True, kw_only=True):
         def outer_states(names: Collection[str]) -> Sequence[ScheduledTarget]:
             return rollout().outer_states(names)
 
+        def refusal_of_tags(
+            target: ScheduledTarget,
+            present: Mapping[str, object],
+            new: Mapping[str, object],
+            arn: str,
+        ) -> str | None:
+            return rollout().starter_roles.refusal_of_tags(target, present, new, arn)
+
         now_ns = self.runs.span.now_ns
         if jobs is None:
             account = read_account(
@@ -326,7 +334,12 @@ class _Planning(Struct, frozen=True, kw_only=True):
             )
         else:
             account = read_job_account(self.open_client, targets, jobs, now_ns)
-        return replace(account, machine_schedules=machine_schedules, outer_states=outer_states)
+        return replace(
+            account,
+            machine_schedules=machine_schedules,
+            outer_states=outer_states,
+            refusal_of_tags=refusal_of_tags,
+        )
 
     def planned(self, output: _Output) -> tuple[Rollout, list[PlannedFamily]]:
         """The plan, in the order in which it is printed."""

@@ -172,7 +172,7 @@ def run_task_request(
     replaced = ("TaskDefinitionArn", "TaskCount", "Tags")
     tags = target.tags
     if (
-        len(target.tag_keys_of_task(definition)) < MAX_TASK_TAGS
+        len(target.tags_of_task(definition)) < MAX_TASK_TAGS
     ):  # ``startedBy`` has the killed task's id, too
         tags.append({"key": RETRY_OF, "value": task.id})
     passed_on = {name: value for name, value in parameters.items() if name not in replaced}

@@ -301,6 +301,28 @@ def test_no_tag_is_added_that_a_task_has_no_room_for(
     assert ("which with one more would be over 50" in rows["nightly"]["reason"]) is is_full
 
 
+def test_tags_of_aws_itself_do_not_count_to_the_fifty(account: Account) -> None:
+    """Nobody can propagate them, and AWS does not count them."""
+    account.oversized("nightly")
+    of_definition = [{"key": f"tag-{number}", "value": ""} for number in range(30)]
+    of_aws = {"key": "aws:servicecatalog:applicationName", "value": "jobs"}
+    arn = f"{DEFINITIONS}/nightly:1"
+    account.ecs.tag_resource(resourceArn=arn, tags=[*of_definition, of_aws])
+    own = [{"Key": f"own-{number}", "Value": ""} for number in range(19)]
+    account.rule("night", "nightly", EcsParameters={**propagating("nightly"), "Tags": own})
+    rows, _ = account.rows()
+    assert rows["nightly"]["action"] == "resize"
+    account.ecs.tag_resource(resourceArn=arn, tags=[{"key": "one-more", "value": ""}])
+    rows, _ = account.rows()
+    assert "which with one more would be over 50" in rows["nightly"]["reason"]
+
+
+def propagating(definition: str) -> dict[str, str]:
+    """The parameters of a target that gives its tasks the definition's tags."""
+    arn = f"{DEFINITIONS}/{definition}"
+    return {"TaskDefinitionArn": arn, "PropagateTags": "TASK_DEFINITION"}
+
+
 @pytest.mark.parametrize("kind", ["", "rule", "schedule", "universal", "off"])
 def test_a_run_of_a_state_machine_does_not_last_until_the_next_is_due(
     account: Account, kind: str

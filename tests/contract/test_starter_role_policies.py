@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from profiler.aws_account.policy_verdicts import Question, effects
 from profiler.aws_account.report_paths import ReportPaths
 from tools.moto_server import FakeAws, fake_aws
 
@@ -113,4 +114,9 @@ def new_role(aws: FakeAws) -> str:
 
 def allowed(aws: FakeAws, role: str) -> list[str]:
     paths = ReportPaths(aws.client)
-    return [paths.allows(role, "ecs:RunTask", revision) for revision in (PRESENT, NEW)]
+    (policies,) = paths.policies_of(role, with_boundary=True)
+    words = {"allowed": "yes", "unknown": "unknown", "denied": "no", "denied by policy": "no"}
+    return [
+        words[effects(policies, Question(action="ecs:RunTask", resource=revision)).verdict]
+        for revision in (PRESENT, NEW)
+    ]

@@ -261,3 +261,109 @@ def test_a_role_that_submits_one_revision_of_a_job_keeps_its_schedule(tmp_path: 
         moved = account.submitted_by_rule("often")["JobDefinition"]
         assert moved == "orders:2"
     assert f"allow batch:SubmitJob on {arn('job-definition', 'orders:*')}" in done.stdout
+
+
+OTHER_CLUSTER = {"Condition": {"ArnEquals": {"ecs:cluster": "arn:aws:ecs:*:*:cluster/other"}}}
+THIS_CLUSTER = {"Condition": {"ArnLike": {"ecs:cluster": "arn:aws:ecs:*:*:cluster/jobs"}}}
+BY_TAG = {"Condition": {"StringEquals": {"aws:PrincipalTag/team": "etl"}}}
+RUN = {"Effect": "Allow", "Action": "ecs:RunTask"}
+PRESENT, LATER = f"{DEFINITIONS}/nightly:1", f"{DEFINITIONS}/nightly:*"
+
+
+@pytest.mark.parametrize(
+    ("statements", "is_moved"),
+    [
+        # A condition that holds, or does not, for this schedule.
+        ([{**RUN, "Resource": LATER, **THIS_CLUSTER}], True),
+        ([{**RUN, "Resource": PRESENT}, {**RUN, "Resource": LATER, **THIS_CLUSTER}], True),
+        ([{**RUN, "Resource": PRESENT}, {**RUN, "Resource": LATER, **OTHER_CLUSTER}], False),
+        ([{**RUN, "Resource": LATER}, {**RUN, **OTHER_CLUSTER, "Effect": "Deny", "Resource": "*"}], True),
+        # One that nobody knows here holds for both revisions, or for neither.
+        ([{**RUN, "Resource": LATER, **BY_TAG}], True),
+        ([{**RUN, "Resource": LATER}, {**RUN, **BY_TAG, "Effect": "Deny", "Resource": "*"}], True),
+        # … or decides about the new one alone.
+        ([{**RUN, "Resource": PRESENT}, {**RUN, "Resource": LATER, **BY_TAG}], False),
+        ([{**RUN, "Resource": PRESENT, **THIS_CLUSTER}, {**RUN, "Resource": LATER, **BY_TAG}], False),
+        (
+            [
+                {**RUN, "Resource": LATER},
+                {**RUN, **BY_TAG, "Effect": "Deny", "NotResource": PRESENT},
+            ],
+            False,
+        ),
+    ],
+)  # fmt: skip
+def test_a_conditional_statement_counts_as_it_does_for_the_present_revision(
+    account: Account, statements: list[dict[str, Any]], *, is_moved: bool
+) -> None:
+    """The rule is the control."""
+    iam = account.aws.client("iam")
+    starter_role(iam, "schedules", OTHER)
+    starter_role(iam, "rules", f"{DEFINITIONS}/*")
+    document = json.dumps({"Version": "2012-10-17", "Statement": statements})
+    iam.put_role_policy(RoleName="schedules", PolicyName="run", PolicyDocument=document)
+    done = account.resize(*ACT)
+    assert done.returncode == 0, done.stderr
+    assert account.started_by_rule("often") == "nightly:2"
+    assert account.started_by_schedule("night") == f"nightly:{2 if is_moved else 1}"
+    assert ("allow nightly:1 and not nightly:2" in done.stdout.replace("allows", "allow")) is (
+        not is_moved
+    )
+
+
+@pytest.mark.parametrize(("allowed", "is_moved"), [(PRESENT, False), (LATER, True)])
+def test_the_role_of_a_rule_counts_for_a_target_without_its_own(
+    account: Account, allowed: str, *, is_moved: bool
+) -> None:
+    iam = account.aws.client("iam")
+    events = account.aws.client("events")
+    (target,) = events.list_targets_by_rule(Rule="often")["Targets"]
+    del target["RoleArn"]
+    events.put_rule(
+        Name="often",
+        ScheduleExpression="rate(1 day)",
+        RoleArn="arn:aws:iam::123456789012:role/of-rule",
+    )
+    events.put_targets(Rule="often", Targets=[target])
+    starter_role(iam, "of-rule", allowed)
+    starter_role(iam, "schedules", f"{DEFINITIONS}/*")
+    assert account.resize(*ACT).returncode == 0
+    assert account.started_by_schedule("night") == "nightly:2"
+    assert account.started_by_rule("often") == f"nightly:{2 if is_moved else 1}"
+
+
+@pytest.mark.parametrize(
+    ("resource", "is_moved"), [(PRESENT, False), (LATER, True), (f"{DEFINITIONS}/*", True)]
+)
+def test_a_boundary_that_allows_the_present_revision_alone_counts(
+    account: Account, resource: str, *, is_moved: bool
+) -> None:
+    iam = account.aws.client("iam")
+    starter_role(iam, "schedules", f"{DEFINITIONS}/*")
+    starter_role(iam, "rules", f"{DEFINITIONS}/*")
+    document = json.dumps({"Version": "2012-10-17", "Statement": [{**RUN, "Resource": resource}]})
+    made = iam.create_policy(PolicyName="boundary", PolicyDocument=document)["Policy"]
+    iam.put_role_permissions_boundary(RoleName="schedules", PermissionsBoundary=made["Arn"])
+    assert account.resize(*ACT).returncode == 0
+    assert account.started_by_rule("often") == "nightly:2"
+    assert account.started_by_schedule("night") == f"nightly:{2 if is_moved else 1}"
+
+
+@pytest.mark.parametrize(("withdrawn", "is_registered"), [(0, True), (2, False)])
+def test_the_next_number_is_above_those_of_deregistered_revisions(
+    account: Account, withdrawn: int, *, is_registered: bool
+) -> None:
+    """The role allows one digit. The newest active revision is the eighth, and two more were
+    deregistered, or none. ECS gives no number again.
+    """
+    for _ in range(8 + withdrawn):
+        account.family("other", containerDefinitions=[BATCH])
+    for number in range(9, 9 + withdrawn):
+        account.ecs.deregister_task_definition(taskDefinition=f"other:{number}")
+    starter_role(account.aws.client("iam"), "schedules", f"{DEFINITIONS}/other:?")
+    account.schedule("day", "other")
+    words = ("add-monitor", "other", "--image", "team/task-profiler:1", "--register")
+    done = account.command("taskdef", *words)
+    assert account.newest("other") == [9 if is_registered else 8], done.stderr
+    said = "its role schedules allows other:8 and not other:11"
+    assert (said in done.stderr) is not is_registered
