@@ -77,10 +77,12 @@ class FakeDockerDaemon:
         self._end_streams()
 
     def _end_streams(self) -> None:
-        for stream in self.streams:
+        # Whoever was on a stream may begin another one before all are ended.
+        ended = self.streams[:]
+        self.streams.clear()
+        for stream in ended:
             with suppress(OSError):
                 stream.shutdown(socket.SHUT_RDWR)  # its thread closes it
-        self.streams.clear()
 
     def close(self) -> None:
         self._server.close()

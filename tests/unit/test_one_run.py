@@ -3,7 +3,7 @@ and what one screen says in words, no other says in others.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 import pytest
@@ -90,13 +90,40 @@ def report(request: pytest.FixtureRequest) -> Report:
     return _recommended_once(request.param)
 
 
+class DrawnScreens(Mapping[str, str]):
+    """What each screen shows of a run, drawn when it is first read; nothing is recommended for a run
+    without a measurement.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self._drawn: dict[str, str] = {}
+        self._names = tuple(
+            name
+            for name in SCREENS
+            if name != "recommend" or report.record.metrics.max_memory_used_mb is not None
+        )
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._drawn:
+            self._drawn[name] = SCREENS[name](self.report)
+        return self._drawn[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+_DRAWN: dict[int, DrawnScreens] = {}
+
+
 def shown(report: Report) -> Mapping[str, str]:
-    """What each screen shows; nothing is recommended for a run without a measurement."""
-    return {
-        name: screen(report)
-        for name, screen in SCREENS.items()
-        if name != "recommend" or report.record.metrics.max_memory_used_mb is not None
-    }
+    """The screens of this very report, which is frozen; a screen is drawn once in a process."""
+    return _DRAWN.setdefault(id(report), DrawnScreens(report))
 
 
 def sizes_of(metrics: Metrics) -> set[str]:

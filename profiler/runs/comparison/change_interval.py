@@ -76,15 +76,15 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
     base = median(a)
     other = median(b)
     ratio = _ratio(base, other)
+    change_percent = _percent(base, ratio)
+    fewest_runs = min(len(a), len(b))
+    if fewest_runs < _MIN_RUNS_FOR_SPREAD:
+        return MedianChange(a=base, b=other, change_percent=change_percent)
     medians_a = _resampled_medians(a, 0)
     medians_b = _resampled_medians(b, 1)
     ratios = sorted(map(_ratio, medians_a, medians_b))
     runs = 2 / (1 / len(a) + 1 / len(b))
-    fewest_runs = min(len(a), len(b))
-    runs_needed = None
-    if fewest_runs >= _MIN_RUNS_FOR_SPREAD:
-        runs_needed = _runs_needed(ratios, runs)
-    change_percent = _percent(base, ratio)
+    runs_needed = _runs_needed(ratios, runs)
     if fewest_runs < MIN_RUNS:
         return MedianChange(a=base, b=other, change_percent=change_percent, runs_needed=runs_needed)
     spread_a = _spread(medians_a) * other

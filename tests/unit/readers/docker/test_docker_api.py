@@ -146,10 +146,10 @@ def test_a_stream_that_is_lost_continues_after_the_last_event(
     assert stream.next_batch() == [EVENTS[0]]
     daemon.hang_up()
     assert stream.next_batch() == [None]
-    following_ns = EVENTS[0].time_ns + 1
-    assert f"since={following_ns // 10**9}.{following_ns % 10**9:09}&" in daemon.paths[1]
     daemon.send(LINES[1] + b"\n")
     assert stream.next_batch() == [EVENTS[1]]
+    following_ns = EVENTS[0].time_ns + 1
+    assert f"since={following_ns // 10**9}.{following_ns % 10**9:09}&" in daemon.paths[1]
 
 
 def test_a_daemon_that_starts_later_is_found(tmp_path: Path) -> None:
