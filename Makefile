@@ -98,9 +98,8 @@ orchestrators: $(VENV)/.dev $(patsubst %,$(VENV)-orchestrators/%/.made,airflow d
 engines: $(VENV)/.dev $(VENV)-orchestrators/snakemake/.made ## What Nextflow and Snakemake read, and Snakemake's rules in the wrapper (needs Java and Maven)
 	$(BIN)/pytest tests/orchestrators/test_engine_configuration.py --timeout 0
 
-gpu: $(VENV)/.dev ## The GPU numbers under a real load, and what is said of known programs (needs an NVIDIA GPU and its driver; six minutes)
-	$(BIN)/pytest tests/gpu
-	$(BIN)/python -m tests.gpu.beside_truth
+gpu: $(VENV)/.dev ## The GPU numbers under a real load, and what is said of known programs, into build/gpu (needs an NVIDIA GPU and its driver; nine minutes)
+	$(BIN)/python -m tests.gpu.on_device --into build/gpu
 
 endurance: $(VENV)/.dev ## A simulated month, and an hour of real time at 20 samples a second
 	$(BIN)/pytest tests/endurance --timeout 0

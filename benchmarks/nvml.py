@@ -12,28 +12,17 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from benchmarks.monitor import measure_monitor
-from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.nvml_calls import load_binding
-from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.collectors.nvidia.visible_gpus import GpuScope
-from profiler.core.clock import SystemClock
-from profiler.core.log import Log
 from tools.moto_server import fake_aws
-from tools.waiting import wait_until
 
 _SOURCE = Path(__file__).parents[1] / "tests" / "integration" / "nvidia" / "fake_nvml.c"
 # In percent of a core, by the number of GPUs.
 _MAX_CPU_PERCENT = {1: 0.25, 8: 1.2}
 _MAX_MEMORY_MIB = 64.0
 _MONITOR_SECONDS = 8
-# In its first minute, the collector reads the processes more often.
-_WARM_UP_SECONDS = 60
-_SECOND_NS = 1_000_000_000
 
 
 def build_library(gpus: int, folder: Path) -> None:
@@ -44,27 +33,12 @@ def build_library(gpus: int, folder: Path) -> None:
     )
 
 
-def cpu_share(seconds: float) -> float:
-    """The CPU time of the collector's thread, as a share of a core, after its first minute."""
-    clock = SystemClock()
-    source = NvmlSource(load_binding, clock)
-    watch = GpuCollector(source, GpuScope(()), clock, Log(), _SECOND_NS, is_required=True)
-    watch.start()
-    wait_until(lambda: watch.has_data, "the first reading")
-    time.sleep(_WARM_UP_SECONDS)
-    began, cpu_began = time.monotonic(), time.process_time()
-    time.sleep(seconds)
-    share = (time.process_time() - cpu_began) / (time.monotonic() - began)
-    watch.stop(10)
-    return share
-
-
 def share_in_own_process(seconds: float, library: Path | None) -> float:
-    """As :func:`cpu_share`: the loader reads its search path only at the start of a program."""
+    """As ``cpu_share``: the loader reads its search path only at the start of a program."""
     environment = dict(os.environ)
     if library is not None:
         environment["LD_LIBRARY_PATH"] = str(library)
-    code = f"from benchmarks.nvml import cpu_share; print(cpu_share({seconds}))"
+    code = f"from benchmarks.gpu_cost import cpu_share; print(cpu_share({seconds}))"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True
     )

@@ -1,11 +1,12 @@
 """What ``run`` says of programs on a real GPU, beside what they know themselves: one table.
 
-    python3 -m tests.gpu.beside_truth [NAME …]
+    python3 -m tests.gpu.beside_truth [--reports FILE] [NAME …]
 
 It needs a GPU and its driver, and of Python's packages those of the extra ``gpu``. About four
-minutes. Exit code 1 if a row is wrong.
+minutes. Exit code 1 if a row is wrong. ``--reports``: each truth and report as a line of JSON.
 """
 
+import argparse
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from profiler.collectors.nvidia.nvml_calls import load_binding
@@ -84,6 +86,18 @@ class Row(Struct, frozen=True, kw_only=True):
     def gpu(self) -> Gpu | None:
         return self.record.gpus[0] if self.record.gpus else None
 
+    def line(self) -> bytes:
+        return msgspec.json.encode(
+            {
+                "asked": self.asked,
+                "truth": self.truth,
+                "joules": self.joules,
+                "faults": [*self.faults()],
+                "sentences": self.sentences,
+                "record": self.record,
+            }
+        )
+
     def numbers(self) -> Iterator[tuple[str, float | None, float | None, Callable[..., bool]]]:
         """The names, the true and the reported value, and how they have to agree."""
         gpu = self.gpu
@@ -129,7 +143,11 @@ def _between(least: float, most: float, more: float) -> Callable[..., bool]:
     return lambda true, said: least * true <= said <= most * true + more
 
 
-def main(names: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="What run says of known programs.")
+    parser.add_argument("--reports", type=Path, help="a file for the truths and reports")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    options = parser.parse_args(words)
     pynvml = load_binding()
     if isinstance(pynvml, Unavailable):
         sys.exit(pynvml.reason)
@@ -139,10 +157,13 @@ def main(names: Sequence[str]) -> int:
     wrong = 0
     print(f"{'program':22}{'':4}{'true → said':62}sentences", flush=True)
     for asked in ASKED:
-        if names and asked.name not in names:
+        if options.names and asked.name not in options.names:
             continue
         row = run(asked, pynvml, handle)
         wrong += _print(row)
+        if options.reports is not None:
+            with options.reports.open("ab") as reports:
+                reports.write(row.line() + b"\n")
     print(f"\n{wrong} rows are wrong." if wrong else "\nAll rows are right.")
     return 1 if wrong else 0
 

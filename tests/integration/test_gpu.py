@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -215,6 +216,39 @@ def test_the_known_programs_call_the_driver_as_its_header_declares_it(
     )
     assert (ended.returncode, ended.stderr) == (1, "the program fails, as it was asked to\n")
     assert json.loads((tmp_path / "truth").read_text())["held_mb"] == pytest.approx(8192, rel=0.06)
+
+
+def test_all_checks_of_a_device_leave_what_they_found_in_one_folder(
+    driver: Mapping[str, str], tmp_path: Path
+) -> None:
+    """The packages come from wheels, where there is no network."""
+    with zipfile.ZipFile(tmp_path / "named-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("sitecustomize.py", f"open({str(tmp_path / 'imported')!r}, 'w').close()")
+    found = tmp_path / "found"
+    words = ["-m", "tests.gpu.on_device", "--into", str(found), "--wheels", str(tmp_path)]
+    ended = subprocess.run(
+        [sys.executable, *words, "--program", "burn-half", "machine", "programs"],
+        env={**os.environ, **driver},
+        cwd=LOAD.parents[2],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    files = {file.name: file.read_text() for file in found.iterdir()}
+    assert set(files) == {"machine.json", "programs.txt", "programs.jsonl", "summary.txt"}
+    machine = json.loads(files["machine.json"])
+    assert [gpu["name"] for gpu in machine["gpus"]] == ["NVIDIA Test"] * 2
+    assert (tmp_path / "imported").exists()
+    # The numbers of this driver have nothing to do with those of the program.
+    assert ended.returncode == 1
+    first, second = files["summary.txt"].splitlines()
+    assert first.startswith("machine: exit code 0 after ")
+    assert second.startswith("programs: exit code 1 after ")
+    alone, beside = map(json.loads, files["programs.jsonl"].splitlines())
+    assert beside["asked"]["beside"] == "burn"
+    assert alone["truth"]["held_mb"] == 64
+    assert alone["record"]["gpus"]
+    assert "burn-half beside burn" in files["programs.txt"]
 
 
 def test_the_example_load_names_what_the_driver_refuses(driver: Mapping[str, str]) -> None:
