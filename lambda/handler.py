@@ -77,6 +77,7 @@ if TYPE_CHECKING:  # imported for the events that need them
     from profiler.aws_account.scheduled_targets import FoundSchedules, Schedules
     from profiler.forwarder.cluster_night import ClusterNight
     from profiler.forwarder.digest_delivery import NightMessage
+    from profiler.forwarder.ended_lines import PrintedRuns
     from profiler.forwarder.morning_digest import NightSaving
     from profiler.forwarder.night_period import NightPeriod
     from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, NightRuns
@@ -95,7 +96,7 @@ _MAX_LAST_SECONDS = 8.0
 # The time for the report, the document and the notice, once the task definition is known.
 _AFTER_DEFINITION_SECONDS = 40.0
 # The time for an attempt of a call of AWS that gets no answer, and then for the morning message.
-_AFTER_SAVING_SECONDS = 20.0
+_AFTER_READING_SECONDS = 20.0
 _MONITORS_KEPT_NS = 300 * NS_PER_SECOND
 _RATES_KEPT_NS = 3600 * NS_PER_SECOND
 _PEAKS_KEPT_NS = 600 * NS_PER_SECOND
@@ -457,8 +458,7 @@ def _night_message(
     from profiler.forwarder.night_runs import (
         FamilyHistory,
         MissedTimes,
-        ended_lines,
-        runs_of_lines,
+        runs_of_printed,
     )
 
     searched = _settings()
@@ -466,10 +466,10 @@ def _night_message(
     history = FamilyHistory()
     saving = NO_SAVING
     if not searched.has_cluster:
-        group = os.environ.get("TASK_STOPPED_LOG_GROUP", "").strip()
-        lines = ended_lines(_client("logs"), group, period)
-        runs = runs_of_lines(
-            lines,
+        printed = _printed_runs(period, context)
+        period = printed.within(period)
+        runs = runs_of_printed(
+            printed,
             period,
             lambda run: (
                 matches_any(run.family, settings.families)
@@ -506,6 +506,20 @@ def _night_message(
     )
 
 
+def _printed_runs(period: "NightPeriod", context: Context) -> "PrintedRuns":
+    """What `task_stopped` has printed of the period. Raises ReadError."""
+    from profiler.forwarder.ended_lines import PrintedLines
+
+    left_seconds = InvocationTime(context).remaining_seconds()
+    reserved_seconds = min(_AFTER_READING_SECONDS, left_seconds / 2)
+    lines = PrintedLines(
+        client=_client("logs"),
+        group=os.environ.get("TASK_STOPPED_LOG_GROUP", "").strip(),
+        budget=InvocationTime(context, reserved_seconds=reserved_seconds),
+    )
+    return lines.read(period)
+
+
 def _searched_night(
     cluster: "ClusterNight", period: "NightPeriod"
 ) -> "tuple[NightRuns, MissedTimes, FamilyHistory]":
@@ -539,7 +553,7 @@ def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "N
 
     settings = _settings()
     whole_seconds = InvocationTime(context).remaining_seconds()
-    reserved_seconds = max(whole_seconds / 2, _AFTER_SAVING_SECONDS)
+    reserved_seconds = max(whole_seconds / 2, _AFTER_READING_SECONDS)
     reading = InvocationTime(context, reserved_seconds=reserved_seconds)
     budget = Budget(lambda: reading.remaining_seconds() > 0)
     sizes = NightSizes(

@@ -26,7 +26,7 @@ from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PE
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.morning_digest import DigestPlace, summarize
 from profiler.forwarder.night_period import NightPeriod, Remembered
-from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, runs_of_lines
+from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
 from profiler.forwarder.notifications.event_details import bus_event, ended_line, ended_run
 from profiler.forwarder.notifications.notification import Notification
 from profiler.record.fact_list import NUMBERS, NumberRow
@@ -43,6 +43,7 @@ from tests.bus_events import mail_of
 from tests.cloudformation import template
 from tests.documentation import ROOT
 from tests.ended_runs import report_line, run_of, text_of
+from tests.printed_lines import runs_of_lines
 from tests.report_page import content
 from tests.report_page import run_of as page_run_of
 from tests.runs import evidence_of

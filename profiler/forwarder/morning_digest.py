@@ -112,22 +112,38 @@ def summarize(
         *_unusual_lines(period, history),
         *_growth_lines(history),
     ]
-    sentence = night_sentence(period.title, counts, runs.cost, others)
+    title = period.title
+    if runs.is_cut:
+        title = f"From {period.began:%-d %B %H:%M} to {period.ended:%-d %B %H:%M %Z}"
+    sentence = night_sentence(title, counts, runs.cost, others)
     if not runs.families:
         is_whole = completeness.is_whole and not runs.unconfirmed
         seen = "has left a report" if is_whole else "is known"
         new = "new run is known" if runs.corrected else f"run {seen}"
-        sentence = f"{period.title}: no {new}."
+        sentence = f"{title}: no {new}."
+    lines.extend(_cut_lines(period, runs))
     lines.extend(_gap_lines(runs, completeness, place))
     lines.extend(_unread_lines(missed, history))
     lines.extend(_saving_lines(history, place, saving))
     return NightSummary(
         night=period.began.date().isoformat(),
         since=format_ms(period.start_ns),
-        title=period.title,
+        title=title,
         sentence=sentence,
         lines=tuple(lines[:_MAX_LINES]),
     )
+
+
+def _cut_lines(period: NightPeriod, runs: NightRuns) -> Iterator[SummaryLine]:
+    """What there was no time for, without a search cluster."""
+    if runs.is_cut:
+        until = f"{period.ended:%-d %B %H:%M %Z}"
+        text = f"There was time to read the runs until {until}: the next message continues. If it"
+        yield SummaryLine(text=f"{text} happens again, raise TimeoutSeconds")
+    if runs.unproven:
+        ended = "1 of these runs" if runs.unproven == 1 else f"{runs.unproven:,} of these runs"
+        text = f"{ended} ended earlier, and may have been in an earlier message"
+        yield SummaryLine(text=f"{text}: there was no time to look")
 
 
 def _gap_lines(

@@ -100,10 +100,13 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
         return datetime.fromtimestamp(self.start_ns // NS_PER_SECOND, self.zone)
 
     @property
+    def ended(self) -> datetime:
+        return datetime.fromtimestamp(self.end_ns // NS_PER_SECOND, self.zone)
+
+    @property
     def title(self) -> str:
         """The period in words: "Since yesterday 08:00 CET"; the night's name from noon to noon."""
-        began = self.began
-        ended = datetime.fromtimestamp(self.end_ns // NS_PER_SECOND, self.zone)
+        began, ended = self.began, self.ended
         clock = f"{began:%H:%M %Z}"
         if began.date() == ended.date():
             return f"Since {clock}"

@@ -6,42 +6,27 @@ that ``task_stopped`` has printed.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import msgspec
 from msgspec import Struct
 
-from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.completeness import WHOLE, Completeness, Gap
-from profiler.core.json_fields import decoded
 from profiler.core.optional_math import first_known, known_values
-from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MS, parse_ns
-from profiler.forwarder.invocation import ReadError
+from profiler.core.timestamps import parse_ns
+from profiler.forwarder.ended_lines import PrintedRuns
 from profiler.forwarder.night_period import NightPeriod
-from profiler.forwarder.notifications.event_details import (
-    LINE_TYPE,
-    REPEATED_TYPE,
-    EndedLine,
-    RepeatedAttempt,
-)
+from profiler.forwarder.notifications.event_details import EndedLine
 from profiler.forwarder.run_links import RunLinks
 from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import count_runs
-from profiler.record.line_trust import is_lambda_stream
 from profiler.record.measured import UNKNOWN, Measured, total
-from profiler.record.record_model import Metrics, TaskSize
+from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY, Outcome
 from profiler.record.spot_price import measured_cost
 from profiler.record.units import format_count
 
 FAILED_OUTCOMES = (OUT_OF_MEMORY, "failure")
-_DECODER = msgspec.json.Decoder(EndedLine)
-_REPEATED = msgspec.json.Decoder(RepeatedAttempt)
-_MAX_NAMED_TASKS = 16  # in a filter pattern, which has at most 1,024 characters
-# Lambda repeats an invocation for six hours, and a queue keeps an event for two weeks.
-_REPEATED_NS = 6 * NS_PER_HOUR
-_REDRIVEN_NS = 15 * NS_PER_DAY
 
 
 class FailedRun(Struct, frozen=True, kw_only=True):
@@ -65,7 +50,9 @@ class NightRuns(Struct, frozen=True, kw_only=True):
     ``others`` are the runs by outcome of ``other_families``, which are too many to be named.
     ``reports`` is the number of runs with a report. ``remembered``: the tasks that the next message
     must know. ``until_ns``: what became known from then on is left to it. ``unconfirmed``: the
-    tasks whose reports arrived without an event of ECS, which are not counted. ``corrected``: the
+    tasks whose reports arrived without an event of ECS, which are not counted. ``is_cut``: there
+    was no time to read the rest of the lines. ``unproven``: the runs that ended earlier, and that
+    may have been in an earlier message: there was no time to look. ``corrected``: the
     jobs of AWS Batch, by family, that an earlier message told by an attempt that did not succeed,
     and that have succeeded since; they are not in ``counts``.
     """
@@ -80,6 +67,8 @@ class NightRuns(Struct, frozen=True, kw_only=True):
     told_jobs: tuple[str, ...] = ()
     until_ns: int | None = None
     unconfirmed: int = 0
+    is_cut: bool = False
+    unproven: int = 0
     corrected: Mapping[str, int] = {}
     completeness: Completeness = WHOLE
 
@@ -154,80 +143,17 @@ class FamilyHistory(Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-class _PrintedRuns(Struct, frozen=True, kw_only=True):
-    """What ``task_stopped`` has printed: runs with the times of their lines, in the order of
-    writing, and the number of the last attempt of each job after which there is another one.
-    """
-
-    runs: Sequence[tuple[EndedLine, int]]
-    repeated: Mapping[str, int]
-
-
-def ended_lines(client: AwsClient, group: str, period: NightPeriod) -> Iterator[tuple[int, str]]:
-    """The lines of runs that may be in the period, and of attempts that are repeated, with the time
-    in milliseconds of each.
-
-    A line may repeat an earlier one, because its event was sent again: so lines from before the
-    period are read, too, back to the end of each run that a line of the period names. Lines in
-    streams that are not the function's do not count. Raises ReadError.
-    """
-    late: dict[str, int] = {}
-    start_ns = period.known_from_ns - _REPEATED_NS
-    condition = f'$.type = "{LINE_TYPE}" || $.type = "{REPEATED_TYPE}"'
-    for written_ms, line in _written_lines(client, group, condition, start_ns):
-        run = decoded(_DECODER.decode, line)
-        if run is not None and written_ms * NS_PER_MS >= period.known_from_ns:
-            # A task that never started has no end.
-            ended_ns = parse_ns(run.finished_at) or start_ns - _REDRIVEN_NS
-            if ended_ns < start_ns:
-                late[run.task_id] = ended_ns
-        yield written_ms, line
-    if not late:
-        return
-    named = [f'$.taskId = "{task}"' for task in sorted(late) if task.replace("-", "").isalnum()]
-    # Another name, such as a test event's, cannot be in a pattern.
-    if len(named) == len(late) <= _MAX_NAMED_TASKS:
-        condition = f'$.type = "{LINE_TYPE}" && ({" || ".join(named)})'
-    end_ms = start_ns // NS_PER_MS
-    yield from _written_lines(client, group, condition, min(late.values()), endTime=end_ms)
-
-
-def _written_lines(
-    client: AwsClient, group: str, condition: str, start_ns: int, **until: int
-) -> Iterator[tuple[int, str]]:
-    """``until``: a bound of the call, ``endTime`` in milliseconds."""
-    from botocore.exceptions import BotoCoreError, ClientError  # slow to import
-
-    pages = client.get_paginator("filter_log_events").paginate(
-        logGroupName=group,
-        startTime=start_ns // NS_PER_MS,
-        filterPattern=f"{{ {condition} }}",
-        **until,
-    )
-    try:
-        for page in pages:
-            for event in page.get("events", ()):
-                if is_lambda_stream(group, event["logStreamName"]):
-                    yield event["timestamp"], event["message"]
-    except (ClientError, BotoCoreError) as error:
-        raise ReadError(
-            f"The log group {group} of task_stopped cannot be read ({error_code(error)}): check "
-            "that the function's role has the permission logs:FilterLogEvents on it."
-        ) from error
-
-
-def runs_of_lines(
-    lines: Iterable[tuple[int, str]],
+def runs_of_printed(
+    printed: PrintedRuns,
     period: NightPeriod,
     is_selected: Callable[[EndedLine], bool] = lambda _: True,
     *,
     kept_days: float = math.inf,
 ) -> NightRuns:
-    """The period's selected runs of lines, each with the time in milliseconds at which it was
-    written. A task that was printed twice counts once, in the message after its first line. An
-    attempt of a job that is repeated only costs. Older lines than ``kept_days`` are deleted.
+    """The selected runs of the period, or of the part of it that was read. A task that was printed
+    twice counts once, in the message after its first line. An attempt of a job that is repeated
+    only costs. Older lines than ``kept_days`` are deleted.
     """
-    printed = _printed_runs(lines)
     selected = [
         (run, written_ns)
         for run, written_ns in printed.runs
@@ -263,10 +189,12 @@ def runs_of_lines(
         counts=count_runs(outcomes),
         failed=tuple(sorted(failed.values(), key=lambda run: run.order)),
         cost=total(measured_cost(run.cost) for run in of_period),
-        reports=sum(map(_has_report, last)),
+        reports=sum(run.has_report for run in last),
         remembered=tuple(newest) if until_ns == period.end_ns else (),
         told_jobs=known_values(run.batch.job_id for run in last if _may_be_told_again(run)),
         until_ns=until_ns,
+        is_cut=printed.read_until_ns == period.end_ns,
+        unproven=sum(run.task_id in printed.unproven for run in last),
         corrected=_corrected(of_period, period),
         completeness=_kept(period, kept_days),
     )
@@ -282,21 +210,6 @@ def _corrected(runs: Iterable[EndedLine], period: NightPeriod) -> Mapping[str, i
         if run.batch.job_id in period.last.jobs and _line_outcome(run).group == "success"
     }
     return Counter(families.values())
-
-
-def _printed_runs(lines: Iterable[tuple[int, str]]) -> _PrintedRuns:
-    """What the lines say, each with the time in milliseconds at which it was written."""
-    runs: list[tuple[EndedLine, int]] = []
-    repeated: dict[str, int] = {}
-    for written_ms, line in sorted(lines, key=lambda written: written[0]):
-        run = decoded(_DECODER.decode, line)
-        if run is not None:
-            runs.append((run, written_ms * NS_PER_MS))
-            continue
-        again = decoded(_REPEATED.decode, line)
-        if again is not None:
-            repeated[again.job_id] = max(repeated.get(again.job_id, 0), again.attempt)
-    return _PrintedRuns(runs=runs, repeated=repeated)
 
 
 def _last_attempts(
@@ -365,8 +278,3 @@ def _line_outcome(run: EndedLine) -> Outcome:
         },
         run.container,
     )
-
-
-def _has_report(run: EndedLine) -> bool:
-    """Whether the line has a report's numbers: without one, only the duration is known."""
-    return (run.metrics or Metrics()).billed_duration_ms is not None

@@ -54,8 +54,12 @@ class ReportHead(Model, frozen=True, kw_only=True):
     record: RecordHead
 
     @property
-    def is_of_newer_schema(self) -> bool:
-        """Whether values may mean something else than here: another first number says so."""
+    def is_of_other_schema(self) -> bool:
+        """Whether values may mean something else than here: the version of the schema begins with
+        a larger number, or is none.
+        """
         number, _, _ = self.schema_version.partition(".")
         own, _, _ = SCHEMA_VERSION.partition(".")
-        return number.isdecimal() and int(number) > int(own)
+        if not number.isdecimal():
+            return bool(self.schema_version)
+        return int(number) > int(own)

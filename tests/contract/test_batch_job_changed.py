@@ -13,7 +13,6 @@ import handler
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
 from profiler.forwarder.invocation import ForwarderError
 from profiler.forwarder.night_period import NightPeriod, first_period
-from profiler.forwarder.night_runs import runs_of_lines
 from tests import batch_jobs
 from tests.batch_jobs import SECRETS, end_without_attempt, queue_blocked_event
 from tests.fake_batch import FakeBatch
@@ -25,6 +24,7 @@ from tests.lambda_environment import (
     function_environment,
     register_revisions,
 )
+from tests.printed_lines import runs_of_lines
 from tests.task_events import container
 
 KILLED = "OutOfMemoryError: Container killed due to memory usage"

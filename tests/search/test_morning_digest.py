@@ -28,7 +28,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.morning_digest import DigestPlace, summarize
 from profiler.forwarder.night_period import NightPeriod, Remembered
-from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, runs_of_lines
+from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
 from profiler.forwarder.night_savings import Budget, NightSizes, SearchedCluster
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.family_identity import PROOF_FAMILY
@@ -39,6 +39,7 @@ from profiler.record.run_outcome import OUT_OF_MEMORY
 from profiler.record.units import format_usd
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import RunFilter
+from tests.printed_lines import runs_of_lines
 from tests.resize_account import Account
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import (

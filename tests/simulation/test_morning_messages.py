@@ -27,7 +27,7 @@ from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.job_changed import attempt_documents
 from profiler.forwarder.night_period import NightPeriod, first_period
-from profiler.forwarder.night_runs import NightRuns, runs_of_lines
+from profiler.forwarder.night_runs import NightRuns
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.batch_detail import parse_job
 from profiler.record.event_end import end_of_event
@@ -37,6 +37,7 @@ from tests.counting_search import CountingSearch
 from tests.ended_runs import run_of
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line
+from tests.printed_lines import runs_of_lines
 from tests.stopped_tasks import report
 from tests.task_events import ARN, task
 from tests.values import present

@@ -24,7 +24,7 @@ from profiler.forwarder.ended_run import Comparison, EndedRun
 from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.night_period import NightPeriod, Remembered
-from profiler.forwarder.night_runs import NightRuns, runs_of_lines
+from profiler.forwarder.night_runs import NightRuns
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.event_details import ended_line, ended_run
 from profiler.forwarder.notifications.slack_messages import message_of
@@ -57,6 +57,7 @@ from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line
 from tests.otlp_schema import attributes_of, spans
+from tests.printed_lines import runs_of_lines
 from tests.run_ends import ENDS, EXITED, NO_START, OOM, RunEnd
 from tests.stopped_tasks import WITH_MONITOR, judged_task
 from tests.values import present

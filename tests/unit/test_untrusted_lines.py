@@ -937,3 +937,21 @@ def test_watch_prefers_what_a_stream_vouches_for() -> None:
     for order in ((forged, RUNNING), (RUNNING, forged)):
         (run,) = watched(*order)
         assert run.is_running
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("1.4", None),
+        ("1.99", None),
+        ("2.0", "1 line of schema 2.0, which a newer Task Profiler wrote"),
+        ("one", "1 line of schema one, which no Task Profiler writes"),
+    ],
+)
+def test_a_line_of_another_schema_counts_with_a_word(schema: str, said: str | None) -> None:
+    """As in a file."""
+    text = line().replace('{"time"', f'{{"schemaVersion": "{schema}", "time"', 1)
+    source = source_of((STREAM, 0, text))
+    assert len([*source.runs(RunFilter())]) == 1
+    remarks = " ".join(source.remarks)
+    assert ("schema" in remarks, (said or "") in remarks) == (said is not None, True)

@@ -151,10 +151,37 @@ class EndedRunDetail(_RunDetail, frozen=True, kw_only=True):
     links: RunLinks | None = None
 
 
-class EndedLine(EndedRunDetail, frozen=True, kw_only=True):
-    """A ``task.ended`` line as a reader needs it. ``service``: the task was one of a service."""
+class _ReportedMetrics(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Without a report, only the duration is known."""
 
+    billed_duration_ms: float | None = None
+
+
+class EndedLine(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A ``task.ended`` line as the morning message needs it, which holds a night's of a whole
+    account at once: the fields of :class:`EndedRunDetail` that it reads. ``service``: the task was
+    one of a service.
+    """
+
+    task_id: str
+    family: str
+    container: str | None = None
+    batch: BatchJob = NO_JOB
+    status: Status
+    outcome: str | None = None
+    outcome_sentence: str | None = None
+    stop_category: StopCategory
+    stopped_reason: str | None = None
+    exit_code: int | None = None
+    finished_at: str | None = None
+    metrics: _ReportedMetrics | None = None
+    cost: Cost = UNKNOWN_COST
+    links: RunLinks | None = None
     service: bool = False
+
+    @property
+    def has_report(self) -> bool:
+        return self.metrics is not None and self.metrics.billed_duration_ms is not None
 
 
 class RepeatedAttempt(

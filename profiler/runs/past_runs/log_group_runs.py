@@ -10,6 +10,7 @@ https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterL
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -23,7 +24,6 @@ from profiler.core.optional_math import first_known, first_of
 from profiler.core.text import first_names
 from profiler.core.timestamps import MS_PER_DAY, MS_PER_HOUR, NS_PER_MS
 from profiler.record.batch_job import WHOLE_NUMBERS, may_begin_job_id
-from profiler.record.bounded_json_line import is_too_long
 from profiler.record.line_trust import (
     AccountTrust,
     Voucher,
@@ -41,7 +41,13 @@ from profiler.record.stacks_line import StacksLine, decode_stacks
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines
 from profiler.runs.past_runs.log_places import ANY_PLACE, AnyPlace
-from profiler.runs.past_runs.record_lines import RunLine, matching_runs, read_run_line
+from profiler.runs.past_runs.record_lines import (
+    RunLine,
+    matching_runs,
+    other_schemas,
+    read_run_line,
+    schema_remarks,
+)
 from profiler.runs.past_runs.run_source import (
     OpenProgress,
     PastRun,
@@ -175,6 +181,7 @@ class LogGroupRuns(RunSource):
         self._open_progress = open_progress
         self._uncounted: set[_ContainerKey] = set()
         self._unreadable = 0
+        self._other_schemas: Counter[str] = Counter()
         self._untrusted = 0
         # Why runs are not confirmed that would be.
         self._unvouched = ""
@@ -185,6 +192,7 @@ class LogGroupRuns(RunSource):
     @property
     def remarks(self) -> Sequence[str]:
         notes = [*filter(None, (self._unvouched, *self.kept.sentences, self._limit))]
+        notes += schema_remarks(self.place, self._other_schemas)
         skipped = (
             (self._unreadable, "that could not be read"),
             (self._invalid_times, "whose times differ from CloudWatch's"),
@@ -482,7 +490,7 @@ class LogGroupRuns(RunSource):
                 self._untrusted += len(notices)
             return None
         content = message.strip().encode(errors="replace")
-        line = None if is_too_long(content) else read_run_line(content)
+        line = read_run_line(content)
         if line is None:
             if trust.speaks_for_tasks:
                 self._unreadable += 1
@@ -501,6 +509,7 @@ class LogGroupRuns(RunSource):
             if verdict.invalid:
                 self._invalid_times += 1
             return None
+        self._other_schemas.update(other_schemas(line.head))
         if verdict.is_confirmed and self._trust.account_id is None:
             self._unvouched = self._trust.problem
         return _FoundLine(

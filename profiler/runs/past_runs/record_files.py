@@ -8,7 +8,7 @@ are lines as in a file. Programs such as jq print a record over several lines, o
 from array import array
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from heapq import merge
 from itertools import chain, islice
 from pathlib import Path
@@ -25,7 +25,14 @@ from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.stacks_line import STACKS_BEGINNING, StacksLine, is_stacks_line
 from profiler.record.units import format_count
 from profiler.runs.past_runs.line_index import KeptLines, LineIndex
-from profiler.runs.past_runs.record_lines import RunLine, line_text, matching_runs, read_run_line
+from profiler.runs.past_runs.record_lines import (
+    RunLine,
+    line_text,
+    matching_runs,
+    other_schemas,
+    read_run_line,
+    schema_remarks,
+)
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, stacks_of
 from profiler.runs.past_runs.schedule_notices import read_notices, select_notices
 from profiler.sizing.job_rows import RunsOf
@@ -60,20 +67,13 @@ class FileRuns(RunSource):
         self.place = source_name(source)
         self._unreadable_numbers = array("Q")
         self._invalid_numbers: set[int] = set()  # of lines that begin as a record does
-        self._newer_schemas: Counter[str] = Counter()
+        self._other_schemas: Counter[str] = Counter()
         self._index: LineIndex | None = None
         self._notices: deque[ScheduleNoticeLine] = deque(maxlen=10_000)
 
     @property
     def remarks(self) -> Sequence[str]:
-        remarks: list[str] = []
-        if self._newer_schemas:
-            newer = format_count(self._newer_schemas.total(), "line")
-            schemas = first_names(sorted(self._newer_schemas))
-            remarks.append(
-                f"{self.place}: {newer} of schema {schemas}, which a newer Task Profiler wrote: "
-                "update this one, to which their values may mean something else"
-            )
+        remarks = [*schema_remarks(self.place, self._other_schemas)]
         count = len(self._unreadable_numbers) + len(self._invalid_numbers)
         if not count:
             return tuple(remarks)
@@ -137,8 +137,7 @@ class FileRuns(RunSource):
                 continue
             record_line = read_run_line(text, number)
             if record_line is not None:
-                if record_line.head.is_of_newer_schema:
-                    self._newer_schemas[record_line.head.schema_version] += 1
+                self._other_schemas.update(other_schemas(record_line.head))
                 yield record_line
             elif is_stacks_line(text):
                 self._stacks.append(text)
@@ -311,6 +310,8 @@ def _joined(document: Sequence[bytes]) -> Sequence[bytes]:
         return found_messages
     if text.startswith(b"["):
         return document
+    with suppress(msgspec.DecodeError):  # indented, a line is longer than it was
+        text = msgspec.json.format(text, indent=-1)
     return [text + b"\n", *[b"\n"] * (len(document) - 1)]
 
 

@@ -4,6 +4,7 @@
 ``matching_runs`` makes a run of each group that matches: only its lines are decoded whole.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
@@ -12,14 +13,23 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import decoded
+from profiler.core.text import first_names
 from profiler.core.timestamps import parse_ns
+from profiler.record.bounded_json_line import is_too_long
 from profiler.record.impossible_values import decode_leniently
 from profiler.record.line_trust import Voucher
 from profiler.record.record_model import CHECKPOINT, Report, decode
 from profiler.record.report_head import ReportHead
+from profiler.record.units import format_count
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunKey, run_key, start_ns
 
+_MAX_SCHEMA_LENGTH = 20
+_OF_NEWER = (
+    "which a newer Task Profiler wrote: update this one, to which their values may mean something "
+    "else"
+)
+_OF_NOBODY = "which no Task Profiler writes: their values may mean something else"
 # Some programs write it at the beginning of a file in UTF-8.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -45,9 +55,29 @@ def line_text(line: bytes) -> bytes:
 
 
 def read_run_line(line: bytes, number: int = 0) -> RunLine | None:
-    """A line with its head decoded; None for another line."""
+    """A line with its head decoded; None for another line, and for one that is longer than any
+    that is written.
+    """
+    if is_too_long(line):
+        return None
     head = decoded(partial(decode_leniently, ReportHead), line)
     return None if head is None else RunLine(line, head, number)
+
+
+def other_schemas(head: ReportHead) -> tuple[str, ...]:
+    """The version of a line's schema, if it is another one than here."""
+    return (head.schema_version,) if head.is_of_other_schema else ()
+
+
+def schema_remarks(place: str, schemas: Counter[str]) -> Iterator[str]:
+    """What to know of the lines of other schemas."""
+    newer = {name for name in schemas if name.partition(".")[0].isdecimal()}
+    unknown = schemas.keys() - newer
+    for names, what in ((newer, _OF_NEWER), (unknown, _OF_NOBODY)):
+        if names:
+            lines = format_count(sum(schemas[name] for name in names), "line")
+            shown = first_names([name[:_MAX_SCHEMA_LENGTH] for name in sorted(names)])
+            yield f"{place}: {lines} of schema {shown}, {what}"
 
 
 def matching_runs(

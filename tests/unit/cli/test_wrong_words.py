@@ -1,5 +1,6 @@
 """What commands say of a source or a family that is nearly right."""
 
+import json
 import sys
 from pathlib import Path
 from unittest.mock import Mock
@@ -273,6 +274,23 @@ def test_lines_of_a_newer_schema_are_read_with_a_word(file: Path) -> None:
     assert "1 line of schema 2.0, which a newer Task Profiler wrote: update this one" in done.stderr
     file.write_text(text.replace(f'"schemaVersion":"{SCHEMA_VERSION}"', '"schemaVersion":"1.99"'))
     assert "newer" not in run_here({}, "history", "--from", str(file)).stderr
+    file.write_text(text.replace(f'"schemaVersion":"{SCHEMA_VERSION}"', '"schemaVersion":"one"'))
+    done = run_here({}, "history", "--from", str(file))
+    assert "2 lines of schema one, which no Task Profiler writes: their values" in done.stderr
+
+
+def test_a_line_that_is_longer_than_any_that_is_written_is_no_run(file: Path) -> None:
+    """As in a log group. Spaces of another program do not count."""
+    first, second = file.read_text().splitlines()
+    long = first.replace('"record":{', '"record":{"added":"' + 845_000 * "x" + '",')
+    file.write_text(f"{long}\n{second}\n")
+    done = run_here({}, "history", "--from", str(file), "--json")
+    assert (done.stdout.count("\n"), "skipped 1 invalid line: 1" in done.stderr) == (1, True)
+    indented = json.dumps(json.loads(second), indent=2000)
+    assert len(indented) > 64 * 1024
+    file.write_text(f"{indented}\n")
+    done = run_here({}, "history", "--from", str(file), "--json")
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize("text", ["7", "2026", "1.5"])

@@ -14,9 +14,10 @@ from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, NS_
 from profiler.forwarder.cluster_night import ClusterNight
 from profiler.forwarder.morning_digest import DigestPlace, summarize
 from profiler.forwarder.night_period import NightPeriod, Remembered
-from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, NightRuns, runs_of_lines
+from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, NightRuns
 from tests.batch_jobs import job_id
 from tests.counting_search import CountingSearch
+from tests.printed_lines import runs_of_lines
 from tests.values import present
 
 END = "2026-03-02T08:00:00Z"

@@ -20,8 +20,9 @@ from profiler.forwarder.night_period import (
     bounded,
     first_period,
 )
-from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, runs_of_lines
+from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
 from profiler.forwarder.notifications.notification import NightSummary, NoticeChannel, Notification
+from tests.printed_lines import runs_of_lines
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from profiler.core.command_lines import command_line
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.forwarder.ended_lines import PrintedLines
 from profiler.forwarder.morning_digest import DigestPlace, NightSaving, summarize
 from profiler.forwarder.night_period import NightPeriod, Remembered
 from profiler.forwarder.night_runs import (
@@ -23,8 +24,7 @@ from profiler.forwarder.night_runs import (
     MissedTimes,
     NightRuns,
     ResizedCost,
-    ended_lines,
-    runs_of_lines,
+    runs_of_printed,
 )
 from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import (
@@ -41,6 +41,8 @@ from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.measured import AtLeast, Exactly
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY
+from tests.fakes import FakeInvocationTime
+from tests.printed_lines import runs_of_lines
 from tests.values import present
 
 DAY_NS = 86_400 * NS_PER_SECOND
@@ -607,21 +609,34 @@ class LogGroup:
         self.lines = lines
         self.patterns: list[str] = []
 
-    def get_paginator(self, name: str) -> "LogGroup":
-        assert name == "filter_log_events"
-        return self
-
-    def paginate(
-        self, *, startTime: int, filterPattern: str, endTime: int = 1 << 60, **group: str
-    ) -> list[dict[str, Any]]:
+    def filter_log_events(
+        self,
+        *,
+        startTime: int,
+        filterPattern: str,
+        endTime: int = 1 << 60,
+        nextToken: str = "",
+        **group: str,
+    ) -> dict[str, Any]:
+        """Three pages, the second one without lines."""
         assert group == {"logGroupName": "group"}
-        self.patterns.append(filterPattern)
         events = [
             {"timestamp": at, "message": text, "logStreamName": "2026/11/25/[$LATEST]0"}
             for at, text in self.lines
             if startTime <= at <= endTime
         ]
-        return [{"events": events[:1]}, {}, {"events": events[1:]}]
+        if nextToken == "2":
+            return {"events": events[1:]}
+        if nextToken:
+            return {"nextToken": "2"}
+        self.patterns.append(filterPattern)
+        return {"events": events[:1], "nextToken": "1"}
+
+
+def told(group: LogGroup, period: NightPeriod = NIGHT) -> NightRuns:
+    """The runs of the log group's lines, all of which can be read in time."""
+    lines = PrintedLines(client=group, group="group", budget=FakeInvocationTime())
+    return runs_of_printed(lines.read(period), period)
 
 
 ALL_LINES = '{ $.type = "task.ended" || $.type = "job.repeated" }'
@@ -639,11 +654,12 @@ def test_an_event_that_is_sent_again_late_gives_no_second_run() -> None:
     first = line("3", -40)
     lines = (in_time, never, rewritten(in_time, 45), rewritten(never, 95), rewritten(first, 60))
     group = LogGroup(*lines)
-    runs = runs_of_lines(ended_lines(group, "group", NIGHT), NIGHT)
+    runs = told(group)
     assert runs.counts == {"success": {"nightly-etl": 1}}
     assert runs.remembered == ()
     names = " || ".join(f'$.taskId = "{task}"' for task in "123")
     assert group.patterns == [
+        ALL_LINES,
         ALL_LINES,
         f'{{ $.type = "task.ended" && ({names}) }}',
     ]
@@ -653,25 +669,25 @@ def test_a_late_line_of_a_run_within_a_long_message_is_found_by_the_first_search
     last = Remembered(end_ns=END_NS - 7 * DAY_NS, whole_ns=END_NS - 8 * DAY_NS)
     week = replace(NIGHT, last=last)
     group = LogGroup(rewritten(line("1", -40), 45))
-    assert runs_of_lines(ended_lines(group, "group", week), week).counts
-    assert group.patterns == [ALL_LINES]
+    assert told(group, week).counts
+    assert group.patterns == [ALL_LINES] * 2
 
 
 @pytest.mark.parametrize("name", ["", "by_hand", 'a" || $.b = "'])
 def test_a_late_line_whose_task_cannot_be_in_a_pattern_is_found_by_all_lines(name: str) -> None:
     """Such as of a test event: an empty condition, or one with a quote, would be no pattern."""
-    told = line(name, -40)
-    group = LogGroup(told, rewritten(told, 45), rewritten(line("1", -40), 45))
-    runs = runs_of_lines(ended_lines(group, "group", NIGHT), NIGHT)
+    first = line(name, -40)
+    group = LogGroup(first, rewritten(first, 45), rewritten(line("1", -40), 45))
+    runs = told(group)
     assert runs.counts == {"success": {"nightly-etl": 1}}
-    assert group.patterns == [ALL_LINES] * 2
+    assert group.patterns == [ALL_LINES] * 3
 
 
-@pytest.mark.parametrize(("late", "searches"), [(0, 1), (40, 2)])
+@pytest.mark.parametrize(("late", "searches"), [(0, 2), (40, 3)])
 def test_the_time_before_is_read_for_late_lines_alone(late: int, searches: int) -> None:
     lines = [line("in-time", 1), *(rewritten(line(f"t{one}", -40), 45) for one in range(late))]
     group = LogGroup(*lines)
-    runs = runs_of_lines(ended_lines(group, "group", NIGHT), NIGHT)
+    runs = told(group)
     assert runs.counts == {"success": {"nightly-etl": 1 + late}}
     # So many tasks fit into no pattern.
     assert group.patterns == [ALL_LINES] * searches
