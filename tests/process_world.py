@@ -80,8 +80,7 @@ class CollectedBatch:
         self.group: Callable[[float], GroupReading | None] | None = None
         self.host_kills: Callable[[float], int] = lambda _at: 40
         self.machine_mib: Callable[[float], int | None] = lambda _at: None
-        # By the bytes of mapped files that the group counts.
-        self.ring_bytes: Callable[[int], int] = lambda _counted: 0
+        self.ring_bytes = 0
         self.on_open: Callable[[], object] = lambda: None
         self.cost_ns = 0
         self.threads = threads
@@ -115,7 +114,7 @@ class CollectedBatch:
     def _open_processes(self, _docker_id: str) -> Any:
         self.on_open()
         source = fake_source(self._read_processes)
-        source.ring_bytes = self.ring_bytes
+        source.ring_bytes = lambda: self.ring_bytes
         return source
 
     def _read_processes(self) -> ProcessSnapshot:

@@ -432,7 +432,8 @@ class CommandReader:
             unmerged_bytes = group.used_bytes + merged_bytes
             self.merged_bound_bytes = max(self.merged_bound_bytes, unmerged_bytes)
             self._counts_huge_pages = group.has_huge_pages
-            self._add_kernel_bound(group.used_bytes, self._ring_bytes(processes, group))
+            ring_bytes = self._packet_rings.held_bytes(processes)
+            self._add_kernel_bound(group.used_bytes, ring_bytes)
             self._add_locked_bound(group.used_bytes, (tree_bytes or 0) - group.used_bytes)
         else:
             self._add_locked_bound(tree_bytes or 0, 0)
@@ -515,9 +516,6 @@ class CommandReader:
         from profiler.readers.linux.packet_rings import PacketRings  # the shortest runs have none
 
         return PacketRings()
-
-    def _ring_bytes(self, processes: Sequence[ProcessReading], group: MemoryReading) -> int:
-        return self._packet_rings.held_bytes(processes, group.mapped_file_bytes or 0)
 
     def _add_kernel_bound(self, memory_bytes: int, ring_bytes: int = 0) -> None:
         """Add the kernel memory beyond ``memory_bytes`` that the command may have caused: packet

@@ -479,10 +479,16 @@ def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
 
 
 def spread_of_runs(runs: Iterable[RunFacts]) -> NeedSpread | None:
-    """How far the needs of measured runs differ; None without any that counts."""
+    """How far the needs of measured runs differ; None without any that counts. A peak that may
+    include mapped files and one without them differ by the files: those like the largest count.
+    """
     needs_mb: list[float] = []
     killed_used_mb: list[float] = []
-    for run in runs_that_count(runs):
+    counted = runs_that_count(runs)
+    largest = max(counted, key=_needed_memory_mb, default=None)
+    for run in counted:
+        if largest is not None and run.counts_files != largest.counts_files:
+            continue
         of_kind = killed_used_mb if run.outcome.ran_out_of_memory else needs_mb
         of_kind.append(_needed_memory_mb(run))
     return spread_of(needs_mb, killed_used_mb)

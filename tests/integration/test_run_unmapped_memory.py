@@ -298,7 +298,7 @@ def test_a_segment_of_another_program_is_a_warning_and_no_value(
         try:
             record = run_as_nobody("sh", "-c", waits, "sh", program, "-c", _WAITS)
             with _apart() as apart:
-                before = run_as_nobody("sh", "-c", "sleep 0.5; true", before=apart)
+                before = run_as_nobody(program, "-c", _WAITS, before=apart)
         finally:
             go.touch()
             other.communicate()

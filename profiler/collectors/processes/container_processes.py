@@ -74,11 +74,9 @@ class ContainerProcesses:
             main_pid=self._first_pid,
         )
 
-    def ring_bytes(self, counted_bytes: int) -> int:
-        """The most that the rings of packet sockets take which the processes map; the control group
-        counts ``counted_bytes`` of mapped files.
-        """
-        return self._rings.held_bytes(self._processes, counted_bytes)
+    def ring_bytes(self) -> int:
+        """The most that the rings of packet sockets take which the processes map."""
+        return self._rings.held_bytes(self._processes)
 
     def _readings(self) -> tuple[ProcessReading, ...]:
         readings = [tracked.reading for tracked in self._tracked.values()]

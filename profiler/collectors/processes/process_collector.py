@@ -242,14 +242,9 @@ class _TrackedContainer(Struct):
             self.group_main_pid = snapshot.main_pid
         return snapshot
 
-    def ring_bytes(self, group: GroupReading | None) -> int:
-        """The packet rings that the processes map beside the files that the group counts."""
-        if self.source is None:
-            return 0
-        counted_bytes = (
-            None if group is None or group.memory is None else group.memory.mapped_file_bytes
-        )
-        return self.source.ring_bytes(counted_bytes or 0)
+    def ring_bytes(self) -> int:
+        """The packet rings that the processes map."""
+        return 0 if self.source is None else self.source.ring_bytes()
 
     def read_group(self, now_ns: int | None = None) -> GroupReading | None:
         """The group's counters; None without a group, or after the kernel has removed it.
@@ -522,7 +517,7 @@ class ProcessCollector:
         snapshot = tracked.read_processes(self._machine)
         machine_bytes = self._machine.machine_memory()
         group = tracked.read_group(None if is_complete else now_ns)
-        ring_bytes = tracked.ring_bytes(group)
+        ring_bytes = tracked.ring_bytes()
         # The reading of threads has its own limit.
         threads = None
         threads_cpu_ns = 0

@@ -243,7 +243,7 @@ class MemoryShares:
             growth_bytes = min(growth_bytes, 0)
         own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
         freed_bytes = self._freed_bytes(process)
-        mapped_bytes = mapped_of_files(process)
+        mapped_bytes = _mapped_of_files(process)
         # What was unlocked since may have been of files.
         unlocked_bytes = max(base.all_locked_bytes - (process.locked_bytes or 0), 0)
         most_locked_bytes = min(process.locked_bytes or 0, mapped_bytes)
@@ -385,7 +385,7 @@ class MemoryShares:
             return mapping
         for identity, process in living.items():
             base = self._bases[identity]
-            file_bytes = mapped_of_files(process)
+            file_bytes = _mapped_of_files(process)
             known_bytes = max(_FILE_GROWTH * base.file_bytes, _MIN_FILE_BYTES)
             locked_bytes = min(process.locked_bytes or 0, file_bytes)
             known_locked_bytes = max(_FILE_GROWTH * base.locked_bytes, _MIN_LOCKED_BYTES)
@@ -456,8 +456,8 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
         shared_bytes=min(max(pss_bytes - private_bytes, 0), missing_bytes),
         own_file_bytes=pss_file_bytes - own_locked_bytes,
         own_locked_bytes=own_locked_bytes,
-        file_bytes=mapped_of_files(process),
-        locked_bytes=min(process.locked_bytes or 0, mapped_of_files(process)),
+        file_bytes=_mapped_of_files(process),
+        locked_bytes=min(process.locked_bytes or 0, _mapped_of_files(process)),
         mapped_locked_bytes=mapped_locked_bytes,
         all_locked_bytes=process.locked_bytes or 0,
         lazily_freed_bytes=min(proc.bytes_after(rollup, b"LazyFree:") or 0, own_bytes),
@@ -490,10 +490,10 @@ def _shmem(process: ProcessReading) -> int:
 def _locked_of_files(process: ProcessReading) -> int:
     """The least that a process has locked of files: all other memory may be locked, too."""
     others_bytes = _anonymous(process) + _shmem(process)
-    return min(max((process.locked_bytes or 0) - others_bytes, 0), mapped_of_files(process))
+    return min(max((process.locked_bytes or 0) - others_bytes, 0), _mapped_of_files(process))
 
 
-def mapped_of_files(process: ProcessReading) -> int:
+def _mapped_of_files(process: ProcessReading) -> int:
     """What a process maps of files, each mapping of a page."""
     return max((process.rss_bytes or 0) - _anonymous(process) - _shmem(process), 0)
 

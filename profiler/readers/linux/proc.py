@@ -35,6 +35,7 @@ _CHILD_USER = 13
 _CHILD_SYSTEM = 14
 _THREADS = 17
 _STARTED = 19
+_VIRTUAL = 20
 _RESIDENT = 21
 _STACK = 25
 _MAPPED_DEVICE = 3  # in the first line of a mapping in smaps
@@ -73,6 +74,7 @@ class ProcessStat(Struct, frozen=True, kw_only=True):
     children_faults: int
     threads: int
     started_ticks: int
+    virtual_bytes: int
     resident_pages: int
     is_exiting: bool
     is_forked: bool
@@ -156,6 +158,7 @@ def parse_stat(text: bytes) -> ProcessStat | None:
             children_faults=int(fields[_CHILD_MINOR_FAULTS]) + int(fields[_CHILD_MAJOR_FAULTS]),
             threads=int(fields[_THREADS]),
             started_ticks=int(fields[_STARTED]),
+            virtual_bytes=int(fields[_VIRTUAL]),
             resident_pages=int(fields[_RESIDENT]),
             is_exiting=fields[_STATE] in _DEAD_STATES or bool(flags & _PF_EXITING),
             is_forked=bool(flags & _PF_FORKNOEXEC),
@@ -177,6 +180,7 @@ GONE: Final = ProcessStat(
     children_faults=0,
     threads=0,
     started_ticks=0,
+    virtual_bytes=0,
     resident_pages=0,
     is_exiting=True,
     is_forked=False,

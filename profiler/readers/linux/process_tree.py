@@ -62,6 +62,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     threads: int = 1
     state: str = ""
     blocks_signals: bool = False
+    virtual_bytes: int = 0
     rss_bytes: int | None = None
     anonymous_bytes: int | None = None
     shmem_bytes: int | None = None
@@ -175,6 +176,7 @@ class ProcessTree:
             threads=stat.threads,
             state=stat.state,
             blocks_signals=stat.blocks_signals,
+            virtual_bytes=stat.virtual_bytes,
             rss_bytes=status.rss_bytes,
             anonymous_bytes=status.anonymous_bytes,
             shmem_bytes=status.shmem_bytes,

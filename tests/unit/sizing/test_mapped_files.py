@@ -19,9 +19,11 @@ from profiler.record.record_model import (
 from profiler.sizing.advice import Advice
 from profiler.sizing.sized_revision import SizedRevision
 from profiler.sizing.trend import NO_GROWTH
+from profiler.sizing.window_evidence import spread_in
 from tests.family_windows import decision_on, window_of
 from tests.runs import report
 from tests.sized_runs import GB, Need, advice, families, runs_of
+from tests.values import present
 
 RUNS = 12
 KEPT = "of its files in memory: a smaller size would read them again"
@@ -128,6 +130,21 @@ def test_a_larger_size_of_the_past_does_not_enlarge_the_present_one() -> None:
     runs = [*ladder((1, 8 * GB)), *_later(ladder((1, 4 * GB)))]
     assert recommended(runs) == (1, 4 * GB)
     assert has_no_reason_to_change(advice(runs))
+
+
+@pytest.mark.parametrize("apart", [0, 1, 3, 4])
+def test_files_that_a_new_version_says_apart_are_no_spread(apart: int) -> None:
+    """They were used before: 400 MB, of which 350 are files, differ in nothing from 50."""
+    local: dict[str, Any] = {"launch_type": "LOCAL", "size": None}
+    older = [with_files(number, None, peak_mb=400, **local) for number in range(3)]
+    newer = [with_files(10 + number, 350, peak_mb=50, **local) for number in range(apart)]
+    runs = [*older, *newer]
+    assert present(spread_in(window_of(runs))).percent == 0
+    found = advice(runs)
+    assert found.choice.size.memory_mb == 512
+    reasons = "\n".join(found.reasons)
+    assert "3 runs do not show how much the next one needs" in reasons
+    assert "median" not in reasons
 
 
 def test_a_kill_still_asks_for_more() -> None:

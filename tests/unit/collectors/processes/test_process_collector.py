@@ -740,19 +740,15 @@ def test_huge_pages_in_the_memory_used_are_not_in_addition() -> None:
     assert by_stats.record().metrics.memory_huge_pages_mb == NO_READINGS
 
 
-def test_packet_rings_beyond_the_files_that_the_group_counts_are_a_bound() -> None:
+def test_packet_rings_are_a_bound() -> None:
     """No group counts them: they are no memory used, but no smaller size is taken without them."""
-
-    def ring_bytes(counted: int) -> int:
-        return 128 * MIB if counted == 7 * MIB else 0
-
     memory = MemoryReading(used_bytes=100 * MIB, cache_bytes=0, mapped_file_bytes=7 * MIB)
     reading = replace(group(is_empty=True), memory=memory)
-    record = CollectedBatch(ring_bytes=ring_bytes, group=lambda _: reading).run(4).record()
+    record = CollectedBatch(ring_bytes=128 * MIB, group=lambda _: reading).run(4).record()
     assert record.metrics.max_memory_used_mb == 100
     assert record.metrics.memory_used_bound_mb == 228
     assert record.metrics.memory_peak_source == "sampled"
     (warning,) = warnings(record)
     assert warning.startswith("The memory peak may have been 228 MB, and the average is a lower")
-    without = CollectedBatch(ring_bytes=ring_bytes, group=lambda _: group(is_empty=True))
+    without = CollectedBatch(group=lambda _: reading)
     assert without.run(4).record().metrics.memory_used_bound_mb is None
