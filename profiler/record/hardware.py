@@ -20,6 +20,9 @@ from profiler.record.units import (
 )
 from profiler.record.xids import is_xid_error, worst_xid
 
+# A warning where there is a driver, but not the package that reads it. The end of a run has it in
+# one line of a terminal.
+UNREAD_GPU = "The GPU is not read: pipx inject task-profiler nvidia-ml-py (or pip)."
 _SEEN_MEMORY_FACTOR = (
     1.2  # up to this multiple of the limit, the memory that a program sees agrees with it
 )

@@ -135,6 +135,9 @@ def test_run_names_the_package_that_reads_the_driver_in_one_line_of_its_end(
     install = "The GPU is not read: pipx inject task-profiler nvidia-ml-py (or pip)."
     assert [line for line in end().splitlines() if line.endswith(install)]
     assert "GPU" not in end(LD_LIBRARY_PATH=""), "without a driver, nothing is said"
+    asked = end(LD_LIBRARY_PATH="", TASK_PROFILER_GPU="on")
+    assert "no GPU can be read (no NVIDIA driver was found)" in asked
+    assert "nvidia-ml-py" not in asked
 
 
 @pytest.mark.parametrize(

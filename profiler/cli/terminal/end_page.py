@@ -41,6 +41,7 @@ from profiler.record.fact_list import (
     number_fact,
     wait_name,
 )
+from profiler.record.hardware import UNREAD_GPU
 from profiler.record.measured import UNKNOWN, scaled
 from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, Outcome
@@ -108,6 +109,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     parts = [
         (0, head),
         (1, _evidence(verdict, story.outcome, view)),
+        (4, _unread_gpu(story, view)),
         (4, _warning(story, view)),
         *_usage(record, story.usage, view),
         *((6, _wrapped(row.name, row.text, view)) for row in story.named(*BESIDE_MEMORY)),
@@ -240,9 +242,17 @@ def _has_device_curve(series: Series | None) -> bool:
     return any_known(*chain.from_iterable(curve or () for curve in curves))
 
 
+def _unread_gpu(story: Story, view: EndView) -> tuple[Line, ...]:
+    """In a line of its own: one command makes the next run have its GPUs."""
+    if UNREAD_GPU not in [row.text for row in story.named("warning")]:
+        return ()
+    return _labelled("warning", UNREAD_GPU, view)
+
+
 def _warning(story: Story, view: EndView) -> tuple[Line, ...]:
     rows = story.named("ECC", "warning")
-    warnings = [row.text for row in rows if row.text not in view.printed]
+    told = (*view.printed, UNREAD_GPU)
+    warnings = [row.text for row in rows if row.text not in told]
     if not warnings:
         return ()
     text = with_local_times(warnings[0])

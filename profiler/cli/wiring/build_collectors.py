@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 from profiler.collectors.collector import Collectors
@@ -126,17 +127,17 @@ def accelerator_collectors(
     """
     collectors: list[Collector] = []
     gpu: _GpuCollector | None = None
-    library_path = os.environ.get("LD_LIBRARY_PATH")
-    if settings.gpu == "on" or (
-        settings.gpu == "auto" and is_driver_present(library_path, os.path.exists)
-    ):
+    has_driver = settings.gpu != "off" and is_driver_present(
+        os.environ.get("LD_LIBRARY_PATH"), os.path.exists
+    )
+    if settings.gpu == "on" or has_driver:
         # See the module's docstring.
         from profiler.collectors.nvidia.gpu_collector import GpuCollector, GpuSurroundings
         from profiler.collectors.nvidia.nvml_calls import load_binding
         from profiler.collectors.nvidia.nvml_source import NvmlSource
 
         gpu = GpuCollector(
-            NvmlSource(load_binding, clock),
+            NvmlSource(partial(load_binding, has_driver=has_driver), clock),
             _gpu_scope(settings.gpu_uuids, gpus_of, is_local=is_local),
             clock,
             log,

@@ -27,7 +27,7 @@ from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
 from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND, format_ms
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.hardware import may_lack_gpu_memory
+from profiler.record.hardware import UNREAD_GPU, may_lack_gpu_memory
 from profiler.record.record_model import WHOLE_INSTANCE, Gpu, Record
 from profiler.record.units import format_percent
 
@@ -39,8 +39,6 @@ _REQUIREMENTS = (
     "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility "
     "in its environment."
 )
-# It fits into one line of a terminal.
-_INSTALL = "The GPU is not read: pipx inject task-profiler nvidia-ml-py (or pip)."
 _MATCHES_NONE = (
     "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's "
     "NVIDIA_VISIBLE_DEVICES, with nvidia-smi -L."
@@ -396,7 +394,7 @@ class GpuCollector:
         elif not self._source.is_driver_missing:
             self._problem = f"There is a GPU that cannot be read: {failure.reason}."
             if failure.reason == NOT_INSTALLED:
-                self._problem = _INSTALL
+                self._problem = UNREAD_GPU
 
     def _report_missing(self, problem: str) -> None:
         if self._problem is None:

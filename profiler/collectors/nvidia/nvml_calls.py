@@ -12,17 +12,22 @@ from msgspec import Struct
 from profiler.core.text import install_hint
 from profiler.readers import Unavailable
 
+NO_DRIVER = "no NVIDIA driver was found"
 NOT_INSTALLED = f"the package nvidia-ml-py is missing: {install_hint('nvidia-ml-py')}"
 # The module pynvml, which has no types. ``call_nvml`` calls its functions by name.
 Nvml: TypeAlias = Any
 
 
-def load_binding(import_name: Callable[[str], Any] = import_module) -> Nvml | Unavailable:
-    """Import the module ``pynvml``, if it is installed."""
+def load_binding(
+    import_name: Callable[[str], Any] = import_module, *, has_driver: bool = True
+) -> Nvml | Unavailable:
+    """Import the module ``pynvml``, if it is installed; else the reason is the driver, unless this
+    machine ``has_driver``.
+    """
     try:
         return import_name("pynvml")
     except ImportError:
-        return Unavailable(NOT_INSTALLED)
+        return Unavailable(NOT_INSTALLED if has_driver else NO_DRIVER)
 
 
 class ErrorAction(Enum):

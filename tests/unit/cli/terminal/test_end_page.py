@@ -26,6 +26,7 @@ from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.show_comparison import change_spans
 from profiler.core.text import columns_of
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
+from profiler.record.hardware import UNREAD_GPU
 from profiler.record.record_model import (
     NO_RECOMMENDATION,
     AverageAndMaximum,
@@ -241,6 +242,17 @@ def test_a_warning_is_shown_with_local_times_and_the_others_are_counted() -> Non
     assert not [row for row in lines if "I/O" in row]
     lines = shown(etl(monitor=Monitor(warnings=("The GPU was lost at 2026-11-20T03:12:50.000Z.",))))
     assert "  warning The GPU was lost at 2026-11-19 19:12." in lines
+
+
+def test_a_gpu_that_is_not_read_has_a_line_of_its_own() -> None:
+    """On a busy machine it was the "1 more" of another warning."""
+    warnings = ("1 process was still running.", "Another.", UNREAD_GPU)
+    lines = shown(etl(monitor=Monitor(warnings=warnings), time_breakdown=TIMES))
+    assert f"  warning {UNREAD_GPU}" in lines
+    assert len(f"  warning {UNREAD_GPU}") <= 80
+    assert "  warning 1 process was still running. (and 1 more)" in lines
+    lines = shown(etl(monitor=Monitor(warnings=(UNREAD_GPU,))))
+    assert [row for row in lines if "warning" in row] == [f"  warning {UNREAD_GPU}"]
 
 
 def test_a_long_warning_is_one_line_and_the_time_stays() -> None:

@@ -687,6 +687,7 @@ def test_without_the_binding_the_reason_names_the_package() -> None:
     assert source.read(counters=False) == Unavailable(NOT_INSTALLED)
     assert source.permanently_unavailable
     assert not source.is_driver_missing
+    assert load_binding(missing, has_driver=False) == Unavailable("no NVIDIA driver was found")
 
 
 GPM_FIELDS = {
