@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import cache, partial
@@ -45,11 +46,13 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("same-examples")
+# `make test` tries the first third of them, `make slow` all.
+settings.register_profile("first-examples", settings.get_profile("same-examples"), max_examples=10)
+settings.load_profile("first-examples")
 
 _TESTS = Path(__file__).parent
 # The files of these folders begin in turns, those that mostly wait and those that compute, so that
-# no processor is idle and few processes are enough: each imports all tests, for seven seconds of a
+# no processor is idle and few processes are enough: each imports all tests, for three seconds of a
 # CPU.
 _WAITING = ("integration", "simulation", "faults")
 _COMPUTING = ("contract",)
@@ -71,8 +74,8 @@ _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes a core: one of them may wait."""
-    return 2 * len(os.sched_getaffinity(0))
+    """Three processes a core: two of them may wait."""
+    return 3 * len(os.sched_getaffinity(0))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -158,8 +161,9 @@ def pytest_sessionfinish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The unit tests come last: their files are so short that all processes end together."""
-    files = dict.fromkeys(item.path for item in items)
-    waiting = [path for path in files if _folder(path) in _WAITING]
+    files = Counter(item.path for item in items)
+    # The longest waits begin first: of a file with many tests, each of which waits.
+    waiting = [path for path, _ in files.most_common() if _folder(path) in _WAITING]
     computing = [path for path in files if _folder(path) in _COMPUTING]
     in_turns = [path for pair in zip_longest(waiting, computing) for path in pair if path]
     place = {path: number for number, path in enumerate(dict.fromkeys((*in_turns, *files)))}

@@ -35,7 +35,7 @@ _MIB = 2**20
 _PROGRAM = Path(mappings.__file__)
 _SIZE_MIB = mappings.SIZE // _MIB
 _SLACK_MIB = 16  # an interpreter, and what its fork copies
-_SECONDS = "2.5"  # at least: the program holds the memory for most of its life
+_SECONDS = "1"  # at least: the program holds the memory for most of its life
 _HEAP_MIB = 64
 _JAVA = (
     *(f"-Xms{_HEAP_MIB}m", f"-Xmx{_HEAP_MIB}m", "-XX:+AlwaysPreTouch", "-XX:-UsePerfData"),
@@ -266,7 +266,7 @@ def test_a_kill_far_below_the_limit_is_not_for_memory(program: str, place: Path)
         pytest.skip("needs version 1 of the memory controller")
     group = Path(above.folder, f"test-page-counts-once-{os.getpid()}")
     group.mkdir()
-    killed = ("timeout", "-s", "KILL", _SECONDS, program, str(place / _PROGRAM.name), "views")
+    killed = ("timeout", "-s", "KILL", "2.5", program, str(place / _PROGRAM.name), "views")
     command = (*RUN, "--json", "--no-history", "--", *killed, "60", "3")
     enter = f'echo $$ > {group}/cgroup.procs; exec "$@"'
     try:

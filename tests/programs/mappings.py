@@ -1,8 +1,8 @@
 """Holds 100 MiB of memory in a way that the RSS counts several times, or not at all.
 
 Arguments: the way, the seconds that it holds them at least, and what the way needs. It holds them
-for three quarters of its life, and until a profiler above it has looked some times, however slow
-the machine is.
+for three quarters of its life at least, and until a profiler above it has looked some times,
+however slow the machine is.
 """
 
 import ctypes
@@ -200,8 +200,10 @@ WAYS = {
 
 if __name__ == "__main__":
     held = WAYS[sys.argv[1]](*sys.argv[3:])
+    holds_from = _lived_seconds()
+    holds_until = holds_from + max(float(sys.argv[2]), 3 * holds_from)
     _wait_for_readings(20)
-    time.sleep(max(float(sys.argv[2]), 3 * _lived_seconds()))
+    time.sleep(max(holds_until - _lived_seconds(), 0))
     for number in _ends:
         os.close(number)
     with suppress(ChildProcessError):

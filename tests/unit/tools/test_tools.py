@@ -101,9 +101,27 @@ def test_a_process_of_the_tests_sends_each_report_that_pytest_counts_or_shows(
 def test_the_tests_try_the_same_examples_on_every_machine(pytestconfig: pytest.Config) -> None:
     if pytestconfig.getoption("--hypothesis-profile"):
         pytest.skip("make fuzz has seeds of its own")
-    assert settings.get_current_profile_name() == "same-examples"
+    assert settings.get_current_profile_name() == "first-examples"
     assert settings.default is not None
     assert settings.default.derandomize
+
+
+def test_ci_tries_all_examples_of_each_property() -> None:
+    """`make test` tries the first ones."""
+    first, every = map(settings.get_profile, ("first-examples", "same-examples"))
+    assert first.max_examples < every.max_examples
+    assert every.derandomize
+    rules = (ROOT / "Makefile").read_text().split("\n\n")
+    (slow,) = (rule for rule in rules if rule.startswith("slow:"))
+    (command,) = (line for line in slow.splitlines() if "-m hypothesis" in line)
+    assert "--hypothesis-profile same-examples" in command
+    mark = "from hypothesis import"
+    assert f"grep -rlF '{mark}' --include='test_*.py' tests" in command
+    assert re.search(r"\bmake slow\b", (ROOT / ".ci" / "run").read_text())
+    files = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    properties = [text for text in files if re.search(r"^ *@given\b", text, re.MULTILINE)]
+    assert len(properties) > 50
+    assert all(mark in text for text in properties)
 
 
 def test_sha256sum_accepts_the_checksums(tmp_path: Path) -> None:
