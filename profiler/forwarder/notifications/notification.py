@@ -51,7 +51,7 @@ class NoticeChannel(Struct):
     """Posts stopped tasks, jobs, and notices of running tasks and of schedules."""
 
     name: str  # a part of the idempotency key: never change it
-    # Raises DeliveryError if the notification was not accepted.
+    # Raises NoticeError if the notification was not accepted.
     post: Callable[[Notification, ChannelKind], None]
     # Whether it is configured; may raise SettingsError.
     accepts: Callable[[ChannelKind], bool] = lambda _kind: True

@@ -60,6 +60,23 @@ def test_the_row_of_the_page_makes_a_metric() -> None:
     assert row.record_path not in {metric.record_path for metric in METRICS}, "it is an example"
 
 
+def names_channel(path: Path) -> bool:
+    """Whether the code of a module knows the channel of the event bus."""
+    names = {
+        getattr(node, "id", None) or getattr(node, "attr", None)
+        for node in ast.walk(ast.parse(path.read_text()))
+    }
+    return not names.isdisjoint({"EVENT_BUS", "event_bus_name"})
+
+
+def test_the_way_of_a_channel_has_every_module_that_knows_one() -> None:
+    way = re.findall(r"^\d\. `([\w/]+\.(?:py|yaml))`", paragraph("A notification"), re.MULTILINE)
+    modules = [*(ROOT / "profiler").rglob("*.py"), *(ROOT / "lambda").rglob("*.py")]
+    knowing = {str(path.relative_to(ROOT)) for path in modules if names_channel(path)}
+    assert {*way} == {*knowing, "lambda/template.yaml"}
+    assert "\n  EventBusName:\n" in (ROOT / "lambda" / "template.yaml").read_text()
+
+
 def test_every_file_that_the_page_names_is_there() -> None:
     folders = [ROOT, *(ROOT / name for name in ("profiler", "tests", "profiler/record"))]
     folders.append(ROOT / "profiler" / "aggregation")
