@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from profiler.readers.linux.host import Host
 
 _PERCENT_DIGITS = 1
-# The kernel chooses the largest process of a group. The peak has the marks of ended processes.
+# The kernel chooses the largest process of a group, by all that it maps, as its mark counts.
 _LEAST_VICTIM_SHARE = 0.5
 _PEAK_IS_UNSEEN = (
     "The memory peak may have been {}: the control group's mark has so much beside the page cache "
@@ -199,7 +199,9 @@ class RecordDraft:
         # and after a success, the victim is unknown.
         if not counted and any(item.shared_count for item in kills):
             least_bytes = _LEAST_VICTIM_SHARE * (self.sizes.memory_bytes or 0)
-            if self._end.exit_code == 0 or (peak.size_bytes or least_bytes) < least_bytes:
+            marked_bytes = max(item.marked_bytes for item in kills)
+            most_bytes = max(peak.size_bytes or least_bytes, marked_bytes)
+            if self._end.exit_code == 0 or most_bytes < least_bytes:
                 return OutOfMemory()
             return OutOfMemory(likely=True, evidence="kernel-counter")
         may_have_missed = False

@@ -56,14 +56,16 @@ class KillEvidence(Struct, frozen=True, kw_only=True):
 
     ``own_count``: kills of the run's processes, None if unknown; ``own`` is what the record says of
     them. ``excludes_kill_at_end``: none that was counted can have ended the run. ``shared_count``:
-    kills in a group that may have unrelated processes.
-    ``may_have_missed``: the machine had kills that no source could assign.
+    kills in a group that may have unrelated processes, ``marked_bytes`` the most that the run's had
+    mapped by their marks, unsurely. ``may_have_missed``: the machine had kills that no source could
+    assign.
     """
 
     own_count: int | None = None
     own: MemoryKills | None = None
     excludes_kill_at_end: bool = False
     shared_count: int = 0
+    marked_bytes: float = 0
     may_have_missed: bool = False
 
 

@@ -154,7 +154,8 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     ``was_only_process``: it has ended, and the kernel has counted no other. ``memory_kills`` counts
     the kernel's kills in the command's own control group; it is 0, too, if the profiler's group or
     the whole machine had none. Otherwise it is None, and ``shared_oom_kills`` counts those in the
-    profiler's group, which may contain unrelated processes. ``is_cpu_partial``: some processes
+    profiler's group, which may contain unrelated processes. ``marked_bytes``: the most that the
+    processes had mapped by their marks, unsurely. ``is_cpu_partial``: some processes
     ended without a count. ``cancelled_write_bytes``: deleted before it was stored, as far as
     samples show. ``warnings`` are of the samples.
     """
@@ -172,6 +173,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     doubts: MemoryDoubts = MemoryDoubts()
     group_peak_bytes: int | None = None
     shared_oom_kills: int | None = None
+    marked_bytes: float = 0
     memory_kills: int | None = None
     has_block_io: bool = False
     cancelled_write_bytes: int = 0
@@ -347,7 +349,10 @@ def _kill_evidence(observed: RunObservation) -> KillEvidence:
     if observed.memory_kills:
         own = MemoryKills(count=observed.memory_kills)
     return KillEvidence(
-        own_count=observed.memory_kills, own=own, shared_count=observed.shared_oom_kills or 0
+        own_count=observed.memory_kills,
+        own=own,
+        shared_count=observed.shared_oom_kills or 0,
+        marked_bytes=observed.marked_bytes,
     )
 
 

@@ -170,6 +170,7 @@ class ReportBuilder(Struct, eq=False):
         between_bytes = group_peak.bounded(command.marked_bound_bytes)
         memory += evidence_from("shared memory", command.shared_bound_bytes, "unsure")
         memory += evidence_from("kernel memory", command.kernel_bound_bytes or None, "unsure")
+        marked_bytes = max(unsure_mark_bytes(memory), between_bytes)
         return replace(
             observed,
             finished_ns=finished_wall_ns,
@@ -184,12 +185,13 @@ class ReportBuilder(Struct, eq=False):
                 command,
                 finished_ns=finished_wall_ns,
                 counts_hidden=prepared.own_cgroup.counts_memory,
-                marked_bytes=max(unsure_mark_bytes(memory), between_bytes),
+                marked_bytes=marked_bytes,
                 throttling_limit_bytes=prepared.cgroups.throttling_limit_bytes(),
             ),
             group_peak_bytes=group_peak.size_bytes_of_all,
             memory_kills=memory_kills,
             shared_oom_kills=shared_oom_kills,
+            marked_bytes=marked_bytes,
             has_block_io=proc.read("/proc/self/io") is not None,
             others_vcpu_used=self._others_vcpu_used(observed.cpu_ns, duration_ns),
         )

@@ -455,14 +455,20 @@ def test_a_counted_kill_is_never_denied(
         assert record.likely_out_of_memory is None
 
 
-@pytest.mark.parametrize(("used_mib", "likely"), [(3, None), (400, None), (600, True)])
+@pytest.mark.parametrize(
+    ("used_mib", "marked_mib", "likely"),
+    [(3, 0, None), (400, 400, None), (600, 0, True), (3, 600, True)],
+)
 @pytest.mark.parametrize("exit_code", [1, 137])
 def test_a_kill_of_a_sibling_is_not_that_of_a_small_run(
-    exit_code: int, used_mib: int, *, likely: bool | None
+    exit_code: int, used_mib: int, marked_mib: int, *, likely: bool | None
 ) -> None:
-    """The group of 1024 MB has other programs: the kernel killed a larger one."""
+    """The group of 1024 MB has other programs: the kernel killed a larger one. What no sample saw
+    of the run's processes, their marks have.
+    """
     memory = memory_observed("samples", used_mib * _MIB)
-    record = _record(_observed(exit_code, shared_oom_kills=1, memory=memory))
+    facts: dict[str, Any] = {"memory": memory, "marked_bytes": marked_mib * _MIB}
+    record = _record(_observed(exit_code, shared_oom_kills=1, **facts))
     assert record.likely_out_of_memory is likely
 
 
