@@ -230,16 +230,12 @@ def _piped(text: str) -> Iterator[tuple[int, int]]:
     if "|" in text and ("echo" in text or "printf" in text):
         for found in re.finditer(_PIPED, text):
             start, end, is_quoted = value_span(found[1], 0)
-            if not is_harmless(
-                found[1][start:end], SecretKind.PASSWORD, is_quoted=is_quoted, is_prose=False
-            ):
+            if _is_password(found[1][start:end], is_quoted=is_quoted):
                 yield found.start(1) + start, found.start(1) + end
     if "<<<" in text:
         for found in re.finditer(_HERE, text):
             start, end, is_quoted = value_span(text, found.end())
-            if not is_harmless(
-                text[start:end], SecretKind.PASSWORD, is_quoted=is_quoted, is_prose=False
-            ):
+            if _is_password(text[start:end], is_quoted=is_quoted):
                 yield start, end
 
 

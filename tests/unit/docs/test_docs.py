@@ -207,6 +207,7 @@ def test_the_page_for_contributors_names_code_that_exists() -> None:
     files = [
         path for folder in ("profiler", "lambda", "tests") for path in (ROOT / folder).rglob("*.py")
     ]
+    files.append(ROOT / "lambda" / "template.yaml")
     words = {word for path in files for word in re.findall(r"\w+", path.read_text())}
     assert {"RunSource", "accepts"} <= names
     assert names - words - {"py"} == set()
