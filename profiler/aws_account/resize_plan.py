@@ -373,6 +373,17 @@ class RequestedReverts(Struct, frozen=True, kw_only=True):
         )
         decision = Resize(action="revert", reason="on request", runs=0)
         changed = ChangedDefinition(definition=document.definition)
+        if {REVERTED_FROM, RESIZED_FROM} & document.tags.keys() == {REVERTED_FROM}:
+            # A call that was ended before it moved what starts the family left this behind.
+            decision = replace(decision, action="none", reason="it has the size before already")
+            return PlannedFamily(
+                family=family,
+                action=decision.action,
+                notes=(as_sentence(decision.reason),),
+                document=document,
+                changed=changed,
+                resize=decision,
+            )
         try:
             decision = replace(decision, size=revisions.old_size().size)
             changed = _changed(case, decision, is_tagged=True)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
@@ -23,8 +24,8 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import RETRY_OF, SHORT_ID_LENGTH, explained_refusal, task_id
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
-from profiler.core.optional_math import all_known, known_members
-from profiler.core.timestamps import MS_PER_HOUR, NS_PER_SECOND
+from profiler.core.optional_math import all_known, first_known, known, known_members
+from profiler.core.timestamps import MS_PER_HOUR, NS_PER_SECOND, json_moment_ns, nanoseconds_of
 from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.invocation import SearchClusterError
@@ -54,6 +55,11 @@ from profiler.sizing.prices import PriceOverrides, prices
 from profiler.task_definitions.containers import task_memory_mb
 
 _RETRY_STARTER = "task-profiler-retry/"
+_NONE = "none"
+_UNKNOWN = (
+    "It is not known whether it was started again, because ECS did not answer: look for a task "
+    "with startedBy {}."
+)
 _UNREADABLE = "ECS's answer to RunTask cannot be read"
 
 
@@ -180,12 +186,26 @@ def run_task_request(
         "cluster": target.cluster_arn,
         "taskDefinition": task.definition_arn,
         "count": 1,
-        "startedBy": f"{_RETRY_STARTER}{task.id[:SHORT_ID_LENGTH]}",
+        "startedBy": _starter(task),
         "clientToken": f"task-profiler-retry-{task.id}",
         **uncapitalized(passed_on),
         "overrides": _with_memory(_input(started), batch, memory),
         "tags": tags,
     }
+
+
+def _starter(task: StoppedTask) -> str:
+    """``startedBy`` of the killed task's retry."""
+    return f"{_RETRY_STARTER}{task.id[:SHORT_ID_LENGTH]}"
+
+
+def _is_changed_since(target: ScheduledTarget, task: StoppedTask) -> bool:
+    """Whether somebody has changed a schedule after it had started the task: its input may be that
+    of another run. AWS returns no such date of a rule.
+    """
+    changed_ns = json_moment_ns(target.content.get("LastModificationDate"))
+    created_ns = known(nanoseconds_of, task.created_at)
+    return first_known(changed_ns, 0) > first_known(created_ns, math.inf)
 
 
 def _input(started: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,14 +267,23 @@ class MemoryRetries(Struct, frozen=True):
         return msgspec.json.decode(kept, type=MemoryRetry)
 
     def _start(self, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
+        attempt = uuid4().hex
         try:
-            return self._started(ended, definition)
+            return self._started(ended, definition, attempt)
         except RetryRefusedError as refusal:
             sentence = f"Not started again: {refusal}."
+            if self._asking_attempt(ended, _NONE) not in (_NONE, attempt):
+                sentence = _UNKNOWN.format(_starter(ended.task))
             self.warn(f"Task {ended.task.id}: {sentence}")
             return MemoryRetry(sentence=sentence)
 
-    def _started(self, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
+    def _asking_attempt(self, ended: EndedTask, attempt: str) -> str:
+        """The first attempt that has called RunTask, which is this one if none has."""
+        return self.remember(f"{ended.task.arn}#retry-call", lambda: attempt)
+
+    def _started(
+        self, ended: EndedTask, definition: Mapping[str, object] | None, attempt: str
+    ) -> MemoryRetry:
         task = ended.task
         batch = ended.container
         check_age(task.stopped_at or task.execution_stopped_at, self.now())
@@ -266,13 +295,15 @@ class MemoryRetries(Struct, frozen=True):
         targets = _targets(schedules, ended)
         for target in targets:
             off = why_off(target, round(self.now().timestamp()) * NS_PER_SECOND)
-            if off:
-                raise RetryRefusedError(f"its {target.title} {off}")
+            if off or _is_changed_since(target, task):
+                why = off or "was changed after it had started this run"
+                raise RetryRefusedError(f"its {target.title} {why}")
         requests = [run_task_request(target, task, batch, memory, definition) for target in targets]
         if not requests:
             raise RetryRefusedError("its schedule no longer exists")
         if any(request != requests[0] for request in requests):
             raise RetryRefusedError("several schedules can have started it")
+        self._asking_attempt(ended, attempt)
         return _run_task(ecs, requests[0], growth_text(memory.old_mb, memory.new_mb))
 
     def _need(self, ended: EndedTask, defined_mb: float | None) -> NeedAtSize:
@@ -353,7 +384,9 @@ def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, .
 
     own = []
     for target in filter(None, called("its schedule could not be read", read)):
-        if target.family == task.family and target.cluster_arn.startswith(place):
+        is_own = target.family == task.family and target.cluster_arn.startswith(place)
+        # A universal target gives its tasks the ``startedBy`` of its request.
+        if is_own and target.request is None:
             own.append(target)
     return tuple(own)
 

@@ -427,7 +427,7 @@ def test_a_definition_is_put_back_on_request_without_any_run(account: JobAccount
     assert done.returncode == 0, done.stderr
     assert account.newest("nightly")["revision"] == 1
     again = account.resize("--job-definition", "nightly", "--revert", "--register")
-    assert "no size before is known" in flat(again.stdout)
+    assert "It has the size before already." in flat(again.stdout)
 
 
 def test_a_file_that_a_pipeline_puts_back_is_named_and_not_changed(account: JobAccount) -> None:
