@@ -93,6 +93,13 @@ def gpu_percent_text(gpu: Gpu, percent: float | None) -> str:
     return measured(percent, is_estimate=gpu.is_use_approximate).text(format_percent)
 
 
+def gpu_active_text(gpu: Gpu, percent: float | None) -> str:
+    """How much of a part of the GPU was active, with its mark if it may be that of a part of the
+    run; "" if it is unknown.
+    """
+    return measured(percent, is_estimate=gpu.is_use_partial).text(format_percent)
+
+
 def gpu_family_text(records: Sequence[Record]) -> str:
     """The GPUs of several runs, as `GpuTotals.text` words those of one: the means, and the largest
     memory peak; "" without a run whose GPUs are known to be its own.

@@ -587,6 +587,7 @@ def test_how_active_a_gpu_was_has_a_mark_where_a_part_of_the_run_is_missing(name
     marks = points_with(report, "task_profiler.estimated")
     assert "task_profiler.run.gpu.sm_active.avg" in marks
     assert "gpuSm" in page_row(report)["estimated"]
+    assert page_row(report)["gpus"][0]["sm"].startswith("≈")
     whole = played_case("starved").report
     assert field(document(whole), "usage.estimated") is None
     assert "SM active 2 %" in show(whole)
