@@ -8,6 +8,7 @@ row.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from operator import itemgetter
 from typing import Final, Literal
 
@@ -171,7 +172,15 @@ GPU_AVERAGE = NumberRow(
     compared_on_page=True,
     is_estimate=is_gpu_use_approximate,
 )
-GPU_SM_ACTIVE = NumberRow("SM active average", "%", "gpus.sm_active_percent.avg", "gpuSm")
+# The same readings say how much of a GPU was active, and, where there is no better source, how much
+# it worked: a time without them lacks both.
+GPU_SM_ACTIVE = NumberRow(
+    "SM active average",
+    "%",
+    "gpus.sm_active_percent.avg",
+    "gpuSm",
+    is_estimate=is_gpu_use_partial,
+)
 GPU_IDLE = NumberRow(
     "GPU idle",
     "%",
@@ -230,6 +239,11 @@ _BOUNDED: Final = (
 _ESTIMATED: Final = (
     *(row for row in NUMBERS if row.is_estimate is not _never),
     NumberRow("GPU peak", "%", "gpus.utilization_percent.max", is_estimate=is_gpu_use_approximate),
+    *(
+        NumberRow(name, "%", f"gpus.{name}_active_percent.{value}", is_estimate=is_gpu_use_partial)
+        for name, value in product(("sm", "tensor", "dram"), ("avg", "max"))
+        if (name, value) != ("sm", "avg")  # it is in the list
+    ),
     NumberRow("idle GPU-hours", "h", "record.gpu_idle.gpu_hours", is_estimate=is_gpu_use_estimated),
     NumberRow(
         "GPU since the checkpoint before",

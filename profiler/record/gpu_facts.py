@@ -29,7 +29,7 @@ from profiler.record.gpu_sentences import (
 )
 from profiler.record.hardware import is_at_limit_of_mps
 from profiler.record.measured import measured
-from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
+from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT, is_gpu_use_partial
 from profiler.record.record_model import (
     LOCAL,
     Gpu,
@@ -93,6 +93,13 @@ def gpu_percent_text(gpu: Gpu, percent: float | None) -> str:
     return measured(percent, is_estimate=gpu.is_use_approximate).text(format_percent)
 
 
+def gpu_active_text(gpu: Gpu, percent: float | None) -> str:
+    """How much of a part of the GPU was active, with its mark if it may be that of a part of the
+    run; "" if it is unknown.
+    """
+    return measured(percent, is_estimate=gpu.is_use_partial).text(format_percent)
+
+
 def gpu_family_text(records: Sequence[Record]) -> str:
     """The GPUs of several runs, as `GpuTotals.text` words those of one: the means, and the largest
     memory peak; "" without a run whose GPUs are known to be its own.
@@ -153,26 +160,33 @@ def gpu_work_texts(record: Record, totals: GpuTotals, outcome: Outcome) -> Itera
         return
     active = totals.sm_active_percent.avg
     if active is not None:
-        yield f"SM active {format_percent(active)}"
-    yield from _tensor_texts(totals)
+        yield f"SM active {_active_text(active, record)}"
+    yield from _tensor_texts(record, totals)
     dram = first_known(totals.dram_active_percent.avg, 0)
     if dram >= _MIN_DRAM_PERCENT:
-        yield f"DRAM active {format_percent(dram)}"
+        yield f"DRAM active {_active_text(dram, record)}"
     yield from _copy_texts(record)
     yield from _throttling_texts(record)
 
 
-def _tensor_texts(totals: GpuTotals) -> Iterator[str]:
+def _active_text(percent: float, record: Record) -> str:
+    """How much of a part of the GPUs was active, marked where it may be that of a part of the
+    run.
+    """
+    return measured(percent, is_estimate=is_gpu_use_partial(record)).text(format_percent)
+
+
+def _tensor_texts(record: Record, totals: GpuTotals) -> Iterator[str]:
     tensor = totals.tensor_active_percent.avg
     if tensor is None:
         return
     if tensor >= MIN_SHOWN_GPU_PERCENT:
-        yield f"tensor cores {format_percent(tensor)}"
+        yield f"tensor cores {_active_text(tensor, record)}"
         return
     active = totals.sm_active_percent.avg
     used = totals.utilization_percent.avg
     if active is not None and used and _PERCENT * active / used >= _MIN_SM_PERCENT:
-        yield f"tensor cores {format_percent(tensor)}: it computes without them, as in fp32"
+        yield f"tensor cores {_active_text(tensor, record)}: it computes without them, as in fp32"
 
 
 def _copy_texts(record: Record) -> Iterator[str]:

@@ -97,7 +97,8 @@ PageProcess = tuple[
 
 
 class PageGpu(PageRow, frozen=True, kw_only=True):
-    """One GPU: ``percent`` and ``top`` are the texts of its mean and largest utilization;
+    """One GPU: ``percent`` and ``top`` are the texts of its mean and largest utilization, ``sm`` of
+    how active its multiprocessors were;
     ``memory`` says how much of its ``size`` in MB the run was seen to hold. ``whose`` names the
     programs of these numbers, if they may not be the run's alone.
     """
@@ -105,7 +106,7 @@ class PageGpu(PageRow, frozen=True, kw_only=True):
     name: str
     percent: str | None = None
     top: str | None = None
-    sm: Number | None = None
+    sm: str | None = None
     idle: str | None = None
     whose: str | None = None
     memory: str | None = None

@@ -22,6 +22,7 @@ from profiler.record.fact_list import (
     usual_number,
 )
 from profiler.record.gpu_facts import (
+    gpu_active_text,
     gpu_idle_text,
     gpu_memory_text,
     gpu_percent_text,
@@ -251,7 +252,7 @@ def _gpu_row(gpu: Gpu, record: Record) -> PageGpu:
         name=_gpu_name(gpu, record),
         percent=gpu_percent_text(gpu, finite_number(utilization.avg)) or None,
         top=gpu_percent_text(gpu, finite_number(utilization.max)) or None,
-        sm=finite_number(gpu.sm_active_percent.avg),
+        sm=gpu_active_text(gpu, finite_number(gpu.sm_active_percent.avg)) or None,
         idle=gpu_idle_text(gpu) or None,
         whose=whose_numbers(gpu, record),
         memory=gpu_memory_text(gpu) or known(_none_seen, gpu.memory_used_mb.max),

@@ -28,6 +28,7 @@ from profiler.monitor.prometheus.prometheus_metrics import metrics_text
 from profiler.monitor.prometheus.snapshot import Snapshot
 from profiler.otlp.run_signals import ExportedRun, signals_of
 from profiler.readers.linux.host import OwnUsage
+from profiler.record.device_totals import gpu_totals
 from profiler.record.gpu_sentences import (
     gpu_idle_sentence,
     instance_sentence,
@@ -564,6 +565,32 @@ def test_people_read_no_bare_number_of_others(name: str, screen: Callable[[Repor
         assert "was idle" not in shown
     if name == "known in part":
         assert "was idle 5" not in shown
+
+
+@pytest.mark.parametrize("name", ["known in part", "lost"])
+def test_how_active_a_gpu_was_has_a_mark_where_a_part_of_the_run_is_missing(name: str) -> None:
+    """SM active 6 % was that of a GPU until it was lost."""
+    report = played_case(name).report
+    active = present(gpu_totals(report.record).sm_active_percent.avg)
+    shown = {
+        screen: text(report).replace("\N{NO-BREAK SPACE}", " ") for screen, text in SCREENS.items()
+    }
+    for screen in ("show", "slack"):
+        assert f"SM active ≈ {format_percent(active)}" in shown[screen]
+    for text in shown.values():
+        assert not re.search(r"(SM active|tensor cores) \d", text)
+    path = "usage.gpu.sm_active.percent.avg"
+    assert field(document(report), path) == near(active)
+    assert path in field(document(report), "usage.estimated")
+    assert "gpuSmActivePercent" not in emf_members(report, EMF_METRICS)
+    assert "gpuTensorActivePercent" not in emf_members(report, EMF_METRICS)
+    marks = points_with(report, "task_profiler.estimated")
+    assert "task_profiler.run.gpu.sm_active.avg" in marks
+    assert "gpuSm" in page_row(report)["estimated"]
+    assert page_row(report)["gpus"][0]["sm"].startswith("≈")
+    whole = played_case("starved").report
+    assert field(document(whole), "usage.estimated") is None
+    assert "SM active 2 %" in show(whole)
 
 
 @each_case

@@ -24,12 +24,12 @@ from profiler.core.log import Log
 from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import listed
 from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
-from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NEVER_NS, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.hardware import UNREAD_GPU, may_lack_gpu_memory
 from profiler.record.record_model import WHOLE_INSTANCE, Gpu, Record
-from profiler.record.units import format_percent
+from profiler.record.units import format_duration, format_percent
 
 _HANG_NS = 5 * NS_PER_SECOND
 # Reading a GPU's energy takes 3 to 6 ms (H100, H200; driver 580): every 60 s for each GPU that is
@@ -53,8 +53,8 @@ _NOT_LISTED = (
 )
 _UNLISTED = (
     "{} had memory in use that belongs to no process that can be seen here (a program of another "
-    "container, or managed memory), or to one whose memory the driver does not say: use, power and "
-    "energy are of all programs."
+    "container, a desktop, or managed memory), or to one whose memory the driver does not say: "
+    "use, power and energy are of all programs."
 )
 # One every 10 s.
 _MAX_LOOKS_FOR_LIMITS = 6
@@ -84,11 +84,15 @@ class GpuSurroundings(Struct, frozen=True, kw_only=True):
 
 
 class _Gap(Struct, frozen=True):
-    """A time without readings (wall clock), and why."""
+    """A time without readings, from a moment of the wall clock on, and why."""
 
     start_ns: int
-    end_ns: int
+    length_ns: int
     reason: str
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.length_ns
 
 
 class GpuCollector:
@@ -130,7 +134,9 @@ class GpuCollector:
         self._log = log
         self._problem: str | None = None  # why no GPU was read
         self._unreadable_reason: str | None = None  # of the last reading, before the first success
-        self._failed_ns: int | None = None  # when the readings ended (wall clock), and why
+        # When the readings ended: by the wall clock, by the monotonic one, and why.
+        self._failed_ns: int | None = None
+        self._ended_ns = 0
         self._failure_reason = ""
         self._gaps: deque[_Gap] = deque(maxlen=_MAX_GAPS)
         self._busy_since_ns = NEVER_NS  # the start of the call into the driver that goes on
@@ -323,9 +329,10 @@ class GpuCollector:
         for gap in self._gaps:
             is_before = gap.end_ns <= first_known(record.started_ns, 0)
             if not is_before and gap.start_ns < first_known(record.finished_ns, gap.end_ns):
+                length = format_duration(gap.length_ns / NS_PER_MS)
                 yield (
-                    f"NVML could not be read from {format_ms(gap.start_ns)} to "
-                    f"{format_ms(gap.end_ns)}: {gap.reason}."
+                    f"NVML could not be read for {length} from {format_ms(gap.start_ns)} on: "
+                    f"{gap.reason}."
                 )
 
     def tick(self, *, is_complete: bool = False) -> bool:
@@ -357,10 +364,10 @@ class GpuCollector:
     def _end_gap(self) -> None:
         if self._failed_ns is None:
             return
-        gap = _Gap(self._failed_ns, self._clock.wall_ns(), self._failure_reason)
+        length_ns = self._clock.monotonic_ns() - self._ended_ns
+        if length_ns >= _MIN_GAP_NS:
+            self._gaps.append(_Gap(self._failed_ns, length_ns, self._failure_reason))
         self._failed_ns = None
-        if gap.end_ns - gap.start_ns >= _MIN_GAP_NS:
-            self._gaps.append(gap)
 
     def _read_quickly(self) -> None:
         """Read the processes between two ticks."""
@@ -386,6 +393,7 @@ class GpuCollector:
             self._health.on_failure(failure)
             if self._failed_ns is None:
                 self._failed_ns = self._clock.wall_ns()
+                self._ended_ns = self._clock.monotonic_ns()
                 self._failure_reason = failure.reason
         elif self._is_required:
             self._report_missing(

@@ -1,6 +1,7 @@
 // Written by `make page-types` from profiler/report_page/page_rows.py.
 
-/** One GPU: ``percent`` and ``top`` are the texts of its mean and largest utilization;
+/** One GPU: ``percent`` and ``top`` are the texts of its mean and largest utilization, ``sm`` of
+ * how active its multiprocessors were;
  * ``memory`` says how much of its ``size`` in MB the run was seen to hold. ``whose`` names the
  * programs of these numbers, if they may not be the run's alone.
  */
@@ -8,7 +9,7 @@ export interface PageGpu {
   name: string;
   percent?: string;
   top?: string;
-  sm?: number;
+  sm?: string;
   idle?: string;
   whose?: string;
   memory?: string;

@@ -313,8 +313,8 @@ def test_an_opened_run_says_what_its_gpus_did() -> None:
         "3: NVIDIA",
     ]
     assert [(gpu["percent"], gpu["sm"], gpu["idle"]) for gpu in run["gpus"]][:2] == [
-        ("81 %", 40.5, "17 %"),
-        ("79 %", 39.5, "19 %"),
+        ("81 %", "41 %", "17 %"),
+        ("79 %", "40 %", "19 %"),
     ]
     assert run["gpuNotes"] == [
         (

@@ -39,7 +39,7 @@ const GPU_COLUMNS = [
   { name: "GPU", show: (gpu) => `${escapeControls(gpu.name)}${gpu.whose ? `, ${gpu.whose}` : ""}` },
   { name: "Average", className: "number", show: (gpu) => gpu.percent ?? UNKNOWN },
   { name: "Peak", className: "number wide", show: (gpu) => gpu.top ?? UNKNOWN },
-  { name: "SM active", className: "number wide", isShown: (gpu) => isKnown(gpu.sm), show: (gpu) => asPercent(gpu.sm) },
+  { name: "SM active", className: "number wide", isShown: (gpu) => isKnown(gpu.sm), show: (gpu) => gpu.sm ?? UNKNOWN },
   { name: "Idle", className: "number", show: (gpu) => gpu.idle ?? UNKNOWN },
   { name: "Peak memory", className: "number wraps", show: (gpu) => unbroken(gpu.memory ?? UNKNOWN) },
   {

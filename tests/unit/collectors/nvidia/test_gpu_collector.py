@@ -338,7 +338,7 @@ def test_a_time_of_the_run_without_readings_is_told_after_it() -> None:
     fakes.ticks(len(answers))
     (warning,) = fakes.warnings()
     assert warning == (
-        "NVML could not be read from 2025-11-20T00:53:24.000Z to 2025-11-20T00:53:30.000Z: "
+        "NVML could not be read for 6.0 s from 2025-11-20T00:53:24.000Z on: "
         "Uninitialized (NVML error 1)."
     )
     for started, finished in (("31", "59"), ("20", "23")):
