@@ -20,12 +20,7 @@ from profiler.core.ecs_terms import arn_account
 from profiler.core.json_fields import mapping
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_datetime
 from profiler.forwarder import function_settings
-from profiler.forwarder.batch_report import (
-    CloudWatchTail,
-    EcsDefinitions,
-    ReportFinder,
-    ReportLine,
-)
+from profiler.forwarder.batch_report import ReportFinder, ReportLine
 from profiler.forwarder.documents import Document, schedule_notice_document
 from profiler.forwarder.ended_run import Comparison, EndedTask, MemoryRetry
 from profiler.forwarder.event_document import find_indexed_report
@@ -57,6 +52,7 @@ from profiler.forwarder.notifications.notification import NoticeChannel
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
 from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
+from profiler.forwarder.stopped_task_reads import CloudWatchTail, EcsDefinitions
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.forwarder.task_stopped import TaskStoppedHandler, TaskStoppedResult
 from profiler.record.batch_job import NO_JOB

@@ -7,18 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.aws_clients import (
-    ACCESS_DENIED,
-    denial_remedy,
-    error_code,
-    is_throttled,
-    pages_backwards,
-)
 from profiler.core.ecs_terms import MONITOR_NAME, AwslogsTarget, LogTarget
 from profiler.core.json_fields import mapping, mappings
 from profiler.core.optional_math import any_known, known_values
@@ -30,6 +22,7 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.line_kinds import has_stacks, read_line, read_notice
 from profiler.forwarder.run_event import CONTAINER_ID, OWN_STREAM, StreamClaim
+from profiler.forwarder.stopped_task_reads import PAGE_LINES, MissingStreamError, StreamLine
 from profiler.record.line_trust import (
     CONFIRMING_VOUCHERS,
     TrustedGroups,
@@ -51,14 +44,9 @@ _FIRST_PAUSE_SECONDS = 2.0
 _PAUSE_GROWTH = 3
 _RETRY_PAUSE_SECONDS = 4.0
 _MIN_PAUSE_SHARE = 0.2  # of the whole wait
-# Lines of a stream in each attempt; once the time is up, or without a monitor, so many more.
-_NEWEST_LINES = 200
+# Lines of a stream once the time is up, or without a monitor; before, a page.
 _MAX_LINES = 20_000
 _MAX_LINES_UNEXPECTED = 2_000
-# The limit for one stream. CloudWatch Logs may return any number of empty pages before the end.
-_MAX_PAGES = 100
-# The error codes of ECS and CloudWatch Logs for resources that do not exist.
-_UNKNOWN = frozenset({"ClientException", "ResourceNotFoundException", "InvalidParameterException"})
 
 
 class TaskContainers(Struct, frozen=True, kw_only=True):
@@ -184,17 +172,6 @@ class ReportLine(Struct, frozen=True):
         return self.report.type != CHECKPOINT
 
 
-class MissingStreamError(ForwarderError):
-    """CloudWatch Logs has no such log stream, or no such log group."""
-
-
-class StreamLine(Struct, frozen=True):
-    """A line of a log stream; ``timestamp_ms`` is CloudWatch's, since 1970."""
-
-    text: str
-    timestamp_ms: int
-
-
 class _Tail(Struct):
     """What was read of a log stream, the newest line first, and the pages that follow."""
 
@@ -286,7 +263,7 @@ class ReportFinder(Struct):
             pause_seconds *= _PAUSE_GROWTH
 
     def _look(
-        self, streams: Sequence[LogTarget], most: int = _NEWEST_LINES, *, again: bool = True
+        self, streams: Sequence[LogTarget], most: int = PAGE_LINES, *, again: bool = True
     ) -> ReportLine | None:
         """Look for the report in the newest lines of each stream, and keep the last checkpoint."""
         unproven = None
@@ -354,7 +331,7 @@ class ReportFinder(Struct):
         has one.
         """
         for stream in streams:
-            for page in self._pages(stream, _NEWEST_LINES):
+            for page in self._pages(stream, PAGE_LINES):
                 for line in self._reports(stream, page):
                     cost = line.report.record.cost
                     if cost != UNKNOWN_COST and line.is_final and not _is_unproven(line):
@@ -372,7 +349,7 @@ class ReportFinder(Struct):
         if stream is None or count < 1:
             return ()
         tail = self._tails.get(stream)
-        pages = self._pages(stream, _NEWEST_LINES, again=tail is None or not tail.lines)
+        pages = self._pages(stream, PAGE_LINES, again=tail is None or not tail.lines)
         newest = (line.text for line in chain.from_iterable(pages))
         lines = (text for text in newest if not _is_profiler_line(text))
         return tuple(islice(lines, count))[::-1]
@@ -472,7 +449,7 @@ class ReportFinder(Struct):
             return tail
         known_line = next(iter(before.lines), None)
         while known_line not in tail.lines:
-            if len(tail.lines) >= _NEWEST_LINES or not self._read_on(tail):
+            if len(tail.lines) >= PAGE_LINES or not self._read_on(tail):
                 return tail
         new = tail.lines[: tail.lines.index(known_line)]
         return replace(before, lines=[*new, *before.lines])
@@ -515,91 +492,3 @@ def _is_profiler_line(text: str) -> bool:
     # A batch that is wrapped by ``run`` can print its report as one line of text.
     is_own = any_known(read_line(text), read_notice(text))
     return is_own or has_stacks(text) or text.startswith("REPORT TaskId: ")
-
-
-class EcsDefinitions(Struct, frozen=True):
-    """Reads task definitions with ``ecs:DescribeTaskDefinition``.
-
-    A revision never changes, so it is read once.
-    """
-
-    client: Any
-    warn: Callable[[str], None]
-    _known: dict[str, Mapping[str, object]] = {}
-
-    def describe(
-        self, arn: str, wait: Callable[[], bool] = lambda: False
-    ) -> Mapping[str, object] | None:
-        """Return the task definition with its tags; None with a warning.
-
-        ``wait``: before a throttled call. Raises DeliveryError.
-        """
-        # Slow to import, and forward_logs does not need it.
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        while arn not in self._known:
-            try:
-                described = self.client.describe_task_definition(
-                    taskDefinition=arn, include=["TAGS"]
-                )
-                tags = {"tags": described["tags"]} if described.get("tags") else {}
-                self._known[arn] = {**described["taskDefinition"], **tags}
-            except (ClientError, BotoCoreError) as error:
-                if not (is_throttled(error_code(error)) and wait()):
-                    needed = f"ecs:DescribeTaskDefinition on {arn}"
-                    self.warn(_why_unreadable(error, f"The task definition {arn}", needed))
-                    return None
-        return self._known[arn]
-
-
-class CloudWatchTail(Struct, frozen=True):
-    """Reads log streams with ``logs:GetLogEvents``.
-
-    ``client_for`` returns the client of a region.
-    """
-
-    client_for: Callable[[str | None], Any]
-    warn: Callable[[str], None]
-
-    def newest(self, stream: LogTarget) -> Iterator[Sequence[StreamLine]]:
-        """The pages of a stream, the newest one and its newest line first; a warning names a stream
-        that cannot be read.
-        """
-        for page in pages_backwards(partial(self._page, stream), _MAX_PAGES):
-            events = page.get("events", ())
-            yield [StreamLine(event["message"], event["timestamp"]) for event in events][::-1]
-
-    def _page(self, stream: LogTarget, **position: str) -> Mapping[str, Any]:
-        from botocore.exceptions import BotoCoreError, ClientError  # as above
-
-        try:
-            page: Mapping[str, Any] = self.client_for(stream.region).get_log_events(
-                logGroupName=stream.group,
-                logStreamName=stream.stream,
-                limit=_NEWEST_LINES,
-                startFromHead=False,
-                **position,
-            )
-        except (ClientError, BotoCoreError) as error:
-            what = f"The log stream {stream.stream} of {stream.group}"
-            why = _why_unreadable(error, what, f"logs:GetLogEvents on the log group {stream.group}")
-            self.warn(why)
-            if error_code(error) in _UNKNOWN:
-                raise MissingStreamError(why) from error
-            return {}
-        return page
-
-
-def _why_unreadable(error: Exception, what: str, permission: str) -> str:
-    """A sentence on why AWS will never return something.
-
-    Raises DeliveryError if it can return it later.
-    """
-    code = error_code(error)
-    if code in ACCESS_DENIED:
-        remedy = denial_remedy(str(error), permission)
-        return f"Not everything of stopped tasks can be read ({code}): {remedy}."
-    if code in _UNKNOWN:
-        return f"{what} does not exist ({code})."
-    kind = ThrottledError if is_throttled(code) else DeliveryError
-    raise kind(f"{what} was not returned ({code}): Lambda retries.") from error

@@ -1,4 +1,4 @@
-"""Reads a night from the search cluster, in four requests, or five.
+"""Reads a night from the search cluster, in four to six requests.
 
 A task can have a document of each of its containers. The one of the batch has the event's word for
 the end, ``task.event_outcome``, and decides; without it, the worst end of the task's containers.
@@ -57,7 +57,7 @@ _MAX_EARLIER_RUNS = 40
 _SAVED_DAYS = 30
 _MAPPED_FILES = "usage.memory.mapped_file_mb.max"
 _NEWEST: Json = [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}]
-_PRICED_ON_SPOT: Json = [
+_PRICED_ON_SPOT: Sequence[Json] = [
     {"term": {"task.capacity_provider": FARGATE_SPOT}},
     {"exists": {"field": "cost.usd"}},
 ]
@@ -517,14 +517,7 @@ def _repeated(jobs: Iterable[Mapping[str, Json]]) -> Sequence[Json]:
         if last > 1:
             by_last.setdefault(last, []).append(str(bucket.get("key")))
     return [
-        {
-            "bool": {
-                "filter": [
-                    {"terms": {"batch.job_id": names}},
-                    {"range": {"batch.attempt": {"lt": last}}},
-                ]
-            }
-        }
+        _all_of([{"terms": {"batch.job_id": names}}, {"range": {"batch.attempt": {"lt": last}}}])
         for last, names in sorted(by_last.items())
     ]
 
@@ -565,19 +558,15 @@ def _of_night(repeated: Sequence[Json], period: NightPeriod) -> Mapping[str, Jso
     }
     before: Json = {"lt": format_ms(period.start_ns)}
     # The last attempt of a job that waited became known again when the job ended.
-    is_again: Json = {
-        "bool": {
-            "filter": [{"term": {"task.last_attempt": True}}, {"range": {"event.end": before}}]
-        }
-    }
+    is_again = _all_of([{"term": {"task.last_attempt": True}}, {"range": {"event.end": before}}])
     was_known = _any_of([is_again, _became_known(period.known_from_ns, period.start_ns)])
-    was_paid: Json = {"bool": {"filter": [{"term": {"task.repeated": True}}, was_known]}}
+    was_paid = _all_of([{"term": {"task.repeated": True}}, was_known])
     with_usage: Json = {
         "filter": {"bool": {"filter": [_CONFIRMED], "must_not": [was_paid]}},
         "aggs": {
             "usd": {"sum": {"field": "cost.usd"}},
             "priced": {"value_count": {"field": "cost.usd"}},
-            "spot": {"filter": {"bool": {"filter": _PRICED_ON_SPOT}}},
+            "spot": {"filter": _all_of(_PRICED_ON_SPOT)},
         },
     }
     is_last: Json = {"bool": {"must_not": list(repeated)}}
@@ -618,8 +607,7 @@ def _task_counts(exact: int) -> Mapping[str, Json]:
     }
     for groups in accumulate((group,) for group in _GROUPS):
         within = _any_of([_in_group(group) for group in groups])
-        both: Json = {"bool": {"filter": [_DECIDES, within]}}
-        counts[f"decided {groups[-1]}"] = _tasks(both, exact)
+        counts[f"decided {groups[-1]}"] = _tasks(_all_of([_DECIDES, within]), exact)
         counts[f"any {groups[-1]}"] = _tasks(_any_of([_DECIDES, within]), exact)
     return counts
 

@@ -44,7 +44,7 @@ MIN_DAYS = 14
 _MIN_DAYS_BETWEEN = 13
 # A reverted family is left alone for this number of runs, or for this time.
 RUNS_AFTER_REVERT = 60
-_DAYS_AFTER_REVERT = 90
+DAYS_AFTER_REVERT = 90
 # A run may take this share of the time between two starts, and of its job's timeout.
 _MAX_SHARE_OF_INTERVAL = 0.9
 
@@ -244,7 +244,7 @@ class ResizeCase:
         now_ns = self.window.span.now_ns
         since_ns = first_known(self.revision.registered_ns, counts.first_ns)
         days = (now_ns - first_known(since_ns, now_ns)) / NS_PER_DAY
-        return counts.tasks < RUNS_AFTER_REVERT and days < _DAYS_AFTER_REVERT
+        return counts.tasks < RUNS_AFTER_REVERT and days < DAYS_AFTER_REVERT
 
     def runs_of(self, revision: str) -> int:
         """The number of the runs of a revision."""

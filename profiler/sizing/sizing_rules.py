@@ -22,6 +22,7 @@ from profiler.sizing.advice import Advice
 from profiler.sizing.advice_reasons import held_back
 from profiler.sizing.prices import missing_prices
 from profiler.sizing.resize_case import (
+    DAYS_AFTER_REVERT,
     MIN_DAYS,
     RUNS_AFTER_REVERT,
     ChosenSize,
@@ -319,8 +320,8 @@ def _was_reverted_recently(case: MeasuredCase) -> str | None:
     if not case.was_reverted_recently or case.was_killed:
         return None
     return (
-        f"a smaller size has failed, so the size is left alone for {RUNS_AFTER_REVERT} runs or 90 "
-        "days"
+        f"a smaller size has failed, so the size is left alone for {RUNS_AFTER_REVERT} runs or "
+        f"{DAYS_AFTER_REVERT} days"
     )
 
 
@@ -647,7 +648,7 @@ RULES: Final[tuple[Precondition | Rule, ...]] = (
         action="none",
         reason=_was_reverted_recently,
         size=_better_size,
-        docs=f"reverted, for {RUNS_AFTER_REVERT} runs or 90 days",
+        docs=f"reverted, for {RUNS_AFTER_REVERT} runs or {DAYS_AFTER_REVERT} days",
     ),
     Rule(
         verdict="too small",

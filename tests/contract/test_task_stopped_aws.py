@@ -13,14 +13,10 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import (
-    CloudWatchTail,
-    EcsDefinitions,
-    MissingStreamError,
-    ReportFinder,
-)
+from profiler.forwarder.batch_report import ReportFinder
 from profiler.forwarder.invocation import DeliveryError, RetryBackoff, ThrottledError
 from profiler.forwarder.notifications.channels import SlackTarget, read_targets
+from profiler.forwarder.stopped_task_reads import CloudWatchTail, EcsDefinitions, MissingStreamError
 from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
 from tests.fakes import FakeInvocationTime

@@ -20,11 +20,12 @@ from profiler.cli.show_command import log_lines
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_datetime
-from profiler.forwarder.batch_report import ReportFinder, StreamLine, identify_containers
+from profiler.forwarder.batch_report import ReportFinder, identify_containers
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
+from profiler.forwarder.stopped_task_reads import StreamLine
 from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
 from profiler.record.line_trust import AccountTrust, InstanceMonitorGroup, TrustedGroups
 from profiler.record.record_model import Report

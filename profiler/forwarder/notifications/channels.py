@@ -1,4 +1,4 @@
-"""The channels of notifications: Slack, an EventBridge bus, and the log of the function.
+"""The channels of notifications: Slack and an EventBridge bus.
 
 slack_sdk's retry handlers are not used: they sleep without knowing when the invocation ends.
 Failures that may be temporary are retried here. Slack may have accepted a request that timed out,

@@ -8,7 +8,7 @@ from botocore.parsers import ResponseParserError
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.errors import TaskProfilerError
-from profiler.forwarder.batch_report import EcsDefinitions
+from profiler.forwarder.stopped_task_reads import EcsDefinitions
 from profiler.sinks import LogTarget, TransientFailure
 from profiler.sinks.upload_failures import failure_of
 

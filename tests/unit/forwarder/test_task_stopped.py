@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from profiler.core.notice_channels import ChannelKind
 from profiler.forwarder import invocation
-from profiler.forwarder.batch_report import MissingStreamError, ReportFinder, ReportLine, StreamLine
+from profiler.forwarder.batch_report import ReportFinder, ReportLine
 from profiler.forwarder.documents import Document
 from profiler.forwarder.ended_run import (
     Comparison,
@@ -42,6 +42,7 @@ from profiler.forwarder.run_event import OWN_STREAM, StreamClaim
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.search_cluster.interface import bulk_lines
+from profiler.forwarder.stopped_task_reads import MissingStreamError, StreamLine
 from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Cost, Distribution
