@@ -4,6 +4,7 @@ their move to it.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
@@ -194,6 +195,26 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 continue
             if refusal:
                 raise TaskProfilerError(would_start_nothing(target, newest, refusal))
+
+    def check_registered(
+        self, planned: PlannedFamily, targets: Iterable[ScheduledTarget], arn: str
+    ) -> None:
+        """Raise TaskProfilerError if a target that started the plan's revision as the newest one
+        cannot start the one that was registered: its number is higher than the plan's if somebody
+        registered another one meanwhile, or if it puts a size back.
+        """
+        for target in targets:
+            is_unpinned = target.pinned_revision is None
+            if not (is_unpinned and target.starts_family_of(arn)) or self.roles is None:
+                continue
+            if may_start(target, self.now_ns):
+                present = replace(target, definition_arn=planned.revision_arn)
+                refusal = None
+                with suppress(TaskProfilerError):  # it was said before the registration
+                    refusal = self.roles.refusal(present, arn)
+                if refusal:
+                    newest = f"{revision_of(arn)} as the newest revision"
+                    raise TaskProfilerError(would_start_nothing(target, newest, refusal))
 
     def _refusal_of_tags(
         self, planned: PlannedFamily, target: ScheduledTarget, present: Mapping[str, object]

@@ -512,6 +512,7 @@ class Rollout(Struct, kw_only=True, dict=True):
                 keep_overtaken(self._definitions, planned, arn)
                 self.counts["registered"] += 1
                 self.done.append(planned)
+                self._check_registered(planned, arn)
         except TaskProfilerError as error:
             self._fail(planned.family, error)
             return planned
@@ -578,6 +579,15 @@ class Rollout(Struct, kw_only=True, dict=True):
                 self._fail(family, error)
         self.targets = targets
 
+    def _check_registered(self, planned: PlannedFamily, arn: str) -> None:
+        """Say of a registered revision if a role does not let its schedule start it: nobody knew
+        its number before.
+        """
+        try:
+            self._pins.check_registered(planned, self.starting, arn)
+        except TaskProfilerError as error:
+            self._fail(planned.family, error)
+
     def _plan_sized_again(self, sized: _Sized) -> None:
         """Put a family back if its plan is another one now. Raises TaskProfilerError."""
         again = self._changed(sized.planned.family, sized.planned.document)
@@ -611,6 +621,7 @@ class Rollout(Struct, kw_only=True, dict=True):
                     f", so {planned.revision} was registered again as {revision_of(restored)}: "
                     "call it again"
                 )
+                self._check_registered(planned, restored)
         except TaskProfilerError as error:
             why = f"{why} {error}"
         self._fail(planned.family, TaskProfilerError(f"{problem}. {why}"))

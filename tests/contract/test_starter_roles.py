@@ -367,3 +367,69 @@ def test_the_next_number_is_above_those_of_deregistered_revisions(
     assert account.newest("other") == [9 if is_registered else 8], done.stderr
     said = "its role schedules allows other:8 and not other:11"
     assert (said in done.stderr) is not is_registered
+
+
+@pytest.mark.parametrize(("allowed", "is_said"), [(("1", "2"), True), (("*",), False)])
+def test_a_size_that_is_put_back_has_a_number_that_a_role_may_not_start(
+    account: Account, allowed: tuple[str, ...], *, is_said: bool
+) -> None:
+    """Somebody makes a schedule that the new size does not hold, while it is registered. The role
+    of the other one lists the plan's two revisions.
+    """
+    account.oversized("other")
+    resources = [f"{DEFINITIONS}/other:{one}" for one in allowed]
+    starter_role(account.aws.client("iam"), "schedules", *resources)
+    account.schedule("day", "other")
+    override = '{"containerOverrides": [{"name": "batch", "memory": 1800}]}'
+    with AwsProxy(account.aws.url) as proxy:
+        made: list[str] = []
+
+        def change(operation: str, _body: bytes) -> None:
+            if operation == "RegisterTaskDefinition" and not made:
+                made.append(operation)
+                account.schedule("newer", "other:1", override)
+                scheduler = account.aws.client("scheduler")
+                names = ("ScheduleExpression", "FlexibleTimeWindow", "Target")
+                present = scheduler.get_schedule(Name="day")
+                present["Target"]["Input"] = override
+                scheduler.update_schedule(Name="day", **{name: present[name] for name in names})
+
+        proxy.before = change
+        account.url = proxy.url
+        words = ("resize", "other", "--from", str(account.file), "--register")
+        done = account.command("taskdef", *words)
+    assert done.returncode == 1
+    assert account.newest("other") == [3]
+    assert "other:1 was registered again as other:3" in done.stderr
+    said = (
+        "With other:3 as the newest revision, the schedule day would start nothing: its role "
+        "schedules allows other:1 and not other:3: allow ecs:RunTask on"
+    )
+    assert (said in done.stderr) is is_said
+
+
+@pytest.mark.parametrize(("allowed", "is_said"), [(("1", "2"), True), (("*",), False)])
+def test_a_number_that_somebody_else_took_meanwhile_is_said(
+    account: Account, allowed: tuple[str, ...], *, is_said: bool
+) -> None:
+    """A second person registers an equal revision at the same moment."""
+    account.oversized("other")
+    resources = [f"{DEFINITIONS}/other:{one}" for one in allowed]
+    starter_role(account.aws.client("iam"), "schedules", *resources)
+    account.schedule("day", "other")
+    with AwsProxy(account.aws.url) as proxy:
+        made: list[str] = []
+
+        def change(operation: str, body: bytes) -> None:
+            if operation == "RegisterTaskDefinition" and not made:
+                made.append(operation)
+                account.ecs.register_task_definition(**json.loads(body))
+
+        proxy.before = change
+        account.url = proxy.url
+        words = ("resize", "other", "--from", str(account.file), "--register")
+        done = account.command("taskdef", *words)
+    assert account.newest("other") == [3]
+    said = "With other:3 as the newest revision, the schedule day would start nothing"
+    assert (said in done.stderr) is is_said
+    assert done.returncode == is_said

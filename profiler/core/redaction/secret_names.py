@@ -98,18 +98,19 @@ _STILL_SECRET = words_of(
 # Words after the noun with which the value is something else, such as a file.
 _NO_LONGER_SECRET = words_of(
     "age algo algorithm algorithms aliases arn arns at attempts auth authentication backend"
-    " bucket callback change changed check checks class cmd col column command config count"
-    " counts created days dir directory disabled email embedding embeddings enabled encoder"
-    " encoding endpoint engine env error errors exists expiration expire expired expires expiry"
-    " failed field file filename files form format free from function generator group hasher"
-    " header helper hint host id ids index invalid iterations key keyring kind label len length"
-    " less lifetime limit link location lookup manager managers max message metadata method min"
-    " missing mode mount name names num number only page path paths placeholder policies policy"
-    " project prompt protected protection provider providers ref reference refs region required"
-    " requirements reset retries rotation rule rules scan scanner scanning scope scopes seconds"
-    " section selector server service size source src state status stdin store strength supplier"
-    " table template timeout title ttl type types updated uri url urls valid validation"
-    " validator validators validity var variable version versions volume volumes"
+    " bucket callback change changed check checked checks class cmd col column command config"
+    " count counts created days dir directory disabled email embedding embeddings enabled"
+    " encoder encoding endpoint engine env error errors exists expiration expire expired"
+    " expires expiry failed field file filename files form format free from function generator"
+    " group hasher header helper hint host id ids index invalid iterations key keyring kind"
+    " label len length less lifetime limit link location lookup manager managers max message"
+    " metadata method min missing mode mount name names num number only page path paths"
+    " placeholder policies policy processed project prompt protected protection provider"
+    " providers ref reference refs region required requirements reset retries rotated rotation"
+    " rule rules scan scanned scanner scanning scope scopes seconds section selector server"
+    " service size skipped source src state status stdin store strength supplier table"
+    " template timeout title ttl type types updated uri url urls valid validated validation"
+    " validator validators validity var variable verified version versions volume volumes"
 )
 
 
