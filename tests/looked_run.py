@@ -31,7 +31,7 @@ SHARED_LOCK = Blocked(wait=Wait("lock"), helpers="memory")
 LISTENS = Blocked(wait=Wait("network"), may_be_idle=True)
 CONNECTION = Connection("10.0.3.9:5432", received_bytes=7)
 IDLE = Blocked(wait=Wait("network", CONNECTION.peer), may_be_idle=True, connections=(CONNECTION,))
-POLL = replace(IDLE, has_timeout=True, may_go_on=True)
+POLL = replace(IDLE, has_timeout=True)
 HIDDEN = Blocked(wait=Wait("other"), is_hidden=True)
 
 

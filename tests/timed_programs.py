@@ -153,6 +153,12 @@ _LONG_PROGRAMS = {
         )
     },
     **{
+        f"handed on: {name}": _long(
+            f"{{python}} -m tests.programs.handed_on {name} {{times}} {{port}}"
+        )
+        for name in ("selector", "selector_with_timeout", "loop", "wheel", "timer", "scheduler")
+    },
+    **{
         f"server of the run: {name}": _long(
             f"{{python}} -m tests.programs.pools {name} 20 {{port}}"
         )

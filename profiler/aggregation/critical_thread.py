@@ -376,7 +376,9 @@ class Division:
         together = [
             (end.blocked, self._idle[end])
             for end in ends
-            if end.over in (over, over - 1) and end in self._idle and not end.was_cut
+            if end in self._idle
+            and end.last_poll.over in (over, over - 1)
+            and not end.last_poll.was_cut
         ]
         # A loop may have waited several times meanwhile.
         together += [

@@ -264,13 +264,27 @@ def _follow(before: ThreadWait, wait: ThreadWait, thread: _Thread, change: Chang
 
 def _goes_on(before: ThreadWait, wait: ThreadWait) -> bool:
     """Whether a timeout ended the wait before, as nothing came, and the thread goes on waiting for
-    the same, as clients do that let a signal end their waits.
+    the same, as clients do that let a signal end their waits, and loops with timers.
     """
-    blocked = before.blocked
-    if blocked is None or not blocked.may_go_on or not _is_same(blocked, wait.blocked):
+    blocked, now = before.blocked, wait.blocked
+    if blocked is None or now is None or not blocked.may_go_on:
+        return False
+    if not _is_same(blocked, _with_questions_of(blocked, now)):
         return False
     may_have_come = not before.came or any(came is not False for came in before.came)
     return not may_have_come and wait.run_ns - before.run_ns < MIN_WORK_NS
+
+
+def _with_questions_of(before: Blocked, now: Blocked) -> Blocked:
+    """The wait as if only that had been sent on its connections what was sent before the other one:
+    another thread may have asked meanwhile.
+    """
+    if len(before.connections) != len(now.connections):
+        return now
+    pairs = zip(before.connections, now.connections, strict=True)
+    return replace(
+        now, connections=tuple([replace(after, owes=first.owes) for first, after in pairs])
+    )
 
 
 def _make_known(wait: ThreadWait, following: ThreadWait, change: ChangedWaits) -> None:

@@ -327,11 +327,7 @@ class WaitResolver:
         if name.startswith("epoll") and not (descriptors or has_timeout):
             return _WATCHES_NOTHING
         blocked = self._wait_for_any(pid, descriptors, now_ns, has_timeout=has_timeout)
-        if self._others_add:
-            blocked = replace(blocked, others_add=True)
-        if blocked.connections and blocked.has_timeout and not name.startswith("epoll"):
-            return replace(blocked, may_go_on=True)
-        return blocked
+        return replace(blocked, others_add=True) if self._others_add else blocked
 
     def asleep(self, pid: int, call: SystemCall, blocked: Blocked, now_ns: int) -> Blocked:
         """What a thread in an interruptible sleep waits for, if its wait in this call is for a

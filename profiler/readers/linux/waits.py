@@ -40,8 +40,7 @@ class Blocked(Struct, frozen=True, kw_only=True):
     it any of its process.
     ``may_be_idle``: it watches nothing but listening and unconnected sockets, and ``connections``
     on which something has come before: where nothing comes on these, it waits for somebody to come,
-    and ``otherwise`` is what else it waits for. ``has_timeout``: of poll, select or epoll;
-    ``may_go_on``: of poll or select, which clients repeat until an answer comes. Loops use epoll.
+    and ``otherwise`` is what else it waits for. ``has_timeout``: of poll, select or epoll.
     ``until_ns``: the timeout of a wait for other threads does not end it before this (monotonic).
     ``others_add``: other threads of the process say in the midst of the wait what it watches.
     ``is_stopped``: by a signal or a frozen group, ``is_traced``: or by a tracer such as strace,
@@ -52,7 +51,6 @@ class Blocked(Struct, frozen=True, kw_only=True):
     helpers: Helpers = "nobody"
     may_be_idle: bool = False
     has_timeout: bool = False
-    may_go_on: bool = False
     until_ns: int | None = None
     connections: tuple[Connection, ...] = ()
     helper_pids: frozenset[int] = frozenset()
@@ -76,6 +74,13 @@ class Blocked(Struct, frozen=True, kw_only=True):
     def waits_for_any_thread(self) -> bool:
         """Whether the thread waits for any other one of its process."""
         return self.helpers == "threads" and self.helper_thread is None
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the wait may be repeated until something comes on its connections: by a client
+        that lets a signal end its waits, or by a loop that has timers.
+        """
+        return self.has_timeout and bool(self.connections)
 
     @property
     def is_loops_timeout(self) -> bool:

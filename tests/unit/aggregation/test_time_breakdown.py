@@ -23,6 +23,7 @@ from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record
 from tests.fakes import START_NS, seconds
 from tests.looked_run import (
     CHILD,
+    CONNECTION,
     DISK,
     FILE_LOCK,
     HIDDEN,
@@ -534,6 +535,27 @@ class TestWhatDidItWaitFor:
             run.look(Did(1, POLL, 0.0001, came=(False,)), Did(2, SLEEP, 0.3))
         assert run.parts["sleep"] > 65
         assert run.parts.get("network", 0) < 1
+
+    def test_a_loop_that_looks_again_and_again_whether_its_timer_is_due_sleeps(self) -> None:
+        """As tokio does, beside a connection that is kept, and a thread that waits for the loop."""
+        run = LookedRun().look(Did(1, POLL, 0.3), Did(2, LOCK, 0.05))
+        for _ in range(10):
+            for _ in range(4):
+                run.look(Did(1, POLL, 0.0001, came=(False,)))
+            run.look(Did(1, POLL, 0.3, came=(False,)))
+        assert run.parts["sleep"] > 80
+
+    def test_a_poll_goes_on_while_another_thread_asks_on_the_connection(self) -> None:
+        """As a selector, whose answers a pool computes with: only the end says what came."""
+        asked = replace(POLL, connections=(replace(CONNECTION, owes=True),))
+        run = LookedRun().look(Did(1, POLL, 0.01), Did(2, LOCK, 0.3))
+        for _ in range(10):
+            for _ in range(3):
+                run.look()
+            run.look(Did(1, asked, 0.0001, came=(False,)))
+            run.look(Did(1, POLL, 0.0001, came=(True,)), Did(2, LOCK, 0.3))
+        assert run.parts["network"] > 80
+        assert run.parts.get("lock", 0) < 3
 
     def test_each_poll_counts_by_itself_where_nobody_knows_whether_something_came(self) -> None:
         run = LookedRun().look(Did(1, POLL, 0.3), Did(2, SLEEP, 0.01))

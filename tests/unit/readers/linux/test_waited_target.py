@@ -555,6 +555,11 @@ class TestWaitsForSomebodyToCome:
         assert not process.blocked_in_poll([1], NOT_A_TIMEOUT).may_go_on
         assert not process.blocked_in_poll([7], 500).may_go_on
 
+    def test_a_loop_that_has_timers_may_go_on(self, process: FakeProcess) -> None:
+        watches(process, 4, fd1="1")
+        assert process.blocked("epoll_wait", 4, 0, 8, 500).may_go_on
+        assert not process.blocked("epoll_wait", 4, 0, 8, NOT_A_TIMEOUT).may_go_on
+
     def test_not_where_it_owes_a_greeting_or_cannot_be_asked_or_sends(
         self, process: FakeProcess
     ) -> None:
