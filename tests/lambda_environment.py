@@ -42,6 +42,11 @@ class InvocationContext:
         self.left_ms -= round(1000 * seconds)
 
 
+class DigestContext(InvocationContext):
+    function_name = "profiler-morning-digest"
+    invoked_function_arn = "arn:aws:lambda:eu-west-1:123456789012:function:profiler-morning-digest"
+
+
 @contextmanager
 def moto_account(monkeypatch: pytest.MonkeyPatch, region: str, **settings: str) -> Iterator[None]:
     """An empty account of moto's AWS in this Region, and these variables."""

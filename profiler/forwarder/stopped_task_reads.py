@@ -17,8 +17,9 @@ from profiler.core.ecs_terms import LogTarget
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, ThrottledError
 
 PAGE_LINES = 200
-# The limit for one stream. CloudWatch Logs may return any number of empty pages before the end.
-_MAX_PAGES = 100
+# Against a stream without an end: the time and the number of lines end a reading before. CloudWatch
+# Logs may return any number of empty and short pages before the end.
+_MAX_PAGES = 1_000
 # The error codes of ECS and CloudWatch Logs for resources that do not exist.
 _UNKNOWN = frozenset({"ClientException", "ResourceNotFoundException", "InvalidParameterException"})
 

@@ -17,18 +17,13 @@ from profiler.forwarder.night_period import Remembered
 from profiler.record.last_night import last_night
 from tests.fake_slack import Answer, FakeSlack
 from tests.lambda_environment import (
-    InvocationContext,
+    DigestContext,
     create_idempotency_table,
     forget_environment,
     function_environment,
 )
 
 GROUP = "/aws/lambda/profiler-task-stopped"
-
-
-class DigestContext(InvocationContext):
-    function_name = "profiler-morning-digest"
-    invoked_function_arn = "arn:aws:lambda:eu-west-1:123456789012:function:profiler-morning-digest"
 
 
 @pytest.fixture(autouse=True)

@@ -282,6 +282,14 @@ def test_pages_are_read_until_the_report_is_found(pages: list[list[str]], calls:
     assert logs.calls == calls
 
 
+@pytest.mark.parametrize("page_lines", [[], ["one line"]], ids=["empty pages", "short pages"])
+def test_a_report_behind_hundreds_of_pages_is_found(page_lines: list[str]) -> None:
+    logs = Pages(*[page_lines] * 400, [REPORT], time=FakeInvocationTime(120))
+    finder = logs.finder()
+    assert finder.find([PLACE], 20) is not None
+    assert finder.has_time
+
+
 def test_a_report_below_many_lines_is_found_once_the_wait_is_over() -> None:
     """The attempts read only what is new, so that tasks that stop together are not throttled."""
     logs = Pages(OLD, OLD, [], [REPORT, *OLD], OLD, time=FakeInvocationTime(120))

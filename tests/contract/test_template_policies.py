@@ -32,7 +32,12 @@ from tests.cloudformation import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, lis
 from tests.fake_batch import FakeBatch
 from tests.fake_slack import Answer, FakeSlack
 from tests.http_server import FakeElasticsearch, OneAnswer
-from tests.lambda_environment import InvocationContext, forget_environment, function_environment
+from tests.lambda_environment import (
+    DigestContext,
+    InvocationContext,
+    forget_environment,
+    function_environment,
+)
 from tests.log_subscriptions import REPORT, TASK_ID, subscription_event
 from tests.memory_retries import BATCH, KILLED
 from tests.scheduled_account import ScheduledAccount
@@ -72,6 +77,7 @@ PERMISSIONS = {
     "SendMessageBatch": "SendMessage",
     "ChangeMessageVisibilityBatch": "ChangeMessageVisibility",
 }
+OF_MORNING_MESSAGE = {"FilterLogEvents"}
 FUNCTIONS = ("ForwardLogs", "TaskStopped", "WatchSchedules")
 # Actions that know no resource, so that only "*" allows them (Service Authorization Reference).
 WITHOUT_RESOURCE = {
@@ -113,6 +119,7 @@ NAMED: dict[str, Callable[[dict[str, Any]], str]] = {
     "logs:GetLogEvents": lambda given: (
         f"log-group:{given['logGroupName']}:log-stream:{given['logStreamName']}"
     ),
+    "logs:FilterLogEvents": lambda given: f"log-group:{given['logGroupName']}",
     **dict.fromkeys(
         (
             f"sqs:{name}"
@@ -435,9 +442,32 @@ def test_each_role_allows_what_its_function_calls_and_no_more(
         assert {call for call in made if not is_allowed(ran.stack, name, *call)} == set()
         assert unused(ran.stack, name, made) == set()
     if "RetryOutOfMemory" in given:
-        check_that_all_calls_were_made(
-            {action.split(":")[1] for made in ran.made.values() for action, _ in made}
-        )
+        named = {action.split(":")[1] for made in ran.made.values() for action, _ in made}
+        check_that_all_calls_were_made({*named, *OF_MORNING_MESSAGE})
+
+
+def test_the_morning_messages_role_reads_the_lines_of_task_stopped_alone(
+    monkeypatch: pytest.MonkeyPatch, calls: Calls, slack: FakeSlack
+) -> None:
+    """Without a search cluster."""
+    keep_secret("slack", slack_success_webhook_url=slack.webhook_url)
+    stack = deploy(DigestSchedule="rate(1 day)", SlackSecretId="slack", ElasticsearchUrl="")
+    for name, value in stack.environment("MorningDigestFunction").items():
+        monkeypatch.setenv(name, value)
+    forget_environment()
+    slack.script = [Answer(404, text="no_service")]  # which frees the key
+    for _ in range(2):
+        calls.is_on = True
+        with contextlib.suppress(ForwarderError):
+            handler.morning_digest({}, DigestContext())
+        calls.is_on = False
+    made = {call for call in calls.made if not call[0].startswith("dynamodb:")}
+    assert {action.partition(":")[2] for action, _ in made} == {
+        "GetSecretValue",
+        *OF_MORNING_MESSAGE,
+    }
+    assert {call for call in calls.made if not is_allowed(stack, "MorningDigest", *call)} == set()
+    assert unused(stack, "MorningDigest", calls.made) == set()
 
 
 def check_that_all_calls_were_made(made: set[str]) -> None:

@@ -104,6 +104,21 @@ def test_sigterm_before_python_has_imported_anything_is_not_lost(
     assert [report["record"]["status"] for report in new_lines()] == ["stopped"]
 
 
+def test_a_stop_that_is_asked_for_again_and_again_gives_one_report(
+    aws: FakeAws, new_lines: NewLines
+) -> None:
+    """At once, and while the report is made and put."""
+    with Sidecar(aws.environment()) as sidecar:
+        sidecar.wait_for_samples(3)
+        sidecar.process.send_signal(signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGINT) * 10:
+            sidecar.process.send_signal(number)
+            sidecar.process.poll()
+        sidecar.finish()
+        assert sidecar.process.returncode == 0
+    assert [report["record"]["status"] for report in new_lines()] == ["stopped"]
+
+
 NO_SERVER = {"AWS_ENDPOINT_URL": NOBODY, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
 REFUSED = "the rest of the stop budget: 127.0.0.1:1 refused the connection"
 

@@ -167,10 +167,10 @@ def unconfirmed_note(runs: Iterable[PastRun]) -> str:
     count = sum(not run.counts for run in runs)
     if not count:
         return ""
-    return (
-        f"{format_count(count, 'run')} unconfirmed: nothing proves whose task it was, so it counts "
-        "in no advice."
+    whose = (
+        "whose task it was, so it counts" if count == 1 else "whose tasks they were, so they count"
     )
+    return f"{format_count(count, 'run')} unconfirmed: nothing proves {whose} in no advice."
 
 
 # Task, container, start.

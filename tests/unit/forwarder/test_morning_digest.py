@@ -3,6 +3,7 @@ that it is made of.
 """
 
 import json
+import shlex
 from datetime import UTC, datetime
 from typing import Any
 
@@ -310,6 +311,19 @@ def test_a_message_of_more_days_than_the_lines_are_kept_says_so(
         "are missing here: raise LogRetentionDays"
     )
     assert (said in texts(summary)) == (about is not None)
+
+
+def test_families_that_are_named_like_options_are_none_in_the_command_of_the_saving() -> None:
+    names = ("-x", "--register")
+    history = FamilyHistory(
+        runs={name: [earlier(0, saving_usd_per_month=9)] for name in (*names, "nightly")}
+    )
+    saving = NightSaving(asked=3, families=(*names, "nightly"), usd_per_month=27)
+    (line,) = summarize(NIGHT, QUIET, MissedTimes(), history, PLACE, saving=saving).lines
+    assert line.command is not None
+    words = shlex.split(line.command)
+    assert words[words.index("--") :] == ["--", *names]
+    assert words[:4] == ["task-profiler", "taskdef", "resize", "nightly"]
 
 
 def test_without_a_search_cluster_no_saving_is_said() -> None:

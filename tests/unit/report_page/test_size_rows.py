@@ -16,6 +16,15 @@ def test_the_command_for_another_size_runs_in_a_shell_with_credentials() -> None
     assert row["resize"] == "task-profiler taskdef resize nightly --region eu-west-1"
 
 
+def test_a_family_that_is_named_like_an_option_is_none_in_the_command() -> None:
+    runs = [
+        PastRun(report=report(number, family="--register", region="eu-west-1"))
+        for number in range(8)
+    ]
+    (row,) = size_rows(evidence_of_past_runs(runs), {}, PriceOverrides())
+    assert row["resize"] == "task-profiler taskdef resize --region eu-west-1 -- --register"
+
+
 def test_jobs_of_several_sizes_are_rows_of_their_own_without_a_command_of_ecs() -> None:
     job = BatchJob(
         job_id="0f8fad5b-d9cb-469f-a165-70867728950e", job_name="load-1", job_definition="etl"
