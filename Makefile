@@ -40,7 +40,7 @@ demo: $(VENV)/.runtime ## Profile a real little batch on this machine and show i
 	@$(BIN)/python examples/demo.py $(BIN)/task-profiler build/demo/task-report.html
 
 test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integration, faults, simulation (COVERAGE=1: with coverage; LATE=threads|starters|processes|waits: as on a busy machine)
-	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(if $(COVERAGE),--cov --cov-report=term)
+	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(if $(COVERAGE),--cov --cov-report=term --hypothesis-profile same-examples)
 	$(if $(COVERAGE),$(BIN)/python -m tools.coverage_floors)
 
 pythons: python-environments ## The unit and contract tests with the machine's other Pythons from 3.11 on, of PATH and pyenv (NEWEST=1: with the newest)

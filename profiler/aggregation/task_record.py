@@ -473,13 +473,14 @@ def statistics_evidence(
             cpu_seconds=round(usage.cpu_seconds, CPU_SECONDS_DIGITS),
             until_ns=usage.cpu_until_ns,
         )
+    of_kernel = evidence_from("statistics", usage.kernel_peak_bytes, "exact")
     of_samples = evidence_from("statistics", usage.memory_max_bytes)
     return RunEvidence(
         metrics=usage_metrics(usage, sizes),
         series=series,
         cpu=cpu,
         demand=demand,
-        memory=evidence_from("statistics", usage.kernel_peak_bytes, "exact") or of_samples,
+        memory=of_kernel or of_samples,
         memory_marked_mb=mebibytes(usage.memory_marked_bytes),
         limit_hits=usage.memory_limit_hits,
     )
