@@ -6,7 +6,6 @@ anything heavy, and it shares the task's memory. ``run`` delays every command th
 
 import gc
 import os
-import signal
 import sys
 import time
 
@@ -90,6 +89,8 @@ def run_without_click(arguments: list[str]) -> int | None:
         _print_error(error)
         return error.exit_code
     except KeyboardInterrupt:
+        import signal  # hardly any run is interrupted before its command starts
+
         return FIRST_SIGNAL_EXIT_CODE + signal.SIGINT
 
 

@@ -38,8 +38,8 @@ def wall_ahead_ns() -> int:
 class SystemClock:
     """The clocks of the operating system."""
 
-    def monotonic_ns(self) -> int:
-        return time.monotonic_ns()
+    # Python's own function: a tick of the monitor asks ten times.
+    monotonic_ns = staticmethod(time.monotonic_ns)
 
     def wall_ns(self) -> int:
         return time.time_ns()

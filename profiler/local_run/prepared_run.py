@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -432,6 +431,15 @@ def stop_if_pending() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTSTP,))
 
 
+def new_run_id() -> str:
+    """A random UUID (version 4, RFC 9562). Python's module takes 0.3 ms to import."""
+    number = bytearray(os.urandom(16))
+    number[6] = number[6] & 0x0F | 0x40  # the version
+    number[8] = number[8] & 0x3F | 0x80  # the variant
+    digits = number.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
 def _own_descendants(clock: Clock) -> tuple[int, ...]:
     """All descendants, because the kernel makes this process the parent of a descendant whose own
     parent ends.
@@ -459,7 +467,7 @@ def prepare_run(
     ``make_session`` makes the run's other parts, before the fork if the kernel moves a process into
     the group at once.
     """
-    run_id = str(uuid.uuid4())
+    run_id = new_run_id()
     cgroups = read_own_cgroups()
     own_cgroup = make_command_cgroup(cgroups, os.getpid(), run_id)
     shared_memory = None

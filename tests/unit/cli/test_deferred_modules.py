@@ -13,19 +13,19 @@ _UNUSED = (
     "decimal",
     "platform",
     "textwrap",
+    "uuid",
 )
 _START = """
     import sys
     from profiler.cli.deferred_modules import unused_modules_deferred
     with unused_modules_deferred():
         import msgspec
-        import uuid
 """
 
 
 def _printed(code: str, before: str = "") -> str:
-    """What a new Python prints that runs ``before``, imports msgspec and uuid with stand-ins, then
-    runs ``code``.
+    """What a new Python prints that runs ``before``, imports msgspec with stand-ins, then runs
+    ``code``.
     """
     return _of_new_python(f"{before}{dedent(_START)}{dedent(code)}")
 
@@ -87,15 +87,39 @@ def test_a_module_that_is_there_already_stays() -> None:
     assert _printed(code) == "True"
 
 
-def test_what_msgspec_and_uuid_do_without_is_there_afterwards() -> None:
+def test_what_msgspec_does_without_is_there_afterwards() -> None:
     code = """
         import typing
-        print(msgspec._utils.Required is typing.Required, uuid.uuid4().version, uuid._uuid)
-        import _uuid
+        import uuid
+        print(msgspec._utils.Required is typing.Required, uuid.uuid4().version)
         import typing_extensions
-        print(_uuid.__name__, typing_extensions.__name__)
+        print(uuid.SafeUUID.unknown.name, typing_extensions.__name__)
     """
-    assert _printed(code).splitlines() == ["True 4 None", "_uuid typing_extensions"]
+    assert _printed(code).splitlines() == ["True 4", "unknown typing_extensions"]
+
+
+_SIGNALS = """
+    import signal
+    print(type(signal.SIGTERM).__name__, signal.SIGTERM, sorted(signal.sigpending()))
+    print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, signal.default_int_handler.__name__)
+"""
+
+
+def test_signals_are_plain_numbers_until_an_enumeration_is_used() -> None:
+    code = """
+        print("Signals" in vars(signal))
+        print(signal.Signals(15).name, signal.strsignal(15))
+        import signal as real
+        print(real is not signal, isinstance(real.SIGTERM, real.Signals), real.SIGTERM == signal.SIGTERM)
+        print([name for name in vars(real) if name[0] != "_" and not hasattr(signal, name)])
+    """
+    printed = _printed(dedent(_SIGNALS) + dedent(code)).splitlines()
+    assert printed[:2] == ["int 15 []", "True default_int_handler"]
+    assert printed[2:] == ["False", "SIGTERM Terminated", "True True True", "[]"]
+
+
+def test_enumerations_of_signals_that_are_there_already_stay() -> None:
+    assert _printed(_SIGNALS, before="import signal\n").startswith("Signals 15 []\nTrue ")
 
 
 def test_datetime_has_what_python_offers_with_the_same_classes() -> None:

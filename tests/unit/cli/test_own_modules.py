@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import profiler
-from profiler.cli.own_modules import OwnModules
+from profiler.cli.own_modules import SHIPPED, OwnModules
 
 _TAG = sys.implementation.cache_tag
 
 
 def _finder(package: str) -> OwnModules:
-    return OwnModules(package, _TAG)
+    return OwnModules((package,), _TAG)
 
 
 def _parts(spec: importlib.machinery.ModuleSpec | None) -> tuple[object, ...]:
@@ -43,6 +43,15 @@ def test_each_module_has_the_place_that_python_finds() -> None:
         if module.ispkg:
             folders[module.name] = [f"{path[0]}/{module.name.rpartition('.')[2]}"]
     assert len(folders) > 20
+
+
+def test_each_module_that_python_ships_has_the_place_that_python_finds() -> None:
+    library = str(Path(os.__file__).parent)
+    finder = OwnModules((), _TAG, library, SHIPPED)
+    for name in SHIPPED:
+        found = finder.find_spec(name, None)
+        assert _parts(found) == _parts(importlib.machinery.PathFinder.find_spec(name, [library]))
+    assert finder.find_spec("functools", None) is None
 
 
 @pytest.fixture
