@@ -70,6 +70,7 @@ class NothingUnmapped:
     """Where a control group counts the memory, none of it is looked for outside the processes."""
 
     bound_bytes = 0
+    swapped_bytes = 0
     average_bound_bytes = 0.0
     used_cpu_ns = 0
 
@@ -315,6 +316,11 @@ class CommandReader:
         memory; None if all of it is assigned.
         """
         return self._unmapped.bound_bytes or None
+
+    @property
+    def shared_swapped_bytes(self) -> int:
+        """What the machine moved to swap while there was new shared memory, perhaps of that."""
+        return self._unmapped.swapped_bytes
 
     @property
     def tells_shared_memory(self) -> bool:

@@ -28,6 +28,11 @@ _SHARED_MEMORY_IS_UNSURE = (
     "The memory peak may have been {}, and the average is a lower bound: files in memory (tmpfs, "
     "/dev/shm) and shared memory grew during the run, and it is unknown which program made them."
 )
+_SHARED_MEMORY_IS_IN_SWAP = (
+    "The memory peak may have been {}, and the average is a lower bound: files in memory (tmpfs, "
+    "/dev/shm) and shared memory grew during the run, and so did the machine's memory in swap, "
+    "perhaps by them."
+)
 _ALL_MEMORY_IS_UNSURE = (
     "The memory peak may have been {}, and the average is a lower bound: the memory of the sandbox "
     "grew during the run by more than the processes have, such as shared memory that none of them "
@@ -150,6 +155,8 @@ def _bounds(
     shared_is_unsure = _SHARED_MEMORY_IS_UNSURE
     if not command.tells_shared_memory:
         shared_is_unsure = _ALL_MEMORY_IS_UNSURE
+    elif lacks_memory(peak_bytes, peak_bytes + command.shared_swapped_bytes):
+        shared_is_unsure = _SHARED_MEMORY_IS_IN_SWAP
     for bound_bytes, sentence in (
         (command.memory_bound_bytes, _MEMORY_IS_UNSURE),
         (marked_bytes, _MAPPED_MEMORY_IS_UNSURE),

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 
 from profiler.aggregation.process_tree_usage import lacks_memory
 from profiler.core.clock import CpuBudget
-from profiler.core.optional_math import difference
+from profiler.core.optional_math import difference, excess, first_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.readers.cgroup.shared_memory import SharedMemory
+from profiler.readers.cgroup.shared_memory import SharedMemory, read_swap_bytes
 from profiler.readers.linux.huge_pages import taken_bytes
 from profiler.readers.linux.kernel_memory import MIN_GROWTH_BYTES
 from profiler.readers.linux.memory_files import MemoryFiles
@@ -36,7 +36,9 @@ class UnmappedMemory:
     least the larger of both. ``bound_bytes`` is the most that the command can have held at one
     reading: all growth of the machine's or the group's shared memory, whoever made it. Where that
     has the processes' own memory, too (gVisor), it counts without what the command's have, if it is
-    not what other programs usually need meanwhile.
+    not what other programs usually need meanwhile. After such growth, what the machine has moved to
+    swap since the first reading counts, too, because shared memory lacks it: ``swapped_bytes`` is
+    the most of it.
     ``average_bound_bytes`` is the mean of what it can have held more. ``used_cpu_ns``: the CPU time
     of the looks at open files, which have a budget of their own.
     """
@@ -50,8 +52,14 @@ class UnmappedMemory:
         cpu_ns: Callable[[], int],
         *,
         huge_bytes: Callable[[], int | None] = taken_bytes,
+        swap_bytes: Callable[[], int | None] = read_swap_bytes,
     ) -> None:
         self._huge_bytes = huge_bytes
+        self._swap_bytes = swap_bytes
+        self._swap_bytes_at_start: int | None = None
+        self._swap_growth_bytes = 0
+        self._has_grown = False
+        self.swapped_bytes = 0
         self._shared = shared
         self._files = files
         self._segments = segments
@@ -78,6 +86,9 @@ class UnmappedMemory:
         ``shmem_bytes`` are shared memory.
         """
         self._last_shmem_bytes = shmem_bytes
+        swap_bytes = self._swap_bytes()
+        self._swap_bytes_at_start = first_known(self._swap_bytes_at_start, swap_bytes)
+        self._swap_growth_bytes = excess(swap_bytes, self._swap_bytes_at_start) or 0
         return self._read(tree_bytes, shmem_bytes, pids, has_segments=True)
 
     def read_quickly(self, tree_bytes: int, pids: Collection[int]) -> int:
@@ -121,6 +132,7 @@ class UnmappedMemory:
                 return 0, 0
             growth_bytes = of_nobody_bytes + shmem_bytes
         has_grown = lacks_memory(tree_bytes, tree_bytes + growth_bytes)
+        self._has_grown |= has_grown
         if has_grown and self._shared.is_growth_of(pids):
             certain_bytes = growth_bytes
         else:
@@ -134,6 +146,9 @@ class UnmappedMemory:
         # They map what was there before, and may not map what has been made since.
         if lacks_memory(growth_bytes, shmem_bytes):
             most_bytes = max(most_bytes, certain_bytes)
+        if self._has_grown:
+            self.swapped_bytes = max(self.swapped_bytes, self._swap_growth_bytes)
+            most_bytes += self._swap_growth_bytes
         return own_bytes, most_bytes
 
     def _files_bytes(self, growth_bytes: int, pids: Collection[int], *, has_grown: bool) -> int:

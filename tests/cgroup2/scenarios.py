@@ -398,6 +398,10 @@ print(swap_mb())
 wait_until_read(f"/sys/fs/cgroup{{own}}/memory.swap.current", count=1)
 print(swap_mb())
 """
+_WAITS_FOR_READINGS = f"""
+{READINGS_OF_FILES}
+wait_until_read("/proc/self/status", count=2)
+"""
 _HOLDS_OWN_SWAP = f"""
 {READINGS_OF_FILES}
 def swap_mb():
@@ -410,7 +414,9 @@ print(swap_mb())
 
 @scenario
 def memory_in_swap() -> Results:
-    """Half of 300 MiB, in a delegated group and for a user without one, and of a file in memory."""
+    """Half of 300 MiB, in a delegated group and for a user without one, and of a file in memory in
+    both.
+    """
     after_shared = "os.unlink('/dev/shm/block')\n"
     with swap_space():
         return {
@@ -428,6 +434,12 @@ def memory_in_swap() -> Results:
                     _SHARED_IN_SWAP + _HOLDS_GROUP_SWAP + after_shared,
                     DELEGATED,
                     "root",
+                ),
+                (
+                    "file without a group",
+                    _SHARED_IN_SWAP + _WAITS_FOR_READINGS + after_shared,
+                    (),
+                    "nobody",
                 ),
             )
         }

@@ -151,6 +151,16 @@ def test_memory_in_swap_is_a_warning_and_gives_no_advice(results: Results, place
     assert record.recommendation == NO_RECOMMENDATION
 
 
+@pytest.mark.scenario("memory_in_swap")
+def test_a_file_in_memory_may_be_in_swap_where_no_group_tells(results: Results) -> None:
+    """It has 300 MiB, in a group of 150."""
+    record = record_of(results["file without a group"], exit_code=0)
+    assert max_used_mb(record) < 150
+    assert 280 < present(record.metrics.memory_used_bound_mb) < 500
+    assert any("the machine's memory in swap" in text for text in present(record.monitor).warnings)
+    assert record.recommendation == NO_RECOMMENDATION
+
+
 @pytest.mark.scenario("many_files")
 def test_inodes_and_directory_entries_that_can_be_dropped_are_not_needed(results: Results) -> None:
     metrics = _record(results).metrics

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from profiler.core.files import close_files, open_or_none
-from profiler.core.optional_math import excess
+from profiler.core.optional_math import difference, excess
 from profiler.readers.cgroup.accounting_group import CALLING_PROCESS, member_pids
 from profiler.readers.cgroup.hierarchy import (
     MEMORY,
@@ -120,6 +120,13 @@ class SharedMemory:
             return None
         others = {int(pid) for pid in members if pid != own_pid}.difference(pids)
         return None if len(others) > _MAX_OTHERS else others
+
+
+def read_swap_bytes() -> int | None:
+    """What of the machine's memory is in swap now, also shared memory; None if unknown."""
+    meminfo = proc.read("/proc/meminfo") or b""
+    total_bytes = proc.bytes_after(meminfo, b"SwapTotal:")
+    return difference(total_bytes, proc.bytes_after(meminfo, b"SwapFree:"))
 
 
 def _tells_nothing_apart(meminfo: int | None) -> bool:

@@ -36,12 +36,14 @@ def _memory_doubts(
     readings_mib: Mapping[float, int] = MappingProxyType({}),
     at_end_seconds: float = 1.0,
     marked_mib: int = 0,
+    shared_swapped_mib: int = 0,
 ) -> MemoryDoubts:
     """The doubts about a peak of 100 MiB."""
     command = Mock(
         memory_bound_bytes=0,
         swap_peak_bytes=swap_mib * _MIB,
         shared_bound_bytes=None if shared_bound_mib is None else shared_bound_mib * _MIB,
+        shared_swapped_bytes=shared_swapped_mib * _MIB,
         tells_shared_memory=tells_shared,
         has_hidden_processes=has_hidden,
         kernel_bound_bytes=kernel_bound_mib * _MIB,
@@ -158,6 +160,8 @@ def test_shared_memory_of_an_unknown_program_may_be_the_commands() -> None:
 
 
 def test_memory_that_is_not_told_apart_may_be_the_commands() -> None:
+    (sentence,) = _doubts(shared_bound_mib=300, shared_swapped_mib=150)
+    assert sentence.endswith("and so did the machine's memory in swap, perhaps by them.")
     (sentence,) = _doubts(shared_bound_mib=300, tells_shared=False)
     assert sentence.startswith("The memory peak may have been 300 MB")
     assert "the memory of the sandbox grew" in sentence

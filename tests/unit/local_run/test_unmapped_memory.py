@@ -16,7 +16,8 @@ _TREE_MIB = 10
 
 class _PlayedMemory:
     """The shared memory in MiB: all growth, the files and the segments of the command, and whether
-    others run; ``huge`` are the huge pages that the machine's processes have taken.
+    others run; ``huge`` are the huge pages that the machine's processes have taken, ``swap`` what
+    is in swap.
     """
 
     def __init__(self) -> None:
@@ -24,6 +25,7 @@ class _PlayedMemory:
         self.in_files = 0
         self.in_segments = 0
         self.huge: int | None = 0
+        self.swap: int | None = 0
         self.is_alone = False
         self.now_ns = 0
         self._cpu_ns = itertools.count(0, 10**9)
@@ -41,6 +43,7 @@ class _PlayedMemory:
             lambda: self.now_ns,
             lambda: next(self._cpu_ns),
             huge_bytes=lambda: known(_bytes, self.huge),
+            swap_bytes=lambda: known(_bytes, self.swap),
         )
 
     def _growth_bytes(self) -> int | None:
@@ -61,6 +64,34 @@ def _bytes(size_mib: int) -> int:
 @pytest.fixture
 def played() -> _PlayedMemory:
     return _PlayedMemory()
+
+
+def test_what_went_to_swap_since_the_start_may_be_new_shared_memory(played: _PlayedMemory) -> None:
+    """A file of 300 MiB of which 177 are in swap: shared memory grew by the others."""
+    played.swap = 50
+    played.is_alone = True
+    assert played.read() == 0
+    played.growth, played.swap = 123, 227
+    assert played.read() == 123
+    assert played.bound == 310
+    assert played.unmapped.swapped_bytes == 177 * _MIB
+    played.growth, played.swap = 0, 350
+    assert played.read() == 0
+    assert played.bound == 310
+    played.growth, played.swap = 0, 400
+    played.read()
+    assert played.bound == 360, "all of the file may be in swap"
+
+
+@pytest.mark.parametrize("swap", [None, 500])
+def test_without_new_shared_memory_swap_is_other_programs(
+    played: _PlayedMemory, swap: int | None
+) -> None:
+    played.swap = None if swap is None else 0
+    played.read()
+    played.swap = swap
+    played.read()
+    assert (played.bound, played.unmapped.swapped_bytes) == (0, 0)
 
 
 def test_growth_that_nobody_is_known_to_have_made_is_a_bound(played: _PlayedMemory) -> None:
