@@ -5,6 +5,7 @@ from what the program printed, and from the tape's 20 readings of the memory a s
 """
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pynvml
@@ -620,6 +621,42 @@ def test_a_wall_clock_that_is_set_costs_no_use(name: str, when: float, by: float
     assert not gpu_of(record).is_use_partial
     began = present(gpu_of(undisturbed).first_used_seconds)
     assert gpu_of(record).first_used_seconds == pytest.approx(began, abs=0.21)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [(0.6, -3.0), (5.9, 3.0), (7.4, 3600.0)],
+        [(2.1, 7.0), (7.8, -7.0)],
+        [(2.3, -3.0), (7.0, 60.0), (8.9, 3600.0)],
+        [(4.6, 7.0), (7.4, -7.0), (8.5, -7.0)],
+        [(10.2, 0.5), (11.7, 3600.0)],
+        [(11.1, 3.0), (13.0, -60.0)],
+        [(3.4, -1.0), (5.6, -3600.0), (7.3, -60.0), (9.4, 0.15)],
+    ],
+)
+@pytest.mark.parametrize("opening", [0.17, 0.85])
+@pytest.mark.parametrize("name", ["bursts", "two", "starved"])
+def test_a_wall_clock_that_is_set_again_and_again_costs_no_use(
+    name: str, opening: float, settings: Sequence[tuple[float, float]]
+) -> None:
+    """Two settings within the ten seconds between two readings cost up to 5 s, without a mark."""
+    undisturbed = PlayedTape(name, opening=opening).play()
+    played = PlayedTape(name, opening=opening)
+    gpu = played.driver.gpus[0]
+    left = [*settings]
+
+    def set_clock() -> None:
+        now = played.clock.now_ns / 1e9
+        while left and now > left[0][0]:
+            gpu.wall_clock_set.append((now, left[0][1]))
+            played.clock.wall_offset_ns += seconds(left.pop(0)[1])
+
+    record = played.play(set_clock)
+    assert len(gpu.wall_clock_set) > 1
+    assert used_seconds(record) == pytest.approx(used_seconds(undisturbed), abs=0.1)
+    assert not gpu_of(record).is_use_partial
+    assert advice_on(record) == advice_on(undisturbed)
 
 
 def test_the_driver_is_asked_rarely_for_what_is_expensive() -> None:
