@@ -186,7 +186,7 @@ function durationTrend(runs, indexOf, change) {
 export function changeText(percent) {
   if (!isKnown(percent)) return "";
   if (percent >= 900) return `×${asWhole((percent / 100 + 1).toFixed(0))}`;
-  return `${percent > 0 ? "+" : ""}${Math.round(percent)} %`;
+  return `${percent > 0 ? "+" : ""}${asPercent(percent)}`;
 }
 
 // One point, the median, for so many columns: more points than the line has room for hide its course.
