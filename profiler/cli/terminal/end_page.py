@@ -236,8 +236,10 @@ def _device_texts(usage: RunUsage, series: Series | None) -> list[str]:
     """The use of the GPUs and of the NeuronCores that no curve shows: first texts with both, then
     with one, each from the longest to the shortest.
     """
-    gpu = _unless_drawn(usage.gpus.parts, series and series.gpu_utilization_percent)
-    neuron = _unless_drawn(usage.neuron.parts, series and series.neuron_utilization_percent)
+    gpu_curve = series.gpu_utilization_percent if series else None
+    neuron_curve = series.neuron_utilization_percent if series else None
+    gpu = _unless_drawn(usage.gpus.parts, gpu_curve)
+    neuron = _unless_drawn(usage.neuron.parts, neuron_curve)
     both = sorted(map(DOT.join, product(gpu, neuron)), key=len, reverse=True)
     return [*both, *gpu, *neuron]
 
