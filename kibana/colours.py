@@ -34,12 +34,12 @@ The bands are absolute, so that a low percentage never has the colour of a high 
 close to the limit. The classic heatmap does not draw values outside all bands. The last band is
 for exactly 100.
 """
-CPU_BANDS: Final[tuple[Band, ...]] = (
+USE_BANDS: Final[tuple[Band, ...]] = (
     *PERCENT_BANDS[:5],
     (90, 101, "#0b3d73"),
     (101, 10_000, "#7b4fa3"),
 )
-"""The bands of CPU usage: a task that uses all of its CPUs is not in danger.
+"""The bands of the use of CPUs, GPUs and NeuronCores: a task that uses all is not in danger.
 
 The last one is above a soft limit.
 """

@@ -77,8 +77,8 @@ def _saving_marks() -> list[Json]:
         "Family": "datum.key",
         "Saving a month": vega.usd_text("datum.usd"),
         "Recommended": "datum.size",
-        "Memory peak": vega.known_text("datum.memory", "format(datum.memory, '.0f') + ' %'"),
-        "CPU mean": vega.known_text("datum.vcpu", "format(datum.vcpu, '.0f') + ' %'"),
+        "Memory peak": vega.known_text("datum.memory", vega.percent_text("datum.memory")),
+        "CPU mean": vega.known_text("datum.vcpu", vega.percent_text("datum.vcpu")),
         "Cost in the time range": vega.usd_text("datum.paid"),
     }
     marks = [
@@ -182,7 +182,7 @@ def _percent_column(name: str, start: str, row: Json, middle: Json) -> list[Json
     return [
         vega.mark("rect", "families", whole),
         vega.mark("rect", "families", used),
-        vega.label("families", vega.known_text(value, f"format({value}, '.0f')", "'-'"), place),
+        vega.label("families", vega.known_text(value, vega.percent_number(value), "'-'"), place),
     ]
 
 

@@ -87,7 +87,7 @@ def _night_cell() -> Json:
     tooltip = {
         "Family": "datum.key",
         "Night": "timeFormat(datum.night, '%Y-%m-%d')",
-        "Highest memory peak": vega.known_text("datum.peak", "format(datum.peak, '.0f') + ' %'"),
+        "Highest memory peak": vega.known_text("datum.peak", vega.percent_text("datum.peak")),
         "Reports": "datum.runs",
         "Killed": "datum.killed",
         "Failed": "datum.failed",

@@ -92,7 +92,7 @@ def _data() -> list[Json]:
                     "memory": "datum.usage.memory || {}",
                     "network": "datum.usage.network || {}",
                     "block": "datum.usage.block || {}",
-                    "image": "datum.doc.container.image ? datum.doc.container.image.name : ''",
+                    "image": "((datum.doc.container || {}).image || {}).name || ''",
                 }
             ),
             {"type": "window", "ops": ["row_number"], "as": ["number"]},
@@ -149,7 +149,7 @@ def _bars(data: str, name: str, value: str, *, start: str, bars: str, unit: str)
 def _containers() -> list[Json]:
     y = signal(f"{_FIRST_ROW_PX} + (datum.number - 1) * {_CONTAINER_PX}")
     columns = (
-        ("CPU mean", 0.69, "datum.cpu.percent", "format(datum.cpu.percent.avg, '.0f') + ' %'"),
+        ("CPU mean", 0.69, "datum.cpu.percent", vega.percent_text("datum.cpu.percent.avg")),
         (
             "Memory peak",
             0.76,

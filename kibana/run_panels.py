@@ -144,13 +144,19 @@ GPU: Final = Dashboard(
             f"Mean GPU utilization. Families by the end time of their tasks. {_WITHOUT_ESTIMATES}",
             parts.average("usage.gpu.percent.avg", "GPU %"),
             condition=_exact("usage.gpu.percent.avg"),
+            bands=colours.USE_BANDS,
         ),
         parts.ranking(
             "gpu-idle",
             "Idle GPU-hours by family",
             "Time in which neither a kernel nor a copy ran on a GPU, summed over runs and GPUs "
             f"that are not shared, as far as it was seen. {_WITHOUT_ESTIMATES}",
-            PanelMetric(operation="sum", field="usage.gpu.idle.hours", label="Idle GPU-hours"),
+            PanelMetric(
+                operation="sum",
+                field="usage.gpu.idle.hours",
+                label="Idle GPU-hours",
+                colour=colours.USED,
+            ),
             condition=_exact("usage.gpu.idle.hours"),
         ),
         parts.ranking(
@@ -239,6 +245,7 @@ NEURON: Final = Dashboard(
             "Neuron % by family",
             "Mean NeuronCore utilization. Families by the end time of their tasks.",
             parts.average("usage.neuron.percent.avg", "Neuron %"),
+            bands=colours.USE_BANDS,
         ),
         _accelerator_table(
             "neuron-families",

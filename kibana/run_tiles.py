@@ -12,7 +12,6 @@ from profiler.record.stop_causes import CAUSE_TITLES
 TILES_PX: Final = 74
 _FACTS_PX: Final = 60
 _SEPARATOR: Final = "  ·  "
-_PERCENT: Final = "format({0}, '.0f') + ' %'"
 _GPU: Final = "'GPU' + (datum.gpu.scope == 'instance' ? ' of the instance' : '')"
 # Causes that the result and the exit code say.
 _SAID_BY_RESULT: Final = ["success", "failure", "running", "unknown"]
@@ -24,11 +23,11 @@ def tiles_text() -> str:
     advice = "datum.doc.recommendation"
     saved = f"{advice}.saving_percent"
     saving = (
-        f"!{saved} ? 'fits' : {saved} < 0 ? 'costs ' + {_PERCENT.format(f'-{saved}')} + ' more'"
-        f" : 'saves ' + {_PERCENT.format(saved)}"
+        f"!{saved} ? 'fits' : {saved} < 0 ? 'costs ' + {vega.percent_text(f'-{saved}')} + ' more'"
+        f" : 'saves ' + {vega.percent_text(saved)}"
     )
     tiles = (
-        ("Result", "datum.verdict", "datum.doc.container.name"),
+        ("Result", "datum.verdict", "(datum.doc.container || {}).name"),
         ("Family", "datum.doc.task.family || '-'", "datum.doc.task.id"),
         (
             "Start",
@@ -46,7 +45,7 @@ def tiles_text() -> str:
             "CPU mean",
             vega.known_text(
                 "datum.cpu.percent && datum.cpu.percent.avg",
-                _PERCENT.format("datum.cpu.percent.avg"),
+                vega.percent_text("datum.cpu.percent.avg"),
                 "'-'",
             ),
             vega.known_text("datum.vcpu", "'of ' + datum.vcpu + ' vCPU'", "''"),
@@ -55,7 +54,8 @@ def tiles_text() -> str:
             "Memory peak",
             vega.known_text(
                 "datum.memory.percent && datum.memory.percent.max",
-                f"{vega.least_mark(_MEMORY_PEAK)} + {_PERCENT.format('datum.memory.percent.max')}",
+                f"{vega.least_mark(_MEMORY_PEAK)} + "
+                + vega.percent_text("datum.memory.percent.max"),
                 "'-'",
             ),
             vega.known_text("datum.size_mb", "'of ' + " + vega.memory_text("datum.size_mb"), "''"),
@@ -83,7 +83,7 @@ def tiles_text() -> str:
     return f"[{', '.join(lists)}]"
 
 
-_TILE_STARTS: Final = (0, 0.16, 0.37, 0.48, 0.58, 0.68, 0.79, 0.87)
+_TILE_STARTS: Final = (0, 0.155, 0.355, 0.475, 0.57, 0.66, 0.765, 0.84)
 
 
 def verdict_colour() -> str:
@@ -103,7 +103,7 @@ def tile_marks() -> list[Json]:
     value = {
         "x": x,
         "y": {"value": 22},
-        "limit": signal(f"datum.tile.title == 'Family' ? width * 0.2 : {room} * 1.5"),
+        "limit": signal(f"datum.tile.title == 'Family' ? width * 0.19 : {room} * 1.5"),
     }
     below = {"x": x, "y": {"value": 40}, "limit": signal("width * 0.2")}
     facts = {"x": {"value": 8}, "y": {"value": _FACTS_PX}, "limit": signal("width - 8")}
@@ -149,21 +149,21 @@ def _facts_text() -> str:
     facts = {
         f"{task}.exit_code": f"'Exit code ' + {task}.exit_code",
         "datum.cpu.percent && datum.cpu.percent.max": "'CPU peak ' + "
-        + _PERCENT.format("datum.cpu.percent.max"),
+        + vega.percent_text("datum.cpu.percent.max"),
         "datum.memory.used_mb && datum.memory.used_mb.max": (
             f"'Memory peak ' + {vega.least_mark(_MEMORY_PEAK)} + "
             + vega.memory_text("datum.memory.used_mb.max")
         ),
         "datum.gpu.percent && datum.gpu.percent.avg": (
             f"{_GPU} + ' mean ' + {vega.mark_of_use('usage.gpu.percent.avg')} + "
-            + _PERCENT.format("datum.gpu.percent.avg")
+            + vega.percent_text("datum.gpu.percent.avg")
         ),
         "datum.gpu.memory_mb && datum.gpu.memory_mb.max": (
             f"{_GPU} + ' memory peak ≥' + " + vega.memory_text("datum.gpu.memory_mb.max")
         ),
         "datum.gpu.idle && datum.gpu.idle.percent": (
             f"{_GPU} + ' idle ' + {vega.mark_of_use('usage.gpu.idle.percent')} + "
-            + _PERCENT.format("datum.gpu.idle.percent")
+            + vega.percent_text("datum.gpu.idle.percent")
         ),
         f"{task}.gpu_error": f"'GPU error (Xid) ' + {task}.gpu_error",
         kills: f"{kills} + ({kills} == 1 ? ' process' : ' processes') + ' killed by the kernel'",

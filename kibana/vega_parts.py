@@ -22,20 +22,26 @@ _CONFIG: Final[Json] = {
     "axis": {"gridOpacity": GRID_OPACITY},
 }
 
-# Texts of values, as expressions of Vega.
+# Texts of values, as expressions of Vega, with the digits that units.py of the record has.
 _DURATION: Final = (
-    "({0} >= 7200000 ? format({0} / 3600000, '.1f') + ' h'"
-    " : {0} >= 120000 ? format({0} / 60000, '.1f') + ' min'"
-    " : format({0} / 1000, '.1f') + ' s')"
+    "({0} < 999.5 ? round({0}) + ' ms'"
+    " : {0} < 59950 ? format({0} / 1000, '.1f') + ' s'"
+    " : {0} < 3599500 ? floor(round({0} / 1000) / 60) + 'm '"
+    " + format(round({0} / 1000) % 60, '02d') + 's'"
+    " : {0} < 86370000 ? floor(round({0} / 60000) / 60) + 'h '"
+    " + format(round({0} / 60000) % 60, '02d') + 'm'"
+    " : floor(round({0} / 3600000) / 24) + 'd '"
+    " + format(round({0} / 3600000) % 24, '02d') + 'h')"
 )
-# As everywhere: two decimals, or more to show two significant digits.
 _USD: Final = "(!{0} || abs({0}) >= 0.1 ? format({0}, '$,.2f') : format({0}, '$.2r'))"
-_BYTES: Final = (
-    "({0} >= 1073741824 ? format({0} / 1073741824, '.3~r') + ' GB'"
-    " : {0} >= 1048576 ? format({0} / 1048576, '.3~r') + ' MB'"
-    " : format({0} / 1024, '.3~r') + ' KB')"
+_MEMORY: Final = (
+    "({0} >= 1023.5 ? format({0} / 1024, ',.1~f') + ' GB'"
+    " : format({0}, {0} < 10 ? '.1~f' : ',.0f') + ' MB')"
 )
-_MEMORY: Final = "({0} >= 1024 ? format({0} / 1024, '.3~r') + ' GB' : format({0}, '.3~r') + ' MB')"
+_PERCENT: Final = (
+    "({0} >= 99.5 && round({0} * 1e6) < 1e8 ? format(min(round({0} * 10), 999) / 10, '.1f')"
+    " : {0} >= 1 || {0} == 0 ? format({0}, ',.0f') : format({0}, '.1~r'))"
+)
 
 
 def duration_text(milliseconds: str) -> str:
@@ -63,7 +69,17 @@ def size_text(vcpu: str, memory_mb: str) -> str:
 
 def bytes_text(size: str) -> str:
     """The text of a number of bytes, as an expression."""
-    return _BYTES.format(size)
+    return memory_text(f"({size} / 1048576)")
+
+
+def percent_number(percent: str) -> str:
+    """A share in percent without its unit, as an expression."""
+    return _PERCENT.format(percent)
+
+
+def percent_text(percent: str) -> str:
+    """The text of a share in percent, as an expression."""
+    return f"{percent_number(percent)} + ' %'"
 
 
 def mark_of_use(field: str) -> str:

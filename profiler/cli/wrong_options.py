@@ -1,6 +1,7 @@
 """What to say of the options and arguments of a command line that are wrong or missing."""
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 import click
 
@@ -15,8 +16,11 @@ def usage_sentence(error: click.UsageError, message: str, arguments: Iterable[st
     """What is wrong, by click's ``message``, and what to do."""
     if isinstance(error, click.NoSuchOption):
         meant = _option_sentence(error, arguments)
-        if meant is not None or error.possibilities:
-            return meant or message
+        if meant is not None:
+            return meant
+        if _has_near_option(error):
+            return message
+        message = error.message
     elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
         return message  # it has the values that are right
     if error.ctx is None or not message.endswith((".", ")")):
@@ -50,6 +54,14 @@ def _option_sentence(error: click.NoSuchOption, arguments: Iterable[str]) -> str
         return None
     words = " ".join(("task-profiler", *path, name))
     return f"The option {name!r} stands before the command: write it after it, as in {words}."
+
+
+def _has_near_option(error: click.NoSuchOption) -> bool:
+    """Whether an option that click proposes is near without the dashes, which all have in common:
+    ``--quiet`` is no ``--budget``.
+    """
+    bare = [option.lstrip("-") for option in error.possibilities or ()]
+    return bool(get_close_matches(error.option_name.lstrip("-"), bare))
 
 
 def _takes_families(command: click.Command) -> bool:

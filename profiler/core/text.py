@@ -11,6 +11,9 @@ _MAX_NAMES = 5
 NARROW_SIGNS = "·×±…→≈≥●▔▁▂▃▄▅▆▇█░▒▓"
 # Unicode's categories of what is drawn on the character before; also the choice of its picture.
 _MARKS = ("Mn", "Me")
+# Of Python's escapes of a character, with the backslash.
+_ESCAPE_LENGTHS = {"x": 4, "u": 6, "U": 10}
+_LONGEST_ESCAPE = 10
 _WITHOUT_SIGNS = str.maketrans("", "", NARROW_SIGNS)
 
 
@@ -54,13 +57,26 @@ def columns_of(text: str) -> int:
 
 
 def beginning_of(text: str, columns: int) -> str:
-    """The longest beginning that takes at most so many columns. A mark stays with its letter."""
+    """The longest beginning that takes at most so many columns. A mark stays with its letter, and
+    what `printable` writes for a character is whole or not there.
+    """
     left = columns
     for place, character in enumerate(text):
         left -= columns_of(character)
         if left < 0:
-            return text[:place]
+            return text[: _before_escape(text, place)]
     return text
+
+
+def _before_escape(text: str, place: int) -> int:
+    """The place, or that of the escape of a character that a cut there would divide."""
+    start = text.rfind("\\", max(place - _LONGEST_ESCAPE + 1, 0), place)
+    if start < 0:
+        return place
+    end = start + _ESCAPE_LENGTHS.get(text[start + 1 : start + 2], 0)
+    digits = text[start + 2 : end]
+    is_escape = end > place and all(digit in "0123456789abcdef" for digit in digits)
+    return start if is_escape else place
 
 
 def whole_letters(text: str, length: int) -> str:

@@ -1,8 +1,8 @@
 """The record's units, and the texts of durations, sizes and money, which the report page's
 ``formats.js`` has, too.
 
-All round half up. A share and a number of vCPUs never read 0 if they are not 0. A browser test
-compares both languages.
+All round half up. A share and a number of vCPUs never read 0 if they are not 0, and a share never
+reads 100 % if it is less. A browser test compares both languages.
 """
 
 import math
@@ -125,11 +125,14 @@ def bare_vcpu(count: float) -> str:
 
 def format_percent(percent: float) -> str:
     """Format as ``45 %``, ``0.4 %`` or ``0.02 %``: whole from 1 on, below that with one
-    significant digit.
+    significant digit. From 99.5 on and below 100 it is ``99.5 %`` to ``99.9 %``.
     """
     size = abs(percent)
+    sign = "-" if percent < 0 else ""
+    if _rounds_up_to_all(size):
+        return f"{sign}{_almost_all(size)} %"
     digits = 0 if size >= 1 else _first_digit(size, 1)
-    return f"{'-' if percent < 0 else ''}{_format_decimal(size, digits)} %"
+    return f"{sign}{_format_decimal(size, digits)} %"
 
 
 def format_time_share(percent: float) -> str:
@@ -209,9 +212,9 @@ def format_change(new: float, old: float, as_text: Callable[[float], str]) -> st
     percent = _PERCENT * (new - old) / old
     if percent >= _MANY_PERCENT:
         return f"{_round_half_up(new / old):,}×"
+    if 0 < new < old and _rounds_up_to_all(-percent):
+        return f"-{_almost_all(-percent)} %"
     rounded = _round_half_up(abs(percent))
-    if rounded == _PERCENT and 0 < new < old:
-        return f"-{min(_round_half_up(-percent, 1), 999) / 10:.1f} %"
     if rounded:
         return f"{'-' if new < old else '+'}{rounded} %"
     return "="
@@ -233,6 +236,18 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "vCPU": format_vcpu,
     "USD": format_usd,
 }
+
+
+def _rounds_up_to_all(percent: float) -> bool:
+    """Whether less than 100 % would read ``100 %``. What sums of parts lose by their binary digits
+    is not less.
+    """
+    return _round_half_up(percent) == _PERCENT and _round_half_up(percent, 6) < _PERCENT * 10**6
+
+
+def _almost_all(percent: float) -> str:
+    """``99.5`` to ``99.9``."""
+    return f"{min(_round_half_up(percent, 1), 999) / 10:.1f}"
 
 
 def _first_digit(value: float, digits: int, least: int = 1) -> int:

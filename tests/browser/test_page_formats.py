@@ -16,13 +16,17 @@ pytestmark = pytest.mark.browser
 RANDOM_VALUES = 3000
 
 
-def evaluated(browser: Browser, expression: str, values: Sequence[Any]) -> list[str]:
-    """Return what an expression with the functions of formats.js makes of each value."""
+def evaluated(
+    browser: Browser, expression: str, values: Sequence[Any], module: str = "formats"
+) -> list[str]:
+    """Return what an expression with the functions of formats.js, or of another module, makes of
+    each value.
+    """
     page = browser.new_page()
     page.set_default_timeout(LIMIT_MS)
     page.set_content(f'<script type="importmap">{read_assets()["modules"]}</script>')
     texts: list[str] = page.evaluate(
-        "async (values) => { const formats = await import('#page/formats.js'); "
+        f"async (values) => {{ const formats = await import('#page/{module}.js'); "
         f"return values.map((value) => formats.{expression}); }}",
         values,
     )
@@ -71,3 +75,10 @@ def test_the_page_has_the_task_sizes_and_the_changes_of_the_terminal(browser: Br
     ]
     texts = evaluated(browser, "asChangeFrom(...value, formats.asMemory)", pairs)
     assert texts == [units.format_change(*pair, units.format_memory) for pair in pairs]
+
+
+def test_a_cell_has_at_most_three_characters_of_a_share(browser: Browser) -> None:
+    percents = [0, 0.2, 1, 45.4, 99.4, 99.86, 100, 100.4]
+    expression = "cellLines({ percent: value }).join()"
+    texts = evaluated(browser, expression, percents, module="morning_grid")
+    assert texts == ["0", "<1", "1", "45", "99", ">99", "100", "100"]

@@ -6,7 +6,7 @@ The numbers are worked out by hand from the scripts of :mod:`tests.search.produc
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +18,7 @@ import requests
 from msgspec.structs import replace
 
 import handler
-from kibana import colours
+from kibana import colours, vega_parts
 from kibana.build import DRAWINGS, PANELS
 from kibana.dashboard_model import (
     Drawing,
@@ -29,9 +29,9 @@ from kibana.dashboard_model import (
     terms_id,
     time_id,
 )
-from kibana.vega_parts import usd_text
 from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.record import units
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import (
     UNKNOWN_COST,
@@ -42,9 +42,9 @@ from profiler.record.record_model import (
     decode,
     encode,
 )
-from profiler.record.units import format_usd
 from tests.documentation import ROOT
 from tests.fake_slack import FakeSlack
+from tests.formats import DOLLARS, DURATIONS, MEMORY, PERCENTS
 from tests.search.forwarding import (
     CONTAINERS,
     Context,
@@ -341,7 +341,7 @@ def test_estimates_and_other_programs_numbers_are_in_no_chart_of_exact_ones(
         assert [shown(key) for key in exact] == before
         assert shown("gpu-estimates") == {("virtual",): (1, 1, 40, 60, 9000, "virtual")}
         facts = "".join(drawn(filled, "run-curves", "virtual")["texts"])
-        for fact in ("GPU mean ≈ 40 %", "GPU idle ≈ 60 %", "GPU memory peak ≥8.79 GB"):
+        for fact in ("GPU mean ≈ 40 %", "GPU idle ≈ 60 %", "GPU memory peak ≥8.8 GB"):
             assert fact in facts
         assert "GPU of the instance mean " in "".join(
             drawn(filled, "run-curves", "unknown")["texts"]
@@ -568,16 +568,40 @@ def test_advice_about_a_size_that_the_family_no_longer_has_is_not_drawn() -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_amount_is_written_as_on_the_other_screens(version: str) -> None:
-    amounts = (0.0, 0.000012, 0.0055, 0.0109, 0.05, 0.0999, 0.1, 0.42, 9.5, 1930.112)
+@pytest.mark.parametrize(
+    ("as_expression", "as_text", "cases"),
+    [
+        (vega_parts.usd_text, units.format_usd, DOLLARS),
+        (vega_parts.memory_text, units.format_memory, MEMORY),
+        (vega_parts.duration_text, units.format_duration, DURATIONS),
+        (vega_parts.percent_text, units.format_percent, PERCENTS),
+    ],
+)
+def test_a_value_is_written_as_on_the_other_screens(
+    as_expression: Callable[[str], str],
+    as_text: Callable[[float], str],
+    cases: Sequence[tuple[float, str]],
+    version: str,
+) -> None:
+    values = [value for value, _ in cases if value >= 0]
     data = {
-        "name": "amounts",
-        "values": [{"usd": usd} for usd in amounts],
-        "transform": [{"type": "formula", "as": "text", "expr": usd_text("datum.usd")}],
+        "name": "values",
+        "values": [{"value": value} for value in values],
+        "transform": [{"type": "formula", "as": "text", "expr": as_expression("datum.value")}],
     }
     drawing = Drawing(key="k", title="t", description="d", spec={"data": [data]})
-    rows = evaluate(drawing, {}, version)["data"]["amounts"]
-    assert [row["text"] for row in rows] == list(map(format_usd, amounts))
+    rows = evaluate(drawing, {}, version)["data"]["values"]
+    assert [row["text"] for row in rows] == list(map(as_text, values))
+
+
+def test_a_run_without_an_image_is_drawn() -> None:
+    """A run outside a container. What a search returns of a document lacks empty parts."""
+    document = {"usage": {"cpu": {"percent": {"avg": 99.86}}, "memory": {"used_mb": {"max": 1800}}}}
+    task = {"container": {"buckets": [{"key": "", **newest(document)}]}}
+    answers = {"containers": {"aggregations": {"task": {"buckets": [task]}}}}
+    view = evaluate(DRAWING["run-details"], answers, VERSIONS[0])
+    assert [row["image"] for row in view["data"]["containers"]] == [""]
+    assert {"99.9 %", "1.8 GB"} <= {*view["texts"]}
 
 
 @pytest.mark.parametrize(
@@ -684,7 +708,7 @@ def test_durations(filled: SearchServer) -> None:
     assert 600_500 < nightly["p95"] <= 900_500
     assert hourly["median"] == 600_500
     assert 600_500 < hourly["p95"] <= 700_500
-    assert any(text.startswith("2.5 min · ") for text in view["texts"])
+    assert any(text.startswith("2m 31s · ") for text in view["texts"])
 
 
 def test_the_curves_of_a_run(filled: SearchServer) -> None:
@@ -697,7 +721,7 @@ def test_the_curves_of_a_run(filled: SearchServer) -> None:
     assert max(step["used_mb"] or 0 for step in steps) == 512
     assert view["data"]["intervals"] == []
     assert view["data"]["kill"] == []
-    assert {"success", "nightly", "2.5 min", "of 2 vCPU"} <= {*view["texts"]}
+    assert {"success", "nightly", "2m 31s", "of 2 vCPU"} <= {*view["texts"]}
 
 
 def test_the_curves_of_a_killed_run_end_with_the_kill(filled: SearchServer) -> None:
@@ -753,7 +777,7 @@ def facts_of(server: SearchServer, task: str) -> str:
 def test_a_killed_run_names_exit_code_category_and_reason(filled: SearchServer) -> None:
     line = facts_of(filled, "killed")
     assert line.startswith("Exit code 137  ·  ")
-    assert line.endswith(f"Memory peak ≥1000 MB  ·  Cause: Out of memory  ·  {KILLED_REASON}")
+    assert line.endswith(f"Memory peak ≥1,000 MB  ·  Cause: Out of memory  ·  {KILLED_REASON}")
 
 
 def test_a_successful_run_names_exit_code_and_peaks_alone(filled: SearchServer) -> None:

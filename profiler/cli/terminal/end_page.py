@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, product
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -195,14 +195,11 @@ def one_line_end(report: Report, view: EndView) -> Line:
 
 
 def _facts(record: Record, usage: RunUsage, room: int) -> str:
-    """The GPU or NeuronCores of a run without their curve, the memory peak of one without a curve,
-    and the CPU time, as far as there is room.
+    """The GPUs and NeuronCores of a run without their curve, the memory peak of one without a
+    curve, and the CPU time, as far as there is room.
     """
     facts = ""
-    devices: list[str] = []
-    if not _has_device_curve(record.series):
-        for parts in (usage.gpus.parts, usage.neuron.parts):
-            devices += [", ".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    devices = _device_texts(usage, record.series)
     metrics = record.metrics
     peak = number_fact(MEMORY_PEAK, record).short
     peaks: list[str] = []
@@ -235,11 +232,22 @@ def _has_curves(series: Series | None) -> bool:
     return any_known(*(series.vcpu_used or ()), *(series.memory_used_mb or ()))
 
 
-def _has_device_curve(series: Series | None) -> bool:
-    if series is None:
-        return False
-    curves = (series.gpu_utilization_percent, series.neuron_utilization_percent)
-    return any_known(*chain.from_iterable(curve or () for curve in curves))
+def _device_texts(usage: RunUsage, series: Series | None) -> list[str]:
+    """The use of the GPUs and of the NeuronCores that no curve shows: first texts with both, then
+    with one, each from the longest to the shortest.
+    """
+    gpu_curve = series.gpu_utilization_percent if series else None
+    neuron_curve = series.neuron_utilization_percent if series else None
+    gpu = _unless_drawn(usage.gpus.parts, gpu_curve)
+    neuron = _unless_drawn(usage.neuron.parts, neuron_curve)
+    both = sorted(map(DOT.join, product(gpu, neuron)), key=len, reverse=True)
+    return [*both, *gpu, *neuron]
+
+
+def _unless_drawn(parts: Sequence[str], curve: Sequence[float | None] | None) -> list[str]:
+    if any_known(*(curve or ())):
+        return []
+    return [", ".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
 
 def _unread_gpu(story: Story, view: EndView) -> tuple[Line, ...]:

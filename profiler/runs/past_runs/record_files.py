@@ -40,9 +40,15 @@ from profiler.sizing.job_rows import RunsOf
 STANDARD_INPUT = "-"
 _LISTED_NUMBERS = 10  # more than a sentence has
 _MAX_STACKS = 300
-# What files of other formats begin with; the compressed ones of gzip, bzip2, xz, Zstandard and zip.
+# What files of other formats begin with, the compressed ones with the program that unpacks them.
 _SQLITE = b"SQLite format 3\0"
-_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"PK\3\4")
+_COMPRESSED = {
+    b"\x1f\x8b": "zcat",
+    b"PK\3\4": "unzip -p",
+    b"BZh": "bzcat",
+    b"\xfd7zXZ\0": "xzcat",
+    b"\x28\xb5\x2f\xfd": "zstdcat",
+}
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{")
 _TAR = b"ustar"
 _TAR_PLACE = 257
@@ -207,11 +213,12 @@ def _check_format(beginning: bytes, source: str) -> None:
         raise TaskProfilerError(
             f"{name} is an SQLite database, as a history is: write history:{file}."
         )
-    if beginning.startswith(_COMPRESSED):
-        raise TaskProfilerError(
-            f"{name} is compressed: unpack it, and name the file that comes out, or - with a pipe "
-            "from zcat."
-        )
+    for magic, program in _COMPRESSED.items():
+        if beginning.startswith(magic):
+            raise TaskProfilerError(
+                f"{name} is compressed: unpack it, and name the file that comes out, or - with a "
+                f"pipe from {program}."
+            )
     if beginning.startswith(_TAR, _TAR_PLACE):
         raise TaskProfilerError(
             f"{name} is an archive: unpack it, and name the file that comes out, or - with a pipe "

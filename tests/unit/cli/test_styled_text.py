@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from profiler.cli.styled_text import Span, render_lines, shorten, shorten_name, wrapped
 from profiler.cli.tables import Column, table
-from profiler.core.text import columns_of
+from profiler.core.text import columns_of, printable
 from tests.terminals import shown_on_terminal, texts
 
 COLUMNS = (Column("Name", folds=True), Column("Count", is_right=True), Column("Result"))
@@ -203,3 +203,19 @@ def test_a_mark_takes_no_column_and_stays_with_its_letter() -> None:
     assert texts(wrapped(sentence, 23)) == [" ".join([word] * 6), " ".join([word] * 4)]
     rows = [(word, "1", ""), ("abc", "2", "")]
     assert texts(table(COLUMNS, rows, width=40))[1:] == [f"{word}       1", "abc       2"]
+
+
+@pytest.mark.parametrize("width", range(2, 20))
+@pytest.mark.parametrize("character", ["\u200d", "\x1b", "\u202e", "\U000e0067"])
+def test_a_cut_divides_no_escape(character: str, width: int) -> None:
+    """A family of people in one picture, a flag, Hebrew: what joins or turns them is escaped."""
+    text = printable(f"a{character}{character}日{character}b")
+    escaped = printable(character)
+    shown = shorten(text, width)
+    assert columns_of(shown) <= width
+    assert "\\" not in shown.replace(escaped, "")
+
+
+def test_a_backslash_of_a_path_is_cut_anywhere() -> None:
+    assert shorten("C:\\users\\x", 5) == "C:\\u…"
+    assert shorten("a\\u20zz\\", 5) == "a\\u2…"

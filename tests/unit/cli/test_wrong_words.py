@@ -176,8 +176,11 @@ def test_an_address_without_a_host_is_a_mistake(address: str) -> None:
     ("beginning", "said"),
     [
         (b"SQLite format 3\0", "is an SQLite database, as a history is: write history:"),
-        (b"\x1f\x8b\x08\0", "is compressed: unpack it"),
-        (b"PK\3\4", "is compressed: unpack it"),
+        (b"\x1f\x8b\x08\0", "or - with a pipe from zcat."),
+        (b"PK\3\4", "or - with a pipe from unzip -p."),
+        (b"\xfd7zXZ\0", "or - with a pipe from xzcat."),
+        (b"BZh9", "or - with a pipe from bzcat."),
+        (b"\x28\xb5\x2f\xfd", "or - with a pipe from zstdcat."),
         (b"\xff\xfe{\0", "is text in UTF-16: convert it to UTF-8"),
         (b'{\0"\0', "is text in UTF-16: convert it to UTF-8"),
         (
@@ -291,6 +294,19 @@ def test_a_line_that_is_longer_than_any_that_is_written_is_no_run(file: Path) ->
     file.write_text(f"{indented}\n")
     done = run_here({}, "history", "--from", str(file), "--json")
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "--budget", "1"), "No such option '--budget': see task-profiler run --help."),
+        (("run", "--stack"), "No such option '--stack'. Did you mean '--stacks'?"),
+        (("show", "--form", "x"), "No such option '--form'. Did you mean '--from'?"),
+        (("history", "-x"), "No such option '-x': see task-profiler history --help."),
+    ],
+)
+def test_only_an_option_that_is_near_is_proposed(words: tuple[str, ...], said: str) -> None:
+    assert run_here({}, *words).stderr == f"task-profiler: {said}\n"
 
 
 @pytest.mark.parametrize("text", ["7", "2026", "1.5"])

@@ -89,8 +89,14 @@ export const asRate = (mbPerSecond) => (isKnown(mbPerSecond) ? `${Number(mbPerSe
 export function asPercent(percent) {
   if (!isKnown(percent)) return UNKNOWN;
   const size = Math.abs(percent);
-  return `${percent < 0 ? "-" : ""}${asDecimal(size, size >= 1 ? 0 : firstDigit(size, 1))} %`;
+  const sign = percent < 0 ? "-" : "";
+  if (roundsUpToAll(size)) return `${sign}${almostAll(size)} %`;
+  return `${sign}${asDecimal(size, size >= 1 ? 0 : firstDigit(size, 1))} %`;
 }
+
+// Less than 100 % never reads 100 %. What sums of parts lose by their binary digits is not less.
+const roundsUpToAll = (percent) => roundHalfUp(percent) === 100 && scaled(percent, 6) < 100e6;
+const almostAll = (percent) => (Math.min(scaled(percent, 1), 999) / 10).toFixed(1);
 
 /** Returns the change from the old value: "+10 %", "-3 %", "12×"; "=" if both read the same; "" if the old one is 0. */
 export function asChangeFrom(value, old, show) {
@@ -98,8 +104,8 @@ export function asChangeFrom(value, old, show) {
   if (!(old > 0)) return "";
   const percent = (100 * (value - old)) / old;
   if (percent >= 1000) return `${asWhole(roundHalfUp(value / old))}×`;
+  if (value > 0 && value < old && roundsUpToAll(-percent)) return `-${almostAll(-percent)} %`;
   const rounded = roundHalfUp(Math.abs(percent));
-  if (rounded === 100 && value > 0 && value < old) return `-${(Math.min(scaled(-percent, 1), 999) / 10).toFixed(1)} %`;
   return rounded ? `${value < old ? "-" : "+"}${rounded} %` : "=";
 }
 

@@ -133,7 +133,11 @@ function cellOf(runs, statistic) {
 }
 
 // A cell has no room for the digits of less than 1 %, which its name has.
-const inCell = (percent) => (percent > 0 && percent < 1 ? "<1" : asPercent(percent).replace(" %", ""));
+const inCell = (percent) => {
+  if (percent > 0 && percent < 1) return "<1";
+  const text = asPercent(percent).replace(" %", "");
+  return text.includes(".") ? ">99" : text; // a cell of a phone has room for three characters
+};
 
 /** Returns the lines of a cell: the percentage, and below it marks of kills and failures; without both a sign. */
 export function cellLines({ killed, failed, percent, outcome }) {
@@ -186,7 +190,7 @@ function durationTrend(runs, indexOf, change) {
 export function changeText(percent) {
   if (!isKnown(percent)) return "";
   if (percent >= 900) return `×${asWhole((percent / 100 + 1).toFixed(0))}`;
-  return `${percent > 0 ? "+" : ""}${Math.round(percent)} %`;
+  return `${percent > 0 ? "+" : ""}${asPercent(percent)}`;
 }
 
 // One point, the median, for so many columns: more points than the line has room for hide its course.

@@ -602,3 +602,23 @@ def test_a_run_on_neuron_cores_without_their_curve_names_them_beside_its_verdict
     assert "NeuronCores" not in head(curves)
     shown = one_line_end(one, view)
     assert "2 NeuronCores 45 %" in "".join(span.text for span in shown)
+
+
+def test_gpus_and_neuron_cores_of_one_run_are_both_beside_its_verdict() -> None:
+    cores, gpus = shown_runs.neuron(), shown_runs.gpu()
+    curves = present(cores.record.series)
+    undrawn = replace(curves, neuron_utilization_percent=None)
+
+    def head(series: Series | None, width: int = 200) -> str:
+        record = replace(cores.record, gpus=gpus.record.gpus, series=series)
+        view = EndView(width=width, now_ns=NOW_NS)
+        return texts(end_lines(replace(cores, record=record), (), view))[0]
+
+    assert "GPUs" in head(None)
+    assert "2 NeuronCores 45 %, 6.8 GB of 16 GB" in head(None)
+    for width in range(70, 200, 10):
+        shown = head(undrawn, width)
+        assert "NeuronCore" not in shown or "GPU" in shown, "the longer kind has taken the room"
+    gpu_undrawn = head(curves)
+    assert "GPUs" in gpu_undrawn
+    assert "NeuronCores" not in gpu_undrawn, "their curve is drawn"
