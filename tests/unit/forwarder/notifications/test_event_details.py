@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 from hypothesis import given, settings
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from profiler.forwarder.ended_run import Comparison, EndedRun, MemoryRetry, UnusualMeasure
 from profiler.forwarder.invocation import NoticeError
@@ -22,6 +22,8 @@ from profiler.forwarder.notifications.channels import event_bus_channel
 from profiler.forwarder.notifications.embedded_texts import markdown_safe
 from profiler.forwarder.notifications.event_details import (
     DETAILS,
+    EndedLine,
+    EndedRunDetail,
     bus_event,
     ended_line,
     ended_run,
@@ -34,7 +36,7 @@ from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarg
 from profiler.record.batch_detail import parse_job
 from profiler.record.model_base import describe_type
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import Recommendation, SlowdownBounds
+from profiler.record.record_model import Metrics, Recommendation, SlowdownBounds
 from tests.batch_jobs import end_without_attempt
 from tests.bus_events import RECORD, RUN
 from tests.documentation import ROOT
@@ -659,3 +661,15 @@ def test_a_morning_message_fits_into_an_entry_of_a_bus(letter: str) -> None:
     encoded = msgspec.json.encode(made)
     assert len(encoded) < 200_000
     assert (command in str(made)) is (letter == "a")
+
+
+def test_the_morning_message_reads_the_fields_of_the_ended_runs_detail() -> None:
+    """Under the same names: a field that is missing in a line would be a value that is unknown."""
+    written = {field.encode_name: (field.type, field.default) for field in fields(EndedRunDetail)}
+    read = {field.encode_name: (field.type, field.default) for field in fields(EndedLine)}
+    read.pop("service")  # of the line alone
+    usage, _ = read.pop("metrics")
+    assert read.items() <= written.items()
+    (of_report,) = msgspec.json.schema(usage)["$defs"].values()
+    names = {field.encode_name for field in fields(Metrics)}
+    assert of_report["properties"].keys() <= names
