@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.policy_verdicts import TAG, TAG_KEYS, Context, Question, effects
+from profiler.aws_account.policy_verdicts import TAG, TAG_KEYS, Question, effects
 from profiler.aws_account.report_paths import READ_POLICIES, ReportPaths
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
 from profiler.core.aws_clients import ACCESS_DENIED, error_code
@@ -20,6 +20,7 @@ from profiler.core.json_fields import text
 from profiler.core.optional_math import first_known
 from profiler.core.text import listed
 
+_RUN_ACTION = "ecs:RunTask"
 _TAG_ACTION = "ecs:TagResource"
 _CLUSTER = "ecs:cluster"
 # A number that no family reaches: what may start it may start any later revision.
@@ -92,17 +93,23 @@ class StarterRoles:
         place = "" if UNKNOWN_VALUE in cluster else f"{cluster_name(cluster)}/"
         tasks = f"{revision_arn.partition(':task-definition/')[0]}:task/{place}*"
         what = "It is unknown whether schedules may give their tasks a new tag"
-        then, now = (
-            Question(action=_TAG_ACTION, resource=tasks, context=_of_tags(tags))
-            for tags in (before, after)
-        )
-        with self._reading(role, what):
-            lack = self._lack(role, then if before else None, now)
         new_keys = listed(sorted(after.keys() - before.keys()) or sorted(after))
-        return lack and (
-            f"it gives its tasks their definition's tags, and its role {role} {lack} {_TAG_ACTION} "
-            f"for {new_keys}: allow {_TAG_ACTION} on {tasks}"
-        )
+        for action, resource in ((_TAG_ACTION, tasks), (_RUN_ACTION, revision_arn)):
+            is_start = action == _RUN_ACTION
+            place_of_start = _of_cluster(target) if is_start else {}  # AWS names no other for tags
+            then, now = (
+                Question(action=action, resource=resource, context=_of_tags(tags) | place_of_start)
+                for tags in (before, after)
+            )
+            is_asked_so_far = bool(before) or is_start
+            with self._reading(role, what):
+                lack = self._lack(role, then if is_asked_so_far else None, now)
+            if lack:
+                return (
+                    f"it gives its tasks their definition's tags, and its role {role} {lack} "
+                    f"{action} for {new_keys}: allow {action} on {resource}"
+                )
+        return None
 
     def _refusal(
         self, target: ScheduledTarget, present_arn: str, new_arn: str, what: str
@@ -110,10 +117,8 @@ class StarterRoles:
         role = self._role_of(target, new_arn)
         if role is None:
             return None
-        action = "batch:SubmitJob" if target.is_of_job else "ecs:RunTask"
-        cluster = target.cluster_arn
-        is_known = cluster.startswith("arn:") and UNKNOWN_VALUE not in cluster
-        context = {_CLUSTER: (cluster,)} if is_known and not target.is_of_job else {}
+        action = "batch:SubmitJob" if target.is_of_job else _RUN_ACTION
+        context = _of_cluster(target)
         then, now = (
             Question(action=action, resource=arn, context=context) for arn in (present_arn, new_arn)
         )
@@ -172,7 +177,14 @@ class StarterRoles:
 _NOT_ALLOWED = "does not allow"
 
 
-def _of_tags(tags: Mapping[str, str]) -> Context:
+def _of_cluster(target: ScheduledTarget) -> dict[str, tuple[str, ...]]:
+    """The cluster of RunTask's request, if it is known."""
+    cluster = target.cluster_arn
+    is_known = cluster.startswith("arn:") and UNKNOWN_VALUE not in cluster
+    return {_CLUSTER: (cluster,)} if is_known and not target.is_of_job else {}
+
+
+def _of_tags(tags: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """What is known of RunTask's request to give these tags to a task."""
     by_key = {f"{TAG}{key.lower()}": (value,) for key, value in tags.items()}
     return {"ecs:createaction": ("RunTask",), TAG_KEYS: (*tags,), **by_key}

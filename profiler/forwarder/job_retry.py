@@ -31,7 +31,7 @@ from profiler.core.ecs_terms import EC2, FARGATE, RETRY_OF, SHORT_ID_LENGTH
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.optional_math import all_known, known, known_members
 from profiler.core.timestamps import NS_PER_SECOND, datetime_of_ms
-from profiler.forwarder.ended_run import MemoryRetry
+from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.job_room import JobRoom
 from profiler.forwarder.memory_retry_rules import (
@@ -326,9 +326,27 @@ class JobRetries(Struct, frozen=True):
         try:
             return self._started(job)
         except RetryRefusedError as refusal:
+            earlier = self._submitted_earlier(job.id)
+            if earlier is not None:
+                return earlier
             sentence = f"Not started again: {refusal}."
             self.warn(f"Job {job.id}: {sentence}")
             return MemoryRetry(sentence=sentence)
+
+    def _submitted_earlier(self, job_id: str) -> MemoryRetry | None:
+        """What an earlier attempt did that ended while it submitted the job, or after it; None if
+        none submitted it, and none will.
+        """
+        if self.begin is None:
+            return None
+        try:
+            kept = self.begin(_submit_key(job_id), msgspec.json.encode(NO_RETRY).decode)
+        except InProgressError:
+            return self._unknown(job_id)
+        retry = msgspec.json.decode(kept, type=MemoryRetry)
+        if retry == NO_RETRY:
+            return None
+        return retry if retry.retried_as else self._unknown(job_id)
 
     def _started(self, told: JobDetail) -> MemoryRetry:
         if self.begin is None:
@@ -360,7 +378,7 @@ class JobRetries(Struct, frozen=True):
             return msgspec.json.encode(_submitted(clients.submit, request, change)).decode()
 
         try:
-            kept = self.begin(f"job/{job.id}#submit", call)
+            kept = self.begin(_submit_key(job.id), call)
         except InProgressError:
             return self._unknown(job.id)
         retry = msgspec.json.decode(kept, type=MemoryRetry)
@@ -383,6 +401,10 @@ class JobRetries(Struct, frozen=True):
             killed_id, succeeded=job.status == SUCCEEDED, old_mb=old_mb, new_mb=job.memory_mb
         )
         return MemoryRetry(sentence=sentence, retry_of=killed_id)
+
+
+def _submit_key(job_id: str) -> str:
+    return f"job/{job_id}#submit"
 
 
 def _described(batch: AwsClient, job_id: str) -> dict[str, Any] | None:

@@ -114,6 +114,7 @@ def test_an_untagged_family_gets_no_tag_that_its_starters_may_not_give(
         ((tags("*", condition={"StringEqualsIfExists": {"aws:RequestTag/team": "etl"}}),), True),
         # A condition whose value nobody knows here proves nothing.
         ((tags("*", condition={"StringEquals": {"aws:PrincipalTag/team": "etl"}}),), False),
+        ((tags("*", condition={"ArnEquals": {"ecs:cluster": CLUSTER}}),), False),
         ((tags("*"), tags("*", Effect="Deny")), False),
         (
             (
@@ -162,6 +163,31 @@ def test_tags_that_tasks_have_prove_the_right_to_them(
     account.ecs.tag_resource(resourceArn=f"{DEFINITIONS}/nightly:1", tags=given)
     rows, _ = account.rows("--register")
     assert account.newest("control", "nightly") == [2, 1 + is_changed], rows["nightly"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_changed"),
+    [
+        ({ONLY: {"aws:TagKeys": ["team"]}}, False),
+        ({ONLY: {"aws:TagKeys": ["team", OURS]}}, True),
+        ({"Null": {"aws:TagKeys": "true"}}, False),
+        ({"Bool": {"aws:ViaAWSService": "false"}}, True),
+        ({"ArnEquals": {"ecs:cluster": CLUSTER}}, True),
+    ],
+)
+def test_a_condition_of_the_start_itself_on_tags_counts(
+    account: Account, condition: Any, *, is_changed: bool
+) -> None:
+    role = propagating(account, "schedule")
+    account.aws.client("iam").create_role(RoleName=role, AssumeRolePolicyDocument="{}")
+    run = {"Effect": "Allow", "Action": "ecs:RunTask", "Resource": "*", "Condition": condition}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [run, tags("*")]})
+    iam = account.aws.client("iam")
+    iam.put_role_policy(RoleName=role, PolicyName="run", PolicyDocument=document)
+    rows, _ = account.rows("--register")
+    assert account.newest("control", "nightly") == [2, 1 + is_changed], rows["nightly"]["reason"]
+    said = f"does not allow ecs:RunTask for {OURS}"
+    assert (said in rows["nightly"]["reason"]) is not is_changed
 
 
 @pytest.mark.parametrize(
