@@ -195,7 +195,8 @@ def _patterns(template: Mapping[str, object]) -> list[str]:
 def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator[TemplateStep]:
     """Create the index if it is missing.
 
-    The templates apply to it. Without the right to create it, they suffice.
+    The templates apply to it. Without the right to create it, they suffice. Raises RejectedError if
+    the cluster's default number of replicas fits no index of ours.
     """
     if server.request("GET", f"/{name}").ok:
         return
@@ -206,7 +207,11 @@ def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator
     if response.ok:
         yield TemplateStep(what=f"index {name}", done=True)
     elif "resource_already_exists" not in str(response.body):  # the forwarder was faster
-        what = f"index {name} ({rejection(response)}): its panels are errors until it exists"
+        why = rejection(response)
+        zones = balanced_zones(why)
+        if zones:  # of which the templates have a number of copies that fits
+            raise RejectedError(f"The index {name} was refused ({why}). {zones_remedy(zones)}")
+        what = f"index {name} ({why}): its panels are errors until it exists"
         yield TemplateStep(what=what, done=False)
 
 

@@ -342,8 +342,12 @@ class ZonedCluster(FakeCluster):
         self._zones, self._default_replicas = zones, default_replicas
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
-        if path.startswith("/_index_template") and isinstance(body, dict):
-            cap = body["template"]["settings"]["index"].get("auto_expand_replicas")
+        is_index = method == "PUT" and path.startswith("/task-reports-")
+        if is_index or (path.startswith("/_index_template") and isinstance(body, dict)):
+            # Of a new index, the default counts, whatever the template says.
+            cap = None
+            if not is_index and isinstance(body, dict):
+                cap = body["template"]["settings"]["index"].get("auto_expand_replicas")
             replicas, what = self._default_replicas, "total copies needs"
             if cap is not None:
                 replicas, what = int(cap.partition("-")[2]), "max cap on auto expand"
@@ -385,6 +389,11 @@ def test_balanced_zones_get_the_templates_without_replicas_of_their_own() -> Non
     )
 
 
-def test_zones_that_the_default_replicas_do_not_fit_are_an_error_with_a_remedy() -> None:
-    with pytest.raises(RejectedError, match=r"set cluster\.default_number_of_replicas to 2"):
-        installed_with(3, 1)
+@pytest.mark.parametrize(("zones", "default_replicas"), [(3, 1), (2, 0), (2, 2)])
+def test_zones_that_the_default_replicas_do_not_fit_are_an_error_with_a_remedy(
+    zones: int, default_replicas: int
+) -> None:
+    """With two zones, the templates are taken, and no index of theirs is."""
+    remedy = rf"set cluster\.default_number_of_replicas to {zones - 1}\."
+    with pytest.raises(RejectedError, match=remedy):
+        installed_with(zones, default_replicas)
