@@ -1,5 +1,7 @@
 """A played AWS for retries of jobs of AWS Batch that were killed for memory."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +21,15 @@ RETRY_OF = "task-profiler:retry-of"
 INSTANCE = f"arn:aws:ecs:{REGION}:{ACCOUNT}:container-instance/AWSBatch-spot/0a1b"
 Json = dict[str, Any]
 Job = Json
+
+
+@contextmanager
+def batch_with_etl() -> Iterator[FakeBatch]:
+    """A played Batch with a queue, ``nightly``, and a definition, ``etl``, of two attempts."""
+    with FakeBatch() as fake:
+        fake.add_queue("nightly", "spot")
+        fake.define("etl", 1, 4096, retryStrategy={"attempts": 2})
+        yield fake
 
 
 class Instances:

@@ -24,6 +24,7 @@ from tests.retried_jobs import (
     Job,
     Json,
     RetriedJobs,
+    batch_with_etl,
     detail,
     fail,
     killed,
@@ -35,9 +36,7 @@ OTHER_ACCOUNT = "999999999999"
 
 @pytest.fixture
 def batch() -> Iterator[FakeBatch]:
-    with FakeBatch() as fake:
-        fake.add_queue("nightly", "spot")
-        fake.define("etl", 1, 4096, retryStrategy={"attempts": 2})
+    with batch_with_etl() as fake:
         yield fake
 
 

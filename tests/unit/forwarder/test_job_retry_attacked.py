@@ -12,7 +12,7 @@ from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.job_retry import JobClients
 from tests.fake_batch import FakeBatch
 from tests.notices import KeyTable
-from tests.retried_jobs import Job, RetriedJobs, killed
+from tests.retried_jobs import Job, RetriedJobs, batch_with_etl, killed
 from tests.values import present
 
 UNKNOWN = "It is not known whether it was started again"
@@ -61,9 +61,7 @@ class Mortal(Struct):
 
 @pytest.fixture
 def batch() -> Iterator[FakeBatch]:
-    with FakeBatch() as fake:
-        fake.add_queue("nightly", "spot")
-        fake.define("etl", 1, 4096, retryStrategy={"attempts": 2})
+    with batch_with_etl() as fake:
         yield fake
 
 
