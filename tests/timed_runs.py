@@ -73,13 +73,17 @@ class Observation(Struct, frozen=True, kw_only=True):
         min_covered_percent = _MIN_COVERED_PERCENT if is_alone else _MIN_COVERED_BESIDE_OTHERS
         points *= 1 if is_alone else 2
         found = {}
-        for part, percent in self.said.items():
-            truth = self.truth[part]
-            too_much, too_little = percent - truth.most, truth.least - percent
+        # All parts together lack no more than what no look explains.
+        unexplained = left = 100 - covered_percent
+        lacking = {part: self.truth[part].least - percent for part, percent in self.said.items()}
+        for part, lacking_percent in sorted(lacking.items(), key=lambda each: -each[1]):
+            truth, percent = self.truth[part], self.said[part]
+            too_much, too_little = percent - truth.most, lacking_percent
             if part == "other":
-                too_much -= 100 - covered_percent
-            else:
-                too_little -= 100 - covered_percent
+                too_much -= unexplained
+            elif lacking_percent > 0:
+                too_little -= left
+                left = max(left - lacking_percent, 0.0)
             if max(too_much, too_little) > points:
                 found[part] = f"{percent:.1f} instead of {truth.least:.1f} to {truth.most:.1f}"
         if not is_alone:
