@@ -1,9 +1,9 @@
 """What the statements of policies say about an action, also those with conditions whose values are
 known.
 
-https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
-https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements_condition_operators.html
-https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_condition-single-vs-multi-valued-context-keys.html
+https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html, and its
+pages reference_policies_elements_condition_operators.html and
+reference_policies_condition-single-vs-multi-valued-context-keys.html.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -11,7 +11,7 @@ import botocore.endpoint
 import pytest
 
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
-from tests.contract.test_acts_refused import (
+from tests.refused_acts import (
     Act,
     Built,
     Outcome,

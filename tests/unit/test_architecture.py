@@ -389,3 +389,11 @@ def test_no_part_of_a_record_is_set_to_none() -> None:
             if isinstance(node.value, ast.Constant) and node.value.value is None:
                 found.append(f"{path.name}:{node.value.lineno} {node.arg}")
     assert found == []
+
+
+def test_no_test_module_imports_from_another() -> None:
+    """What several need is a module of its own."""
+    imported = re.compile(r"^\s*(?:from|import) tests\.(?:\w+\.)*test_\w+", re.MULTILINE)
+    modules = [*(ROOT.parent / "tests").rglob("*.py")]
+    assert len(modules) > 500
+    assert [path.name for path in modules if imported.search(path.read_text())] == []
