@@ -210,7 +210,7 @@ def _spec() -> Json:
         *_bars(
             "time_parts",
             "datum.row.name",
-            "format(datum.row.value, '.3~r')",
+            vega.percent_number("datum.row.value"),
             start="0",
             bars=_TIME_BARS,
             unit=" + ' %'",

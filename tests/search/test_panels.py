@@ -596,12 +596,18 @@ def test_a_value_is_written_as_on_the_other_screens(
 
 def test_a_run_without_an_image_is_drawn() -> None:
     """A run outside a container. What a search returns of a document lacks empty parts."""
-    document = {"usage": {"cpu": {"percent": {"avg": 99.86}}, "memory": {"used_mb": {"max": 1800}}}}
+    document = {
+        "usage": {
+            "cpu": {"percent": {"avg": 99.86}},
+            "memory": {"used_mb": {"max": 1800}},
+            "time": {"on_cpu": {"percent": 71.8}, "disk": {"percent": 0.4}},
+        }
+    }
     task = {"container": {"buckets": [{"key": "", **newest(document)}]}}
     answers = {"containers": {"aggregations": {"task": {"buckets": [task]}}}}
     view = evaluate(DRAWING["run-details"], answers, VERSIONS[0])
     assert [row["image"] for row in view["data"]["containers"]] == [""]
-    assert {"99.9 %", "1.8 GB"} <= {*view["texts"]}
+    assert {"99.9 %", "1.8 GB", "72 %", "0.4 %"} <= {*view["texts"]}
 
 
 @pytest.mark.parametrize(
