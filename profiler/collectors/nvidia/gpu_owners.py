@@ -99,15 +99,29 @@ class Descendants(_Identities):
             return None
         if status[1].startswith(_MPS_SERVER):
             return MPS_SERVER
+        for _ in range(2):  # a parent may end meanwhile
+            is_own = self._descends(pid)
+            if is_own is not None:
+                return (_OWN if is_own else _OTHER, pid)
+            if self._read_status(pid) is None:
+                return None  # it ended meanwhile
+        return (_OTHER, pid)
+
+    def _descends(self, pid: int) -> bool | None:
+        """Whether a process descends from this one; None if an ancestor cannot be read: it has
+        ended, or ``/proc`` hides it.
+        """
         ancestor = pid
         for _ in range(_MAX_GENERATIONS):
             if ancestor == self._own_pid:
-                return (_OWN, pid)
+                return True
+            if ancestor <= 1:
+                return False
             parent = self._read_status(ancestor)
-            if parent is None or ancestor <= 1:
-                break
+            if parent is None:
+                return None
             ancestor = parent[0]
-        return (_OTHER, pid)
+        return False
 
     def owner_of(self, batch: str) -> Owns | None:  # noqa: ARG002
         return _is_descendant

@@ -2,7 +2,7 @@
 falls off the bus, MIG, drivers of other versions. The programs are those of the tapes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -294,6 +294,43 @@ def test_a_process_that_is_not_listed_any_more_is_forgotten() -> None:
     assert owns(owners.identify(7)), "asked when it is first listed"
     owners.keep(set())
     assert not owns(owners.identify(7))
+
+
+class _Ending:
+    """Processes of which those that end can be read so many times more."""
+
+    def __init__(self, parents: Mapping[int, tuple[int, bytes]], reads: dict[int, int]) -> None:
+        self._parents = parents
+        self._reads = reads
+
+    def get(self, pid: int) -> tuple[int, bytes] | None:
+        self._reads[pid] = self._reads.get(pid, 100) - 1
+        return self._parents.get(pid) if self._reads[pid] >= 0 else None
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+def test_a_process_that_ends_while_it_is_looked_up_is_nobodys(reads: int) -> None:
+    """It was another program for good, so that the GPU was shared and the run got no idle time."""
+    parents = {1: (0, b"init"), 2: (1, b"profiler"), 6: (2, b"sh"), 7: (6, b"python3")}
+    owners = Descendants(2, read_status=_Ending(parents, {6: 0, 7: reads}).get)
+    owns = present(owners.owner_of(""))
+    assert owners.identify(7) is None
+    # One whose parent stays hidden, as of a service, is another program.
+    hidden_parent = Descendants(2, read_status=_Ending(parents, {6: 0}).get)
+    assert owns(hidden_parent.identify(7)) is False
+
+
+def test_a_process_whose_parent_ends_while_it_is_looked_up_is_still_the_runs() -> None:
+    parents = {1: (0, b"init"), 2: (1, b"profiler"), 6: (2, b"sh"), 7: (6, b"python3")}
+
+    def read(pid: int) -> tuple[int, bytes] | None:
+        if pid == 6 and 6 in parents:
+            del parents[6]
+            parents[7] = (2, b"python3")  # the profiler gets the child
+        return parents.get(pid)
+
+    owners = Descendants(2, read_status=read)
+    assert present(owners.owner_of(""))(owners.identify(7))
 
 
 def test_the_server_of_mps_is_nobodys() -> None:
