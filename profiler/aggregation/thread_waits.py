@@ -208,7 +208,9 @@ class ThreadWaits:
         self._end_present(thread, change)
         last = thread.last
         if last is not None:
-            last.was_cut = last.over == self.number
+            # One that dies as its process does may be seen to run before it has ended.
+            has_run = thread.run_ns > last.run_ns
+            last.was_cut = last.over is not None and (last.over >= self.number - 1 or not has_run)
             last.after_ns = thread.run_ns - last.run_ns
             last.is_last = True
             _note_known(last, change)

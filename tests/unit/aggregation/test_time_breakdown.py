@@ -557,6 +557,24 @@ class TestWhatDidItWaitFor:
         assert run.parts["network"] > 80
         assert run.parts.get("lock", 0) < 3
 
+    def test_who_is_seen_to_run_as_its_process_dies_has_woken_nobody(self) -> None:
+        """A lock that nobody releases, beside a subscriber to whom nobody writes."""
+        for dying in ((), (Did(1, None, 0.0001), Did(2, None, 0.0001))):
+            run = LookedRun().look(Did(1, LOCK, 0.3), Did(2, IDLE, 0.01))
+            for _ in range(5):
+                run.look()
+            run.look(*dying).look(ended=(1, 2))
+            assert run.parts.get("network", 0) < 1, dying
+            assert run.parts["lock"] > 80, dying
+
+    def test_nor_has_who_dies_later_than_the_thread_beside_it(self) -> None:
+        run = LookedRun().look(Did(1, LOCK, 0.3), Did(2, IDLE, 0.01))
+        for _ in range(5):
+            run.look()
+        run.look(Did(2, None), ended=(1,)).look(Did(2, None)).look().look(ended=(2,))
+        assert run.parts.get("network", 0) < 1
+        assert run.parts["lock"] > 50
+
     def test_each_poll_counts_by_itself_where_nobody_knows_whether_something_came(self) -> None:
         run = LookedRun().look(Did(1, POLL, 0.3), Did(2, SLEEP, 0.01))
         for _ in range(100):
