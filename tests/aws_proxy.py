@@ -92,7 +92,7 @@ class AwsProxy(FakeHttpServer):
             self.throttled += 1
             return _error("ThrottlingException", "Rate exceeded")
         if operation in self.refused and not is_json:
-            return _query_error("AccessDenied", operation)
+            return _query_error("AccessDenied", operation, body)
         action = self._denied_action(operation, body)
         if operation in self.refused or action:
             what = f" to perform: {action}" if action else ""
@@ -174,9 +174,12 @@ def _query_action(body: bytes) -> str:
     return parse_qs(body.decode())["Action"][0] if is_query else ""
 
 
-def _query_error(code: str, operation: str) -> Answer:
-    """The refusal of CloudFormation."""
-    message = f"{_USER} is not authorized to perform: cloudformation:{operation}"
+def _query_error(code: str, operation: str, body: bytes) -> Answer:
+    """The refusal of CloudFormation, or of IAM."""
+    action = f"cloudformation:{operation}"
+    if b"Version=2010-05-08" in body:
+        action = f"iam:{parse_qs(body.decode())['Action'][0]}"
+    message = f"{_USER} is not authorized to perform: {action}"
     error = f"<Type>Sender</Type><Code>{code}</Code><Message>{message}</Message>"
     content = f"<ErrorResponse><Error>{error}</Error><RequestId>1</RequestId></ErrorResponse>"
     return 403, {"Content-Type": "text/xml"}, content.encode()

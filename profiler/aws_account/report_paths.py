@@ -151,6 +151,7 @@ class ReportPaths:
     def __init__(self, open_client: OpenClient) -> None:
         self._open = open_client
         self._policies_of = cache(self._read_policies)
+        self._described_role = cache(self._describe_role)
         self._boundary_of = cache(self._read_boundary)
         self._owner_of_role = cache(CloudFormationOwners(open_client).of_role)
         self._is_refused_by_organization = cache(self._simulate_organization)
@@ -400,7 +401,7 @@ class ReportPaths:
         self._unread.add("boundaries")
         return None
 
-    def _described_role(self, role: str) -> _LimitedRole:
+    def _describe_role(self, role: str) -> _LimitedRole:
         """A role that exists, with its boundary. Raises boto3's errors."""
         described = self._open("iam").get_role(RoleName=role)["Role"]
         arn = str(described["Arn"])

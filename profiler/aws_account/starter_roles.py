@@ -14,15 +14,22 @@ from profiler.aws_account.policy_verdicts import TAG, TAG_KEYS, Question, effect
 from profiler.aws_account.report_paths import READ_POLICIES, ReportPaths
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
 from profiler.core.aws_clients import ACCESS_DENIED, error_code
-from profiler.core.ecs_terms import cluster_name, revision_number, revision_text
+from profiler.core.ecs_terms import (
+    arn_account,
+    arn_region,
+    cluster_name,
+    revision_number,
+    revision_text,
+)
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
-from profiler.core.optional_math import first_known
+from profiler.core.optional_math import first_known, known_members
 from profiler.core.text import listed
 
 _RUN_ACTION = "ecs:RunTask"
 _TAG_ACTION = "ecs:TagResource"
 _CLUSTER = "ecs:cluster"
+_READ_ROLE = f"iam:GetRole, {READ_POLICIES}"
 # A number that no family reaches: what may start it may start any later revision.
 _ANY_LATER = 2**31
 
@@ -97,8 +104,9 @@ class StarterRoles:
         for action, resource in ((_TAG_ACTION, tasks), (_RUN_ACTION, revision_arn)):
             is_start = action == _RUN_ACTION
             place_of_start = _of_cluster(target) if is_start else {}  # AWS names no other for tags
+            known = _of_request(revision_arn) | place_of_start
             then, now = (
-                Question(action=action, resource=resource, context=_of_tags(tags) | place_of_start)
+                Question(action=action, resource=resource, context=_of_tags(tags) | known)
                 for tags in (before, after)
             )
             is_asked_so_far = bool(before) or is_start
@@ -148,7 +156,7 @@ class StarterRoles:
         once.
         """
         try:
-            with aws_errors(f"{what}: its role {role} could not be read", READ_POLICIES):
+            with aws_errors(f"{what}: its role {role} could not be read", _READ_ROLE):
                 if role in self._refused:
                     raise self._refused[role]
                 yield
@@ -182,6 +190,12 @@ def _of_cluster(target: ScheduledTarget) -> dict[str, tuple[str, ...]]:
     cluster = target.cluster_arn
     is_known = cluster.startswith("arn:") and UNKNOWN_VALUE not in cluster
     return {_CLUSTER: (cluster,)} if is_known and not target.is_of_job else {}
+
+
+def _of_request(arn: str) -> dict[str, tuple[str, ...]]:
+    """What is known of each request of a role for what is in the role's account, as this ARN."""
+    known = {"aws:requestedregion": arn_region(arn), "aws:principalaccount": arn_account(arn)}
+    return {key: (value,) for key, value in known_members(known).items()}
 
 
 def _of_tags(tags: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

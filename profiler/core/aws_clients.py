@@ -31,7 +31,8 @@ _THROTTLED = frozenset(
     }
 )
 # IAM's sentence contains the refused action, such as the permission to pass a role.
-_REFUSED_ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
+_ACTION = re.compile(r"[\w-]+:\w+")
+_REFUSED_ACTION = re.compile(rf"not authorized to perform: ({_ACTION.pattern})")
 # What AWS's message says of the policy that refuses: an explicit deny, which no other policy can
 # outweigh, and a policy that only limits what others allow.
 _EXPLICIT_DENY = re.compile(r"explicit deny in (an?|the) ([\w -]*?(?:policy|boundary))\b")
@@ -110,7 +111,7 @@ def denial_remedy(message: str, permission: str) -> str:
     the message names another one.
     """
     refused = _REFUSED_ACTION.search(message)
-    if refused is not None and refused[1] not in permission:
+    if refused is not None and refused[1] not in _ACTION.findall(permission):
         permission = refused[1]
     denial = _EXPLICIT_DENY.search(message)
     limit = _NOT_IN_LIMIT.search(message)

@@ -3,6 +3,7 @@ asks the role of what starts them for ``ecs:TagResource`` from then on.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,12 @@ def tags(*resources: str, condition: Any = None, **more: Any) -> dict[str, Any]:
     conditions = {} if condition is None else {"Condition": condition}
     action = {"Effect": "Allow", "Action": "ecs:TagResource", "Resource": [*resources]}
     return {**action, **conditions, **more}
+
+
+def outside(*regions: str) -> dict[str, Any]:
+    """The statement with which many accounts deny what is done in other Regions."""
+    condition = {"StringNotEquals": {"aws:RequestedRegion": [*regions]}}
+    return {"Effect": "Deny", "NotAction": "iam:*", "Resource": "*", "Condition": condition}
 
 
 @pytest.fixture
@@ -124,6 +131,11 @@ def test_an_untagged_family_gets_no_tag_that_its_starters_may_not_give(
             False,
         ),
         ((tags("*"), tags(f"{TASKS}/other/*", Effect="Deny")), True),
+        # What is known of each request: where it is made, and whose role makes it.
+        ((tags("*", condition={"StringEquals": {"aws:PrincipalAccount": ACCOUNT}}),), True),
+        ((tags("*", condition={"StringEquals": {"aws:PrincipalAccount": "9" * 12}}),), False),
+        ((tags("*"), outside("us-east-1", "eu-west-1")), True),
+        ((tags("*"), outside("eu-west-1")), False),
     ],
 )
 def test_the_right_to_tag_is_read_as_its_author_means_it(
@@ -242,6 +254,23 @@ def test_a_role_that_cannot_be_read_proves_no_right_to_tag(account: Account, cal
     assert account.newest("control", "nightly") == [2, 1]
     said = " ".join((done.stdout + done.stderr).split())
     assert "It is unknown whether schedules may give their tasks a new tag: its role" in said
+    assert re.search(rf"allow (.*, )?iam:{call}\b", said)
+
+
+def test_the_role_of_many_schedules_is_read_once(account: Account) -> None:
+    """IAM allows an account few calls a second."""
+    allow(account, propagating(account, "schedule"), tags("*"))
+    parameters = {"PropagateTags": "TASK_DEFINITION"}
+    for definition in ("nightly", "control"):
+        role = f"arn:aws:iam::{ACCOUNT}:role/schedules"
+        parameters["TaskDefinitionArn"] = f"{DEFINITIONS}/{definition}"
+        account.rule(f"of-{definition}", definition, RoleArn=role, EcsParameters=parameters)
+    with AwsProxy(account.aws.url) as proxy:
+        account.url = proxy.url
+        rows, _ = account.rows()
+        bodies = [body for _, body in proxy.bodies if b"Action=GetRole&" in body]
+    assert {rows[family]["action"] for family in ("control", "nightly")} == {"resize"}
+    assert len(bodies) == 1
 
 
 @pytest.mark.parametrize("may_tag", [False, True])

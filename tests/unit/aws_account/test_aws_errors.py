@@ -78,6 +78,12 @@ def refused(code: str, message: str) -> ClientError:
             "events:PutTargets",
             "action): allow iam:PassRole.",
         ),
+        # Its name is the beginning of another one's.
+        (
+            refused("AccessDenied", REFUSED.format("iam:GetRole")),
+            "iam:GetRolePolicy and iam:ListRolePolicies",
+            "action): allow iam:GetRole.",
+        ),
         (
             refused("AccessDenied", REFUSED.format("iam:GetRole")),
             None,
