@@ -4,7 +4,7 @@ from typing import Final
 
 from kibana import colours
 from kibana import vega_parts as vega
-from kibana.dashboard_model import TIME_FIELD, Drawing, Json
+from kibana.dashboard_model import MIXED_MEMORY, TIME_FIELD, Drawing, Json
 from kibana.vega_parts import signal
 
 _MEMORY_PEAK: Final = "usage.memory.percent.max"
@@ -193,7 +193,7 @@ SAVINGS: Final = Drawing(
         "The saving of the newest run that could have been cheaper, if the family's newest run has "
         "its size, times the family's runs a month (of the run alone, if fewer than 5 are known). "
         "The highest memory peak, the mean CPU usage and the list price are of all runs in the "
-        "time range. The 25 families with the largest savings."
+        f"time range. The 25 families with the largest savings. {MIXED_MEMORY}"
     ),
     spec=_savings(),
     width=38,

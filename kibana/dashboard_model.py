@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from kibana.colours import Band
+from profiler.record.mapped_files import INCLUDES_FILES
 
 Json = dict[str, Any]
 Index = Literal["reports", "checkpoints", "notices"]
@@ -20,6 +21,9 @@ ELAPSED_FIELD: Final = "usage.duration_ms"
 """The duration of a run, in its checkpoints until then."""
 
 MISSING_LABEL: Final = "not known"
+
+MIXED_MEMORY: Final = f"The memory of some runs may {INCLUDES_FILES}."
+"""For what puts the memory of several runs into one number."""
 """The name of the bucket of documents without the field."""
 
 COLUMN_WIDTHS: Final = {

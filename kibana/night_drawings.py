@@ -4,7 +4,7 @@ from typing import Final
 
 from kibana import colours
 from kibana import vega_parts as vega
-from kibana.dashboard_model import TIME_FIELD, Drawing, Json
+from kibana.dashboard_model import MIXED_MEMORY, TIME_FIELD, Drawing, Json
 from kibana.vega_parts import signal
 from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 
@@ -207,7 +207,8 @@ NIGHTS: Final = Drawing(
     title="Memory peak by family and night (✕ killed, ▲ failed)",
     description=(
         "Each cell is the highest memory peak of a day in percent of the size, in your time zone. "
-        "Grey: not measured. The 40 families with the highest peaks, for up to two months."
+        "Grey: not measured. The 40 families with the highest peaks, for up to two months. "
+        f"{MIXED_MEMORY}"
     ),
     spec=_nights(),
     width=38,

@@ -73,7 +73,7 @@ _HEATMAPS: Final = (
         "Task Resource Usage Average: memory %",
         (
             "Mean memory usage in percent of the container's own limit, else of the task's "
-            f"memory. {_MEAN_OF_MEANS}"
+            f"memory. {_MEAN_OF_MEANS} {model.MIXED_MEMORY}"
         ),
         parts.average("usage.memory.percent.avg", "Memory %"),
     ),
@@ -81,7 +81,7 @@ _HEATMAPS: Final = (
         "task-peak-memory",
         "Task Resource Usage Peak: memory %",
         "The highest memory peak of the tasks that ended in a cell, in percent of the "
-        "container's own limit, else of the task's memory.",
+        f"container's own limit, else of the task's memory. {model.MIXED_MEMORY}",
         parts.highest("usage.memory.percent.max", "Memory peak %"),
     ),
 )
@@ -229,7 +229,7 @@ OVERVIEW: Final = Dashboard(
         parts.table(
             "families",
             "Families",
-            "The 25 families with the most reports, by account and Region.",
+            f"The 25 families with the most reports, by account and Region. {model.MIXED_MEMORY}",
             parts.TASKS,
             parts.average(parts.DURATION, "Mean duration"),
             parts.highest(parts.DURATION, "Longest"),

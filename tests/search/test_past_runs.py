@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -21,10 +22,12 @@ from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.timestamps import parse_ns
 from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.record.mapped_files import INCLUDES_FILES
 from profiler.record.notice_model import encode_notice
-from profiler.record.record_model import Distribution, Report, decode, encode
+from profiler.record.record_model import AverageAndMaximum, Distribution, Report, decode, encode
 from profiler.runs.past_runs.run_source import NO_TASK_EVENT, RunFilter, RunSource
 from tests.command_line import run_here
+from tests.report_page import unpacked
 from tests.run_sources import IDS, RUNS, check_source
 from tests.runs import checkpoint, lines, report
 from tests.search.conftest import TWO_SERVERS
@@ -100,6 +103,39 @@ def test_the_cluster_gives_the_same_recommendations_as_the_record_lines(
     assert there["grown"]["evidence"]["runs"] == 12
     assert there["sixty"]["recommended"] == {"vcpu": 0.25, "memoryMB": 512}
     assert there["mixed"]["evidence"]["ignored"] == 1
+
+
+def test_memory_that_may_include_files_is_not_compared_without_a_word_in_a_cluster_either(
+    forward: Forward, search_server: SearchServer, tmp_path: Path
+) -> None:
+    """Reports before schema 1.4 do not say mapped files apart."""
+    runs = [
+        report(
+            number,
+            family="upgraded",
+            task_id=f"upgraded-{number}",
+            revision="1" if is_older else "2",
+            peak_mb=1800 if is_older else 300,
+            metrics={} if is_older else {"memory_mapped_file_mb": AverageAndMaximum(avg=0, max=0)},
+        )
+        for number in range(12)
+        for is_older in [number < 6]
+    ]
+    indexed(forward, search_server, runs)
+    for words in (
+        ("compare", "upgraded@1", "upgraded@2"),
+        ("history", "upgraded"),
+        ("recommend", "upgraded"),
+    ):
+        there = command(*words, "--from", search_server.url)
+        here = command(*words, "--from", "-", given=lines(runs))
+        assert INCLUDES_FILES in " ".join((there.stdout + there.stderr).split()), words
+        assert there.stdout == here.stdout
+    page = tmp_path / "page.html"
+    assert command("report", "-o", str(page), "--from", search_server.url).returncode == 0
+    data = page.read_text().partition('id="task-data">')[2].partition("<")[0]
+    told = [(run["peak"], run.get("countsFiles")) for run in unpacked(data)["runs"]]
+    assert sorted(told, key=str) == [*[(1800, True)] * 6, *[(300, None)] * 6]
 
 
 def test_the_cluster_filters_as_a_file_does(forward: Forward, search_server: SearchServer) -> None:

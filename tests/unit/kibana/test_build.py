@@ -17,6 +17,7 @@ from kibana import colours
 from kibana.build import DASHBOARDS, DRAWINGS, FOLDER, PANELS, SEARCHES, build_files
 from kibana.classic_format import colours_of
 from kibana.dashboard_model import (
+    MIXED_MEMORY,
     ORDER,
     Dashboard,
     Drawing,
@@ -281,6 +282,30 @@ def test_every_field_of_a_drawing_is_in_the_template(drawing: Drawing) -> None:
             for field in stored:
                 assert any(one == field or one.startswith(f"{field}.") for one in known), field
     assert fields <= set(known)
+
+
+def mixes_memory(found: object) -> bool:
+    """Whether searches put the memory of several runs into one number."""
+    return any(
+        name in {"avg", "max"} and value.get("field", "").startswith("usage.memory.")
+        for name, value in parts_of(found)
+        if isinstance(value, dict)
+    )
+
+
+def test_a_number_of_the_memory_of_several_runs_says_which_may_mean_another() -> None:
+    """Before schema 1.4, mapped files counted as used."""
+    mixed = {
+        drawing.title: drawing.description for drawing in DRAWINGS if mixes_memory(drawing.spec)
+    }
+    mixed |= {
+        panel.title: panel.description
+        for panel in PANELS
+        for metric in panel.metrics
+        if metric.operation != "latest" and metric.field.startswith("usage.memory.")
+    }
+    assert len(mixed) == 5
+    assert [title for title, text in mixed.items() if MIXED_MEMORY not in text] == []
 
 
 def test_a_label_has_one_colour_on_all_panels() -> None:
