@@ -601,6 +601,7 @@ for place in range(0, len(ring), 4096): ring[place]
 time.sleep(60)
 """
 WRAPPED_MIB = 300
+_MOST_KILLED_CHILDREN = 5
 
 
 def _perform(memory_mib: int, *load: str) -> dict[str, Any]:
@@ -660,6 +661,28 @@ def _wrap(memory_mib: int, *load: str) -> dict[str, Any]:
         }
 
 
+def _wrap_killed_child(memory_mib: int, *load: str) -> dict[str, Any]:
+    """As `_wrap`, once more if the kernel has killed more than the child.
+
+    The kernel passes over a dying process although its last pages still count. If another process
+    needs memory in that moment, the kernel kills the next largest one, here the profiler: 4 of 67
+    times in this machine, beside a process that always needs some.
+    """
+    for _ in range(_MOST_KILLED_CHILDREN):
+        before = _kernel_kills()
+        results = _wrap(memory_mib, *load)
+        killed = sorted(_kernel_kills() - before)
+        if len(killed) <= 1:
+            break
+    return {**results, "kernelKills": killed}
+
+
+def _kernel_kills() -> frozenset[str]:
+    """The lines of the kernel's log about processes that it killed for memory."""
+    log = subprocess.run(("dmesg",), capture_output=True, text=True, check=True).stdout
+    return frozenset(line for line in log.splitlines() if "Killed process" in line)
+
+
 def _report_of_task(lines: Sequence[str]) -> Any:
     documents = (json.loads(line) for line in lines if line.startswith("{"))
     return next((document for document in documents if document.get("type") == "task.report"), None)
@@ -707,7 +730,7 @@ SCENARIOS |= {
     "wrapped_spike": lambda: _wrap(
         512, "--wait-seconds", "5", "--spike-mib", str(WRAPPED_MIB), "--idle-seconds", "2"
     ),
-    "wrapped_child_killed": lambda: _wrap(
+    "wrapped_child_killed": lambda: _wrap_killed_child(
         128, "--wait-seconds", "2", "--oom-child", "--idle-seconds", "2", "--exit-code", "3"
     ),
     "instance_tasks": lambda: Instance(_engine(), _CHECKOUT).run_tasks(),

@@ -302,6 +302,7 @@ def test_the_wrapper_in_a_container_reports_the_batchs_spike(results: Results) -
 
 @pytest.mark.scenario("wrapped_child_killed")
 def test_the_wrapper_in_a_container_knows_of_a_killed_child(results: Results) -> None:
+    assert len(results["kernelKills"]) == 1, results["kernelKills"]
     record = _wrapped_record(results, exit_code=3, size_mb=128)
     assert record.status == "failure"
     assert record.likely_out_of_memory is True
