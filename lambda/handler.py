@@ -509,7 +509,7 @@ def _printed_runs(period: "NightPeriod", context: Context) -> "PrintedRuns":
     left_seconds = InvocationTime(context).remaining_seconds()
     reserved_seconds = min(_AFTER_READING_SECONDS, left_seconds / 2)
     lines = PrintedLines(
-        client=_client("logs"),
+        client=_client("logs", None, 1),  # it repeats a call itself, within its time
         group=os.environ.get("TASK_STOPPED_LOG_GROUP", "").strip(),
         budget=InvocationTime(context, reserved_seconds=reserved_seconds),
     )

@@ -97,8 +97,8 @@ class StarterRoles:
         if role is None or not after or after == before:
             return None
         cluster = target.cluster_arn
-        place = "" if UNKNOWN_VALUE in cluster else f"{cluster_name(cluster)}/"
-        tasks = f"{revision_arn.partition(':task-definition/')[0]}:task/{place}*"
+        place = "*" if UNKNOWN_VALUE in cluster else cluster_name(cluster)
+        tasks = f"{revision_arn.partition(':task-definition/')[0]}:task/{place}/*"
         what = "It is unknown whether schedules may give their tasks a new tag"
         new_keys = listed(sorted(after.keys() - before.keys()) or sorted(after))
         for action, resource in ((_TAG_ACTION, tasks), (_RUN_ACTION, revision_arn)):
@@ -113,6 +113,8 @@ class StarterRoles:
             with self._reading(role, what):
                 lack = self._lack(role, then if is_asked_so_far else None, now)
             if lack:
+                # It may allow it in the cluster that a state machine's input names.
+                lack = lack if place != "*" or is_start else _MAY_NOT_ALLOW
                 return (
                     f"it gives its tasks their definition's tags, and its role {role} {lack} "
                     f"{action} for {new_keys}: allow {action} on {resource}"
@@ -178,11 +180,11 @@ class StarterRoles:
                 before = effects(documents, present)
                 if before.verdict.startswith("denied") or after.are_as_good_as(before):
                     continue
-            return _NOT_ALLOWED if after.verdict.startswith("denied") else "may not allow"
+            return _NOT_ALLOWED if after.verdict.startswith("denied") else _MAY_NOT_ALLOW
         return None
 
 
-_NOT_ALLOWED = "does not allow"
+_NOT_ALLOWED, _MAY_NOT_ALLOW = "does not allow", "may not allow"
 
 
 def _of_cluster(target: ScheduledTarget) -> dict[str, tuple[str, ...]]:

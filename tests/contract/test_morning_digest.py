@@ -5,9 +5,12 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import patch
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSPreparedRequest
+from botocore.exceptions import ReadTimeoutError
 
 import handler
 from profiler.core.timestamps import NS_PER_MS, format_ms
@@ -177,3 +180,26 @@ def test_a_bad_time_zone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_environment()
     with pytest.raises(SettingsError, match="DIGEST_TIME_ZONE is not usable"):
         handler.morning_digest({}, DigestContext())
+
+
+def test_a_call_that_gets_no_answer_leaves_time_for_the_message(slack: FakeSlack) -> None:
+    """The period takes half of the time; then CloudWatch Logs is silent."""
+    put_ended({})
+    context = DigestContext()
+    left_seconds = [40.0]
+    waits_seconds = [19.5]
+
+    def answer_late(request: AWSPreparedRequest, **_: object) -> None:
+        left_seconds[0] -= waits_seconds.pop() if waits_seconds else 7
+        if not waits_seconds and left_seconds[0] < 20:
+            raise ReadTimeoutError(endpoint_url=request.url)
+
+    for attempts in ((), (None, 1)):
+        events = handler._client("logs", *attempts).meta.events
+        events.register_first("before-send.cloudwatch-logs.FilterLogEvents", answer_late)
+    with patch.object(
+        context, "get_remaining_time_in_millis", lambda: round(left_seconds[0] * 1000)
+    ):
+        handler.morning_digest({}, context)
+    assert left_seconds[0] > 0
+    assert len(slack.messages) == 1

@@ -257,6 +257,21 @@ def test_a_role_that_cannot_be_read_proves_no_right_to_tag(account: Account, cal
     assert re.search(rf"allow (.*, )?iam:{call}\b", said)
 
 
+@pytest.mark.parametrize(("tasks", "is_changed"), [("*", True), ("*/*", True), ("jobs/*", False)])
+def test_a_cluster_of_an_execution_s_input_is_any(
+    account: Account, tasks: str, *, is_changed: bool
+) -> None:
+    """The role may be allowed to tag in the very cluster that the input names."""
+    state = {"TaskDefinition": "nightly", "Cluster.$": "$.cluster"}
+    account.state_machine("night", state | {"PropagateTags": "TASK_DEFINITION"})
+    allow(account, "machines", tags(f"{TASKS}/{tasks}"))
+    rows, _ = account.rows("--register")
+    assert account.newest("control", "nightly") == [2, 1 + is_changed]
+    reason = rows["nightly"]["reason"]
+    said = f"may not allow ecs:TagResource for {OURS}: allow ecs:TagResource on {TASKS}/*/*"
+    assert (said in reason) is not is_changed
+
+
 def test_the_role_of_many_schedules_is_read_once(account: Account) -> None:
     """IAM allows an account few calls a second."""
     allow(account, propagating(account, "schedule"), tags("*"))
