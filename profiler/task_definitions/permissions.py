@@ -221,7 +221,7 @@ def covers(statement: Mapping[str, object], resource: str) -> Literal["yes", "no
 
 def may_name(stream: str, pattern: str) -> bool:
     """Whether a pattern of IAM, whose wildcards are ``*`` and ``?``, names one of the log streams,
-    whose ``*`` is the id of a task or a container.
+    whose last ``*`` is the id of a task or a container; one before it is any name.
     """
     begins = (_WILDCARD.split(one, maxsplit=1)[0] for one in (stream, pattern))
     shorter, longer = sorted(begins, key=len)
@@ -229,7 +229,7 @@ def may_name(stream: str, pattern: str) -> bool:
         return False
     # The lengths of the beginnings of the pattern that fit the beginning of the stream so far.
     reached = _longer(pattern, {0}, _STAR)
-    for character in stream:
+    for index, character in enumerate(stream):
         met = set[int]()
         for length in reached - {len(pattern)}:
             other = pattern[length]
@@ -238,7 +238,8 @@ def may_name(stream: str, pattern: str) -> bool:
             elif character != "*" and other in f"{character}?":
                 met.add(length + 1)
         if character == "*":
-            met |= _longer(pattern, reached, _OF_IDS)
+            is_id = index == len(stream) - 1
+            met |= _longer(pattern, reached, _OF_IDS if is_id else frozenset(pattern))
         reached = _longer(pattern, met, _STAR)
     return len(pattern) in reached
 

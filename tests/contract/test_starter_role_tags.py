@@ -272,6 +272,18 @@ def test_a_cluster_of_an_execution_s_input_is_any(
     assert (said in reason) is not is_changed
 
 
+@pytest.mark.parametrize(("denied", "is_changed"), [("task/prod/*", False), ("task-set/*", True)])
+def test_a_cluster_of_an_execution_s_input_may_be_a_denied_one(
+    account: Account, denied: str, *, is_changed: bool
+) -> None:
+    state = {"TaskDefinition": "nightly", "Cluster.$": "$.cluster"}
+    account.state_machine("night", state | {"PropagateTags": "TASK_DEFINITION"})
+    resource = f"{TASKS.removesuffix('task')}{denied}"
+    allow(account, "machines", tags("*"), tags(resource, Effect="Deny"))
+    account.rows("--register")
+    assert account.newest("control", "nightly") == [2, 1 + is_changed]
+
+
 def test_the_role_of_many_schedules_is_read_once(account: Account) -> None:
     """IAM allows an account few calls a second."""
     allow(account, propagating(account, "schedule"), tags("*"))
