@@ -74,8 +74,9 @@ _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Three processes a core: two of them may wait."""
-    return 3 * len(os.sched_getaffinity(0))
+    """Three processes for two cores: one of them may wait."""
+    cores = len(os.sched_getaffinity(0))
+    return cores + (cores + 1) // 2
 
 
 def pytest_configure(config: pytest.Config) -> None:
