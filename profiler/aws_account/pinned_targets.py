@@ -305,7 +305,11 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         return f", which has another size than {planned.revision}: {name_it}."
 
     def _is_named(self, planned: PlannedFamily) -> bool:
-        """Whether the user names the family."""
+        """Whether the user names the family. A pattern names no family of which nothing is
+        registered: somebody may have pinned its targets for a reason.
+        """
+        if not planned.is_new_revision:
+            return planned.family in self.globs
         return any(fnmatchcase(planned.family, glob) for glob in self.globs)
 
     def _difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:

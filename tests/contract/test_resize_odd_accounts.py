@@ -907,6 +907,21 @@ def test_a_family_is_put_back_on_request_without_any_run(account: Account) -> No
     assert tags == {"task-profiler:reverted-from": "2/256/512"}
 
 
+def test_a_pattern_moves_no_target_of_a_family_that_is_put_back_already(account: Account) -> None:
+    """Somebody may have pinned it for a reason. The family's name moves it."""
+    registered(account)
+    account.file.write_bytes(b"")
+    assert account.resize("control", "--revert", "--register").returncode == 0
+    account.schedule("by-hand", "control:2")
+    moving = ("--revert", "--register", "--update-schedules")
+    by_pattern = account.resize("contr*", *moving)
+    assert by_pattern.returncode == 0
+    assert account.started_by_schedule("by-hand") == "control:2"
+    assert "name the family to move it" in " ".join(by_pattern.stdout.split())
+    assert account.resize("control", *moving).returncode == 0
+    assert account.started_by_schedule("by-hand") == "control:3"
+
+
 # Who presses
 
 
