@@ -59,6 +59,8 @@ from tools.local_answers import (
     wsgi_answerer,
 )
 
+# 2026-01-01T00:00:00Z
+_LONG_AGO = 1_767_225_600
 _STOP_POLL_SECONDS = 0.02  # moto's own server takes half a second to stop
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 # moto reads templates by yaml.Loader, in Python, which takes a third of the time of a deployment.
@@ -528,7 +530,13 @@ def _update_as_aws(schedule: Any, **content: Any) -> None:
 def begin_schedule_long_ago(name: str, account: str = "123456789012") -> None:
     """Give a schedule a start date that has passed, as it has after some time."""
     schedule = scheduler_backends[account]["us-east-1"].get_schedule("default", name)
-    schedule.start_date = "1767225600"
+    schedule.start_date = str(_LONG_AGO)
+
+
+def create_schedule_long_ago(name: str, region: str, account: str = "123456789012") -> None:
+    """Date a schedule back, as one that nobody has changed for some time."""
+    schedule = scheduler_backends[account][region].get_schedule("default", name)
+    schedule.creation_date = schedule.last_modified_date = _LONG_AGO
 
 
 @contextlib.contextmanager

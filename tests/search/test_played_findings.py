@@ -30,6 +30,7 @@ from tests.search.forwarding import (
     search,
 )
 from tests.task_events import event as task_event
+from tools.moto_server import create_schedule_long_ago
 from tools.search_server import SearchServer
 
 pytestmark = [pytest.mark.search, TWO_SERVERS]
@@ -86,6 +87,7 @@ def test_a_killed_run_of_a_schedule_that_is_off_is_not_started_again(
         },
         **settings,
     )
+    create_schedule_long_ago("nightly", "us-west-2")
     answer = handler.task_stopped(killed(), Context())
     assert answer["indexed"]
     (message,) = slack.messages

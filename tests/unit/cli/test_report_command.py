@@ -76,21 +76,21 @@ def test_the_page_on_standard_output_is_all_that_is_there(here: Path, cli: Cli) 
             cli("report", option, "-o", "-")
 
 
-@pytest.mark.slow  # it compresses 24 MB of random texts several times: six seconds of a CPU
+@pytest.mark.slow  # it compresses 18 MB of random texts several times: six seconds of a CPU
 def test_what_does_not_fit_into_the_page_is_said(cli: Cli) -> None:
     chance = random.Random(1)
-    texts = (b64encode(chance.randbytes(size)).decode() for size in (48_000, 100_000) * 120)
+    texts = (b64encode(chance.randbytes(size)).decode() for size in (18_000, 24_000) * 320)
     made = [
-        run_of(report(next(texts), labels={"own": next(texts)}), (step(1000),)) for _ in range(120)
+        run_of(report(next(texts), labels={"own": next(texts)}), (step(1000),)) for _ in range(320)
     ]
     Path("lines").write_bytes(lines(run.past.report for run in made))
     done = cli("report", "--from", "lines")
     kept = len(data_of_page()["runs"])
-    assert 50 < kept < 120
+    assert 133 < kept < 320
     assert done.out.startswith(f"task-report.html: {kept} runs, ")
     runs, details = done.err.splitlines()
     assert runs.startswith(
-        f"task-profiler: A page of 8 MB has no room for {120 - kept} older runs of 120: select"
+        f"task-profiler: A page of 8 MB has no room for {320 - kept} older runs of 320: select"
     )
     assert details.startswith(
         "task-profiler: A page of 8 MB has no room for labels, processes, GPUs and the like of "
