@@ -135,6 +135,21 @@ def shape(account: Account) -> dict[str, Any]:
     return found | {"policies": all_of["policies"], "groups": all_of["groups"]}
 
 
+def done_at_once(
+    proxy: HostileProxy, build: Callable[[Account], Act], folder: Path
+) -> tuple[Built, Outcome, dict[str, Any], list[int]]:
+    """What the act does in an account of its own when nothing happens, what it leaves, and the
+    numbers of its calls that change something.
+    """
+    proxy.reset()
+    built = Built(proxy, build, folder / "account")
+    whole = Outcome(built)
+    assert whole.code == 0, whole.said
+    writes = writes_of(proxy, len(whole.operations))
+    assert writes
+    return built, whole, shape(built.account), writes
+
+
 def act(built: Built) -> Any:
     """Run the command as it is called the next time."""
     built.proxy.reset()  # type: ignore[attr-defined]
@@ -147,13 +162,7 @@ def test_an_act_that_is_killed_at_a_write_is_done_or_said_by_the_next_call(
     proxy: HostileProxy, build: Callable[[Account], Act], *, is_after: bool, tmp_path: Path
 ) -> None:
     """SIGKILL before AWS has carried a write out, and after it."""
-    proxy.reset()
-    built = Built(proxy, build, tmp_path / "account")
-    whole = Outcome(built)
-    assert whole.code == 0, whole.said
-    wanted = shape(built.account)
-    writes = writes_of(proxy, len(whole.operations))
-    assert writes
+    built, _, wanted, writes = done_at_once(proxy, build, tmp_path)
     for nth in writes:
         proxy.reset()
         proxy.at_call, proxy.is_after = proxy.die, is_after
@@ -187,13 +196,8 @@ def test_a_throttled_call_is_waited_out_and_an_endless_one_is_said(
 ) -> None:
     """Each call once, and all from each write on: the same command does the rest."""
     monkeypatch.setattr(botocore.endpoint.time, "sleep", lambda _seconds: None)
-    proxy.reset()
-    built = Built(proxy, build, tmp_path / "account")
-    whole = Outcome(built)
-    assert whole.code == 0, whole.said
-    wanted = shape(built.account)
+    built, whole, wanted, writes = done_at_once(proxy, build, tmp_path)
     count = len(whole.operations)
-    writes = writes_of(proxy, count)
     proxy.reset()
     proxy.throttled_from = range(1, 2 * count, 2)
     found = Outcome(built)
@@ -227,12 +231,7 @@ def test_two_people_at_once_leave_what_one_would(
     """The second one gives the same command while the first one's write is on its way, or has
     arrived, and between its plan and its act.
     """
-    proxy.reset()
-    built = Built(proxy, build, tmp_path / "account")
-    whole = Outcome(built)
-    assert whole.code == 0, whole.said
-    wanted = shape(built.account)
-    writes = writes_of(proxy, len(whole.operations))
+    built, whole, wanted, writes = done_at_once(proxy, build, tmp_path)
     first = whole.operations.index("DescribeTaskDefinition") + 1
     for nth in (first, writes[0] - 1, *writes):
         proxy.reset()
