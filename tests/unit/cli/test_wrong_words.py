@@ -369,6 +369,11 @@ def test_run_has_labels_and_no_tags() -> None:
     done = run_here({}, "run", "--tag", "team=etl", "--", "true")
     assert done.returncode == 2
     assert done.stderr.endswith("No such option '--tag'. Did you mean '--label'?\n")
+    done = run_here({}, "run", "--family", "words", "--", "true")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "task-profiler: No such option '--family'. Did you mean '--name'?\n",
+    )
 
 
 @pytest.mark.parametrize(
