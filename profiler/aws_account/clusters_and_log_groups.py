@@ -3,7 +3,7 @@ Container Insights.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,7 +13,8 @@ from profiler.aws_account.registered_definitions import (
     glob_prefix,
     read_items,
 )
-from profiler.core.aws_clients import AwsClient
+from profiler.aws_account.started_tasks import NO_CLUSTER
+from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.bounded_batches import batches
 from profiler.core.command_lines import command_line, container_insights_command
 from profiler.core.errors import TaskProfilerError
@@ -62,6 +63,18 @@ def check_clusters(open_client: OpenClient, names: Sequence[str]) -> None:
             f"There is no ECS cluster {listed(missing, 'or')} in {region}: check the name, "
             f"--region and --profile.{did_you_mean(missing, existing)}"
         )
+
+
+@contextmanager
+def named_cluster(open_client: OpenClient, cluster: str) -> Iterator[None]:
+    """Say that there is no such cluster, with a similar name, where AWS's answer says so."""
+    try:
+        yield
+    except TaskProfilerError as error:
+        cause = error.__cause__
+        if isinstance(cause, Exception) and error_code(cause) == NO_CLUSTER:
+            check_clusters(open_client, (cluster,))
+        raise
 
 
 def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, look_for
 from profiler.aws_account.cloudformation_owners import JOB_DEFINITION_TYPE, CloudFormationOwners
 from profiler.aws_account.family_circumstances import FamilyAccount
+from profiler.aws_account.job_queues import named_queue
 from profiler.aws_account.queue_room import most_vcpus
 from profiler.aws_account.registered_definitions import LastBody, glob_prefix, revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, without_nulls
@@ -161,9 +162,10 @@ class JobDefinitions:
             pages = self._pages(
                 what, "batch:ListJobs", "list_jobs", jobQueue=queue, jobStatus=status
             )
-            for page in pages:
-                jobs = mappings(page.get("jobSummaryList"))
-                names |= {family_of(text(job.get("jobDefinition")) or "") for job in jobs}
+            with named_queue(self._open_client, queue):
+                for page in pages:
+                    jobs = mappings(page.get("jobSummaryList"))
+                    names |= {family_of(text(job.get("jobDefinition")) or "") for job in jobs}
         return frozenset(names - {""})
 
     def most_vcpu(self, queues: frozenset[str]) -> float:

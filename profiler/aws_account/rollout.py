@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from profiler.aws_account.account_starters import AccountStarters
 from profiler.aws_account.aws_errors import OpenClient, first_only
 from profiler.aws_account.cloudformation_owners import ROLE_REMEDY, CloudFormationOwners
-from profiler.aws_account.clusters_and_log_groups import create_log_group
+from profiler.aws_account.clusters_and_log_groups import create_log_group, named_cluster
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.job_reverts import uncover, with_uncovered
 from profiler.aws_account.overtaken_revisions import keep_overtaken, registered, restoring_plan
@@ -260,7 +260,11 @@ class Rollout(Struct, kw_only=True, dict=True):
         """
         ecs = self.open_client("ecs")
         clusters = self.request.clusters or self._definitions.clusters()
-        return {cluster: starters_of_families(ecs, cluster) for cluster in clusters}
+        seen = {}
+        for cluster in clusters:
+            with named_cluster(self.open_client, cluster):
+                seen[cluster] = starters_of_families(ecs, cluster)
+        return seen
 
     @cached_property
     def families_of_services(self) -> frozenset[str]:

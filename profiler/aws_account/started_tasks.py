@@ -22,7 +22,7 @@ from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.schedule_model import STARTERS, ClusterTasks, StartedTask
 
 _TASKS_PER_CALL = 100
-_NO_CLUSTER = "ClusterNotFoundException"
+NO_CLUSTER = "ClusterNotFoundException"
 # In this order, so that a task that stops meanwhile is in one of the lists.
 ALL_STATUSES = ("RUNNING", "STOPPED")
 AIRFLOW = "Airflow"
@@ -55,7 +55,7 @@ def read_clusters(
                 )
         except TaskProfilerError as error:
             cause = error.__cause__
-            is_gone = isinstance(cause, Exception) and error_code(cause) == _NO_CLUSTER
+            is_gone = isinstance(cause, Exception) and error_code(cause) == NO_CLUSTER
             tasks_by_cluster[arn] = ClusterTasks(problem=str(error), is_gone=is_gone)
         else:
             tasks_by_cluster[arn] = ClusterTasks(

@@ -10,6 +10,7 @@ _MIXED_UP = {"--tag": "--label", "--label": "--tag"}
 
 # An option of other commands.
 _FAMILY_OPTIONS = ("--family", "--families")
+_RUN = "run"  # it gives its run a family
 
 
 def usage_sentence(error: click.UsageError, message: str, arguments: Iterable[str]) -> str:
@@ -39,6 +40,8 @@ def _option_sentence(error: click.NoSuchOption, arguments: Iterable[str]) -> str
     meant = _MIXED_UP.get(name)
     if meant is not None and _has_option(context.command, meant):
         return f"No such option {name!r}. Did you mean {meant!r}?"
+    if name in _FAMILY_OPTIONS and context.command.name == _RUN:
+        return f"No such option {name!r}. Did you mean '--name'?"
     if name in _FAMILY_OPTIONS and _takes_families(context.command):
         return (
             f"No such option {name!r}: name the family without it, as in "

@@ -14,6 +14,9 @@ _MARKS = ("Mn", "Me")
 # Of Python's escapes of a character, with the backslash.
 _ESCAPE_LENGTHS = {"x": 4, "u": 6, "U": 10}
 _LONGEST_ESCAPE = 10
+# Two regional indicators are a flag. A tone changes the picture before it.
+_INDICATORS = range(0x1F1E6, 0x1F200)
+_TONES = range(0x1F3FB, 0x1F400)
 _WITHOUT_SIGNS = str.maketrans("", "", NARROW_SIGNS)
 
 
@@ -58,14 +61,36 @@ def columns_of(text: str) -> int:
 
 def beginning_of(text: str, columns: int) -> str:
     """The longest beginning that takes at most so many columns. A mark stays with its letter, and
-    what `printable` writes for a character is whole or not there.
+    a picture of several characters and what `printable` writes for a character are whole or not
+    there.
     """
     left = columns
     for place, character in enumerate(text):
         left -= columns_of(character)
         if left < 0:
-            return text[: _before_escape(text, place)]
+            return text[: _undivided(text, place)]
     return text
+
+
+def _undivided(text: str, place: int) -> int:
+    """The place, or that of the escape or the picture that a cut there would divide."""
+    return _before_escape(text, _before_picture(text, place))
+
+
+def _before_picture(text: str, place: int) -> int:
+    """The place, or that of the letter or the picture to which the character there belongs."""
+    start = place
+    while 0 < start < len(text) and _belongs_to_what_is_before(text[start]):
+        start -= 1
+    indicators = 0
+    if text[start : start + 1] and ord(text[start]) in _INDICATORS:
+        while indicators < start and ord(text[start - indicators - 1]) in _INDICATORS:
+            indicators += 1
+    return start - indicators % 2
+
+
+def _belongs_to_what_is_before(character: str) -> bool:
+    return not columns_of(character) or ord(character) in _TONES
 
 
 def _before_escape(text: str, place: int) -> int:
@@ -80,24 +105,26 @@ def _before_escape(text: str, place: int) -> int:
 
 
 def whole_letters(text: str, length: int) -> str:
-    """The first so many characters of a text, without a letter whose marks are cut off."""
-    end = length
-    while 0 < end < len(text) and not columns_of(text[end]):
-        end -= 1
+    """The first so many characters of a text, without a letter whose marks are cut off, and
+    without a part of a picture of several characters.
+    """
+    end = _before_picture(text, length)
     return text[: end or length]  # marks without a letter are cut anywhere
 
 
 def end_of(text: str, columns: int) -> str:
-    """The longest end that takes at most so many columns and begins with no mark."""
+    """The longest end that takes at most so many columns and begins as `beginning_of` may end."""
     left = columns
     start = len(text)
     for place in reversed(range(len(text))):
-        taken = columns_of(text[place])
-        left -= taken
+        left -= columns_of(text[place])
         if left < 0:
             break
-        if taken:
-            start = place
+        start = place
+    while start < len(text) and (
+        _belongs_to_what_is_before(text[start]) or _undivided(text, start) != start
+    ):
+        start += 1
     return text[start:]
 
 

@@ -138,7 +138,11 @@ def test_the_command_prints_each_schema() -> None:
         ("hstory --json", 2, "did you mean history"),
         ("--json history", 2, "stands before the command"),
         ("doctor nightly-elt --json", 1, "nightly-etl"),
-        ("watch --queue none --json", 1, "none"),
+        ("watch --queue none --json", 1, "There is no job queue 'none'"),
+        ("watch --cluster jbos --json", 1, "There is no ECS cluster jbos in"),
+        ("doctor --cluster jbos --json", 1, "Did you mean jobs?"),
+        ("taskdef add-monitor --cluster jbos --json", 1, "Did you mean jobs?"),
+        ("taskdef resize --cluster jbos --json", 1, "Did you mean jobs?"),
     ],
 )
 def test_with_json_an_error_is_a_line_of_json(

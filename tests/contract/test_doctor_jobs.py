@@ -180,6 +180,7 @@ def test_a_running_job_has_no_problem(batch: FakeBatch, doctor: Any) -> None:
 def test_what_is_not_there_is_a_sentence(doctor: Any) -> None:
     assert "it forgets jobs seven days after their end" in said(doctor(job_id(9)))
     assert "There is no job queue 'none'" in said(doctor("--queue", "none"))
+    assert said(doctor("--queue", "nihgtly")).endswith("Did you mean nightly?")
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,9 @@ def test_a_definition_by_a_queue_is_of_its_jobs_and_of_its_schedules(account: Jo
     assert set(rows) == {"nightly", "planned"}
     done = account.resize("--queue", "nothing")
     assert done.returncode == 1
-    assert "JobQueue nothing not found" in done.stderr
+    assert done.stderr == (
+        "task-profiler: There is no job queue 'nothing': check the name, --region and --profile.\n"
+    )
 
 
 def test_enlarging_after_a_kill_needs_no_twenty_runs(account: JobAccount) -> None:

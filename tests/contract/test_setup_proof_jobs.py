@@ -143,7 +143,7 @@ def test_a_queue_without_fargate_is_refused(
 
 
 def test_an_unknown_queue_is_refused(account: JobProofAccount) -> None:
-    refused(account, "There is no job queue 'nihgtly'", "--queue", "nihgtly")
+    refused(account, "Did you mean nightly?", "--queue", "nihgtly")
 
 
 def refused(account: JobProofAccount, sentence: str, *words: str) -> None:

@@ -92,6 +92,25 @@ def test_an_empty_queue_and_a_missing_right(batch: FakeBatch, watch: Any) -> Non
     assert "allow batch:ListJobs" in done.stderr
 
 
+def test_a_queue_that_does_not_exist_is_said_with_a_similar_name(
+    batch: FakeBatch, watch: Any
+) -> None:
+    done = watch("--queue", "nihgtly")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "task-profiler: There is no job queue 'nihgtly': check the name, --region and --profile. "
+        "Did you mean nightly?\n"
+    )
+    batch.refused.add("DescribeJobQueues")
+    assert "JobQueue nihgtly not found" in watch("--queue", "nihgtly").stderr
+
+
+def test_a_queue_that_exists_keeps_awss_reason(batch: FakeBatch, watch: Any) -> None:
+    (queue,) = batch.queues.values()
+    batch.refused.add("ListJobs")
+    assert "allow batch:ListJobs" in watch("--queue", queue["jobQueueArn"]).stderr
+
+
 def test_a_family_and_a_queue_are_refused(watch: Any) -> None:
     assert watch("etl", "--queue", "nightly").returncode == 2
 

@@ -11,6 +11,7 @@ from typing import Any
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.doctor.batch_reads import MAX_LISTED, BatchReads
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
+from profiler.aws_account.job_queues import missing_queue
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import EC2, FARGATE, family_of, revision_text
 from profiler.core.errors import TaskProfilerError
@@ -76,10 +77,9 @@ def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
     reads = BatchReads(open_client)
     queues = reads.named("describe_job_queues", [queue])
     if not queues:
-        reason = next(iter(reads.problems), None) or (
-            f"There is no job queue {queue!r}: check the name and the Region."
-        )
-        raise TaskProfilerError(reason)
+        if reads.problems:
+            raise TaskProfilerError(reads.problems[0])
+        raise missing_queue(open_client, queue)
     waiting = reads.summaries(queue, RUNNABLE, MAX_LISTED)
     first = reads.jobs([waiting[0]["jobId"]]) if waiting else []
     arrays = reads.arrays(queue)

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.forwarder_stack import ForwarderStack, forwarder_of
+from profiler.aws_account.job_queues import missing_queue
 from profiler.aws_account.proof.plan import (
     FARGATE_MB,
     GROUP_PREFIX,
@@ -108,7 +109,7 @@ def make_jobs_plan(
     """Plan the proof. Raises TaskProfilerError if it cannot run there."""
     stack = forwarder_of(open_client, options.stack)
     client = open_client("batch")
-    queue = _queue(client, options.queue or "")
+    queue = _queue(open_client, options.queue or "")
     _check_environments(client, queue)
     _check_definitions(client)
     place = _place(options, client, queue)
@@ -155,14 +156,12 @@ def _unlogged(stack: ForwarderStack) -> str:
     return _UNLOGGED if stack.parameters.get("BatchJobs") == "true" else ""
 
 
-def _queue(client: AwsClient, name: str) -> Mapping[str, Any]:
+def _queue(open_client: OpenClient, name: str) -> Mapping[str, Any]:
     """The queue, which takes jobs."""
     with aws_errors(f"The queue {name} cannot be read", "batch:DescribeJobQueues"):
-        found = client.describe_job_queues(jobQueues=[name])["jobQueues"]
+        found = open_client("batch").describe_job_queues(jobQueues=[name])["jobQueues"]
     if not found:
-        raise TaskProfilerError(
-            f"There is no job queue {name!r}: check the name, --region and --profile."
-        )
+        raise missing_queue(open_client, name)
     queue: Mapping[str, Any] = found[0]
     title = queue["jobQueueName"]
     if queue["state"] != _ENABLED:

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.job_queues import named_queue
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.json_fields import count, mapping, text
 from profiler.core.text import on_one_line
@@ -45,8 +46,9 @@ def read_queue(open_client: OpenClient, queue: str) -> list[QueuedJob]:
     wait for jobs that they depend on. Raises TaskProfilerError.
     """
     jobs: list[QueuedJob] = []
+    what = f"The jobs of the queue {queue!r} could not be listed"
     for status in STATUSES:
-        with aws_errors(f"The jobs of the queue {queue!r} could not be listed", "batch:ListJobs"):
+        with named_queue(open_client, queue), aws_errors(what, "batch:ListJobs"):
             client = open_client("batch")
             listed = read_items(
                 client, "list_jobs", "jobSummaryList", jobQueue=queue, jobStatus=status

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
+from profiler.aws_account.clusters_and_log_groups import named_cluster
 from profiler.aws_account.monitor_groups import MONITOR_PERMISSIONS, monitor_groups_of
 from profiler.aws_account.running_tasks.running_runs import (
     FollowedLogs,
@@ -96,7 +97,10 @@ class RunningTasks(Struct):
         Raises TaskProfilerError.
         """
         what = f"The tasks of the cluster {self.cluster!r} cannot be listed"
-        with aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"):
+        with (
+            named_cluster(self.open_client, self.cluster),
+            aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"),
+        ):
             running_tasks = read_tasks(
                 self.open_client("ecs"), self.cluster, statuses=("RUNNING",), also=self._running
             )

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 _WEB_SCHEMES = ("https", "http")
 _KINDS = ("history", "logs", "insights")
 _JSON = (b"{", b"[")
+_DATABASE = b"SQLite format 3\0"
 _NO_HOST = re.compile(r"//(?:[/:?#]|\Z)")
 _HOST_AND_PORT = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}(?:/\S*)?", re.ASCII)
 
@@ -222,12 +223,20 @@ def _open(
     return _open_history(source.name)
 
 
-def _begins_with_json(path: str) -> bool:
+def _check_history(path: str, file: str) -> None:
+    """Raise TaskProfilerError for a file that is no database, with how it is named."""
     try:
-        with Path(path).open("rb") as file:
-            return file.read(1) in _JSON
+        with Path(path).open("rb") as opened:
+            beginning = opened.read(len(_DATABASE))
     except OSError:  # who opens it next says why
-        return False
+        return
+    if beginning[:1] in _JSON:
+        raise TaskProfilerError(f"{path} is JSON and no history: write --from {file}.")
+    if not _DATABASE.startswith(beginning):  # an empty file is a history without runs
+        raise TaskProfilerError(
+            f"{path} is no history, which is an SQLite database: name one, or write --from {file} "
+            "for a file of record lines."
+        )
 
 
 def _open_history(file: str) -> RunSource:
@@ -238,8 +247,8 @@ def _open_history(file: str) -> RunSource:
     path = history_path(os.environ, file)
     if file and not os.path.lexists(path):
         raise TaskProfilerError(f"The history file {path} does not exist: check --from.")
-    if file and _begins_with_json(path):
-        raise TaskProfilerError(f"{path} is JSON and no history: write --from {file}.")
+    if file:
+        _check_history(path, file)
     store = HistoryStore(path, SystemClock())
     store.add_abandoned_runs()
     return LocalRuns(store)

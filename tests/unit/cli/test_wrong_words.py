@@ -153,6 +153,35 @@ def test_a_file_of_records_that_is_named_as_a_history_is_told_how_it_is_read(fil
     assert done.stderr == f"task-profiler: {file} is JSON and no history: write --from {file}.\n"
 
 
+@pytest.mark.parametrize(
+    "text", [b"a text\n", b"task,minutes\n" * 99, b"\x1f\x8b\x08\0", b"SQLite 2"]
+)
+def test_a_file_that_is_no_database_is_not_called_a_damaged_history(
+    text: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(text)
+    done = run_here({}, "history", "--from", f"history:{path}")
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"task-profiler: {path} is no history, which is an SQLite database: name one, or write "
+        f"--from {path} for a file of record lines.\n"
+    )
+    assert path.read_bytes() == text
+
+
+def test_an_empty_file_is_a_history_without_runs_and_a_broken_one_is_damaged(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "runs.sqlite3"
+    path.touch()
+    assert "No runs" in run_here({}, "history", "--from", f"history:{path}").stderr
+    path.write_bytes(b"SQLite format 3\0" + bytes(4080))
+    assert "is damaged or not a history" in (
+        run_here({}, "history", "--from", f"history:{path}").stderr
+    )
+
+
 @pytest.mark.parametrize("command", ["history", "show", "recommend", "report", "watch", "doctor"])
 def test_the_option_of_a_family_where_it_is_an_argument(command: str) -> None:
     done = run_here({}, command, "--family", "words")
@@ -340,6 +369,11 @@ def test_run_has_labels_and_no_tags() -> None:
     done = run_here({}, "run", "--tag", "team=etl", "--", "true")
     assert done.returncode == 2
     assert done.stderr.endswith("No such option '--tag'. Did you mean '--label'?\n")
+    done = run_here({}, "run", "--family", "words", "--", "true")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "task-profiler: No such option '--family'. Did you mean '--name'?\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 and the clock.
 """
 
+import re
 import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -14,13 +16,16 @@ from profiler.core.clock import Ticker
 from profiler.core.quantities import parse_duration_ms, parse_memory_mb, parse_seconds
 from profiler.core.text import (
     NARROW_SIGNS,
+    beginning_of,
     columns_of,
     did_you_mean,
+    end_of,
     first_names,
     install_hint,
     listed,
     on_one_line,
     printable,
+    whole_letters,
     without_surrogates,
 )
 from profiler.core.timestamps import (
@@ -234,3 +239,36 @@ def test_a_list_in_a_sentence(names: tuple[str, ...], text: str) -> None:
 def test_our_own_signs_take_one_column_and_others_as_many_as_unicode_says() -> None:
     assert {unicodedata.east_asian_width(sign) for sign in NARROW_SIGNS} <= set("ANH")
     assert [columns_of(text) for text in ("● a · b …", "● é", "● 漢字", "\uff21")] == [9, 3, 6, 2]
+
+
+FLAG = "\U0001f1e9\U0001f1ea"  # of Germany, of two regional indicators
+THUMB = "\U0001f44d\U0001f3fd"  # with the tone of a skin
+LETTER = "e\u0301"
+ESCAPES = ("\\x1b", "\\u202e", "\\U000e0041")
+
+
+@pytest.mark.parametrize("sign", [FLAG, THUMB, LETTER, *ESCAPES])
+@pytest.mark.parametrize("beside", ["", "ab", FLAG, f"a{FLAG}{FLAG}"])
+def test_a_cut_at_any_place_leaves_each_sign_whole_or_out(sign: str, beside: str) -> None:
+    signs = re.findall(rf"{FLAG}|{THUMB}|{LETTER}|\\\w+|.", beside + 2 * sign)
+    text = "".join(signs)
+    beginnings = {"".join(signs[:number]) for number in range(len(signs) + 1)}
+    ends = {"".join(signs[number:]) for number in range(len(signs) + 1)}
+    for columns in range(columns_of(text) + 2):
+        room = partial(_fitting, columns)
+        assert beginning_of(text, columns) == max(filter(room, beginnings), key=columns_of)
+        assert end_of(text, columns) == max(filter(room, ends), key=columns_of)
+    for length in range(len(signs[0]), len(text) + 1):
+        if sign not in ESCAPES:  # they are of our own terminal's texts
+            fitting = [one for one in beginnings if len(one) <= length]
+            assert whole_letters(text, length) == max(fitting, key=len)
+
+
+def _fitting(columns: int, text: str) -> bool:
+    return columns_of(text) <= columns
+
+
+def test_what_only_looks_like_a_part_is_cut_anywhere() -> None:
+    assert end_of("C:\\users", 5) == "users"
+    assert beginning_of(FLAG + FLAG[0] + "ab", 3) == FLAG + FLAG[0]
+    assert end_of("\u0301" * 100_000, 1) == ""
