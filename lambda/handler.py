@@ -237,6 +237,7 @@ class _Account:
             remember=_once(self._context),
             now=lambda: datetime.now(UTC),
             warn=_warn,
+            knows_earlier=function_settings.read_key_table(os.environ) is not None,
         )
         return retries.handle(ended, definition)
 

@@ -29,12 +29,15 @@ from tests.task_events import ARN, task
 KILLED = "OutOfMemoryError: Container killed due to memory usage"
 BATCH = {"name": "batch", "exitCode": 137, "reason": KILLED}
 MAX_MB = 61_440
+# What the schedule gives to the task, as ECS's event says it, which names each container.
+OVERRIDES = {"containerOverrides": [{"name": "batch", "command": ["x"]}, {"name": "log_router"}]}
 
 
 def ended(
     *, line: ReportLine | None = None, described: Any = WITH_MONITOR, **detail: Any
 ) -> EndedRun:
-    stopped = task(**{"containers": [BATCH], "cpu": "256", "memory": "512", **detail})
+    given = {"containers": [BATCH], "cpu": "256", "memory": "512", "overrides": OVERRIDES}
+    stopped = task(**given | detail)
     end, name = judged_task(stopped, described)
     return run_of(task=stopped, end=end, container=name, report_line=line)
 
@@ -211,12 +214,12 @@ class FakeAws:
 
 
 class RetryAccount:
-    """Everything that a retry uses. ``table`` is that of notices."""
+    """Everything that a retry uses. ``table`` is that of notices, if there is one."""
 
-    def __init__(self, search: SearchCluster | None = None) -> None:
+    def __init__(self, search: SearchCluster | None = None, *, has_table: bool = True) -> None:
         self.aws = FakeAws()
         self.search = search
-        self.table: KeyTable | None = KeyTable()
+        self.table = KeyTable() if has_table else None
         self.warnings: list[str] = []
         self.now = STOPPED + timedelta(seconds=30)
         ecs, schedules = self.aws.client("ecs"), Schedules(self.aws.client)
@@ -232,6 +235,7 @@ class RetryAccount:
             remember=lambda key, work: work() if self.table is None else self.table.once(key, work),
             now=lambda: self.now,
             warn=self.warnings.append,
+            knows_earlier=has_table,
         )
 
     def handle(

@@ -21,7 +21,13 @@ from profiler.aws_account.scheduled_targets import (
     why_off,
 )
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import RETRY_OF, SHORT_ID_LENGTH, explained_refusal, task_id
+from profiler.core.ecs_terms import (
+    RETRY_OF,
+    SHORT_ID_LENGTH,
+    cluster_name,
+    explained_refusal,
+    task_id,
+)
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import all_known, first_known, known, known_members
@@ -47,7 +53,7 @@ from profiler.forwarder.memory_retry_rules import (
 from profiler.record.family import NeedAtSize
 from profiler.record.record_model import TaskSize
 from profiler.record.spot_price import FARGATE_SPOT
-from profiler.record.stopped_task import StoppedTask
+from profiler.record.stopped_task import StoppedTask, work_digest
 from profiler.record.units import format_usd
 from profiler.schedules.schedule_model import STARTERS, may_be_starter
 from profiler.sizing.fargate_sizes import whole_size
@@ -59,6 +65,10 @@ _NONE = "none"
 _UNKNOWN = (
     "It is not known whether it was started again, because ECS did not answer: look for a task "
     "with startedBy {}."
+)
+_UNREMEMBERED = (
+    "Without IDEMPOTENCY_TABLE, nobody knows what an earlier attempt of this event did: look for a "
+    "task with startedBy {}."
 )
 _UNREADABLE = "ECS's answer to RunTask cannot be read"
 
@@ -201,11 +211,22 @@ def _starter(task: StoppedTask) -> str:
 
 def _is_changed_since(target: ScheduledTarget, task: StoppedTask) -> bool:
     """Whether somebody has changed a schedule after it had started the task: its input may be that
-    of another run. AWS returns no such date of a rule.
+    of another run.
     """
     changed_ns = json_moment_ns(target.content.get("LastModificationDate"))
     created_ns = known(nanoseconds_of, task.created_at)
     return first_known(changed_ns, 0) > first_known(created_ns, math.inf)
+
+
+def _gives_same_work(target: ScheduledTarget, task: StoppedTask) -> bool:
+    """Whether a rule gives its tasks now what the event says that this one had. AWS returns no date
+    of a rule's last change, as it does of a schedule's.
+    """
+    if target.kind != "rule":
+        return True
+    overrides = mappings(_input(target.content).get("containerOverrides"))
+    is_of_cluster = cluster_name(target.cluster_arn) == task.cluster
+    return is_of_cluster and work_digest(overrides) == task.work
 
 
 def _input(started: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,7 +259,8 @@ def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemory) ->
 class MemoryRetries(Struct, frozen=True):
     """Starts killed runs again.
 
-    ``remember`` returns the work's result for a key, now or of an earlier invocation.
+    ``remember`` returns the work's result for a key, now or of an earlier invocation, if
+    ``knows_earlier`` ones: without a table, it knows none.
     """
 
     families: tuple[str, ...]  # as globs
@@ -248,6 +270,7 @@ class MemoryRetries(Struct, frozen=True):
     remember: Callable[[str, Callable[[], str]], str]
     now: Callable[[], datetime]
     warn: Callable[[str], None]
+    knows_earlier: bool = True
 
     def handle(
         self, ended: EndedTask, definition: Mapping[str, object] | None
@@ -274,6 +297,8 @@ class MemoryRetries(Struct, frozen=True):
             sentence = f"Not started again: {refusal}."
             if self._asking_attempt(ended, _NONE) not in (_NONE, attempt):
                 sentence = _UNKNOWN.format(_starter(ended.task))
+            elif not self.knows_earlier:
+                sentence = f"{sentence} {_UNREMEMBERED.format(_starter(ended.task))}"
             self.warn(f"Task {ended.task.id}: {sentence}")
             return MemoryRetry(sentence=sentence)
 
@@ -298,9 +323,15 @@ class MemoryRetries(Struct, frozen=True):
             if off or _is_changed_since(target, task):
                 why = off or "was changed after it had started this run"
                 raise RetryRefusedError(f"its {target.title} {why}")
-        requests = [run_task_request(target, task, batch, memory, definition) for target in targets]
-        if not requests:
+        if not targets:
             raise RetryRefusedError("its schedule no longer exists")
+        same = [target for target in targets if _gives_same_work(target, task)]
+        if not same:
+            raise RetryRefusedError(
+                f"its {targets[0].title} is not known to give it the same command, environment and "
+                "cluster now as this run had"
+            )
+        requests = [run_task_request(target, task, batch, memory, definition) for target in same]
         if any(request != requests[0] for request in requests):
             raise RetryRefusedError("several schedules can have started it")
         self._asking_attempt(ended, attempt)

@@ -5,10 +5,12 @@ the years 1970 to 2200, an exit code beyond 32 bits. Half of a surrogate pair, w
 encode, is replaced in the event's text.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from profiler.core.ecs_terms import (
@@ -23,7 +25,7 @@ from profiler.core.ecs_terms import (
     revision_text,
     task_id,
 )
-from profiler.core.json_fields import integer, mapping, mappings
+from profiler.core.json_fields import integer, mapping, mappings, text
 from profiler.core.optional_math import first_known, known, known_members, quotient
 from profiler.core.redaction import redact_line
 from profiler.core.text import without_surrogates
@@ -79,8 +81,9 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     """A task that has stopped.
 
     On EC2, ``vcpu`` and ``memory_mb`` can be the sums of its containers'. ``batch`` is the job of
-    AWS Batch, in a cluster of Batch. ``unusable`` are the names of the event's values that count as
-    absent, or of which a part is replaced.
+    AWS Batch, in a cluster of Batch. ``work`` is the digest of what its starter gave to the
+    containers, if the event says that. ``unusable`` are the names of the event's values that count
+    as absent, or of which a part is replaced.
     """
 
     arn: str
@@ -106,6 +109,7 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     stopped_at: datetime | None = None
     containers: tuple[EventContainer, ...] = ()
     batch: BatchJob = NO_JOB
+    work: str | None = None
     unusable: tuple[str, ...] = ()
 
     def container(self, name: str) -> EventContainer:
@@ -167,6 +171,30 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
         return round((end - self.started_at).total_seconds() * 1000)
 
 
+def work_digest(overrides: Iterable[Mapping[str, object]]) -> str:
+    """What the overrides of containers let these do: their commands and environments. A digest,
+    because they hold secrets. A container without any is as one that is not named.
+    """
+    work: dict[str, dict[str, object]] = {}
+    for override in overrides:
+        command = override.get("command")
+        variables, files = map(override.get, ("environment", "environmentFiles"))
+        parts = {
+            "command": list(map(text, command)) if isinstance(command, list) else None,
+            "environment": {
+                str(text(one.get("name"))): text(one.get("value")) for one in mappings(variables)
+            },
+            "environmentFiles": [text(one.get("value")) for one in mappings(files)],
+        }
+        work |= known_members(
+            {
+                str(text(override.get("name"))): {name: one for name, one in parts.items() if one}
+                or None
+            }
+        )
+    return sha256(msgspec.json.encode(work, order="sorted")).hexdigest()
+
+
 def parse_stopped_task(event: object) -> StoppedTask | None:
     """Return the stopped task of an event; None for any other event, and for other states of a
     task.
@@ -174,7 +202,8 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
     root = mapping(event)
     detail = mapping(root.get("detail"))
     listed = tuple(mappings(detail.get("containers")))
-    overrides = tuple(mappings(mapping(detail.get("overrides")).get("containerOverrides")))
+    listed_overrides = mapping(detail.get("overrides")).get("containerOverrides")
+    overrides = tuple(mappings(listed_overrides))
     attributes = mappings(detail.get("attributes"))
     values, around, *containers = [_usable(part) for part in (detail, root, *listed)]
     arn = values.get("taskArn")
@@ -202,6 +231,7 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
             _container(container, memory_mb) for container in containers if "name" in container
         ),
         batch=job_of_overrides(overrides) if is_of_aws_batch(cluster) else NO_JOB,
+        work=work_digest(overrides) if isinstance(listed_overrides, list) else None,
         unusable=(
             *_unusable(detail, values),
             *(

@@ -11,11 +11,11 @@ import botocore.endpoint
 import pytest
 
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from tests.hostile_calls import HostileProxy, KilledError
 from tests.refused_acts import (
     Act,
     Built,
     Outcome,
-    RefusingProxy,
     behind,
     judged,
     oversized,
@@ -37,57 +37,6 @@ WRITES = (
     "CreateLogGroup",
     "PutRolePolicy",
 )
-
-
-class KilledError(BaseException):
-    """The end of a process: nothing catches it, and nothing is called afterwards."""
-
-
-class HostileProxy(RefusingProxy):
-    """Lets something happen at the call with the number ``nth``, before or after AWS carries it
-    out.
-    """
-
-    def __init__(self, aws: Any) -> None:
-        super().__init__(aws)
-        self.at_call: Callable[[], object] = lambda: None
-        self.is_after = False
-        self.throttled_from: range = range(0)
-        self.is_dead = False
-
-    def answer(self, request: Any, body: bytes) -> Any:
-        number = len(self.operations) + 1
-        if self.is_dead:
-            raise KilledError
-        if number == self.nth and not self.is_after:
-            self.at_call()
-        if number in self.throttled_from:
-            self.operations.append("throttled")
-            content = b'{"__type": "ThrottlingException", "message": "Rate exceeded"}'
-            if b"Version=2010-05" in body:
-                content = (
-                    b"<ErrorResponse><Error><Code>Throttling</Code><Message>Rate exceeded"
-                    b"</Message></Error></ErrorResponse>"
-                )
-            headers = {"x-amzn-ErrorType": "ThrottlingException"}
-            return 400, {"Content-Type": "application/x-amz-json-1.1", **headers}, content
-        answered = super().answer(request, body)
-        if number == self.nth and self.is_after:
-            self.at_call()
-        return answered
-
-    def _refuse(self, _operation: str, _body: bytes) -> None:
-        """Nothing is refused here."""
-
-    def die(self) -> None:
-        self.is_dead = True
-        raise KilledError
-
-    def reset(self) -> None:
-        self.operations.clear()
-        self.nth, self.is_after, self.is_dead = 0, False, False
-        self.throttled_from = range(0)
-        self.at_call = lambda: None
 
 
 @pytest.fixture(scope="module")

@@ -3,56 +3,15 @@ left behind is a part of the whole act, and the refusal is said.
 """
 
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import pytest
-from moto.moto_api._internal.models import moto_api_backend
 
 from tests.aws_proxy import AwsProxy
 from tests.fake_batch import FakeBatch
-from tests.job_account import KILLED, NEW, JobAccount
-from tests.moto_state import KeptState
+from tests.job_account import JobAccount
+from tests.refused_job_acts import Act, Built, Outcome, asked_for, killed, oversized, uncovered
 from tools.moto_server import FakeAws, fake_aws
-
-Act = tuple[str, ...]
-MOVES = ("--register", "--update-schedules")
-
-
-def oversized(account: JobAccount) -> Act:
-    account.oversized("orders")
-    account.schedule("night", "orders:1")
-    account.rule("often", "orders:1")
-    return MOVES
-
-
-def resized(account: JobAccount) -> None:
-    oversized(account)
-    done = account.resize(*MOVES)
-    assert done.returncode == 0, done.stderr
-
-
-def killed(account: JobAccount) -> Act:
-    """The old size comes back in a new revision, because two callers start ours."""
-    resized(account)
-    account.runs("orders", 1, revision=2, size=NEW, **KILLED)
-    return MOVES
-
-
-def uncovered(account: JobAccount) -> Act:
-    """The old size comes back by deregistration."""
-    account.oversized("orders")
-    assert account.resize("--register").returncode == 0
-    account.schedule("night", "orders")
-    account.rule("often", "orders")
-    account.runs("orders", 1, revision=2, size=NEW, **KILLED)
-    return MOVES
-
-
-def asked_for(account: JobAccount) -> Act:
-    resized(account)
-    return ("--job-definition", "orders", "--revert", *MOVES)
 
 
 class Refusals:
@@ -79,54 +38,12 @@ class Refusals:
         self.nth = nth
 
 
-class Built:
-    """A new account as an act finds it, each time again."""
-
-    def __init__(
-        self, aws: FakeAws, proxy: AwsProxy, build: Callable[[JobAccount], Act], folder: Path
-    ) -> None:
-        moto_api_backend.reset()
-        proxy.before = lambda _operation, _body: None
-        self.batch = FakeBatch()
-        self.account = JobAccount(aws, self.batch, folder)
-        self.words = build(self.account)
-        self.before = self.state()
-        self._moto = KeptState()
-        self._definitions = deepcopy(self.batch.definitions)
-        self.account.url = proxy.url
-        self.refusals = Refusals(proxy, self.batch)
-
-    def state(self) -> dict[str, Any]:
-        """The active revisions, and what the callers start."""
-        found: dict[str, Any] = {
-            f"{one['jobDefinitionName']}:{one['revision']}": (one["status"], one.get("tags"), one)
-            for one in self.batch.definitions
-        }
-        found["schedule"] = self.account.submitted_by_schedule("night")["JobDefinition"]
-        found["rule"] = self.account.submitted_by_rule("often")["JobDefinition"]
-        return deepcopy(found)
-
-    def act(self, nth: int = 0) -> "Outcome":
-        self._moto.restore()
-        self.batch.definitions = deepcopy(self._definitions)
-        self.refusals.begin(nth)
-        done = self.account.resize(*self.words)
-        self.refusals.nth = 0
-        operations = tuple(self.refusals.operations)
-        after = self.state()
-        changed = {name: value for name, value in after.items() if self.before.get(name) != value}
-        return Outcome(done, operations, changed)
-
-
-class Outcome:
-    """What an act has done."""
-
-    def __init__(self, done: Any, operations: tuple[str, ...], changed: dict[str, Any]) -> None:
-        self.code = done.returncode
-        self.said = done.stderr
-        self.printed = " ".join(done.stdout.split())
-        self.operations = operations
-        self.changed = changed
+def acted(built: Built, refusals: Refusals, nth: int = 0) -> tuple[Outcome, tuple[str, ...]]:
+    """What the act does with this call refused, and its calls."""
+    refusals.begin(nth)
+    found = built.act()
+    refusals.nth = 0
+    return found, tuple(refusals.operations)
 
 
 @pytest.fixture(scope="module")
@@ -147,11 +64,12 @@ def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(
 ) -> None:
     """The exit code is 0 only if all was done, or if states are unknown, which is said."""
     built = Built(aws, proxy, build, tmp_path)
-    whole = built.act()
+    refusals = Refusals(proxy, built.batch)
+    whole, operations = acted(built, refusals)
     assert whole.code == 0, whole.said
     assert whole.changed
-    for nth, operation in enumerate(whole.operations, 1):
-        found = built.act(nth)
+    for nth, operation in enumerate(operations, 1):
+        found, _ = acted(built, refusals, nth)
         case = nth, operation, found.said
         is_said = "is not authorized" in f"{found.said} {found.printed}"
         assert is_said or operation == "DescribeStackResources", case  # the act asks again
@@ -179,9 +97,10 @@ def test_without_state_machines_no_revision_is_deregistered(
 ) -> None:
     """One of them may start it: the old size is a new revision."""
     built = Built(aws, proxy, uncovered, tmp_path)
-    whole = built.act()
+    refusals = Refusals(proxy, built.batch)
+    whole, operations = acted(built, refusals)
     assert [name for name, one in whole.changed.items() if one[0] == "INACTIVE"] == ["orders:2"]
-    last = max(nth for nth, name in enumerate(whole.operations, 1) if name == "ListStateMachines")
-    found = built.act(last)
+    last = max(nth for nth, name in enumerate(operations, 1) if name == "ListStateMachines")
+    found, _ = acted(built, refusals, last)
     assert list(found.changed) == ["orders:3"]
     assert "registered orders:3" in found.printed

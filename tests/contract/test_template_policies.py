@@ -250,7 +250,13 @@ class Ran:
         ended = [event(taskDefinitionArn=register(), taskArn=task_arn)]
         if "RetryOutOfMemory" in given:
             now = format_datetime(datetime.now(UTC))
-            killed = {"containers": [BATCH], "cpu": "256", "memory": "512", "stoppedAt": now}
+            killed: dict[str, Any] = {
+                "containers": [BATCH],
+                "cpu": "256",
+                "memory": "512",
+                "stoppedAt": now,
+            }
+            killed["overrides"] = {"containerOverrides": [{"name": "batch"}]}
             for starter in ("chronos-schedule/nightly", "events-rule/hourly"):
                 again = event(**{**ended[0]["detail"], **killed, "startedBy": starter})
                 again["detail"]["taskArn"] += str(len(ended))

@@ -484,7 +484,8 @@ def test_a_cut_name_finds_its_schedule_or_rule_by_family_and_account() -> None:
         }
         run = ended(startedBy=f"{starter}{name}"[:36])
         assert fakes.handle(run) == STARTED
-        other, changed = RetryAccount(), {**TARGET, "Input": "{}"}
+        parameters = {"TaskDefinitionArn": FAMILY_ARN, "PlatformVersion": "1.3.0"}
+        other, changed = RetryAccount(), {**TARGET, "EcsParameters": parameters}
         other.aws.targets, other.aws.rules = (
             {("a", name): TARGET, ("b", name): changed},
             {name: [TARGET, changed]},

@@ -3,7 +3,7 @@ two calls.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -16,12 +16,18 @@ from tests.memory_retries import (
     NEW_ID,
     STOPPED,
     TARGET,
+    TASK_ID,
     RetryAccount,
     ended,
 )
+from tests.task_events import task
 
 UNIVERSAL = "arn:aws:scheduler:::aws-sdk:ecs:runTask"
 STARTED = "Started again with 1 GB (was 512 MB): task 99999999."
+
+
+A1 = {"name": "A", "value": "1"}
+B2 = {"name": "B", "value": "2"}
 
 
 class KilledError(BaseException):
@@ -69,9 +75,7 @@ def test_an_invocation_that_ends_at_any_call_leaves_one_retry(
 ) -> None:
     """Lambda ends it between two calls, and repeats the event."""
     for nth in range(1, 9):
-        fakes = RetryAccount()
-        if not has_table:
-            fakes.table = None
+        fakes = RetryAccount(has_table=has_table)
         fakes.aws.rules = {"nightly": [{**TARGET, "Id": "1"}]}
         run = ended(startedBy=starter)
         disarm = cut(fakes, nth, is_carried_out=is_carried_out)
@@ -136,6 +140,25 @@ def test_what_was_certainly_not_started_is_said(meanwhile: str) -> None:
     assert fakes.aws.tasks == {}
 
 
+@pytest.mark.parametrize("has_table", [True, False])
+def test_without_a_table_a_refusal_says_that_an_earlier_attempt_is_unknown(
+    *, has_table: bool
+) -> None:
+    """RunTask's answer is lost, and the schedule is switched off before the event comes again."""
+    fakes = RetryAccount(has_table=has_table)
+    fakes.aws.lost = "RunTask"
+    with pytest.raises(DeliveryError):
+        fakes.handle()
+    fakes.aws.settings = {"State": "DISABLED"}
+    retry = fakes.handle()
+    assert retry is not None
+    starter = f"startedBy task-profiler-retry/{TASK_ID[:8]}."
+    assert retry.sentence.endswith(f"look for a task with {starter}")
+    reason = "Not started again: its schedule nightly is disabled. Without IDEMPOTENCY_TABLE, "
+    assert retry.sentence.startswith(reason) is not has_table
+    assert len(fakes.aws.tasks) == 1
+
+
 def test_a_refused_call_after_a_lost_one_tells_of_the_task_that_was_started() -> None:
     """Without a change, the same token finds the task."""
     fakes = RetryAccount()
@@ -181,3 +204,97 @@ def test_a_schedule_that_was_changed_after_the_start_says_something_else_now(
     said = "Not started again: its schedule nightly was changed after it had started this run."
     assert fakes.refusal(run) == said
     assert fakes.aws.tasks == {}
+
+
+GIVEN = {"name": "batch", "command": ["x"], "environment": [A1, B2]}
+CHANGED = (
+    "Not started again: its rule nightly is not known to give it the same command, environment and "
+    "cluster now as this run had."
+)
+
+
+def rule_with(*containers: Mapping[str, object], **more: object) -> dict[str, Any]:
+    """A rule's target that gives this to its tasks."""
+    source = json.dumps({"containerOverrides": containers})
+    return {**TARGET, "Id": "1", "Input": source, **more}
+
+
+def without(name: str) -> dict[str, object]:
+    return {key: value for key, value in GIVEN.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("now", "is_retried"),
+    [
+        ([rule_with(GIVEN)], True),
+        ([rule_with(GIVEN | {"memory": 300})], True),
+        ([rule_with(GIVEN | {"environment": [B2, A1]})], True),
+        ([rule_with(GIVEN, {"name": "log_router", "environment": []})], True),
+        # Another run of the same rule has another target.
+        ([rule_with(without("command"), Id="2"), rule_with(GIVEN)], True),
+        ([rule_with(GIVEN | {"command": ["y"]})], False),
+        ([rule_with(without("command"))], False),
+        ([rule_with(GIVEN | {"environment": [A1 | {"value": "2"}, B2]})], False),
+        ([rule_with(without("environment"))], False),
+        ([rule_with(GIVEN | {"name": "log_router"})], False),
+        ([rule_with(GIVEN, Arn=f"{CLUSTER}-2")], False),
+        ([rule_with(GIVEN, {"name": "log_router", "command": ["z"]})], False),
+        ([rule_with(GIVEN | {"environmentFiles": [{"type": "s3", "value": "arn:x"}]})], False),
+        ([{name: value for name, value in rule_with().items() if name != "Input"}], False),
+    ],
+)
+def test_a_rule_that_gives_something_else_now_starts_nothing_again(
+    now: list[dict[str, Any]], *, is_retried: bool
+) -> None:
+    """AWS returns no date of its change, but ECS's event says what the run had."""
+    fakes = RetryAccount()
+    fakes.aws.rules = {"nightly": now}
+    overrides = {"containerOverrides": [GIVEN, {"name": "log_router"}]}
+    run = ended(startedBy="events-rule/nightly", overrides=overrides)
+    if not is_retried:
+        assert fakes.refusal(run) == CHANGED
+        assert fakes.aws.tasks == {}
+        return
+    retry = fakes.handle(run)
+    assert retry is not None
+    assert retry.sentence == STARTED
+    ((asked, _),) = fakes.aws.tasks.values()
+    assert asked["overrides"]["containerOverrides"][0]["command"] == ["x"]
+
+
+@pytest.mark.parametrize("overrides", [None, {}, {"containerOverrides": "x"}, [GIVEN]])
+@pytest.mark.parametrize("starter", ["chronos-schedule", "events-rule"])
+def test_an_event_that_does_not_say_what_a_run_had_proves_no_rule(
+    starter: str, overrides: object
+) -> None:
+    """The control is a schedule, whose last change has a date."""
+    fakes = RetryAccount()
+    fakes.aws.rules = {"nightly": [rule_with(GIVEN)]}
+    run = ended(startedBy=f"{starter}/nightly", overrides=overrides)
+    if starter == "events-rule":
+        assert fakes.refusal(run) == CHANGED
+        return
+    retry = fakes.handle(run)
+    assert retry is not None
+    assert retry.sentence == STARTED
+
+
+def test_what_a_container_was_given_is_no_text_of_the_task() -> None:
+    """An environment has secrets: nothing that is logged or kept shows them."""
+    given = [{"name": "batch", "environment": [{"name": "PASSWORD", "value": "hunter2"}]}]
+    stopped = task(overrides={"containerOverrides": given})
+    assert stopped.work is not None
+    assert "hunter2" not in repr(stopped)
+    assert "PASSWORD" not in repr(stopped)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        {"name": {}, "command": "x", "environment": 1},
+        {"name": "batch", "command": [[["x"]], None, 1], "environment": [{"name": []}, "x"]},
+        {"environmentFiles": [{"value": {}}, 7], "command": {}},
+    ],
+)
+def test_overrides_of_odd_types_cost_nothing(override: dict[str, object]) -> None:
+    assert task(overrides={"containerOverrides": [override]}).work is not None
