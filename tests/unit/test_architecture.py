@@ -181,7 +181,7 @@ _DECIDERS = {
     "printer",
     [
         *(f"{_TERMINAL}.{name}" for name in ("run_page", "end_page", "run_curves", "time_bar")),
-        f"{_TERMINAL}.size_lines",
+        "profiler.sizing.size_story",
         *(f"{_NOTIFICATIONS}.{name}" for name in ("slack_messages", "event_details")),
         f"{_NOTIFICATIONS}.value_formats",
         "profiler.report_page.page_activity",

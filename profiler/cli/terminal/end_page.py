@@ -46,7 +46,7 @@ from profiler.record.measured import UNKNOWN, scaled
 from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, Outcome
 from profiler.record.run_usage import MemoryUse, RunUsage
-from profiler.record.story_rows import BESIDE_MEMORY, DOT, Story, story_of
+from profiler.record.story_rows import BESIDE_MEMORY, DOT, Story
 from profiler.record.units import (
     MIB,
     format_memory,
@@ -90,7 +90,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     """
     run = PastRun(report=report)
     record = run.record
-    story = story_of(record, run.outcome)
+    story = run.story
     verdict = verdict_of(run, view.now_ns)
     if _has_curves(record.series):
         pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
@@ -186,7 +186,7 @@ def one_line_end(report: Report, view: EndView) -> Line:
     pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
     room = view.width - (len(pointer) + 2 if pointer else 0)
     text = shorten(printable(f"● {verdict.text.removesuffix('.')}"), room)
-    facts = _facts(record, story_of(record, run.outcome).usage, room - columns_of(text))
+    facts = _facts(record, run.story.usage, room - columns_of(text))
     if pointer:
         end = pointer.rjust(view.width - columns_of(text) - len(facts))
     else:

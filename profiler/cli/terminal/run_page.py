@@ -30,7 +30,6 @@ from profiler.cli.terminal.page_parts import (
 )
 from profiler.cli.terminal.run_curves import CPU, MEMORY, run_curves, use_style
 from profiler.cli.terminal.show_comparison import NO_COMPARISON, RunComparison, compared_lines
-from profiler.cli.terminal.size_lines import size_lines
 from profiler.cli.terminal.time_bar import time_lines
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import known
@@ -54,7 +53,7 @@ from profiler.record.record_model import (
 from profiler.record.run_labels import COMMIT, short_commit
 from profiler.record.run_usage import RunUsage
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
-from profiler.record.story_rows import BESIDE_MEMORY, DOT, Story, StoryRow, story_of
+from profiler.record.story_rows import BESIDE_MEMORY, DOT, UNSEEN_LIMITS, Story, StoryRow
 from profiler.record.units import (
     bare_vcpu,
     format_count,
@@ -66,7 +65,7 @@ from profiler.record.units import (
 from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.verdict_sentence import verdict_of
-from profiler.sizing.advice import Advice
+from profiler.sizing.size_story import NO_SIZE_STORY, SizeStory
 
 MAX_LINES = 40
 _MAX_BAR_WIDTH = 20
@@ -92,11 +91,11 @@ def page_lines(
     view: View,
     series: Series | None = None,
     comparison: RunComparison = NO_COMPARISON,
-    advice: Advice | None = None,
+    sizes: SizeStory = NO_SIZE_STORY,
 ) -> list[Line]:
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.record
-    story = story_of(record, run.outcome)
+    story = run.story
     moments = find_moments(record, series)
     verdict = verdict_of(run, view.now_ns)
     start = Span("● ", verdict.tone)
@@ -110,7 +109,7 @@ def page_lines(
         (2, _series(record, story.usage, series, moments, view)),
         (5, _others(record, story)),
         (4, compared_lines(comparison)),
-        (3, size_lines(advice, story)),
+        (3, _sizes(sizes, story)),
     )
     max_lines = MAX_LINES
     if comparison.is_complete:
@@ -379,3 +378,13 @@ def _others(record: Record, story: Story) -> Iterator[PageText]:
         yield PageText(label("stacks"), f"{samples}: --stacks shows the functions")
     for warning in story.named("warning")[:_MAX_WARNINGS]:
         yield PageText(label(warning.name), with_local_times(warning.text))
+
+
+def _sizes(sizes: SizeStory, story: Story) -> Iterator[PageText]:
+    """How the family grows, what less vCPU would take, and what to change: the size, the GPUs' use,
+    and the limits that the program does not see.
+    """
+    yield PageText(label("trend"), DOT.join(sizes.trend))
+    yield from labelled_once("what if", sizes.what_if)
+    changes = story.named("GPU remedy", "GPU advice", *UNSEEN_LIMITS)
+    yield from labelled_once("advice", (*sizes.advice, *(row.text for row in changes)))
