@@ -36,7 +36,6 @@ from profiler.core.optional_math import known
 from profiler.core.text import stated
 from profiler.core.timestamps import local_time, parse_ns, with_local_times
 from profiler.record.device_totals import GpuTotals
-from profiler.record.fact_list import cost_text
 from profiler.record.gpu_facts import gpu_memory_text, gpu_percent_text
 from profiler.record.hardware import short_processor_name
 from profiler.record.mention_limits import is_near_limit
@@ -105,7 +104,7 @@ def page_lines(
         (0, (head, indented(verdict.evidence))),
         (0, _facts(run, story)),
         (1, (*_usage(record, story, view), *_told(story.named(*BESIDE_MEMORY)))),
-        (2, (*time_lines(record.time_breakdown, story, view), *_gpu_use(story))),
+        (2, (*time_lines(story, view), *_gpu_use(story))),
         (2, _series(record, story.usage, series, moments, view)),
         (5, _others(record, story)),
         (4, compared_lines(comparison)),
@@ -129,7 +128,7 @@ def _facts(run: PastRun, story: Story) -> Iterator[PageText]:
     if record.is_sampled_each_minute:
         source = "Container Insights, sampled each minute: shorter peaks were not seen"
         yield PageText(label("source"), source)
-    yield PageText(label("cost"), _cost(record))
+    yield PageText(label("cost"), _cost(record, story.text("cost")))
     yield PageText(label("notices"), DOT.join(map(_notice_text, record.notices[:_MAX_NOTICES])))
 
 
@@ -199,12 +198,11 @@ def _when(record: Record) -> str:
     return text + stated(" + {} start-up", known(format_duration, metrics.init_duration_ms))
 
 
-def _cost(record: Record) -> str:
+def _cost(record: Record, text: str) -> str:
     """The cost. Only the task's event shows Spot: without it, the text contains the price."""
-    if record.cost.usd is None:
+    if not text:
         return ""
     billed_ms = record.metrics.billed_duration_ms
-    text = cost_text(record.cost)
     text += stated(" for {} billed", known(format_duration, billed_ms))
     if (record.cost.price_basis or "").endswith(ON_DEMAND_PRICE) and not is_on_spot(record.cost):
         text += f", {ON_DEMAND_PRICE}"
