@@ -20,7 +20,6 @@ from profiler.cli.terminal.comparison_tables import comparison_lines
 from profiler.cli.terminal.end_page import EndView, end_lines
 from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import page_lines
-from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, parse_ns
 from profiler.forwarder.ended_run import EndedRun
@@ -35,10 +34,12 @@ from profiler.record.record_model import Report, encode
 from profiler.record.units import format_percent, format_value
 from profiler.runs.comparison.compared_metrics import compare_metrics
 from profiler.runs.comparison.run_sets import RunSet
+from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.advice import advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.size_story import size_story
 from tests.bus_events import mail_of
 from tests.cloudformation import template
 from tests.documentation import ROOT
@@ -98,8 +99,8 @@ def show(report: Report) -> str:
 def show_with_advice(report: Report) -> str:
     view = View(width=1000, now_ns=now_ns(report))
     run = PastRun(report=report)
-    advice = find_advice(run, None, PriceOverrides())
-    return "\n".join(texts(page_lines(run, view, advice=advice)))
+    sizes = size_story(find_advice(run, None, PriceOverrides()), run.story.usage)
+    return "\n".join(texts(page_lines(run, view, sizes=sizes)))
 
 
 def end(report: Report) -> str:

@@ -63,7 +63,9 @@ def with_family_size(
     report: Report, store: "HistoryStore", prices: "PriceOverrides | None"
 ) -> Report:
     """The report with the size that ``recommend`` will give for the family."""
-    from profiler.cli.terminal.size_lines import find_advice  # slow to import, as the next ones
+    from profiler.runs.past_runs.family_advice import (
+        find_advice,  # slow to import, as the next ones
+    )
     from profiler.runs.past_runs.local_history import LocalRuns
     from profiler.runs.past_runs.run_source import PastRun
     from profiler.sizing.prices import PriceOverrides

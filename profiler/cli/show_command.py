@@ -35,7 +35,6 @@ from profiler.cli.terminal.show_comparison import (
     compare_runs,
     nothing_to_compare,
 )
-from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
@@ -51,12 +50,14 @@ from profiler.record.gpu_memory_texts import gpu_memory_error, with_gpu_memory_e
 from profiler.record.line_trust import task_of_stream
 from profiler.record.record_model import LOCAL, Record, Series, known_status
 from profiler.record.stacks_line import StacksLine
+from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.family_evidence import earlier_successes, last_success
 from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_stacks_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 from profiler.sizing.prices import PriceOverrides, with_machine_price
+from profiler.sizing.size_story import size_story
 
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 40
@@ -164,8 +165,8 @@ def _page(
     series = _series_of(run, source)
     family = source.family_source(run)
     comparison = _comparison(run, against, source, family, prices)
-    advice = find_advice(run, family, prices)
-    lines = page_lines(run, view, series, comparison, advice)
+    sizes = size_story(find_advice(run, family, prices), run.story.usage)
+    lines = page_lines(run, view, series, comparison, sizes)
     return _Page(record=run.record, series=series, lines=lines)
 
 

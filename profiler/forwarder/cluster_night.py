@@ -9,13 +9,13 @@ AWS Batch, the last attempt counts.
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
+from typing import Final
 
 from msgspec import Struct
 
 from profiler.core.completeness import WHOLE, Completeness, joined
 from profiler.core.json_fields import Json, field_at, mapping, mappings, positive_number, text
 from profiler.core.optional_math import (
-    known_members,
     known_values,
     min_known,
 )
@@ -33,13 +33,43 @@ from profiler.forwarder.night_runs import (
     ResizedCost,
 )
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
+from profiler.record.document_conditions import (
+    ACCOUNT,
+    ATTEMPT,
+    CONTAINER,
+    COST_USD,
+    DURATION_MS,
+    FAMILY,
+    IN_TRUSTED_GROUP,
+    IS_CONFIRMED,
+    IS_SUCCESS,
+    JOB_ID,
+    MAPPED_FILES_MB,
+    MEMORY_PEAK_MB,
+    NEWEST_FIRST,
+    RAN_OUT_OF_MEMORY,
+    REGION,
+    STATUS,
+    TASK_ID,
+    TIME,
+    JsonObject,
+    all_of,
+    any_of,
+    at_place,
+    begins,
+    exists,
+    in_range,
+    none_of,
+    of_last_days,
+    one_of,
+    term,
+)
 from profiler.record.event_end import document_outcome
 from profiler.record.family import USUAL_DAYS
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.measured import UNKNOWN, Measured, measured
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY
-from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 from profiler.record.spot_price import FARGATE_SPOT
 
 # Named, and compared with their past. The rest is counted.
@@ -55,12 +85,7 @@ _EXACT_CONTAINERS = 100
 # Of each family. More runs are no better evidence of what is usual.
 _MAX_EARLIER_RUNS = 40
 _SAVED_DAYS = 30
-_MAPPED_FILES = "usage.memory.mapped_file_mb.max"
-_NEWEST: Json = [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}]
-_PRICED_ON_SPOT: Sequence[Json] = [
-    {"term": {"task.capacity_provider": FARGATE_SPOT}},
-    {"exists": {"field": "cost.usd"}},
-]
+_PRICED_ON_SPOT: Final = all_of([term("task.capacity_provider", FARGATE_SPOT), exists(COST_USD)])
 _OUTCOME_FIELDS = (
     *("task.outcome", "task.status", "task.exit_code", "task.stopped_reason", "task.first_end"),
     *("task.stop_category", "task.stop_code", "task.out_of_memory", "container.name"),
@@ -70,53 +95,26 @@ _OUTCOME_FIELDS = (
 _GROUPS = (*FAILED_OUTCOMES, "stopped", "success")
 _UNKNOWN = "unknown"
 # ECS's name for the tasks of a service begins with it.
-_OF_SERVICE: Json = {"prefix": {"task.started_by": "ecs-svc/"}}
-_RUNNING: Json = {"term": {"task.status": "running"}}
+_OF_SERVICE: Final = begins("task.started_by", "ecs-svc/")
+_RUNNING: Final = term(STATUS, "running")
 # By Batch's events: it makes another attempt.
-_REPEATED: Json = {
-    "bool": {
-        "filter": [{"term": {"task.repeated": True}}],
-        "must_not": [{"term": {"task.last_attempt": True}}],
-    }
-}
+_WAS_REPEATED: Final = term("task.repeated", value=True)
+_IS_LAST_ATTEMPT: Final = term("task.last_attempt", value=True)
+_REPEATED: Final = all_of([_WAS_REPEATED], but_none_of=[_IS_LAST_ATTEMPT])
 # Failed attempts of jobs of which Batch has not spoken yet: only it knows how many attempts a job
 # has.
-_UNJUDGED: Json = {
-    "bool": {
-        "filter": [{"exists": {"field": "batch.attempt"}}],
-        "must_not": [
-            {"exists": {"field": "batch.allowed_attempts"}},
-            {"term": {"task.status": "success"}},
-        ],
-    }
-}
-_DECIDES: Json = {
-    "bool": {
-        "filter": [{"exists": {"field": "task.event_outcome"}}],
-        "must_not": [{"term": {"task.event_outcome": _UNKNOWN}}],
-    }
-}
-
-_CONFIRMED: Json = {"term": {"task.confirmed": True}}
+_UNJUDGED: Final = all_of(
+    [exists(ATTEMPT)], but_none_of=[exists("batch.allowed_attempts"), IS_SUCCESS]
+)
+_HAS_EVENT: Final = exists("task.event_outcome")
+_DECIDES: Final = all_of([_HAS_EVENT], but_none_of=[term("task.event_outcome", _UNKNOWN)])
 # ECS's event is there, and knows the run. Only the numbers are those of a stream that nothing
 # vouches for.
-_CONFIRMED_BUT_FOR_ITS_NUMBERS: Json = {
-    "bool": {
-        "filter": [
-            {"exists": {"field": "task.event_outcome"}},
-            {"exists": {"field": "task.voucher"}},
-        ]
-    }
-}
-
-
-# What has no word of ECS on purpose, and what Batch alone has told.
-_TRUSTED: Json = {"term": {"task.voucher": "trusted-group"}}
-_OF_JOB_ALONE: Json = {"term": {"event.dataset": JOB_DATASET}}
+_CONFIRMED_BUT_FOR_ITS_NUMBERS: Final = all_of([_HAS_EVENT, exists("task.voucher")])
+# What Batch alone has told.
+_OF_JOB_ALONE: Final = term("event.dataset", JOB_DATASET)
 # What counts as a run.
-_IS_RUN: Json = {
-    "bool": {"should": [_CONFIRMED, _CONFIRMED_BUT_FOR_ITS_NUMBERS], "minimum_should_match": 1}
-}
+_IS_RUN: Final = any_of([IS_CONFIRMED, _CONFIRMED_BUT_FOR_ITS_NUMBERS])
 
 
 class _Newest(Struct, frozen=True, kw_only=True):
@@ -129,7 +127,7 @@ class _Newest(Struct, frozen=True, kw_only=True):
     ``unconfirmed``: the number of tasks with a report and without a word of ECS.
     """
 
-    repeated: Sequence[Json]
+    repeated: Sequence[JsonObject]
     tasks: tuple[str, ...]
     newest: int
     jobs: tuple[str, ...]
@@ -158,16 +156,12 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         until_ns = period.counted_until_ns(found.newest)
         is_whole = until_ns == period.end_ns
         counted, of_counted = self._counted_before(found.late, period)
-        already = {"terms": {"task.id": [*period.last.tasks, *counted]}}
-        is_new: Json = {"bool": {"must_not": [already]}}
+        is_new = none_of([one_of(TASK_ID, [*period.last.tasks, *counted])])
         # What Batch has said since does not change what the next message is told.
         told_jobs = found.jobs if is_whole else found.seen_jobs
-        is_told: Sequence[Json] = [
-            {"terms": {"task.id": list(found.tasks)}},
-            {"terms": {"batch.job_id": list(told_jobs)}},
-        ]
-        repeated: Json = {"bool": {"filter": [_REPEATED], "must_not": list(is_told)}}
-        was_told: Json = {"terms": {"batch.job_id": list(period.last.jobs)}}
+        is_told = [one_of(TASK_ID, found.tasks), one_of(JOB_ID, told_jobs)]
+        repeated = all_of([_REPEATED], but_none_of=is_told)
+        was_told = one_of(JOB_ID, period.last.jobs)
         aggregations = _of_night([*found.repeated, repeated, was_told], period)
         body = {"size": 0, "aggs": {"night": {"filter": is_new, "aggs": aggregations}}}
         became_known = _counted(period, found.tasks if is_whole else None)
@@ -191,13 +185,13 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         """
         if not late:
             return (), WHOLE
-        tasks: Json = {"terms": {"field": "task.id", "size": _MAX_LATE}}
+        tasks: JsonObject = {"terms": {"field": TASK_ID, "size": _MAX_LATE}}
         response, completeness = self._search(
             "reports",
             {"size": 0, "aggs": {"tasks": tasks}},
             _became_known(period.known_from_ns - MAX_PERIOD_NS, period.known_from_ns),
             _IS_RUN,
-            {"terms": {"task.id": list(late)}},
+            one_of(TASK_ID, late),
         )
         return _names(mappings(field_at(response, "aggregations.tasks.buckets"))), completeness
 
@@ -268,15 +262,15 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         """The notices that the last message does not have, the newest first."""
         body = {
             "size": _MAX_MISSED,
-            "sort": _NEWEST,
+            "sort": NEWEST_FIRST,
             "_source": ["@timestamp", "notice", "schedule", "task.family"],
             "aggs": {
-                "missed": {"filter": {"term": {"notice.kind": "missed"}}},
-                "newest": {"filter": _within("@timestamp", period.seen_until_ns, until_ns)},
+                "missed": {"filter": term("notice.kind", "missed")},
+                "newest": {"filter": _within(TIME, period.seen_until_ns, until_ns)},
             },
         }
-        kinds = {"terms": {"notice.kind": ["missed", "late"]}}
-        told = _within("@timestamp", period.due_from_ns, until_ns)
+        kinds = one_of("notice.kind", ["missed", "late"])
+        told = _within(TIME, period.due_from_ns, until_ns)
         return self._search("notices", body, kinds, told, since_ns=period.due_from_ns)
 
     def history(self, families: Iterable[str]) -> FamilyHistory:
@@ -287,9 +281,9 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         response, completeness = self._search(
             "reports",
             {"size": 0, "aggs": {"families": _earlier_by_family(len(names))}},
-            _CONFIRMED,
-            {"terms": {"task.family": names}},
-            {"range": {"@timestamp": {"gte": f"now-{USUAL_DAYS}d"}}},
+            IS_CONFIRMED,
+            one_of(FAMILY, names),
+            of_last_days(USUAL_DAYS),
         )
         if not completeness.is_whole:
             return FamilyHistory(completeness=completeness)
@@ -306,37 +300,27 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         self,
         index: str,
         body: Mapping[str, Json],
-        *conditions: Json,
+        *conditions: JsonObject,
         since_ns: int | None = None,
     ) -> tuple[Mapping[str, Json], Completeness]:
         since = None
         if since_ns is not None:
             since = datetime.fromtimestamp(since_ns / NS_PER_SECOND, UTC)
-        required = list(conditions)
-        excluded: list[Json] = [{"term": {"task.family": PROOF_FAMILY}}]
+        required = [*conditions, *at_place({ACCOUNT: self.account_id, REGION: self.region})]
+        excluded = [term(FAMILY, PROOF_FAMILY)]
         if index == "reports":
             excluded.append(_RUNNING)
             if not self.with_services:
                 excluded.append(_OF_SERVICE)
-        place = {"cloud.account.id": self.account_id, "cloud.region": self.region}
-        required += [{"term": {field: value}} for field, value in known_members(place).items()]
         if self.globs:
-            required.append(_any_of([_family_like(glob) for glob in self.globs]))
-        query = {"bool": {"filter": required, "must_not": excluded}}
+            required.append(any_of([_family_like(glob) for glob in self.globs]))
+        query = all_of(required, but_none_of=excluded)
         return self.cluster.search_part(
             f"{self.prefix}-{index}-*", {**body, "query": query}, self.timeout_seconds, since
         )
 
 
-def _all_of(conditions: Sequence[Json]) -> Json:
-    return {"bool": {"filter": list(conditions)}}
-
-
-def _any_of(conditions: Sequence[Json]) -> Json:
-    return {"bool": {"should": list(conditions), "minimum_should_match": 1}}
-
-
-def _family_like(glob: str) -> Json:
+def _family_like(glob: str) -> JsonObject:
     """The condition that a shell pattern matches the family, as ``matches_any`` has it."""
     pattern = ""
     at = 0
@@ -355,7 +339,7 @@ def _family_like(glob: str) -> Json:
         else:
             pattern += _escaped(one)
         at += 1
-    return {"regexp": {"task.family": {"value": pattern, "flags": "NONE"}}}
+    return {"regexp": {FAMILY: {"value": pattern, "flags": "NONE"}}}
 
 
 def _escaped(literal: str, *, kept: str = "") -> str:
@@ -363,23 +347,23 @@ def _escaped(literal: str, *, kept: str = "") -> str:
     return "".join(one if one.isalnum() or one in {"_", *kept} else f"\\{one}" for one in literal)
 
 
-def _within(field: str, start_ns: int, end_ns: int) -> Json:
-    return {"range": {field: {"gte": format_ms(start_ns), "lt": format_ms(end_ns)}}}
+def _within(field: str, start_ns: int, end_ns: int) -> JsonObject:
+    return in_range(field, gte=format_ms(start_ns), lt=format_ms(end_ns))
 
 
-def _became_known(start_ns: int, end_ns: int) -> Json:
+def _became_known(start_ns: int, end_ns: int) -> JsonObject:
     """What became known between the moments. Documents of an index that does not know the field
     have ``event.ingested``; the oldest ones, only their end.
     """
     known_at, ingested = "task.known_at", "event.ingested"
-    by_end = _any_of(
+    by_end = any_of(
         [
             _within("event.end", start_ns, end_ns),
             # A task that failed to start has no end of a container.
-            _without([_within("@timestamp", start_ns, end_ns)], "event.end"),
+            _without([_within(TIME, start_ns, end_ns)], "event.end"),
         ]
     )
-    return _any_of(
+    return any_of(
         [
             _within(known_at, start_ns, end_ns),
             _without([_within(ingested, start_ns, end_ns)], known_at),
@@ -388,7 +372,7 @@ def _became_known(start_ns: int, end_ns: int) -> Json:
     )
 
 
-def _counted(period: NightPeriod, newest: Sequence[str] | None) -> Json:
+def _counted(period: NightPeriod, newest: Sequence[str] | None) -> JsonObject:
     """What the message counts: of the last minutes only the ``newest`` tasks, which the next one
     will know, though others may have become visible since they were asked for; and what is
     repeated, which only costs. None: nothing of these minutes.
@@ -396,22 +380,19 @@ def _counted(period: NightPeriod, newest: Sequence[str] | None) -> Json:
     seen = _became_known(period.known_from_ns, period.seen_until_ns)
     if newest is None:
         return seen
-    remembered = _any_of([{"terms": {"task.id": list(newest)}}, _REPEATED])
-    return _any_of(
-        [seen, _all_of([_became_known(period.seen_until_ns, period.end_ns), remembered])]
-    )
+    remembered = any_of([one_of(TASK_ID, newest), _REPEATED])
+    return any_of([seen, all_of([_became_known(period.seen_until_ns, period.end_ns), remembered])])
 
 
-def _unjudged(period: NightPeriod) -> Json:
+def _unjudged(period: NightPeriod) -> JsonObject:
     """Those of the last minutes that Batch has not judged yet. The next message counts them, if
     they are not repeated.
     """
-    return _all_of([_became_known(period.judged_until_ns, period.end_ns), _UNJUDGED])
+    return all_of([_became_known(period.judged_until_ns, period.end_ns), _UNJUDGED])
 
 
-def _without(conditions: Sequence[Json], *fields: str) -> Json:
-    absent: list[Json] = [{"exists": {"field": field}} for field in fields]
-    return {"bool": {"filter": list(conditions), "must_not": absent}}
+def _without(conditions: Sequence[JsonObject], *fields: str) -> JsonObject:
+    return all_of(conditions, but_none_of=[exists(field) for field in fields])
 
 
 def _since_ns(period: NightPeriod) -> int:
@@ -424,9 +405,9 @@ def _since_ns(period: NightPeriod) -> int:
 def _of_newest(period: NightPeriod) -> Mapping[str, Json]:
     """The aggregations of ``_Newest``."""
     became_known = _became_known(period.seen_until_ns, period.end_ns)
-    last: Mapping[str, Json] = {"last": {"max": {"field": "batch.attempt"}}}
-    jobs: Json = {
-        "terms": {"field": "batch.job_id", "size": _MAX_REPEATED_JOBS},
+    last: Mapping[str, Json] = {"last": {"max": {"field": ATTEMPT}}}
+    jobs: JsonObject = {
+        "terms": {"field": JOB_ID, "size": _MAX_REPEATED_JOBS},
         "aggs": {
             **last,
             "ended": {"max": {"field": "event.end"}},
@@ -435,38 +416,32 @@ def _of_newest(period: NightPeriod) -> Mapping[str, Json]:
             "newest": {"filter": became_known, "aggs": last},
         },
     }
-    is_of_several = _any_of([{"range": {"batch.attempt": {"gte": 2}}}, _REPEATED, _UNJUDGED])
-    of_attempts = _all_of([_IS_RUN, is_of_several])
-    newest = _all_of([_IS_RUN, became_known])
+    is_of_several = any_of([in_range(ATTEMPT, gte=2), _REPEATED, _UNJUDGED])
+    of_attempts = all_of([_IS_RUN, is_of_several])
+    newest = all_of([_IS_RUN, became_known])
     # An attempt that is repeated counts once it turns out to be the last one. A document of another
     # container of its task does not know that.
-    waiting: Json = {"filter": _any_of([_REPEATED, _unjudged(period)])}
-    tasks: Json = {
-        "terms": {"field": "task.id", "size": MAX_REMEMBERED + 1},
+    waiting: JsonObject = {"filter": any_of([_REPEATED, _unjudged(period)])}
+    tasks: JsonObject = {
+        "terms": {"field": TASK_ID, "size": MAX_REMEMBERED + 1},
         "aggs": {"waiting": waiting},
     }
-    stopped_before: Json = {"range": {"task.stopped_at": {"lt": format_ms(period.start_ns)}}}
-    late: Json = {
-        "bool": {
-            "filter": [_IS_RUN, stopped_before],
-            # What becomes known anew is in no message before.
-            "must_not": [{"term": {"task.repeated": True}}],
-        }
-    }
-    of_late: Json = {"terms": {"field": "task.id", "size": _MAX_LATE}}
-    # The event of a newer report may be on its way.
-    unconfirmed: Json = {
-        "bool": {
-            "filter": [_became_known(period.known_from_ns, period.seen_until_ns)],
-            "must_not": [_IS_RUN, _OF_JOB_ALONE, _TRUSTED],
-        }
-    }
+    before = format_ms(period.start_ns)
+    # What becomes known anew is in no message before.
+    late = all_of([_IS_RUN, in_range("task.stopped_at", lt=before)], but_none_of=[_WAS_REPEATED])
+    of_late: JsonObject = {"terms": {"field": TASK_ID, "size": _MAX_LATE}}
+    # The event of a newer report may be on its way. A line of a trusted group has no word of ECS on
+    # purpose.
+    unconfirmed = all_of(
+        [_became_known(period.known_from_ns, period.seen_until_ns)],
+        but_none_of=[_IS_RUN, _OF_JOB_ALONE, IN_TRUSTED_GROUP],
+    )
     return {
         "attempts": {"filter": of_attempts, "aggs": {"jobs": jobs}},
         "newest": {"filter": newest, "aggs": {"tasks": tasks}},
         "late": {"filter": late, "aggs": {"tasks": of_late}},
         "runs": _tasks(_IS_RUN, _EXACT_TASKS),
-        "runs and unconfirmed": _tasks(_any_of([_IS_RUN, unconfirmed]), _EXACT_TASKS),
+        "runs and unconfirmed": _tasks(any_of([_IS_RUN, unconfirmed]), _EXACT_TASKS),
     }
 
 
@@ -507,7 +482,7 @@ def _told_jobs(jobs: Iterable[Mapping[str, Json]], *left_out: str) -> tuple[str,
     )
 
 
-def _repeated(jobs: Iterable[Mapping[str, Json]]) -> Sequence[Json]:
+def _repeated(jobs: Iterable[Mapping[str, Json]]) -> Sequence[JsonObject]:
     """The conditions that each match attempts of jobs after which Batch made another one."""
     by_last: dict[int, list[str]] = {}
     for bucket in jobs:
@@ -517,19 +492,19 @@ def _repeated(jobs: Iterable[Mapping[str, Json]]) -> Sequence[Json]:
         if last > 1:
             by_last.setdefault(last, []).append(str(bucket.get("key")))
     return [
-        _all_of([{"terms": {"batch.job_id": names}}, {"range": {"batch.attempt": {"lt": last}}}])
+        all_of([one_of(JOB_ID, names), in_range(ATTEMPT, lt=last)])
         for last, names in sorted(by_last.items())
     ]
 
 
-def _of_night(repeated: Sequence[Json], period: NightPeriod) -> Mapping[str, Json]:
+def _of_night(repeated: Sequence[JsonObject], period: NightPeriod) -> Mapping[str, Json]:
     """The aggregations of the period's documents: what all tasks have cost, and the number of those
     that were not repeated, of all and of each family, the families with killed and failed ones
     first. What a repeated attempt has cost is in the message of its own end.
     """
-    newest: Json = {
+    newest: JsonObject = {
         "size": 1,
-        "sort": _NEWEST,
+        "sort": NEWEST_FIRST,
         "_source": [*_OUTCOME_FIELDS, "event.end", "links.run", "links.logs"],
     }
     failed: dict[str, Json] = {
@@ -539,37 +514,37 @@ def _of_night(repeated: Sequence[Json], period: NightPeriod) -> Mapping[str, Jso
     order = [*({name: "desc"} for name in failed), {"latest": "desc"}, {"_key": "asc"}]
     counts: Mapping[str, Json] = {
         **_task_counts(_EXACT_TASKS),
-        "families": {"cardinality": {"field": "task.family", "precision_threshold": _EXACT_TASKS}},
-        "reports": _tasks({"term": {"task.complete": True}}, _EXACT_TASKS),
+        "families": {"cardinality": {"field": FAMILY, "precision_threshold": _EXACT_TASKS}},
+        "reports": _tasks(term("task.complete", value=True), _EXACT_TASKS),
         "by_family": {
-            "terms": {"field": "task.family", "size": _MAX_FAMILIES, "order": order},
+            "terms": {"field": FAMILY, "size": _MAX_FAMILIES, "order": order},
             "aggs": {
                 **_task_counts(_EXACT_TASKS_OF_FAMILY),
                 **failed,
-                "latest": {"max": {"field": "@timestamp"}},
+                "latest": {"max": {"field": TIME}},
                 "containers": {
                     "cardinality": {
-                        "field": "container.name",
+                        "field": CONTAINER,
                         "precision_threshold": _EXACT_CONTAINERS,
                     }
                 },
             },
         },
     }
-    before: Json = {"lt": format_ms(period.start_ns)}
+    before = format_ms(period.start_ns)
     # The last attempt of a job that waited became known again when the job ended.
-    is_again = _all_of([{"term": {"task.last_attempt": True}}, {"range": {"event.end": before}}])
-    was_known = _any_of([is_again, _became_known(period.known_from_ns, period.start_ns)])
-    was_paid = _all_of([{"term": {"task.repeated": True}}, was_known])
-    with_usage: Json = {
-        "filter": {"bool": {"filter": [_CONFIRMED], "must_not": [was_paid]}},
+    is_again = all_of([_IS_LAST_ATTEMPT, in_range("event.end", lt=before)])
+    was_known = any_of([is_again, _became_known(period.known_from_ns, period.start_ns)])
+    was_paid = all_of([_WAS_REPEATED, was_known])
+    with_usage: JsonObject = {
+        "filter": all_of([IS_CONFIRMED], but_none_of=[was_paid]),
         "aggs": {
-            "usd": {"sum": {"field": "cost.usd"}},
-            "priced": {"value_count": {"field": "cost.usd"}},
-            "spot": {"filter": _all_of(_PRICED_ON_SPOT)},
+            "usd": {"sum": {"field": COST_USD}},
+            "priced": {"value_count": {"field": COST_USD}},
+            "spot": {"filter": _PRICED_ON_SPOT},
         },
     }
-    is_last: Json = {"bool": {"must_not": list(repeated)}}
+    is_last = none_of(repeated)
     return {
         "measured": with_usage,
         "last": {"filter": is_last, "aggs": counts},
@@ -581,20 +556,19 @@ def _of_corrected(period: NightPeriod) -> Mapping[str, Json]:
     """The successes of jobs that an earlier message told: by another attempt, as a job ends with
     its success.
     """
-    told: Json = {"terms": {"batch.job_id": list(period.last.jobs)}}
-    jobs: Json = {"cardinality": {"field": "batch.job_id", "precision_threshold": _EXACT_TASKS}}
-    families: Json = {
-        "terms": {"field": "task.family", "size": _MAX_FAMILIES},
+    told = one_of(JOB_ID, period.last.jobs)
+    jobs: JsonObject = {"cardinality": {"field": JOB_ID, "precision_threshold": _EXACT_TASKS}}
+    families: JsonObject = {
+        "terms": {"field": FAMILY, "size": _MAX_FAMILIES},
         "aggs": {"jobs": jobs},
     }
-    return {"filter": _all_of([told, _in_group("success")]), "aggs": {"families": families}}
+    return {"filter": all_of([told, _in_group("success")]), "aggs": {"families": families}}
 
 
-def _in_group(group: str) -> Json:
+def _in_group(group: str) -> JsonObject:
     if group == OUT_OF_MEMORY:
         return RAN_OUT_OF_MEMORY
-    has_status: Json = {"term": {"task.status": group}}
-    return {"bool": {"filter": [has_status], "must_not": [RAN_OUT_OF_MEMORY]}}
+    return all_of([term(STATUS, group)], but_none_of=[RAN_OUT_OF_MEMORY])
 
 
 def _task_counts(exact: int) -> Mapping[str, Json]:
@@ -606,14 +580,14 @@ def _task_counts(exact: int) -> Mapping[str, Json]:
         "decided": _tasks(_DECIDES, exact),
     }
     for groups in accumulate((group,) for group in _GROUPS):
-        within = _any_of([_in_group(group) for group in groups])
-        counts[f"decided {groups[-1]}"] = _tasks(_all_of([_DECIDES, within]), exact)
-        counts[f"any {groups[-1]}"] = _tasks(_any_of([_DECIDES, within]), exact)
+        within = any_of([_in_group(group) for group in groups])
+        counts[f"decided {groups[-1]}"] = _tasks(all_of([_DECIDES, within]), exact)
+        counts[f"any {groups[-1]}"] = _tasks(any_of([_DECIDES, within]), exact)
     return counts
 
 
-def _tasks(condition: Json, exact: int) -> Json:
-    tasks = {"field": "task.id", "precision_threshold": exact}
+def _tasks(condition: JsonObject, exact: int) -> JsonObject:
+    tasks = {"field": TASK_ID, "precision_threshold": exact}
     return {"filter": condition, "aggs": {"tasks": {"cardinality": tasks}}}
 
 
@@ -645,31 +619,31 @@ def _tasks_by_group(bucket: Mapping[str, Json]) -> Mapping[str, int]:
 
 def _earlier_by_family(count: int) -> Mapping[str, Json]:
     """The aggregation of ``count`` families: their newest runs, and the costs of resized ones."""
-    newest: Json = {
+    newest: JsonObject = {
         "size": _MAX_EARLIER_RUNS,
-        "sort": _NEWEST,
+        "sort": NEWEST_FIRST,
         "_source": [
-            "@timestamp",
-            "task.status",
-            "usage.duration_ms",
-            "usage.memory.used_mb.max",
-            _MAPPED_FILES,
+            TIME,
+            STATUS,
+            DURATION_MS,
+            MEMORY_PEAK_MB,
+            MAPPED_FILES_MB,
             "usage.memory.size_mb",
             "recommendation.saving_usd_per_month",
             "task.known_at",
         ],
     }
-    size_now: Json = {"size": 1, "sort": _NEWEST, "_source": ["task.size"]}
-    tags: Json = {
+    size_now: JsonObject = {"size": 1, "sort": NEWEST_FIRST, "_source": ["task.size"]}
+    tags: JsonObject = {
         "terms": {"field": "task.resized_from", "size": _MAX_FAMILIES},
-        "aggs": {"usd": {"sum": {"field": "cost.usd"}}, "newest": {"top_hits": size_now}},
+        "aggs": {"usd": {"sum": {"field": COST_USD}}, "newest": {"top_hits": size_now}},
     }
-    resized: Json = {
-        "filter": {"range": {"@timestamp": {"gte": f"now-{_SAVED_DAYS}d"}}},
+    resized: JsonObject = {
+        "filter": of_last_days(_SAVED_DAYS),
         "aggs": {"tags": tags},
     }
     return {
-        "terms": {"field": "task.family", "size": count},
+        "terms": {"field": FAMILY, "size": count},
         "aggs": {"newest": {"top_hits": newest}, "resized": resized},
     }
 
@@ -752,7 +726,7 @@ def _earlier_run(source: Mapping[str, Json]) -> EarlierRun | None:
         saving_usd_per_month=positive_number(
             field_at(source, "recommendation.saving_usd_per_month")
         ),
-        counts_files=field_at(source, _MAPPED_FILES) is None,
+        counts_files=field_at(source, MAPPED_FILES_MB) is None,
         known_ns=parse_ns(field_at(source, "task.known_at")),
     )
 

@@ -18,6 +18,33 @@ from profiler.forwarder.documents import Document, with_runs_per_month
 from profiler.forwarder.ended_run import Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
+from profiler.record.document_conditions import (
+    ACCOUNT,
+    CLUSTER,
+    CONTAINER,
+    DURATION_MS,
+    FAMILY,
+    IS_CONFIRMED,
+    IS_SUCCESS,
+    MAPPED_FILES_MB,
+    MEMORY_PEAK_MB,
+    NEWEST_FIRST,
+    RAN_OUT_OF_MEMORY,
+    REGION,
+    STATUS,
+    TASK_ID,
+    TIME,
+    JsonObject,
+    all_of,
+    at_place,
+    begins,
+    exists,
+    in_range,
+    none_of,
+    of_last_days,
+    one_of,
+    term,
+)
 from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow
 from profiler.record.family import (
     LAST_SUCCESSES,
@@ -33,7 +60,6 @@ from profiler.record.family import (
 from profiler.record.hardware import processor_difference
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Processor, TaskSize
-from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 from profiler.record.units import MIB, as_number, format_value
 from profiler.record.unusual import MIN_FAR_RUNS, Usual, usual_of
 
@@ -71,38 +97,24 @@ _MEASURES = {
 }
 # The field of a document by that of a run.
 RUN_NUMBERS: Final[Mapping[str, str]] = {
-    "duration_ms": "usage.duration_ms",
+    "duration_ms": DURATION_MS,
     "cpu_seconds": "usage.cpu.seconds",
     "block_read_bytes": "usage.block.read_bytes",
     "block_write_bytes": "usage.block.write_bytes",
-    "peak_mb": "usage.memory.used_mb.max",
-    "mapped_files_mb": "usage.memory.mapped_file_mb.max",
+    "peak_mb": MEMORY_PEAK_MB,
+    "mapped_files_mb": MAPPED_FILES_MB,
     "memory_size_mb": "usage.memory.size_mb",
     "task_memory_mb": "task.size.memory_mb",
 }
 _COMPLETE = "task.complete"
-_CLUSTER = "orchestrator.cluster.name"
 _PROCESSOR = "host.cpu.model"
-_PEAK = RUN_NUMBERS["peak_mb"]
 _RUN_FIELDS = (
-    *("@timestamp", "task.id", "container.name", "task.outcome", "task.status"),
-    *(_COMPLETE, _CLUSTER, _PROCESSOR),
+    *(TIME, TASK_ID, CONTAINER, "task.outcome", STATUS),
+    *(_COMPLETE, CLUSTER, _PROCESSOR),
     *RUN_NUMBERS.values(),
 )
-_NEWEST: Json = [{"@timestamp": {"order": "desc", "unmapped_type": "date"}}]
-_SUCCESS: Json = {"term": {"task.status": "success"}}
 # Successes whose peak has no mapped files: those of other records may be counted in it.
-_APART_SUCCESS: Json = {
-    "bool": {
-        "filter": [
-            _SUCCESS,
-            {"exists": {"field": _PEAK}},
-            {"exists": {"field": RUN_NUMBERS["mapped_files_mb"]}},
-        ]
-    }
-}
-# A report alone can name any family.
-_CONFIRMED: Json = {"term": {"task.confirmed": True}}
+_APART_SUCCESS: Final = all_of([IS_SUCCESS, exists(MEMORY_PEAK_MB), exists(MAPPED_FILES_MB)])
 
 # The values of a run by the names of the measures; None if unknown.
 Measures = Mapping[str, float | None]
@@ -131,21 +143,21 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
     now: datetime
 
     def successes(
-        self, families: Collection[str], place: str, *conditions: Json
+        self, families: Collection[str], place: str, *conditions: JsonObject
     ) -> Mapping[str, Family]:
         """The families' last successes, in the account and Region of an ARN."""
-        newest: Json = {"size": LAST_SUCCESSES, "_source": _RUN_FIELDS, "sort": _NEWEST}
-        clusters: Json = {
-            "terms": {"field": _CLUSTER, "size": _MAX_CLUSTERS, "missing": ""},
+        newest: JsonObject = {"size": LAST_SUCCESSES, "_source": _RUN_FIELDS, "sort": NEWEST_FIRST}
+        clusters: JsonObject = {
+            "terms": {"field": CLUSTER, "size": _MAX_CLUSTERS, "missing": ""},
             "aggs": {"newest": {"top_hits": newest}},
         }
-        containers: Json = {
-            "terms": {"field": "container.name", "size": _MAX_CONTAINERS},
+        containers: JsonObject = {
+            "terms": {"field": CONTAINER, "size": _MAX_CONTAINERS},
             "aggs": {"clusters": clusters},
         }
         found: dict[str, Family] = {}
         for name, bucket in self._families(
-            families, place, {"containers": containers}, _SUCCESS, *conditions
+            families, place, {"containers": containers}, IS_SUCCESS, *conditions
         ):
             family = found.setdefault(name, Family())
             for container in mappings(field_at(bucket, "containers.buckets")):
@@ -157,13 +169,13 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
     def counts(self, families: Collection[str], place: str) -> Mapping[str, Family]:
         """How many tasks the families had in 30 days, in the account and Region of an ARN."""
         window: Mapping[str, Json] = {
-            "tasks": {"cardinality": {"field": "task.id"}},
-            "first": {"min": {"field": "@timestamp"}},
-            "last": {"max": {"field": "@timestamp"}},
+            "tasks": {"cardinality": {"field": TASK_ID}},
+            "first": {"min": {"field": TIME}},
+            "last": {"max": {"field": TIME}},
         }
         found: dict[str, Family] = {}
         for name, bucket in self._families(
-            families, place, window, _since(_RATE_DAYS), days=_RATE_DAYS
+            families, place, window, of_last_days(_RATE_DAYS), days=_RATE_DAYS
         ):
             family = found.setdefault(name, Family())
             family.add_counts(
@@ -178,19 +190,20 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         in 35 days.
         """
         size = "task_memory_mb" if ended.task.is_on_fargate else "memory_size_mb"
-        peak: Json = {"peak": {"max": {"field": _PEAK}}}
+        peak: JsonObject = {"peak": {"max": {"field": MEMORY_PEAK_MB}}}
         needs: Mapping[str, Json] = {
-            "successes": {"filter": _SUCCESS, "aggs": peak},
+            "successes": {"filter": IS_SUCCESS, "aggs": peak},
             "apart": {"filter": _APART_SUCCESS, "aggs": peak},
             "killed": {"filter": RAN_OUT_OF_MEMORY},
         }
-        others: Json = {"bool": {"must_not": [{"term": {"task.id": ended.task.id}}]}}
-        conditions: list[Json] = [
-            {"term": {RUN_NUMBERS[size]: size_mb}},
-            {"term": {"container.name": ended.container}},
+        others = none_of([term(TASK_ID, ended.task.id)])
+        conditions = [
+            term(RUN_NUMBERS[size], size_mb),
+            term(CONTAINER, ended.container),
+            of_last_days(WINDOW_DAYS),
+            others,
         ]
         family = Family()
-        conditions += [_since(WINDOW_DAYS), others]
         for _, bucket in self._families(
             [ended.family], ended.task.arn, needs, *conditions, days=WINDOW_DAYS
         ):
@@ -209,7 +222,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         """
         durations = {}
         found = self.successes(
-            families, place, _since(USUAL_DAYS), {"range": {"usage.duration_ms": {"gt": 0}}}
+            families, place, of_last_days(USUAL_DAYS), in_range(DURATION_MS, gt=0)
         )
         for name, family in found.items():
             for ecs_cluster in family.ecs_clusters:
@@ -226,7 +239,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         duration_ms = notice.duration_ms
         if not duration_ms or duration_ms <= 0:
             return None
-        others: Json = {"bool": {"must_not": [{"term": {"task.id": notice.task.id}}]}}
+        others = none_of([term(TASK_ID, notice.task.id)])
         try:
             found = self.successes([notice.family], notice.task.arn, others)
         except SearchClusterError:
@@ -260,14 +273,13 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         where not certain.
         """
         wanted = {"size": 10, "_source": ["task.id", "task.size", "usage.memory.size_mb"]}
-        killed: list[Json] = [
-            {"prefix": {"task.id": short_id}},
-            {"term": {"container.name": ended.container}},
-        ]
+        killed = (
+            term(FAMILY, ended.family),
+            begins(TASK_ID, short_id),
+            term(CONTAINER, ended.container),
+        )
         try:
-            answer = self._search(
-                ended.task.arn, wanted, _of_family(ended), *killed, days=WINDOW_DAYS
-            )
+            answer = self._search(ended.task.arn, wanted, *killed, days=WINDOW_DAYS)
             sources = hit_sources(answer)
         except SearchClusterError:
             return None, TaskSize()
@@ -288,18 +300,18 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         families: Collection[str],
         place: str,
         aggregations: Mapping[str, Json],
-        *conditions: Json,
+        *conditions: JsonObject,
         days: int = USUAL_DAYS,
     ) -> list[tuple[str, Mapping[str, Json]]]:
         """The names of the families that have runs, each with its bucket of the aggregations."""
-        in_families: Json = {
-            "terms": {"field": "task.family", "size": len(families)},
+        in_families: JsonObject = {
+            "terms": {"field": FAMILY, "size": len(families)},
             "aggs": aggregations,
         }
         response = self._search(
             place,
             {"size": 0, "aggs": {"families": in_families}},
-            {"terms": {"task.family": sorted(families)}},
+            one_of(FAMILY, sorted(families)),
             *conditions,
             days=days,
         )
@@ -307,24 +319,19 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         return [(str(bucket.get("key")), bucket) for bucket in buckets]
 
     def _search(
-        self, arn: str, body: Mapping[str, Json], *conditions: Json, days: int
+        self, arn: str, body: Mapping[str, Json], *conditions: JsonObject, days: int
     ) -> Mapping[str, Json]:
         """Raises SearchClusterError, also if an index is closed that can have runs of these
         days.
         """
-        place = {"cloud.account.id": arn_account(arn), "cloud.region": arn_region(arn)}
-        at_place = ({"term": {field: value}} for field, value in known_members(place).items())
-        query = {"bool": {"filter": [_CONFIRMED, *at_place, *conditions]}}
+        place = at_place({ACCOUNT: arn_account(arn), REGION: arn_region(arn)})
+        query = all_of([IS_CONFIRMED, *place, *conditions])
         return self.cluster.search(
             f"{self.prefix}-reports-*",
             {**body, "query": query},
             self.timeout_seconds,
             self.now - timedelta(days=days),
         )
-
-
-def _since(days: int) -> Json:
-    return {"range": {"@timestamp": {"gte": f"now-{days}d"}}}
 
 
 def run_of_document(source: Mapping[str, Json]) -> FamilyRun:
@@ -337,7 +344,7 @@ def run_of_document(source: Mapping[str, Json]) -> FamilyRun:
         or text(field_at(source, "task.status"))
         or "unknown",
         is_complete=field_at(source, _COMPLETE) is True,
-        ecs_cluster=cluster_name(text(field_at(source, _CLUSTER))),
+        ecs_cluster=cluster_name(text(field_at(source, CLUSTER))),
         processor=text(field_at(source, _PROCESSOR)),
         **{name: _amount(field_at(source, field)) for name, field in RUN_NUMBERS.items()},
     )
@@ -435,7 +442,7 @@ class FamilyPeaks:
     ) -> None:
         for place, names in _by_place(families):
             try:
-                found = memory.successes(names, _any_task(place), {"range": {_PEAK: {"gt": 0}}})
+                found = memory.successes(names, _any_task(place), in_range(MEMORY_PEAK_MB, gt=0))
             except SearchClusterError:
                 found = {}
             for name in names:
@@ -464,10 +471,6 @@ def _family_to_save(document: Document) -> FamilyPlace | None:
     region = text(field_at(fields, "cloud.region"))
     family = text(field_at(fields, "task.family"))
     return (account, region, family) if account and region and family else None
-
-
-def _of_family(ended: EndedTask) -> Json:
-    return {"term": {"task.family": ended.family}}
 
 
 def _unusual_measures(notice: EndedTask, family: Family) -> tuple[UnusualMeasure, ...]:

@@ -68,6 +68,7 @@ from profiler.record.batch_detail import (
     JobEvent,
 )
 from profiler.record.batch_job import known_job_fields
+from profiler.record.document_conditions import ATTEMPT, COST_USD, JOB_ID, all_of, exists, term
 from profiler.record.event_end import JOB_ENDS, document_outcome
 from profiler.record.job_end import (
     AttemptCosts,
@@ -266,15 +267,8 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
             answer = index.attempts(
                 {
                     "size": _MAX_COSTS,
-                    "query": {
-                        "bool": {
-                            "filter": [
-                                {"term": {"batch.job_id": job.id}},
-                                {"exists": {"field": "cost.usd"}},
-                            ]
-                        }
-                    },
-                    "_source": ["batch.attempt", "cost.usd", "task.capacity_provider"],
+                    "query": all_of([term(JOB_ID, job.id), exists(COST_USD)]),
+                    "_source": [ATTEMPT, COST_USD, "task.capacity_provider"],
                 }
             )
         except SearchClusterError as error:

@@ -370,12 +370,12 @@ def comparable(row: NumberRow, record: Record, others: Sequence[Record]) -> list
     compare with the kernel's, memory with mapped files with memory without them, nor the least
     that Spot costs with the price.
     """
-    source = known_peak_source(record.metrics)
     if row in MEMORY_ROWS:
         others = [other for other in others if have_one_meaning(record.metrics, other.metrics)]
     if row is not MEMORY_PEAK:
         marks = (row.is_least(record), row.is_estimate(record))
         return [other for other in others if (row.is_least(other), row.is_estimate(other)) == marks]
+    source = known_peak_source(record.metrics)
     if source is None:
         return list(others)
     return [other for other in others if known_peak_source(other.metrics) in (source, None)]
@@ -437,10 +437,11 @@ def kills_fact(kills: MemoryKills | None) -> Fact:
     return count_fact("killed", kills.count, text, f"{sentence}.")
 
 
-def longest_waits(times: TimeBreakdown) -> list[WaitTarget]:
+def longest_waits(times: TimeBreakdown) -> tuple[WaitTarget, ...]:
     """The waits of the run, the longest one first, without short ones."""
     by_time = sorted(times.waiting_for, key=lambda target: -target.percent)
-    return [target for target in by_time if target.percent >= MIN_WAIT_PERCENT][:_MAX_TARGETS]
+    long = [target for target in by_time if target.percent >= MIN_WAIT_PERCENT]
+    return tuple(long[:_MAX_TARGETS])
 
 
 def wait_name(target: WaitTarget) -> str:

@@ -10,9 +10,7 @@ once enough runs say the files apart.
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from profiler.core.optional_math import first_known, min_known, sum_known
 from profiler.record.record_model import Metrics, Record
-from profiler.record.task_needs import memory_of, size_of
 from profiler.record.units import format_count, format_memory
 from profiler.record.unusual import MIN_RUNS
 
@@ -57,36 +55,6 @@ def of_one_meaning(runs: Sequence[_Run], do_count: Callable[[_Run], bool]) -> Se
 def are_enough_apart(runs: int) -> bool:
     """Whether so many runs that say mapped files apart count alone."""
     return runs >= MIN_RUNS
-
-
-def memory_with_files_mb(record: Record) -> float | None:
-    """The most that all containers of the task together used and kept of mapped files, at most its
-    size; None if the batch's files are not known.
-    """
-    if record.metrics.mapped_files_mb is None:
-        return None
-    with_files_mb = sum_known(
-        used_with_files_mb(record.metrics, record.metrics.max_memory_used_mb),
-        *(
-            used_with_files_mb(other.metrics or Metrics(), memory_of(other, record))
-            for other in record.containers
-        ),
-    )
-    if with_files_mb is None:
-        return None
-    size_mb = first_known(size_of(record).memory_mb, record.metrics.memory_size_mb)
-    return min_known(with_files_mb, size_mb)
-
-
-def used_with_files_mb(metrics: Metrics, used_mb: float | None) -> float | None:
-    """What a container used and kept of mapped files at one moment, at most: the sum of both
-    peaks, or the peak of the whole usage.
-    """
-    if used_mb is None:
-        return None
-    with_files_mb = used_mb + (metrics.mapped_files_mb or 0)
-    usage_mb = metrics.memory_usage_peak_mb
-    return with_files_mb if usage_mb is None else max(min(with_files_mb, usage_mb), used_mb)
 
 
 def files_text(metrics: Metrics) -> str:

@@ -13,7 +13,6 @@ from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import known, sum_known
 from profiler.record.device_totals import own_gpus
 from profiler.record.hardware import gpu_error
-from profiler.record.mapped_files import memory_with_files_mb
 from profiler.record.measured import Number
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (
@@ -26,6 +25,7 @@ from profiler.record.record_model import (
 from profiler.record.run_view import RunView, Unit, json_path, reader
 from profiler.record.task_needs import (
     bound_memory_mb,
+    memory_with_files_mb,
     needed_memory_mb,
     needed_vcpu,
     others_memory_mb,

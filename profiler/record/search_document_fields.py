@@ -219,26 +219,6 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(name="tags", get=_tags),
     DocumentField(name="task.labels", get=_labels),
 )
-# The condition of a search. A document from before ``task.event_outcome`` has the flags, and its
-# index fills ``task.outcome`` with the words of then.
-RAN_OUT_OF_MEMORY: dict[str, Any] = {
-    "bool": {
-        "should": [
-            {"term": {"task.outcome": "oom"}},
-            {
-                "bool": {
-                    "must_not": [{"exists": {"field": "task.event_outcome"}}],
-                    "should": [
-                        {"term": {"task.out_of_memory": True}},
-                        {"term": {"task.likely_out_of_memory": True}},
-                    ],
-                    "minimum_should_match": 1,
-                }
-            },
-        ],
-        "minimum_should_match": 1,
-    }
-}
 # The forwarder adds the whole line as text.
 FIELDS = (
     *IDENTITY_FIELDS,

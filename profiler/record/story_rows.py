@@ -10,10 +10,11 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from profiler.core.text import as_sentence
+from profiler.record.activity_model import WaitTarget
 from profiler.record.batch_job import job_text
 from profiler.record.cpu_wait import long_cpu_wait
 from profiler.record.device_totals import GpuTotals
-from profiler.record.fact_list import bytes_texts, kills_fact
+from profiler.record.fact_list import bytes_texts, cost_text, kills_fact, longest_waits
 from profiler.record.gpu_facts import (
     device_memory_errors,
     gpu_error_note,
@@ -28,9 +29,11 @@ from profiler.record.process_rows import largest_texts
 from profiler.record.record_model import NOT_MEASURED, Record
 from profiler.record.run_outcome import Outcome
 from profiler.record.run_usage import RunUsage, usage_of
+from profiler.record.time_shares import TimeShare, time_shares
 
 RowName = Literal[
     "job",
+    "cost",
     "unmeasured",
     "files",
     "huge",
@@ -74,11 +77,19 @@ class StoryRow(Struct, frozen=True):
         return self.said or as_sentence(self.text)
 
 
-class Story(Struct, frozen=True):
-    """How a run ended, what it used, and its rows in their order; some names have several."""
+class Story(Struct, frozen=True, kw_only=True):
+    """How a run ended, what it used, where its time went, and its rows in their order; some names
+    have several.
+
+    ``waits``: what it waited for, the longest one first, without short ones. ``covered_percent``:
+    the part of the run in which its threads were seen; None if that is unknown.
+    """
 
     outcome: Outcome
     usage: RunUsage
+    time: tuple[TimeShare, ...]
+    waits: tuple[WaitTarget, ...]
+    covered_percent: float | None
     rows: tuple[StoryRow, ...]
 
     def named(self, *names: RowName) -> list[StoryRow]:
@@ -98,11 +109,20 @@ def story_of(record: Record, outcome: Outcome, usage: RunUsage | None = None) ->
     """All rows of a run that ended so. ``usage``: what it used, if that is known already."""
     usage = usage or usage_of(record)
     rows = tuple(row for row in _rows(record, usage, outcome) if row.text)
-    return Story(outcome=outcome, usage=usage, rows=rows)
+    times = record.time_breakdown
+    return Story(
+        outcome=outcome,
+        usage=usage,
+        time=time_shares(times, is_wait_partial=usage.cpu.is_wait_partial),
+        waits=longest_waits(times),
+        covered_percent=times.covered_percent,
+        rows=rows,
+    )
 
 
 def _rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[StoryRow]:
     yield StoryRow("job", job_text(record.batch))
+    yield StoryRow("cost", cost_text(record.cost))
     yield StoryRow("unmeasured", _unmeasured_text(record, usage, outcome))
     yield StoryRow("files", files_text(record.metrics))
     yield StoryRow("huge", huge_pages_text(record.metrics))

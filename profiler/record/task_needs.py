@@ -8,6 +8,7 @@ from profiler.core.optional_math import (
     difference,
     first_known,
     known_values,
+    min_known,
     sum_known,
     sum_of_both,
 )
@@ -88,6 +89,36 @@ def others_memory_mb(record: Record) -> float | None:
 def needed_memory_mb(record: Record) -> float | None:
     """The sum of the peaks of all containers; None if the batch was not measured."""
     return sum_of_both(record.metrics.max_memory_used_mb, others_memory_mb(record) or 0)
+
+
+def memory_with_files_mb(record: Record) -> float | None:
+    """The most that all containers of the task together used and kept of mapped files, at most its
+    size; None if the batch's files are not known.
+    """
+    if record.metrics.mapped_files_mb is None:
+        return None
+    with_files_mb = sum_known(
+        used_with_files_mb(record.metrics, record.metrics.max_memory_used_mb),
+        *(
+            used_with_files_mb(other.metrics or Metrics(), memory_of(other, record))
+            for other in record.containers
+        ),
+    )
+    if with_files_mb is None:
+        return None
+    size_mb = first_known(size_of(record).memory_mb, record.metrics.memory_size_mb)
+    return min_known(with_files_mb, size_mb)
+
+
+def used_with_files_mb(metrics: Metrics, used_mb: float | None) -> float | None:
+    """What a container used and kept of mapped files at one moment, at most: the sum of both
+    peaks, or the peak of the whole usage.
+    """
+    if used_mb is None:
+        return None
+    with_files_mb = used_mb + (metrics.mapped_files_mb or 0)
+    usage_mb = metrics.memory_usage_peak_mb
+    return with_files_mb if usage_mb is None else max(min(with_files_mb, usage_mb), used_mb)
 
 
 def bound_memory_mb(record: Record) -> float | None:

@@ -78,6 +78,7 @@ from profiler.sizing.slowdown_factors import (
     duration_factors,
     with_saturated,
 )
+from profiler.sizing.trend import Growth, growth
 
 LAST_RUNS = 50
 # With a longer period of the statistics, sampled peaks can miss a short spike.
@@ -180,6 +181,11 @@ class Usage(Struct, frozen=True, kw_only=True):
     def runs_per_month(self) -> float | None:
         """The tasks a month, if they were measured."""
         return known(attrgetter("runs"), self.month)
+
+    @property
+    def duration_growth(self) -> Growth:
+        """How the successes take longer from run to run."""
+        return growth(self.durations_ms)
 
     @property
     def is_saturated(self) -> bool:

@@ -10,7 +10,6 @@ from profiler.core.optional_math import any_known, first_known, known, product
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.device_totals import is_idle
 from profiler.record.family_identity import FamilyKey, family_key
-from profiler.record.mapped_files import memory_with_files_mb
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
     NOT_MEASURED,
@@ -28,6 +27,7 @@ from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import outcome_of
 from profiler.record.task_needs import (
     may_have_lost_a_child,
+    memory_with_files_mb,
     needed_memory_mb,
     needed_vcpu,
     others_memory_mb,

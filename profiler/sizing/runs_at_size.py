@@ -14,9 +14,8 @@ from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.kept_items import Kept
 from profiler.core.optional_math import first_known, max_known
 from profiler.core.timestamps import NS_PER_HOUR
-from profiler.record.mapped_files import used_with_files_mb
 from profiler.record.record_model import Metrics
-from profiler.record.task_needs import bound_memory_mb, size_of
+from profiler.record.task_needs import bound_memory_mb, size_of, used_with_files_mb
 from profiler.sizing.run_counts import RevisionRuns, RunCounts, counted_as
 from profiler.sizing.run_facts import (
     RunFacts,

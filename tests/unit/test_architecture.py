@@ -181,7 +181,7 @@ _DECIDERS = {
     "printer",
     [
         *(f"{_TERMINAL}.{name}" for name in ("run_page", "end_page", "run_curves", "time_bar")),
-        f"{_TERMINAL}.size_lines",
+        "profiler.sizing.size_story",
         *(f"{_NOTIFICATIONS}.{name}" for name in ("slack_messages", "event_details")),
         f"{_NOTIFICATIONS}.value_formats",
         "profiler.report_page.page_activity",
@@ -373,6 +373,21 @@ def test_one_module_writes_the_commands_that_people_copy() -> None:
             if COMMAND.search(text) and not text.startswith("Example: "):
                 found.append(f"{path.name}:{node.lineno} {text}")
     assert found == []
+
+
+# The words of a search that say which documents it finds.
+SEARCH_WORDS = {"bool", "term", "exists", "prefix", "must_not", "should", "minimum_should_match"}
+
+
+def test_one_module_words_the_conditions_of_searches() -> None:
+    """What it means that a run is confirmed, say, is asked of the cluster in one way."""
+    found: set[str] = set()
+    for module, path in modules().items():
+        keys = (node.keys for node in nodes_of(path) if isinstance(node, ast.Dict))
+        words = {key.value for of_one in keys for key in of_one if isinstance(key, ast.Constant)}
+        if words & SEARCH_WORDS:
+            found.add(module)
+    assert found == {"profiler.record.document_conditions"}
 
 
 # Parts of a record that are never None: a constant says that nothing is known of them.

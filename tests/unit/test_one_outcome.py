@@ -32,10 +32,10 @@ from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.forwarder.task_retry import should_retry
 from profiler.otlp.run_signals import signals_of
+from profiler.record.document_conditions import RAN_OUT_OF_MEMORY
 from profiler.record.gpu_facts import cause_sentence
 from profiler.record.record_model import UNKNOWN_COST, Report
 from profiler.record.run_outcome import Cause, Outcome
-from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
 from profiler.record.stop_causes import TABLE, EventEnd, outcome_of
 from profiler.record.story_rows import story_of
 from profiler.report_page.page_run import page_run

@@ -37,7 +37,6 @@ from profiler.record.fact_list import (
     NEURON_AVERAGE,
     VCPU_AVERAGE,
     NumberRow,
-    longest_waits,
     number_fact,
     wait_name,
 )
@@ -46,7 +45,7 @@ from profiler.record.measured import UNKNOWN, scaled
 from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, Outcome
 from profiler.record.run_usage import MemoryUse, RunUsage
-from profiler.record.story_rows import BESIDE_MEMORY, DOT, Story, story_of
+from profiler.record.story_rows import BESIDE_MEMORY, DOT, Story
 from profiler.record.units import (
     MIB,
     format_memory,
@@ -90,7 +89,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     """
     run = PastRun(report=report)
     record = run.record
-    story = story_of(record, run.outcome)
+    story = run.story
     verdict = verdict_of(run, view.now_ns)
     if _has_curves(record.series):
         pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
@@ -98,8 +97,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         pointer = ""
     head = _head(verdict, record, story.usage, pointer, view)
     has_pointer = any(pointer in span.text for span in chain.from_iterable(head))
-    waits = longest_waits(record.time_breakdown)
-    waited_for = [f"{format_time_share(wait.percent)} {wait_name(wait)}" for wait in waits]
+    waited_for = [f"{format_time_share(wait.percent)} {wait_name(wait)}" for wait in story.waits]
     # With options the sentence would be too long.
     if view.history or not may_name_size(record, story.outcome):
         recommend = ""
@@ -111,7 +109,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         (1, _evidence(verdict, story.outcome, view)),
         (4, _unread_gpu(story, view)),
         (4, _warning(story, view)),
-        *_usage(record, story.usage, view),
+        *_usage(record, story, view),
         *((6, _wrapped(row.name, row.text, view)) for row in story.named(*BESIDE_MEMORY)),
         (6, _labelled("waits", DOT.join(waited_for), view)),
         (7, _io(record, story, view)),
@@ -186,7 +184,7 @@ def one_line_end(report: Report, view: EndView) -> Line:
     pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
     room = view.width - (len(pointer) + 2 if pointer else 0)
     text = shorten(printable(f"● {verdict.text.removesuffix('.')}"), room)
-    facts = _facts(record, story_of(record, run.outcome).usage, room - columns_of(text))
+    facts = _facts(record, run.story.usage, room - columns_of(text))
     if pointer:
         end = pointer.rjust(view.width - columns_of(text) - len(facts))
     else:
@@ -271,18 +269,15 @@ def _warning(story: Story, view: EndView) -> tuple[Line, ...]:
     return _labelled("warning", text, view)
 
 
-def _usage(
-    record: Record, usage: RunUsage, view: EndView
-) -> Iterator[tuple[int, tuple[Line, ...]]]:
+def _usage(record: Record, story: Story, view: EndView) -> Iterator[tuple[int, tuple[Line, ...]]]:
     available = view.width - len(INDENT) - _LABEL_WIDTH - 1
     curve_width = min(max(int(available * _CURVE_SHARE), _MIN_CURVE), _MAX_CURVE)
     room = available - curve_width
     rows: list[tuple[Curve, str]] = []
-    for curve, texts in _curves(record, usage):
+    for curve, texts in _curves(record, story.usage):
         text = next((text for text in texts if len(text) <= room), shorten(texts[-1], room))
         rows.append((curve, text))
-    times = record.time_breakdown
-    legend = short_legend(times, usage.cpu, room)
+    legend = short_legend(story, room)
     longest = max(length(legend), *(len(text) for _, text in rows), 0)
     curve_width = min(available - longest, _MAX_CURVE)
     for number, (curve, text) in enumerate(rows):
@@ -291,7 +286,7 @@ def _usage(
         rank = 2 + (number > 1 and curve.label != GPU)
         yield rank, (line(label(curve.label, "bold", _LABEL_WIDTH), drawn, text),)
     if legend:
-        bar = time_bar(times, curve_width)
+        bar = time_bar(story.time, curve_width)
         yield 2, (line(label("Time", "bold", _LABEL_WIDTH), *bar, " ", *legend),)
 
 

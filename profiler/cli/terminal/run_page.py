@@ -30,14 +30,12 @@ from profiler.cli.terminal.page_parts import (
 )
 from profiler.cli.terminal.run_curves import CPU, MEMORY, run_curves, use_style
 from profiler.cli.terminal.show_comparison import NO_COMPARISON, RunComparison, compared_lines
-from profiler.cli.terminal.size_lines import size_lines
 from profiler.cli.terminal.time_bar import time_lines
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import known
 from profiler.core.text import stated
 from profiler.core.timestamps import local_time, parse_ns, with_local_times
 from profiler.record.device_totals import GpuTotals
-from profiler.record.fact_list import cost_text
 from profiler.record.gpu_facts import gpu_memory_text, gpu_percent_text
 from profiler.record.hardware import short_processor_name
 from profiler.record.mention_limits import is_near_limit
@@ -54,7 +52,7 @@ from profiler.record.record_model import (
 from profiler.record.run_labels import COMMIT, short_commit
 from profiler.record.run_usage import RunUsage
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
-from profiler.record.story_rows import BESIDE_MEMORY, DOT, Story, StoryRow, story_of
+from profiler.record.story_rows import BESIDE_MEMORY, DOT, UNSEEN_LIMITS, Story, StoryRow
 from profiler.record.units import (
     bare_vcpu,
     format_count,
@@ -66,7 +64,7 @@ from profiler.record.units import (
 from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.verdict_sentence import verdict_of
-from profiler.sizing.advice import Advice
+from profiler.sizing.size_story import NO_SIZE_STORY, SizeStory
 
 MAX_LINES = 40
 _MAX_BAR_WIDTH = 20
@@ -92,11 +90,11 @@ def page_lines(
     view: View,
     series: Series | None = None,
     comparison: RunComparison = NO_COMPARISON,
-    advice: Advice | None = None,
+    sizes: SizeStory = NO_SIZE_STORY,
 ) -> list[Line]:
     """Draw the page of a run. A complete comparison comes on top of the 40 lines."""
     record = run.record
-    story = story_of(record, run.outcome)
+    story = run.story
     moments = find_moments(record, series)
     verdict = verdict_of(run, view.now_ns)
     start = Span("● ", verdict.tone)
@@ -106,11 +104,11 @@ def page_lines(
         (0, (head, indented(verdict.evidence))),
         (0, _facts(run, story)),
         (1, (*_usage(record, story, view), *_told(story.named(*BESIDE_MEMORY)))),
-        (2, (*time_lines(record.time_breakdown, story, view), *_gpu_use(story))),
+        (2, (*time_lines(story, view), *_gpu_use(story))),
         (2, _series(record, story.usage, series, moments, view)),
         (5, _others(record, story)),
         (4, compared_lines(comparison)),
-        (3, size_lines(advice, story)),
+        (3, _sizes(sizes, story)),
     )
     max_lines = MAX_LINES
     if comparison.is_complete:
@@ -130,7 +128,7 @@ def _facts(run: PastRun, story: Story) -> Iterator[PageText]:
     if record.is_sampled_each_minute:
         source = "Container Insights, sampled each minute: shorter peaks were not seen"
         yield PageText(label("source"), source)
-    yield PageText(label("cost"), _cost(record))
+    yield PageText(label("cost"), _cost(record, story.text("cost")))
     yield PageText(label("notices"), DOT.join(map(_notice_text, record.notices[:_MAX_NOTICES])))
 
 
@@ -200,12 +198,11 @@ def _when(record: Record) -> str:
     return text + stated(" + {} start-up", known(format_duration, metrics.init_duration_ms))
 
 
-def _cost(record: Record) -> str:
+def _cost(record: Record, text: str) -> str:
     """The cost. Only the task's event shows Spot: without it, the text contains the price."""
-    if record.cost.usd is None:
+    if not text:
         return ""
     billed_ms = record.metrics.billed_duration_ms
-    text = cost_text(record.cost)
     text += stated(" for {} billed", known(format_duration, billed_ms))
     if (record.cost.price_basis or "").endswith(ON_DEMAND_PRICE) and not is_on_spot(record.cost):
         text += f", {ON_DEMAND_PRICE}"
@@ -379,3 +376,13 @@ def _others(record: Record, story: Story) -> Iterator[PageText]:
         yield PageText(label("stacks"), f"{samples}: --stacks shows the functions")
     for warning in story.named("warning")[:_MAX_WARNINGS]:
         yield PageText(label(warning.name), with_local_times(warning.text))
+
+
+def _sizes(sizes: SizeStory, story: Story) -> Iterator[PageText]:
+    """How the family grows, what less vCPU would take, and what to change: the size, the GPUs' use,
+    and the limits that the program does not see.
+    """
+    yield PageText(label("trend"), DOT.join(sizes.trend))
+    yield from labelled_once("what if", sizes.what_if)
+    changes = story.named("GPU remedy", "GPU advice", *UNSEEN_LIMITS)
+    yield from labelled_once("advice", (*sizes.advice, *(row.text for row in changes)))

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from profiler.cli.styled_text import INDENT, Line, Span, length, line
 from profiler.cli.terminal.page_parts import Part, indented
-from profiler.cli.terminal.time_bar import CPU_PARTS, time_parts
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import difference, known
 from profiler.core.text import stated
@@ -32,9 +31,10 @@ from profiler.record.fact_list import (
 )
 from profiler.record.hardware import processor_difference
 from profiler.record.mapped_files import INCLUDES_FILES, have_one_meaning
-from profiler.record.measured import Exactly, Unknown
+from profiler.record.measured import UNKNOWN, Exactly, Unknown
 from profiler.record.record_model import Metrics, Record, known_status
 from profiler.record.run_labels import short_commit
+from profiler.record.time_shares import CPU_PARTS, time_shares
 from profiler.record.units import (
     format_change,
     format_duration,
@@ -268,13 +268,18 @@ def _time_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
     """
     if NO_BREAKDOWN in (this.time_breakdown, that.time_breakdown):
         return
-    pairs = list(zip(time_parts(this.time_breakdown), time_parts(that.time_breakdown), strict=True))
-    if any((new is None) != (old is None) for (_, new), (_, old) in pairs):
+    shares = time_shares(this.time_breakdown), time_shares(that.time_breakdown)
+    pairs = list(zip(*shares, strict=True))
+    if any((new.percent is UNKNOWN) != (old.percent is UNKNOWN) for new, old in pairs):
         pairs = pairs[:CPU_PARTS]
-    for (name, new), (_, old) in pairs:
-        if new is not None and old is not None and abs(new - old) >= MIN_POINTS:
+    for share, earlier in pairs:
+        if isinstance(share.percent, Unknown) or isinstance(earlier.percent, Unknown):
+            continue
+        new = share.percent.value
+        old = earlier.percent.value
+        if abs(new - old) >= MIN_POINTS:
             yield ComparedRow(
-                name=f"time {name}",
+                name=f"time {share.name}",
                 this=format_percent(new),
                 other=format_percent(old),
                 change=f"{new - old:+.0f} points",

@@ -25,6 +25,7 @@ from profiler.record.record_model import Record, Report, encode, parse_status
 from profiler.record.run_labels import label_values
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import NO_EVENT, EventEnd, outcome_of
+from profiler.record.story_rows import Story, story_of
 from profiler.record.units import format_count
 
 if TYPE_CHECKING:
@@ -107,6 +108,11 @@ class PastRun(Struct, frozen=True, kw_only=True, dict=True):
     def outcome(self) -> Outcome:
         """How the run ended, by its report and ECS's event."""
         return outcome_of(self.record, self.event.end, is_confirmed=self.is_confirmed)
+
+    @cached_property
+    def story(self) -> Story:
+        """What outputs tell of the run."""
+        return story_of(self.record, self.outcome)
 
     @property
     def has_end_of_event(self) -> bool:

@@ -1,4 +1,4 @@
-"""Conditions and aggregations of searches in the forwarder's documents."""
+"""What a selection of runs, and a family, are in searches of the forwarder's documents."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,46 +6,35 @@ from typing import Any, get_args
 
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.batch_job import WHOLE_NUMBERS
+from profiler.record.document_conditions import (
+    ACCOUNT,
+    CLUSTER,
+    CONFIRMED,
+    FAMILY,
+    IN_TRUSTED_GROUP,
+    JOB_ID,
+    REGION,
+    START,
+    STATUS,
+    TASK_ID,
+    JsonObject,
+    all_of,
+    any_of,
+    begins,
+    exists,
+    in_range,
+    none_of,
+    one_of,
+    term,
+)
 from profiler.record.family_identity import FamilyKey
 from profiler.record.run_labels import BATCH_PREFIX
 from profiler.record.run_outcome import Status
 from profiler.runs.past_runs.run_source import RunFilter
 
-JsonObject = dict[str, Any]
-FAMILY = "task.family"
-CLUSTER = "orchestrator.cluster.name"
-ACCOUNT = "cloud.account.id"
-REGION = "cloud.region"
-START = "event.start"
-STATUS = "task.status"
-TIME = "@timestamp"
-TASK_ID = "task.id"
-JOB_ID = "batch.job_id"
 JOB_DEFINITION = "batch.job_definition"
-CONTAINER = "container.name"
-CONFIRMED = "task.confirmed"
 # The fields of a family's identity, by their names in the buckets of an aggregation.
 FAMILY_FIELDS: Mapping[str, str] = {"name": FAMILY, "account": ACCOUNT, "region": REGION}
-
-
-def term(field: str, value: object) -> JsonObject:
-    """The field has the value."""
-    return {"term": {field: value}}
-
-
-def exists(field: str) -> JsonObject:
-    """The field has any value."""
-    return {"exists": {"field": field}}
-
-
-def any_of(conditions: Sequence[JsonObject]) -> JsonObject:
-    """The run meets at least one of the conditions."""
-    return {"bool": {"should": list(conditions), "minimum_should_match": 1}}
-
-
-def none_of(conditions: Sequence[JsonObject]) -> JsonObject:
-    """The run meets none of the conditions."""
-    return {"bool": {"must_not": list(conditions)}}
 
 
 def _matches_pattern(field: str, pattern: str) -> JsonObject:
@@ -68,7 +57,7 @@ def filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]
     if selection.until_ns is not None:
         time["lt"] = -(-selection.until_ns // NS_PER_MS)
     if len(time) > 1:
-        conditions.append({"range": {time_field: time}})
+        conditions.append(in_range(time_field, **time))
     if selection.families:
         families = [_matches_pattern(FAMILY, family) for family in selection.families]
         conditions.append(any_of(families))
@@ -79,7 +68,7 @@ def filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]
     ):
         known_values = [value for value in values if value]
         if known_values:
-            conditions.append({"terms": {field: known_values}})
+            conditions.append(one_of(field, known_values))
     conditions += [term("tags", f"{name}={value}") for name, value in selection.tags]
     conditions += [_has_label(name, value) for name, value in selection.labels]
     if selection.statuses:
@@ -101,8 +90,7 @@ def _has_label(name: str, value: str) -> JsonObject:
 
 def is_unconfirmed() -> JsonObject:
     """The run does not count: see :func:`profiler.record.line_trust.counts`."""
-    trusted = term("task.voucher", "trusted-group")
-    return {"bool": {"filter": [term(CONFIRMED, value=False)], "must_not": [trusted]}}
+    return all_of([term(CONFIRMED, value=False)], but_none_of=[IN_TRUSTED_GROUP])
 
 
 def _has_status(statuses: Sequence[str]) -> JsonObject:
@@ -110,12 +98,12 @@ def _has_status(statuses: Sequence[str]) -> JsonObject:
 
     A stopped run has none until ECS's event; a newer word is ``unknown``.
     """
-    conditions: list[JsonObject] = [{"terms": {STATUS: list(statuses)}}]
+    conditions: list[JsonObject] = [one_of(STATUS, statuses)]
     if "stopped" in statuses:
         conditions.append(none_of([exists(STATUS)]))
     if "unknown" in statuses:
-        is_known = {"terms": {STATUS: get_args(Status)}}
-        conditions.append({"bool": {"filter": [exists(STATUS)], "must_not": [is_known]}})
+        is_known = one_of(STATUS, get_args(Status))
+        conditions.append(all_of([exists(STATUS)], but_none_of=[is_known]))
     return any_of(conditions)
 
 
@@ -128,8 +116,8 @@ def run_conditions(selection: RunFilter, order: str) -> list[JsonObject]:
     conditions = [has_start if order == START else none_of([has_start])]
     conditions += filter_conditions(selection, order)
     if selection.run:
-        task_id = {"prefix": {TASK_ID: selection.run.partition("/")[0]}}
-        job_id = {"prefix": {JOB_ID: selection.run}}
+        task_id = begins(TASK_ID, selection.run.partition("/")[0])
+        job_id = begins(JOB_ID, selection.run)
         conditions.append(any_of([task_id, job_id, _matches_pattern(FAMILY, selection.run)]))
     return conditions
 
@@ -139,7 +127,7 @@ def of_own_streams(container_ids: Sequence[str]) -> JsonObject:
     monitor's.
     """
     named_by_task = none_of([exists("task.voucher")])
-    named_by_container: JsonObject = {"terms": {"task.voucher_stream": list(container_ids)}}
+    named_by_container = one_of("task.voucher_stream", container_ids)
     return any_of([named_by_task, named_by_container, term("task.voucher", "instance-monitor")])
 
 
@@ -157,7 +145,7 @@ def windows_query(
     return {
         "size": 0,
         "track_total_hits": False,
-        "query": {"bool": {"filter": conditions}},
+        "query": all_of(conditions),
         "aggs": {
             "families": {
                 "composite": composite,
@@ -200,5 +188,5 @@ def family_of_bucket(bucket: Mapping[str, Any]) -> FamilyKey:
 def in_window(bucket: Mapping[str, Any], family: FamilyKey) -> JsonObject:
     """The condition that a run is of the family, and not older than the oldest of its last runs."""
     oldest_ms = int(bucket["starts"]["buckets"][-1]["key"])
-    is_last = {"range": {START: {"gte": oldest_ms, "format": "epoch_millis"}}}
-    return {"bool": {"filter": [*family_conditions(family), is_last]}}
+    is_last = in_range(START, gte=oldest_ms, format="epoch_millis")
+    return all_of([*family_conditions(family), is_last])

@@ -17,6 +17,7 @@ from profiler.core.optional_math import all_known
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.batch_job import read_batch
 from profiler.record.bounded_json_line import is_too_long
+from profiler.record.document_conditions import ACCOUNT, CLUSTER, FAMILY, REGION, TIME
 from profiler.record.event_end import written_event_end
 from profiler.record.impossible_values import decode_leniently
 from profiler.record.last_checkpoint import with_whole_duration
@@ -34,7 +35,6 @@ from profiler.record.spot_price import cost_on
 from profiler.record.stop_causes import NO_EVENT, outcome_of
 from profiler.record.units import as_number
 from profiler.runs.past_runs.run_source import NO_TASK_EVENT, PastRun, TaskEvent
-from profiler.runs.past_runs.search_conditions import ACCOUNT, CLUSTER, FAMILY, REGION, TIME
 
 # By the record's field, or the container's: its field in a document.
 _IDENTITY: Mapping[str, str] = {

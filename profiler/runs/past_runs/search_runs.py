@@ -11,6 +11,17 @@ from msgspec.structs import replace
 from profiler.core.bounded_batches import batches
 from profiler.core.completeness import Completeness
 from profiler.core.json_fields import mapping, mappings, positive_number
+from profiler.record.document_conditions import (
+    ACCOUNT,
+    CONTAINER,
+    START,
+    TASK_ID,
+    TIME,
+    JsonObject,
+    all_of,
+    any_of,
+    term,
+)
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.units import format_count
@@ -24,13 +35,6 @@ from profiler.runs.past_runs.run_source import (
 )
 from profiler.runs.past_runs.schedule_notices import MAX_NOTICES, read_notices, select_notices
 from profiler.runs.past_runs.search_conditions import (
-    ACCOUNT,
-    CONTAINER,
-    START,
-    TASK_ID,
-    TIME,
-    JsonObject,
-    any_of,
     family_conditions,
     family_of_bucket,
     filter_conditions,
@@ -38,7 +42,6 @@ from profiler.runs.past_runs.search_conditions import (
     is_unconfirmed,
     of_own_streams,
     run_conditions,
-    term,
     windows_query,
 )
 from profiler.runs.past_runs.search_documents import report_in, run_in
@@ -170,7 +173,7 @@ class IndexedRuns(RunSource):
         query: JsonObject = {
             "size": 0,
             "track_total_hits": True,
-            "query": {"bool": {"filter": [*matching, is_unconfirmed()]}},
+            "query": all_of([*matching, is_unconfirmed()]),
             "sort": [{START: {"order": "desc", "unmapped_type": "date"}}],
         }
         total = mapping(mapping(self.post("reports", query)["hits"]).get("total"))
@@ -190,7 +193,7 @@ class IndexedRuns(RunSource):
             if not (bucket["starts"]["buckets"] and selection.matches_family(family)):
                 continue
             if bucket.get("jobs", _EMPTY).get("doc_count"):
-                of_jobs.append({"bool": {"filter": family_conditions(family)}})
+                of_jobs.append(all_of(family_conditions(family)))
             else:
                 windows.append(in_window(bucket, family))
             if len(windows) >= _families_a_search(last):
@@ -291,7 +294,7 @@ class IndexedRuns(RunSource):
         body: JsonObject = {
             "size": size,
             "track_total_hits": False,
-            "query": {"bool": {"filter": list(conditions)}},
+            "query": all_of(conditions),
             "sort": [
                 {order: {"order": "desc", "unmapped_type": "date"}},
                 {TASK_ID: {"order": "asc", "unmapped_type": "keyword"}},

@@ -13,31 +13,40 @@ from msgspec import Struct
 from profiler.core.ecs_terms import FARGATE, VCPU_SIZES
 from profiler.core.optional_math import all_known, known, product
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.family_identity import FamilyKey
-from profiler.record.record_model import SlowdownBounds, TaskSize
-from profiler.record.search_document_fields import RAN_OUT_OF_MEMORY
-from profiler.runs.past_runs.defined_jobs import EveryRun
-from profiler.runs.past_runs.run_source import PastRun, RunFilter
-from profiler.runs.past_runs.search_conditions import (
-    CONFIRMED,
+from profiler.record.document_conditions import (
     CONTAINER,
+    DURATION_MS,
     FAMILY,
-    FAMILY_FIELDS,
-    JOB_DEFINITION,
+    IS_CONFIRMED,
+    IS_SUCCESS,
+    MAPPED_FILES_MB,
+    MEMORY_PEAK_MB,
+    RAN_OUT_OF_MEMORY,
     START,
     STATUS,
     TASK_ID,
     TIME,
     JsonObject,
+    all_of,
     any_of,
-    composite_of,
     exists,
+    in_range,
+    none_of,
+    one_of,
+    term,
+)
+from profiler.record.family_identity import FamilyKey
+from profiler.record.record_model import SlowdownBounds, TaskSize
+from profiler.runs.past_runs.defined_jobs import EveryRun
+from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.runs.past_runs.search_conditions import (
+    FAMILY_FIELDS,
+    JOB_DEFINITION,
+    composite_of,
     family_conditions,
     family_of_bucket,
     filter_conditions,
     has_value,
-    none_of,
-    term,
 )
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
@@ -52,13 +61,11 @@ from profiler.sizing.run_facts import facts_of
 from profiler.sizing.runs_at_size import NEWEST_RUNS, SAMPLED_RUNS
 from profiler.sizing.slowdown_factors import Factors
 
-_DURATION: Final = "usage.duration_ms"
 _VCPU: Final = "task.size.vcpu"
 _MEMORY: Final = "task.size.memory_mb"
 _LAUNCH_TYPE: Final = "task.launch_type"
 _LIMIT: Final = "usage.memory.size_mb"
 _MEMORY_NEED: Final = "usage.task.memory_mb"
-_MAPPED_FILES: Final = "usage.memory.mapped_file_mb.max"
 _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "success": "success",
     "failure": "failed",
@@ -80,12 +87,12 @@ _JOB_FIELDS: Final = {
 # A field, and those without which older documents have it.
 _NEEDED_FIELDS: Final = (
     ("usage.memory.used_mb.max", _MEMORY_NEED),
-    (_MAPPED_FILES, "usage.task.memory_with_files_mb"),
+    (MAPPED_FILES_MB, "usage.task.memory_with_files_mb"),
     ("usage.cpu.used.p95", "usage.task.vcpu_p95"),
     ("usage.memory.usage_peak_mb", "usage.memory.uncached_peak_mb"),
     ("usage.cpu.slowdown.max.v0_25", "usage.cpu.slowdown.max.v32"),
 )
-_MEASURED: Final = any_of([exists("usage.memory.used_mb.max"), exists("usage.cpu.used.p95")])
+_MEASURED: Final = any_of([exists(MEMORY_PEAK_MB), exists("usage.cpu.used.p95")])
 _EXTREMES: Final = (
     _MEMORY_NEED,
     "usage.task.memory_with_files_mb",
@@ -156,7 +163,7 @@ class IndexedWindows:
         conditions = [
             *self._conditions(START),
             exists(START),
-            none_of([term(CONFIRMED, value=True)]),
+            none_of([IS_CONFIRMED]),
         ]
         for bucket in self._buckets(conditions, FAMILY_FIELDS, {}):
             family = family_of_bucket(bucket)
@@ -241,8 +248,8 @@ class IndexedWindows:
 
     def _others(self) -> Iterator[PastRun]:
         """The confirmed runs over which the cluster cannot compute."""
-        started = [*self._conditions(START), exists(START), term(CONFIRMED, value=True)]
-        incomplete = none_of([{"bool": {"filter": self._complete()}}])
+        started = [*self._conditions(START), exists(START), IS_CONFIRMED]
+        incomplete = none_of([all_of(self._complete())])
         for run in self._runs.all_runs([*started, incomplete], START, _READ_PAGE):
             self._runs.read_one_by_one += 1
             yield run
@@ -296,15 +303,15 @@ def _query(conditions: Sequence[JsonObject], size: int, order: str, direction: s
     return {
         "size": size,
         "track_total_hits": False,
-        "query": {"bool": {"filter": list(conditions)}},
+        "query": all_of(conditions),
         "sort": [{order: {"order": direction, "unmapped_type": unmapped_type}}],
     }
 
 
 def _complete() -> list[JsonObject]:
     """The conditions of a document over which the cluster can compute."""
-    conditions = [term(CONFIRMED, value=True), term("task.complete", value=True)]
-    conditions += [{"terms": {STATUS: list(_OUTCOMES)}}]
+    conditions = [IS_CONFIRMED, term("task.complete", value=True)]
+    conditions.append(one_of(STATUS, _OUTCOMES))
     conditions += [exists(field) for field in (START, _VCPU, _MEMORY, CONTAINER)]
     conditions += [any_of([none_of([exists(old)]), exists(new)]) for old, new in _NEEDED_FIELDS]
     return conditions
@@ -324,13 +331,13 @@ def _count_aggregations() -> dict[str, JsonObject]:
         "first": {"min": {"field": START}},
         "last": {"max": {"field": START}},
     }
-    durations = {"percentiles": {"field": _DURATION, "percents": list(_PERCENTS)}}
+    durations = {"percentiles": {"field": DURATION_MS, "percents": list(_PERCENTS)}}
     return {
         **times,
         "measured": {"filter": _MEASURED, "aggs": times},
         "limits": {"terms": {"field": _LIMIT, "size": _LIMITS, "order": {"_key": "desc"}}},
         "timed": {
-            "filter": {"range": {_DURATION: {"gt": 0}}},
+            "filter": in_range(DURATION_MS, gt=0),
             "aggs": {"durations": durations},
         },
     }
@@ -341,26 +348,26 @@ def _extreme_aggregations() -> dict[str, JsonObject]:
     aggregations: dict[str, JsonObject] = {}
     for field in _EXTREMES:
         aggregations[f"top {field}"] = {"filter": exists(field), "aggs": _top(field)}
-    says_files = exists(_MAPPED_FILES)
+    says_files = exists(MAPPED_FILES_MB)
     for meaning, condition in (("newer", says_files), ("older", none_of([says_files]))):
         aggregations[f"top {meaning} memory"] = {
-            "filter": {"bool": {"filter": [exists(_MEMORY_NEED), condition]}},
+            "filter": all_of([exists(_MEMORY_NEED), condition]),
             "aggs": _top(_MEMORY_NEED),
         }
     has_slowdown = exists("usage.cpu.slowdown.max.v0_25")
     aggregations["top without slowdown"] = {
-        "filter": {"bool": {"filter": [exists("usage.task.vcpu_p95")], "must_not": [has_slowdown]}},
+        "filter": all_of([exists("usage.task.vcpu_p95")], but_none_of=[has_slowdown]),
         "aggs": _top("usage.task.vcpu_p95"),
     }
     killed_values = (_LIMIT, "usage.task.others_memory_mb", _MEMORY_NEED)
     for field in killed_values:
         aggregations[f"top killed {field}"] = {"filter": RAN_OUT_OF_MEMORY, "aggs": _top(field)}
     aggregations["timed"] = {
-        "filter": {"bool": {"filter": [term(STATUS, "success"), none_of([RAN_OUT_OF_MEMORY])]}},
+        "filter": all_of([IS_SUCCESS, none_of([RAN_OUT_OF_MEMORY])]),
         "aggs": {
             "hours": {
                 "date_histogram": {"field": START, "fixed_interval": "1h", "min_doc_count": 1},
-                "aggs": {"longest": {"max": {"field": _DURATION}}},
+                "aggs": {"longest": {"max": {"field": DURATION_MS}}},
             }
         },
     }

@@ -14,7 +14,6 @@ from profiler.cli.terminal.comparison_tables import comparison_lines
 from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.show_comparison import compare_runs
-from profiler.cli.terminal.size_lines import find_advice
 from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.record.record_model import decode
 from profiler.record.stacks_line import decode_stacks
@@ -22,6 +21,7 @@ from profiler.report_page.page_data import PageRequest, build_page_data
 from profiler.report_page.page_series import Run
 from profiler.runs.comparison.compared_metrics import compare_metrics
 from profiler.runs.comparison.run_sets import RunSet
+from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.step_series import downsample, steps_of_record
 from profiler.sizing.advice import advise
@@ -29,6 +29,7 @@ from profiler.sizing.advice_document import as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Families
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.size_story import size_story
 from tests import shown_runs
 from tests.changed_records import LINES, changed_lines
 from tests.shown_runs import NOW_NS
@@ -45,9 +46,8 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
     run = PastRun(report=report, line=line)
     view = View(width=80, now_ns=NOW_NS)
     other = compare_runs(run, PastRun(report=shown_runs.etl()), "run", is_complete=True)
-    assert page_lines(
-        run, view, report.record.series, other, find_advice(run, None, PriceOverrides())
-    )
+    sizes = size_story(find_advice(run, None, PriceOverrides()), run.story.usage)
+    assert page_lines(run, view, report.record.series, other, sizes)
     assert len(table_lines([run], 80)) >= 2
     families = Families()
     families.add(report)

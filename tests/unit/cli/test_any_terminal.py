@@ -19,15 +19,16 @@ from profiler.cli.styled_text import Line, render_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines
 from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import page_lines
-from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.text import columns_of
 from profiler.record.record_model import Report
 from profiler.runs.comparison.compared_metrics import compare_metrics
 from profiler.runs.comparison.run_sets import RunSet
+from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.advice import advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.size_story import size_story
 from tests.documentation import ROOT
 from tests.runs import evidence_of, lines, report
 from tests.shown_runs import NOW_NS
@@ -53,7 +54,8 @@ def runs_of(family: str) -> list[Report]:
 def show(reports: Sequence[Report], width: int) -> Iterable[Line]:
     run = PastRun(report=reports[-1])
     view = View(width=width, now_ns=NOW_NS)
-    return page_lines(run, view, advice=find_advice(run, None, PriceOverrides()))
+    sizes = size_story(find_advice(run, None, PriceOverrides()), run.story.usage)
+    return page_lines(run, view, sizes=sizes)
 
 
 def compare(reports: Sequence[Report], width: int) -> Iterable[Line]:

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from profiler.cli.recommend_command import _rows
 from profiler.cli.styled_text import Span
-from profiler.cli.terminal.size_lines import advice_texts
 from profiler.forwarder.document_fields import record_fields
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import NO_RECOMMENDATION, Gpu, Record, Report, Sampling, TaskSize
@@ -21,6 +20,7 @@ from profiler.sizing.advice_document import as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.size_story import size_story
 from profiler.sizing.sized_revision import SizedRevision
 from profiler.sizing.sizing_rules import AdviceVerdict, advice_verdict
 from tests.ended_runs import NOTICE, changed, report_line, text_of
@@ -143,7 +143,7 @@ reserved_too_much = pytest.mark.parametrize(
 
 
 def shown_texts(case: Case) -> str:
-    return "\n".join(advice_texts(case.advice, reported_story(case.record)))
+    return "\n".join(size_story(case.advice, reported_story(case.record).usage).advice)
 
 
 def page_row(case: Case) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.cli.run_family import with_family_size
-from profiler.cli.terminal.size_lines import find_advice
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import Recommendation, Report
 from profiler.report_page.page_data import size_rows
+from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.family_evidence import (
     evidence_of_past_runs,
     family_evidence,

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from profiler.cli.styled_text import Line
 from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import MAX_LINES, page_lines
-from profiler.cli.terminal.size_lines import find_advice, trend_text
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.record_model import Container, Cost, Metrics, Report, encode
+from profiler.record.run_usage import usage_of
+from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.family_evidence import read_families
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.local_history import LocalRuns
@@ -30,6 +31,7 @@ from profiler.sizing.advice_document import as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.size_story import size_story
 from profiler.sizing.sizing_rules import advice_verdict
 from tests.run_sources import log_event
 from tests.runs import DAY_SECONDS, history_of, lines, report
@@ -260,15 +262,16 @@ def test_a_busy_family_is_not_read_beyond_its_last_runs() -> None:
     assert len(group.calls) == 2, "one day, and the next stretch"
 
 
-def advice_on(reports: Sequence[Report]) -> Advice:
+def trend_of(reports: Sequence[Report]) -> tuple[str, ...]:
     source = PlayedLogGroup(reports).source()
-    return present(shown(source, "nightly"))
+    advice = present(shown(source, "nightly"))
+    return size_story(advice, usage_of(advice.evidence.latest)).trend
 
 
 def test_the_trend_of_the_memory_peak_has_its_limit() -> None:
     reports = [report(number, peak_mb=1000 + 20 * number, size=(1, 2048)) for number in range(25)]
-    assert trend_text(advice_on(with_task_ids(reports))) == (
-        "memory peak +20 MB a run over 25 runs, passes 2 GB in about 29 runs"
+    assert trend_of(with_task_ids(reports)) == (
+        "memory peak +20 MB a run over 25 runs, passes 2 GB in about 29 runs",
     )
 
 
@@ -280,16 +283,15 @@ def test_the_trend_of_the_duration_is_of_successes_at_the_size() -> None:
         report(20 + number, status="failure", exit_code=1, metrics={"duration_ms": 10})
         for number in range(5)
     ]
-    assert trend_text(advice_on(with_task_ids([*reports, *failed]))) == (
-        "duration +3.0 s a run over 20 successes"
+    assert trend_of(with_task_ids([*reports, *failed])) == (
+        "duration +3.0 s a run over 20 successes",
     )
 
 
 def test_runs_without_a_trend_have_no_word() -> None:
-    assert trend_text(advice_on(nightly(25))) == ""
+    assert trend_of(nightly(25)) == ()
     few = [report(number, peak_mb=100 * (number + 1)) for number in range(7)]
-    assert trend_text(advice_on(with_task_ids(few))) == ""
-    assert trend_text(None) == ""
+    assert trend_of(with_task_ids(few)) == ()
 
 
 def texts(page: Iterable[Line]) -> list[str]:
@@ -303,7 +305,8 @@ def test_the_page_has_the_trend_in_its_40_lines() -> None:
     source = PlayedLogGroup(reports).source()
     run = find_runs(source, RunFilter(run="nightly", reads_checkpoints=True))[0]
     advice = find_advice(run, source.family_source(run), NONE)
-    page = texts(page_lines(run, View(width=80, now_ns=0), advice=advice))
+    sizes = size_story(advice, run.story.usage)
+    page = texts(page_lines(run, View(width=80, now_ns=0), sizes=sizes))
     assert len(page) <= MAX_LINES
     assert sum(one.strip().startswith("trend ") for one in page) == 1
 

@@ -22,7 +22,6 @@ from profiler.cli.terminal.show_comparison import (
     changed_rows,
     compare_runs,
 )
-from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import (
     NO_READINGS,
@@ -43,10 +42,12 @@ from profiler.record.record_model import (
     encode,
 )
 from profiler.record.spot_price import cost_on
+from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.moments import find_moments
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.size_story import size_story
 from tests import shown_runs
 from tests.changed_records import KINDS
 from tests.runs import lines as record_lines
@@ -66,9 +67,8 @@ def drawn(
 ) -> list[Line]:
     run = PastRun(report=report, line=encode(report))
     view = View(width=width, now_ns=NOW_NS)
-    return page_lines(
-        run, view, report.record.series, comparison, find_advice(run, None, PriceOverrides())
-    )
+    sizes = size_story(find_advice(run, None, PriceOverrides()), run.story.usage)
+    return page_lines(run, view, report.record.series, comparison, sizes)
 
 
 def page(report: Report, *, against: Report | None = None, width: int = 80) -> list[str]:

@@ -16,7 +16,6 @@ from profiler.record.family import FamilyRun, HighestPeak, family_of_reports
 from profiler.record.mapped_files import (
     files_text,
     have_one_meaning,
-    memory_with_files_mb,
     mixed_note,
     of_one_meaning,
 )
@@ -31,6 +30,7 @@ from profiler.record.record_model import (
     Report,
     Sampling,
 )
+from profiler.record.task_needs import memory_with_files_mb
 from profiler.runs.comparison.compared_metrics import compare_metrics, memory_meaning
 from tests.runs import checkpoint, report
 from tests.shown_runs import stuck_notice

@@ -17,7 +17,6 @@ from profiler.record.mention_limits import (
     idle_vcpu,
 )
 from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
-from profiler.record.run_usage import cpu_use
 from profiler.report_page.page_activity import activity_of
 from tests.runs import report, reported_story
 
@@ -57,7 +56,7 @@ def test_bytes_are_partial_where_the_stats_may_lack_a_twentieth_of_the_run(
 
 def lines_of_time(record: Record, width: int) -> list[Line]:
     return drawn(
-        time_lines(record.time_breakdown, reported_story(record), View(width=width, now_ns=0)),
+        time_lines(reported_story(record), View(width=width, now_ns=0)),
         width,
     )
 
@@ -104,7 +103,7 @@ def test_a_wait_for_a_cpu_not_read_to_its_end_is_a_lower_bound() -> None:
         record = replace(record, time_breakdown=times)
         legends = (
             lines_of_time(record, 80)[1],
-            short_legend(record.time_breakdown, cpu_use(record), 80),
+            short_legend(reported_story(record), 80),
         )
         for legend, name in zip(legends, ("waiting for CPU", "CPU wait"), strict=True):
             assert [span.text for span in legend if "%" in span.text] == [

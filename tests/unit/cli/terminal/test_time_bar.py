@@ -22,9 +22,7 @@ INDENT = 11
 def shown(width: int = 80, **record: Any) -> list[str]:
     shown_record = waiting(**record).record
     view = View(width=width, now_ns=0)
-    return texts(
-        drawn(time_lines(shown_record.time_breakdown, reported_story(shown_record), view), width)
-    )
+    return texts(drawn(time_lines(reported_story(shown_record), view), width))
 
 
 def bar(times: TimeBreakdown, width: int = 111) -> dict[str, int]:

@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.terminal.size_lines import find_advice
 from profiler.core.completeness import WHOLE, Completeness, Gap
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
@@ -26,6 +25,7 @@ from profiler.record.record_model import (
     encode,
 )
 from profiler.record.stacks_line import is_stacks_line
+from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns

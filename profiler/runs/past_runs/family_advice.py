@@ -1,0 +1,20 @@
+"""The recommended size of a run's family, from any source of past runs."""
+
+from profiler.runs.past_runs.family_evidence import family_evidence
+from profiler.runs.past_runs.run_source import PastRun, RunSource
+from profiler.sizing.advice import Advice, advise
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.prices import PriceOverrides
+
+
+def find_advice(
+    run: PastRun, source: RunSource | None, price_overrides: PriceOverrides
+) -> Advice | None:
+    """Recommend a size from the family's last 50 runs; without ``source``, from this run.
+
+    None: none was measured.
+    """
+    evidence = family_evidence(run, source)
+    if evidence is None:
+        return None
+    return advise(evidence, Policy(), price_overrides, brief=True)
