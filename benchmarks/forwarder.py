@@ -46,6 +46,7 @@ from profiler.forwarder.subscription import (  # benchmarks.subscription adds la
     decode_event,
     read_event,
 )
+from profiler.record.equal_steps import rounded_column
 from profiler.record.record_model import Report, Series, encode
 from tools.fleet import Fleet, runs
 from tools.search_engines import VERSION_8, running_elasticsearch
@@ -71,12 +72,14 @@ def encode_reports(reports: int, *, steps: int = 0) -> list[str]:
 
 
 def _curves(report: Report, steps: int, rng: random.Random) -> Series:
-    """Curves of any values: real ones repeat values, and are compressed better."""
+    """Curves of any values, rounded as the monitor's: real ones repeat values, and are compressed
+    better.
+    """
     return Series(
         started_at=report.time,
         step_ms=1000,
-        vcpu_used=tuple(round(rng.uniform(0, 4), 2) for _ in range(steps)),
-        memory_used_mb=tuple(round(rng.uniform(100, 8000)) for _ in range(steps)),
+        vcpu_used=rounded_column(rng.uniform(0, 4) for _ in range(steps)),
+        memory_used_mb=rounded_column(rng.uniform(100, 8000) for _ in range(steps)),
     )
 
 

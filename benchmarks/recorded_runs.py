@@ -40,6 +40,7 @@ _KNOWN_RUNS: Final = 20
 # A fixed margin, with which the family's own is compared.
 _FIXED: Final = 1.2
 _RUNAWAY: Final = 1.3
+_MIN_ANNOUNCED_PERCENT: Final = 95
 _CHECKPOINT_SECONDS: Final = 60.0
 _MS_PER_HOUR: Final = 3_600_000
 _GB: Final = 1e9
@@ -156,10 +157,14 @@ Curve = Sequence[tuple[float, float]]
 
 
 class Announced(Struct, kw_only=True):
-    """How runs were announced. ``at_kill``: also by the reading that is above the size."""
+    """How runs were announced. ``seen``: the runaways of which a recorded reading before the kill
+    is above what earlier runs reached; the others rise over their size between two readings.
+    ``at_kill``: also by the reading that is above the size.
+    """
 
     runs: int = 0
     false: int = 0
+    seen: int = 0
     runaways: int = 0
     at_kill: int = 0
     leads_seconds: list[float] = []
@@ -239,6 +244,7 @@ def _judge(curve: Curve, peak: HighestPeak, found: Announced, *, with_early: boo
     if first < killed_seconds:
         found.runaways += 1
         found.leads_seconds.append(killed_seconds - first)
+    found.seen += _first_news(iter(alive), size_mb, peak) < killed_seconds
     readings = ((seconds, used) for seconds, used in runaway if seconds <= killed_seconds)
     found.at_kill += _first_news(iter(readings), size_mb, peak) <= killed_seconds
 
@@ -249,8 +255,11 @@ def notice_figures(folder: Path) -> Iterator[Figure]:
     each_minute = announced(folder, with_early=False)
     runs = early.runs
     lead = median(early.leads_seconds) / 60
+    share = 100 * early.runaways / early.seen
     yield Figure("Normal runs announced", early.false, "runs", 0, note=f"of {runs}")
     yield Figure("Runaways announced before the kill", early.runaways, "runs", 0, note=f"of {runs}")
+    yield Figure("Runaways that a reading before the kill shows", early.seen, "runs", 0)
+    yield Figure("Announced of those", share, "%", 0, at_least=_MIN_ANNOUNCED_PERCENT)
     yield Figure("Their lead in the median", lead, "minutes", 1)
     yield Figure("The same with a checkpoint each minute only", each_minute.runaways, "runs", 0)
     yield Figure("The same, at the kill counted as well", early.at_kill, "runs", 0)

@@ -20,6 +20,7 @@ https://github.com/opensearch-project/index-management/tree/2.19
   (``isSafeToChange``, ``initChangePolicy``).
 """
 
+import copy
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -28,10 +29,20 @@ from typing import Any
 
 from profiler.core.json_fields import field_at, integer, mapping, mappings
 from profiler.search_setup.cluster_requests import Method, SearchServer, ServerResponse
+from profiler.search_setup.template_install import setup_files
 
 POLICY_SETTING = "index.plugins.index_state_management.policy_id"
 _BLOCK = "index.blocks.write"
 _NOT_FOUND = {"error": {"reason": "Policy not found"}}
+
+
+def policy_before() -> dict[str, Any]:
+    """The policy of earlier versions, whose merge closed an index for good after 40 days."""
+    policy = copy.deepcopy(setup_files().policies["opensearch"]["policy"])
+    current, past, _, deleted = policy["states"]
+    current["transitions"][0]["conditions"]["min_index_age"] = "40d"
+    past["transitions"] = [{"state_name": "deleted", "conditions": {"min_index_age": "400d"}}]
+    return {**policy, "states": [current, past, deleted]}
 
 
 @dataclass

@@ -31,7 +31,7 @@ from profiler.core.ecs_terms import EC2, FARGATE, RETRY_OF, SHORT_ID_LENGTH
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.optional_math import all_known, known, known_members
 from profiler.core.timestamps import NS_PER_SECOND, datetime_of_ms
-from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry
+from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
 from profiler.forwarder.job_room import JobRoom
 from profiler.forwarder.memory_retry_rules import (
@@ -326,27 +326,27 @@ class JobRetries(Struct, frozen=True):
         try:
             return self._started(job)
         except RetryRefusedError as refusal:
-            earlier = self._submitted_earlier(job.id)
-            if earlier is not None:
-                return earlier
-            sentence = f"Not started again: {refusal}."
-            self.warn(f"Job {job.id}: {sentence}")
-            return MemoryRetry(sentence=sentence)
+            return self._told(job.id, MemoryRetry(sentence=f"Not started again: {refusal}."))
 
-    def _submitted_earlier(self, job_id: str) -> MemoryRetry | None:
-        """What an earlier attempt did that ended while it submitted the job, or after it; None if
-        none submitted it, and none will.
+    def _told(self, job_id: str, now: MemoryRetry) -> MemoryRetry:
+        """What is said of a job that is not submitted ``now``, and never will be; else what an
+        earlier attempt said, or did, that ended before its result was kept.
         """
         if self.begin is None:
-            return None
+            return self._warned(job_id, now)
+        return self._begun(self.begin, job_id, msgspec.json.encode(now).decode)
+
+    def _begun(
+        self, begin: Callable[[str, Callable[[], str]], str], job_id: str, work: Callable[[], str]
+    ) -> MemoryRetry:
+        """What the first attempt has said or done that came so far; this one's if none has. An
+        attempt that was interrupted may have submitted the job.
+        """
         try:
-            kept = self.begin(_submit_key(job_id), msgspec.json.encode(NO_RETRY).decode)
+            kept = begin(_submit_key(job_id), work)
         except InProgressError:
-            return self._unknown(job_id)
-        retry = msgspec.json.decode(kept, type=MemoryRetry)
-        if retry == NO_RETRY:
-            return None
-        return retry if retry.retried_as else self._unknown(job_id)
+            return self._warned(job_id, MemoryRetry(sentence=_UNKNOWN))
+        return self._warned(job_id, msgspec.json.decode(kept, type=MemoryRetry))
 
     def _started(self, told: JobDetail) -> MemoryRetry:
         if self.begin is None:
@@ -377,16 +377,13 @@ class JobRetries(Struct, frozen=True):
         def call() -> str:
             return msgspec.json.encode(_submitted(clients.submit, request, change)).decode()
 
-        try:
-            kept = self.begin(_submit_key(job.id), call)
-        except InProgressError:
-            return self._unknown(job.id)
-        retry = msgspec.json.decode(kept, type=MemoryRetry)
-        return retry if retry.retried_as else self._unknown(job.id)
+        return self._begun(self.begin, job.id, call)
 
-    def _unknown(self, job_id: str) -> MemoryRetry:
-        self.warn(f"Job {job_id}: {_UNKNOWN}")
-        return MemoryRetry(sentence=_UNKNOWN)
+    def _warned(self, job_id: str, retry: MemoryRetry) -> MemoryRetry:
+        """The retry, with a line in the log if no job is known to be submitted."""
+        if not retry.retried_as:
+            self.warn(f"Job {job_id}: {retry.sentence}")
+        return retry
 
     def _of_retry(self, job: JobDetail, killed_id: str) -> MemoryRetry:
         """What there is to say about the end of a retry."""

@@ -13,7 +13,7 @@ import pytest
 
 import handler
 from profiler.core.timestamps import format_datetime
-from profiler.forwarder.invocation import DeliveryError
+from profiler.forwarder.invocation import DeliveryError, NoticeError
 from tests.fake_slack import Answer, FakeSlack
 from tests.lambda_environment import forget_environment
 from tests.memory_retries import BATCH
@@ -120,6 +120,38 @@ def test_all_pages_of_a_stream_are_read(
     assert hit["_source"]["usage"]["memory"]["used_mb"]["max"] == 123
     last = [f"line {number}" for number in range(5)]
     assert all(line in json.dumps(slack.messages) for line in last)
+
+
+def test_a_redrive_in_the_second_week_posts_nothing_again(
+    aws: Any, slack: FakeSlack, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slack took the message, the bus did not. Redriven twice, the last time on the last day of
+    the second message.
+    """
+    monkeypatch.setenv("EVENT_BUS_NAME", "missing")
+    forget_environment()
+    events = boto3.client("events")
+    for _ in range(3):  # as Lambda repeats an invocation
+        with pytest.raises(NoticeError, match="missing"):
+            handler.task_stopped(task_event(), Context())
+    for age_days in (13, 14):
+        let_keys_age(age_days)
+        if age_days == 14:
+            events.create_event_bus(Name="missing")
+            handler.task_stopped(task_event(), Context())
+        else:
+            with pytest.raises(NoticeError, match="missing"):
+                handler.task_stopped(task_event(), Context())
+    assert len(slack.messages) == 1
+    assert search(search_server)["hits"]["total"]["value"] == 1
+
+
+def let_keys_age(days: int) -> None:
+    """Let what was done once have been done so many days earlier."""
+    table = boto3.client("dynamodb")
+    for item in table.scan(TableName="posted-once")["Items"]:
+        old = str(int(item["expiration"]["N"]) - days * 86_400)
+        table.put_item(TableName="posted-once", Item={**item, "expiration": {"N": old}})
 
 
 @pytest.mark.parametrize(

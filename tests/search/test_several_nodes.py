@@ -20,7 +20,7 @@ from profiler.runs.past_runs.run_source import RunFilter
 from profiler.search_setup.search_servers import ClusterServer
 from profiler.search_setup.template_install import install_templates, setup_files
 from tests.command_line import run_here
-from tests.played_ism import ManagedIndex, PlayedIsm
+from tests.played_ism import ManagedIndex, PlayedIsm, policy_before
 from tests.search.forwarding import Context, call, event, forwarding, report, search
 from tests.values import present
 from tools.search_server import SearchServer
@@ -243,25 +243,33 @@ def test_balanced_zones_get_templates_and_documents_with_a_copy_in_each_zone(
     assert wait_for_all_copies(zoned, "task-reports-2026.03") == 3
 
 
-def test_a_late_report_finds_an_open_index_in_every_state_of_its_life(
-    zoned: SearchServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def played(zoned: SearchServer, monkeypatch: pytest.MonkeyPatch) -> PlayedIsm:
+    """The plugin of the zones, whose indices the forwarder writes."""
     set_default_replicas(zoned, 2)
-    name = "task-reports-2026.03"
-
-    def delete(index: str) -> None:
-        call(zoned, "DELETE", index)
-
-    played = PlayedIsm(ClusterServer(zoned.url, requests.Session()), delete)
-    now = datetime.now(UTC)
-    steps = install_templates(played, setup_files(), prefix="task", now=now, dry_run=False)
-    assert "lifecycle policy task-profiler" in [step.what for step in steps if step.done]
     for variable, value in (
         ("ELASTICSEARCH_URL", zoned.url),
         ("SEARCH_ENGINE", zoned.engine),
         ("TRUSTED_LOG_GROUPS", "/ecs/jobs"),
     ):
         monkeypatch.setenv(variable, value)
+    return PlayedIsm(
+        ClusterServer(zoned.url, requests.Session()), lambda index: call(zoned, "DELETE", index)
+    )
+
+
+def install(played: PlayedIsm) -> list[str]:
+    """What is done by an import of the templates and the policy."""
+    now = datetime.now(UTC)
+    steps = install_templates(played, setup_files(), prefix="task", now=now, dry_run=False)
+    return [step.what for step in steps if step.done]
+
+
+def test_a_late_report_finds_an_open_index_in_every_state_of_its_life(
+    zoned: SearchServer, played: PlayedIsm
+) -> None:
+    name = "task-reports-2026.03"
+    assert "lifecycle policy task-profiler" in install(played)
     assert forward(report("0000"))["indexed"] == 1
     wait_for_all_copies(zoned, name)  # one that is made during a merge would keep its segments
     index = ManagedIndex("task-profiler", age_days=52)
@@ -282,3 +290,38 @@ def test_a_late_report_finds_an_open_index_in_every_state_of_its_life(
     index.age_days = 400
     played.run(2)
     assert requests.get(f"{zoned.url}/{name}", timeout=LIMIT_SECONDS).status_code == 404
+
+
+def test_an_import_opens_the_indices_that_the_policy_before_has_closed(
+    zoned: SearchServer, played: PlayedIsm
+) -> None:
+    """Wherever that policy is with an index, and if it has given one up. What a person has closed
+    stays closed.
+    """
+    policy = {"policy": policy_before()}
+    assert played.request("PUT", "/_plugins/_ism/policies/task-profiler", policy).ok
+    assert kibana_import(zoned).returncode == 0  # the server itself has no plugin
+    by_policy = [f"2026-0{month}" for month in range(1, 6)]
+    for month in by_policy:
+        assert forward(report(f"a{month}", finishedAt=f"{month}-02T10:00:00Z"))["indexed"] == 1
+        name = f"task-reports-{month.replace('-', '.')}"
+        wait_for_all_copies(zoned, name)
+        played.run(2)
+        played.indices[name] = ManagedIndex("task-profiler", age_days=52)
+    played.indices["task-reports-2026.02"].is_failed = True
+    by_person = "task-reports-2026.06"
+    late = {"finishedAt": "2026-06-02T10:00:00Z"}
+    assert forward(report("a2026-06", **late))["indexed"] == 1
+    call(zoned, "PUT", f"{by_person}/_settings", {"index.blocks.write": True})
+    played.indices[by_person] = ManagedIndex("task-profiler", age_days=12)
+    played.run()
+    told = call(zoned, "GET", "task-reports-*/_settings/index.blocks.write")
+    closed = {name for name, of_index in told.items() if of_index["settings"]}
+    assert closed == {*played.indices} - {"task-reports-2026.05"}  # which it has just taken
+    steps = install(played)
+    assert "lifecycle policy task-profiler in 6 existing indices" in steps
+    played.run(12)
+    for month in by_policy:
+        assert forward(report(f"b{month}", finishedAt=f"{month}-02T10:00:00Z"))["indexed"] == 1
+    with pytest.raises(DeliveryError, match="index write"):
+        forward(report("b2026-06", **late))

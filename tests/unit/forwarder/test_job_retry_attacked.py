@@ -150,3 +150,31 @@ def test_a_job_that_was_submitted_is_told_although_its_result_was_not_kept(
     account.schedules.add(State="DISABLED")
     assert account.handle(job) == first
     assert len(batch.requests("SubmitJob")) == 1
+
+
+def deny(account: RetriedJobs, *, is_denied: bool) -> None:
+    account.batch.refused = {"SubmitJob"} if is_denied else set()
+
+
+def disable(account: RetriedJobs, *, is_denied: bool) -> None:
+    if is_denied:
+        account.schedules.add(State="DISABLED")
+    else:
+        account.schedules.targets.clear()
+
+
+@pytest.mark.parametrize("refuse", [deny, disable])
+def test_a_refusal_is_told_although_its_result_was_not_kept(
+    batch: FakeBatch, refuse: Callable[..., None]
+) -> None:
+    """The invocation ends before its own key is written, and nothing refuses it afterwards."""
+    account = RetriedJobs(batch)
+    job = killed(batch)
+    refuse(account, is_denied=True)
+    first = present(account.handle(job))
+    assert first.sentence.startswith("Not started again: ")
+    submitted = len(batch.requests("SubmitJob"))
+    account.table = KeyTable()
+    refuse(account, is_denied=False)
+    assert account.handle(job) == first
+    assert len(batch.requests("SubmitJob")) == submitted

@@ -2,7 +2,6 @@
 an older policy has closed are opened.
 """
 
-import copy
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from profiler.search_setup.cluster_requests import Method, ServerResponse, TemplateStep
 from profiler.search_setup.template_install import install_templates, setup_files
-from tests.played_ism import ManagedIndex, PlayedIsm
+from tests.played_ism import ManagedIndex, PlayedIsm, policy_before
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 OLD = "task-reports-2026.10"
@@ -91,15 +90,6 @@ def add_index(cluster: Cluster, played: PlayedIsm, name: str, age_days: float) -
 
 def install(server: Any, *, dry_run: bool = False) -> list[TemplateStep]:
     return list(install_templates(server, setup_files(), prefix="task", now=NOW, dry_run=dry_run))
-
-
-def policy_before() -> dict[str, Any]:
-    """The policy of earlier versions, whose merge closed an index for good after 40 days."""
-    policy = copy.deepcopy(setup_files().policies["opensearch"]["policy"])
-    current, past, _, deleted = policy["states"]
-    current["transitions"][0]["conditions"]["min_index_age"] = "40d"
-    past["transitions"] = [{"state_name": "deleted", "conditions": {"min_index_age": "400d"}}]
-    return {**policy, "states": [current, past, deleted]}
 
 
 def test_an_index_is_closed_only_while_it_is_merged() -> None:
