@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.botocore_caches import cached_botocore
+from tests.diagonals import mark_rest_as_slow
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch
 from tests.late_starts import begin_late
@@ -162,6 +163,7 @@ def pytest_sessionfinish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The unit tests come last: their files are so short that all processes end together."""
+    mark_rest_as_slow(items)
     files = Counter(item.path for item in items)
     # The longest waits begin first: of a file with many tests, each of which waits.
     waiting = [path for path, _ in files.most_common() if _folder(path) in _WAITING]

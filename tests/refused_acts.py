@@ -2,10 +2,11 @@
 its answer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from shutil import copytree
 
+import pytest
 from moto.moto_api._internal.models import moto_api_backend
 
 from tests.aws_proxy import Answer, AwsProxy, Request
@@ -14,6 +15,7 @@ from tests.resize_account import BATCH, KILLED, NEW, Account
 from tools.moto_server import FakeAws
 
 Act = tuple[str, ...]
+Calls = Iterable[tuple[int, str]]
 
 
 class RefusingProxy(AwsProxy):
@@ -155,3 +157,24 @@ class Outcome:
         self.said = done.stderr
         self.printed = " ".join(done.stdout.split())
         self.changed = {name: value for name, value in after.items() if before.get(name) != value}
+
+
+def each_call(operations: Sequence[str]) -> Calls:
+    """The calls with their numbers."""
+    return enumerate(operations, 1)
+
+
+def first_calls(operations: Sequence[str]) -> Calls:
+    """The first call of each operation: those of the plan."""
+    return [(operations.index(name) + 1, name) for name in dict.fromkeys(operations)]
+
+
+def last_calls(operations: Sequence[str]) -> Calls:
+    """The last call of each operation: those of the act."""
+    last = {name: nth for nth, name in enumerate(operations, 1)}
+    return [(nth, name) for name, nth in last.items()]
+
+
+each_refused = pytest.mark.parametrize(
+    "calls", [first_calls, last_calls, pytest.param(each_call, marks=pytest.mark.slow)]
+)

@@ -105,6 +105,7 @@ def act(built: Built) -> Any:
     return built.account.command("taskdef", *built.words)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("is_after", [False, True])
 def test_an_act_that_is_killed_at_a_write_is_done_or_said_by_the_next_call(
@@ -172,6 +173,7 @@ def check_startable_unproxied(built: Built) -> None:
     built.account.url = built.proxy.url
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("is_after", [False, True])
 def test_two_people_at_once_leave_what_one_would(

@@ -5,7 +5,7 @@ A right can go in the middle of an act, such as that of a session that ends, or 
 allows one revision and not another.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import botocore.endpoint
@@ -15,9 +15,11 @@ from profiler.cli.wiring import aws_options
 from tests.refused_acts import (
     Act,
     Built,
+    Calls,
     Outcome,
     RefusingProxy,
     behind,
+    each_refused,
     judged,
     oversized,
     put_back,
@@ -36,18 +38,22 @@ def proxy() -> Iterator[RefusingProxy]:
         yield made
 
 
+@pytest.mark.diagonal
+@each_refused
 @pytest.mark.parametrize("build", [oversized, put_back, judged])
 def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(
-    proxy: RefusingProxy, build: Callable[[Account], Act], tmp_path: Path
+    proxy: RefusingProxy,
+    build: Callable[[Account], Act],
+    calls: Callable[[Sequence[str]], Calls],
+    tmp_path: Path,
 ) -> None:
     """Before the definition is read, only a plan can be made."""
     built = Built(proxy, build, tmp_path / "account")
     whole = Outcome(built)
     assert whole.code == 0, whole.said
     first = whole.operations.index("DescribeTaskDefinition") + 1
-    for nth in range(first, len(whole.operations) + 1):
-        refused = whole.operations[nth - 1]
-        found = Outcome(built, nth)
+    for nth, refused in calls(whole.operations[first - 1 :]):
+        found = Outcome(built, first - 1 + nth)
         if refused == "DescribeStackResources" and found.code == 0:
             # The plan asks who owns a schedule, and the act asks again.
             assert found.changed == whole.changed
@@ -65,15 +71,20 @@ def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(
 READ_AGAIN = {"DescribeStackResources", "ListClusters", "ListTasks"}
 
 
-@pytest.mark.parametrize("build", [rolled_out, pytest.param(removed, marks=pytest.mark.slow)])
+@pytest.mark.diagonal
+@each_refused
+@pytest.mark.parametrize("build", [rolled_out, removed])
 def test_a_refused_call_of_a_rollout_is_said_and_leaves_a_part_of_it(
-    proxy: RefusingProxy, build: Callable[[Account], Act], tmp_path: Path
+    proxy: RefusingProxy,
+    build: Callable[[Account], Act],
+    calls: Callable[[Sequence[str]], Calls],
+    tmp_path: Path,
 ) -> None:
     """The exit code is 0 only if all was done; the same command does the rest."""
     built = Built(proxy, build, tmp_path / "account")
     whole = Outcome(built)
     assert whole.code == 0, whole.said
-    for nth, operation in enumerate(whole.operations, 1):
+    for nth, operation in calls(whole.operations):
         found = Outcome(built, nth)
         is_said = "is not authorized" in f"{found.said} {found.printed}"
         assert is_said or operation in READ_AGAIN, (nth, operation)

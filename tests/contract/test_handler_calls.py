@@ -108,6 +108,7 @@ def test_a_throttled_read_of_a_log_is_one_call_of_botocore() -> None:
     )
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("read_seconds", [0, 2])
 @pytest.mark.parametrize("seconds", [60, 15, 12, 11, 9])
 def test_reads_of_the_log_leave_the_time_for_the_document_and_the_notice(

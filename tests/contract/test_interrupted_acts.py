@@ -64,6 +64,7 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr.rstrip().splitlines()[-1]
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 @pytest.mark.parametrize("words", [(), ("--json",)])
 def test_a_resize_ends_after_the_family_in_work_and_goes_on_later(

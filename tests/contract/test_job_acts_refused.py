@@ -2,7 +2,7 @@
 left behind is a part of the whole act, and the refusal is said.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from tests.aws_proxy import AwsProxy
 from tests.fake_batch import FakeBatch
 from tests.job_account import JobAccount
+from tests.refused_acts import Calls, each_refused
 from tests.refused_job_acts import Act, Built, Outcome, asked_for, killed, oversized, uncovered
 from tools.moto_server import FakeAws, fake_aws
 
@@ -58,9 +59,15 @@ def proxy(aws: FakeAws) -> Iterator[AwsProxy]:
         yield made
 
 
+@pytest.mark.diagonal
+@each_refused
 @pytest.mark.parametrize("build", [oversized, killed, uncovered, asked_for])
 def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(
-    aws: FakeAws, proxy: AwsProxy, build: Callable[[JobAccount], Act], tmp_path: Path
+    aws: FakeAws,
+    proxy: AwsProxy,
+    build: Callable[[JobAccount], Act],
+    calls: Callable[[Sequence[str]], Calls],
+    tmp_path: Path,
 ) -> None:
     """The exit code is 0 only if all was done, or if states are unknown, which is said."""
     built = Built(aws, proxy, build, tmp_path)
@@ -68,7 +75,7 @@ def test_a_refused_call_leaves_a_part_of_the_act_and_is_said(
     whole, operations = acted(built, refusals)
     assert whole.code == 0, whole.said
     assert whole.changed
-    for nth, operation in enumerate(operations, 1):
+    for nth, operation in calls(operations):
         found, _ = acted(built, refusals, nth)
         case = nth, operation, found.said
         is_said = "is not authorized" in f"{found.said} {found.printed}"

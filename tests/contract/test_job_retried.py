@@ -238,6 +238,7 @@ def test_a_busy_batch_is_asked_again_by_lambda(
     assert len(slack.messages) == 1
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("level", [logging.WARNING, logging.DEBUG])
 @pytest.mark.parametrize("fault", ["refused", "lost", "throttled", None])
 def test_no_secret_leaves_the_function(

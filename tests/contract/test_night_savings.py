@@ -365,6 +365,7 @@ def test_calls_without_an_answer_leave_the_message_its_time(
     assert context.left_ms >= min(left_seconds * 1000, 11_000)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("reply", [{}, "a"])
 @pytest.mark.parametrize(
     "operation", ["DescribeTaskDefinition", "ListRules", "ListStateMachines", "GetResources"]

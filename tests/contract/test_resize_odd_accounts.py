@@ -256,6 +256,7 @@ def test_a_smaller_size_keeps_a_run_within_the_timeout_of_its_state(
     )
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("kind", ["schedule", "rule", "universal", "state"])
 @pytest.mark.parametrize(("count", "propagates"), [(20, True), (19, True), (20, False)])
 def test_no_tag_is_added_that_a_task_has_no_room_for(

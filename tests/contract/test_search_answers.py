@@ -112,6 +112,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(("part", "why"), PARTS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_says_once_that_an_answer_is_a_part(

@@ -71,6 +71,7 @@ def test_it_is_built_and_pushed_once(account: Account) -> None:
     assert again.stderr == f"In ECR already: task-profiler:{VERSION}\n"
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("HUP", 129), ("INT", 130)])
 @pytest.mark.parametrize("step", ["login", "build", "push"])
 def test_a_signal_ends_docker_and_leaves_no_password(

@@ -320,6 +320,7 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
     ]
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("ends", [KeyboardInterrupt, TaskProfilerError])
 @pytest.mark.parametrize(
     "call",

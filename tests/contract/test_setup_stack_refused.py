@@ -219,6 +219,7 @@ def tried(
 
 
 # What is throttled is as refused, with other words.
+@pytest.mark.diagonal
 @pytest.mark.parametrize(
     "failure", ["denied", "lost", pytest.param("throttled", marks=pytest.mark.slow)]
 )

@@ -78,6 +78,7 @@ def allow(account: Account, role: str, *statements: dict[str, Any]) -> None:
         iam.put_role_policy(RoleName=role, PolicyName="tags", PolicyDocument=document)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("kind", ["schedule", "rule", "universal", "state"])
 @pytest.mark.parametrize("may_tag", [False, True])
 def test_an_untagged_family_gets_no_tag_that_its_starters_may_not_give(

@@ -80,6 +80,7 @@ def test_a_role_of_another_account_is_not_the_one_of_its_name_here(account: Acco
     assert account.started_by_schedule("night") == "nightly:2"
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(("pattern", "is_registered"), [("1", False), ("*", True), ("?", True)])
 @pytest.mark.parametrize("command", ["resize", "add-monitor"])
 def test_no_revision_is_registered_that_an_unpinned_schedule_may_not_start(

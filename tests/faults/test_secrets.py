@@ -127,6 +127,7 @@ def set_all(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
     forget_environment()
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(
     "refusal", [None, "unauthorized", "in words", "by a proxy", "no answer of its own"]
 )

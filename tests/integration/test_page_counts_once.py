@@ -125,6 +125,7 @@ _WAYS = {
 }
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(("way", "processes", "true_mib"), _WAYS.values(), ids=_WAYS)
 def test_a_page_counts_once(
     run_as: _RunAs, program: str, place: Path, way: Sequence[str], processes: int, true_mib: int

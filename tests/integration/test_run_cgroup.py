@@ -254,6 +254,7 @@ _AT_LIMIT = python(
 _ABOVE_LIMIT = python("x = b'a' * (900 << 20)")
 
 
+@pytest.mark.diagonal
 @_needs_memory
 @_needs_mounts
 @pytest.mark.parametrize("has_own_group", [True, False])

@@ -538,6 +538,7 @@ def test_a_family_of_such_runs_gets_no_number_of_others(name: str) -> None:
             assert change.known_a == change.known_b == 0
 
 
+@pytest.mark.diagonal
 @each_case
 @on_each_screen
 def test_people_read_no_bare_number_of_others(name: str, screen: Callable[[Report], str]) -> None:

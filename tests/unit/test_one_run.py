@@ -170,6 +170,7 @@ def has_cpu(report: Report) -> bool:
     return report.record.metrics.vcpu_used != NOT_MEASURED
 
 
+@pytest.mark.diagonal
 @every_run
 @pytest.mark.parametrize("number", SHOWN_ON, ids=lambda number: number.name)
 def test_a_number_of_the_list_has_the_same_text_on_each_screen(

@@ -81,6 +81,7 @@ SCREENS: Mapping[str, Callable[[Sequence[Report], int], Iterable[Line]]] = {
 }
 
 
+@pytest.mark.diagonal
 @every_name
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -174,6 +175,7 @@ def test_what_a_report_says_at_its_end_fits_the_terminal(
     assert [row for row in (first, *others) if columns_of(row) > 40] == []
 
 
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_report_says_its_end_in_any_encoding_and_its_page_is_in_utf_8(
     encoding: str, tmp_path: Path

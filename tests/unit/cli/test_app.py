@@ -146,6 +146,7 @@ def history(tmp_path: Path) -> dict[str, str]:
     return {"TASK_PROFILER_HISTORY": str(path)}
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize(
     ("line", "expected"),

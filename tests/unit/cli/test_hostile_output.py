@@ -45,6 +45,7 @@ def test_ordinary_lines_stay(text: str) -> None:
     assert without_commands(text) == text
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("family", ["::error title=x::y", "##[error]x", "##vso[task.complete]x"])
 @pytest.mark.parametrize(
     "words",

@@ -33,6 +33,7 @@ with _screen_until_signal():
 """
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("program", [_COMMAND, _WATCH], ids=["command", "watch"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_object_that_a_signal_leaves_half_made_prints_nothing(program: str, number: int) -> None:

@@ -509,6 +509,7 @@ def test_a_token_in_use_counts_as_started() -> None:
     assert len(fakes.aws.tasks) == 1
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("operation", CALLS)
 @pytest.mark.parametrize(
     ("status", "code"),

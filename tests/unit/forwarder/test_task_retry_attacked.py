@@ -67,6 +67,7 @@ def clients(fakes: RetryAccount) -> Iterator[Any]:
     yield from (ecs, schedules._events, schedules._scheduler)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("starter", ["chronos-schedule/nightly", "events-rule/nightly"])
 @pytest.mark.parametrize("is_carried_out", [False, True])
 @pytest.mark.parametrize("has_table", [False, True])

@@ -91,6 +91,7 @@ def test_memory_of_another_container_is_seen_at_the_reading_that_has_it(
     assert seen[scopes[0]] < 2
 
 
+@pytest.mark.diagonal
 @at_each_phase
 @pytest.mark.parametrize("name", ["two", "starved", "oom"])
 @pytest.mark.parametrize(
@@ -130,6 +131,7 @@ def test_memory_that_was_in_use_before_the_run_is_of_another_program(case: dict[
     assert [gpu.shared for gpu in record.gpus] == [True] * len(case)
 
 
+@pytest.mark.diagonal
 @at_each_phase
 @pytest.mark.parametrize("name", ["two", "starved", "oom"])
 @pytest.mark.parametrize("case", [{}, {"scope": GpuScope((UUID,))}], ids=["visible", "assigned"])
@@ -149,6 +151,7 @@ def test_beside_a_desktop_a_driver_that_lists_nobody_hides_no_use(
     assert warning.startswith("GPU 0 had memory in use that belongs to no process that can be")
 
 
+@pytest.mark.diagonal
 @at_each_phase
 @pytest.mark.parametrize("after", [-1.0, 3.0])
 def test_where_the_driver_lists_the_run_another_gpu_is_another_containers(

@@ -39,6 +39,7 @@ def test_there_are_twelve_small_tapes() -> None:
     assert sum((TAPES / f"{name}.tape").stat().st_size for name in NAMES) < 80_000
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reading_is_what_the_driver_showed_then(name: str, phase: float) -> None:
@@ -100,6 +101,7 @@ def recorded(name: str, phase: float) -> Record:
     return with_collected(record, (collector,))
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_gpu_that_a_program_used_was_never_used(name: str, phase: float) -> None:

@@ -48,6 +48,7 @@ def used_seconds(record: Record) -> float:
     return present(record.metrics.duration_ms) / 1000 - present(gpu.idle_seconds)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("opening", OPENINGS)
 @pytest.mark.parametrize("name", [name for name in ALONE if name not in ("copies", "illegal")])
 def test_the_time_without_a_kernel_is_true_at_any_phase(name: str, opening: float) -> None:
@@ -208,6 +209,7 @@ def test_without_samples_the_work_is_that_of_gpm_and_without_both_that_of_each_s
     assert gpu_of(record).utilization_source == "once-a-second"
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("opening", OPENINGS)
 @pytest.mark.parametrize("name", ALONE)
 def test_the_memory_peak_is_nearly_reached_and_never_passed(name: str, opening: float) -> None:
@@ -520,6 +522,7 @@ def test_a_series_has_the_work_at_its_own_time_and_once(name: str) -> None:
     assert first.end_ns / 1e9 == pytest.approx(present(gpu_of(record).first_used_seconds), abs=0.3)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("name", ALONE)
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_no_used_gpu_was_never_used(name: str, opening: float) -> None:
@@ -598,6 +601,7 @@ def test_the_limits_of_mps_are_read_as_ecs_sets_them() -> None:
 # Costs
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(
     "by", [-3600, -30, -8.1, -3, -1, -0.5, -0.3, 0.3, 0.5, 1, 3, 8.1, 30, 3600]
 )
@@ -623,6 +627,7 @@ def test_a_wall_clock_that_is_set_costs_no_use(name: str, when: float, by: float
     assert gpu_of(record).first_used_seconds == pytest.approx(began, abs=0.21)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize(
     "settings",
     [

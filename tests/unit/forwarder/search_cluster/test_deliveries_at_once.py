@@ -33,6 +33,7 @@ class Interrupted(FakeSearchCluster):
         return super().request(path, body, timeout_seconds)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("before", [[], ["event"], ["report"], ["event", "report"]])
 @pytest.mark.parametrize("other", [["report"], ["event"], ["report", "event"]])
 @pytest.mark.parametrize("number", range(1, REQUESTS))

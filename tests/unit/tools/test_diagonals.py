@@ -1,0 +1,48 @@
+"""What `make test` runs of a sweep, and that `make slow` runs the rest."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.diagonals import diagonal
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("sizes", [(1,), (4,), (2, 3), (2, 4), (3, 8, 7), (6, 6, 2)])
+def test_each_value_is_on_the_diagonal_and_few_cases_are(sizes: tuple[int, ...]) -> None:
+    cases = [*product(*([f"{n:03}" for n in range(size)] for size in sizes))]
+    chosen = [cases[number] for number in diagonal(cases)]
+    assert len(chosen) == max(sizes)
+    for size, values in zip(sizes, zip(*chosen, strict=True), strict=True):
+        assert len(set(values)) == size
+
+
+def test_at_most_so_many_are_spread_from_the_first_to_the_last() -> None:
+    assert diagonal([(f"{n:03}",) for n in range(100)], 4) == {0, 33, 66, 99}
+    assert diagonal([("a",), ("b",)], 4) == {0, 1}
+
+
+@pytest.fixture
+def sweep(request: pytest.FixtureRequest) -> list[pytest.Item]:
+    """The cases of the test below that were collected."""
+    return [item for item in request.session.items if "test_a_sweep[" in item.nodeid]
+
+
+@pytest.mark.diagonal
+@pytest.mark.parametrize("second", ["d", pytest.param("e", marks=pytest.mark.slow), "f"])
+@pytest.mark.parametrize("first", ["a", "b", "c"])
+def test_a_sweep(first: str, second: str, sweep: list[pytest.Item]) -> None:
+    """A value that is slow anyway takes no other one's place."""
+    fast = {("a", "d"), ("b", "f"), ("c", "d")}
+    is_slow = {item.name: item.get_closest_marker("slow") is not None for item in sweep}
+    name = f"test_a_sweep[{first}-{second}]"
+    assert is_slow[name] == ((first, second) not in fast)
+
+
+def test_make_slow_runs_the_rest() -> None:
+    rules = (ROOT / "Makefile").read_text().split("\n\n")
+    (slow,) = (rule for rule in rules if rule.startswith("slow:"))
+    assert "-m slow " in slow
+    assert "grep -rlF -e mark.slow -e mark.diagonal --include='test_*.py' tests" in slow
