@@ -487,6 +487,30 @@ def test_without_the_setting_each_attempt_has_its_message(
 
 
 @pytest.mark.parametrize(
+    ("families", "is_told"), [("ord*", True), ("orders", True), ("load", False), ("nightly", False)]
+)
+@pytest.mark.parametrize("batch_jobs_setting", ["true", "false"])
+def test_families_are_the_names_of_job_definitions(
+    monkeypatch: pytest.MonkeyPatch,
+    batch: FakeBatch,
+    slack: FakeSlack,
+    *,
+    families: str,
+    is_told: bool,
+    batch_jobs_setting: str,
+) -> None:
+    """Not of jobs and queues. Of an attempt, it is the family of its task in ECS."""
+    monkeypatch.setenv("BATCH_JOBS", batch_jobs_setting)
+    monkeypatch.setenv("NOTIFY_FAMILIES", families)
+    job = batch.submit("load", "nightly", "orders")
+    for _ in range(3):
+        ran(batch, job, 1)
+    is_one = batch_jobs_setting == "true"
+    send(batch.event(job) if is_one else batch_jobs.task_event(job))
+    assert len(slack.messages) == int(is_told)
+
+
+@pytest.mark.parametrize(
     "event",
     [{"source": "aws.batch"}, {"source": "aws.batch", "detail-type": "Batch Job State Change"}],
 )

@@ -374,7 +374,7 @@ class GpuCollector:
         if not self.has_data:
             return
         with self._lock:
-            with_memory = not self._usage.sees_processes
+            with_memory = not self._usage.may_match
         now_ns = self._clock.monotonic_ns()
         self._busy_since_ns = now_ns
         try:

@@ -159,10 +159,10 @@ class GpuUsage:
         )
 
     @property
-    def sees_processes(self) -> bool:
-        """Whether the lists of processes say whose use a GPU is, of all runs."""
+    def may_match(self) -> bool:
+        """Whether the next lists of processes may say whose use a GPU is, of all runs."""
         uses = [use for gpu in self._gpus.values() for use in gpu.timeline.runs.values()]
-        return bool(uses) and all(use.sees_processes for use in uses)
+        return bool(uses) and all(use.may_match for use in uses)
 
     def idle_ns(
         self, batch: str, selectors: Collection[str] | None, start_ns: int, end_ns: int

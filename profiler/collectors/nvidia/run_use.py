@@ -203,6 +203,13 @@ class RunUse:
         return self.owns is not None and (self._has_matched or not self.has_unmatched)
 
     @property
+    def may_match(self) -> bool:
+        """Whether the next list may say it: where ids are not those of another container, a process
+        that could not be looked up has ended meanwhile.
+        """
+        return self.sees_processes or (self.owns is not None and self._lists.sees_all)
+
+    @property
     def lists_nobody(self) -> bool:
         """Whether memory came into use during the run, and the driver listed no process on any GPU:
         of a virtual GPU, or where only programs of other containers use the GPUs.

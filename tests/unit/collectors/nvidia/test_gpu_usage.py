@@ -3,14 +3,17 @@
 from collections.abc import Collection
 from typing import Any
 
+import pytest
+
 from profiler.aggregation.statistics import DeviceReadings
-from profiler.collectors.nvidia.gpu_owners import NoOwners, Owns
+from profiler.collectors.nvidia.gpu_owners import Descendants, NoOwners, Owns
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LatestGpu, gpu_idle
 from profiler.collectors.nvidia.nvml_calls import THROTTLE_REASONS
 from profiler.collectors.nvidia.visible_gpus import (
     ENERGY,
     DriverReading,
     GpuFacts,
+    GpuProcess,
     GpuSample,
     GpuSelection,
     Xid,
@@ -321,6 +324,18 @@ def test_xids_are_kept_once_each() -> None:
     )
     usage.add(DriverReading(lost=(FACTS,)), seconds(102), START_NS + seconds(102))
     assert usage.notes()[0] == "GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z."
+
+
+@pytest.mark.parametrize("sees_all", [True, False])
+def test_a_process_that_ends_while_it_is_looked_up_stops_no_quick_list(*, sees_all: bool) -> None:
+    """In a container, an id may be another container's, and no list ever tells."""
+    usage = GpuUsage(seconds(1), Descendants(1, lambda _pid: None, sees_all=sees_all))
+    usage.add(DriverReading(samples=(reading(),)), seconds(0), START_NS)
+    usage.begin_run("", seconds(0))
+    assert usage.may_match
+    ended = reading(processes=(GpuProcess(4711, MIB),), memory_used_bytes=MIB)
+    usage.add_quick([ended], seconds(0.1))
+    assert usage.may_match is sees_all
 
 
 def taken(
