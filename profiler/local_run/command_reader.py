@@ -66,6 +66,11 @@ def _no_pages() -> int | None:
     return None
 
 
+def _no_limits() -> tuple[int, int] | None:
+    """A group of its own counts each page once."""
+    return None
+
+
 class NothingUnmapped:
     """Where a control group counts the memory, none of it is looked for outside the processes."""
 
@@ -222,15 +227,17 @@ class CommandReader:
     def __init__(
         self, prepared: PreparedRun, started: StartedRun, unrelated: UnrelatedChildren
     ) -> None:
-        monotonic_ns = prepared.clock.monotonic_ns
+        monotonic_ns = self._monotonic_ns = prepared.clock.monotonic_ns
         self._tree = ProcessTree(os.getpid(), unrelated, monotonic_ns)
         budget = CpuBudget(_SHARES_CPU, _SHARES_ADVANCE_NS)
+        shared = self._shared_memory = prepared.shared_memory
         self._shares = MemoryShares(
             budget,
             os.sysconf("SC_PAGE_SIZE"),
             monotonic_ns,
             time.thread_time_ns,
             _no_pages if prepared.own_cgroup.counts_memory else lazily_freed_pages,
+            limits=_no_limits if shared is None else shared.memory_limits,
         )
         self._huge_pages = HugePages(monotonic_ns, time.thread_time_ns)
         self._huge_pages.begin()
@@ -250,7 +257,6 @@ class CommandReader:
         self._memory = TreeMemory(marks_count=prepared.own_cgroup.counts_memory)
         self._blocks = TreeBlocks()
         self.group_memory = GroupMemory(self._cgroup)
-        self._shared_memory = prepared.shared_memory
         self._unmapped: UnmappedMemory | NothingUnmapped = NothingUnmapped()
         # Version 2 counts all kernel memory of a group.
         self._kernel_growth_bytes: Callable[[], int] = lambda: 0
@@ -259,7 +265,6 @@ class CommandReader:
         self.unread_memory = UnreadMemory()
         self._free_memory = FreeMemory()
         self._kernel_budget = CpuBudget(_KERNEL_CPU, _KERNEL_ADVANCE_NS)
-        self._monotonic_ns = monotonic_ns
         self._process_kernel_bytes: dict[int, int] = {}
         self.process_kernel_peak_bytes = 0
         self.kernel_bound_bytes = 0

@@ -38,6 +38,7 @@ BATCH = "batch"
 MONITOR = "task-monitor"
 
 _BATCH_LOAD = Path(__file__).with_name("batch_load.py")
+_MOUNTED = "/mounted"
 
 
 class ContainerSpec(Struct, frozen=True, kw_only=True):
@@ -58,15 +59,23 @@ class ContainerSpec(Struct, frozen=True, kw_only=True):
     add_capabilities: tuple[str, ...] = ()
     no_new_privileges: bool = False
     read_only_mounts: tuple[tuple[Path, str], ...] = ()
+    mounts: Mapping[str, str] = field(default_factory=dict)  # their type, "volume" or "tmpfs"
     sees_all_processes: bool = False  # of the machine
     log_group: str | None = None
     type: str = "NORMAL"
 
 
 def batch_container(
-    *load: str, depends_on: tuple[str, ...] = (), memory_mib: int = 512, cpus: float | None = None
+    *load: str,
+    depends_on: tuple[str, ...] = (),
+    memory_mib: int = 512,
+    cpus: float | None = None,
+    files_on: str | None = None,
 ) -> ContainerSpec:
-    """Describe a batch that runs `batch_load.py` with these arguments."""
+    """Describe a batch that runs `batch_load.py` with these arguments.
+
+    ``files_on``: its files are in a mount of this type, and not in the container's own layer.
+    """
     return ContainerSpec(
         name=BATCH,
         image=BASE_IMAGE,
@@ -75,6 +84,8 @@ def batch_container(
         memory_mib=memory_mib,
         cpus=cpus,
         read_only_mounts=((_BATCH_LOAD, "/batch_load.py"),),
+        environment={} if files_on is None else {"TMPDIR": _MOUNTED},
+        mounts={} if files_on is None else {_MOUNTED: files_on},
     )
 
 
@@ -313,6 +324,7 @@ def _creation(spec: ContainerSpec, placement: Placement) -> dict[str, Any]:
         "CapDrop": ["ALL"] if spec.drop_capabilities else [],
         "SecurityOpt": ["no-new-privileges"] if spec.no_new_privileges else [],
         "Binds": [f"{source}:{target}:ro" for source, target in spec.read_only_mounts],
+        "Mounts": [{"Type": kind, "Target": target} for target, kind in spec.mounts.items()],
         "LogConfig": {"Type": "json-file"},
     }
     if placement.cgroup_parent is not None:

@@ -73,6 +73,18 @@ class SharedMemory:
             self._least_bytes = now_bytes
         return growth_bytes
 
+    def memory_limits(self) -> tuple[int, int] | None:
+        """What all processes together hold more than at the start, and what they hold, each page
+        once; None where that is not told (other kernels than gVisor) or unknown.
+        """
+        if not self.has_all_memory:
+            return None
+        growth_bytes = self.growth_bytes()
+        most_bytes = self._counted_bytes()
+        if growth_bytes is None or most_bytes is None:
+            return None
+        return growth_bytes, max(growth_bytes, most_bytes)
+
     def is_growth_of(self, pids: Collection[int]) -> bool:
         """Whether only these processes can have made the growth: the others in the group have
         used no CPU time since this object was made, and none of them has ended.

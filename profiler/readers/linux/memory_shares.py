@@ -109,6 +109,10 @@ class MemoryShares:
     but not what a fork inherited or what it maps of shared memory: the RSS counts each mapping of
     a page, also of one process. Each page fault may have copied one inherited page. All processes
     together hold at least as much anonymous memory as the one with most.
+
+    ``limits``: what the machine's memory has grown by since the start, which the sum does not
+    exceed, and the whole of it, which its bound does not exceed; None where a kernel tells the
+    shares apart, or a machine's memory says nothing. Above it the same pages count several times.
     """
 
     def __init__(
@@ -118,7 +122,10 @@ class MemoryShares:
         monotonic_ns: Callable[[], int],
         cpu_ns: Callable[[], int],
         lazily_freed_pages: Callable[[], int | None] = lambda: None,
+        *,
+        limits: Callable[[], tuple[int, int] | None] = lambda: None,
     ) -> None:
+        self._limits = limits
         self._lazily_freed_pages = lazily_freed_pages
         self._freed_pages = lazily_freed_pages()
         self._budget = budget
@@ -220,6 +227,11 @@ class MemoryShares:
         missing_bytes = sum([part.missing_bytes for part in parts.values()])
         unsure_bytes = self._ended_bytes + missing_bytes + open_shmem_bytes - lacking_bytes
         most_bytes = sum([part.most_bytes for part in parts.values()])
+        limits = self._limits()
+        if limits is not None:
+            limit_bytes, all_bytes = limits
+            shares, unsure_bytes = _limited(shares, limit_bytes, unsure_bytes)
+            most_bytes = min(most_bytes, all_bytes)
         self.unsure_bytes = max(min(unsure_bytes, most_bytes - sum(shares.values())), 0)
         self.open_shmem_bytes = min(open_shmem_bytes, self.unsure_bytes)
         self.shmem_bytes = sum([part.own_shmem_bytes for part in parts.values()])
@@ -465,6 +477,20 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
         faults=process.faults,
         is_forked=process.is_forked,
     )
+
+
+def _limited(
+    shares: dict[_Identity, int], limit_bytes: int, unsure_bytes: int
+) -> tuple[dict[_Identity, int], int]:
+    """The shares that together do not exceed a limit, each smaller by the same factor, and what
+    they may lack: what exceeds it, too.
+    """
+    excess_bytes = sum(shares.values()) - limit_bytes
+    if excess_bytes <= 0:
+        return shares, unsure_bytes
+    factor = limit_bytes / (limit_bytes + excess_bytes)
+    limited = {identity: int(factor * share) for identity, share in shares.items()}
+    return limited, unsure_bytes + excess_bytes
 
 
 def _are_same(

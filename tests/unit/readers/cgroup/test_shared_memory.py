@@ -106,7 +106,16 @@ def test_gvisor_tells_no_shared_memory_apart(tmp_path: Path) -> None:
     assert shared.has_all_memory
     assert shared.growth_bytes() == 200 * _KIB
     assert shared.now_bytes() == 0
+    assert shared.memory_limits() == (200 * _KIB, 300 * _KIB)
+    write_files(tmp_path, {"meminfo": text.format(50)})
+    assert shared.memory_limits() == (0, 50 * _KIB)
+    write_files(tmp_path, {"meminfo": "MemTotal: 1 kB\n"})
+    assert shared.memory_limits() is None
     shared.close()
+
+
+def test_linux_tells_no_limits_of_a_commands_memory(machine: _Machine) -> None:
+    assert machine.shared.memory_limits() is None
 
 
 def test_without_both_files_the_growth_is_unknown(tmp_path: Path) -> None:

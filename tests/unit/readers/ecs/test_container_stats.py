@@ -263,6 +263,7 @@ def test_a_stack_of_block_devices_counts_once() -> None:
         (reads((7, 0, 500)), None, 500),
         (reads((9, 127, 500), (8, 0, 250), (8, 16, 260)), None, 510),
         (reads((9, 127, 500), (259, 0, 250)), set(), 500),
+        (reads((9, 127, 500), (8, 0, 510), (8, 16, 510)), None, 1020),  # a mirror's disks have both
         ([*VIRTIO, *reads((7, 0, 50))], None, 700),  # no device-mapper because of a loop device
         (reads((253, 0, 480), (7, 0, 470), (259, 0, 500)), {253}, 500),
         (reads((253, 0, 480), (9, 0, 470)), {253}, 480),

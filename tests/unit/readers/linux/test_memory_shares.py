@@ -31,6 +31,7 @@ class _Tree:
         self.private_files = 0  # of its _FILES_MIB
         self.lazily_freed = 0
         self.freed_pages: int | None = 0
+        self.limits: tuple[int, int] | None = None
         self.pids_read: list[int] = []
         monkeypatch.setattr(proc, "read", self._read)
         self.shares = MemoryShares(
@@ -39,6 +40,7 @@ class _Tree:
             lambda: self.now_ns,
             lambda: self.cpu_ns,
             lambda: self.freed_pages,
+            limits=lambda: self.limits,
         )
 
     def _read(self, path: str) -> bytes | None:
@@ -371,6 +373,35 @@ def test_a_fork_without_a_count_of_faults_may_have_copied_all(tree: _Tree) -> No
     assert tree.shares.unsure_bytes == 73 * _MIB
     child = fakes.process(2, held=53 * _MIB, anonymous_bytes=53 * _MIB, parent_pid=1, **nothing)
     assert tree.divide([parent, child]) == [73, 53]
+
+
+def _in_gvisor(pid: int, held: int, **more: Any) -> ProcessReading:
+    return fakes.process(
+        pid, held=held * _MIB, anonymous_bytes=held * _MIB, mark=None, shmem_bytes=None, **more
+    )
+
+
+def test_pages_that_gvisors_processes_share_count_no_more_than_all_of_its_memory(
+    tree: _Tree,
+) -> None:
+    """A pool whose workers all fill one array, of 200 MiB, which is anonymous memory there."""
+    tree.limits = (225 * _MIB, 250 * _MIB)
+    workers = [_in_gvisor(pid, 15, is_forked=True, parent_pid=1) for pid in (2, 3, 4)]
+    assert tree.divide([_in_gvisor(1, 15), *workers]) == [15, 0, 0, 0]
+    assert tree.shares.unsure_bytes == 3 * 15 * _MIB
+    workers = [_in_gvisor(pid, 215, is_forked=True, parent_pid=1) for pid in (2, 3, 4)]
+    assert tree.divide([_in_gvisor(1, 15), *workers]) == [5, 73, 73, 73]
+    assert tree.shares.unsure_bytes == pytest.approx(25 * _MIB, abs=4)
+
+
+def test_what_gvisors_other_programs_free_makes_the_memory_a_lower_bound(tree: _Tree) -> None:
+    tree.limits = (100 * _MIB, 250 * _MIB)
+    assert tree.divide([_in_gvisor(1, 150)]) == [100]
+    assert tree.shares.unsure_bytes == 50 * _MIB
+    assert not tree.shares.is_exact
+    tree.limits = (150 * _MIB, 250 * _MIB)
+    assert tree.divide([_in_gvisor(1, 150)]) == [150]
+    assert tree.shares.is_exact
 
 
 def test_what_an_ended_process_shared_may_still_be_held(tree: _Tree) -> None:
