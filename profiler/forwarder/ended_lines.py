@@ -65,7 +65,7 @@ class PrintedRuns(Struct, frozen=True, kw_only=True):
             why = stated(" (CloudWatch Logs: {})", self.last_error or None)
             raise DeliveryError(
                 f"The invocation ran out of time before the lines of task_stopped were read{why}: "
-                "the next one continues. If it does not either, raise TimeoutSeconds."
+                "the next one begins anew. If it does not end either, raise TimeoutSeconds."
             )
         return replace(period, end_ns=self.read_until_ns)
 

@@ -223,7 +223,7 @@ def test_too_little_time_for_any_message_is_an_error_with_a_remedy() -> None:
     assert set(account.failures) == {
         (
             "The invocation ran out of time before the lines of task_stopped were read (CloudWatch "
-            "Logs: ThrottlingException): the next one continues. If it does not either, raise "
+            "Logs: ThrottlingException): the next one begins anew. If it does not end either, raise "
             "TimeoutSeconds."
         )
     }
