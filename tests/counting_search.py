@@ -43,10 +43,11 @@ class CountingSearch(FakeSearchCluster):
             raise self.error
         if self.closed is not None and "open,closed" in path and f"-{self.closed}" not in path:
             raise SearchClusterError("closed", status=400, closed_index=self.closed)
+        matches = self._matching(body["query"])
         found = [
             source
             for (name, _), source in self.documents.items()
-            if fnmatchcase(name, index) and self._matches(source, body["query"])
+            if fnmatchcase(name, index) and matches(source)
         ]
         if "sort" in body:
             found.sort(key=lambda source: str(source.get("@timestamp", "")), reverse=True)
@@ -55,31 +56,43 @@ class CountingSearch(FakeSearchCluster):
             self.answer
         )
 
-    def _matches(self, source: _Document, query: Mapping[str, Any]) -> bool:
+    def _matching(self, query: Mapping[str, Any]) -> Callable[[_Document], bool]:
+        """Whether the query finds a document."""
         ((kind, asked),) = query.items()
         if kind == "bool":
             assert asked.keys() <= {"filter", "must_not", "should", "minimum_should_match"}
-            filters = all(self._matches(source, one) for one in asked.get("filter", ()))
-            forbidden = any(self._matches(source, one) for one in asked.get("must_not", ()))
-            chosen = any(self._matches(source, one) for one in asked.get("should", ()))
-            return filters and not forbidden and (chosen or "should" not in asked)
-        if kind == "match_all":
-            return True
-        if kind == "exists":
-            return field_at(source, asked["field"]) is not None
-        ((field, wanted),) = asked.items()
-        value = field_at(source, field)
-        if kind == "range":
-            return value is not None and all(
-                _COMPARE[name](self._moment(value), self._moment(limit))
-                for name, limit in wanted.items()
+            filters, forbidden, chosen = (
+                [self._matching(one) for one in asked.get(name, ())]
+                for name in ("filter", "must_not", "should")
             )
-        tests: dict[str, Callable[[], bool]] = {
-            "term": lambda: value == wanted,
-            "terms": lambda: value in wanted,
-            "prefix": lambda: str(value).startswith(wanted),
+            is_any = "should" not in asked
+            return lambda source: (
+                all(matches(source) for matches in filters)
+                and not any(matches(source) for matches in forbidden)
+                and (is_any or any(matches(source) for matches in chosen))
+            )
+        if kind == "match_all":
+            return lambda _source: True
+        if kind == "exists":
+            return lambda source: field_at(source, asked["field"]) is not None
+        ((field, wanted),) = asked.items()
+        if kind == "range":
+            limits = [(_COMPARE[name], self._moment(limit)) for name, limit in wanted.items()]
+            return lambda source: self._is_within(field_at(source, field), limits)
+        tests: dict[str, Callable[[_Document], bool]] = {
+            "term": lambda source: field_at(source, field) == wanted,
+            "terms": lambda source: field_at(source, field) in wanted,
+            "prefix": lambda source: str(field_at(source, field)).startswith(wanted),
         }
-        return tests[kind]()
+        return tests[kind]
+
+    def _is_within(
+        self, value: Any, limits: Sequence[tuple[Callable[[float, float], bool], float]]
+    ) -> bool:
+        if value is None:
+            return False
+        moment = self._moment(value)
+        return all(compare(moment, limit) for compare, limit in limits)
 
     def _moment(self, value: Any) -> float:
         match = re.fullmatch(r"now-(\d+)d", str(value))
@@ -94,7 +107,7 @@ class CountingSearch(FakeSearchCluster):
     def _counted_one(self, found: Sequence[_Document], asked: Mapping[str, Any]) -> Any:
         inner = asked.get("aggs", {})
         if "filter" in asked:
-            matching = [source for source in found if self._matches(source, asked["filter"])]
+            matching = [*filter(self._matching(asked["filter"]), found)]
             return {"doc_count": len(matching), **self._counted(matching, inner)}
         if "terms" in asked:
             return {"buckets": self._buckets(found, asked["terms"], inner)}

@@ -3,12 +3,13 @@
 import json
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from kibana.dashboard_model import Panel
 from kibana.run_panels import GPU, NEURON
-from tools.example_documents import documents
+from tools import example_documents
 from tools.example_fleet import FLEET, MORNING
 from tools.panel_searches import fields_of, query
 
@@ -17,15 +18,12 @@ _PANELS = [part for board in (GPU, NEURON) for part in board.panels if isinstanc
 
 
 @cache
-def example_documents() -> tuple[tuple[str, dict[str, Any]], ...]:
+def made_up_documents() -> tuple[tuple[str, dict[str, Any]], ...]:
     """The documents of the families with accelerators, with their indices."""
-    families = {batch.family for batch in FLEET if batch.has_accelerator}
-    made = documents(MORNING, count=len(FLEET), days=_DAYS)
-    return tuple(
-        (one.index, json.loads(json.dumps(one.fields)))
-        for one in made
-        if one.fields.get("task", {}).get("family") in families
-    )
+    fleet = tuple(batch for batch in FLEET if batch.has_accelerator)
+    with patch.object(example_documents, "FLEET", fleet):
+        made = example_documents.documents(MORNING, count=len(fleet), days=_DAYS)
+        return tuple((one.index, json.loads(json.dumps(one.fields))) for one in made)
 
 
 def values_of(document: dict[str, Any], field: str) -> list[Any]:
@@ -56,7 +54,7 @@ def found_by(panel: Panel) -> list[dict[str, Any]]:
     asked = query(panel.condition)
     return [
         fields
-        for index, fields in example_documents()
+        for index, fields in made_up_documents()
         if index.startswith(f"task-{panel.index}-") and matches(fields, asked)
     ]
 
@@ -80,6 +78,6 @@ def test_the_errors_of_gpus_are_those_of_runs_that_failed() -> None:
 
 
 def test_the_course_of_a_run_has_no_verdict_before_its_end() -> None:
-    running = [fields for index, fields in example_documents() if index.startswith("task-check")]
+    running = [fields for index, fields in made_up_documents() if index.startswith("task-check")]
     assert running
     assert not any(values_of(fields, "usage.gpu.out_of_memory") for fields in running)
