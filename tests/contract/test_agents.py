@@ -160,6 +160,16 @@ def test_with_json_an_error_is_a_line_of_json(
     assert plain.returncode == exit_code or words.startswith("--json")
 
 
+def test_every_command_with_json_prints_its_errors_as_json() -> None:
+    """But ``run``: its standard error is its command's."""
+    for words, command in leaves(group, ()):
+        if words != ("run",) and any("--json" in option.opts for option in command.params):
+            done = run_here({}, *words, "--json", "--no-such-option")
+            assert done.returncode == 2, words
+            (document,) = check("error", done.stderr.splitlines()[-1])
+            assert "--no-such-option" in document["message"]
+
+
 def test_an_error_in_json_has_no_credentials_and_no_workflow_command() -> None:
     done = run_here({}, "history", "--json", "--from", "http://me:hunter2@search:1/##[error]")
     assert done.returncode
