@@ -183,7 +183,7 @@ class UndividedTime(Struct):
             self.left += self.gaps
         self.gaps = BlockedTime()
 
-    def take(self, share: float) -> BlockedTime:
+    def take_share(self, share: float) -> BlockedTime:
         """Take this share of what is left."""
         taken = self.left.part(share)
         self.left = self.left.part(1 - share)
