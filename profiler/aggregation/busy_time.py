@@ -159,7 +159,7 @@ class BlockedTime(Struct, frozen=True):
         return BlockedTime(share * self.fixed_ns, share * self.open_ns)
 
     def total_ns(self, open_share: float) -> float:
-        """Its length, given which share of the open ranges was busy."""
+        """The length of the blocked time, given which share of the open ranges was busy."""
         return max(self.fixed_ns - open_share * self.open_ns, 0.0)
 
 

@@ -230,7 +230,7 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def arrival(self) -> Arrival:
-        """Of a new document."""
+        """When a new document arrived."""
         return Arrival(ingested=self.arrived_at)
 
     @property
@@ -358,7 +358,7 @@ class EventDocument(RunDocument, frozen=True, kw_only=True, dict=True):
 
     @property
     def arrival(self) -> Arrival:
-        """Of a new document; Batch's event is no word of ECS."""
+        """When a new document arrived; Batch's event is no word of ECS."""
         known_at = None if self.event.is_of_job else self.arrived_at
         return Arrival(ingested=self.arrived_at, known_at=known_at)
 

@@ -474,7 +474,7 @@ def _is_about_capacity(reason: str) -> bool:
 
 
 def _why_not_run(task: ProofTask, wait_seconds: float) -> str:
-    """Nothing if it ran."""
+    """Why the task of the proof did not run; "" if it did."""
     if task.failure or task.has_run:
         return task.failure
     if not task.has_stopped:

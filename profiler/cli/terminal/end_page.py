@@ -249,7 +249,7 @@ def _unless_drawn(parts: Sequence[str], curve: Sequence[float | None] | None) ->
 
 
 def _unread_gpu(story: Story, view: EndView) -> tuple[Line, ...]:
-    """In a line of its own: one command makes the next run have its GPUs."""
+    """The warning of unread GPUs, alone: one command makes the next run have them."""
     if UNREAD_GPU not in [row.text for row in story.named("warning")]:
         return ()
     return _labelled("warning", UNREAD_GPU, view)

@@ -465,7 +465,7 @@ def _night_message(summary: NightSummary) -> SlackMessage:
 
 
 def _sections(lines: Iterable[str]) -> Iterator[JsonObject]:
-    """As many sections as the lines need. Each line, formatted, fits into one."""
+    """The lines in as few sections as hold them. Each line, formatted, fits into one."""
     text = ""
     for line in lines:
         longer = f"{text}\n{line}" if text else line
