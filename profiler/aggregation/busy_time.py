@@ -159,7 +159,7 @@ class BlockedTime(Struct, frozen=True):
         return BlockedTime(share * self.fixed_ns, share * self.open_ns)
 
     def total_ns(self, open_share: float) -> float:
-        """Its length, given which share of the open ranges was busy."""
+        """The length of the blocked time, given which share of the open ranges was busy."""
         return max(self.fixed_ns - open_share * self.open_ns, 0.0)
 
 
@@ -183,7 +183,7 @@ class UndividedTime(Struct):
             self.left += self.gaps
         self.gaps = BlockedTime()
 
-    def take(self, share: float) -> BlockedTime:
+    def take_share(self, share: float) -> BlockedTime:
         """Take this share of what is left."""
         taken = self.left.part(share)
         self.left = self.left.part(1 - share)

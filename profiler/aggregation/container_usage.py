@@ -179,7 +179,7 @@ class ContainerUsage:
         if self._epoch not in (None, epoch) and self._could_be_new(sample, attempt_ns):
             self._restart_counters(shares_network=shares_network)
         reported_cpu_ns = sample.cpu_ns
-        sample = self._possible(sample, step_ns, received_ns, is_new=is_new)
+        sample = self._possible_reading(sample, step_ns, received_ns, is_new=is_new)
         if sample.cpu_ns is not None:
             self._cpu_received_ns = received_ns
         self._add_cpu(sample, step_ns, attempt_ns, is_new=is_new)
@@ -272,7 +272,7 @@ class ContainerUsage:
             since_ns = received_ns - (self._cpu_received_ns or received_ns) + _MAX_STATS_PERIOD_NS
         return 0 < cpu_ns <= vcpu * (since_ns + _NEW_CONTAINER_SLACK_NS)
 
-    def _possible(
+    def _possible_reading(
         self, sample: ContainerSample, step_ns: int | None, received_ns: int, *, is_new: bool
     ) -> ContainerSample:
         """The sample without memory, or growth of the CPU time, that is beyond the whole
@@ -371,7 +371,7 @@ class ContainerUsage:
             self.memory_max_bytes = sample.memory_used_bytes
             self.memory_max_at_ns = sample.read_ns - self._clock_shift_ns
             self.memory_max_kernel_bytes = sample.memory_kernel_bytes
-        held_ns = self._held(step_ns)
+        held_ns = self._memory_time_ns(step_ns)
         # A value with an unknown step counts for one tick, so that it is not lost.
         weight_ns = held_ns or self._nominal_step_ns
         for window in self._windows:
@@ -409,7 +409,7 @@ class ContainerUsage:
                 self.kernel_peak_bytes = known_bytes
         self.memory_usage_peak_bytes = max_known(self.memory_usage_peak_bytes, mark_bytes)
 
-    def _held(self, step_ns: int | None) -> int:
+    def _memory_time_ns(self, step_ns: int | None) -> int:
         """The time before a reading of the memory for which it counts: at most the usual step, 0
         if unknown.
         """

@@ -52,7 +52,7 @@ class IdlePlaces(Struct):
 
     def take(self, stretch: Stretch, share: float, shares: Mapping[Wait, float]) -> None:
         """Give a look its share of the blocked time."""
-        taken = self.undivided.take(share)
+        taken = self.undivided.take_share(share)
         if self.places:
             self._place_of(stretch).divide(taken, shares)
 
@@ -88,9 +88,11 @@ class IdlePlaces(Struct):
         """
         if self.started_ns is None:
             return None, None
-        return self._within(self.started_ns, first_ns), self._within(first_ns, last_ns)
+        return self._places_within(self.started_ns, first_ns), self._places_within(
+            first_ns, last_ns
+        )
 
-    def _within(self, start_ns: int, end_ns: int) -> TimeParts | None:
+    def _places_within(self, start_ns: int, end_ns: int) -> TimeParts | None:
         """The places that lie within a time; None if they are a small part of it."""
         total = TimeParts()
         covered_ns = 0

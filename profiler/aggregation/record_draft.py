@@ -292,7 +292,9 @@ def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
             max_pids=max_known(metrics.max_pids, evidence.max_pids),
             memory_usage_peak_mb=max_known(metrics.memory_usage_peak_mb, evidence.usage_peak_mb),
             memory_used_bound_mb=max_known(metrics.memory_used_bound_mb, evidence.memory_bound_mb),
-            memory_huge_pages_mb=_larger(metrics.memory_huge_pages_mb, evidence.huge_pages),
+            memory_huge_pages_mb=_with_larger_maximum(
+                metrics.memory_huge_pages_mb, evidence.huge_pages
+            ),
         )
     record = replace(run, metrics=metrics, series=series)
     cpu = choose_cpu(known_values(evidence.cpu for evidence in seen))
@@ -317,7 +319,7 @@ def _with_unseen_peak(record: Record, marked_mb: Number | None) -> Record:
     return with_warnings(record, (_PEAK_IS_UNSEEN.format(format_memory(bound_mb)),))
 
 
-def _larger(first: AverageAndMaximum, second: AverageAndMaximum) -> AverageAndMaximum:
+def _with_larger_maximum(first: AverageAndMaximum, second: AverageAndMaximum) -> AverageAndMaximum:
     """The one with the larger maximum: both are lower bounds."""
     return second if (second.max or 0) > (first.max or 0) else first
 

@@ -204,12 +204,12 @@ class SeriesByCommand(Generic[_Key]):
             command = self._commands[key]
             first_step = (command.known_from_ns - self._started_ns) // step_ns
             rows[text] = command.copy(step_ms).cells(length, first_step)
-        others = self._others(whole, list(rows.values()), shown, length)
+        others = self._use_of_others(whole, list(rows.values()), shown, length)
         if others is not None:
             rows[OTHER_PROCESSES] = others
         return replace(series, processes=process_rows(of_run, rows))
 
-    def _others(
+    def _use_of_others(
         self, whole: _Command, rows: Sequence[CommandCells], shown: Collection[_Key], length: int
     ) -> CommandCells | None:
         """What the rows leave of the whole; None if that is nothing but rounding."""

@@ -94,7 +94,7 @@ class TimeWeightedStatistics:
             return NOT_MEASURED
         # Rounding of the sum can move the quotient beyond the extremes by one unit in the last
         # place.
-        mean = self._within(self._weighted_sum / self._weight_ns)
+        mean = self._within_extremes(self._weighted_sum / self._weight_ns)
         p50, p95, p99 = map(self._quantile, (0.50, 0.95, 0.99))
         avg, p50, p95, p99, most = (
             round(value / per, digits) for value in (mean, p50, p95, p99, self._maximum)
@@ -109,14 +109,14 @@ class TimeWeightedStatistics:
         rank = quantile * (self._weight_ns - 1)
         passed_ns = float(self._zero_weight_ns)
         if passed_ns > rank:
-            return self._within(0.0)
+            return self._within_extremes(0.0)
         for number, weight_ns in enumerate(self._weights, self._lowest_bin):
             passed_ns += weight_ns
             if passed_ns > rank:
-                return self._within(math.exp(number / _BINS_PER_E) * _MIDDLE)
+                return self._within_extremes(math.exp(number / _BINS_PER_E) * _MIDDLE)
         return self._maximum  # reached only by rounding
 
-    def _within(self, value: float) -> float:
+    def _within_extremes(self, value: float) -> float:
         return min(max(value, self._minimum), self._maximum)
 
 

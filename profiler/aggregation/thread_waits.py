@@ -106,7 +106,7 @@ class ThreadWaits:
             ran[grown.thread] = thread
         for thread in ran.values():
             if thread.present is not None and not thread.present.is_unasked:
-                self._end_present(thread, change)
+                self._end_present_wait(thread, change)
         return ran
 
     def end_all(self) -> ChangedWaits:
@@ -153,7 +153,7 @@ class ThreadWaits:
             thread = self._threads[seen.thread] = _Thread(seen.process)
         present = thread.present
         if present is not None and present.is_unasked:
-            self._end_present(thread, change)
+            self._end_present_wait(thread, change)
             present = None
         if present is not None:
             if _is_same(present.blocked, seen.blocked):
@@ -162,7 +162,7 @@ class ThreadWaits:
                 present.blocked = seen.blocked
                 change.repeated.append(present)
                 return
-            self._end_present(thread, change)
+            self._end_present_wait(thread, change)
         wait = ThreadWait(
             thread=seen.thread,
             process=seen.process,
@@ -180,12 +180,12 @@ class ThreadWaits:
         if seen.blocked is None:
             return
         if seen.blocked.helpers == _WITH_WORK:
-            wait.helpers_ns = self._helpers_ns(wait)
+            wait.helpers_ns = self._helpers_cpu_ns(wait)
         thread.last = wait
         if before is not None:
             _follow(before, wait, thread, change)
 
-    def _end_present(self, thread: _Thread, change: ChangedWaits) -> None:
+    def _end_present_wait(self, thread: _Thread, change: ChangedWaits) -> None:
         """The thread has run, or does something else."""
         wait = thread.present
         if wait is None:
@@ -198,14 +198,14 @@ class ThreadWaits:
             change.known.append(wait)
             return
         if wait.blocked.helpers == _WITH_WORK:
-            wait.helped_ns = max(self._helpers_ns(wait) - wait.helpers_ns, 0)
+            wait.helped_ns = max(self._helpers_cpu_ns(wait) - wait.helpers_ns, 0)
         if thread.earlier is not None:
             _make_known(thread.earlier, wait, change)
             thread.earlier = None
 
     def _end(self, thread: _Thread, change: ChangedWaits) -> None:
         """The thread has ended."""
-        self._end_present(thread, change)
+        self._end_present_wait(thread, change)
         last = thread.last
         if last is not None:
             # One that dies as its process does may be seen to run before it has ended.
@@ -215,7 +215,7 @@ class ThreadWaits:
             last.is_last = True
             _note_known(last, change)
 
-    def _helpers_ns(self, wait: ThreadWait) -> int:
+    def _helpers_cpu_ns(self, wait: ThreadWait) -> int:
         """The CPU time so far of the children for which a thread waits, and of theirs."""
         process = self._processes.get(wait.process)
         total_ns = 0 if process is None else process.children_cpu_ns

@@ -168,7 +168,7 @@ class _Sums(Struct):
         left_ns = self.undivided.left.total_ns(self.parts.busy.open_share)
         wanted_ns = max(look.part_ns, left_ns - _MAX_PARTS_LEFT * look.part_ns)
         share = min(wanted_ns / left_ns, 1.0) if left_ns else 1.0
-        self.parts.divide(self.undivided.take(share), shares)
+        self.parts.divide(self.undivided.take_share(share), shares)
         self.idle.take(look.stretch, share, shares)
         waits = {wait: round(part * share * left_ns) for wait, part in shares.items()}
         self.recent.add(look.stretch.start_ns, look.stretch.end_ns, waits)

@@ -139,13 +139,13 @@ class EcsMonitorTasks:
                 return family_of(task["taskDefinitionArn"]) == family
             return None
         if is_container_id(log_stream):
-            tasks = list(self._listed(cluster, family))
+            tasks = list(self._recent_task_ids(cluster, family))
             for task in self._described(cluster, tasks):
                 if any(each.get("runtimeId") == log_stream for each in task.get("containers", ())):
                     return True
         return None
 
-    def _listed(self, cluster: str, family: str) -> Iterator[str]:
+    def _recent_task_ids(self, cluster: str, family: str) -> Iterator[str]:
         """The ids of the family's tasks that run, or ended within the last hour."""
         for status in ("RUNNING", "STOPPED"):
             pages = self._ecs.get_paginator("list_tasks").paginate(

@@ -119,7 +119,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                     dead.append(_dead(target, death, is_movable=False))
         return replace(planned, dead=tuple(dead))
 
-    def with_refused(
+    def with_refused_inputs(
         self, planned: PlannedFamily, targets: Iterable[ScheduledTarget]
     ) -> PlannedFamily:
         """The plan with those of the targets whose input RunTask refuses; an obstacle is a new

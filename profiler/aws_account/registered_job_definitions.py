@@ -78,7 +78,7 @@ class JobDefinitions:
         """The form of the newest active revision of a name, or of ``name:revision``."""
         definition, _, revision = name.partition(":")
         if revision:
-            found = self._all(definition).get(revision_number(revision) or 0)
+            found = self._forms_by_revision(definition).get(revision_number(revision) or 0)
         elif definition in self._ahead:
             return self._ahead.pop(definition)
         else:
@@ -102,7 +102,9 @@ class JobDefinitions:
 
     def newest_withdrawn(self, name: str) -> int | None:
         """The number of the newest revision that somebody has deregistered."""
-        inactive = [number for number, form in self._all(name).items() if not _is_active(form)]
+        inactive = [
+            number for number, form in self._forms_by_revision(name).items() if not _is_active(form)
+        ]
         return max(inactive, default=None)
 
     def families_of_services(self) -> frozenset[str]:
@@ -118,7 +120,7 @@ class JobDefinitions:
     def tagged(self, newest_arn: str) -> Mapping[int, Mapping[str, str]]:
         """The tags of the revisions of ours, by their numbers."""
         tagged = {}
-        for number, form in self._all(family_of(newest_arn)).items():
+        for number, form in self._forms_by_revision(family_of(newest_arn)).items():
             tags = tags_of(json.loads(form)["tags"])
             if tags.keys() & {RESIZED_FROM, REVERTED_FROM, RESTORED_OVER}:
                 tagged[number] = tags
@@ -129,7 +131,7 @@ class JobDefinitions:
         without one.
         """
         head, _, number = arn.rpartition(":")
-        forms = self._all(family_of(arn)).items()
+        forms = self._forms_by_revision(family_of(arn)).items()
         active = [other for other, form in forms if _is_active(form) and str(other) != number]
         return f"{head}:{max(active)}" if active else None
 
@@ -141,7 +143,7 @@ class JobDefinitions:
 
         def is_gone() -> bool:
             self._revisions.pop(name, None)
-            form = self._all(name).get(revision_number(revision_text(arn)) or 0)
+            form = self._forms_by_revision(name).get(revision_number(revision_text(arn)) or 0)
             return form is None or not _is_active(form)
 
         with self._call("No revision was deregistered", "batch:TagResource") as batch:
@@ -187,24 +189,24 @@ class JobDefinitions:
     def _newest_listed(self, **selection: str) -> Mapping[str, bytes]:
         """The newest active revision of each name."""
         newest: dict[str, Mapping[str, Any]] = {}
-        for job in self._listed(status=_ACTIVE, **selection):
+        for job in self._described_definitions(status=_ACTIVE, **selection):
             name = str(job["jobDefinitionName"])
             if name not in newest or job["revision"] > newest[name]["revision"]:
                 newest[name] = job
         return {name: _form(job) for name, job in newest.items()}
 
     def _newest_active(self, name: str) -> bytes | None:
-        forms = self._all(name)
+        forms = self._forms_by_revision(name)
         active = [number for number, form in forms.items() if _is_active(form)]
         return forms[max(active)] if active else None
 
-    def _all(self, name: str) -> Mapping[int, bytes]:
+    def _forms_by_revision(self, name: str) -> Mapping[int, bytes]:
         if name not in self._revisions:
-            listed = self._listed(jobDefinitionName=name)
+            listed = self._described_definitions(jobDefinitionName=name)
             self._revisions[name] = {int(job["revision"]): _form(job) for job in listed}
         return self._revisions[name]
 
-    def _listed(self, **selection: str) -> Iterator[Mapping[str, Any]]:
+    def _described_definitions(self, **selection: str) -> Iterator[Mapping[str, Any]]:
         what = "The job definitions could not be read"
         pages = self._pages(what, DESCRIBE_RIGHT, "describe_job_definitions", **selection)
         for page in pages:

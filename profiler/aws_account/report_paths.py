@@ -331,10 +331,10 @@ class ReportPaths:
             forwarded = []
             for subscription in subscriptions:
                 if passes_reports(subscription.get("filterPattern")):
-                    forwarded.append(_name(subscription["destinationArn"]))
+                    forwarded.append(_resource_name(subscription["destinationArn"]))
             for document, excluded in self._of_account or ():
                 if f'"{name}"' not in excluded and passes_reports(document.get("FilterPattern")):
-                    forwarded.append(_name(str(document.get("DestinationArn"))))
+                    forwarded.append(_resource_name(str(document.get("DestinationArn"))))
             if forwarded or self._of_account is not None:
                 return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
         return LogGroupState(exists=exists, is_forwarding_known=False)
@@ -484,7 +484,7 @@ def _one_resource(resource: str) -> str:
     return resource if resource == "*" else resource.replace("*", "x")
 
 
-def _name(arn: str) -> str:
+def _resource_name(arn: str) -> str:
     """The name of a function, a data stream or a destination."""
     resource = arn_part(arn, 5) or arn
     return resource.replace("/", ":").rpartition(":")[2]

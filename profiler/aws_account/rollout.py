@@ -413,10 +413,10 @@ class Rollout(Struct, kw_only=True, dict=True):
             planned = self._left_to_person(planned, document)
         if planned.action in ("refused", "on instance"):
             planned = self._pins.with_dead(planned, self.starting)
-            return self._pins.with_refused(planned, self.starting)
+            return self._pins.with_refused_inputs(planned, self.starting)
         self._pins.remember(planned.revision, document)
         planned = self._pins.with_pinned(planned, self.starting)
-        planned = self._pins.with_refused(planned, self.starting)
+        planned = self._pins.with_refused_inputs(planned, self.starting)
         if self.jobs is not None and planned.action == "revert":
             planned = with_uncovered(
                 planned,

@@ -114,7 +114,7 @@ class _Machines:
         executes. ``note`` gets a sentence about those that are not read. Raises TaskProfilerError,
         also if no other one has a state.
         """
-        started = self._started(started_arn)
+        started = self._started_by_machine(started_arn)
         if started is None:
             return None
         states = [*started.states]
@@ -131,7 +131,7 @@ class _Machines:
                 break
             seen.add(arn)
             try:
-                inner = self._started(arn)
+                inner = self._started_by_machine(arn)
             except TaskProfilerError as error:
                 unread.append(str(error))
                 continue
@@ -144,7 +144,7 @@ class _Machines:
             note(sentence)
         return replace(started, states=tuple(states), nested=())
 
-    def _started(self, arn: str) -> StartedMachine | None:
+    def _started_by_machine(self, arn: str) -> StartedMachine | None:
         """What a machine starts itself. Raises TaskProfilerError, again for a machine that could
         not be read.
         """
@@ -203,7 +203,7 @@ def _executions(client: AwsClient, arn: str, now_ns: int, since_ns: int) -> Clus
             if not execution.get("redriveDate"):
                 oldest_ns = min(oldest_ns, started_ns)
             if started_ns >= known_since_ns:
-                tasks.append(_started(execution, started_ns))
+                tasks.append(_started_execution(execution, started_ns))
         if oldest_ns < known_since_ns:
             break
         if number == _MAX_PAGES and page.get("nextToken"):
@@ -212,7 +212,7 @@ def _executions(client: AwsClient, arn: str, now_ns: int, since_ns: int) -> Clus
     return ClusterTasks(tasks=tuple(tasks), read_ns=now_ns, known_since_ns=known_since_ns)
 
 
-def _started(execution: Mapping[str, Any], started_ns: int) -> StartedTask:
+def _started_execution(execution: Mapping[str, Any], started_ns: int) -> StartedTask:
     return StartedTask(
         arn=f"execution/{execution['name']}",
         family="",

@@ -258,7 +258,7 @@ class Schedules:
 
         Again, GetSchedule is called only for schedules that were changed.
         """
-        return self._listed(of_jobs=of_jobs, is_newer=False)
+        return self._listed_targets(of_jobs=of_jobs, is_newer=False)
 
     def changed_since_read(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
         """The targets of schedules that were made or changed, and of rules that were made, since
@@ -269,9 +269,9 @@ class Schedules:
         self._calls_saved += _PAGES_PER_CALL
         if self._calls_saved < self._listing_calls:
             return ()
-        return self._listed(of_jobs=of_jobs, is_newer=True)
+        return self._listed_targets(of_jobs=of_jobs, is_newer=True)
 
-    def _listed(self, *, of_jobs: bool, is_newer: bool) -> tuple[ScheduledTarget, ...]:
+    def _listed_targets(self, *, of_jobs: bool, is_newer: bool) -> tuple[ScheduledTarget, ...]:
         targets: list[ScheduledTarget] = []
         read: set[tuple[str, str] | tuple[str, str, datetime]] = set()
         before = self._pages_read
@@ -333,7 +333,7 @@ class Schedules:
         for target in self._contents_of_rule(name, bus):
             self._keep_start(rule, target)
             if _PARAMETERS in target:
-                started = _started(target)
+                started = _started_task(target)
             elif with_jobs and _JOB_PARAMETERS in target:
                 started = _submitted(target)
             elif with_machines and _is_machine(target.get("Arn")):
@@ -450,7 +450,7 @@ class Schedules:
         schedule = without_nulls(json.loads(self._schedule_body.content))
         target = schedule["Target"]
         if _PARAMETERS in target:
-            started = _started(target)
+            started = _started_task(target)
         elif _is_universal(str(target.get("Arn")), _RUN_TASK):
             started = run_by_request(_request(target))
         elif _is_universal(str(target.get("Arn")), _SUBMIT_JOB):
@@ -649,7 +649,7 @@ def _is_passed_start(error: Exception) -> bool:
     return is_about_start and error_code(error) == "ValidationException"
 
 
-def _started(target: Mapping[str, Any]) -> dict[str, Any]:
+def _started_task(target: Mapping[str, Any]) -> dict[str, Any]:
     """The cluster and the task definition of a target that starts a task."""
     return {"cluster_arn": target["Arn"], "definition_arn": target[_PARAMETERS][_ARN]}
 

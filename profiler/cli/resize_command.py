@@ -493,7 +493,7 @@ def _finish(
     for family_plan in unread:
         warn(f"{family_plan.family}: {decision_of(family_plan).reason}")
     rollout.counts["failed"] += len(unread)
-    chosen = _first(planned, first)
+    chosen = _first_resizes(planned, first)
     carried_out = new_revisions(planned)
     if request.register:
         _ask(chosen, request)
@@ -522,7 +522,7 @@ def _order(planned: PlannedFamily) -> tuple[bool, float, str]:
     return not needs_more(planned), -saving_of(planned), planned.family
 
 
-def _first(planned: Sequence[PlannedFamily], first: int | None) -> list[PlannedFamily]:
+def _first_resizes(planned: Sequence[PlannedFamily], first: int | None) -> list[PlannedFamily]:
     """The families to carry out: of those with a new revision, only the first, which are the
     largest savings. Those that need more and have to wait are named.
     """

@@ -105,7 +105,7 @@ def plan_files(
         planned[-1] = replace(planned[-1], plan=replace(last, notes=(*last.notes, *hints)))
     return FilesPlan(
         planned=_with_files(planned),
-        counted=_counted(planned),
+        counted=_one_of_each_family(planned),
         contents=contents,
         only_read=tuple(dict.fromkeys(one.file for one in found)),
         unnamed=known_values(one.unnamed for one in found),
@@ -157,7 +157,7 @@ def _with_files(planned: Sequence[_PlannedInFile]) -> list[PlannedFamily]:
     return named
 
 
-def _counted(planned: Sequence[_PlannedInFile]) -> list[PlannedFamily]:
+def _one_of_each_family(planned: Sequence[_PlannedInFile]) -> list[PlannedFamily]:
     """One plan of each family in a stage: one that changes its size, if there is one."""
     counted: dict[tuple[str, int | None], PlannedFamily] = {}
     without_runs = []

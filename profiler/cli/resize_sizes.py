@@ -36,7 +36,7 @@ class SizesTarget(Struct, frozen=True, kw_only=True):
         after = before
         written = []
         for family_plan, sizes in self._new_sizes(before, new_revisions(planned)):
-            after = after.with_size(family_plan.family, sizes, _why(family_plan))
+            after = after.with_size(family_plan.family, sizes, _written_reason(family_plan))
             written.append(family_plan)
         if written:
             write_definition(self.path, after.content, remedy="name another file")
@@ -84,7 +84,7 @@ def open_sizes(file: str) -> SizesTarget:
     return target
 
 
-def _why(planned: PlannedFamily) -> str:
+def _written_reason(planned: PlannedFamily) -> str:
     """The reason, and what changes in containers."""
     sentences = [as_sentence(decision_of(planned).reason), *planned.changed.changes]
     return " ".join(sentences)

@@ -177,7 +177,7 @@ class _Ending:
     def __init__(self) -> None:
         self._code: int | None = None
 
-    def end(self, number: int, _frame: object) -> None:
+    def on_signal(self, number: int, _frame: object) -> None:
         self._code = FIRST_SIGNAL_EXIT_CODE + number
         keep_finalizers_quiet()
         self.check()
@@ -192,7 +192,7 @@ def _screen_until_signal() -> Iterator[_Ending]:
     """Show the alternate screen during the block, which a signal ends."""
     ending = _Ending()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, ending.end)
+        signal.signal(number, ending.on_signal)
     with alternate_screen():
         yield ending
 

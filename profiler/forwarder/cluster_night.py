@@ -164,7 +164,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         was_told = one_of(JOB_ID, period.last.jobs)
         aggregations = _of_night([*found.repeated, repeated, was_told], period)
         body = {"size": 0, "aggs": {"night": {"filter": is_new, "aggs": aggregations}}}
-        became_known = _counted(period, found.tasks if is_whole else None)
+        became_known = _counted_runs(period, found.tasks if is_whole else None)
         response, completeness = self._search(
             "reports", body, became_known, _IS_RUN, since_ns=_since_ns(period)
         )
@@ -266,11 +266,11 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             "_source": ["@timestamp", "notice", "schedule", "task.family"],
             "aggs": {
                 "missed": {"filter": term("notice.kind", "missed")},
-                "newest": {"filter": _within(TIME, period.seen_until_ns, until_ns)},
+                "newest": {"filter": _in_time(TIME, period.seen_until_ns, until_ns)},
             },
         }
         kinds = one_of("notice.kind", ["missed", "late"])
-        told = _within(TIME, period.due_from_ns, until_ns)
+        told = _in_time(TIME, period.due_from_ns, until_ns)
         return self._search("notices", body, kinds, told, since_ns=period.due_from_ns)
 
     def history(self, families: Iterable[str]) -> FamilyHistory:
@@ -347,7 +347,7 @@ def _escaped(literal: str, *, kept: str = "") -> str:
     return "".join(one if one.isalnum() or one in {"_", *kept} else f"\\{one}" for one in literal)
 
 
-def _within(field: str, start_ns: int, end_ns: int) -> JsonObject:
+def _in_time(field: str, start_ns: int, end_ns: int) -> JsonObject:
     return in_range(field, gte=format_ms(start_ns), lt=format_ms(end_ns))
 
 
@@ -358,21 +358,21 @@ def _became_known(start_ns: int, end_ns: int) -> JsonObject:
     known_at, ingested = "task.known_at", "event.ingested"
     by_end = any_of(
         [
-            _within("event.end", start_ns, end_ns),
+            _in_time("event.end", start_ns, end_ns),
             # A task that failed to start has no end of a container.
-            _without([_within(TIME, start_ns, end_ns)], "event.end"),
+            _all_without([_in_time(TIME, start_ns, end_ns)], "event.end"),
         ]
     )
     return any_of(
         [
-            _within(known_at, start_ns, end_ns),
-            _without([_within(ingested, start_ns, end_ns)], known_at),
-            _without([by_end], known_at, ingested),
+            _in_time(known_at, start_ns, end_ns),
+            _all_without([_in_time(ingested, start_ns, end_ns)], known_at),
+            _all_without([by_end], known_at, ingested),
         ]
     )
 
 
-def _counted(period: NightPeriod, newest: Sequence[str] | None) -> JsonObject:
+def _counted_runs(period: NightPeriod, newest: Sequence[str] | None) -> JsonObject:
     """What the message counts: of the last minutes only the ``newest`` tasks, which the next one
     will know, though others may have become visible since they were asked for; and what is
     repeated, which only costs. None: nothing of these minutes.
@@ -391,7 +391,7 @@ def _unjudged(period: NightPeriod) -> JsonObject:
     return all_of([_became_known(period.judged_until_ns, period.end_ns), _UNJUDGED])
 
 
-def _without(conditions: Sequence[JsonObject], *fields: str) -> JsonObject:
+def _all_without(conditions: Sequence[JsonObject], *fields: str) -> JsonObject:
     return all_of(conditions, but_none_of=[exists(field) for field in fields])
 
 

@@ -230,7 +230,7 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def arrival(self) -> Arrival:
-        """Of a new document."""
+        """When a new document arrived."""
         return Arrival(ingested=self.arrived_at)
 
     @property
@@ -265,15 +265,18 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         action, body = self._item()
         if self.left_out and "update" in action:
             parts = {name: body[name] for name in ("doc", "upsert") if name in body}
-            body = {**body, **{name: self._taken(mapping(part)) for name, part in parts.items()}}
+            body = {
+                **body,
+                **{name: self._indexed_fields(mapping(part)) for name, part in parts.items()},
+            }
         elif self.left_out:
-            body = self._taken(body)
+            body = self._indexed_fields(body)
         return msgspec.json.encode(action), msgspec.json.encode(body)
 
-    def _taken(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _indexed_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """The fields that the index takes."""
         for path in self.left_out:
-            fields = _without(fields, *path.split("."))
+            fields = _without_field(fields, *path.split("."))
         return fields
 
     def has_more_to_write(self, _stored: Stored) -> bool:
@@ -355,7 +358,7 @@ class EventDocument(RunDocument, frozen=True, kw_only=True, dict=True):
 
     @property
     def arrival(self) -> Arrival:
-        """Of a new document; Batch's event is no word of ECS."""
+        """When a new document arrived; Batch's event is no word of ECS."""
         known_at = None if self.event.is_of_job else self.arrived_at
         return Arrival(ingested=self.arrived_at, known_at=known_at)
 
@@ -398,13 +401,13 @@ def can_be_left_out(path: str) -> bool:
     )
 
 
-def _without(fields: Mapping[str, Any], first: str, *rest: str) -> Mapping[str, Any]:
+def _without_field(fields: Mapping[str, Any], first: str, *rest: str) -> Mapping[str, Any]:
     """The fields without the one of this path."""
     if first not in fields:
         return fields
     if not rest:
         return {name: value for name, value in fields.items() if name != first}
-    return {**fields, first: _without(mapping(fields[first]), *rest)}
+    return {**fields, first: _without_field(mapping(fields[first]), *rest)}
 
 
 def _is_accepted(document: ReportDocument, stored: Stored) -> bool:

@@ -324,7 +324,7 @@ class JobRetries(Struct, frozen=True):
 
     def _start(self, job: JobDetail) -> MemoryRetry:
         try:
-            return self._started(job)
+            return self._started_retry(job)
         except RetryRefusedError as refusal:
             return self._told(job.id, MemoryRetry(sentence=f"Not started again: {refusal}."))
 
@@ -348,7 +348,7 @@ class JobRetries(Struct, frozen=True):
             return self._warned(job_id, MemoryRetry(sentence=_UNKNOWN))
         return self._warned(job_id, msgspec.json.decode(kept, type=MemoryRetry))
 
-    def _started(self, told: JobDetail) -> MemoryRetry:
+    def _started_retry(self, told: JobDetail) -> MemoryRetry:
         if self.begin is None:
             raise RetryRefusedError("without IDEMPOTENCY_TABLE, it could be started twice")
         clients = self.aws()

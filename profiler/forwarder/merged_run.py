@@ -185,7 +185,7 @@ def merge(
     seen = _seen_by_monitor(report)
     if report.type != CHECKPOINT:
         seen = _within_task(seen, event)
-    elif not event.is_read_back:
+    elif not event.is_from_document:
         seen = _until_the_end(seen, event.alone)
     seen = _by_event(seen, event)
     is_confirmed = event.vouches_for(claim, account)
@@ -257,7 +257,7 @@ def _seen_by_monitor(report: Report) -> _Seen:
 
 def _seen_by_ecs(event: RunEvent) -> _Seen:
     """The record of the event alone."""
-    if event.is_read_back:
+    if event.is_from_document:
         raise ValueError("A run has a report, or a task's event, not read back from a document.")
     alone = event.alone
     return _Seen(record=alone.record, started_at=alone.started_at, finished_at=alone.finished_at)

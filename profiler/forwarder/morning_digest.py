@@ -114,7 +114,7 @@ def summarize(
     ]
     title = period.title
     if runs.is_cut:
-        title = f"From {period.began:%-d %B %H:%M} to {period.ended:%-d %B %H:%M %Z}"
+        title = f"From {period.local_begin:%-d %B %H:%M} to {period.local_end:%-d %B %H:%M %Z}"
     sentence = night_sentence(title, counts, runs.cost, others)
     if not runs.families:
         is_whole = completeness.is_whole and not runs.unconfirmed
@@ -126,7 +126,7 @@ def summarize(
     lines.extend(_unread_lines(missed, history))
     lines.extend(_saving_lines(history, place, saving))
     return NightSummary(
-        night=period.began.date().isoformat(),
+        night=period.local_begin.date().isoformat(),
         since=format_ms(period.start_ns),
         title=title,
         sentence=sentence,
@@ -137,7 +137,7 @@ def summarize(
 def _cut_lines(period: NightPeriod, runs: NightRuns) -> Iterator[SummaryLine]:
     """What there was no time for, without a search cluster."""
     if runs.is_cut:
-        until = f"{period.ended:%-d %B %H:%M %Z}"
+        until = f"{period.local_end:%-d %B %H:%M %Z}"
         text = f"There was time to read the runs until {until}: the next message continues. If it"
         yield SummaryLine(text=f"{text} happens again, raise TimeoutSeconds")
     if runs.unproven:

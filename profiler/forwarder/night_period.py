@@ -96,17 +96,17 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
         return max(self.end_ns - JUDGED_NS, self.seen_until_ns)
 
     @property
-    def began(self) -> datetime:
+    def local_begin(self) -> datetime:
         return datetime.fromtimestamp(self.start_ns // NS_PER_SECOND, self.zone)
 
     @property
-    def ended(self) -> datetime:
+    def local_end(self) -> datetime:
         return datetime.fromtimestamp(self.end_ns // NS_PER_SECOND, self.zone)
 
     @property
     def title(self) -> str:
         """The period in words: "Since yesterday 08:00 CET"; the night's name from noon to noon."""
-        began, ended = self.began, self.ended
+        began, ended = self.local_begin, self.local_end
         clock = f"{began:%H:%M %Z}"
         if began.date() == ended.date():
             return f"Since {clock}"

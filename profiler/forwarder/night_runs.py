@@ -196,7 +196,7 @@ def runs_of_printed(
         is_cut=printed.read_until_ns == period.end_ns,
         unproven=sum(run.task_id in printed.unproven for run in last),
         corrected=_corrected(of_period, period),
-        completeness=_kept(period, kept_days),
+        completeness=_kept_completeness(period, kept_days),
     )
 
 
@@ -240,7 +240,7 @@ def _attempt(run: EndedLine) -> tuple[str, float]:
     return job_id, math.inf if job_id == run.task_id else run.batch.attempt or 0
 
 
-def _kept(period: NightPeriod, kept_days: float) -> Completeness:
+def _kept_completeness(period: NightPeriod, kept_days: float) -> Completeness:
     # A schedule is not exact to the minute.
     if round(period.days, 1) <= kept_days:
         return WHOLE

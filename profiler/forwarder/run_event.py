@@ -117,7 +117,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     alone: EventAlone = NOTHING_SEEN
 
     @property
-    def is_read_back(self) -> bool:
+    def is_from_document(self) -> bool:
         """Whether it is from a document, which does not keep the run as the event shows it."""
         return self.alone == NOTHING_SEEN
 

@@ -200,13 +200,13 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 break
             found = self.tasks(arn, by_place[arn], self.now_ns)
             if found.is_gone:
-                found = attempt(partial(self._without_cluster, arn), self._errors) or found
+                found = attempt(partial(self._tasks_of_gone_cluster, arn), self._errors) or found
             if found.problem:
                 self._errors.append(ReadError(found.problem))
             clusters[arn] = found
         return self.remember(clusters)
 
-    def _without_cluster(self, arn: str) -> ClusterTasks:
+    def _tasks_of_gone_cluster(self, arn: str) -> ClusterTasks:
         """The tasks of a cluster that does not exist: none since it was first missed, which the
         table knows for the rest of the day. Before, it may have had tasks. Raises ForwarderError.
         """
@@ -235,7 +235,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                         partial(self._completed, schedule, due),
                     )
         schedules = [item.schedule for item in judged]
-        slow = attempt(lambda: self._slow(schedules, clusters), self._errors)
+        slow = attempt(lambda: self._slow_task_lines(schedules, clusters), self._errors)
         for line in slow or ():
             yield line, lambda line: line
 
@@ -316,7 +316,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             notice=replace(line.notice, reason=reason, message=f"{line.notice.message} {reason}"),
         )
 
-    def _slow(
+    def _slow_task_lines(
         self, schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks]
     ) -> list[ScheduleNoticeLine]:
         """The lines of the tasks that are slower than nearly all earlier ones."""

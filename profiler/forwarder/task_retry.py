@@ -292,7 +292,7 @@ class MemoryRetries(Struct, frozen=True):
     def _start(self, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
         attempt = uuid4().hex
         try:
-            return self._started(ended, definition, attempt)
+            return self._started_retry(ended, definition, attempt)
         except RetryRefusedError as refusal:
             sentence = f"Not started again: {refusal}."
             if self._asking_attempt(ended, _NONE) not in (_NONE, attempt):
@@ -306,7 +306,7 @@ class MemoryRetries(Struct, frozen=True):
         """The first attempt that has called RunTask, which is this one if none has."""
         return self.remember(f"{ended.task.arn}#retry-call", lambda: attempt)
 
-    def _started(
+    def _started_retry(
         self, ended: EndedTask, definition: Mapping[str, object] | None, attempt: str
     ) -> MemoryRetry:
         task = ended.task

@@ -157,7 +157,7 @@ class GroupMemory:
         if tree_bytes is not None and lacks_memory(reading.used_bytes, tree_bytes):
             foreign_bytes = min(tree_bytes - reading.used_bytes, shmem_bytes)
             self._foreign_bytes = max(self._foreign_bytes, foreign_bytes)
-        return self._counted(reading)
+        return self._counted_for_peak(reading)
 
     def _to_check(self, processes: Sequence[ProcessReading]) -> Sequence[ProcessReading]:
         """The new processes, and the next ones of the others: a process may leave the group later,
@@ -173,7 +173,7 @@ class GroupMemory:
         reading = None
         if not self._has_escaped_process:
             reading = self._memory()
-        return known(self._counted, reading)
+        return known(self._counted_for_peak, reading)
 
     def add_marks(self, processes_bytes: int | None) -> None:
         """Add the processes' memory with their marks, before the group has more page cache."""
@@ -199,7 +199,7 @@ class GroupMemory:
             foreign_bytes=self._foreign_bytes,
         )
 
-    def _counted(self, reading: MemoryReading) -> MemoryReading:
+    def _counted_for_peak(self, reading: MemoryReading) -> MemoryReading:
         """The reading, which counts for the peak."""
         self.used_peak_bytes = max(self.used_peak_bytes or 0, reading.used_bytes)
         return reading

@@ -73,7 +73,7 @@ def not_started(
 ) -> RunResult:
     """The result of a command that could not be started; ``request`` reads its ECS task."""
     now_ns = prepared.clock.wall_ns()
-    placed, warnings = _placed(identity, request)
+    placed, warnings = _with_ecs_task(identity, request)
     monitor = _monitor(warnings, prepared)
     record = build_not_started_record(placed, failure.exit_code, now_ns, monitor)
     return RunResult(
@@ -102,7 +102,7 @@ class ReportBuilder(Struct, eq=False):
 
     def record_so_far(self) -> Record:
         identity = replace(self._identity, placement=self._request.result_so_far())
-        observed = self._observed(ignored_sigchld=False)
+        observed = self._observed_run(ignored_sigchld=False)
         draft = self._draft(observed, identity, self._notices.warnings)
         add_collected(draft, self._sampler.plan.collectors)
         return draft.record()
@@ -113,7 +113,7 @@ class ReportBuilder(Struct, eq=False):
         report = final_report(record, self._sampler.prepared.clock.wall_ns())
         return report, self._history_series(record)
 
-    def _observed(self, *, ignored_sigchld: bool) -> RunObservation:
+    def _observed_run(self, *, ignored_sigchld: bool) -> RunObservation:
         """What the sampler has seen of a command."""
         sampler = self._sampler
         command = sampler.command
@@ -156,7 +156,7 @@ class ReportBuilder(Struct, eq=False):
         elif not (memory_kills or group_peak.includes_all_processes):
             # The kernel may have killed a process that has left the group.
             memory_kills = 0 if self._has_machine_killed_none() else None
-        observed = self._observed(ignored_sigchld=ending.ignored_sigchld)
+        observed = self._observed_run(ignored_sigchld=ending.ignored_sigchld)
         memory = memory_evidence(
             command.peak_bytes,
             ending,
@@ -218,7 +218,7 @@ class ReportBuilder(Struct, eq=False):
         """The result of the ended command."""
         plan = self._sampler.plan
         doubts = observation.doubts.sentences
-        identity, missing = _placed(self._identity, self._request)
+        identity, missing = _with_ecs_task(self._identity, self._request)
         if (observation.duration_ns or 0) >= NS_PER_SECOND:  # a limit may have changed meanwhile
             self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
         warnings = self._warnings(ending) + doubts + observation.doubts.unread
@@ -255,7 +255,7 @@ class ReportBuilder(Struct, eq=False):
             "on without it, and nothing but its duration and exit code is known. If no low limit "
             "(ulimit) explains that, report it as a defect."
         )
-        identity, missing = _placed(self._identity, self._request)
+        identity, missing = _with_ecs_task(self._identity, self._request)
         monitor = _monitor((warning, *missing), prepared)
         end = ended(ending.exit_code, finished_wall_ns, was_stopped=ending.is_stop_requested)
         started_ns = self._sampler.started.started_wall_ns
@@ -384,7 +384,7 @@ def _with_survivors(record: Record, survivors: Sequence[ProcessReading]) -> Reco
     return with_warnings(record, (warning,))
 
 
-def _placed(
+def _with_ecs_task(
     identity: RunIdentity, request: NoCall[Placement]
 ) -> tuple[RunIdentity, tuple[str, ...]]:
     """The identity with the ECS task, for which this waits, and a sentence if it is missing."""

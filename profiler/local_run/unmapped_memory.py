@@ -111,7 +111,9 @@ class UnmappedMemory:
         else:
             self._unassigned_byte_ns += self._unassigned_bytes * (now_ns - self._read_ns)
         self._read_ns = now_ns
-        own_bytes, most_bytes = self._held(tree_bytes, shmem_bytes, pids, has_segments=has_segments)
+        own_bytes, most_bytes = self._held_beyond_processes(
+            tree_bytes, shmem_bytes, pids, has_segments=has_segments
+        )
         self._segments.follow(pids)
         self._unassigned_bytes = 0
         if lacks_memory(tree_bytes + own_bytes, tree_bytes + most_bytes):
@@ -119,7 +121,7 @@ class UnmappedMemory:
             self.bound_bytes = max(self.bound_bytes, tree_bytes + most_bytes)
         return own_bytes
 
-    def _held(
+    def _held_beyond_processes(
         self, tree_bytes: int, shmem_bytes: int, pids: Collection[int], *, has_segments: bool
     ) -> tuple[int, int]:
         """What the command certainly holds beyond its processes, and the most that it can hold."""

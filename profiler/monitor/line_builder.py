@@ -162,7 +162,7 @@ class LineBuilder(Struct, eq=False):
         draft.run = replace(
             draft.run,
             batch=self.settings.batch_job if is_job else job_of_variables(task.batch),
-            containers=tuple(self._others(batch, task)),
+            containers=tuple(self._other_containers(batch, task)),
             sampling=build_sampling(
                 usage,
                 (sampler.source_name,),
@@ -189,7 +189,9 @@ class LineBuilder(Struct, eq=False):
         draft.add(statistics_evidence(usage, draft.sizes, series=series, demand=demand))
         return draft
 
-    def _others(self, batch: FollowedContainer, task: TaskMetadata) -> Iterator[OtherContainer]:
+    def _other_containers(
+        self, batch: FollowedContainer, task: TaskMetadata
+    ) -> Iterator[OtherContainer]:
         """The task's other containers, with what was measured of them so far."""
         now_ns = self.shared.clock.wall_ns()
         sampler = self.sampler

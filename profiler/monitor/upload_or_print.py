@@ -19,7 +19,7 @@ _ARRIVED = "arrived"
 UploadResult = DeliveryFailure | str
 
 
-def _nothing() -> None:
+def _wait_for_nothing() -> None:
     """Nobody waits for the delivery."""
 
 
@@ -54,7 +54,7 @@ class ReportDelivery(Struct, eq=False):
         seconds: float,
         stacks: bytes | None = None,
         *,
-        on_done: Callable[[], object] = _nothing,
+        on_done: Callable[[], object] = _wait_for_nothing,
         may_be_there: str | None = None,
     ) -> None:
         """Start to upload the report to its log stream within ``seconds``; print the report if

@@ -148,8 +148,8 @@ def _resource_attributes(record: Record, user: Mapping[str, str]) -> list[Messag
     if record.task_arn or record.launch_type not in (None, LOCAL):
         values |= _ecs_attributes(record)
     values |= {
-        "aws.log.group.names": _listed(record.log_group),
-        "aws.log.stream.names": _listed(record.log_stream),
+        "aws.log.group.names": _list_if_known(record.log_group),
+        "aws.log.stream.names": _list_if_known(record.log_stream),
         "container.id": record.container.id,
         "container.name": record.container.name,
     }
@@ -195,14 +195,14 @@ def _image_attributes(container: Container) -> dict[str, Value]:
     digest = container.image_digest or own_digest
     values: dict[str, Value] = {
         "container.image.name": repository,
-        "container.image.tags": _listed(tag),
+        "container.image.tags": _list_if_known(tag),
     }
     if repository and digest:
         values["container.image.repo_digests"] = (f"{repository}@{digest}",)
     return values
 
 
-def _listed(value: str | None) -> tuple[str, ...]:
+def _list_if_known(value: str | None) -> tuple[str, ...]:
     return (value,) if value else ()
 
 

@@ -202,7 +202,7 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
         if isinstance(before, Struct):
             after: object = without_impossible(before, limit_here)
         else:
-            after = _possible(name, before, limit_here)
+            after = _possible_value(name, before, limit_here)
         if after is before:
             continue
         if after is not None:
@@ -248,7 +248,7 @@ def _may_hold_numbers(annotation: object) -> bool:
     )
 
 
-def _possible(name: str, value: object, limit: float) -> object:
+def _possible_value(name: str, value: object, limit: float) -> object:
     """The value itself if it is possible; None if it is not; a changed copy if a part of it is
     not.
 
@@ -291,5 +291,5 @@ def _possible_items(name: str, values: tuple[object, ...], limit: float) -> tupl
         are_possible = not known or (min(known) >= 0 and max(known) <= limit)
     if are_possible:
         return values
-    kept_numbers = (_possible("", value, limit) for value in values)
+    kept_numbers = (_possible_value("", value, limit) for value in values)
     return known_values(kept_numbers) if name in _WITHOUT_GAPS else tuple(kept_numbers)

@@ -49,13 +49,13 @@ class Night(Struct, frozen=True, kw_only=True):
 
     @property
     def start_ns(self) -> int:
-        return self._ns(self.day)
+        return self._begin_on_ns(self.day)
 
     @property
     def end_ns(self) -> int:
-        return self._ns(self.day + timedelta(days=1))
+        return self._begin_on_ns(self.day + timedelta(days=1))
 
-    def _ns(self, day: date) -> int:
+    def _begin_on_ns(self, day: date) -> int:
         moment = datetime.combine(day, self.begins_at, self.zone)
         if self.zone is None:
             moment = instant_of_local(moment)

@@ -102,7 +102,7 @@ def night_of_page(
         _cost([run for _, run in runs_of_night]),
     )
     return PageNight(
-        texts=[*_linked(texts, of_tasks)],
+        texts=[*_with_links_to_runs(texts, of_tasks)],
         start=night.start_ns // NS_PER_MS,
         end=night.end_ns // NS_PER_MS,
         begins=format_local(night.start_ns) or "",
@@ -127,7 +127,7 @@ def _worst_of_tasks(
     return list(worst.values())
 
 
-def _linked(
+def _with_links_to_runs(
     texts: Iterator[NightText], runs_of_night: Sequence[tuple[int, PageRun]]
 ) -> Iterator[PageNightText]:
     """The pieces, each family's name with the row of its newest run of that outcome."""

@@ -135,8 +135,8 @@ def _page_fields(rows: Iterable[NumberRow]) -> list[str] | None:
 
 
 def judged_numbers(record: Record, earlier: Sequence[Record]) -> dict[str, bool]:
-    """For the fields of the compared numbers: whether the run's is within the spread of earlier
-    successes of its family, the newest first. A number of fewer than five runs is left out.
+    """Whether each compared number of the run, by its field on the page, is within the spread of
+    earlier successes of its family, the newest first. A number of fewer than five runs is left out.
     """
     judged = {}
     for row in NUMBERS:

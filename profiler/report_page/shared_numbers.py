@@ -40,15 +40,17 @@ class SharedNumbers(Struct, frozen=True):
         """The steps of a run, with the same values."""
         return replace(
             steps,
-            ends_ms=_shared(steps.ends_ms, self._whole),
-            vcpu_used=_shared(steps.vcpu_used, self._fractional),
+            ends_ms=_with_shared_numbers(steps.ends_ms, self._whole),
+            vcpu_used=_with_shared_numbers(steps.vcpu_used, self._fractional),
         )
 
     def _values(self, values: Sequence[float | None] | None) -> tuple[float | None, ...] | None:
-        return None if values is None else _shared(values, self._fractional)
+        return None if values is None else _with_shared_numbers(values, self._fractional)
 
 
-def _shared(values: Sequence[_Number], seen: dict[_Number, _Number]) -> tuple[_Number, ...]:
+def _with_shared_numbers(
+    values: Sequence[_Number], seen: dict[_Number, _Number]
+) -> tuple[_Number, ...]:
     if len(seen) >= _MAX_KEPT:
         return tuple([seen.get(value, value) for value in values])
     return tuple([seen.setdefault(value, value) for value in values])

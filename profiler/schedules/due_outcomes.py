@@ -287,7 +287,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
             reason = explained_refusal(stated or "AWS gives no reason")
             return "refused", f"The {what} failed to start: {reason}"
         if last.created_ns >= slot.window_end_ns + self.grace_ns:
-            return _late(slot, last)
+            return _late_outcome(slot, last)
         if slot.extra and not first.is_execution and len(started) > slot.schedule.task_count:
             names = listed(task_id(task.arn) for task in started)
             kind = "Jobs" if first.is_job else "Tasks"
@@ -302,7 +302,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
         return "running", f"The job {task_id(first.arn)} has not started yet." if waits else None
 
 
-def _late(slot: TaskSlot, last: StartedTask) -> tuple[DueOutcome, str]:
+def _late_outcome(slot: TaskSlot, last: StartedTask) -> tuple[DueOutcome, str]:
     """The outcome of a due time whose last task came late."""
     after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
     end = "window" if slot.schedule.window_minutes else "due time"

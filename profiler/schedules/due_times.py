@@ -195,7 +195,7 @@ def due_times(schedule: Schedule, since_ns: int, until_ns: int) -> Iterator[int]
     """
     expression = _read_expression(schedule.expression)
     zone = read_zone(schedule.time_zone)
-    begin_ns, end_ns = _life(schedule, expression)
+    begin_ns, end_ns = _lifetime(schedule, expression)
     since_ns = max(since_ns, begin_ns)
     until_ns = min(until_ns, end_ns + 1)
     if isinstance(expression, int):
@@ -231,7 +231,7 @@ def may_start_again(schedule: Schedule, now_ns: int) -> bool:
 
 def last_due(schedule: Schedule, until_ns: int) -> int | None:
     """The last due time up to ``until_ns``, inclusive; errors as in due_times."""
-    begin_ns, end_ns = _life(schedule, _read_expression(schedule.expression))
+    begin_ns, end_ns = _lifetime(schedule, _read_expression(schedule.expression))
     end_ns = min(until_ns, end_ns) + 1
     span_ns = _UNIT_NS["hour"]
     while end_ns > begin_ns:  # each stretch of time is longer than the one after it
@@ -257,7 +257,7 @@ def _anchor_ns(schedule: Schedule) -> int | None:
     return first_known(schedule.starts_ns, schedule.created_ns)
 
 
-def _life(schedule: Schedule, expression: _Expression) -> tuple[int, int]:
+def _lifetime(schedule: Schedule, expression: _Expression) -> tuple[int, int]:
     """The first and the last moment of a schedule.
 
     AWS ignores the start and end dates of an ``at``.

@@ -65,7 +65,7 @@ def reasons(
     return (
         _basis(evidence),
         *_memory(evidence, choice),
-        *_held(evidence, choice),
+        *_held_sentences(evidence, choice),
         *_mixed_meaning(evidence),
         *_reservation(choice),
         *_unlimited_cpu(evidence),
@@ -249,7 +249,7 @@ def _smaller_memory_mb(size: TaskSize) -> float:
     return max(smaller, default=(False, 0))[1]
 
 
-def _held(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _held_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     yield from map(as_sentence, held_back(evidence.needs, choice, choice.size))
 
 

@@ -16,7 +16,7 @@ from profiler.record.record_model import UNKNOWN_SIZE, SlowdownBounds, TaskSize
 from profiler.record.units import as_number
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
-from profiler.sizing.instance_memory import InstanceMemory, instance_for
+from profiler.sizing.instance_memory import SmallestInstance, instance_for
 from profiler.sizing.memory_margin import (
     KERNEL_PERCENT,
     UNKNOWN_MARGIN,
@@ -75,7 +75,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     chosen: SizeOption = NO_OPTION
     options: tuple[SizeOption, ...] = ()
     ranked: tuple[SizeOption, ...] = ()
-    instance: InstanceMemory | None = None
+    instance: SmallestInstance | None = None
 
     @property
     def factor(self) -> SlowdownBounds:
@@ -352,7 +352,7 @@ def _reservation(evidence: Evidence, need: MemoryNeed) -> TaskSize:
 
 def _below_instance(
     evidence: Evidence, need: MemoryNeed, size: TaskSize, *, has_own_margin: bool
-) -> tuple[TaskSize, InstanceMemory | None]:
+) -> tuple[TaskSize, SmallestInstance | None]:
     """The size with no more memory than an instance registers whose nominal memory would be enough,
     and that instance. Where less than 5 % would be left of the family's own margin, and where the
     margin is for peaks that were not seen, the size stays, for the next instance.

@@ -23,7 +23,7 @@ _MIN_SEEN_SHARE: Final = 0.9
 _NOMINAL_GB: Final = (2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 
 
-class InstanceMemory(Struct, frozen=True, kw_only=True):
+class SmallestInstance(Struct, frozen=True, kw_only=True):
     """The least memory that instances have which is not below a size, and what they register of
     it. ``is_seen``: a run saw it.
     """
@@ -43,7 +43,7 @@ def room_for_jobs_mb(seen_mb: float) -> int:
     return int(seen_mb - _AGENT_MB)
 
 
-def instance_for(memory_mb: float, task: Record) -> InstanceMemory | None:
+def instance_for(memory_mb: float, task: Record) -> SmallestInstance | None:
     """The smallest instance that could have room for the memory of a job like this one; None for
     other tasks, and above all sizes.
     """
@@ -57,6 +57,6 @@ def instance_for(memory_mb: float, task: Record) -> InstanceMemory | None:
     is_seen = _MIN_SEEN_SHARE * nominal_mb < seen_mb <= nominal_mb
     if not is_seen:
         seen_mb = nominal_mb * _REGISTERED_SHARE
-    return InstanceMemory(
+    return SmallestInstance(
         nominal_mb=nominal_mb, registered_mb=room_for_jobs_mb(seen_mb), is_seen=is_seen
     )

@@ -26,7 +26,7 @@ from profiler.sizing.window_evidence import largest_need
 def decide(advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances) -> Resize:
     """Decide on the size of a family by a closed window of its runs."""
     case = resize_case(advised, revision, circumstances)
-    decision = _first(case, RULES)
+    decision = _first_decision(case, RULES)
     shown = _shown(case)
     if not isinstance(case, MeasuredCase):
         return replace(decision, evidence=shown)
@@ -37,14 +37,14 @@ def decide(advised: WindowAdvice, revision: SizedRevision, circumstances: Circum
     )
 
 
-def _first(case: ResizeCase, rules: Sequence[Precondition | Rule]) -> Resize:
+def _first_decision(case: ResizeCase, rules: Sequence[Precondition | Rule]) -> Resize:
     """The decision of the first rule that applies; one always does."""
     for number, rule in enumerate(rules):
         reason = rule.reason_to_act(case)
         if not reason:
             continue
         if isinstance(rule, Precondition) and rule.shows_later:
-            return _left_alone(rule, reason, _first(case, rules[number + 1 :]))
+            return _left_alone(rule, reason, _first_decision(case, rules[number + 1 :]))
         return _decision(case, rule, reason)
     raise AssertionError
 

@@ -153,12 +153,12 @@ def _slowdown(metrics: Metrics) -> Mapping[float, SlowdownBounds] | None:
             vcpu = float(name)
         except ValueError:
             continue
-        least = _bound(bounds.min)
-        slowdowns[vcpu] = SlowdownBounds(min=least, max=max(_bound(bounds.max), least))
+        least = _possible_factor(bounds.min)
+        slowdowns[vcpu] = SlowdownBounds(min=least, max=max(_possible_factor(bounds.max), least))
     return slowdowns
 
 
-def _bound(factor: float) -> float:
+def _possible_factor(factor: float) -> float:
     """No run is faster with fewer vCPUs, or slower by more than any number of CPUs."""
     return round(min(max(factor, 1.0), 1e6), 3)
 

@@ -46,7 +46,7 @@ _PLATFORMS: Final = {FARGATE: "on Fargate", EC2: "on EC2"}
 _PLACES: Final = {EC2: "on EC2", EXTERNAL: "on external instances"}
 
 
-def _no_size(_case: ResizeCase) -> None:
+def _shows_no_size(_case: ResizeCase) -> None:
     """A row that shows no other size."""
 
 
@@ -95,7 +95,7 @@ class Precondition(Struct, frozen=True, kw_only=True):
 
     reason: Callable[[ResizeCase], str | None]
     docs: str
-    size: Callable[[ResizeCase], TaskSize | None] = _no_size
+    size: Callable[[ResizeCase], TaskSize | None] = _shows_no_size
     shows_later: bool = False
     remedy: str = ""
     allows_revert: bool = False
@@ -127,7 +127,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     reason: Callable[[MeasuredCase], str | None] | None = None
     is_proven: Callable[[MeasuredCase], bool] = _always
     docs: str | None = None
-    size: Callable[[MeasuredCase], ChosenSize | TaskSize | None] = _no_size
+    size: Callable[[MeasuredCase], ChosenSize | TaskSize | None] = _shows_no_size
 
     def reason_to_act(self, case: ResizeCase) -> str | None:
         """Why ``resize`` acts by this row."""

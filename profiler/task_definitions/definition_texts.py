@@ -222,7 +222,7 @@ def read_job(data: bytes, source_name: str) -> JobDefinition | None:
     root = _job_root(data, source_name)
     if root is None:
         return None
-    return read_job_definition(mapping(_view(root, "", is_template=False)), source_name)
+    return read_job_definition(mapping(_plain_value(root, "", is_template=False)), source_name)
 
 
 def change_job_text(data: bytes, source_name: str, change: ChangeJob) -> ChangedText | None:
@@ -236,7 +236,7 @@ def change_job_text(data: bytes, source_name: str, change: ChangeJob) -> Changed
         return None
     text = decoded(data, source_name)
     is_yaml = not _JSON.match(data)
-    document = mapping(_view(root, text, is_template=False))
+    document = mapping(_plain_value(root, text, is_template=False))
     job = read_job_definition(document, source_name)
     changed = change(job)
     style = style_of(text, root, is_yaml=is_yaml)
@@ -324,18 +324,21 @@ def _read(data: bytes, source_name: str) -> _Source:
     root = yaml_tree(text, source_name) if is_yaml else json_tree(text, source_name)
     described = root.members.get("taskDefinition", root)
     if "containerDefinitions" in described.members:
-        definition = mapping(_view(described, text, is_template=False))
+        definition = mapping(_plain_value(described, text, is_template=False))
         check_definition(definition, source_name)
         place = _Place(node=described, definition=definition)
         outside = None
         if described is not root:
-            outside = {**mapping(_view(root, text, is_template=False)), "taskDefinition": None}
+            outside = {
+                **mapping(_plain_value(root, text, is_template=False)),
+                "taskDefinition": None,
+            }
         return _Source(
             text=text, root=root, is_yaml=is_yaml, is_template=False, places=(place,), rest=outside
         )
     resources = _task_definitions(root, source_name, "YAML" if is_yaml else "JSON")
     places = tuple(_resource(logical_id, node, text) for logical_id, node in resources.items())
-    rest = mapping(_view(root, text, is_template=True))
+    rest = mapping(_plain_value(root, text, is_template=True))
     for logical_id in resources:
         resource = mapping(mapping(rest[_RESOURCES])[logical_id])
         rest = {
@@ -394,7 +397,7 @@ def _resource(logical_id: str, resource: Node, text: str) -> _Place:
             f"{logical_id} has no list of ContainerDefinitions, or a function in its place: write "
             "the containers as a list."
         )
-    view = mapping(camel_case(_view(properties, text, is_template=True)))
+    view = mapping(camel_case(_plain_value(properties, text, is_template=True)))
     # Templates may write numbers and flags as texts, and texts as numbers.
     typed: list[object] = []
     for container in _list(view["containerDefinitions"]):
@@ -437,15 +440,16 @@ def _is_function(node: Node) -> bool:
     return key == "Ref" or key.startswith("Fn::")
 
 
-def _view(node: Node, text: str, *, is_template: bool) -> object:
+def _plain_value(node: Node, text: str, *, is_template: bool) -> object:
     """The value of the node; in a template, with functions as texts."""
     value = node.scalar
     if node.kind == "mapping":
         value = {
-            name: _view(item, text, is_template=is_template) for name, item in node.members.items()
+            name: _plain_value(item, text, is_template=is_template)
+            for name, item in node.members.items()
         }
     elif node.kind == "sequence":
-        value = [_view(child.node, text, is_template=is_template) for child in node.children]
+        value = [_plain_value(child.node, text, is_template=is_template) for child in node.children]
     if not is_template or not _is_function(node):
         return value
     flow = TextStyle(is_yaml=True).one_line(value)  # on one line, in brackets
@@ -459,7 +463,7 @@ def _view(node: Node, text: str, *, is_template: bool) -> object:
         name = f"!Ref {node.children[0].node.scalar}"
     elif node.kind == "scalar":
         name = f"{node.tag} {node.scalar}"
-    value = _view(node, text, is_template=False)
+    value = _plain_value(node, text, is_template=False)
     return Function.of(name, value, written=written, flow=flow)
 
 

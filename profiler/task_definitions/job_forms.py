@@ -82,13 +82,13 @@ def described_form(job: Mapping[str, object]) -> dict[str, object]:
     name = text(job.get("jobDefinitionName")) or ""
     defined = job_containers(job)
     task = next(_tasks_of(job), mapping(job.get("containerProperties")))
-    platforms = _listed(job.get("platformCapabilities"))
+    platforms = _as_list(job.get("platformCapabilities"))
     form: dict[str, object] = {
         "family": name,
         "containerDefinitions": list(_container_forms(defined, name)),
         "requiresCompatibilities": platforms or [EC2],
         "runtimePlatform": mapping(task.get("runtimePlatform")),
-        JOB: _mapped(_without_answers(job), _without_sizes),
+        JOB: _with_each_container(_without_answers(job), _without_sizes),
         "taskDefinitionArn": job.get("jobDefinitionArn"),
         "status": job.get("status"),
     }
@@ -113,7 +113,7 @@ def registered_form(definition: Mapping[str, object]) -> dict[str, Any]:
         size = next(given)
         return with_amounts(container, size.vcpu, size.memory_mb)
 
-    job = _mapped(mapping(definition.get(JOB)), with_sizes)
+    job = _with_each_container(mapping(definition.get(JOB)), with_sizes)
     tags = {str(tag.get("key")): str(tag.get("value")) for tag in mappings(definition.get("tags"))}
     return {**job, "tags": tags} if tags else job
 
@@ -132,7 +132,7 @@ def why_left_alone(definition: Mapping[str, object]) -> str | None:
             f"{engine.capitalize()} registers it, and sets the sizes of its jobs itself: "
             f"task-profiler recommend --format {engine} prints lines for its configuration"
         )
-    platforms = _listed(definition.get("requiresCompatibilities"))
+    platforms = _as_list(definition.get("requiresCompatibilities"))
     if platforms not in ([FARGATE], [EC2]):
         return f"nobody has tried its platform ({', '.join(map(str, platforms))})"
     return _why_unsized(definition)
@@ -330,7 +330,7 @@ def job_containers(job: Mapping[str, object]) -> list[Mapping[str, object]]:
     return containers
 
 
-def _mapped(
+def _with_each_container(
     job: Mapping[str, object],
     change: Callable[[Mapping[str, object]], dict[str, object]],
 ) -> dict[str, object]:
@@ -416,5 +416,5 @@ def _matches(pattern: object, value: str) -> bool:
     return value == written
 
 
-def _listed(value: object) -> list[object]:
+def _as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else []

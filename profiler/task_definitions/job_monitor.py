@@ -65,7 +65,7 @@ def add_to_job(job: JobDefinition, options: AddMonitorOptions, *, wraps: bool) -
     """
     _check_platform(job)
     if wraps:
-        return _wrapped(job, options)
+        return _with_wrapped_command(job, options)
     return _with_monitor(job, options)
 
 
@@ -333,7 +333,7 @@ def _without_monitor(
 # The wrapper
 
 
-def _wrapped(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefinition:
+def _with_wrapped_command(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefinition:
     definition = job.definition
     containers = _read(definition)
     if find_monitor(containers, options.image) is not None:

@@ -121,7 +121,7 @@ class EditFinder(Struct, frozen=True, kw_only=True):
         Functions are always kept; a moved item keeps its text.
         """
         sources = _sources(before, after)
-        in_place = _increasing(sources)
+        in_place = _in_same_order(sources)
         kept = []
         for index, child in enumerate(node.children):
             is_kept_function = index not in sources and isinstance(before[index], Function)
@@ -174,7 +174,7 @@ class EditFinder(Struct, frozen=True, kw_only=True):
                 return Edit(start, start, write(margin) + self.style.newline + margin)
             at = self._line_end(previous.end)
             return Edit(at, at, self.style.newline + margin + write(margin))
-        gap = self._gap(parent)
+        gap = self._space_after_comma(parent)
         has_lines = "\n" in gap
         if parent.kind == "sequence" and neighbour.node.children:
             has_lines = "\n" in self.text[neighbour.start : neighbour.end]
@@ -193,7 +193,7 @@ class EditFinder(Struct, frozen=True, kw_only=True):
         line = self.text[self.text.rfind("\n", 0, at) + 1 : at]
         return line[: len(line) - len(line.lstrip())]
 
-    def _gap(self, parent: Node) -> str:
+    def _space_after_comma(self, parent: Node) -> str:
         """The space after a comma between the children."""
         first, *others = parent.children
         if others:
@@ -246,7 +246,7 @@ class EditFinder(Struct, frozen=True, kw_only=True):
     def _replacement(self, node: Node, value: object) -> Edit:
         """The edit that writes a new value in the place of the node."""
         old = self.text[node.start : node.end]
-        written = self._written(node, old, self._with_type_of(node, value))
+        written = self._in_same_form(node, old, self._with_type_of(node, value))
         return Edit(node.start, node.end, written if old else f" {written}")
 
     def _with_type_of(self, node: Node, value: object) -> object:
@@ -259,7 +259,7 @@ class EditFinder(Struct, frozen=True, kw_only=True):
             return int(value)
         return value
 
-    def _written(self, node: Node, old: str, value: object) -> str:
+    def _in_same_form(self, node: Node, old: str, value: object) -> str:
         """The value in the form of the text that it replaces: quotes, a block, or lines."""
         if not self.style.is_yaml:
             if "\n" in old:
@@ -310,7 +310,7 @@ def _identity(item: object) -> str:
     return json.dumps(item, sort_keys=True, default=str)
 
 
-def _increasing(sources: Sequence[int | None]) -> frozenset[int]:
+def _in_same_order(sources: Sequence[int | None]) -> frozenset[int]:
     """The sources that keep their order."""
     in_order: set[int] = set()
     last = -1

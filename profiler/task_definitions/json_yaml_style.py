@@ -62,7 +62,9 @@ class TextStyle(Struct, frozen=True, kw_only=True):
                 return self._flow(value)
             return self._yaml_scalar(value, in_flow=False)
         return json.dumps(
-            _restored(value), separators=(self.comma, self.colon), ensure_ascii=self.ascii_only
+            _functions_as_json(value),
+            separators=(self.comma, self.colon),
+            ensure_ascii=self.ascii_only,
         )
 
     def lines(self, value: object, margin: str) -> str:
@@ -71,7 +73,9 @@ class TextStyle(Struct, frozen=True, kw_only=True):
         """
         if self.is_yaml:
             return self.block(value, margin).replace("\n", self.newline)
-        written = json.dumps(_restored(value), indent=self.indent, ensure_ascii=self.ascii_only)
+        written = json.dumps(
+            _functions_as_json(value), indent=self.indent, ensure_ascii=self.ascii_only
+        )
         return written.replace("\n", self.newline + margin)
 
     def block_member(self, name: str, value: object, margin: str) -> str:
@@ -116,12 +120,12 @@ class TextStyle(Struct, frozen=True, kw_only=True):
         return "'" + value.replace("'", "''") + "'"
 
 
-def _restored(value: object) -> object:
+def _functions_as_json(value: object) -> object:
     """The value with functions as JSON."""
     if isinstance(value, dict):
-        return {name: _restored(item) for name, item in value.items()}
+        return {name: _functions_as_json(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_restored(item) for item in value]
+        return [_functions_as_json(item) for item in value]
     if isinstance(value, Function):
         return value.value
     return value

@@ -235,7 +235,7 @@ def _present_value(
     new = old
     match field:
         case "stopTimeout" | "memoryReservation" | "memory":
-            new = _larger(old, added_today)
+            new = _larger_number(old, added_today)
         case "command":
             if not isinstance(old, list) or "monitor" not in old:
                 new = added_today
@@ -252,7 +252,7 @@ def _present_value(
     return new
 
 
-def _larger(old: object, new: object) -> object:
+def _larger_number(old: object, new: object) -> object:
     return new if (count(old) or 0) < (count(new) or 0) else old
 
 

@@ -228,7 +228,7 @@ def may_name(stream: str, pattern: str) -> bool:
     if not longer.startswith(shorter):
         return False
     # The lengths of the beginnings of the pattern that fit the beginning of the stream so far.
-    reached = _longer(pattern, {0}, _STAR)
+    reached = _longer_beginnings(pattern, {0}, _STAR)
     for index, character in enumerate(stream):
         met = set[int]()
         for length in reached - {len(pattern)}:
@@ -239,12 +239,12 @@ def may_name(stream: str, pattern: str) -> bool:
                 met.add(length + 1)
         if character == "*":
             is_id = index == len(stream) - 1
-            met |= _longer(pattern, reached, _OF_IDS if is_id else frozenset(pattern))
-        reached = _longer(pattern, met, _STAR)
+            met |= _longer_beginnings(pattern, reached, _OF_IDS if is_id else frozenset(pattern))
+        reached = _longer_beginnings(pattern, met, _STAR)
     return len(pattern) in reached
 
 
-def _longer(pattern: str, lengths: set[int], accepted: frozenset[str]) -> set[int]:
+def _longer_beginnings(pattern: str, lengths: set[int], accepted: frozenset[str]) -> set[int]:
     """The lengths of beginnings of a pattern, and those that accepted characters make longer."""
     longer = set[int]()
     for beginning in lengths:

@@ -43,17 +43,17 @@ class SeenMemory(Struct, frozen=True, kw_only=True):
 
     def containers(self, definition: Mapping[str, object]) -> tuple[DefinedContainer, ...]:
         """The containers, with raised limits where a run was killed at one."""
-        return tuple(map(self._raised, read_containers(definition)))
+        return tuple(map(self._with_needed_limit, read_containers(definition)))
 
     def killed_limits(self, definition: Mapping[str, object]) -> Mapping[str, int]:
         """The limits that were too small, by the container's name."""
         limits_mb = {}
         for container in read_containers(definition):
-            if container != self._raised(container):
+            if container != self._with_needed_limit(container):
                 limits_mb[container.name] = container.memory_mb or 0
         return limits_mb
 
-    def _raised(self, container: DefinedContainer) -> DefinedContainer:
+    def _with_needed_limit(self, container: DefinedContainer) -> DefinedContainer:
         """The container with the limit that it needs, if a run was killed at its own limit."""
         limit_mb = first_known(container.memory_mb, math.inf)
         if limit_mb > self.killed_mb.get(container.name, 0):
@@ -274,12 +274,12 @@ def with_size_of(
     """
     old_limits = {}
     for container in mappings(old.get("containerDefinitions")):
-        old_limits[container.get("name")] = _only(container, CONTAINER_SIZES)
+        old_limits[container.get("name")] = _only_members(container, CONTAINER_SIZES)
     containers = []
     for container in mappings(definition.get("containerDefinitions")):
-        limits = old_limits.get(container.get("name"), _only(container, CONTAINER_SIZES))
-        containers.append(_without(container, CONTAINER_SIZES) | limits)
-    return {**definition, **_only(old, TASK_SIZES), "containerDefinitions": containers}
+        limits = old_limits.get(container.get("name"), _only_members(container, CONTAINER_SIZES))
+        containers.append(_without_members(container, CONTAINER_SIZES) | limits)
+    return {**definition, **_only_members(old, TASK_SIZES), "containerDefinitions": containers}
 
 
 def with_size_tag(definition: Mapping[str, object], key: str, value: str) -> Mapping[str, object]:
@@ -301,7 +301,7 @@ def with_tag(definition: Mapping[str, object], key: str, value: str) -> Mapping[
     return {**definition, "tags": [*tags, {"key": key, "value": value}]}
 
 
-def _only(value: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
+def _only_members(value: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
     return {name: item for name, item in value.items() if name in names}
 
 
@@ -311,13 +311,13 @@ def without_size(definition: Mapping[str, object]) -> Mapping[str, object]:
     """
     containers = []
     for container in mappings(definition.get("containerDefinitions")):
-        containers.append(_without(container, CONTAINER_SIZES))
+        containers.append(_without_members(container, CONTAINER_SIZES))
     tags = []
     for tag in mappings(definition.get("tags")):
         if not str(tag.get("key")).startswith(TAG_PREFIX):
             tags.append(tag)
     return {
-        **_without(definition, TASK_SIZES),
+        **_without_members(definition, TASK_SIZES),
         "containerDefinitions": containers,
         "tags": tags,
     }
@@ -334,7 +334,7 @@ def _tags_without(
     return [tag for tag in mappings(definition.get("tags")) if tag.get("key") not in keys]
 
 
-def _without(value: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
+def _without_members(value: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
     return {name: item for name, item in value.items() if name not in names}
 
 

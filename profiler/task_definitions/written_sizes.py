@@ -66,7 +66,7 @@ def _located_size(located: LocatedDefinition, file: str) -> WrittenSize:
 
 def _of_terraform(data: bytes, file: str) -> Sequence[WrittenSize]:
     """The resources of task definitions."""
-    code = _NO_CODE.sub(_kept, decoded(data, file))
+    code = _NO_CODE.sub(_kept_text, decoded(data, file))
     rows = list(enumerate(code.split("\n"), start=1))
     resources = []
     for at, (_, row) in enumerate(rows):
@@ -86,7 +86,7 @@ def _of_terraform(data: bytes, file: str) -> Sequence[WrittenSize]:
     return resources
 
 
-def _kept(match: re.Match[str]) -> str:
+def _kept_text(match: re.Match[str]) -> str:
     """A text as it is; of what is no code, its ends of lines."""
     found = match[0]
     return found if found.startswith('"') else "\n" * found.count("\n")

@@ -391,7 +391,10 @@ def test_one_module_words_the_conditions_of_searches() -> None:
 
 
 # Parts of a record that are never None: a constant says that nothing is known of them.
-NEVER_NONE = {"sampling", "task_size", "processor", "visible", "cost", "recommendation"}
+NEVER_NONE = {
+    *("sampling", "task_size", "processor", "visible", "cost", "recommendation"),
+    "time_breakdown",
+}
 
 
 def test_no_part_of_a_record_is_set_to_none() -> None:

@@ -36,7 +36,7 @@ def job_definition_findings(job: JobDefinition, command: str) -> Iterator[Findin
         return
     wrapped = [container.name for container in containers if container.wraps_batch]
     if monitor is not None:
-        yield from _with_monitor(job, monitor, command)
+        yield from _check_monitor(job, monitor, command)
     elif wrapped:
         yield ok(
             MONITOR,
@@ -63,7 +63,9 @@ def job_definition_findings(job: JobDefinition, command: str) -> Iterator[Findin
         yield ok(_SIZE, f"A job asks for {total.text}, a size of Fargate.")
 
 
-def _with_monitor(job: JobDefinition, monitor: DefinedContainer, command: str) -> Iterator[Finding]:
+def _check_monitor(
+    job: JobDefinition, monitor: DefinedContainer, command: str
+) -> Iterator[Finding]:
     """Whether the monitor is as add-monitor would make it today."""
     requested = text(monitor.variables.get(CONTAINER_VARIABLE))
     try:

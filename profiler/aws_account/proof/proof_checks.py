@@ -339,7 +339,7 @@ def _cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
     if not (end.pull_started_at and end.execution_stopped_at):
         return unknown("ECS shows no times")
     record = record_of(task)
-    billed = billed_ms(_ns(end.pull_started_at), _ns(end.execution_stopped_at))
+    billed = billed_ms(_moment_ns(end.pull_started_at), _moment_ns(end.execution_stopped_at))
     priced, slack = (
         cost_of(
             replace(record, metrics=replace(record.metrics, billed_duration_ms=ms)),
@@ -354,7 +354,7 @@ def _cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
     return close(product(record.cost.usd, 1000), expected, tolerance, "USD per 1,000 runs")
 
 
-def _ns(moment: datetime) -> int:
+def _moment_ns(moment: datetime) -> int:
     return round(moment.timestamp() * NS_PER_SECOND)
 
 
@@ -474,7 +474,7 @@ def _is_about_capacity(reason: str) -> bool:
 
 
 def _why_not_run(task: ProofTask, wait_seconds: float) -> str:
-    """Nothing if it ran."""
+    """Why the task of the proof did not run; "" if it did."""
     if task.failure or task.has_run:
         return task.failure
     if not task.has_stopped:

@@ -132,7 +132,7 @@ class GroupFilters(Struct, frozen=True):
         named: set[str] = set()
         missing: list[str] = []
         for name in names:
-            listed = self._listed(name)
+            listed = self._classes_of_groups(name)
             if not listed and are_given and glob_prefix(name) != name:
                 raise TaskProfilerError(
                     f"No log group matches {name!r}: check the name, --region and --profile."
@@ -165,7 +165,7 @@ class GroupFilters(Struct, frozen=True):
             left_out=tuple(f"{text} cannot be subscribed and is left out" for text in left_out),
         )
 
-    def _listed(self, name: str) -> dict[str, str]:
+    def _classes_of_groups(self, name: str) -> dict[str, str]:
         """The classes of the groups with this name, or that match this pattern.
 
         No pattern selects the groups of functions, and that of the instance monitor, which the

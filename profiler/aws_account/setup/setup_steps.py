@@ -60,8 +60,8 @@ class SetupSteps(Struct):
 
     def read(self) -> Iterator[SetupStep]:
         """Each step, in order. ``hints`` are then sentences about where past runs are."""
-        yield self._step("image", self._image, ("setup", "image"))
-        yield self._step("stack", self._stack, ("setup", "stack"))
+        yield self._step("image", self._find_image, ("setup", "image"))
+        yield self._step("stack", self._find_stack, ("setup", "stack"))
         clusters = self.clusters
         problem = ""
         try:
@@ -86,7 +86,7 @@ class SetupSteps(Struct):
         def monitors() -> _Found:
             if problem:
                 return None, problem, ()
-            return self._monitors(clusters)
+            return self._find_monitors(clusters)
 
         yield self._step("monitors", monitors, add)
         checks = [("doctor", *option) for option in options]
@@ -108,7 +108,7 @@ class SetupSteps(Struct):
         whole = tuple(("task-profiler", *words, *options, *aws) for words in commands)
         return SetupStep(name=name, is_done=is_done, text=text, commands=whole)
 
-    def _image(self) -> _Found:
+    def _find_image(self) -> _Found:
         repository = ImageRepository(self.open_client("ecr"), MONITOR_REPOSITORY)
         uri = repository.uri()
         if not uri:
@@ -121,7 +121,7 @@ class SetupSteps(Struct):
             return False, f"The ECR repository {MONITOR_REPOSITORY} has no image {__version__}.", ()
         return True, f"{uri}:{__version__} is in ECR.", ()
 
-    def _stack(self) -> _Found:
+    def _find_stack(self) -> _Found:
         state = read_forwarder(self.open_client, FORWARDER_STACK)
         gap, options = find_gap(state.parameters)
         self.hints = tuple(export_lines(state.parameters))
@@ -144,7 +144,7 @@ class SetupSteps(Struct):
             return False, f"The stack {state.name} {gap}.", options
         return True, f"The stack {state.name} is deployed ({state.status}).", ()
 
-    def _monitors(self, clusters: tuple[str, ...]) -> _Found:
+    def _find_monitors(self, clusters: tuple[str, ...]) -> _Found:
         problems: list[str] = []
         rollout = plan_monitors(
             self.open_client,

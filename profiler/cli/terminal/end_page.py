@@ -110,11 +110,11 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         (4, _unread_gpu(story, view)),
         (4, _warning(story, view)),
         *_usage(record, story, view),
-        *((6, _wrapped(row.name, row.text, view)) for row in story.named(*BESIDE_MEMORY)),
+        *((6, _wrapped_lines(row.name, row.text, view)) for row in story.named(*BESIDE_MEMORY)),
         (6, _labelled("waits", DOT.join(waited_for), view)),
         (7, _io(record, story, view)),
         (5, _change(record, earlier, view)),
-        (3, _wrapped("advice", advice, view)),
+        (3, _wrapped_lines("advice", advice, view)),
         (8, () if has_pointer else _labelled("more", pointer, view)),
     ]
     left = view.max_lines
@@ -249,7 +249,7 @@ def _unless_drawn(parts: Sequence[str], curve: Sequence[float | None] | None) ->
 
 
 def _unread_gpu(story: Story, view: EndView) -> tuple[Line, ...]:
-    """In a line of its own: one command makes the next run have its GPUs."""
+    """The warning of unread GPUs, alone: one command makes the next run have them."""
     if UNREAD_GPU not in [row.text for row in story.named("warning")]:
         return ()
     return _labelled("warning", UNREAD_GPU, view)
@@ -345,7 +345,7 @@ def _labelled(name: str, text: str, view: EndView) -> tuple[Line, ...]:
     return (line(label(name, width=_LABEL_WIDTH), shorten(printable(text), room)),)
 
 
-def _wrapped(name: str, text: str, view: EndView) -> tuple[Line, ...]:
+def _wrapped_lines(name: str, text: str, view: EndView) -> tuple[Line, ...]:
     rows = _rows(text, label(name, width=_LABEL_WIDTH), view)
     if len(rows) <= _MAX_WRAPPED:
         return rows

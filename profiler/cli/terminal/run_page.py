@@ -106,7 +106,7 @@ def page_lines(
         (1, (*_usage(record, story, view), *_told(story.named(*BESIDE_MEMORY)))),
         (2, (*time_lines(story, view), *_gpu_use(story))),
         (2, _series(record, story.usage, series, moments, view)),
-        (5, _others(record, story)),
+        (5, _other_rows(record, story)),
         (4, compared_lines(comparison)),
         (3, _sizes(sizes, story)),
     )
@@ -369,7 +369,7 @@ def _gpu_use(story: Story) -> Iterator[PageText]:
     yield from labelled_once("GPU", (*idle[:1], work, story.text("GPU error")))
 
 
-def _others(record: Record, story: Story) -> Iterator[PageText]:
+def _other_rows(record: Record, story: Story) -> Iterator[PageText]:
     yield from _told(story.named("ECC", "killed", "I/O", "largest"))
     if record.stacks.samples:
         samples = format_count(record.stacks.samples, "sample")

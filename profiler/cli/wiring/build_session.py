@@ -126,7 +126,7 @@ class RunSession:
         if result.startup_error is not None and not is_file:
             return b""
         report = result.report
-        wait: Callable[[], tuple[Report, tuple[Record, ...]] | None] = _nothing
+        wait: Callable[[], tuple[Report, tuple[Record, ...]] | None] = _found_nothing
         history = None
         is_one_line = self._options.runs > 1 and not (self._options.live or is_file)
         from profiler.cli.terminal.end_page import printed_end  # not before the command has ended
@@ -191,13 +191,13 @@ class _NoRecorder:
     def keep_so_far(self, build_so_far: BuildSoFar) -> None: ...
 
     def search(self, _find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":
-        return _nothing
+        return _found_nothing
 
     def add(self, *_run: object) -> tuple[str, ...]:
         return ()
 
 
-def _nothing() -> None:
+def _found_nothing() -> None:
     """Nothing was looked for."""
 
 

@@ -281,19 +281,21 @@ class _Numbers:
 
     def count(self, value: Json, most: int = _MAX_COUNT) -> int | None:
         found = count(value)
-        return self._counted(value, found if first_known(found, math.inf) <= most else None)
+        return self._noting_impossible(
+            value, found if first_known(found, math.inf) <= most else None
+        )
 
     def seconds(self, value: Json) -> float | None:
         found = _number(value)
         is_possible = 0 <= first_known(found, -1) <= _MAX_SECONDS
-        return self._counted(value, found if is_possible else None)
+        return self._noting_impossible(value, found if is_possible else None)
 
     def percent(self, value: Json) -> float | None:
         # The fast way of nearly all values.
         if (type(value) is float or type(value) is int) and 0 <= value <= _MAX_PERCENT:
             return float(value)
         found = _number(value)
-        return self._counted(value, known(possible_percent, found))
+        return self._noting_impossible(value, known(possible_percent, found))
 
     def latency(self, percentiles: _Percentiles | None) -> Latency:
         read: dict[str, float | None] = {}
@@ -301,7 +303,7 @@ class _Numbers:
             read[f"{name}_seconds"] = self.seconds(value)
         return Latency(**read)
 
-    def _counted(self, value: Json, found: _Found | None) -> _Found | None:
+    def _noting_impossible(self, value: Json, found: _Found | None) -> _Found | None:
         self.impossible += value is not None and found is None
         return found
 

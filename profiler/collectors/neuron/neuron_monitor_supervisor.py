@@ -230,7 +230,7 @@ class NoNeuronMonitor:
         """There is nothing to start."""
 
     def stop(self, max_seconds: float) -> None:
-        """Nothing runs."""
+        """There is nothing to stop."""
 
 
 NO_NEURON_MONITOR = NoNeuronMonitor()

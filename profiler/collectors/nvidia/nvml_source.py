@@ -90,7 +90,7 @@ class NvmlSource:
         lost = tuple(
             facts for uuid, facts in self._known_gpus.items() if uuid in self._lost - before
         )
-        notes = dict.fromkeys(_unreadable_gpus(self._unreadable))
+        notes = dict.fromkeys(_unreadable_gpu_sentences(self._unreadable))
         for device in self._devices:
             notes.update(dict.fromkeys(device.notes))
         notes.update(dict.fromkeys(events.notes))
@@ -188,7 +188,7 @@ class NvmlSource:
         return XidEvents(nvml, devices)
 
 
-def _unreadable_gpus(reasons: Mapping[int, str]) -> Iterator[str]:
+def _unreadable_gpu_sentences(reasons: Mapping[int, str]) -> Iterator[str]:
     """A sentence for each reason. A container that may use one of eight GPUs sees all."""
     for reason in dict.fromkeys(reasons.values()):
         numbers = [str(index) for index, other in reasons.items() if other == reason]

@@ -63,8 +63,8 @@ class ProcessLists:
         if memory_bytes is not None:
             self._memory_bytes = memory_bytes
             is_complete = self._has_unlisted(computing, memory_bytes) or is_complete
-        computing = [*computing, *self._others(_MPS, is_complete=is_complete)]
-        drawing = self._others(_GRAPHICS, is_complete=is_complete)
+        computing = [*computing, *self._other_processes(_MPS, is_complete=is_complete)]
+        drawing = self._other_processes(_GRAPHICS, is_complete=is_complete)
         programs = {process.pid for process in computing}
         held: dict[int, int] = {}
         for process in (*computing, *drawing):
@@ -95,7 +95,7 @@ class ProcessLists:
         self._unlisted_bytes = max(memory_bytes - listed_bytes, 0)
         return self._unlisted_bytes - before_bytes >= CHANGED_BYTES
 
-    def _others(self, function: str, *, is_complete: bool) -> list[Any]:
+    def _other_processes(self, function: str, *, is_complete: bool) -> list[Any]:
         if not is_complete and function not in self._used_lists:
             return []
         found = list(self._list(function) or ())

@@ -47,7 +47,7 @@ _MAX_MILLIJOULES = 2**60  # of 7,000 years at the largest power
 _COUNTER_LATENESS_NS = 10 * NS_PER_SECOND
 
 
-def _possible(name: str, value: float) -> float | None:
+def _if_possible(name: str, value: float) -> float | None:
     if name == "utilization_percent":
         return possible_percent(value)
     return value if 0 <= value <= _MOST[name] else None
@@ -194,7 +194,7 @@ class Device:
         impossible: list[str] = []
         for name, value in readings.items():
             if value is not None:
-                values[name] = _possible(name, value)
+                values[name] = _if_possible(name, value)
                 if values[name] is None:
                     impossible.append(name)
         # Newer drivers call these event reasons, and still have the function under its old name.

@@ -69,13 +69,13 @@ class _Line:
         if line.outer is not None or line.program is NO_PROGRAM:
             return line
         end = _argument_end(text, found, ends)
-        return _within(line, end) if end > found.end() else line
+        return _inner_line(line, end) if end > found.end() else line
 
     def has(self, words: tuple[str, ...] | None) -> bool:
         return words is not None and all(word in self.seen for word in words)
 
 
-def _within(outer: _Line, end: int) -> _Line:
+def _inner_line(outer: _Line, end: int) -> _Line:
     line = _Line()
     line.program, line.name, line.last = outer.program, outer.name, outer.last
     line.seen, line.signs_in = [*outer.seen], outer.signs_in

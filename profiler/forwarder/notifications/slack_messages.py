@@ -210,7 +210,7 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
         _log(notice.log_lines, notice.failed_container),
         _commands(steps_after_run(notice)),
         section(_advice(notice)),
-        section(_why(notice, story)),
+        section(_cause_sentences(notice, story)),
         context(value_formats.source_of_numbers(notice, story)),
         buttons(notice.links(kibana_url)),
     )
@@ -368,7 +368,7 @@ def _advice(notice: EndedRun) -> list[str]:
     return [*lines, *(step.command.translate(_ESCAPES) for step in offered(advice.steps))]
 
 
-def _why(notice: EndedRun, story: Story) -> list[str]:
+def _cause_sentences(notice: EndedRun, story: Story) -> list[str]:
     sentences = [notice.comparison.text, value_formats.longest_wait(notice) or ""]
     said = (*value_formats.gpu_sentences(notice), cause_sentence(notice.outcome, notice.record))
     notes = [row.sentence for row in story.named(*GPU_NOTES)]
@@ -465,7 +465,7 @@ def _night_message(summary: NightSummary) -> SlackMessage:
 
 
 def _sections(lines: Iterable[str]) -> Iterator[JsonObject]:
-    """As many sections as the lines need. Each line, formatted, fits into one."""
+    """The lines in as few sections as hold them. Each line, formatted, fits into one."""
     text = ""
     for line in lines:
         longer = f"{text}\n{line}" if text else line

@@ -118,7 +118,7 @@ def _sources(snapshot: Snapshot) -> Iterator[Subject]:
         yield (name,), is_up
 
 
-def _whole(snapshot: Snapshot) -> list[Subject]:
+def _whole_snapshot(snapshot: Snapshot) -> list[Subject]:
     return [((), snapshot)]
 
 
@@ -205,12 +205,12 @@ def _version(snapshot: Snapshot) -> list[Subject]:
 # The values of a subject
 
 
-def _same(value: float | None) -> float | None:
+def _value_itself(value: float | None) -> float | None:
     """The subject is the value."""
     return value
 
 
-def _one(_: object) -> float:
+def _always_one(_: object) -> float:
     return 1
 
 
@@ -259,16 +259,20 @@ GROUPS: tuple[MetricGroup, ...] = (
     _group(
         ("revision", "cluster", "launch_type", "availability_zone"),
         _task,
-        ("task_info", "The task, always 1; unknown labels are empty.", _one),
+        ("task_info", "The task, always 1; unknown labels are empty.", _always_one),
     ),
     _group(
         ("job_id", "queue", "compute_environment", "attempt", "array_index"),
         _batch_job,
-        ("batch_job_info", "The job of AWS Batch, always 1; unknown labels are empty.", _one),
+        (
+            "batch_job_info",
+            "The job of AWS Batch, always 1; unknown labels are empty.",
+            _always_one,
+        ),
     ),
     _group(
         (),
-        _whole,
+        _whole_snapshot,
         (
             "task_network_receive_bytes_total",
             "Bytes received by the task in awsvpc mode.",
@@ -350,7 +354,7 @@ GROUPS: tuple[MetricGroup, ...] = (
         (
             "gpu_info",
             "The GPU, always 1. Its values are the batch's, or of all programs: shared, instance.",
-            _one,
+            _always_one,
         ),
     ),
     _group(
@@ -413,12 +417,12 @@ GROUPS: tuple[MetricGroup, ...] = (
     _group(
         ("uuid", "reason"),
         _gpu_throttling,
-        ("gpu_throttled_seconds_total", "Time throttled for this reason.", _same),
+        ("gpu_throttled_seconds_total", "Time throttled for this reason.", _value_itself),
     ),
     _group(
         ("uuid", "xid"),
         _gpu_errors,
-        ("gpu_error_info", "The driver has reported this error (Xid), always 1.", _one),
+        ("gpu_error_info", "The driver has reported this error (Xid), always 1.", _always_one),
     ),
     _group(
         ("neuron_core",),
@@ -432,12 +436,16 @@ GROUPS: tuple[MetricGroup, ...] = (
     _group(
         ("neuron_core",),
         _each_of_neuron("core_memory_bytes"),
-        ("neuron_core_memory_used_bytes", "Device memory in use by the core.", _same),
+        ("neuron_core_memory_used_bytes", "Device memory in use by the core.", _value_itself),
     ),
     _group(
         ("category",),
         _each_of_neuron("memory_bytes_by_category"),
-        ("neuron_memory_used_bytes", "Device memory in use on all devices, by category.", _same),
+        (
+            "neuron_memory_used_bytes",
+            "Device memory in use on all devices, by category.",
+            _value_itself,
+        ),
     ),
     _group(
         (),
@@ -456,12 +464,16 @@ GROUPS: tuple[MetricGroup, ...] = (
     _group(
         ("outcome",),
         _executions,
-        ("neuron_executions_total", "Executions by outcome: completed or failed.", _same),
+        ("neuron_executions_total", "Executions by outcome: completed or failed.", _value_itself),
     ),
     _group(
         ("percentile",),
         _latencies,
-        ("neuron_execution_latency_seconds", "Latency of executions in the last period.", _same),
+        (
+            "neuron_execution_latency_seconds",
+            "Latency of executions in the last period.",
+            _value_itself,
+        ),
     ),
     _group(
         (),
@@ -503,7 +515,7 @@ GROUPS: tuple[MetricGroup, ...] = (
     _group(
         ("version",),
         _version,
-        ("monitor_info", "The monitor, always 1.", _one),
+        ("monitor_info", "The monitor, always 1.", _always_one),
     ),
     _group(
         (),
@@ -518,11 +530,11 @@ GROUPS: tuple[MetricGroup, ...] = (
     _group(
         ("source",),
         _sources,
-        ("monitor_source_up", "1 if the source answers, else 0.", _same),
+        ("monitor_source_up", "1 if the source answers, else 0.", _value_itself),
     ),
     _group(
         (),
-        _whole,
+        _whole_snapshot,
         (
             "monitor_read_failures_total",
             "Failed reads of the containers' stats.",

@@ -248,12 +248,12 @@ class CgroupDelegation:
             os.close(writer)
             return False
         if pid == 0:
-            self._help(reader)
+            self._undo_after_parent(reader)
         os.close(reader)
         self._helper = pid, writer
         return True
 
-    def _help(self, reader: int) -> NoReturn:
+    def _undo_after_parent(self, reader: int) -> NoReturn:
         """Undo the change when this process's parent has ended.
 
         The process holds no file of the parent meanwhile.

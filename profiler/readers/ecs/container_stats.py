@@ -147,7 +147,7 @@ class LateSample(Struct, eq=False):
 
     @property
     def kernel_bytes(self) -> int | None:
-        """As :attr:`ContainerSample.memory_kernel_bytes`, of which it is a bound, too."""
+        """The bound of :attr:`ContainerSample.memory_kernel_bytes`, by the entry alone."""
         memory = self._entry.memory_stats
         if memory is None or memory.usage is None or memory.stats is None:
             return None
@@ -197,7 +197,7 @@ def decode_late_stats(
 def decode_stats(
     body: bytes, device_mapper_majors: frozenset[int] | None = None
 ) -> Mapping[str, ContainerSample | Unavailable] | Unavailable:
-    """As :func:`decode_late_stats`, with all samples made."""
+    """Decode a response like :func:`decode_late_stats`, and make all samples."""
     reading = decode_late_stats(body, device_mapper_majors)
     if isinstance(reading, Unavailable):
         return reading

@@ -351,7 +351,9 @@ def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:
     roles = _roles(task, own)
     ignored = {roles.monitor, *roles.injected}
     return all(
-        container.is_stopped for container in _others(task, own) if container.name not in ignored
+        container.is_stopped
+        for container in _other_containers(task, own)
+        if container.name not in ignored
     )
 
 
@@ -360,7 +362,7 @@ def _roles(task: TaskMetadata, own: ContainerMetadata | None) -> ContainerRoles:
     # Version 3 of the endpoint does not return the driver.
     may_have_router = _FIRELENS_DRIVER in drivers or drivers == {None}
     others = []
-    for container in _others(task, own):
+    for container in _other_containers(task, own):
         is_router = None
         if not may_have_router or container.log_driver == _FIRELENS_DRIVER:
             is_router = False
@@ -376,7 +378,7 @@ def _roles(task: TaskMetadata, own: ContainerMetadata | None) -> ContainerRoles:
     return container_roles(others)
 
 
-def _others(task: TaskMetadata, own: ContainerMetadata | None) -> list[ContainerMetadata]:
+def _other_containers(task: TaskMetadata, own: ContainerMetadata | None) -> list[ContainerMetadata]:
     def is_own(container: ContainerMetadata) -> bool:
         if own is None or None in (container.docker_id, own.docker_id):
             return own is not None and container.name == own.name

@@ -292,7 +292,7 @@ def _search(options: _Options, words: Iterator[str]) -> _Code | None:
         is_option = word[0:1] == "-" or (options.has_shell_text and word[0:1] == "+")
         if len(word) <= 1 or not is_option:
             return _Code(word, is_text)
-        read = _long if word.startswith("--") else _short
+        read = _code_of_long_option if word.startswith("--") else _short
         code = read(options, word, words)
         if code is not None:
             return code
@@ -300,7 +300,7 @@ def _search(options: _Options, words: Iterator[str]) -> _Code | None:
     return None
 
 
-def _long(options: _Options, word: str, words: Iterator[str]) -> _Code | None:
+def _code_of_long_option(options: _Options, word: str, words: Iterator[str]) -> _Code | None:
     """What the option makes the interpreter run; None if the search goes on."""
     option, has_value, value = word.partition("=")
     if option in options.long_inline:
@@ -317,7 +317,7 @@ def _long(options: _Options, word: str, words: Iterator[str]) -> _Code | None:
 
 
 def _short(options: _Options, word: str, words: Iterator[str]) -> _Code | None:
-    """The code that a word with one or more letters names, read as by :func:`_long`."""
+    """The code that a word of letters names, read as by :func:`_code_of_long_option`."""
     for place, letter in enumerate(word[1:], start=2):
         rest = word[place:]
         if letter in options.attached:

@@ -362,7 +362,7 @@ class ThreadReader:
         now = ReadingTime(last.number + 1, now_ns)
         due: list[_Process] | None = None
         if is_fresh and not (self.sees_calls or is_required):
-            due = self._due(now, is_required=False)
+            due = self._due_processes(now, is_required=False)
             if not (due or self._stale or self._ended_between) and self._changed:
                 self._last = now
                 self._budget_ns = budget_ns
@@ -376,7 +376,7 @@ class ThreadReader:
         if not is_fresh:
             self._read_clocks(last)
         if due is None:
-            due = self._due(now, is_required=is_required)
+            due = self._due_processes(now, is_required=is_required)
         reads = _Budget(spent_ns, math.inf if is_required else budget_ns / 2)
         self._begin(now_ns)
         self._read_due(due, reads, now, is_required=is_required)
@@ -618,7 +618,7 @@ class ThreadReader:
             self._changed[reading.pid] = process
             process.still_at = last
 
-    def _due(self, now: ReadingTime, *, is_required: bool) -> list[_Process]:
+    def _due_processes(self, now: ReadingTime, *, is_required: bool) -> list[_Process]:
         """The processes whose threads may have run or are new, and are read now; those that take
         several readings come last, and first at every other look, so that they are read at all.
         """

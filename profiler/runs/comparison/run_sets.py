@@ -139,7 +139,7 @@ class _FamilyRuns:
         if self.suffix and self.suffix not in suffixes:
             self.others.update(dict.fromkeys(suffixes))
             return
-        report, reason = _counted(run)
+        report, reason = _counting_report(run)
         if report is None:
             self._left_out[reason] += 1
         elif len(self._reports) == self._last:
@@ -184,7 +184,7 @@ def _suffixes(record: Record) -> list[str]:
     return suffixes
 
 
-def _counted(run: PastRun) -> tuple[Report | None, str]:
+def _counting_report(run: PastRun) -> tuple[Report | None, str]:
     """The report of a run that counts in a family's set, else the reason why it does not."""
     report = final_report(run)
     status = run.outcome.status

@@ -117,7 +117,7 @@ class ContainerInsightsRuns(RunSource):
             self.reading = self._reading()
             if self._oldest_ms:
                 self.complete_since_ns = int(max(self._oldest_ms.values())) * NS_PER_MS
-            self._runs = self._built()
+            self._runs = self._build_runs()
         self._unseen_selected = [run for run in self._unseen if selection.matches(run.report)]
         for run in self._runs:
             if selection.matches(run.report):
@@ -262,7 +262,7 @@ class ContainerInsightsRuns(RunSource):
         if end is not None and end.started_at is not None:
             self._ends[end.cluster or "", end.id] = end
 
-    def _built(self) -> list[PastRun]:
+    def _build_runs(self) -> list[PastRun]:
         """The runs, newest first. Raises TaskProfilerError if only tasks of services ran."""
         seen: list[PastRun] = []
         unseen: list[PastRun] = []

@@ -113,11 +113,11 @@ class Minute(Struct, frozen=True, gc=False, rename="pascal"):
     @property
     def vcpu(self) -> float | None:
         """The mean number of vCPUs in use."""
-        return _possible(self.cpu_utilized, _UNITS_PER_VCPU)
+        return _possible_number(self.cpu_utilized, _UNITS_PER_VCPU)
 
     @property
     def memory_mb(self) -> float | None:
-        return _possible(self.memory_utilized)
+        return _possible_number(self.memory_utilized)
 
     @property
     def end_ns(self) -> int:
@@ -145,7 +145,7 @@ def _precedence(event: PerformanceEvent) -> tuple[bool, float]:
     return event.started_at is not None, event.timestamp
 
 
-def _possible(value: float | None, per: float = 1) -> float | None:
+def _possible_number(value: float | None, per: float = 1) -> float | None:
     return value / per if value is not None and 0 <= value < math.inf else None
 
 
@@ -292,7 +292,7 @@ def _task_size(event: PerformanceEvent) -> TaskSize:
 
 def _reserved(reserved: float | None, per: int) -> Number | None:
     """A size; None if nothing is reserved, as for the CPU of tasks on EC2."""
-    return as_number(_possible(reserved, per)) or None
+    return as_number(_possible_number(reserved, per)) or None
 
 
 def _priced(record: Record, end: StoppedTask, prices: PriceOverrides, time: str) -> Record:
@@ -377,7 +377,7 @@ def _with_traffic(metrics: Metrics, parts: _Parts) -> Metrics:
             "network_rx_bytes": minute.network_rx_bytes,
             "network_tx_bytes": minute.network_tx_bytes,
         }
-        possible = known_members({name: _possible(value) for name, value in rates.items()})
+        possible = known_members({name: _possible_number(value) for name, value in rates.items()})
         for name, bytes_per_second in possible.items():
             growth = bytes_per_second * part_ns / NS_PER_SECOND
             totals[name] = totals.get(name, 0) + growth
@@ -385,7 +385,7 @@ def _with_traffic(metrics: Metrics, parts: _Parts) -> Metrics:
             "block_read_bytes": minute.storage_read_bytes,
             "block_write_bytes": minute.storage_write_bytes,
         }
-        totals |= known_members({name: _possible(value) for name, value in counters.items()})
+        totals |= known_members({name: _possible_number(value) for name, value in counters.items()})
     whole_bytes: dict[str, Any] = {name: round(total) for name, total in totals.items()}
     return replace(metrics, **whole_bytes)
 
@@ -393,10 +393,10 @@ def _with_traffic(metrics: Metrics, parts: _Parts) -> Metrics:
 def _storage_sizes_mb(event: PerformanceEvent) -> dict[str, Any]:
     """The fields of the ephemeral storage that are known."""
     fields: dict[str, Any] = {}
-    used_gb = _possible(event.ephemeral_storage_utilized)
+    used_gb = _possible_number(event.ephemeral_storage_utilized)
     if used_gb is not None:
         fields["ephemeral_storage_used_mb"] = mebibytes(used_gb * _GB_BYTES)
-    size_gb = _possible(event.ephemeral_storage_reserved)
+    size_gb = _possible_number(event.ephemeral_storage_reserved)
     if size_gb is not None:
         # AWS writes whole GiB in GB with two decimals: 21.47 GB are 20 GiB.
         size_gib = round(size_gb * _GB_BYTES / _GIB_BYTES)

@@ -82,18 +82,18 @@ class JoinedRuns(RunSource):
         return _without_copies(all_runs)
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
-        all_runs = self._all(lambda source: source.last_runs(selection, last))
+        all_runs = self._of_all_sources(lambda source: source.last_runs(selection, last))
         return _without_copies(newest_first(all_runs))
 
     def running(self, selection: RunFilter) -> Sequence[PastRun]:
-        return self._all(lambda source: source.running(selection))
+        return self._of_all_sources(lambda source: source.running(selection))
 
     def family_source(self, run: PastRun) -> RunSource:
         sources = [source.family_source(run) for source in self._sources]
         return JoinedRuns(sources, self._report_failure)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
-        return self._first(lambda source: source.checkpoints(run)) or ()
+        return self._of_first_source(lambda source: source.checkpoints(run)) or ()
 
     def steps(self, runs: Sequence[PastRun]) -> Iterator[StepSeries]:
         steps_of_sources = [source.steps(runs) for source in self._sources]
@@ -101,18 +101,18 @@ class JoinedRuns(RunSource):
             yield max(steps_of_run, key=lambda steps: len(steps.ends_ms))
 
     def stacks(self, report: Report) -> StacksLine | None:
-        return self._first(lambda source: source.stacks(report))
+        return self._of_first_source(lambda source: source.stacks(report))
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
-        return self._all(lambda source: source.schedule_notices(selection))
+        return self._of_all_sources(lambda source: source.schedule_notices(selection))
 
-    def _all(self, read: Callable[[RunSource], Iterable[T]]) -> list[T]:
+    def _of_all_sources(self, read: Callable[[RunSource], Iterable[T]]) -> list[T]:
         items: list[T] = []
         for source in tuple(self._sources):
             items += self._unless_failed(source, read)
         return items
 
-    def _first(self, read: Callable[[RunSource], T | None]) -> T | None:
+    def _of_first_source(self, read: Callable[[RunSource], T | None]) -> T | None:
         """What the first source has that has anything; the others are not read."""
 
         def read_all(source: RunSource) -> Iterator[T | None]:

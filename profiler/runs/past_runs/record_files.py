@@ -122,9 +122,9 @@ class FileRuns(RunSource):
         return self._index
 
     def _read(self) -> LineIndex:
-        lines, kept = _opened(self._source)
+        lines, kept = _open_lines(self._source)
         index = LineIndex(kept)
-        for line in self.run_lines(_added(_checked(lines, self._source), kept)):
+        for line in self.run_lines(_adding_to(_checked(lines, self._source), kept)):
             index.add(line)
         index.sort()
         return index
@@ -164,7 +164,7 @@ def source_name(source: str) -> str:
     return "standard input" if source == STANDARD_INPUT else source
 
 
-def _opened(source: str) -> tuple[Iterator[bytes], KeptLines]:
+def _open_lines(source: str) -> tuple[Iterator[bytes], KeptLines]:
     """The lines of a file or standard input, or the messages in the AWS CLI's JSON, and where
     they are kept. Raises OSError.
     """
@@ -236,7 +236,7 @@ def _until_closed(stream: IO[bytes], beginning: Iterable[bytes]) -> Iterator[byt
         yield from stream
 
 
-def _added(lines: Iterable[bytes], kept: KeptLines) -> Iterator[bytes]:
+def _adding_to(lines: Iterable[bytes], kept: KeptLines) -> Iterator[bytes]:
     for line in lines:
         kept.add(line)
         yield line

@@ -152,10 +152,10 @@ def _id_that_begins(record: Record, name: str) -> str:
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
     similar = similar_families(selection, source.family_names)
-    return f"{_no_run_sentence(source, selection)}{similar}{_swapped(source, selection)}"
+    return f"{_no_run_sentence(source, selection)}{similar}{_swapped_label_hint(source, selection)}"
 
 
-def _swapped(source: RunSource, selection: RunFilter) -> str:
+def _swapped_label_hint(source: RunSource, selection: RunFilter) -> str:
     """A sentence, after a space, if a run has the labels that were given as tags, or the tags that
     were given as labels; "" if none has, or it cannot be read.
     """

@@ -145,12 +145,12 @@ class IndexedWindows:
         self._runs.ask_since(self._selection.since_ns)
         self._runs.require_months(self._span.since_ns, self._span.now_ns)
         self._count_unconfirmed()
-        groups = dict.fromkeys(self._counted(is_killed=False))
-        groups.update(dict.fromkeys(self._counted(is_killed=True)))
+        groups = dict.fromkeys(self._counted_groups(is_killed=False))
+        groups.update(dict.fromkeys(self._counted_groups(is_killed=True)))
         self._add_durations()
         for group in groups:
             self._fetch_deciding(group)
-        for run in self._others():
+        for run in self._uncountable_runs():
             if self._selection.matches(run.report):
                 add(run)
 
@@ -170,7 +170,7 @@ class IndexedWindows:
             if self._selection.matches_family(family):
                 self._window(family).unconfirmed += bucket["doc_count"]
 
-    def _counted(self, *, is_killed: bool) -> Iterator[_SizeGroup]:
+    def _counted_groups(self, *, is_killed: bool) -> Iterator[_SizeGroup]:
         """Count the runs that were killed for memory, or the others; yields their groups."""
         conditions = [*self._conditions(START), *self._complete()]
         conditions.append(RAN_OUT_OF_MEMORY if is_killed else none_of([RAN_OUT_OF_MEMORY]))
@@ -246,7 +246,7 @@ class IndexedWindows:
             facts = facts_of(run.report, is_confirmed=run.is_confirmed, outcome=run.outcome)
             window.add_counted(facts, is_sampled=is_sampled)
 
-    def _others(self) -> Iterator[PastRun]:
+    def _uncountable_runs(self) -> Iterator[PastRun]:
         """The confirmed runs over which the cluster cannot compute."""
         started = [*self._conditions(START), exists(START), IS_CONFIRMED]
         incomplete = none_of([all_of(self._complete())])
@@ -347,21 +347,24 @@ def _extreme_aggregations() -> dict[str, JsonObject]:
     """The runs with the largest values, and the largest slowdowns."""
     aggregations: dict[str, JsonObject] = {}
     for field in _EXTREMES:
-        aggregations[f"top {field}"] = {"filter": exists(field), "aggs": _top(field)}
+        aggregations[f"top {field}"] = {"filter": exists(field), "aggs": _largest_by(field)}
     says_files = exists(MAPPED_FILES_MB)
     for meaning, condition in (("newer", says_files), ("older", none_of([says_files]))):
         aggregations[f"top {meaning} memory"] = {
             "filter": all_of([exists(_MEMORY_NEED), condition]),
-            "aggs": _top(_MEMORY_NEED),
+            "aggs": _largest_by(_MEMORY_NEED),
         }
     has_slowdown = exists("usage.cpu.slowdown.max.v0_25")
     aggregations["top without slowdown"] = {
         "filter": all_of([exists("usage.task.vcpu_p95")], but_none_of=[has_slowdown]),
-        "aggs": _top("usage.task.vcpu_p95"),
+        "aggs": _largest_by("usage.task.vcpu_p95"),
     }
     killed_values = (_LIMIT, "usage.task.others_memory_mb", _MEMORY_NEED)
     for field in killed_values:
-        aggregations[f"top killed {field}"] = {"filter": RAN_OUT_OF_MEMORY, "aggs": _top(field)}
+        aggregations[f"top killed {field}"] = {
+            "filter": RAN_OUT_OF_MEMORY,
+            "aggs": _largest_by(field),
+        }
     aggregations["timed"] = {
         "filter": all_of([IS_SUCCESS, none_of([RAN_OUT_OF_MEMORY])]),
         "aggs": {
@@ -379,7 +382,7 @@ def _extreme_aggregations() -> dict[str, JsonObject]:
     return aggregations
 
 
-def _top(field: str) -> dict[str, JsonObject]:
+def _largest_by(field: str) -> dict[str, JsonObject]:
     order = {"order": "desc", "missing": "_last", "unmapped_type": "double"}
     return {"run": {"top_hits": {"size": 1, "sort": [{field: order}]}}}
 

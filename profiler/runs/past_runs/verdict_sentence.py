@@ -63,7 +63,7 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
         return _failure(run, outcome, name)
     if status == "stopped":
         return Verdict(
-            text=f"{name} was stopped{_after(record)}.",
+            text=f"{name} was stopped{_after_duration(record)}.",
             evidence=_stop(record, outcome),
             tone="warning",
         )
@@ -74,8 +74,8 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     if may_run:
         text = f"The result of {name} is unknown."
     else:
-        text = f"{name} ended{_after(record)} with an unknown result."
-    return Verdict(text=text, evidence=_lost(run), tone="warning")
+        text = f"{name} ended{_after_duration(record)} with an unknown result."
+    return Verdict(text=text, evidence=_lost_sentence(run), tone="warning")
 
 
 def _success(record: Record, name: str) -> Verdict:
@@ -129,14 +129,16 @@ def _out_of_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
         else:
             code = f", exit code {describe_exit_code(outcome.exit_code)}"
         evidence = f"It was killed{_at_peak(metrics)}{code}. No stop was requested."
-    return Verdict(text=f"{name} ran out of memory{_after(record)}.", evidence=evidence, tone="bad")
+    return Verdict(
+        text=f"{name} ran out of memory{_after_duration(record)}.", evidence=evidence, tone="bad"
+    )
 
 
 def _out_of_gpu_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
     evidence = gpu_memory_evidence(record)
     if evidence and outcome.exit_code is not None:
         evidence = f"{evidence} Exit code {describe_exit_code(outcome.exit_code)}."
-    text = lack_of_gpu_memory(name, _after(record))
+    text = lack_of_gpu_memory(name, _after_duration(record))
     return Verdict(text=text, evidence=evidence, tone="bad")
 
 
@@ -149,8 +151,8 @@ def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
         if record.started_at is None:
             text = f"{name} did not start."
         else:
-            text = f"{name} failed{_after(record)}."
-        return Verdict(text=text, evidence=cause or _lost(run), tone="bad")
+            text = f"{name} failed{_after_duration(record)}."
+        return Verdict(text=text, evidence=cause or _lost_sentence(run), tone="bad")
     used_mb = record.metrics.max_memory_used_mb
     size_mb = record.metrics.memory_size_mb
     if record.likely_out_of_memory is False and not cause and used_mb is not None and size_mb:
@@ -161,7 +163,7 @@ def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
             cause = f"The memory limit was not reached: {share} was used."
     exit_code = describe_exit_code(outcome.exit_code)
     return Verdict(
-        text=f"{name} failed with exit code {exit_code}{_after(record)}.",
+        text=f"{name} failed with exit code {exit_code}{_after_duration(record)}.",
         evidence=cause,
         tone="bad",
     )
@@ -190,7 +192,7 @@ def _cause(outcome: Outcome) -> str:
     return f"{words}." if words else ""
 
 
-def _lost(run: PastRun) -> str:
+def _lost_sentence(run: PastRun) -> str:
     if run.record.is_sampled_each_minute:
         is_ended = run.record.finished_at is not None
         if is_ended:
@@ -211,7 +213,7 @@ def _duration(record: Record, before: str, after: str = "") -> str:
     return stated(before + "{}" + after, known(format_duration, record.metrics.duration_ms))
 
 
-def _after(record: Record) -> str:
+def _after_duration(record: Record) -> str:
     return _duration(record, " after ")
 
 

@@ -149,7 +149,7 @@ def test_a_signal_whose_exception_is_lost_ends_the_command_with_the_next_table()
     def show(sentences: Sequence[str]) -> None:
         tables.append(sentences)
         with suppress(SystemExit):
-            ending.end(signal.SIGTERM, None)
+            ending.on_signal(signal.SIGTERM, None)
 
     with pytest.raises(SystemExit) as ended:
         _watch(watched_tasks(FakeLogs(), FakeClock()), show, FakeClock(), ending)

@@ -21,7 +21,7 @@ from profiler.forwarder.notifications.event_details import ended_run, night_summ
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
 from profiler.record import record_model as model
-from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.batch_job import BatchJob
 from profiler.record.notice_model import Notice, NoticeLine
 from profiler.record.record_model import UNKNOWN_SIZE
@@ -485,7 +485,7 @@ FOR_NETWORK = "71 % of the time it waited for the network"
 NO_TARGET = WaitTarget(kind="other", target="other", percent=71.4)
 ASLEEP = TimeBreakdown(sleep_percent=50.4, network_percent=49.6)
 NOT_WAITED = [
-    None,
+    NO_BREAKDOWN,
     TimeBreakdown(on_cpu_percent=1.0, disk_percent=0.0, other_percent=99.0),  # without SYS_PTRACE
     TimeBreakdown(network_percent=50.0, sleep_percent=50.0),
     TimeBreakdown(network_percent=71.4, covered_percent=12.0),
