@@ -327,11 +327,11 @@ $(VENV)-orchestrators/snakemake/.made: tests/orchestrators/snakemake.txt
 # As users install it: not editable, and without the tools of development.
 $(VENV)-installed/.made: pyproject.toml $(shell find profiler lambda -name '*.py')
 	@rm -rf $(VENV)-installed
-	@$(PYTHON) -m venv $(VENV)-installed
+	@$(PYTHON) -m venv --upgrade-deps $(VENV)-installed
 	@$(VENV)-installed/bin/pip install --quiet --disable-pip-version-check .
 	@touch $@
 
 $(VENV)-rivals/.made:
-	@$(PYTHON) -m venv $(VENV)-rivals
+	@$(PYTHON) -m venv --upgrade-deps $(VENV)-rivals
 	@$(VENV)-rivals/bin/pip install --quiet --disable-pip-version-check con-duct psrecord
 	@touch $@

@@ -90,15 +90,20 @@ def now_ns(report: Report) -> int:
     return (parse_ns(report.time) or 0) + NS_PER_SECOND
 
 
+def past_run(report: Report) -> PastRun:
+    """The run of which this is the report."""
+    return PastRun(report=report, line=encode(report))
+
+
 def show(report: Report) -> str:
     """Without advice, which is that of the family."""
     view = View(width=1000, now_ns=now_ns(report))
-    return "\n".join(texts(page_lines(PastRun(report=report), view)))
+    return "\n".join(texts(page_lines(past_run(report), view)))
 
 
 def show_with_advice(report: Report) -> str:
     view = View(width=1000, now_ns=now_ns(report))
-    run = PastRun(report=report)
+    run = past_run(report)
     sizes = size_story(find_advice(run, None, PriceOverrides()), run.story.usage)
     return "\n".join(texts(page_lines(run, view, sizes=sizes)))
 
@@ -115,7 +120,7 @@ def end_with_curves(report: Report) -> str:
 
 
 def history(report: Report) -> str:
-    return "\n".join(texts(table_lines([PastRun(report=report)], None)))
+    return "\n".join(texts(table_lines([past_run(report)], None)))
 
 
 def recommend(report: Report) -> str:
@@ -223,7 +228,7 @@ def morning(report: Report) -> str:
 
 def history_json(report: Report) -> Mapping[str, Any]:
     """What a program reads."""
-    line = json.loads(_json_line(PastRun(report=report, line=encode(report))))
+    line = json.loads(_json_line(past_run(report)))
     assert isinstance(line, dict)
     return line
 

@@ -71,18 +71,21 @@ def run_without_click(arguments: list[str]) -> int | None:
     from profiler.cli.own_modules import find_own_modules_first
 
     find_own_modules_first()
-    from profiler.cli.run_options import parse_usual
+    from profiler.cli.deferred_modules import import_msgspec, unused_modules_deferred
 
-    options = parse_usual(arguments)
+    with unused_modules_deferred():
+        from profiler.cli.run_options import parse_usual
+
+        options = parse_usual(arguments)
+        if options is not None:
+            # Only with options that are valid: each import delays the command.
+            import_msgspec()
+            from profiler.cli.wiring.build_run import run_command
     if options is None:
         gc.enable()
         return None
-    # Only with options that are valid: each import delays the command.
-    from profiler.cli.deferred_modules import unused_modules_deferred
     from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE, TaskProfilerError
 
-    with unused_modules_deferred():
-        from profiler.cli.wiring.build_run import run_command
     try:
         return run_command(options)  # enables the collector again before the command starts
     except TaskProfilerError as error:

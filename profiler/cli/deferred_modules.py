@@ -12,6 +12,10 @@ twice, first in Python.
 ``signal`` is the module in C alone until one of the enumerations is used: to create them takes
 0.8 ms. The numbers are plain then.
 
+``re`` and ``enum`` are imported by typing and msgspec, which only keep three of their names, and a
+run whose command has no secret looks for no pattern: a fifteenth of its CPU time. A script that
+pip made before version 25 has imported both.
+
 msgspec makes a forward reference to see whether it may. Before Python 3.14 that compiles a text,
 for which Python creates the 119 classes of syntax trees: a twenty-fifth of the instructions. It is
 told that it may, as it may from Python 3.11 on.
@@ -19,12 +23,19 @@ told that it may, as it may from Python 3.11 on.
 
 import os
 import sys
+from _thread import allocate_lock
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False  # type checkers treat this name as true; typing imports what is deferred
+if TYPE_CHECKING:
+    from typing import Any
 
 _SCHEMAS = "msgspec._json_schema"
+_ENUMERATIONS, _PATTERNS = "enum", "re"
+# Later modules import them, too, and a short run uses none of their names.
+_STAYING = (_ENUMERATIONS, _PATTERNS)
 _UNUSED = (
     _SCHEMAS,
     "msgspec.inspect",
@@ -35,9 +46,12 @@ _UNUSED = (
     "platform",
     "textwrap",
     "uuid",
+    *_STAYING,
 )
 # From Python 3.11 on, typing has what msgspec takes from it.
 _UNNEEDED = ("typing_extensions",)
+_ONLY_FOR_MSGSPEC = {_ENUMERATIONS: ("EnumMeta",)}
+_removal = allocate_lock()
 # The name to which msgspec's forward reference refers.
 _TRIED = "Foo"
 
@@ -52,22 +66,24 @@ class _NoUuid:
     unknown = None
 
 
+class _NoEnumeration(type):
+    """What msgspec takes for the type of enumerations: it cannot encode the real one then."""
+
+
 class _StandIn(ModuleType):
     """Has the names of the real module, which it imports when one of them is used."""
 
     def __getattr__(self, name: str) -> object:
-        if name == "__path__":  # none is a package; an import of names asks for it
+        # An import of names asks for it. Of what has modules within, only one stays.
+        if name == "__path__" and self.__name__ != _PATTERNS:
             raise AttributeError(name)
-        from importlib import import_module  # only if a name is used
-
-        _remove(self)
-        return getattr(import_module(self.__name__), name)
+        return getattr(_real_module(self.__name__), name)
 
 
 @contextmanager
 def unused_modules_deferred() -> Iterator[None]:
     """Put stand-ins into ``sys.modules`` for modules that are not imported yet, and take them out
-    at the end: later imports get the real modules. The one for ``signal`` stays.
+    at the end: later imports get the real modules. Those for ``signal``, ``re`` and ``enum`` stay.
 
     Only for a process with one thread.
     """
@@ -82,18 +98,31 @@ def unused_modules_deferred() -> Iterator[None]:
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]  # its import fails
     try:
-        _import_msgspec()
         yield
     finally:
         for stand_in in stand_ins:
-            _remove(stand_in)
+            if stand_in.__name__ not in _STAYING:
+                _remove(stand_in)
+            for name in _ONLY_FOR_MSGSPEC.get(stand_in.__name__, ()):
+                vars(stand_in).pop(name, None)
         for name in hidden:
             sys.modules.pop(name, None)
 
 
+def _real_module(name: str) -> ModuleType:
+    """The module for which something stands in, imported."""
+    from importlib import import_module  # only if a name is used
+
+    stand_in = sys.modules.get(name)
+    if isinstance(stand_in, _StandIn):
+        _remove(stand_in)
+    return import_module(name)
+
+
 def _remove(stand_in: _StandIn) -> None:
-    if sys.modules.get(stand_in.__name__) is stand_in:
-        del sys.modules[stand_in.__name__]
+    with _removal:  # another thread may have begun to import the real one
+        if sys.modules.get(stand_in.__name__) is stand_in:
+            del sys.modules[stand_in.__name__]
 
 
 def _define_datetime_once() -> None:
@@ -124,7 +153,8 @@ def _public_names(module: ModuleType) -> dict[str, object]:
     return {name: value for name, value in vars(module).items() if name[0] != "_"}
 
 
-def _import_msgspec() -> None:
+def import_msgspec() -> None:
+    """Import msgspec, which tries no forward reference."""
     import typing  # msgspec imports it
 
     real: Any = typing.ForwardRef
@@ -144,20 +174,28 @@ def _system() -> str:
     return os.uname().sysname
 
 
-def _schema(name: str) -> Callable[..., object]:
+def _function(module: str, name: str) -> Callable[..., object]:
     """A function of the real module, which it imports when it is called."""
 
     def call(*arguments: object, **options: object) -> object:
-        from importlib import import_module  # only if it is called
-
-        return getattr(import_module(_SCHEMAS), name)(*arguments, **options)
+        function: Callable[..., object] = getattr(_real_module(module), name)
+        return function(*arguments, **options)
 
     return call
 
 
+def _types_of_patterns() -> dict[str, object]:
+    """The two types of ``re``, of which typing and type hints make others."""
+    sre = __import__("_sre")  # type checkers do not know the private module
+    pattern = sre.compile("", 0, [1], 0, {}, (None,))  # the one instruction: the end of a match
+    return {"Pattern": type(pattern), "Match": type(pattern.match(""))}
+
+
 _USED: dict[str, dict[str, object]] = {
-    _SCHEMAS: {name: _schema(name) for name in ("schema", "schema_components")},
+    _SCHEMAS: {name: _function(_SCHEMAS, name) for name in ("schema", "schema_components")},
     "platform": {"system": _system},
     "decimal": {"Decimal": _NoDecimal},
+    _ENUMERATIONS: {"EnumMeta": _NoEnumeration},
+    _PATTERNS: {"compile": _function(_PATTERNS, "compile"), **_types_of_patterns()},
     "uuid": {"UUID": _NoUuid, "SafeUUID": _NoUuid},
 }

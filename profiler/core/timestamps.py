@@ -30,7 +30,9 @@ _US_PER_MS = 1000
 _MAX_MS = (datetime(2201, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 _MIN_YEAR = 1970
 _MAX_YEAR = 2200
-_MINUTE_LENGTH = len("2026-11-20T06:00")
+_MINUTE_FORM = "0000-00-00T00:00"
+_MINUTE_LENGTH = len(_MINUTE_FORM)
+_AS_FORM = str.maketrans("123456789", "000000000")
 _MAX_FRACTION_DIGITS = 18
 _OWN_FORMAT = r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d\.\d{3}Z"
 _RFC3339 = r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,18}))?([Zz]|[+-]\d\d:\d\d)"
@@ -66,7 +68,13 @@ def _minute_ns(text: str) -> int | None:
     """The start of a minute in UTC, as ``2026-11-20T06:00``; None for another form, and for 1970's
     first minute, which begins at 0.
     """
-    return _any_form_ns(f"{text}:00Z") if len(text) == _MINUTE_LENGTH else None
+    if (
+        len(text) != _MINUTE_LENGTH
+        or not text.isascii()
+        or text.translate(_AS_FORM) != _MINUTE_FORM
+    ):
+        return None
+    return _whole_seconds(f"{text}:00+00:00") * NS_PER_SECOND or None
 
 
 def _within_minute_ns(text: str) -> int | None:

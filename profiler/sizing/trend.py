@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profiler.core.optional_math import median
 
-_MIN_TREND_RUNS = 8
+MIN_TREND_RUNS = 8
 # A smaller rise over all runs is not worth a word, nor is a limit that is further away.
 _MIN_NOTABLE_SHARE = 0.05
 _MAX_RUNS_AHEAD = 1000
@@ -67,7 +67,7 @@ def growth(values: Sequence[float]) -> Growth:
         -200:
     ]  # all pairs of these are compared; older runs are weaker evidence for the future
     count = len(recent)
-    if count < _MIN_TREND_RUNS:
+    if count < MIN_TREND_RUNS:
         return NO_GROWTH
     slopes = _slopes(recent)
     # Kendall's statistic is the number of rising pairs less falling pairs. Its variance is that of

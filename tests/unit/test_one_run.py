@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 import pytest
+from hypothesis import given, settings
 from msgspec.structs import replace
 
 from profiler.cli.terminal.end_page import EndView, end_lines
@@ -43,7 +44,6 @@ from profiler.record.units import (
     saving_words,
 )
 from profiler.runs.past_runs.moments import find_moments
-from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.advice import advise
 from profiler.sizing.choose_size import Policy
@@ -59,6 +59,7 @@ from tests.awkward_runs import (
     unseen_limits,
 )
 from tests.gpu_runs import gpu_run
+from tests.random_runs import random_runs
 from tests.report_page import content
 from tests.report_page import run_of as page_run_of
 from tests.runs import evidence_of
@@ -136,8 +137,8 @@ def sizes_of(metrics: Metrics) -> set[str]:
     return sizes
 
 
-@every_run
-def test_a_number_has_its_mark_on_all_screens_or_on_none(report: Report) -> None:
+def differently_marked(report: Report) -> Mapping[str, Mapping[bool, Sequence[str]]]:
+    """The numbers that are lower bounds on some screens, which are named, and exact on others."""
     sizes = sizes_of(report.record.metrics)
     marks: dict[str, dict[bool, list[str]]] = {}
     for name, text in shown(report).items():
@@ -147,8 +148,12 @@ def test_a_number_has_its_mark_on_all_screens_or_on_none(report: Report) -> None
             rows = [row for row in rows if not row.startswith(CPU_TIME.name)]
         for number in screens.numbers_in("\n".join(rows)):
             marks.setdefault(number.text, {}).setdefault(number.is_least, []).append(name)
-    both = {text: found for text, found in marks.items() if len(found) > 1 and text not in sizes}
-    assert both == {}
+    return {text: found for text, found in marks.items() if len(found) > 1 and text not in sizes}
+
+
+@every_run
+def test_a_number_has_its_mark_on_all_screens_or_on_none(report: Report) -> None:
+    assert differently_marked(report) == {}
 
 
 # The screens that have room for a number of the list.
@@ -170,12 +175,8 @@ def has_cpu(report: Report) -> bool:
     return report.record.metrics.vcpu_used != NOT_MEASURED
 
 
-@pytest.mark.diagonal
-@every_run
-@pytest.mark.parametrize("number", SHOWN_ON, ids=lambda number: number.name)
-def test_a_number_of_the_list_has_the_same_text_on_each_screen(
-    report: Report, number: NumberRow
-) -> None:
+def screens_without(number: NumberRow, report: Report) -> Iterator[str]:
+    """The screens that have room for a number, and say it otherwise or not at all."""
     fact = number_fact(number, report.record)
     if fact.number is UNKNOWN:
         return
@@ -187,7 +188,26 @@ def test_a_number_of_the_list_has_the_same_text_on_each_screen(
         text = shown_texts[name]
         if number is CPU_TIME and name == "compare" and is_cpu_partial(report.record):
             text = text.replace(APPROXIMATELY, "≥")
-        assert fact.text in text or in_words & screens.numbers_in(text), name
+        if fact.text not in text and not in_words & screens.numbers_in(text):
+            yield name
+
+
+@pytest.mark.diagonal
+@every_run
+@pytest.mark.parametrize("number", SHOWN_ON, ids=lambda number: number.name)
+def test_a_number_of_the_list_has_the_same_text_on_each_screen(
+    report: Report, number: NumberRow
+) -> None:
+    assert [*screens_without(number, report)] == []
+
+
+@given(random_runs())
+@settings(max_examples=20)
+def test_a_random_run_has_one_set_of_numbers_and_one_verdict(report: Report) -> None:
+    assert differently_marked(report) == {}
+    for number in SHOWN_ON:
+        assert [*screens_without(number, report)] == [], number.name
+    assert screens_without_verdict(report) == []
 
 
 @every_run
@@ -251,13 +271,18 @@ def test_each_screen_says_why_a_run_waited_for_a_cpu() -> None:
         assert "≥16m 20s in total" in shown(report)[name], name
 
 
+def screens_without_verdict(report: Report) -> Sequence[str]:
+    """The screens that say the verdict or its evidence otherwise, or not at all."""
+    verdict = verdict_of(screens.past_run(report), screens.now_ns(report))
+    shown_texts = shown(report)
+    said = [(name, verdict.text.removesuffix(".")) for name in ("show", "end", "page")]
+    said += [(name, verdict.evidence) for name in ("show", "page")]
+    return [name for name, text in said if text not in shown_texts[name]]
+
+
 @every_run
 def test_the_verdict_is_one_sentence(report: Report) -> None:
-    verdict = verdict_of(PastRun(report=report), screens.now_ns(report))
-    for name in ("show", "end", "page"):
-        assert verdict.text.removesuffix(".") in shown(report)[name]
-    for name in ("show", "page"):
-        assert verdict.evidence in shown(report)[name]
+    assert screens_without_verdict(report) == []
 
 
 @every_run

@@ -87,7 +87,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
 
     ``earlier`` are comparable successes of its family, the newest first.
     """
-    run = PastRun(report=report)
+    run = PastRun(report=report, line=b"")  # it has a report: this one
     record = run.record
     story = run.story
     verdict = verdict_of(run, view.now_ns)
@@ -179,7 +179,7 @@ def _head(
 def one_line_end(report: Report, view: EndView) -> Line:
     """One of several runs: the verdict, how to see more, and other facts that fit on the line."""
     record = replace(report.record, series=None)  # without a curve, the memory peak is a fact
-    run = PastRun(report=report)
+    run = PastRun(report=report, line=b"")  # it has a report: this one
     verdict = verdict_of(run, view.now_ns)
     pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
     room = view.width - (len(pointer) + 2 if pointer else 0)

@@ -17,9 +17,10 @@ _UNUSED = (
 )
 _START = """
     import sys
-    from profiler.cli.deferred_modules import unused_modules_deferred
+    from profiler.cli.deferred_modules import import_msgspec, unused_modules_deferred
     with unused_modules_deferred():
-        import msgspec
+        import_msgspec()
+    import msgspec
 """
 
 
@@ -96,6 +97,52 @@ def test_what_msgspec_does_without_is_there_afterwards() -> None:
         print(uuid.SafeUUID.unknown.name, typing_extensions.__name__)
     """
     assert _printed(code).splitlines() == ["True 4", "unknown typing_extensions"]
+
+
+def test_patterns_and_enumerations_are_there_when_they_are_used() -> None:
+    code = """
+        import re
+        import enum
+        print([type(sys.modules[name]).__name__ for name in ("re", "enum")], "re._parser" in sys.modules)
+        print(re.compile("b+").search("abb")[0], re.sub("a", "c", "ab"), re.IGNORECASE.name)
+        import re as real
+        print(type(real).__name__, isinstance(re.compile("x"), re.Pattern), real.Match is re.Match)
+        class Colour(enum.Enum):
+            RED = 1
+        import enum as real
+        print(Colour.RED.name, type(real).__name__, enum.EnumMeta is type(Colour) is real.EnumMeta)
+        import typing
+        print(typing.Pattern[str])
+    """
+    first, *others = _printed(code).splitlines()
+    assert first == "['_StandIn', '_StandIn'] False"
+    assert others == [
+        "bb cb IGNORECASE",
+        "module True True",
+        "RED module True",
+        "typing.Pattern[str]",
+    ]
+
+
+def test_threads_that_use_a_stand_in_at_once_get_one_module() -> None:
+    code = """
+        import re
+        import threading
+        sys.setswitchinterval(1e-6)
+        together = threading.Barrier(8)
+        found = []
+        def use() -> None:
+            together.wait()
+            found.append((re.sub("a", "b", "a"), re.Scanner))
+        users = [threading.Thread(target=use) for _ in range(8)]
+        for user in users:
+            user.start()
+        for user in users:
+            user.join()
+        import re as real
+        print(set(found) == {("b", real.Scanner)}, len(found))
+    """
+    assert _printed(code) == "True 8"
 
 
 _SIGNALS = """

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 _IMPORTED_BEFORE_THE_START = "profiler.cli.wiring.build_run, profiler.cli.wiring.build_session"
 _NOT_FOR_A_RECORD = {
@@ -35,6 +36,21 @@ def test_the_start_of_a_run_imports_nothing_that_only_readers_of_records_need() 
     loaded = _loaded(_IMPORTED_BEFORE_THE_START)
     assert "profiler.record.record_model" in loaded
     assert not loaded & _NOT_FOR_A_RECORD
+
+
+def test_a_short_run_imports_neither_patterns_nor_enumerations(tmp_path: Path) -> None:
+    """Typing and msgspec ask for both, and later modules for the first; pip's old scripts do not
+    count.
+    """
+    loaded = _loaded(
+        "os, profiler.cli; "
+        f"os.environ['TASK_PROFILER_HISTORY'] = {str(tmp_path / 'history')!r}; "
+        f"assert profiler.cli.run_without_click(['--', 'true']) == 0; "
+        # From Python 3.14 on, typing itself makes enumerations.
+        "assert sys.version_info >= (3, 14) or type(sys.modules['enum']).__name__ == '_StandIn'"
+    )
+    assert {"typing", "msgspec", "profiler.record.stop_causes"} <= loaded
+    assert not loaded & {"re._parser", "_strptime", "profiler.core.quantities"}
 
 
 def test_a_run_without_readings_is_added_to_the_history_without_the_modules_of_its_steps() -> None:

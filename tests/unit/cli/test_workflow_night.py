@@ -8,13 +8,20 @@ import pytest
 from profiler.cli.history_command import table_lines
 from profiler.cli.recommend_command import _changed, _table
 from profiler.core.optional_math import sum_known
-from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import (
+    NS_PER_DAY,
+    NS_PER_MINUTE,
+    NS_PER_SECOND,
+    format_ms,
+    parse_ns,
+)
 from profiler.forwarder.morning_digest import DigestPlace, summarize
 from profiler.forwarder.night_period import NightPeriod, Remembered
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes, NightRuns
 from profiler.record.family import Month
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import Report
+from profiler.record.run_usage import usage_of
 from profiler.report_page.page_data import size_rows
 from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
 from profiler.runs.past_runs.run_source import PastRun
@@ -22,6 +29,9 @@ from profiler.sizing.advice import Advice, advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.size_story import size_story
+from tests.fakes import START_NS
+from tests.runs import evidence_of, report
 from tests.terminals import texts
 from tests.values import present
 from tests.workflow_night import ORDERED, PROCESSES, workflow_night
@@ -82,8 +92,8 @@ def test_names_that_begin_alike_stay_apart_on_a_narrow_terminal(
 def test_the_morning_message_takes_no_order_of_inputs_for_growth() -> None:
     history: dict[str, list[EarlierRun]] = {}
     last_ns = 0
-    for report in workflow_night(ORDERED):
-        record = report.record
+    for ended in workflow_night(ORDERED):
+        record = ended.record
         ended_ns = present(parse_ns(record.finished_at))
         last_ns = max(last_ns, ended_ns)
         of_family = history.setdefault(present(record.family), [])
@@ -106,3 +116,28 @@ def test_the_morning_message_takes_no_order_of_inputs_for_growth() -> None:
         DigestPlace(),
     )
     assert summary.lines == ()
+
+
+@pytest.mark.parametrize(("nights", "is_said"), [(1, False), (7, False), (8, True)])
+def test_the_order_of_a_nights_inputs_is_no_trend_of_the_family(
+    nights: int, *, is_said: bool
+) -> None:
+    """40 runs, each longer and larger than the one before, in so many nights."""
+    runs = [
+        report(
+            peak_mb=1000 + 20 * number,
+            size=(1, 4096),
+            metrics={"duration_ms": 60_000 + 3000 * number},
+            task_id=f"task-{number}",
+            started_at=format_ms(
+                START_NS + number * nights // 40 * NS_PER_DAY + number * NS_PER_MINUTE
+            ),
+        )
+        for number in range(40)
+    ]
+    advice = advise(evidence_of(runs), Policy(), PRICES)
+    said = (
+        "memory peak +20 MB a run over 40 runs, passes 4 GB in about 116 runs",
+        "duration +3.0 s a run over 40 successes",
+    )
+    assert size_story(advice, usage_of(runs[-1].record)).trend == (said if is_said else ())
