@@ -47,8 +47,8 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-# `make test` tries the first third of them, `make slow` all.
-settings.register_profile("first-examples", settings.get_profile("same-examples"), max_examples=10)
+# `make test` tries the first sixth of them, `make slow` all.
+settings.register_profile("first-examples", settings.get_profile("same-examples"), max_examples=5)
 settings.load_profile("first-examples")
 
 _TESTS = Path(__file__).parent

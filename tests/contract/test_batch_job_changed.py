@@ -383,6 +383,7 @@ def test_without_a_cluster_a_job_whose_next_attempt_still_runs_is_in_the_message
     assert counted(following, events.printed)[0] == {}
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("is_between", [True, False])
 def test_without_a_cluster_a_job_that_somebody_ends_while_it_waits_is_in_one_message(

@@ -92,6 +92,7 @@ def check_said(built: Built, wanted: dict[str, Any], told: str, case: object) ->
         assert started(built) == wanted, case
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("is_after", [False, True])
 def test_an_act_that_is_killed_at_a_write_is_done_or_said_by_the_next_call(
@@ -147,6 +148,7 @@ def test_a_throttled_call_is_waited_out_and_an_endless_one_is_said(
         check_said(built, wanted, done.stdout + done.stderr, case)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("is_after", [False, True])
 def test_two_people_at_once_leave_what_one_would(

@@ -141,6 +141,7 @@ def test_the_first_failure_is_the_last_run(tmp_path: Path) -> None:
 # --- signals -------------------------------------------------------------------------------------
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize(("action", "expected"), [("exit 0", 0), ("-", None)])
 def test_a_signal_starts_no_further_run(

@@ -205,6 +205,7 @@ def test_a_database_that_sqlite_maps_is_not_used(file: Path, tmp_path: Path) -> 
 _KILLED = "wait_for_readings(10)\nos.kill(os.getpid(), 9)"
 
 
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize(
     ("limit_mib", "end"), [(64, ""), (128, ""), (256, ""), (512, ""), (64, _KILLED), (256, _KILLED)]
 )

@@ -133,6 +133,7 @@ def _machine_of(task: _GroupTask, folder: Path) -> Iterator[list[str]]:
             follow.wait()
 
 
+@pytest.mark.diagonal(3)
 @pytest.mark.skipif(not can_limit(), reason="needs root and version 1 of the control groups")
 @pytest.mark.parametrize(
     ("program", "period", "least_mib", "most_mib"),

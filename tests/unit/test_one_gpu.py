@@ -120,6 +120,7 @@ def gauges(report: Report) -> dict[str, float]:
     return found
 
 
+@pytest.mark.diagonal
 @on_gpu
 @on_each_screen
 def test_use_and_memory_are_the_same_on_each_screen(
@@ -594,6 +595,7 @@ def test_how_active_a_gpu_was_has_a_mark_where_a_part_of_the_run_is_missing(name
     assert "SM active 2 %" in show(whole)
 
 
+@pytest.mark.diagonal
 @each_case
 @pytest.mark.parametrize("screen", ["show", "page", "slack"])
 def test_each_case_has_the_same_sentences_where_there_is_room(name: str, screen: str) -> None:

@@ -97,6 +97,7 @@ def etl_with(**metrics: Any) -> Report:
     return etl(metrics=replace(etl().record.metrics, **metrics))
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_run_fits_into_forty_lines_of_the_terminal(kind: str, width: int) -> None:

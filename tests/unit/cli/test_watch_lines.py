@@ -110,6 +110,7 @@ def test_notices_silence_and_a_result_are_in_the_row() -> None:
     assert first[-10:] == "failed (3)"
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("height", [8, 12, 24])
 @pytest.mark.parametrize("noticed", [0, 40])
 @pytest.mark.parametrize("width", [80, 109, 110, 200])

@@ -106,6 +106,7 @@ def played(
     return result
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("used_mib", [[100], [100] * 41 + [800], [*range(100, 1000, 20)]])
 @pytest.mark.parametrize("kernel_mib", [[0], [0] * 33 + [80], [3]])
 def test_the_lines_and_the_questions_to_the_machine_are_those_of_prompt_samples(

@@ -158,6 +158,7 @@ def test_a_missing_size_becomes_the_first_member(text: str, expected: str) -> No
     assert resized(text) == expected
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("text", [ONE_LINE, TABS, YAML_FORMS, BLOCKS, TEMPLATE, JSON_TEMPLATE])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_the_monitor_is_added_in_style_and_removed_to_the_byte(text: str, newline: str) -> None:

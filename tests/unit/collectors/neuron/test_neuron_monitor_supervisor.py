@@ -138,6 +138,7 @@ WRONG_PLACES: dict[tuple[str, ...], dict[str, object]] = {
 }
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("wrong", [-4096, -7.5, 2**60, "12", True, [1]])
 @pytest.mark.parametrize("path", WRONG_PLACES, ids="-".join)
 def test_an_impossible_value_costs_itself_alone_and_is_counted(

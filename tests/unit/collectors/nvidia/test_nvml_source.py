@@ -111,6 +111,7 @@ def test_an_unsupported_field_is_absent_and_not_read_again(
     assert machine.nvml.calls[function] == 1
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("value", [6, 21, 10, 999, 17, 2, 555])
 @pytest.mark.parametrize(("function", "name"), FIELDS.items())
 def test_what_failed_once_is_absent_once_and_leaves_the_others_alone(
@@ -786,6 +787,7 @@ def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds_without_shares_of_c
     assert of_cycles == [True] * 4 + [False] * 7
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize(
     ("result", "value"), [(3, 50.0), (999, 50.0), (0, float("nan")), (0, float("inf"))]

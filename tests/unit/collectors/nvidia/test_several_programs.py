@@ -48,6 +48,7 @@ def test_of_eight_gpus_the_record_has_those_that_the_run_used(opening: float) ->
     assert sentence.startswith("the 2 GPUs were idle 81 % of the run on average")
 
 
+@pytest.mark.diagonal
 @at_each_phase
 @pytest.mark.parametrize("as_batch", [False, True], ids=["run", "monitor"])
 def test_memory_of_another_container_is_not_the_runs(opening: float, *, as_batch: bool) -> None:
@@ -65,6 +66,7 @@ def test_memory_of_another_container_is_not_the_runs(opening: float, *, as_batch
     assert warning.startswith("GPU 0 had memory in use that belongs to no process that can be")
 
 
+@pytest.mark.diagonal
 @at_each_phase
 @pytest.mark.parametrize(
     ("after", "scopes"),

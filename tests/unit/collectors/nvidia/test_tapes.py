@@ -64,6 +64,7 @@ def test_the_time_without_a_kernel_is_true_at_any_phase(name: str, opening: floa
     assert average * duration / 100 == pytest.approx(truth, abs=0.21, rel=0.03)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("opening", [4.0, 9.0, 13.5])
 @pytest.mark.parametrize("name", ["two", "starved"])
 def test_work_before_a_driver_is_open_is_the_runs(name: str, opening: float) -> None:
@@ -139,6 +140,7 @@ NO_DATA = (
 )
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("error", NO_DATA)
 @pytest.mark.parametrize("name", ["bursts", "two", "starved"])
 def test_a_driver_that_never_gives_a_sample_leaves_the_work_to_gpm(name: str, error: int) -> None:
@@ -220,6 +222,7 @@ def test_the_memory_peak_is_nearly_reached_and_never_passed(name: str, opening: 
     assert 0.94 * truth - 10 <= peak <= truth + 0.1
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("opening", OPENINGS[:4])
 @pytest.mark.parametrize("name", ["starved", "two", "bursts"])
 def test_the_parts_of_the_idle_time_are_the_whole(name: str, opening: float) -> None:
@@ -407,6 +410,7 @@ def test_what_was_read_for_less_than_half_of_a_run_is_no_number_of_it(share: flo
     assert [total is not None for total in totals] == [is_known] * 3
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("list_seconds", [0.006, 0.1])
 @pytest.mark.parametrize("name", ["bursts", "starved", "two"])
 def test_between_slow_lists_the_memory_is_as_before(name: str, list_seconds: float) -> None:

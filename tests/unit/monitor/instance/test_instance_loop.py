@@ -195,6 +195,7 @@ def test_a_restart_policy_gives_one_report_of_all_attempts(
     assert "ECS restarted the container once" in record["monitor"]["warnings"][0]
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("late", [0.3, 0.5, 0.9])
 @pytest.mark.parametrize("end", [66.02, 67.2, 130.0])
 def test_no_cpu_time_counts_twice_where_an_attempts_end_is_heard_of_during_the_next_one(
