@@ -324,7 +324,9 @@ class Division:
         return self._firm.get(wait) or self._stopped.get(wait) or self._idle[wait]
 
     def _hand_on(self, wait: ThreadWait, carried: dict[ThreadWait, float]) -> None:
-        """Add the weight of a thread that waits for others to those for which it waits."""
+        """Add the weight of a thread that waits for others to those for which it waits, by their
+        weights and what was handed on to them before.
+        """
         ends = self._ends(wait)
         if not ends:
             self._has_unknown = True
@@ -345,7 +347,7 @@ class Division:
             carried[wait] = carried.get(wait, 0) + wait.weight_ns
             return
         own_ns = wait.weight_ns
-        weights = [end.weight_ns for end in ends]
+        weights = [carried.get(end, end.weight_ns) for end in ends]
         total = sum(weights)
         for end, weight_ns in zip(ends, weights, strict=True):
             carried[end] = carried.get(end, 0) + own_ns * weight_ns / total
@@ -394,19 +396,23 @@ class Division:
     def _ends(self, wait: ThreadWait) -> Collection[ThreadWait]:
         """The threads at the ends of the chains that begin with this one; none if one of them could
         run when it was asked last, or was not asked since it ran, and may wait for anything now, or
-        if there are too many threads to walk along all chains.
+        if there are too many threads to walk along all chains. Who still waited when the wait was
+        over cannot have ended it.
         """
         reached, _ = self._reached(wait, only_still=True)
-        known = self._known_of(reached, wait)
-        if known:
-            return known
+        still = self._known_of(reached, wait)
+        is_open = wait.over is None or wait.was_cut
+        if still and (is_open or any(end.may_have_ended(wait) for end in still)):
+            return still
         if self._handing[wait].wait.kind == "sleep":
-            return (wait,)  # its timeout may end it
+            return still or (wait,)  # its timeout may end it
         reached, passed = self._reached(wait, only_still=False)
         known = self._known_of(reached, wait)
         timed = [end for end in reached if _has_timeout(self._handing.get(end))]
         if waking := [end for end in (*known, *timed) if end.may_have_woken(wait)]:
             return [end for end in waking if end.is_likely_for(wait)] or waking
+        if still:
+            return still
         if any(end.may_have_ended(wait) for end in known):
             return known
         return [*known, *timed] or self._unknown_ends(wait, reached, passed)

@@ -193,7 +193,7 @@ class TestHandingOn:
         serves = wait(LISTENS, 1, thread=11)
         assert shares(joins, serves) == {"network": 100.0}
         waits = (joins, wait(LOCK, 9, thread=13), wait(NETWORK, 1, thread=11), sleeps)
-        assert shares(*waits) == {"network": 94.6, "sleep": 5.4}
+        assert shares(*waits) == {"network": 98.9, "sleep": 1.1}
 
     def test_who_waits_for_one_of_which_nobody_knows_what_it_does_now_says_nothing(self) -> None:
         """As the workers of a server whose first process could run when it was asked last."""
@@ -264,6 +264,24 @@ class TestHandingOn:
             assert shares(waiting, timer, ran)["sleep"] > 99
         worked = wait(NETWORK, 0.2, begun=4, over=5, after_ns=90 * NS_PER_MS)
         assert shares(waiting, timer, worked)["network"] > 98
+
+    def test_to_the_one_that_may_have_ended_it_before_one_that_still_waited(self) -> None:
+        """A schedule's thread sleeps once it has handed out a task, beside rows that come later."""
+        waiting, sleeps = wait(LOCK, 100, begun=4, over=6), wait(SLEEP, 0.1, begun=5, over=6)
+        rows = wait(NETWORK, 0.1, over=9)
+        assert shares(waiting, sleeps, rows)["sleep"] > 99
+        assert shares(waiting, sleeps, wait(NETWORK, 0.1))["sleep"] > 99
+        assert shares(waiting, wait(SLEEP, 0.1, begun=5, over=9), rows)["network"] > 99
+        assert shares(waiting, sleeps, wait(NETWORK, 0.1, over=6))["network"] > 99
+        ends = partial(wait, over=6, is_last=True, was_cut=True)
+        assert shares(ends(LOCK, 100, begun=4), sleeps, rows)["network"] > 99
+
+    def test_by_what_the_others_hand_on_to_them(self) -> None:
+        """A main thread waits for the end of one that works whenever a timer wakes it."""
+        main, works = wait(LOCK, 50), wait(LOCK, 250, begun=5, over=9)
+        timer, rows = wait(SLEEP, 0.1, begun=5, over=9), wait(NETWORK, 0.1, begun=2, over=20)
+        assert shares(main, works, timer, rows)["sleep"] > 99
+        assert shares(main, timer, rows)["sleep"] == 50
 
     def test_to_nobody_whose_wait_ended_with_the_process(self) -> None:
         """A main thread waits until the end, beside a timer of an hour and a client that asks."""
