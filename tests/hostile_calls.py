@@ -9,14 +9,11 @@ from typing import Any
 
 from tests.aws_proxy import Answer
 from tests.fake_batch import FakeBatch
+from tests.nth_calls import KilledError
 from tests.refused_acts import RefusingProxy
 from tools.local_answers import answer_here
 
 _JSON = {"Content-Type": "application/x-amz-json-1.1"}
-
-
-class KilledError(BaseException):
-    """The end of a process: nothing catches it, and nothing is called afterwards."""
 
 
 class HostileProxy(RefusingProxy):

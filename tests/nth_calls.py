@@ -18,15 +18,21 @@ _CODES: Final = {"denied": "AccessDeniedException", "throttled": "ThrottlingExce
 _UNCOUNTED: Final = frozenset({"meta", "exceptions"})
 
 
+class KilledError(BaseException):
+    """The end of a process: nothing catches it, and nothing is called afterwards."""
+
+
 class NthCallFails(Struct):
     """Opens clients that count their calls, of which the one with the number ``nth`` fails; 0: none
-    does. A paginator and a waiter are one call.
+    does. A paginator and a waiter are one call. ``is_killed``: the process ends at that call, which
+    AWS has carried out if its answer is lost.
     """
 
     opens: Callable[[str], Any]
     nth: int = 0
     failure: Failure = "denied"
     calls: list[str] = field(default_factory=list)
+    is_killed: bool = False
 
     def open(self, service: str) -> Any:
         return _Client(self, self.opens(service))
@@ -34,11 +40,15 @@ class NthCallFails(Struct):
     def made(self, name: str, call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """The answer of a call. Raises boto3's error for the one that fails."""
         self.calls.append(name)
-        if len(self.calls) != self.nth:
+        is_past = self.is_killed and 0 < self.nth < len(self.calls)
+        if len(self.calls) != self.nth and not is_past:
             return call(**arguments)
-        if self.failure == "lost":
+        if self.failure == "lost" and not is_past:
             with suppress(ClientError):
                 call(**arguments)
+        if self.is_killed:
+            raise KilledError
+        if self.failure == "lost":
             raise ReadTimeoutError(endpoint_url="https://aws.example.com")
         error = {"Error": {"Code": _CODES[self.failure], "Message": "no"}}
         answer: Any = {**error, "ResponseMetadata": {"HTTPStatusCode": 400}}

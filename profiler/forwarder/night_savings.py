@@ -4,7 +4,7 @@ The plan is that command's own: its windows of the runs, its rules, and what the
 it needs is bounded. Where it does not suffice, or an answer is a part, there is no amount.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NoReturn
 
@@ -116,6 +116,17 @@ class SearchedCluster(Struct, frozen=True, kw_only=True):
         return ServerResponse(status=200, body=answer)
 
 
+def _unread_role(
+    target: ScheduledTarget, present: Mapping[str, object], new: Mapping[str, object], _arn: str
+) -> str | None:
+    """Why a family is left out to whose tasks a target would give a first tag: the command asks
+    the target's role whether it may, and the function reads no roles.
+    """
+    before, after = target.tags_of_task(present), target.tags_of_task(new)
+    is_first = bool(after) and not before and not target.is_of_job
+    return "its role is not read here" if is_first else None
+
+
 class NightSizes(Struct, frozen=True, kw_only=True, dict=True):
     """Plans the sizes of families, as ``taskdef resize FAMILY… --from`` does."""
 
@@ -174,6 +185,7 @@ class NightSizes(Struct, frozen=True, kw_only=True, dict=True):
                 ),
                 machine_schedules=self._starters.machine_schedules,
                 outer_states=self._starters.outer_states,
+                refusal_of_tags=_unread_role,
             ),
         )
         planned = []

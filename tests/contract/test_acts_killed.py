@@ -11,7 +11,8 @@ import botocore.endpoint
 import pytest
 
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
-from tests.hostile_calls import HostileProxy, KilledError
+from tests.hostile_calls import HostileProxy
+from tests.nth_calls import KilledError
 from tests.refused_acts import (
     Act,
     Built,

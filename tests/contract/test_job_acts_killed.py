@@ -11,8 +11,9 @@ import botocore.endpoint
 import pytest
 
 from tests.fake_batch import requirement
-from tests.hostile_calls import HostileProxy, KilledError
+from tests.hostile_calls import HostileProxy
 from tests.job_account import JobAccount
+from tests.nth_calls import KilledError
 from tests.refused_job_acts import Act, Built, Outcome, asked_for, killed, oversized, uncovered
 from tools.moto_server import fake_aws
 

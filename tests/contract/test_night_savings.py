@@ -39,7 +39,8 @@ from tests.lambda_environment import (
     forget_environment,
     moto_account,
 )
-from tests.resize_account import Account
+from tests.resize_account import DEFINITIONS, Account
+from tests.role_policies import starter_role
 from tests.runs import slowdown
 from tests.step_functions import executing, machine, machine_arn, make_machine, publish
 from tools.moto_server import fake_aws
@@ -217,6 +218,33 @@ def test_what_the_command_leaves_alone_is_no_line(morning: Morning) -> None:
     morning.add("few")
     morning.search.documents = morning.search.documents[:5]
     assert morning.send() == []
+
+
+@pytest.mark.parametrize("propagates", [True, False])
+@pytest.mark.parametrize("is_tagged", [True, False])
+def test_a_first_tag_that_a_role_may_refuse_is_promised_by_nobody(
+    morning: Morning, *, propagates: bool, is_tagged: bool
+) -> None:
+    """The command asks the schedule's role, which allows it no tag here. Who gives tags already is
+    asked by ECS today.
+    """
+    morning.add("nightly")
+    if is_tagged:
+        arn = f"{DEFINITIONS}/nightly:1"
+        morning.account.ecs.tag_resource(resourceArn=arn, tags=[{"key": "team", "value": "etl"}])
+    starter_role(morning.account.aws.client("iam"), "schedules", f"{DEFINITIONS}/*")
+    given = {"PropagateTags": "TASK_DEFINITION"} if propagates else {}
+    morning.account.universal_schedule(
+        "night", {"TaskDefinition": "nightly", "Cluster": "jobs", **given}
+    )
+    if propagates and not is_tagged:
+        assert morning.send() == []
+        done = morning.account.resize("--json")
+        assert "its new tag would keep the schedule night from starting" in done.stdout
+        return
+    line, saving_usd, _ = morning.told()
+    assert saving_usd > 1
+    assert format_usd(saving_usd) in line
 
 
 def test_a_saving_of_less_than_a_dollar_is_no_line(morning: Morning) -> None:

@@ -12,7 +12,7 @@ from profiler.cli.setup import proof_output
 from profiler.cli.wiring import aws_options
 from profiler.record.batch_detail import ENDED
 from tests.job_proof_account import IMAGE, QUEUE, JobProofAccount, job_proof_account
-from tests.nth_calls import SAID, Failure, NthCallFails
+from tests.nth_calls import SAID, Failure, KilledError, NthCallFails
 from tests.proof_account import ProofAccount, proof_account
 
 GROUP = "/ecs/task-profiler-proof-"
@@ -34,8 +34,15 @@ def account(tmp_path: Path) -> Iterator[ProofAccount]:
 class Proved:
     """A proof whose call with the number ``nth`` fails."""
 
-    def __init__(self, account: ProofAccount | JobProofAccount, nth: int, failure: Failure) -> None:
-        calls = NthCallFails(lambda _service: None, nth, failure)
+    def __init__(
+        self,
+        account: ProofAccount | JobProofAccount,
+        nth: int,
+        failure: Failure,
+        *,
+        is_killed: bool = False,
+    ) -> None:
+        calls = NthCallFails(lambda _service: None, nth, failure, is_killed=is_killed)
 
         def open_clients(region: str | None, profile: str | None) -> object:
             calls.opens = aws_options.open_clients(region, profile)
@@ -124,6 +131,36 @@ def test_one_failed_call_is_said_and_leaves_nothing_unsaid(
 def test_a_lost_answer_leaves_nothing_unsaid(account: ProofAccount, name: str) -> None:
     nth = Proved(account, 0, "lost").calls.index(name) + 1
     check(Proved(account, nth, "lost"), "lost")
+
+
+CHANGES = ("create", "delete", "deregister", "put", "register", "run", "stop", "submit")
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("account", ("put_role_policy",)),
+        pytest.param("account", CHANGES, marks=pytest.mark.slow),
+        pytest.param("jobs", CHANGES, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("failure", ["denied", "lost"])
+def test_a_proof_that_is_killed_is_in_the_way_of_no_later_one(
+    request: pytest.FixtureRequest, kind: str, names: tuple[str, ...], failure: Failure
+) -> None:
+    """SIGKILL before AWS has carried a change out, and after it. What it leaves has the name of the
+    proof, and the later one's is gone.
+    """
+    made = request.getfixturevalue(kind)
+    calls = Proved(made, 0, "lost").calls
+    for nth in [nth for nth, name in enumerate(calls, 1) if name.startswith(names)]:
+        with pytest.raises(KilledError):
+            Proved(made, nth, failure, is_killed=True)
+        later = Proved(made, 0, "lost")
+        assert later.code == 0, (nth, later.said)
+        for kind_of_thing in ("--log-group-name", "--policy-name"):
+            assert sum(kind_of_thing in name for name in later.left) <= 1, (nth, later.left)
+        assert all("task-profiler-proof" in name or QUEUE in name for name in later.left)
 
 
 @pytest.mark.slow

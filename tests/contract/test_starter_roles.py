@@ -13,7 +13,7 @@ from tests.aws_proxy import AwsProxy
 from tests.batch_jobs import arn
 from tests.fake_batch import FakeBatch
 from tests.job_account import JobAccount
-from tests.resize_account import BATCH, DEFINITIONS, Account
+from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, Account
 from tests.role_policies import starter_role
 from tools.moto_server import fake_aws
 
@@ -434,3 +434,58 @@ def test_a_number_that_somebody_else_took_meanwhile_is_said(
     said = "With other:3 as the newest revision, the schedule day would start nothing"
     assert (said in done.stderr) is is_said
     assert done.returncode == is_said
+
+
+ROLES = f"arn:aws:iam::{ACCOUNT}:role"
+
+
+@pytest.mark.parametrize("field", ["taskRoleArn", "executionRoleArn"])
+@pytest.mark.parametrize("command", ["resize", "add-monitor"])
+def test_no_target_is_moved_to_a_revision_whose_role_it_may_not_pass(
+    account: Account, command: str, field: str
+) -> None:
+    """Somebody has deployed a revision with another role: what may start it is not said by the
+    statements about RunTask alone. The rule on that revision is the control.
+    """
+    more: dict[str, Any] = {"containerDefinitions": [BATCH]} if command == "add-monitor" else {}
+    for name in ("old", "new"):
+        account.family("other", **{field: f"{ROLES}/{name}", **more})
+    account.runs("other", 25, revision=2)
+    account.schedule("day", "other:1")
+    account.rule("hour", "other:2")
+    words: tuple[str, ...] = ("resize", "other", "--from", str(account.file))
+    if command == "add-monitor":
+        words = ("add-monitor", "other", "--image", "team/task-profiler:1")
+    done = account.command("taskdef", *words, *ACT)
+    assert done.returncode == 0, done.stderr
+    assert account.newest("other") == [3]
+    assert account.described("other")[0][field] == f"{ROLES}/new"
+    assert account.started_by_schedule("day") == "other:1"
+    assert account.started_by_rule("hour") == "other:3"
+    assert "schedule day is pinned to other:1, which differs by more than the" in " ".join(
+        done.stdout.split()
+    )
+
+
+@pytest.mark.parametrize("field", ["jobRoleArn", "executionRoleArn"])
+def test_no_caller_of_jobs_is_moved_to_a_revision_with_another_role(
+    tmp_path: Path, field: str
+) -> None:
+    with fake_aws() as aws, FakeBatch() as batch:
+        account = JobAccount(aws, batch, tmp_path)
+        account.batch.define("orders")
+        properties = account.newest("orders")["containerProperties"]
+        for name in ("old", "new"):
+            changed = {**properties, field: f"{ROLES}/{name}"}
+            account.batch.define(
+                "orders", containerProperties=changed, platformCapabilities=["FARGATE"]
+            )
+        account.runs("orders", 25, revision=3)
+        account.schedule("night", "orders:2")
+        account.rule("often", "orders:3")
+        done = account.resize(*ACT)
+        assert done.returncode == 0, done.stderr
+        assert account.newest("orders")["containerProperties"][field] == f"{ROLES}/new"
+        assert account.submitted_by_schedule("night")["JobDefinition"] == "orders:2"
+        assert account.submitted_by_rule("often")["JobDefinition"] == "orders:4"
+    assert "schedule night is pinned to orders:2, which differs by more" in done.stdout
