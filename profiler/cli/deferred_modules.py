@@ -14,7 +14,7 @@ twice, first in Python.
 
 ``re`` and ``enum`` are imported by typing and msgspec, which only keep three of their names, and a
 run whose command has no secret looks for no pattern: a fifteenth of its CPU time. A script that
-pip made before version 25 has imported both.
+pip made before version 25.2 has imported both.
 
 msgspec makes a forward reference to see whether it may. Before Python 3.14 that compiles a text,
 for which Python creates the 119 classes of syntax trees: a twenty-fifth of the instructions. It is
