@@ -269,7 +269,7 @@ class ThreadReader:
         self._able: set[Thread] = set()  # as far as they were asked
         self._new_waits: dict[Thread, int] = {}  # those before this look, with their processes
         self._unread_run_ns = self._later_run_ns = 0
-        self._misses_child = False
+        self._parents: list[_Process] = []  # those that wait for a child
         self._newest_pid: int | None = None  # when the processes were read last
         self._has_newer: bool | None = None
         self._peeks = _Peeks()
@@ -457,7 +457,7 @@ class ThreadReader:
         self._ended = self._ended_between
         self._ended_between = []
         self._unread_run_ns = self._later_run_ns = 0
-        self._misses_child = False
+        self._parents = []
         files = self._pressure_files
         is_frozen = files is not None and files.is_frozen()
         if is_frozen != self._is_group_frozen:
@@ -564,7 +564,7 @@ class ThreadReader:
             processes=self._show_processes(),
             sees_calls=self.sees_calls,
             is_behind=bool(self._changed),
-            misses_child=self._misses_child,
+            misses_child=self._misses_child(),
             pressure=self._pressure() if reads_pressure else None,
             cpus=self._usable_cpus(),
             peeks=len(peeks),
@@ -897,8 +897,12 @@ class ThreadReader:
         if parents:
             asked += self._look_at_children(process, parents, most - asked, budget, now)
         if any(one.blocked is not None and one.blocked.wait.kind == "child" for one in parents):
-            self._misses_child = self._misses_child or not self._has_living_child(process)
+            self._parents.append(process)
         return asked
+
+    def _misses_child(self) -> bool:
+        """Whether a process waits for a child, and none lives, now that all were asked."""
+        return not all(self._has_living_child(parent) for parent in self._parents)
 
     def _has_living_child(self, parent: _Process) -> bool:
         """Whether a child of the process was seen that has not ended."""

@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.readers.linux import proc
 from profiler.readers.linux.cpu_pressure import PressureFiles
@@ -736,6 +737,17 @@ class TestLooksBetweenTheReadings:
         running.thread(7, run=1.02, call=SLEEPING)
         running.clocks[7] = 3
         assert not running.look(1.3).look.misses_child
+
+    @pytest.mark.parametrize("call", [None, SLEEPING])
+    def test_so_is_one_that_is_asked_after_its_parent_and_has_ended(
+        self, call: str | None, running: FakeMachine
+    ) -> None:
+        running.thread(7, run=1.01, call=WAITS_FOR_CHILD)
+        running.thread(12, run=0.01, call=call)
+        child = replace(process(12), parent_pid=7)
+        shown = running.read(process(cpu=1.01), process(9), child, at=1.2)
+        assert (12 in shown.look.ended) == (call is None)
+        assert shown.look.misses_child == (call is None)
 
     def test_a_thread_that_waits_for_a_cpu_and_has_not_run(self, running: FakeMachine) -> None:
         running.thread(9, state="R", call=LOCKED)
