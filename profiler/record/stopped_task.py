@@ -275,13 +275,13 @@ def _usable_value(name: str, value: object) -> str | int | datetime | None:
         return integer(value)
     if not isinstance(value, str):
         return (integer(value) or None) if name in _AMOUNTS else None
-    text = without_surrogates(value, "\N{REPLACEMENT CHARACTER}")
+    usable = without_surrogates(value, "\N{REPLACEMENT CHARACTER}")
     if name.endswith(_TIME_SUFFIX):
-        return parse_datetime(text)
+        return parse_datetime(usable)
     if name not in _AMOUNTS:
-        return text or None
-    is_amount = text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS
-    return (int(text) or None) if is_amount else None
+        return usable or None
+    is_amount = usable.isascii() and usable.isdigit() and len(usable) < _MAX_DIGITS
+    return (int(usable) or None) if is_amount else None
 
 
 def _container(
