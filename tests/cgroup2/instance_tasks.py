@@ -60,7 +60,7 @@ _UNTIL_USR1 = "burn(0.5); signal.sigwait([signal.SIGUSR1])"
 _GROW = "x = bytearray(2**30)"
 _SPIKE = "x = bytearray(200 * 2**20)"
 _OTHER = "burn(1); x = bytearray(50 * 2**20)"
-_HOLDS = "wait_until_read('/sys/fs/cgroup/memory.stat')"  # by the monitor
+_HOLDS = "wait_until_read('/sys/fs/cgroup/memory.stat', seconds=3 * 3600)"  # by the monitor
 _SMALL = ("--memory=128m", "--memory-swap=128m")
 REPLACED, RESTARTED = "instance_monitor_replaced", "instance_dockerd_restarted"
 

@@ -43,11 +43,13 @@ class KernelAccounting(Struct, frozen=True, kw_only=True):
     def read(self) -> KernelReading:
         """Read all counters now; raises FileNotFoundError when the cgroup is gone."""
         is_v1 = self.version == 1
+        # Read first: where it is absent because the group has gone, so are the other files.
+        peak = self.memory / ("memory.max_usage_in_bytes" if is_v1 else "memory.peak")
+        peak_bytes = _number(peak) if peak.exists() else None
         usage_bytes = _number(
             self.memory / ("memory.usage_in_bytes" if is_v1 else "memory.current")
         )
         stat, prefix = _table(self.memory / "memory.stat"), "total_" if is_v1 else ""
-        peak = self.memory / ("memory.max_usage_in_bytes" if is_v1 else "memory.peak")
         cpu_us = (
             _number(self.cpu / "cpuacct.usage") / 1e3
             if is_v1
@@ -59,7 +61,7 @@ class KernelAccounting(Struct, frozen=True, kw_only=True):
             memory_reclaimable_bytes=stat[f"{prefix}active_file"]
             + stat[f"{prefix}inactive_file"]
             + stat.get("slab_reclaimable", 0),
-            memory_peak_bytes=_number(peak) if peak.exists() else None,
+            memory_peak_bytes=peak_bytes,
         )
 
 
