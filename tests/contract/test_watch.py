@@ -33,6 +33,8 @@ from tools.moto_server import FakeAws, fake_aws
 from tools.waiting import LIMIT_SECONDS
 
 MONITORS, BATCHES = "/ecs/monitors", "/ecs/jobs"
+# The other tests read MONITORS as a whole, and know what runs by its lines.
+CLUSTER_MONITORS = "/ecs/monitors-of-the-cluster"
 GROUPS = ("--from", f"logs:{MONITORS}", "--from", f"logs:{BATCHES}")
 KEYS: dict[str, Any] = {"region": REGION, "account_id": ACCOUNT}
 ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -49,7 +51,7 @@ MONITOR = {
     "name": "task-monitor",
     "image": IMAGE,
     "memory": 64,
-    "logConfiguration": awslogs(MONITORS),
+    "logConfiguration": awslogs(CLUSTER_MONITORS),
 }
 
 
@@ -181,6 +183,7 @@ def test_past_runs_can_come_from_a_search_cluster(aws: FakeAws, status: int, war
 @pytest.fixture
 def cluster(aws: FakeAws) -> dict[str, str]:
     """The ids of the running tasks by family: one with a monitor, and one without."""
+    aws.create_log_group(CLUSTER_MONITORS)
     ecs = aws.client("ecs")
     ecs.create_cluster(clusterName="jobs")
     started = {}
@@ -202,7 +205,7 @@ def test_a_cluster_has_its_running_tasks_and_those_with_a_monitor_their_numbers(
     line = checkpoint_at(
         time.time_ns(), task_id=cluster["nightly-etl"], family="nightly-etl", **KEYS
     )
-    put(aws, MONITORS, text(line))
+    put(aws, CLUSTER_MONITORS, text(line))
     done = run_here(aws.environment(), "watch", "--cluster", "jobs", "--json")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
