@@ -12,7 +12,7 @@ from profiler.core.completeness import Completeness, joined
 from profiler.core.optional_math import known_values, median
 from profiler.core.search_answers import part_remedy
 from profiler.core.text import listed
-from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_ms, parse_datetime
+from profiler.core.timestamps import format_ms, parse_datetime
 from profiler.forwarder.night_period import NightPeriod
 from profiler.forwarder.night_runs import (
     FAILED_OUTCOMES,
@@ -35,7 +35,7 @@ from profiler.record.unusual import MIN_RUNS, usual_of
 from profiler.sizing.fargate_sizes import whole_size
 from profiler.sizing.prices import REFERENCE_PRICES
 from profiler.sizing.sized_revision import size_before
-from profiler.sizing.trend import growth
+from profiler.sizing.trend import growth, nights_before
 
 # Beside the sentence. What comes last is news of money.
 _MAX_LINES = 19
@@ -299,7 +299,7 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
         if len(peaks) < MIN_RUNS:
             continue
         trend = growth([percent for _, percent in peaks])
-        nights = _nights_between(peaks[0][0], peaks[-1][0])
+        nights = nights_before(peaks[-1][0], peaks[0][0])
         if not trend.is_sure or nights < 1:
             continue
         runs_left = trend.runs_until(_WHOLE_PERCENT) or 0
@@ -335,17 +335,13 @@ def _peaks_at_the_newest_size(runs: Sequence[EarlierRun]) -> list[tuple[int, flo
 
 
 def _highest_of_nights(peaks: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The highest peak of each 24 hours before the newest one, the oldest first."""
+    """The highest peak of each night, the oldest first."""
     highest: dict[int, tuple[int, float]] = {}
     for ended_ns, percent in peaks:
-        night = (peaks[-1][0] - ended_ns) // NS_PER_DAY
+        night = nights_before(peaks[-1][0], ended_ns)
         if night not in highest or percent > highest[night][1]:
             highest[night] = (ended_ns, percent)
     return [highest[night] for night in sorted(highest, reverse=True)]
-
-
-def _nights_between(first_ns: int, last_ns: int) -> int:
-    return round((last_ns - first_ns) / NS_PER_SECOND / 86_400)
 
 
 def _saving_lines(

@@ -21,7 +21,7 @@ from profiler.core.optional_math import (
     mean_known,
     min_known,
 )
-from profiler.core.timestamps import MS_PER_MINUTE, NS_PER_DAY
+from profiler.core.timestamps import MS_PER_MINUTE
 from profiler.record.cpu_wait import CpuWait, counted_cpu_wait, is_cpu_wait_partial, long_cpu_wait
 from profiler.record.family import Month, month_of_tasks
 from profiler.record.family_identity import FamilyKey
@@ -78,7 +78,7 @@ from profiler.sizing.slowdown_factors import (
     duration_factors,
     with_saturated,
 )
-from profiler.sizing.trend import Growth, growth
+from profiler.sizing.trend import Growth, growth, nights_before
 
 LAST_RUNS = 50
 # With a longer period of the statistics, sampled peaks can miss a short spike.
@@ -158,7 +158,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     Saturation, CPU wait and ``durations_ms``, those of the successes in the order of time, are of
     the runs at the current vCPU size; ``billed`` too, unless none had it. ``on_spot``: one of these
     was on Spot, so their price is the least. The window's time and tasks include unmeasured runs.
-    ``nights``: of how many days before the newest run, each of 24 hours, there are runs.
+    ``nights``: in how many nights there are runs.
     """
 
     saturated_percent: float | None = None
@@ -587,7 +587,7 @@ def usage_of_tasks(window: Sequence[RunFacts], current_vcpu: float | None) -> Us
         has_run_at_current_vcpu=bool(records_now),
         window_ns=window[-1].began_ns - window[0].began_ns,
         window_tasks=len(_tasks(window)),
-        nights=len({(window[-1].began_ns - run.began_ns) // NS_PER_DAY for run in window}),
+        nights=len({nights_before(window[-1].began_ns, run.began_ns) for run in window}),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.optional_math import median
+from profiler.core.timestamps import NS_PER_DAY
 
 MIN_TREND_RUNS = 8
 # A smaller rise over all runs is not worth a word, nor is a limit that is further away.
@@ -53,6 +54,13 @@ class Growth(Struct, frozen=True, kw_only=True):
 
 
 NO_GROWTH: Final = Growth(per_run=0, now=0, runs=0)
+
+
+def nights_before(newest_ns: int, at_ns: int) -> int:
+    """How many nights before the newest run of a family another one was: the nearest number, for
+    a nightly run is at times early and at times late.
+    """
+    return round((newest_ns - at_ns) / NS_PER_DAY)
 
 
 def growth(values: Sequence[float]) -> Growth:

@@ -30,6 +30,7 @@ from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.size_story import size_story
+from profiler.sizing.trend import nights_before
 from tests.fakes import START_NS
 from tests.runs import evidence_of, report
 from tests.terminals import texts
@@ -141,3 +142,13 @@ def test_the_order_of_a_nights_inputs_is_no_trend_of_the_family(
         "duration +3.0 s a run over 40 successes",
     )
     assert size_story(advice, usage_of(runs[-1].record)).trend == (said if is_said else ())
+
+
+@pytest.mark.parametrize("newest_is_late_minutes", [-40, 0, 40])
+def test_a_nightly_run_that_begins_early_or_late_is_one_night(newest_is_late_minutes: int) -> None:
+    late_minutes = [0, 30, 10, 25, 5, 20, 15, newest_is_late_minutes]
+    started_ns = [
+        START_NS + night * NS_PER_DAY + late * NS_PER_MINUTE
+        for night, late in enumerate(late_minutes)
+    ]
+    assert [nights_before(started_ns[-1], at_ns) for at_ns in started_ns] == [*range(7, -1, -1)]
