@@ -14,7 +14,7 @@ from profiler.aws_account.registered_definitions import (
     read_items,
 )
 from profiler.aws_account.started_tasks import NO_CLUSTER
-from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.aws_clients import AwsClient, cause_code
 from profiler.core.bounded_batches import batches
 from profiler.core.command_lines import command_line, container_insights_command
 from profiler.core.errors import TaskProfilerError
@@ -71,8 +71,7 @@ def named_cluster(open_client: OpenClient, cluster: str) -> Iterator[None]:
     try:
         yield
     except TaskProfilerError as error:
-        cause = error.__cause__
-        if isinstance(cause, Exception) and error_code(cause) == NO_CLUSTER:
+        if cause_code(error) == NO_CLUSTER:
             check_clusters(open_client, (cluster,))
         raise
 

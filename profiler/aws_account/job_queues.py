@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.registered_definitions import read_items
-from profiler.core.aws_clients import error_code
+from profiler.core.aws_clients import cause_code
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean
 from profiler.record.batch_job import resource_name
@@ -21,8 +21,7 @@ def named_queue(open_client: OpenClient, queue: str) -> Iterator[None]:
     try:
         yield
     except TaskProfilerError as error:
-        cause = error.__cause__
-        if isinstance(cause, Exception) and error_code(cause) == _WRONG_REQUEST:
+        if cause_code(error) == _WRONG_REQUEST:
             known = _known_queues(open_client)
             if known is not None and queue not in known:
                 raise _missing(queue, known) from error

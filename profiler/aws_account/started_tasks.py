@@ -11,7 +11,7 @@ from typing import Any
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.aws_account.registered_definitions import read_items
-from profiler.core.aws_clients import AwsClient, error_code
+from profiler.core.aws_clients import AwsClient, cause_code
 from profiler.core.bounded_batches import batches
 from profiler.core.ecs_terms import MONITOR_NAME, SERVICE_GROUP, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
@@ -54,8 +54,7 @@ def read_clusters(
                     started_task(task) for task in read_tasks(ecs, arn) if "createdAt" in task
                 )
         except TaskProfilerError as error:
-            cause = error.__cause__
-            is_gone = isinstance(cause, Exception) and error_code(cause) == NO_CLUSTER
+            is_gone = cause_code(error) == NO_CLUSTER
             tasks_by_cluster[arn] = ClusterTasks(problem=str(error), is_gone=is_gone)
         else:
             tasks_by_cluster[arn] = ClusterTasks(

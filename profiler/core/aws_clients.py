@@ -136,6 +136,12 @@ def error_code(error: Exception) -> str:
     return str(answer.get("Error", {}).get("Code", "unknown error"))
 
 
+def cause_code(error: Exception) -> str:
+    """The code of AWS's error that caused this one; "" if none did."""
+    cause = error.__cause__
+    return error_code(cause) if isinstance(cause, Exception) else ""
+
+
 def error_status(error: Exception) -> int:
     """The HTTP status of AWS's answer; 0 without an answer."""
     answer = getattr(error, "response", None) or {}

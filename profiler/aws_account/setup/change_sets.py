@@ -18,7 +18,7 @@ from profiler.aws_account.forwarder_stack import (
     obstacle,
     read_forwarder,
 )
-from profiler.core.aws_clients import error_code, is_certain
+from profiler.core.aws_clients import cause_code, is_certain
 from profiler.core.clock import Clock
 from profiler.core.command_lines import aws_command_line
 from profiler.core.errors import TaskProfilerError
@@ -213,7 +213,7 @@ class ForwarderChanges(Struct):
             raise
         except TaskProfilerError as error:
             refusal = error
-            if isinstance(error.__cause__, Exception) and error_code(error.__cause__) in _STALE:
+            if cause_code(error) in _STALE:
                 refusal = TaskProfilerError(
                     f"The stack {self.name} is not changed, because somebody has changed it since "
                     "this change was planned: run the command again."

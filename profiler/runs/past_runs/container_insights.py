@@ -10,7 +10,7 @@ from threading import Event, Lock
 
 import msgspec
 
-from profiler.core.aws_clients import ACCESS_DENIED, error_code
+from profiler.core.aws_clients import ACCESS_DENIED, cause_code
 from profiler.core.command_lines import aws_command_line, container_insights_command
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded
@@ -172,7 +172,7 @@ class ContainerInsightsRuns(RunSource):
                 show,
             )
         except TaskProfilerError as error:
-            if _code(error) not in ACCESS_DENIED:
+            if cause_code(error) not in ACCESS_DENIED:
                 raise
             self._notes.append(f"{error} How the runs of {cluster} ended is unknown.")
 
@@ -210,7 +210,7 @@ class ContainerInsightsRuns(RunSource):
                 for done, _ in enumerate(pool.map(read, starts), 1):
                     show(len(self._tasks), done / len(starts))
         except TaskProfilerError as error:
-            if _code(error) != "ResourceNotFoundException":
+            if cause_code(error) != "ResourceNotFoundException":
                 raise
             return False
         return True
@@ -305,10 +305,3 @@ def _revision_of(task: SeenTask) -> tuple[str, ...]:
         task.event.task_definition_family or "",
         str(task.event.task_definition_revision),
     )
-
-
-def _code(error: TaskProfilerError) -> str:
-    """AWS's code of the error that caused this one; empty without."""
-    if isinstance(error.__cause__, Exception):
-        return error_code(error.__cause__)
-    return ""
