@@ -93,6 +93,16 @@ def check_said(built: Built, wanted: dict[str, Any], told: str, case: object) ->
         assert started(built) == wanted, case
 
 
+def check_next_call(built: Built, wanted: dict[str, Any], nth: int) -> None:
+    """After an act that stopped at its nth write, the same command does the rest, or says it."""
+    check_startable(built)
+    done = built.account.resize(*built.words)
+    case = nth, done.stdout, done.stderr
+    assert done.returncode == 0, case
+    check_startable(built)
+    check_said(built, wanted, done.stdout + done.stderr, case)
+
+
 @pytest.mark.diagonal
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("is_after", [False, True])
@@ -109,12 +119,7 @@ def test_an_act_that_is_killed_at_a_write_is_done_or_said_by_the_next_call(
         with pytest.raises(KilledError):
             built.act()
         proxy.reset()
-        check_startable(built)
-        done = built.account.resize(*built.words)
-        case = nth, done.stdout, done.stderr
-        assert done.returncode == 0, case
-        check_startable(built)
-        check_said(built, wanted, done.stdout + done.stderr, case)
+        check_next_call(built, wanted, nth)
 
 
 @pytest.mark.parametrize("build", BUILDS)
@@ -142,11 +147,7 @@ def test_a_throttled_call_is_waited_out_and_an_endless_one_is_said(
         assert found.code == 1, nth
         assert "wait a minute" in found.said, (nth, found.said)
         proxy.reset()
-        check_startable(built)
-        done = built.account.resize(*built.words)
-        case = nth, done.stdout, done.stderr
-        assert done.returncode == 0, case
-        check_said(built, wanted, done.stdout + done.stderr, case)
+        check_next_call(built, wanted, nth)
 
 
 @pytest.mark.diagonal
