@@ -97,6 +97,16 @@ class Account:
         self, family: str, count: int, revision: int = 1, size: tuple[float, int] = OLD, **more: Any
     ) -> None:
         """Runs after those that the family has."""
+        self.add_runs(family, count, revision, size, **more)
+        self.write_runs()
+
+    def write_runs(self) -> None:
+        self.file.write_bytes(lines(lately(self.reports, time.time_ns())))
+
+    def add_runs(
+        self, family: str, count: int, revision: int = 1, size: tuple[float, int] = OLD, **more: Any
+    ) -> None:
+        """As ``runs``, before ``write_runs`` writes those of all families."""
         start = sum(one.record.family == family for one in self.reports)
         for number in range(start, start + count):
             known: dict[str, Any] = {
@@ -105,7 +115,6 @@ class Account:
                 "task_id": f"{family}-{number}",
             }
             self.reports.append(report(number, size=size, account_id=ACCOUNT, **known, **more))
-        self.file.write_bytes(lines(lately(self.reports, time.time_ns())))
 
     def resized(self) -> None:
         """A family that the command has made smaller, by its runs."""

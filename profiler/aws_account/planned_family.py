@@ -176,7 +176,11 @@ def plan_removal(family: str, document: TaskDefinitionDocument, image: str | Non
     )
 
 
+class LeftAloneError(TaskProfilerError):
+    """An obstacle keeps a plan from being carried out."""
+
+
 def check_obstacle(planned: PlannedFamily) -> None:
-    """Raise TaskProfilerError if the family must be left alone."""
+    """Raise LeftAloneError if the family must be left alone."""
     if planned.obstacle:
-        raise TaskProfilerError(f"It is left alone. {planned.obstacle}")
+        raise LeftAloneError(f"It is left alone. {planned.obstacle}")

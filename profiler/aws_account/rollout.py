@@ -19,7 +19,12 @@ from profiler.aws_account.job_reverts import uncover, with_uncovered
 from profiler.aws_account.overtaken_revisions import keep_overtaken, registered, restoring_plan
 from profiler.aws_account.owned_families import left_to_owner, left_to_person, left_to_service
 from profiler.aws_account.pinned_targets import PinnedTargets, move_target
-from profiler.aws_account.planned_family import PlanChange, PlannedFamily, check_obstacle
+from profiler.aws_account.planned_family import (
+    LeftAloneError,
+    PlanChange,
+    PlannedFamily,
+    check_obstacle,
+)
 from profiler.aws_account.registered_definitions import (
     AccountDefinitions,
     TaskDefinitions,
@@ -40,7 +45,7 @@ from profiler.aws_account.target_clusters import TargetClusters
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known_values
-from profiler.core.text import did_you_mean, listed
+from profiler.core.text import counted_names, did_you_mean, listed
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.family_owner import FamilyOwner, owner_of_cluster
 from profiler.schedules.schedule_model import Schedule
@@ -144,6 +149,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     done: list[PlannedFamily] = []  # whose revisions were registered
     attached: list[RolePolicy] = []
     left_roles: set[str] = set()  # to the stacks that own them
+    _left_alone: dict[str, list[str]] = {}  # the families by the sentence about their obstacle
     _sized: list["_Sized"] = []
     _groups: set[str] = set()
     # The targets that the printed plan was made from, by their keys; empty before the first step.
@@ -718,8 +724,17 @@ class Rollout(Struct, kw_only=True, dict=True):
         self._groups.add(group)
 
     def _fail(self, subject: str, error: TaskProfilerError) -> None:
-        self.on_problem(f"{subject}: {error}")
         self.counts["failed"] += 1
+        if isinstance(error, LeftAloneError):  # often that of all families
+            self._left_alone.setdefault(str(error), []).append(subject)
+        else:
+            self.on_problem(f"{subject}: {error}")
+
+    def name_left_alone(self) -> None:
+        """Say each obstacle once, with the families that were left alone for it."""
+        for sentence, families in self._left_alone.items():
+            self.on_problem(f"{counted_names(families)}: {sentence}")
+        self._left_alone.clear()
 
     def policies(self, planned: Iterable[PlannedFamily]) -> Iterator[RolePolicy]:
         """The policy of each task role, but for those of families alone that are left alone;
@@ -754,14 +769,15 @@ class Rollout(Struct, kw_only=True, dict=True):
             )
         return True
 
-    def name_left_alone(self, planned: Iterable[PlannedFamily]) -> None:
-        """Say of each family that is left alone why it gets no policy, either."""
+    def leave_without_policy(self, planned: Iterable[PlannedFamily]) -> None:
+        """Say of the families that are left alone why they get no policy, either."""
         for family_plan in planned:
             if family_plan.is_left_alone:
                 try:
                     check_obstacle(family_plan)
                 except TaskProfilerError as error:
                     self._fail(family_plan.family, error)
+        self.name_left_alone()
 
     def attach_policy(self, policy: RolePolicy) -> None:
         """Attach a policy if it does not suffice, made again from what the role has now.

@@ -21,7 +21,14 @@ from profiler.cli.printing import (
     value_text,
     write_json_lines,
 )
-from profiler.cli.styled_text import EMPTY, Line, sentences_about, wrapped, write_lines
+from profiler.cli.styled_text import (
+    EMPTY,
+    Line,
+    sentences_about,
+    shared_sentences,
+    wrapped,
+    write_lines,
+)
 from profiler.cli.tables import Column, table, table_width
 from profiler.core.optional_math import known, sum_known
 from profiler.core.text import as_sentence
@@ -67,10 +74,9 @@ def print_plan(
     """The table of the plan, the evidence of what would change, notes, and the money of those
     that are counted, by the runs of the last ``days``; None: no run was read.
     """
-    notes = []
-    for family_plan in planned:
-        for note in notes_of(family_plan):
-            notes.append((family_plan.family, note, ""))
+    named = [(family.family, note) for family in planned for note in notes_of(family)]
+    of_many = shared_sentences(named)
+    notes = [(family, of_many.get((family, note), note), "") for family, note in named]
     width = table_width()
     lines: list[Line] = [*table(_COLUMNS, map(_cells, planned), width=width)]
     evidence = list(_evidence_rows(planned))

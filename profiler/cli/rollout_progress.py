@@ -38,6 +38,7 @@ def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[Plan
             done = with_progress("Registering", steps(), len(planned))
         finally:
             rollout.put_back_unfit()
+            rollout.name_left_alone()
         stop.check()
     return done
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from profiler.cli.printing import (
     without_commands,
     write_out,
 )
-from profiler.core.text import beginning_of, columns_of, end_of, printable
+from profiler.core.text import MAX_NAMED, beginning_of, columns_of, counted_names, end_of, printable
 
 if TYPE_CHECKING:
     from textwrap import TextWrapper
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 INDENT = "  "
 _UNLIMITED = 10_000
 _MIN_ROOM = 20
-# A sentence about more families or runs names these, and counts the others.
-MAX_NAMES = 3
 # Textwrap does not wrap at this character, and printable() removes it from texts.
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 # While textwrap counts characters, it follows one that takes two columns; printable() removes it.
@@ -162,10 +161,28 @@ def sentences_about(named: Iterable[tuple[str, str, str]], width: int | None) ->
     if concerned:
         yield EMPTY
     for (sentence, style), names in concerned.items():
-        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        yield from wrapped(
-            f"{', '.join(names[:MAX_NAMES])}{more}: {sentence}", width, "- ", style=style
-        )
+        named_first = counted_names(names)
+        yield from wrapped(f"{named_first}: {sentence}", width, "- ", style=style)
+
+
+def shared_sentences(named: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Of families and sentences about them, those that many families have in common, each as it is
+    said of all of them: with FAMILY for the name if it is all that differs.
+    """
+    pairs = [*dict.fromkeys(named)]
+    of_any = {}
+    for family, sentence in pairs:
+        name = rf"(?<![\w-]){re.escape(family)}(?![\w-])"
+        of_any[family, sentence] = re.sub(name, "FAMILY", sentence)
+    equal = Counter(sentence for _, sentence in pairs)
+    alike = Counter(of_any.values())
+    shared = {}
+    for family, sentence in pairs:
+        if equal[sentence] > MAX_NAMED:
+            shared[family, sentence] = sentence
+        elif alike[of_any[family, sentence]] > MAX_NAMED:
+            shared[family, sentence] = of_any[family, sentence]
+    return shared
 
 
 def shorten(text: str, width: int) -> str:

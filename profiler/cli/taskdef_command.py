@@ -47,7 +47,7 @@ from profiler.cli.rollout_progress import (
     registered,
     with_progress,
 )
-from profiler.cli.styled_text import MAX_NAMES, Line, sentences_about, write_lines
+from profiler.cli.styled_text import Line, sentences_about, shared_sentences, write_lines
 from profiler.cli.tables import folding, table, table_width
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.clock import SystemClock
@@ -500,7 +500,7 @@ def _attach_policies(rollout: Rollout, planned: Sequence[PlannedFamily], *, atta
     if attaches:
         attach_policies(rollout, policies)
         if not rollout.request.register:  # which says it
-            rollout.name_left_alone(planned)
+            rollout.leave_without_policy(planned)
     elif rollout.request.attach_policy:
         warn(
             "No policy was attached: --yes attaches it without a new revision, --register with one."
@@ -581,11 +581,14 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
     rows = []
     shared = []
     problems = []
-    said = Counter(note for family_plan in planned for note in dict.fromkeys(family_plan.notes))
+    of_many = shared_sentences(
+        (family_plan.family, note) for family_plan in planned for note in family_plan.notes
+    )
     for family_plan in planned:
-        own = [note for note in family_plan.notes if said[note] <= MAX_NAMES]
+        family = family_plan.family
+        own = [note for note in family_plan.notes if (family, note) not in of_many]
         row = [
-            family_plan.family,
+            family,
             family_plan.changed.batch or UNKNOWN,
             family_plan.action,
             " ".join(own),
@@ -596,9 +599,9 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
         # What many families have in common is said once, below the table.
         for note in family_plan.notes:
             if note not in own:
-                shared.append((family_plan.family, note, ""))
+                shared.append((family, of_many[family, note], ""))
         for sentence in _problems(family_plan):
-            problems.append((family_plan.family, sentence, "red"))
+            problems.append((family, sentence, "red"))
     return [
         *table(folding(*titles), rows, width=width),
         *sentences_about([*shared, *problems], width),

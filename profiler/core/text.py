@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from profiler.core.optional_math import known_values
 
 _MAX_NAMES = 5
+# A sentence about more families or runs names these, and counts the others.
+MAX_NAMED = 3
 # Signs of our own texts, of one column each: Python's table of characters takes 0.2 ms to load.
 NARROW_SIGNS = "·×±…→≈≥●▔▁▂▃▄▅▆▇█░▒▓"
 # Unicode's categories of what is drawn on the character before; also the choice of its picture.
@@ -144,6 +146,12 @@ def first_names(names: Sequence[str]) -> str:
     """The first five names, and an ellipsis if there are more."""
     more = ["…"] if len(names) > _MAX_NAMES else []
     return ", ".join([*names[:_MAX_NAMES], *more])
+
+
+def counted_names(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
 def listed(texts: Iterable[str], word: str = "and") -> str:

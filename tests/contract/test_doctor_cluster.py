@@ -455,7 +455,9 @@ def test_a_family_whose_role_may_not_pull_the_image_is_left_alone(
     assert done.returncode == (1 if left_alone else 0), done.stderr
     arns = account.ecs.list_task_definitions(familyPrefix="bare")["taskDefinitionArns"]
     assert len(arns) == (1 if left_alone else 2)
-    assert ("bare: It is left alone. The execution role start does" in done.stderr) == left_alone
+    assert (
+        "bare, bare-2: It is left alone. The execution role start does" in done.stderr
+    ) == left_alone
     groups = account.aws.client("logs").describe_log_groups(logGroupNamePrefix="/ecs/bare")
     assert bool(groups["logGroups"]) != left_alone, "nothing is made for it"
     is_unread = "GetRepositoryPolicy" in refused

@@ -102,3 +102,25 @@ def test_pinned_schedules_in_other_clusters_count_and_the_sentence_says_so(
     sentence = rollout.pinned_sentence([planned])
     assert sentence is not None
     assert sentence.startswith(said)
+
+
+def test_a_note_of_many_families_that_differs_by_their_names_alone_is_said_once() -> None:
+    rows = plan(*(family(number, f"The schedule job-{number:03} is late.") for number in range(9)))
+    assert rows[-1] == "- job-000, job-001, job-002 and 6 more: The schedule FAMILY is late."
+    assert not [row for row in rows[:-1] if "schedule" in row]
+
+
+def test_a_name_within_another_word_is_not_the_familys() -> None:
+    """Who is called like a word of the sentence keeps it as it is."""
+    named = [
+        PlannedFamily(family=name, action="add monitor", notes=("The etl-2 is an etl.", SAME))
+        for name in ("etl", "etl-3", "an", "is")
+    ]
+    assert "- etl, etl-3, an and 1 more: The etl-2 is an etl." in plan(*named)
+    late = [
+        PlannedFamily(family=name, action="add monitor", notes=(f"See /ecs/{name}-logs.",))
+        for name in "abcde"
+    ]
+    assert [row.split()[-1] for row in plan(*late)[1:6]] == [
+        f"/ecs/{name}-logs." for name in "abcde"
+    ]
