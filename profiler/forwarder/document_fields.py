@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from profiler.core.ecs_terms import task_id
 from profiler.core.json_fields import mapping, positive_number
 from profiler.core.optional_math import first_known, known, known_members, product
-from profiler.core.timestamps import NS_PER_MS, format_datetime, formatted_datetime, parse_datetime
+from profiler.core.timestamps import NS_PER_MS, format_datetime, formatted_datetime
 from profiler.forwarder.line_kinds import replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun
 from profiler.forwarder.run_event import EVENT_FIELDS, OWN_STREAM, RunEvent, StreamClaim
@@ -48,7 +48,7 @@ def run_fields(
     ended = run.finished_at or run.written_at or moment
     if ended is None:
         raise ValueError("A run's document has a time.")
-    fields = record_fields(run.record, _REPORT, ended)
+    fields = record_fields(run.record, _REPORT, ended, is_end=run.finished_at is not None)
     links = links_of_run(run, kibana_url).document_fields()
     if links:
         fields["links"] = links
@@ -132,13 +132,13 @@ def set_field(fields: Fields, path: str, value: object) -> None:
     fields[name] = value
 
 
-def record_fields(record: Record, dataset: str, moment: datetime) -> Fields:
-    """The fields of a record, without its line."""
+def record_fields(
+    record: Record, dataset: str, moment: datetime, *, is_end: bool = False
+) -> Fields:
+    """The fields of a record, without its line. ``is_end``: the moment is the record's end."""
     duration_ms = record.metrics.duration_ms
     fields = _read_fields(RunView(record))
     timed = fields.pop("event", {})
-    # Mostly the run's end, whose text is there.
-    is_end = parse_datetime(record.finished_at) == moment
     event = {
         "kind": "metric",
         "dataset": dataset,

@@ -40,6 +40,7 @@ from profiler.forwarder.run_event import (
     CLAIM_FIELDS,
     EVENT_FIELDS,
     INSTANCE_MONITOR,
+    OWN_STREAM,
     RunEvent,
     StreamClaim,
     read_claim,
@@ -471,13 +472,20 @@ def _is_too_long(document_id: str) -> bool:
 def report_document(
     report: Report, line: str, settings: ForwarderSettings
 ) -> Document | InvalidReport:
-    """The document of a report or checkpoint, in the index of the start of the image pull, else
-    of the batch; a checkpoint's lies at most 60 days back.
-    """
+    """The document of a report or checkpoint; a checkpoint's lies at most 60 days back."""
     if report.type == CHECKPOINT:
         return _checkpoint_document(report, line, settings)
+    return final_document(report, line, settings)
+
+
+def final_document(
+    report: Report, line: str, settings: ForwarderSettings, claim: StreamClaim = OWN_STREAM
+) -> ReportDocument | InvalidReport:
+    """The document of a final report, in the index of the start of the image pull, else of the
+    batch. ``claim``: the report's log stream.
+    """
     record = report.record
-    run = merged_run_of_report(report)
+    run = merged_run_of_report(report, claim)
     if run.written_at is None:
         return _without_time(report)
     document_id = run_id(record.task_id, record.container.name)
@@ -486,7 +494,7 @@ def report_document(
     return ReportDocument(
         index=settings.index("reports", _began(record, run.started_at, run.written_at)),
         id=document_id,
-        fields=run_fields(run, line, settings.kibana_url),
+        fields=run_fields(run, line, settings.kibana_url, claim=claim),
         report=ReportPart(report=report, text=line),
         kibana_url=settings.kibana_url,
         searched=indices_of_runs(settings, run.written_at),

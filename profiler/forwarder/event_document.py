@@ -7,7 +7,6 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import arn_account
 from profiler.core.json_fields import mapping, text
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
@@ -23,18 +22,16 @@ from profiler.forwarder.documents import (
     Document,
     EventDocument,
     EventPart,
-    ReportDocument,
+    final_document,
     indices_of_runs,
-    report_document,
     run_id,
-    unconfirmed_document,
 )
 from profiler.forwarder.ended_run import NO_RETRY, EndedTask, MemoryRetry
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
-from profiler.forwarder.line_kinds import read_line
+from profiler.forwarder.line_kinds import InvalidReport, read_line
 from profiler.forwarder.merged_run import MergedRun, run_of_event
-from profiler.forwarder.run_event import OWN_STREAM, RunEvent, read_claim, run_event
+from profiler.forwarder.run_event import RunEvent, read_claim, run_event
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.event_end import end_of_event
 from profiler.record.record_model import Report
@@ -71,14 +68,13 @@ def event_documents(
     if place is None or moment is None:
         return ()
     # A final report has a document of its own.
-    own_run = run_of_event(event)
-    line_text = None
-    claim = OWN_STREAM
-    if line is not None and not line.is_final:
-        own_run = replace(ended.run, event=event)
-        line_text = line.text
-        claim = line.claim
-    everything = run_fields(own_run, line_text, settings.kibana_url, moment=moment, claim=claim)
+    if line is None or line.is_final:
+        everything = run_fields(run_of_event(event), None, settings.kibana_url, moment=moment)
+    else:
+        whole = replace(ended.run, event=event)
+        everything = run_fields(
+            whole, line.text, settings.kibana_url, moment=moment, claim=line.claim
+        )
     document = EventDocument(
         index=place[0],
         id=place[1],
@@ -110,12 +106,13 @@ def _documents_of_others(
         cause: Cause = "oom" if of_task.out_of_memory else "unknown"
         end = replace(of_task, cause=cause, exit_code=None)
         event = run_event(task, end, name, monitor=ended.monitor)
+        run = run_of_event(event)
         documents.append(
             EventDocument(
                 index=place[0],
                 id=place[1],
-                fields=_own_fields(run_of_event(event), event),
-                upsert=run_fields(run_of_event(event), None, settings.kibana_url, moment=moment),
+                fields=_own_fields(run, event),
+                upsert=run_fields(run, None, settings.kibana_url, moment=moment),
                 event=EventPart(event=event, task_id=task.id),
                 kibana_url=settings.kibana_url,
                 searched=indices_of_runs(settings, moment),
@@ -131,11 +128,10 @@ def _numbers(ended: EndedTask, settings: ForwarderSettings) -> tuple[Document, .
     line = ended.report_line
     if line is None or not line.is_final:
         return ()
-    record = replace(line.report.record, account_id=_account_id(ended.task))
-    document = report_document(replace(line.report, record=record), line.text, settings)
-    if isinstance(document, Document) and not line.claim.is_own:
-        document = unconfirmed_document(document, line.claim)
-    if not isinstance(document, ReportDocument):
+    record = replace(line.report.record, account_id=ended.task.account_id)
+    report = replace(line.report, record=record)
+    document = final_document(report, line.text, settings, line.claim)
+    if isinstance(document, InvalidReport):
         return ()
     return (replace(document, is_of_event=True),)
 
@@ -175,10 +171,6 @@ def _run_place(
     if began is None:
         return None
     return settings.index("reports", began), run_id(task.id, batch.name)
-
-
-def _account_id(task: StoppedTask) -> str | None:
-    return task.account_id or arn_account(task.arn)
 
 
 def find_indexed_report(

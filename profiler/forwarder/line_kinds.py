@@ -4,7 +4,6 @@ programs.
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -69,9 +68,13 @@ def _decode(
     if not any(map(message.__contains__, types)):
         return None
     message = replace_lone_surrogates(message)
-    if not is_too_long(message):
-        with suppress(msgspec.DecodeError, UnicodeError):
+    if is_too_long(message):
+        reason = f"The line is no {what} of a monitor: it is longer than 64 KiB."
+    else:
+        try:
             return decode_line(message)  # nearly all lines, which this alone decodes
+        except (msgspec.DecodeError, UnicodeError) as error:
+            reason = _reason(error, what)
     try:
         line_type = decode_leniently(_TypedLine, message).type
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -79,19 +82,7 @@ def _decode(
         if message.lstrip().startswith("{"):
             return InvalidReport(_reason(error, what))
         return None
-    return _decode_bounded(message, decode_line, what) if f'"{line_type}"' in types else None
-
-
-def _decode_bounded(
-    message: str, decode_line: Callable[[str], _Line], what: str
-) -> _Line | InvalidReport:
-    """Decode a line that is no longer than those of a monitor."""
-    if is_too_long(message):
-        return InvalidReport(f"The line is no {what} of a monitor: it is longer than 64 KiB.")
-    try:
-        return decode_line(message)
-    except (msgspec.DecodeError, UnicodeError) as error:
-        return InvalidReport(_reason(error, what))
+    return InvalidReport(reason) if f'"{line_type}"' in types else None
 
 
 def has_stacks(message: str) -> bool:

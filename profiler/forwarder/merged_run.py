@@ -31,7 +31,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome
 from profiler.record.spot_price import cost_on
-from profiler.record.stop_causes import outcome_of
+from profiler.record.stop_causes import NO_EVENT, outcome_of
 
 _Part = TypeVar("_Part", bound=Struct)
 
@@ -121,19 +121,13 @@ def merged_run_of_report(report: Report, claim: StreamClaim = OWN_STREAM) -> Mer
 
     ``claim``: the report's log stream.
     """
-    seen = _seen_by_monitor(report)
-    outcome = outcome_of(report.record, container=report.record.container.name)
-    return _run(seen, outcome, report, None, is_confirmed=None if claim.is_own else False)
+    return _judged(_seen_by_monitor(report), report, None, claim)
 
 
 def run_of_event(event: RunEvent) -> MergedRun:
     """The run as the task's event alone shows it, without a report."""
     seen = _by_event(_seen_by_ecs(event), event)
-    is_confirmed = event.vouches_for()
-    outcome = outcome_of(
-        None, event.end, container=seen.record.container.name, is_confirmed=is_confirmed
-    )
-    return _run(seen, outcome, None, event, is_confirmed=is_confirmed)
+    return _judged(seen, None, event, OWN_STREAM)
 
 
 def merge(
@@ -179,8 +173,7 @@ def merge(
         return run_of_event(event or RunEvent())
     if event is None:
         return merged_run_of_report(report, claim)
-    account = report.record.account_id
-    if event.refutes(claim, account):
+    if event.refutes(claim, report.record.account_id):
         return run_of_event(event)
     seen = _seen_by_monitor(report)
     if report.type != CHECKPOINT:
@@ -188,14 +181,7 @@ def merge(
     elif not event.is_from_document:
         seen = _until_the_end(seen, event.alone)
     seen = _by_event(seen, event)
-    is_confirmed = event.vouches_for(claim, account)
-    outcome = outcome_of(
-        with_gpu_memory_error(report.record, event.gpu_memory_error),
-        event.end,
-        container=seen.record.container.name,
-        is_confirmed=is_confirmed,
-    )
-    return _run(seen, outcome, report, event, is_confirmed=is_confirmed)
+    return _judged(seen, report, event, claim)
 
 
 def _by_event(seen: _Seen, event: RunEvent) -> _Seen:
@@ -205,15 +191,22 @@ def _by_event(seen: _Seen, event: RunEvent) -> _Seen:
     return replace(seen, record=replace(record, cost=_cost_of(record, event)))
 
 
-def _run(
-    seen: _Seen,
-    outcome: Outcome,
-    report: Report | None,
-    event: RunEvent | None,
-    *,
-    is_confirmed: bool | None,
+def _judged(
+    seen: _Seen, report: Report | None, event: RunEvent | None, claim: StreamClaim
 ) -> MergedRun:
+    """The run with how it ended, by the monitor's words and ECS's, and whether it is confirmed."""
     record = seen.record
+    reported = None if report is None else report.record
+    end = NO_EVENT
+    is_confirmed = None if claim.is_own else False
+    if event is not None:
+        end = event.end
+        is_confirmed = event.vouches_for(claim, None if reported is None else reported.account_id)
+    if event is not None and reported is not None:
+        reported = with_gpu_memory_error(reported, event.gpu_memory_error)
+    outcome = outcome_of(
+        reported, end, container=record.container.name, is_confirmed=is_confirmed is True
+    )
     if (record.status, record.exit_code) != (outcome.status, outcome.exit_code):
         record = replace(record, status=outcome.status, exit_code=outcome.exit_code)
     return MergedRun(

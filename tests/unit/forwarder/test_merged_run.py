@@ -210,7 +210,14 @@ def test_the_family_of_a_report_is_not_confirmed_by_an_event_without_one() -> No
 
 
 def test_an_event_of_nulls_leaves_the_report_as_it_is() -> None:
-    bare = StoppedTask(arn=task().arn, created_at=task().created_at)
+    """Account and Region are in the task's ARN, too."""
+    whole = task()
+    bare = StoppedTask(
+        arn=whole.arn,
+        account_id=whole.account_id,
+        region=whole.region,
+        created_at=whole.created_at,
+    )
     document = in_both_orders(report(), bare)
     assert document["task"]["family"] == "nightly"
     assert document["task"]["status"] == "failure"
