@@ -25,7 +25,8 @@ class KilledError(BaseException):
 class NthCallFails(Struct):
     """Opens clients that count their calls, of which the one with the number ``nth`` fails; 0: none
     does. A paginator and a waiter are one call. ``is_killed``: the process ends at that call, which
-    AWS has carried out if its answer is lost.
+    AWS has carried out if its answer is lost. ``is_lasting``: all calls from that one on fail, too.
+    ``meanwhile`` happens at that call instead, before it or, if its answer would be lost, after it.
     """
 
     opens: Callable[[str], Any]
@@ -33,6 +34,8 @@ class NthCallFails(Struct):
     failure: Failure = "denied"
     calls: list[str] = field(default_factory=list)
     is_killed: bool = False
+    is_lasting: bool = False
+    meanwhile: Callable[[], object] | None = None
 
     def open(self, service: str) -> Any:
         return _Client(self, self.opens(service))
@@ -40,9 +43,11 @@ class NthCallFails(Struct):
     def made(self, name: str, call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """The answer of a call. Raises boto3's error for the one that fails."""
         self.calls.append(name)
-        is_past = self.is_killed and 0 < self.nth < len(self.calls)
+        is_past = (self.is_killed or self.is_lasting) and 0 < self.nth < len(self.calls)
         if len(self.calls) != self.nth and not is_past:
             return call(**arguments)
+        if self.meanwhile is not None:
+            return self._met(call, arguments)
         if self.failure == "lost" and not is_past:
             with suppress(ClientError):
                 call(**arguments)
@@ -53,6 +58,16 @@ class NthCallFails(Struct):
         error = {"Error": {"Code": _CODES[self.failure], "Message": "no"}}
         answer: Any = {**error, "ResponseMetadata": {"HTTPStatusCode": 400}}
         raise ClientError(answer, name)
+
+    def _met(self, call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        happens, self.meanwhile = self.meanwhile or (lambda: None), None
+        if self.failure != "lost":
+            happens()
+            return call(**arguments)
+        try:
+            return call(**arguments)
+        finally:
+            happens()
 
 
 class _Client(Struct):

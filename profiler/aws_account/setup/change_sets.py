@@ -235,6 +235,12 @@ class ForwarderChanges(Struct):
             aws_errors(what, "cloudformation:DeleteStack"),
         ):
             self.open_client("cloudformation").delete_stack(StackName=stack_id)
+        with _goes_on():
+            state = read_forwarder(self.open_client, stack_id)
+        if state.status == "DELETE_COMPLETE":  # perhaps by somebody else, before the earlier events
+            return tuple(
+                event for event in self._new_events(stack_id) if event.status == "DELETE_SKIPPED"
+            )
         end, failed, kept = self._follow(stack_id)
         if end != "DELETE_COMPLETE":
             raise TaskProfilerError(
@@ -269,13 +275,8 @@ class ForwarderChanges(Struct):
 
     def _further_events(self, stack_id: str) -> list[CloudFormationEvent]:
         """The new events of a change that has begun."""
-        try:
+        with _goes_on():
             return self._new_events(stack_id)
-        except TaskProfilerError as error:
-            raise GoesOnError(
-                f"{error} CloudFormation goes on: run the command again later, which says the "
-                "result and does the rest."
-            ) from error.__cause__
 
     def _new_events(self, stack_id: str) -> list[CloudFormationEvent]:
         """The events that were not returned before, oldest first."""
@@ -294,6 +295,18 @@ class ForwarderChanges(Struct):
         self._seen.update(event["EventId"] for event in new)
         events = convert(new[::-1], list[CloudFormationEvent])
         return [replace(event, reason=" ".join(event.reason.split())) for event in events]
+
+
+@contextmanager
+def _goes_on() -> Iterator[None]:
+    """Say that CloudFormation goes on, if a change that has begun cannot be followed."""
+    try:
+        yield
+    except TaskProfilerError as error:
+        raise GoesOnError(
+            f"{error} CloudFormation goes on: run the command again later, which says the result "
+            "and does the rest."
+        ) from error.__cause__
 
 
 @contextmanager

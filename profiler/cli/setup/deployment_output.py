@@ -171,6 +171,8 @@ def deploy(
             changes.read_earlier(change_set.stack_id)
     state = plan.state
     if change_set is not None:
+        if plan.filters.delete:
+            output.step(f"If this command is killed, {_removals(plan.filters)}")
         with _interruption_explained(state.name, plan.filters):
             state = changes.apply(change_set)
     rest = (
@@ -242,13 +244,16 @@ def _interruption_explained(name: str, filters: FilterPlan) -> Iterator[None]:
 
 
 def _unfound(filters: FilterPlan) -> str:
+    """The sentence about the filters that a later run would leave, if any."""
+    return f" Then {_removals(filters)}" if filters.delete else ""
+
+
+def _removals(filters: FilterPlan) -> str:
     """The commands for the filters that a later run would leave, because the stack names their log
     groups no more.
     """
-    if not filters.delete:
-        return ""
     commands = "; ".join(removal_command(group, filters.name) for group in filters.delete)
-    return f" Then delete the filters that a later run does not find: {commands}"
+    return f"delete the filters that a later run does not find: {commands}"
 
 
 @contextmanager
