@@ -34,15 +34,10 @@ The bands are absolute, so that a low percentage never has the colour of a high 
 close to the limit. The classic heatmap does not draw values outside all bands. The last band is
 for exactly 100.
 """
-USE_BANDS: Final[tuple[Band, ...]] = (
-    *PERCENT_BANDS[:5],
-    (90, 101, "#0b3d73"),
-    (101, 10_000, "#7b4fa3"),
-)
-"""The bands of the use of CPUs, GPUs and NeuronCores: a task that uses all is not in danger.
-
-The last one is above a soft limit.
-"""
+DEVICE_USE_BANDS: Final[tuple[Band, ...]] = (*PERCENT_BANDS[:5], (90, 101, "#0b3d73"))
+"""The bands of the use of GPUs and NeuronCores: a task that uses all is not in danger."""
+CPU_USE_BANDS: Final[tuple[Band, ...]] = (*DEVICE_USE_BANDS, (101, 10_000, "#7b4fa3"))
+"""The bands of the use of CPUs, which may be above a soft limit."""
 NO_FAILURE_BANDS: Final[tuple[Band, ...]] = ((0, 1, SUCCESS), (1, 1_000_000_000, KILL))
 """The bands of a number that counts runs that ran out of memory."""
 FAILURE_RATE_BANDS: Final[tuple[Band, ...]] = ((0, 0.000_001, SUCCESS), (0.000_001, 1, FAILURE))

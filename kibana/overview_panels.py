@@ -50,7 +50,7 @@ _TILES: Final = Stack(
 def _heatmap(key: str, title: str, description: str, metric: PanelMetric) -> Panel:
     description = f"{description} The 25 families with the most runs."
     is_cpu = metric.field.startswith("usage.cpu.")
-    bands = colours.USE_BANDS if is_cpu else colours.PERCENT_BANDS
+    bands = colours.CPU_USE_BANDS if is_cpu else colours.PERCENT_BANDS
     return parts.heatmap(key, title, description, metric, bands=bands, width=24, height=20)
 
 

@@ -144,7 +144,7 @@ GPU: Final = Dashboard(
             f"Mean GPU utilization. Families by the end time of their tasks. {_WITHOUT_ESTIMATES}",
             parts.average("usage.gpu.percent.avg", "GPU %"),
             condition=_exact("usage.gpu.percent.avg"),
-            bands=colours.USE_BANDS,
+            bands=colours.DEVICE_USE_BANDS,
         ),
         parts.ranking(
             "gpu-idle",
@@ -245,7 +245,7 @@ NEURON: Final = Dashboard(
             "Neuron % by family",
             "Mean NeuronCore utilization. Families by the end time of their tasks.",
             parts.average("usage.neuron.percent.avg", "Neuron %"),
-            bands=colours.USE_BANDS,
+            bands=colours.DEVICE_USE_BANDS,
         ),
         _accelerator_table(
             "neuron-families",

@@ -565,7 +565,9 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         when = stated("would be too small in about {}", known(_runs, left))
         when = when or "is too small already"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
-    elif needed.is_notable:
+    if not evidence.usage.shows_trend:
+        return
+    if needed.is_notable and not choice.is_outgrown:
         limits_mb = {limit for limit in known_values((size_mb, current_mb)) if limit > passed_mb}
         passed = [*filter(None, (_limit_passed(needed, mb) for mb in sorted(limits_mb)))]
         if passed:

@@ -78,7 +78,7 @@ from profiler.sizing.slowdown_factors import (
     duration_factors,
     with_saturated,
 )
-from profiler.sizing.trend import Growth, growth, nights_before
+from profiler.sizing.trend import MIN_TREND_RUNS, Growth, growth, nights_before
 
 LAST_RUNS = 50
 # With a longer period of the statistics, sampled peaks can miss a short spike.
@@ -183,6 +183,13 @@ class Usage(Struct, frozen=True, kw_only=True):
     def runs_per_month(self) -> float | None:
         """The tasks a month, if they were measured."""
         return known(attrgetter("runs"), self.month)
+
+    @property
+    def shows_trend(self) -> bool:
+        """Whether a rise is the family's: within few nights, it may be the order of a workflow's
+        inputs.
+        """
+        return self.nights >= MIN_TREND_RUNS
 
     @property
     def duration_growth(self) -> Growth:

@@ -21,7 +21,7 @@ from profiler.record.units import (
 from profiler.sizing.advice import Advice
 from profiler.sizing.sizing_rules import word_of_change
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
-from profiler.sizing.trend import MIN_TREND_RUNS, Growth
+from profiler.sizing.trend import Growth
 
 _MAX_SMALLER_SIZES = 2
 _MAX_REASONS = 2
@@ -55,8 +55,7 @@ def size_story(advice: Advice | None, usage: RunUsage) -> SizeStory:
 
 
 def _trend_texts(advice: Advice) -> Iterator[str]:
-    """None for runs of a few nights: within one, a workflow has its small inputs first, or last."""
-    if advice.evidence.usage.nights < MIN_TREND_RUNS:
+    if not advice.evidence.usage.shows_trend:
         return
     memory = advice.choice.growth
     if memory.is_notable:

@@ -142,6 +142,9 @@ def test_the_order_of_a_nights_inputs_is_no_trend_of_the_family(
         "duration +3.0 s a run over 40 successes",
     )
     assert size_story(advice, usage_of(runs[-1].record)).trend == (said if is_said else ())
+    reasons = [reason for reason in advice.reasons if "memory peak grows" in reason]
+    grows = "The memory peak grows by about 20 MB a run: it will pass the limit of "
+    assert [reason.startswith(grows) for reason in reasons] == [True] * is_said
 
 
 @pytest.mark.parametrize("newest_is_late_minutes", [-40, 0, 40])

@@ -316,6 +316,17 @@ def test_a_label_has_one_colour_on_all_panels() -> None:
     assert {case.label for case in OUTCOMES} <= set(used)
 
 
+def test_no_band_is_above_what_a_device_can_use() -> None:
+    """Its colour would be in the legend, and in no cell: only a limit of CPUs can be exceeded."""
+    highest = {panel.title: panel.bands[-1][0] for panel in PANELS if panel.kind == "heatmap"}
+    devices = {title for title in highest if title.startswith(("GPU %", "Neuron %"))}
+    assert len(devices) == 2
+    assert {highest[title] for title in devices} == {90}
+    assert {title for title, low in highest.items() if low > 100} == {
+        title for title in highest if "CPU" in title
+    }
+
+
 # --- fields ---------------------------------------------------------------------------------------------------------
 
 NUMBERS = {"long", "float", "double"}
