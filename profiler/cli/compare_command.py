@@ -51,7 +51,7 @@ from profiler.core.errors import UsageError
 from profiler.core.optional_math import first_known, known
 from profiler.record.measured import About, AtLeast, Measured
 from profiler.record.model_base import JsonLine
-from profiler.record.record_model import UNKNOWN_COST, Record
+from profiler.record.record_model import UNKNOWN_COST
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange
 from profiler.runs.comparison.compared_metrics import (
     COMPARED_METRICS,
@@ -59,8 +59,7 @@ from profiler.runs.comparison.compared_metrics import (
     compare_metrics,
 )
 from profiler.runs.comparison.run_sets import RunSet, read_run_sets
-from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.run_facts import cost_on_fargate
+from profiler.sizing.run_facts import priced_record
 
 _SIGNIFICANT_DIGITS = 15
 _DIGITS = 7  # enough that an interval above 0 does not begin at 0
@@ -135,8 +134,10 @@ def compare(
         sets, remarks = read_run_sets(source, (a, b), selection, last, container)
     for remark in remarks:
         warn(remark)
-    a_records = _priced(sets[0], on_fargate, overrides)
-    b_records = _priced(sets[1], on_fargate, overrides)
+    a_records, b_records = (
+        [priced_record(record, overrides, on_fargate) for record in run_set.records]
+        for run_set in sets
+    )
     if on_fargate is not None and not any(
         record.cost != UNKNOWN_COST for record in (*a_records, *b_records)
     ):
@@ -168,14 +169,6 @@ def compare(
     for sentence in sentences:
         warn(sentence)
     return 3 if exceeded else 0
-
-
-def _priced(run_set: RunSet, on_fargate: str | None, overrides: PriceOverrides) -> Sequence[Record]:
-    """The records of the set with their prices, in the Region of Fargate if there is one."""
-    priced = []
-    for record in run_set.records:
-        priced.append(replace(record, cost=cost_on_fargate(record, on_fargate, overrides)))
-    return priced
 
 
 def limited_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:

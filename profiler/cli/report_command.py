@@ -48,6 +48,7 @@ from profiler.record.units import format_count, format_memory
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.older_runs import MAX_WHOLE_RUNS, OlderRuns
 from profiler.report_page.page_data import MAX_BYTES, PageData, PageRequest, build_page_data
+from profiler.report_page.page_run import priced_run
 from profiler.report_page.page_series import Run, steps_per_run
 from profiler.report_page.shared_numbers import SharedNumbers
 from profiler.runs.past_runs.family_evidence import (
@@ -64,7 +65,6 @@ from profiler.sizing.advice import advise
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.run_facts import cost_on_fargate
 
 # Reading more runs from the history would take more than half a minute.
 _MAX_POINTS = 1_500_000
@@ -258,10 +258,9 @@ class _RunReader(Struct, frozen=True):
         newest_ms = max((run.started_ns for run in newest), default=0) // NS_PER_MS
         for run in runs:
             self.families.add(run)
-            record = run.record
-            cost = cost_on_fargate(record, self.on_fargate, self.price_overrides)
             steps = downsample(_own_steps(run), steps_per_run(MAX_WHOLE_RUNS))
-            self.older.add(Run(past=run, steps=steps), cost, newest_ms)
+            priced = priced_run(Run(past=run, steps=steps), self.price_overrides, self.on_fargate)
+            self.older.add(priced, newest_ms)
         return tuple(newest)
 
     def _without_line(self, run: PastRun) -> PastRun:

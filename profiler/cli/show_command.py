@@ -29,12 +29,6 @@ from profiler.cli.printing import (
 from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line, separated, write_lines
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
-from profiler.cli.terminal.show_comparison import (
-    NO_COMPARISON,
-    RunComparison,
-    compare_runs,
-    nothing_to_compare,
-)
 from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
@@ -50,13 +44,20 @@ from profiler.record.gpu_memory_texts import gpu_memory_error, with_gpu_memory_e
 from profiler.record.line_trust import task_of_stream
 from profiler.record.record_model import LOCAL, Record, Series, known_status
 from profiler.record.stacks_line import StacksLine
+from profiler.runs.comparison.run_changes import (
+    NO_COMPARISON,
+    RunComparison,
+    compare_runs,
+    nothing_to_compare,
+)
 from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.family_evidence import earlier_successes, last_success
 from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_stacks_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
-from profiler.sizing.prices import PriceOverrides, with_machine_price
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.run_facts import priced_record
 from profiler.sizing.size_story import size_story
 
 _LAST_SUCCESS = "last-success"
@@ -132,7 +133,7 @@ def show(
             stacks = _call_stacks(runs, source)
         elif not as_json:
             prices = price_overrides()
-            pages = [_page(run, source, against, prices, view) for run in runs]
+            pages = [_page(_priced(run, prices), source, against, prices, view) for run in runs]
     if as_stacks:
         if not stacks:
             raise TaskProfilerError(no_stacks_sentence(source, runs[0].record))
@@ -161,7 +162,6 @@ class _RunStacks(Struct, frozen=True, kw_only=True):
 def _page(
     run: PastRun, source: RunSource, against: str | None, prices: PriceOverrides, view: View
 ) -> _Page:
-    run = _priced(run, prices)
     series = _series_of(run, source)
     family = source.family_source(run)
     comparison = _comparison(run, against, source, family, prices)
@@ -171,8 +171,8 @@ def _page(
 
 
 def _priced(run: PastRun, prices: PriceOverrides) -> PastRun:
-    """The run with the price of its machine, and of the idle time of its GPUs."""
-    return run.with_record(with_machine_price(run.record, prices))
+    """The run with what it costs."""
+    return run.with_record(priced_record(run.record, prices))
 
 
 def _print_pages(pages: Sequence[_Page], log_count: int | None, options: SourceOptions) -> None:
@@ -220,18 +220,20 @@ def _comparison(
     """The requested comparison, or a failed run's with its family's last success."""
     if against is None and known_status(run.record) not in _COMPARED_STATUSES:
         return NO_COMPARISON
+    record = run.record
     successes = earlier_successes(run, family_source)
-    earlier = [_priced(success, prices).record for success in successes]
+    earlier = [priced_record(success.record, prices) for success in successes]
     if against is not None and against != _LAST_SUCCESS:
-        other = find_run(source, RunFilter(run=against), run.record.container.name)
-        return compare_runs(run, _priced(other, prices), "run", is_complete=True, earlier=earlier)
-    success = last_success(run, successes, family_source)
-    if success is not None:
-        last = _priced(success, prices)
-        is_complete = against is not None
-        return compare_runs(run, last, "last success", is_complete=is_complete, earlier=earlier)
-    family = run.family
-    return nothing_to_compare(f"earlier success of {family.name} in {source.place}")
+        other = find_run(source, RunFilter(run=against), record.container.name).record
+        role = "run"
+    else:
+        success = last_success(run, successes, family_source)
+        if success is None:
+            return nothing_to_compare(f"earlier success of {run.family.name} in {source.place}")
+        other = success.record
+        role = "last success"
+    that = priced_record(other, prices)
+    return compare_runs(record, that, role, is_complete=against is not None, earlier=earlier)
 
 
 def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:

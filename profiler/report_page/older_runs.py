@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import MS_PER_DAY
 from profiler.record.family_identity import FamilyKey, family_key
-from profiler.record.record_model import Cost
 from profiler.report_page.page_rows import PageRun
-from profiler.report_page.page_run import page_run
+from profiler.report_page.page_run import family_text, page_run
 from profiler.report_page.page_series import COMPRESSION_LEVEL, GZIP_BITS, Run, to_json
 
 # The page has room for the details and the time series of fewer.
@@ -34,19 +33,20 @@ class OlderRuns(Struct):
     newest: list[PageRun] = []
     left_out: list[int] = []
     _texts: list[str] = []
+    _unconfirmed: set[int] = set()
     _same: dict[FamilyKey, FamilyKey] = {}
     _bytes: float = 0
     _compress: "zlib._Compress" = field(
         default_factory=lambda: zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, GZIP_BITS)
     )
 
-    def add(self, run: Run, cost: Cost, newest_ms: int) -> None:
-        """Add the next run. ``newest_ms`` is the start of the newest one."""
+    def add(self, run: Run, newest_ms: int) -> None:
+        """Add the next run, which is priced. ``newest_ms`` is the start of the newest one."""
         self.count += 1
         self.are_local &= run.record.launch_type == "LOCAL"
         if self._bytes > self.max_bytes:
             return
-        row = page_run(run, "", cost)
+        row = page_run(run, "")
         key = family_key(run.record)
         self.keys.append(self._same.setdefault(key, key))
         if len(self.newest) == len(self._texts) and (row.began or 0) > newest_ms - MS_PER_DAY:
@@ -57,6 +57,8 @@ class OlderRuns(Struct):
         fields.pop("family", None)
         fields.pop("name", None)
         text = to_json(fields)
+        if not run.past.counts:
+            self._unconfirmed.add(len(self._texts))
         self._texts.append(text)
         self._bytes += _BASE64_GROWTH * len(self._compress.compress(text.encode("ascii")))
 
@@ -68,8 +70,8 @@ class OlderRuns(Struct):
 
     def texts(self, labels: Mapping[FamilyKey, str]) -> Iterator[str]:
         """The rows as JSON."""
-        for key, text in zip(self.keys, self._texts, strict=True):
-            label = labels[key]
+        for row, (key, text) in enumerate(zip(self.keys, self._texts, strict=True)):
+            label = family_text(labels[key], counts=row not in self._unconfirmed)
             named = {"family": label}
             name = _name(key, label)
             if name is not None:

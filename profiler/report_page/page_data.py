@@ -7,7 +7,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.core.command_lines import Named, command_line
 from profiler.core.ecs_terms import cluster_name
@@ -18,7 +17,7 @@ from profiler.record.family import Month
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.mention_limits import NEAR_LIMIT_SHARE
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import UNKNOWN_COST, Record, Report
+from profiler.record.record_model import Record, Report
 from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
 from profiler.record.task_needs import is_job
 from profiler.report_page.older_runs import OlderRuns
@@ -26,7 +25,13 @@ from profiler.report_page.page_activity import CallStacksOf, activity_texts
 from profiler.report_page.page_changes import duration_changes
 from profiler.report_page.page_night import night_of_page
 from profiler.report_page.page_rows import PageNight, PageNotice, PageRun
-from profiler.report_page.page_run import page_run, run_details, whole_ms
+from profiler.report_page.page_run import (
+    family_text,
+    page_run,
+    priced_run,
+    run_details,
+    whole_ms,
+)
 from profiler.report_page.page_series import (
     Run,
     compressed,
@@ -41,8 +46,7 @@ from profiler.sizing.advice import advise
 from profiler.sizing.advice_document import as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
-from profiler.sizing.prices import PriceOverrides, with_machine_price
-from profiler.sizing.run_facts import cost_on_fargate
+from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.sizing_rules import advice_verdict, word_of_change
 
 # The plotly library, the page's own scripts and its styles take another 1.5 MB.
@@ -111,7 +115,10 @@ def build_page_data(
     now_ns = parse_ns(request.generated_at) or 0
     keys = [family_key(run.record) for run in runs]
     labels = family_labels([*keys, *set(older.keys), *map(family_of_notice, request.notices)])
-    page_runs = [*_run_rows(runs, request, labels)]
+    runs = [priced_run(run, request.price_overrides, request.on_fargate) for run in runs]
+    page_runs = []
+    for run, key in zip(runs, keys, strict=True):
+        page_runs.append(page_run(run, family_text(labels[key], counts=run.past.counts)))
     start = _start(runs, [*page_runs, *older.rows_of_night(labels)], request, labels, older)
     room = request.max_bytes - _END_BYTES - len(compressed(start))
     texts = [to_json(run.as_json()) for run in page_runs]
@@ -119,13 +126,9 @@ def build_page_data(
     rows, room = texts_that_fit(texts, room, at_least=1)
     shown = runs[: len(rows)]
     # The time series get the other half of the space that the runs leave.
-    priced = [_priced(run, request) for run in runs]
-    before = _successes_before(priced, keys)
+    before = _successes_before(runs, keys)
     details, _ = first_that_fit(
-        (
-            run_details(run, now_ns, before(row)).as_json()
-            for row, run in enumerate(priced[: len(rows)])
-        ),
+        (run_details(run, now_ns, before(row)).as_json() for row, run in enumerate(shown)),
         room,
         share=0.5,
     )
@@ -193,27 +196,6 @@ def _start(
         "lastNight": known(PageNight.as_json, night),
     }
     return to_json(document).removesuffix("}")
-
-
-def _run_rows(
-    runs: Sequence[Run], request: PageRequest, labels: Mapping[FamilyKey, str]
-) -> Iterator[PageRun]:
-    """A run that does not count has a family of its own, and no cost."""
-    for run in runs:
-        label = labels[family_key(run.record)]
-        if run.past.counts:
-            cost = cost_on_fargate(run.record, request.on_fargate, request.price_overrides)
-            yield page_run(run, label, cost)
-        else:
-            yield page_run(run, f"{label} (unconfirmed)", UNKNOWN_COST)
-
-
-def _priced(run: Run, request: PageRequest) -> Run:
-    """The run with the price of its machine, and of the idle time of its GPUs."""
-    record = with_machine_price(run.record, request.price_overrides)
-    if record is run.record:
-        return run
-    return replace(run, past=run.past.with_record(record))
 
 
 def _successes_before(

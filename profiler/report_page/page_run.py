@@ -32,8 +32,8 @@ from profiler.record.measured import AtLeast, Number
 from profiler.record.process_rows import MeasuredProcess, last_seen, measured_rows, shown_name
 from profiler.record.record_model import (
     NOT_MEASURED,
+    UNKNOWN_COST,
     UNKNOWN_SIZE,
-    Cost,
     Gpu,
     Neuron,
     NeuronCore,
@@ -49,6 +49,8 @@ from profiler.report_page.page_series import Run, finite_number, memory_course
 from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from profiler.runs.step_series import with_equal_steps
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.run_facts import priced_record
 
 _GPU_NUMBERS = {
     "gpu": GPU_AVERAGE,
@@ -59,8 +61,25 @@ _GPU_NUMBERS = {
 }
 
 
-def page_run(run: Run, family: str, cost: Cost) -> PageRun:
-    """What tables and overview charts show; ``family`` is a label that only this family has."""
+def priced_run(run: Run, price_overrides: PriceOverrides, on_fargate: str | None) -> Run:
+    """The run with what it costs; nothing is known of the cost of a run that does not count."""
+    record = priced_record(run.record, price_overrides, on_fargate)
+    if not run.past.counts:
+        record = replace(record, cost=UNKNOWN_COST)
+    if record is run.record:
+        return run
+    return replace(run, past=run.past.with_record(record))
+
+
+def family_text(label: str, *, counts: bool) -> str:
+    """The label of a run's family; a run that does not count has a family of its own."""
+    return label if counts else f"{label} (unconfirmed)"
+
+
+def page_run(run: Run, family: str) -> PageRun:
+    """What tables and overview charts show of a priced run; ``family`` is a label that only this
+    family has.
+    """
     record = run.record
     outcome = run.past.outcome
     metrics = record.metrics
@@ -96,7 +115,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         peak=finite_number(metrics.max_memory_used_mb),
         peak_by=metrics.memory_peak_source,
         counts_files=metrics.counts_files or None,
-        usd=finite_number(cost.usd),
+        usd=finite_number(record.cost.usd),
         account=record.account_id,
         cluster=record.cluster,
         launch=record.launch_type,
@@ -109,7 +128,7 @@ def page_run(run: Run, family: str, cost: Cost) -> PageRun:
         pids=metrics.max_pids,
         **_gpu_values(record, run.usage.gpus),
         estimated=_page_fields(estimated_rows(RunView(record))),
-        at_least=_at_least(replace(record, cost=cost)) or None,
+        at_least=_at_least(record) or None,
         course=memory_course(run.steps),
     )
 

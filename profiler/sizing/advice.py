@@ -29,7 +29,7 @@ from profiler.record.units import (
     format_percent,
     format_usd_a_month,
 )
-from profiler.sizing.advice_reasons import reasons
+from profiler.sizing.advice_reasons import reason_sentences
 from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides, cost_of
@@ -37,15 +37,25 @@ from profiler.sizing.run_facts import facts_of
 
 
 class Advice(Struct, frozen=True, kw_only=True):
-    """The recommended size for a family, with the evidence and the reasons.
+    """The recommended size for a family, with the evidence; its reasons are made for who prints
+    them.
 
     ``month``: None if neither a measurement nor an estimate was asked for or possible.
     """
 
     evidence: Evidence
     choice: SizeDecision
-    reasons: tuple[str, ...]
     month: Month | None = None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The reasons as sentences, the most important first."""
+        return reason_sentences(self.evidence, self.choice, self.month, brief=False)
+
+    @property
+    def brief_reasons(self) -> tuple[str, ...]:
+        """The reasons without the sizes that were not chosen, and without options."""
+        return reason_sentences(self.evidence, self.choice, self.month, brief=True)
 
     @property
     def risk(self) -> str:
@@ -124,18 +134,14 @@ def advise(
     evidence: Evidence,
     policy: Policy,
     price_overrides: PriceOverrides,
-    *,
-    brief: bool = False,
     month: Month | None = None,
 ) -> Advice:
     """Recommend a size for a family where its latest run was.
 
-    ``brief``: no other sizes. ``month``: an estimate, for a window too short to measure it.
+    ``month``: an estimate, for a window too short to measure it.
     """
     choice = recommend_size(evidence, policy, price_overrides)
-    month = evidence.usage.month or month
-    sentences = reasons(evidence, choice, month, brief=brief)
-    return Advice(evidence=evidence, choice=choice, reasons=sentences, month=month)
+    return Advice(evidence=evidence, choice=choice, month=evidence.usage.month or month)
 
 
 def with_recommendation(
@@ -153,14 +159,14 @@ def with_recommendation(
     run = facts_of(Report(time=time, type="task.report", record=possible))
     evidence = evidence_of_runs(run.family, [run])
     if evidence is not None:
-        advised = advise(evidence, Policy(), prices, brief=True)
+        advised = advise(evidence, Policy(), prices)
         size = advised.choice.size
         saving_percent = advised.choice.saving_percent
         advice = Recommendation(
             vcpu=size.vcpu,
             memory_mb=size.memory_mb,
             saving_percent=saving_percent,
-            reasons=advised.reasons,
+            reasons=advised.brief_reasons,
         )
     for sentence in gpu_advice(possible, gpu_totals(possible)):
         advice = replace(advice, reasons=(*advice.reasons, sentence))

@@ -55,8 +55,8 @@ _MONTH_BASES: Mapping[MonthBasis, str] = {
 }
 
 
-def reasons(
-    evidence: Evidence, choice: SizeDecision, month: Month | None, *, brief: bool = False
+def reason_sentences(
+    evidence: Evidence, choice: SizeDecision, month: Month | None, *, brief: bool
 ) -> tuple[str, ...]:
     """Return the sentences, the most important first.
 

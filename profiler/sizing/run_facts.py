@@ -15,7 +15,6 @@ from profiler.record.record_model import (
     NOT_MEASURED,
     UNKNOWN_COST,
     UNKNOWN_SIZE,
-    Cost,
     Metrics,
     Record,
     Report,
@@ -209,13 +208,20 @@ def record_on_fargate(record: Record, region: str) -> Record:
     )
 
 
-def cost_on_fargate(record: Record, region: str | None, price_overrides: PriceOverrides) -> Cost:
-    """The run's own cost; with a Region, what a run elsewhere would cost there, if Fargate has
-    its size.
+def priced_record(
+    record: Record, price_overrides: PriceOverrides, on_fargate: str | None = None
+) -> Record:
+    """The record with what its run costs, for every output: its own cost, else its machine's by
+    the settings.
+
+    With a Region, a run elsewhere costs what it would cost on Fargate there; nothing is known of a
+    size that Fargate does not have.
     """
-    if not region or record.launch_type == FARGATE:
-        return with_machine_price(record, price_overrides).cost
-    moved = record_on_fargate(record, region)
+    priced = with_machine_price(record, price_overrides)
+    if not on_fargate or record.launch_type == FARGATE:
+        return priced
+    moved = record_on_fargate(record, on_fargate)
+    cost = UNKNOWN_COST
     if moved.launch_type == FARGATE and whole_size(size_of(moved)) in LEGAL_SIZES:
-        return cost_of(moved, price_overrides)
-    return UNKNOWN_COST
+        cost = cost_of(moved, price_overrides)
+    return replace(priced, cost=cost)

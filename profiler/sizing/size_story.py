@@ -129,4 +129,4 @@ def _advice_texts(advice: Advice, beside: str) -> Iterator[str]:
     count = _MAX_REASONS
     if is_kept:
         count = int(not advice.evidence.outcomes.has_success)
-    yield from advice.reasons[1 : 1 + count]
+    yield from advice.brief_reasons[1 : 1 + count]

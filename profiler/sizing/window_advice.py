@@ -51,4 +51,4 @@ class WindowAdvice:
         return self._at_sizes[size]
 
     def on(self, evidence: Evidence) -> Advice:
-        return advise(evidence, self.policy.size, self.price_overrides, brief=True)
+        return advise(evidence, self.policy.size, self.price_overrides)

@@ -34,7 +34,7 @@ from profiler.forwarder.task_retry import should_retry
 from profiler.otlp.run_signals import signals_of
 from profiler.record.document_conditions import RAN_OUT_OF_MEMORY
 from profiler.record.gpu_facts import cause_sentence
-from profiler.record.record_model import UNKNOWN_COST, Report
+from profiler.record.record_model import Report
 from profiler.record.run_outcome import Cause, Outcome
 from profiler.record.stop_causes import TABLE, EventEnd, outcome_of
 from profiler.record.story_rows import story_of
@@ -346,7 +346,7 @@ def test_show_and_the_page_say_it(end: RunEnd) -> None:
         assert tells(text, outcome) or (
             outcome.cause == "failure" and f"exit code {outcome.exit_code}" in text
         )
-    row = page_run(Run(past=run), "nightly", UNKNOWN_COST)
+    row = page_run(Run(past=run), "nightly")
     assert row.outcome == outcome.group
     assert row.why == outcome.title
     assert row.exit == outcome.exit_code

@@ -29,7 +29,7 @@ from profiler.cli.terminal.page_parts import (
     labelled_once,
 )
 from profiler.cli.terminal.run_curves import CPU, MEMORY, run_curves, use_style
-from profiler.cli.terminal.show_comparison import NO_COMPARISON, RunComparison, compared_lines
+from profiler.cli.terminal.show_comparison import compared_lines
 from profiler.cli.terminal.time_bar import time_lines
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import known
@@ -61,6 +61,7 @@ from profiler.record.units import (
     format_percent,
     format_vcpu,
 )
+from profiler.runs.comparison.run_changes import NO_COMPARISON, RunComparison
 from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.verdict_sentence import verdict_of

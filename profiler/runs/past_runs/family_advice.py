@@ -17,4 +17,4 @@ def find_advice(
     evidence = family_evidence(run, source)
     if evidence is None:
         return None
-    return advise(evidence, Policy(), price_overrides, brief=True)
+    return advise(evidence, Policy(), price_overrides)

@@ -13,13 +13,13 @@ from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines
 from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import page_lines
-from profiler.cli.terminal.show_comparison import compare_runs
 from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.record.record_model import decode
 from profiler.record.stacks_line import decode_stacks
 from profiler.report_page.page_data import PageRequest, build_page_data
 from profiler.report_page.page_series import Run
 from profiler.runs.comparison.compared_metrics import compare_metrics
+from profiler.runs.comparison.run_changes import compare_runs
 from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.run_source import PastRun
@@ -45,7 +45,7 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
         return
     run = PastRun(report=report, line=line)
     view = View(width=80, now_ns=NOW_NS)
-    other = compare_runs(run, PastRun(report=shown_runs.etl()), "run", is_complete=True)
+    other = compare_runs(run.record, shown_runs.etl().record, "run", is_complete=True)
     sizes = size_story(find_advice(run, None, PriceOverrides()), run.story.usage)
     assert page_lines(run, view, report.record.series, other, sizes)
     assert len(table_lines([run], 80)) >= 2

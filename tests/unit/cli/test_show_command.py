@@ -16,12 +16,6 @@ from profiler.cli.show_command import log_lines
 from profiler.cli.styled_text import Line, line, render_lines
 from profiler.cli.terminal.page_parts import View, arrange
 from profiler.cli.terminal.run_page import MAX_LINES, page_lines
-from profiler.cli.terminal.show_comparison import (
-    NO_COMPARISON,
-    RunComparison,
-    changed_rows,
-    compare_runs,
-)
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import (
     NO_READINGS,
@@ -42,6 +36,12 @@ from profiler.record.record_model import (
     encode,
 )
 from profiler.record.spot_price import cost_on
+from profiler.runs.comparison.run_changes import (
+    NO_COMPARISON,
+    RunComparison,
+    changed_rows,
+    compare_runs,
+)
 from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.moments import find_moments
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
@@ -88,9 +88,7 @@ def compared(
     earlier: Sequence[Record] = (),
     name: str = "last success",
 ) -> RunComparison:
-    return compare_runs(
-        PastRun(report=this), PastRun(report=that), name, is_complete=is_complete, earlier=earlier
-    )
+    return compare_runs(this.record, that.record, name, is_complete=is_complete, earlier=earlier)
 
 
 def etl_with(**metrics: Any) -> Report:

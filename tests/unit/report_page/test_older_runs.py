@@ -8,14 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, format_ms, parse_ns
-from profiler.record.record_model import UNKNOWN_COST
 from profiler.report_page.older_runs import OlderRuns
 from profiler.report_page.page_data import PageRequest, build_page_data
+from profiler.report_page.page_run import priced_run
 from profiler.report_page.page_series import Run
+from profiler.sizing.prices import PriceOverrides
 from tests.report_page import parsed, run_of
 from tests.runs import report
 
-REQUEST = PageRequest(generated_at="2026-11-20T06:00:00.000Z", version="1")
+PRICES = PriceOverrides(hour_usd=3)
+REQUEST = PageRequest(generated_at="2026-11-20T06:00:00.000Z", version="1", price_overrides=PRICES)
 
 
 def runs_of(count: int, **fields: Any) -> list[Run]:
@@ -36,13 +38,17 @@ def runs_of(count: int, **fields: Any) -> list[Run]:
 def older_of(runs: Sequence[Run], whole: int, max_bytes: int = 1_000_000) -> OlderRuns:
     older = OlderRuns(max_bytes)
     for run in runs[whole:]:
-        older.add(run, UNKNOWN_COST, runs[0].past.started_ns // NS_PER_MS)
+        older.add(priced_run(run, PRICES, None), runs[0].past.started_ns // NS_PER_MS)
     return older
 
 
-@pytest.mark.parametrize("launch_type", ["FARGATE", "LOCAL"])
+@pytest.mark.parametrize("launch_type", ["FARGATE", "LOCAL", "EC2"])
 def test_an_older_run_has_the_row_of_a_whole_one(launch_type: str) -> None:
+    """Also its price, and if it does not count, neither a price nor the row's own family."""
     runs = runs_of(40, launch_type=launch_type)
+    for unconfirmed in (7, 23):
+        run = runs[unconfirmed]
+        runs[unconfirmed] = replace(run, past=replace(run.past, counts=False))
     all_whole = parsed(build_page_data(runs, REQUEST).text)
     made = build_page_data(runs[:10], REQUEST, older_of(runs, 10))
     assert made.runs == 40
@@ -51,7 +57,12 @@ def test_an_older_run_has_the_row_of_a_whole_one(launch_type: str) -> None:
     assert page["runs"] == all_whole["runs"]
     assert page["lastNight"] == all_whole["lastNight"]
     assert page["leftOut"] == {"runs": 0, "details": 30}
-    assert len({run["family"] for run in page["runs"]}) == 3
+    families = {run["family"] for run in page["runs"]}
+    assert len(families) == 3 + 1
+    unconfirmed_rows = [run for run in page["runs"] if run["family"].endswith(" (unconfirmed)")]
+    assert len(unconfirmed_rows) == 2
+    assert not any("usd" in run for run in unconfirmed_rows)
+    assert sum("usd" in run for run in page["runs"]) == (38 if launch_type == "EC2" else 0)
 
 
 def test_runs_that_do_not_count_are_in_no_night() -> None:

@@ -47,7 +47,7 @@ from profiler.sizing.prices import (
     prices,
     with_machine_price,
 )
-from profiler.sizing.run_facts import cost_on_fargate, record_on_fargate
+from profiler.sizing.run_facts import priced_record, record_on_fargate
 from profiler.sizing.trend import NO_GROWTH, Growth, growth
 from tests.changed_records import changed_lines
 from tests.gpu_runs import gpu_run
@@ -210,7 +210,7 @@ def test_a_gpu_machine_has_the_price_of_its_owner() -> None:
     assert present(priced.cost).price_basis == "LOCAL with TASK_PROFILER_PRICE_HOUR"
     idle = present(priced.gpu_idle)
     assert idle.usd == pytest.approx(18.073 / 3600 * 4.1, rel=1e-3)
-    assert cost_on_fargate(record, None, own) == priced.cost
+    assert priced_record(record, own) == priced
     assert with_recommendation(record, own, time=TIME).cost == priced.cost
     assert with_machine_price(record, NONE) == record
     assert with_machine_price(priced, PriceOverrides(hour_usd=9)) == priced
@@ -557,23 +557,23 @@ def test_runs_that_used_gpus_or_neuron_devices_are_not_moved(devices: dict[str, 
     assert found.reasons[-1].endswith(
         "a size has no price, and Fargate has neither GPUs nor Neuron devices."
     )
-    assert cost_on_fargate(used.record, "us-east-1", NONE) == UNKNOWN_COST
+    assert priced_record(used.record, NONE, "us-east-1").cost == UNKNOWN_COST
 
 
 def test_a_run_costs_what_a_size_costs_that_fargate_has() -> None:
     def cost(machine: tuple[float, float]) -> Cost:
-        return cost_on_fargate(local(machine=machine).record, "us-east-1", NONE)
+        return priced_record(local(machine=machine).record, NONE, "us-east-1").cost
 
     legal = present(cost((8, 16_384)))
     assert legal.usd == pytest.approx(hour_usd(8, 16_384) * 91 / 3600, abs=1e-8)
     assert cost((8, 16_000)) == UNKNOWN_COST
     brief = report(launch_type="EC2", metrics={"duration_ms": 300}).record  # a minute is billed
-    assert present(cost_on_fargate(brief, "us-east-1", NONE)).usd == pytest.approx(
+    assert present(priced_record(brief, NONE, "us-east-1").cost).usd == pytest.approx(
         hour_usd(1, 2048) / 60, abs=1e-8
     )
     own = report(cost=Cost(usd=1.5)).record
-    assert cost_on_fargate(own, "us-east-1", NONE) == Cost(usd=1.5)
-    assert cost_on_fargate(local().record, None, NONE) == UNKNOWN_COST
+    assert priced_record(own, NONE, "us-east-1").cost == Cost(usd=1.5)
+    assert priced_record(local().record, NONE).cost == UNKNOWN_COST
 
 
 def short(number: int = 0, seconds: float = 20, pull_seconds: float = 15, **more: Any) -> Report:

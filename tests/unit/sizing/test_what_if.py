@@ -340,7 +340,7 @@ def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None
 
     # The record of a run has no reason about options of the command.
     evidence = evidence_of([measured(0, {"v0_5": (1.4, 1.9)}, saturated=60.0)])
-    brief = "\n".join(advise(evidence, Policy(), PriceOverrides(), brief=True).reasons)
+    brief = "\n".join(advise(evidence, Policy(), PriceOverrides()).brief_reasons)
     assert "--" not in brief
     assert "For 60 % of the time" in brief
 

@@ -1,0 +1,286 @@
+"""A run compared with another one, and with the last successes of its family: which numbers have
+changed by more than is usual, and why the runs are hard to compare.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.ecs_terms import SHORT_ID_LENGTH
+from profiler.core.optional_math import difference, known
+from profiler.core.text import stated
+from profiler.core.timestamps import local_time
+from profiler.record.activity_model import NO_BREAKDOWN
+from profiler.record.fact_list import (
+    CPU_TIME,
+    DURATION,
+    MEMORY_PEAK,
+    NUMBERS,
+    Fact,
+    NumberRow,
+    comparable,
+    number_pair,
+    number_value,
+    usual_number,
+)
+from profiler.record.hardware import processor_difference
+from profiler.record.mapped_files import INCLUDES_FILES, have_one_meaning
+from profiler.record.measured import UNKNOWN, Exactly, Unknown
+from profiler.record.record_model import Metrics, Record
+from profiler.record.time_shares import CPU_PARTS, time_shares
+from profiler.record.units import format_change, format_percent, format_value
+from profiler.record.unusual import MIN_POINTS, MIN_RUNS, MIN_SHARE
+
+if TYPE_CHECKING:
+    from profiler.runs.history.run_database import LastNumbers
+
+# A shorter run has no change that matters.
+MIN_RUN_MS = 50
+# The numbers of the line, their names there, and the least difference, below which it is noise.
+_NOTABLE = ((DURATION, "duration", 50), (MEMORY_PEAK, "memory", 1), (CPU_TIME, "CPU time", 0.05))
+_MAX_ROWS = 6
+_DIGEST_LENGTH = 10
+# These numbers are shown whenever they changed, even if others changed more.
+_IMPORTANT = frozenset({"revision", "image", "duration", "memory peak"})
+
+
+class ComparedRow(Struct, frozen=True, kw_only=True):
+    """One number of both runs. ``has_few``: fewer than five runs of the family have it.
+
+    ``change_percent`` is None if one is unknown, if the other run's is 0, or if both read the same.
+    """
+
+    name: str
+    this: str
+    other: str
+    change: str = ""
+    change_percent: float | None = None
+    is_share: bool = False
+    is_changed: bool = True
+    has_few: bool = False
+
+
+class RunComparison(Struct, frozen=True, kw_only=True):
+    """The comparison with another run: the rows to show, and why they are hard to compare.
+
+    ``is_found`` is false without another run; ``title`` then says it, or is "".
+    """
+
+    title: str
+    is_found: bool
+    rows: tuple[ComparedRow, ...] = ()
+    notes: tuple[str, ...] = ()
+    is_complete: bool = False
+    has_few: bool = False
+
+
+NO_COMPARISON: Final = RunComparison(title="", is_found=False)
+
+
+def nothing_to_compare(role: str) -> RunComparison:
+    """There is no run of the role, such as ``last success``."""
+    return RunComparison(title=f"No {role} to compare with.", is_found=False)
+
+
+def compare_runs(
+    this: Record,
+    that: Record,
+    role: str,
+    *,
+    is_complete: bool,
+    earlier: Sequence[Record] | None = None,
+) -> RunComparison:
+    """Compare this run with that one in its ``role``, such as ``last success``.
+
+    Unless ``is_complete``, only changed numbers are shown, and what is usual for the ``earlier``
+    successes has not changed.
+    """
+    usual_runs: Sequence[Record] = ()
+    if earlier is not None and not is_complete:
+        usual_runs = earlier
+    rows = list(_size_rows(this, that))
+    for number in NUMBERS:
+        if not number.compared:
+            continue
+        row = number_row(number, this, that, usual_runs)
+        if row is not None:
+            rows.append(row)
+    rows += _time_rows(this, that)
+    if earlier is None:
+        has_few = not is_complete
+    else:
+        has_few = len(earlier) < MIN_RUNS
+    shown = tuple(rows) if is_complete else changed_rows(rows)
+    return RunComparison(
+        title=_title(that, role),
+        is_found=True,
+        rows=shown,
+        notes=tuple(_notes(this, that, role, shown)),
+        is_complete=is_complete,
+        has_few=has_few,
+    )
+
+
+def _title(that: Record, role: str) -> str:
+    started = stated(" of {:%a %Y-%m-%d %H:%M}", known(local_time, that.started_ns))
+    return f"Compared with the {role}{started} ({that.task_id[:SHORT_ID_LENGTH]}):"
+
+
+def _notes(this: Record, that: Record, role: str, rows: Sequence[ComparedRow]) -> Iterator[str]:
+    """Why the numbers are hard to compare."""
+    have_one = have_one_meaning(this.metrics, that.metrics)
+    if have_one and any(row.name == MEMORY_PEAK.name for row in rows):
+        yield from _peak_note(this, that)
+    if not have_one:
+        older = "this" if this.metrics.counts_files else "that"
+        yield f"The memory of {older} run may {INCLUDES_FILES}: its change is not known."
+    other_processor = processor_difference(this, that, f"the {role}")
+    if other_processor:
+        yield f"This run {other_processor}."
+
+
+def _peak_note(this: Record, that: Record) -> Iterator[str]:
+    """A sentence if one memory peak is the kernel's and the other was sampled."""
+    if comparable(MEMORY_PEAK, this, [that]):
+        return
+    if isinstance(this.metrics.memory_peak, Exactly):
+        exact = "this"
+        sampled = "that"
+    else:
+        exact = "that"
+        sampled = "this"
+    yield (
+        f"The peak of {exact} run is the kernel's; that of {sampled} run was sampled and may have "
+        "been higher."
+    )
+
+
+def changed_rows(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
+    """The numbers that changed by at least 5 %: the important ones, the largest changes and the
+    parts of the time.
+    """
+    changed = [row for row in rows if row.is_changed]
+    numbers = [row for row in changed if not row.is_share]
+    by_weight = sorted(
+        numbers, key=lambda row: (row.name not in _IMPORTANT, -abs(row.change_percent or 0))
+    )
+    heaviest = by_weight[:_MAX_ROWS]
+    return tuple(row for row in changed if row in heaviest or row.is_share)
+
+
+def number_row(
+    row: NumberRow, this: Record, that: Record, earlier: Sequence[Record]
+) -> ComparedRow | None:
+    """The number of both runs; None if neither has it. ``earlier`` are successes of the family."""
+    pair = number_pair(row, this, that)
+    if pair.is_unknown:
+        return None
+    new = pair.this
+    old = pair.that
+    shown = ComparedRow(name=row.name, this=_figure(new), other=_figure(old), is_changed=False)
+    if not pair.has_change:
+        return shown
+    usual = usual_number(row, this, earlier)
+    shown = replace(shown, has_few=bool(earlier) and usual is None)
+    if isinstance(new.number, Unknown) or isinstance(old.number, Unknown):
+        return replace(shown, is_changed=True)
+    value = new.number.value
+    before = old.number.value
+    as_text = partial(format_value, unit=row.unit)
+    shown = replace(shown, change=format_change(value, before, as_text))
+    is_same = as_text(value) == as_text(before)
+    if not before or is_same:
+        return replace(shown, is_changed=not is_same)
+    percent = 100 * (value - before) / before
+    is_usual = usual is not None and usual.holds(value)
+    is_changed = abs(percent) >= 100 * MIN_SHARE and not is_usual
+    return replace(shown, change_percent=percent, is_changed=is_changed)
+
+
+def _figure(fact: Fact) -> str:
+    """The text of a fact in a table whose rows name the unit."""
+    return fact.text.removesuffix(" vCPU")
+
+
+def _size_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
+    if this.revision != that.revision:
+        yield from _text_row("revision", this.revision, that.revision)
+    new_tag, new_digest = _image(this)
+    old_tag, old_digest = _image(that)
+    if new_digest is not None and new_digest == old_digest:
+        return
+    if new_tag != old_tag:
+        yield from _text_row("image", new_tag, old_tag)
+    else:
+        yield from _text_row("image", new_digest, old_digest)
+
+
+def _text_row(name: str, new: str | None, old: str | None) -> Iterator[ComparedRow]:
+    if new != old and (new or old):
+        yield ComparedRow(name=name, this=new or "-", other=old or "-")
+
+
+def _time_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
+    """The parts of the time whose shares differ much; of runs with different levels, only the
+    CPU parts.
+    """
+    if NO_BREAKDOWN in (this.time_breakdown, that.time_breakdown):
+        return
+    shares = time_shares(this.time_breakdown), time_shares(that.time_breakdown)
+    pairs = list(zip(*shares, strict=True))
+    if any((new.percent is UNKNOWN) != (old.percent is UNKNOWN) for new, old in pairs):
+        pairs = pairs[:CPU_PARTS]
+    for share, earlier in pairs:
+        if isinstance(share.percent, Unknown) or isinstance(earlier.percent, Unknown):
+            continue
+        new = share.percent.value
+        old = earlier.percent.value
+        if abs(new - old) >= MIN_POINTS:
+            yield ComparedRow(
+                name=f"time {share.name}",
+                this=format_percent(new),
+                other=format_percent(old),
+                change=f"{new - old:+.0f} points",
+                is_share=True,
+            )
+
+
+def _image(record: Record) -> tuple[str | None, str | None]:
+    """The tag of the image, and the beginning of its digest."""
+    name, _, digest = (record.container.image or "").rpartition("/")[2].partition("@")
+    tag = name.rpartition(":")[2] if ":" in name else None
+    digits = (record.container.image_digest or digest).rpartition(":")[2]
+    return tag, digits[:_DIGEST_LENGTH] or None
+
+
+def may_have_changed(metrics: Metrics, last: "LastNumbers") -> bool:
+    """Whether a success is long enough for a sentence about its changes, or may have
+    :func:`notable_changes`, by the numbers of the last one.
+    """
+    if (metrics.duration_ms or 0) >= MIN_RUN_MS:
+        return True
+    for number, _, least in _NOTABLE:
+        read = attrgetter(number.path.removeprefix("metrics."))
+        if abs(difference(read(metrics), read(last)) or 0) >= least:
+            return True
+    return False
+
+
+def notable_changes(record: Record, earlier: Sequence[Record]) -> Iterator[ComparedRow]:
+    """The changes of a success beyond what is usual for ``earlier``, its family's successes, the
+    newest first.
+    """
+    last = earlier[0]
+    for number, name, least in _NOTABLE:
+        new = number_value(number, record)
+        old = number_value(number, last)
+        if new is None or not old or abs(new - old) < least:
+            continue
+        if comparable(number, record, [last]):
+            row = number_row(number, record, last, earlier)
+            if row is not None and row.is_changed:
+                yield replace(row, name=name)
