@@ -76,7 +76,10 @@ def ended(report: Report) -> EndedRun:
     stopped = task(
         **of_batch,
         launchType="EC2",
-        containers=[{"name": "batch", "exitCode": record.exit_code}],
+        containers=[
+            {"name": "batch", "exitCode": record.exit_code},
+            *({"name": other.name, "exitCode": other.exit_code} for other in record.containers),
+        ],
         startedAt=record.started_at,
         executionStoppedAt=record.finished_at,
         stoppedAt=record.finished_at or report.time,
@@ -149,9 +152,15 @@ def page_number(row: Mapping[str, Any], number: NumberRow) -> str:
 
 
 def page_texts(report: Report) -> str:
-    """All that the page says of the run."""
-    data = content([page_run_of(report)])
-    (row,) = data["runs"]
+    """All that the page says of the run, and the reasons of its family's size."""
+    sizings = content([page_run_of(report)])["sizing"]
+    reasons = [reason for sizing in sizings for reason in sizing["reasons"]]
+    return "\n".join((page_of_run(report), *reasons))
+
+
+def page_of_run(report: Report) -> str:
+    """All that the page says of the run alone."""
+    row = page_row(report)
     shown = [page_number(row, number) for number in NUMBERS if number.page_field]
     shown += [row.get("files", ""), row.get("hugePages", ""), row.get("cpuWait", "")]
     shown += [text for _, _, _, text in row.get("moments", ())]
@@ -162,8 +171,6 @@ def page_texts(report: Report) -> str:
     shown += [
         f"{format_percent(percent)} {target}" for _, target, percent in row.get("targets", ())
     ]
-    for sizing in data["sizing"]:
-        shown += sizing["reasons"]
     return "\n".join((page(report), *filter(None, shown)))
 
 
