@@ -243,7 +243,7 @@ def _py_spy_version() -> str | None:
     program = find_py_spy(os.environ.get("PATH"), sys.executable)
     if program is None:
         return None
-    with closing(PySpy(program)) as py_spy:
+    with closing(PySpy(program, os.environ.get("LD_LIBRARY_PATH"))) as py_spy:
         py_spy.start()
         return py_spy.version
 

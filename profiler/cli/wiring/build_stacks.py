@@ -70,7 +70,10 @@ def _access(
     vcpu: float | None = None,
 ) -> StackAccess:
     return StackAccess(
-        reader=PySpy(find_py_spy(os.environ.get("PATH"), sys.executable) or ""),
+        reader=PySpy(
+            find_py_spy(os.environ.get("PATH"), sys.executable) or "",
+            os.environ.get("LD_LIBRARY_PATH"),
+        ),
         find_processes=find_processes,
         own_cpu_ns=time.thread_time_ns,
         advice=advice,

@@ -252,13 +252,15 @@ def short_file(path: str) -> str:
 
 class PySpy:
     """Calls py-spy through ``dump_server.py``, unless it is not installed: then its ``program``
-    is "", and it is never started.
+    is "", and it is never started. ``library_path``: the ``LD_LIBRARY_PATH`` that this interpreter
+    may need (those of Software Collections and of modules of a computing cluster do).
 
     Only one thread may call it; any thread may ``kill`` or ``interrupt`` it.
     """
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program: str, library_path: str | None = None) -> None:
         self._program = program
+        self._library_path = library_path
         self.is_installed = bool(program)
         self._server: subprocess.Popen[bytes] | None = None
         self._version: str | None = None
@@ -286,7 +288,9 @@ class PySpy:
 
         if self._server is not None:
             return
-        # Without the environment, which py-spy does not need and which may contain secrets.
+        # Without the rest of the environment, which py-spy does not need and which may contain
+        # secrets.
+        environment = {"LD_LIBRARY_PATH": self._library_path} if self._library_path else {}
         with suppress(OSError):
             # This interpreter, and a file of this package.
             self._server = subprocess.Popen(  # noqa: S603
@@ -300,7 +304,7 @@ class PySpy:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={},
+                env=environment,
                 start_new_session=True,
             )
 

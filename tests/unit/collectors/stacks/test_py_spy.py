@@ -130,6 +130,24 @@ def test_the_program_gets_no_environment_no_input_and_no_blocked_signals(
     assert spy.dump(1).failure == "SigBlk: 0000000000000000"
 
 
+def test_an_interpreter_that_needs_its_libraries_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server starts with their folder, and py-spy without it."""
+    interpreter, program = tmp_path / "python3", tmp_path / "py-spy"
+    interpreter.write_text(
+        f'#!/bin/sh\n[ "$LD_LIBRARY_PATH" = {tmp_path} ] && exec {sys.executable} "$@"\nexit 127\n'
+    )
+    program.write_text('#!/bin/sh\necho "libraries: $LD_LIBRARY_PATH" >&2; exit 1\n')
+    for file in (interpreter, program):
+        file.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    spy = PySpy(str(program), str(tmp_path))
+    spy.start()
+    assert spy.dump(1).failure == "libraries:"
+    spy.close()
+
+
 def test_a_call_is_killed_with_its_server(make: Callable[[str], PySpy], tmp_path: Path) -> None:
     spy = make(f"echo $$ > {tmp_path}/pid; exec sleep 1000")
     assert spy.pid is not None
