@@ -5,7 +5,7 @@ card of Teams, and the morning message.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC
 from functools import partial
 from typing import Any
@@ -246,3 +246,19 @@ def numbers_in(text: str) -> set[ShownNumber]:
         ShownNumber(found[2], bool(found[1] or found[3]))
         for found in _NUMBER.finditer(text.replace("\xa0", " "))
     }
+
+
+SCREENS: Mapping[str, Callable[[Report], str]] = {
+    "show": show_with_advice,
+    "end": end,
+    "end with curves": end_with_curves,
+    "history": history,
+    "recommend": recommend,
+    "page": page_texts,
+    "slack": slack,
+    "event": event,
+    "mail": mail,
+    "teams": teams,
+    "compare": compare,
+    "morning": morning,
+}

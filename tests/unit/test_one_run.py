@@ -3,7 +3,7 @@ and what one screen says in words, no other says in others.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import pytest
@@ -67,20 +67,6 @@ from tests.shown_runs import waiting_stacks
 from tests.terminals import texts as texts_of
 from tests.values import present
 
-SCREENS: Mapping[str, Callable[[Report], str]] = {
-    "show": screens.show_with_advice,
-    "end": screens.end,
-    "end with curves": screens.end_with_curves,
-    "history": screens.history,
-    "recommend": screens.recommend,
-    "page": screens.page_texts,
-    "slack": screens.slack,
-    "event": screens.event,
-    "mail": screens.mail,
-    "teams": screens.teams,
-    "compare": screens.compare,
-    "morning": screens.morning,
-}
 every_run = pytest.mark.parametrize("report", RUNS.values(), ids=RUNS, indirect=True)
 _recommended_once = cache(recommended)
 
@@ -101,7 +87,7 @@ class DrawnScreens(Mapping[str, str]):
         self._drawn: dict[str, str] = {}
         self._names = tuple(
             name
-            for name in SCREENS
+            for name in screens.SCREENS
             if name != "recommend" or report.record.metrics.max_memory_used_mb is not None
         )
 
@@ -109,7 +95,7 @@ class DrawnScreens(Mapping[str, str]):
         if name not in self._names:
             raise KeyError(name)
         if name not in self._drawn:
-            self._drawn[name] = SCREENS[name](self.report)
+            self._drawn[name] = screens.SCREENS[name](self.report)
         return self._drawn[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -160,7 +146,7 @@ def test_a_number_has_its_mark_on_all_screens_or_on_none(report: Report) -> None
 SHOWN_ON: Mapping[NumberRow, Sequence[str]] = {
     DURATION: ("show", "end", "history", "page", "slack", "event", "mail", "teams", "compare"),
     COST: ("show", "page", "slack", "event", "mail", "teams", "compare", "morning"),
-    MEMORY_PEAK: tuple(name for name in SCREENS if name != "morning"),
+    MEMORY_PEAK: tuple(name for name in screens.SCREENS if name != "morning"),
     CPU_TIME: ("end", "page", "compare"),
     VCPU_SIZE: ("show", "page", "slack", "event", "mail", "teams"),
 }

@@ -18,7 +18,6 @@ from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests import screens
 from tests.awkward_runs import RUNS, recommended
 from tests.random_runs import told_runs
-from tests.unit.test_one_run import SCREENS
 
 NOTICES = ("slack", "event", "mail", "teams")
 MAILS = ("event", "mail", "teams")
@@ -99,7 +98,7 @@ def drawn(report: Report) -> Mapping[str, str]:
     has_sizes = report.record.metrics.max_memory_used_mb is not None
     return {
         name: plain(draw(report))
-        for name, draw in {**SCREENS, "page": screens.page_of_run}.items()
+        for name, draw in {**screens.SCREENS, "page": screens.page_of_run}.items()
         if has_sizes or name != "recommend"
     }
 
