@@ -32,7 +32,6 @@ from profiler.sizing.resize_policy import Resize, ResizePolicy
 from profiler.sizing.sized_revision import (
     RESIZED_FROM,
     REVERTED_FROM,
-    Circumstances,
     SizeBefore,
     SizedRevision,
     size_before,
@@ -95,7 +94,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             missing_runs=missing_runs,
         )
         try:
-            decision, circumstances = self._decision(case)
+            decision = self._decision(case)
         except TaskProfilerError as error:  # nothing is registered without these rights
             return _not_planned(case, str(error))
         elsewhere = self._elsewhere(family, document.arn)
@@ -120,7 +119,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         return PlannedFamily(
             family=family,
             # The schedules of what others own stay, too.
-            action="refused" if _is_left_to_others(circumstances) else decision.action,
+            action="refused" if decision.is_for_others else decision.action,
             notes=(
                 as_sentence(decision.reason),
                 *changed.notes,
@@ -174,8 +173,8 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             total.merge(window)
         return total
 
-    def _decision(self, case: "_Case") -> tuple[Resize, Circumstances]:
-        """The decision, and the circumstances of which it depends. Raises TaskProfilerError."""
+    def _decision(self, case: "_Case") -> Resize:
+        """The decision by the runs and the account. Raises TaskProfilerError."""
         document = case.document
         if is_job_definition(document.definition):
             least_mb = job_task_mb(document.definition, case.seen)
@@ -201,7 +200,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         revision = case.revision
         decision = decide(advised, revision, circumstances)
         if not document.arn or self.account is None or decision.action != "resize":
-            return decision, circumstances
+            return decision
         new_vcpu = None if decision.size is None else decision.size.vcpu
         if (new_vcpu or 0) > (case.revision.size.vcpu or 0):
             most_vcpu = self.account.most_vcpu(case.queues)
@@ -211,7 +210,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         if decision.action == "resize" and not self.are_for_source:
             circumstances = replace(circumstances, stack=self.account.stack_of(case.revisions))
             decision = decide(advised, revision, circumstances)
-        return decision, circumstances
+        return decision
 
     def _with_later_words(
         self, case: "_Case", newest_arn: str, account: FamilyAccount
@@ -416,14 +415,6 @@ def _not_planned(case: _Case, reason: str) -> PlannedFamily:
 def _left_out(decision: Resize) -> tuple[str, ...]:
     """Sentences on the runs that do not count, if there are any."""
     return known(attrgetter("left_out"), decision.evidence) or ()
-
-
-def _is_left_to_others(circumstances: Circumstances) -> bool:
-    """Whether somebody else decides on the definition, or nobody can."""
-    system = (circumstances.operating_system or "").upper()
-    owners = (circumstances.stack, circumstances.off_tag, circumstances.left_to)
-    is_of_owner = bool(known_values(owners))
-    return is_of_owner or circumstances.is_service or system.startswith("WINDOWS")
 
 
 def _changed(case: _Case, decision: Resize, *, is_tagged: bool) -> ChangedDefinition:

@@ -78,7 +78,7 @@ _METRICS_OF_THE_TASK = (
     *("ephemeral_storage_used_mb", "ephemeral_storage_size_mb"),
 )
 _HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
-_LARGEST_PROCESS = (
+_PEAK_OF_ONE_PROCESS = (
     "The run has no sample: its memory peak is the largest process's, with the pages of files that "
     "it mapped."
 )
@@ -369,7 +369,7 @@ def _warnings(observed: RunObservation) -> tuple[str, ...]:
     if observed.has_block_io and min(written_bytes, reaped.unread_write_bytes) >= MIB:
         warnings += (_WRITES_ARE_UNSURE,)
     if not observed.usage.samples and observed.peak.source == "sampled":
-        return (_LARGEST_PROCESS, *warnings)
+        return (_PEAK_OF_ONE_PROCESS, *warnings)
     return warnings
 
 

@@ -167,7 +167,7 @@ _ADVISED_AFTER = re.compile(
 )
 _COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}[mK]")  # of a log that is written as for a terminal
 _BEFORE_LENGTH = 120
-_MOST_MATCHES = 20
+_MAX_MATCHES = 20
 
 
 def gpu_memory_error(lines: Sequence[str]) -> str | None:
@@ -187,7 +187,7 @@ def _reports(line: str) -> bool:
     found = [
         match
         for texts in (_TEXTS, _SHORT_MESSAGE, _NAME)
-        for match in islice(texts.finditer(line), _MOST_MATCHES)
+        for match in islice(texts.finditer(line), _MAX_MATCHES)
     ]
     if not found or _ADVICE.search(line, 0, found[0].start()):
         return False
@@ -202,7 +202,7 @@ def _reports(line: str) -> bool:
 
 def _says(line: str, goes_on: re.Pattern[str]) -> bool:
     """Whether a line says that the program goes on, and does not only advise it."""
-    for match in islice(goes_on.finditer(line), _MOST_MATCHES):
+    for match in islice(goes_on.finditer(line), _MAX_MATCHES):
         before = line[max(match.start() - _BEFORE_LENGTH, 0) : match.start()]
         if not _ADVISED.search(before) and not _ADVISED_AFTER.match(line, match.end()):
             return True

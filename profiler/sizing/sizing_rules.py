@@ -90,7 +90,8 @@ class Precondition(Struct, frozen=True, kw_only=True):
     ``docs``: what is left alone, for the documentation. ``size``: one that would be better.
     ``shows_later``: it is the one of the first later row that applies. ``remedy`` is added to the
     reason if that size is known. ``allows_revert``: what this command has registered may be put
-    back.
+    back. ``is_for_others``: somebody else decides on the definition, or nobody can, so that its
+    schedules stay as they are, too.
     """
 
     reason: Callable[[ResizeCase], str | None]
@@ -99,6 +100,7 @@ class Precondition(Struct, frozen=True, kw_only=True):
     shows_later: bool = False
     remedy: str = ""
     allows_revert: bool = False
+    is_for_others: bool = False
 
     action: ClassVar[ResizeAction] = "none"
 
@@ -573,21 +575,26 @@ REASONS_AGAINST: Final = (
     Rule(action="none", reason=_saves_little),
 )
 PRECONDITIONS: Final = (
-    Precondition(reason=_is_windows, shows_later=True, docs="for Windows"),
+    Precondition(reason=_is_windows, shows_later=True, is_for_others=True, docs="for Windows"),
     Precondition(
         reason=_is_off,
         shows_later=True,
+        is_for_others=True,
         docs="with the tag `task-profiler:resize` = `off`",
     ),
-    Precondition(reason=_is_service, shows_later=True, docs="that a service runs"),
+    Precondition(
+        reason=_is_service, shows_later=True, is_for_others=True, docs="that a service runs"
+    ),
     Precondition(
         reason=_is_left_to_others,
+        is_for_others=True,
         docs="of AWS Batch for several nodes, on EKS or Managed Instances, or of an engine such as "
         "Nextflow",
     ),
     Precondition(
         reason=_is_owned,
         shows_later=True,
+        is_for_others=True,
         remedy=f": set {{size}} in its template{_OR_A_FILE}",
         allows_revert=True,
         docs="that a stack of CloudFormation owns",
@@ -675,6 +682,11 @@ RULES: Final[tuple[Precondition | Rule, ...]] = (
     Rule(action="keep", reason=_went_well),
     *REASONS_AGAINST,
 )
+
+
+def is_for_others(case: ResizeCase) -> bool:
+    """Whether a row says that somebody else decides on the definition, or nobody can."""
+    return any(row.is_for_others and row.reason(case) for row in PRECONDITIONS)
 
 
 def advice_verdict(advice: Advice) -> AdviceVerdict:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # The driver's own averaging window for utilization is at least as long.
 _MIN_GPU_INTERVAL_NS = NS_PER_SECOND // 10
 # Long enough for the longest timeout.
-_LONGEST_INTERVAL_SECONDS = 60.0
+_MAX_INTERVAL_SECONDS = 60.0
 
 
 def batch_processes(
@@ -261,7 +261,7 @@ def metadata_source(
 
 def read_tags(address: str, version: int, clock: Clock) -> Mapping[str, str] | Unavailable:
     """Read the task's tags over a connection of its own, within 5 s: in a background thread."""
-    with closing(metadata_source(address, version, _LONGEST_INTERVAL_SECONDS, clock)) as source:
+    with closing(metadata_source(address, version, _MAX_INTERVAL_SECONDS, clock)) as source:
         return source.tags()
 
 
@@ -272,9 +272,7 @@ def read_placement(address: str, version: int) -> "Placement | None":
     # The monitor does without the modules of `run`.
     from profiler.local_run.local_record import Placement
 
-    with closing(
-        metadata_source(address, version, _LONGEST_INTERVAL_SECONDS, SystemClock())
-    ) as source:
+    with closing(metadata_source(address, version, _MAX_INTERVAL_SECONDS, SystemClock())) as source:
         task = source.task()
         if isinstance(task, Unavailable):
             return None

@@ -51,7 +51,7 @@ _MAX_ASKED = 64
 _MAX_STATES = 32
 _WORKERS_DIVISOR = 100
 # They stand for all if they use so many times what the others use, in the last looks.
-_MOST_TIMES = 3
+_WORKERS_FACTOR = 3
 # Without system calls, states are read between looks only of several threads that work, and only if
 # they used more than this part of the time.
 _MIN_WORKERS = 2
@@ -189,7 +189,7 @@ class _Peeks(Struct):
     @property
     def say_all(self) -> bool:
         """Whether those that work stand for all threads."""
-        return self.is_steady and _MOST_TIMES * self.rest_ns < self.workers_ns
+        return self.is_steady and _WORKERS_FACTOR * self.rest_ns < self.workers_ns
 
     @property
     def say_how_long(self) -> bool:

@@ -45,6 +45,23 @@ def test_the_way_of_a_metric_has_every_module_that_sets_one() -> None:
     assert set[str]().union(*map(named_values, in_aggregation)) == VALUES
 
 
+def sets_samples(path: Path) -> bool:
+    """Whether a module makes whole samples: those with the number of processes."""
+    text = path.read_text()
+    if "ContainerSample(" not in text:
+        return False
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    made = [call for call in calls if ast.unparse(call.func) == "ContainerSample"]
+    return any(keyword.arg == "pids" for call in made for keyword in call.keywords)
+
+
+def test_the_way_of_a_metric_begins_at_every_reader() -> None:
+    (first,) = re.findall(r"^1\. (.*?)\n2\. ", paragraph("A metric:"), re.MULTILINE | re.DOTALL)
+    _, *readers = re.findall(r"`([\w/]+\.py)`", first)
+    modules = [*(ROOT / "profiler").rglob("*.py")]
+    assert {str(path.relative_to(ROOT)) for path in modules if sets_samples(path)} == {*readers}
+
+
 def test_each_value_of_the_record_has_a_test_of_what_sets_it() -> None:
     unit = ROOT / "tests" / "unit"
     tests = [*unit.glob("aggregation/test_*.py"), *unit.glob("collectors/**/test_*.py")]

@@ -22,7 +22,13 @@ from profiler.sizing.resize_case import ResizeCase, resize_case
 from profiler.sizing.resize_policy import ResizePolicy
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
-from profiler.sizing.sizing_rules import RULES, Precondition, Rule, advice_verdict
+from profiler.sizing.sizing_rules import (
+    RULES,
+    Precondition,
+    Rule,
+    advice_verdict,
+    is_for_others,
+)
 from profiler.sizing.window_advice import WindowAdvice
 from tests.fakes import START_NS
 from tests.family_windows import NOWHERE, window_of
@@ -219,6 +225,16 @@ def test_each_row_that_acts_decides_in_an_example() -> None:
         act = example.act
         found[name] = name_of(reason_of(act))
     assert found == {name: name for name in ACTS}
+
+
+def test_only_a_row_about_others_leaves_the_schedules_alone_too() -> None:
+    """Also where a later row decides, because it allows a revert."""
+    for name, example in ACTS.items():
+        act = example.act
+        of_others = isinstance(act, Precondition) and act.is_for_others
+        assert is_for_others(example.case) == of_others, name
+    owned = Example([*runs(30), *KILL_AT_NEW], RESIZED, Circumstances(stack="jobs"))
+    assert is_for_others(owned.case)
 
 
 def test_each_row_that_advises_decides_in_an_example() -> None:
