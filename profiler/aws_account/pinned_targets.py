@@ -196,6 +196,18 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             if refusal:
                 raise TaskProfilerError(would_start_nothing(target, newest, refusal))
 
+    def with_refused_roles(
+        self, planned: PlannedFamily, targets: Iterable[ScheduledTarget]
+    ) -> PlannedFamily:
+        """The plan with why it would not be carried out, if a role that may be read says so."""
+        if not planned.is_new_revision:
+            return planned
+        try:
+            self.check_roles(planned, targets, lambda _unread: None)
+        except TaskProfilerError as error:
+            return replace(planned, notes=(*planned.notes, str(error)))
+        return planned
+
     def check_registered(
         self, planned: PlannedFamily, targets: Iterable[ScheduledTarget], arn: str
     ) -> None:

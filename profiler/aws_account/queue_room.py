@@ -1,9 +1,26 @@
-"""What the environments may have in all in which AWS Batch places the jobs of a queue."""
+"""The environments in which AWS Batch places the jobs of a queue: what they may have in all, and
+with whose rights it starts their tasks.
+"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
 
 from profiler.core.aws_clients import AwsClient
-from profiler.core.json_fields import count, field_at
+from profiler.core.json_fields import count, field_at, text
+
+READ_ENVIRONMENTS = "batch:DescribeJobQueues and batch:DescribeComputeEnvironments"
+# AWS keeps the policy of a role that is linked to a service.
+# https://docs.aws.amazon.com/batch/latest/userguide/using-service-linked-roles.html
+_LINKED = ":role/aws-service-role/"
+
+
+class BatchStarter(Struct, frozen=True, kw_only=True):
+    """A role of an account's own with which AWS Batch starts the tasks of an environment."""
+
+    role: str  # its name
+    tasks_arn: str  # of all tasks in the environment's cluster
 
 
 def most_vcpus(batch: AwsClient, queue: str) -> Iterator[int]:
@@ -11,6 +28,30 @@ def most_vcpus(batch: AwsClient, queue: str) -> Iterator[int]:
 
     Raises boto3's errors.
     """
+    for environment in _environments(batch, queue):
+        most = count(field_at(environment, "computeResources.maxvCpus"))
+        if most is not None:
+            yield most
+
+
+def batch_starters(batch: AwsClient, queue: str) -> Iterator[BatchStarter]:
+    """The roles of the account's own of the environments of a queue that are not disabled, without
+    those that AWS keeps.
+
+    Raises boto3's errors.
+    """
+    for environment in _environments(batch, queue):
+        role_arn = text(environment.get("serviceRole")) or ""
+        cluster_arn = text(environment.get("ecsClusterArn"))  # of pods, there is none
+        if cluster_arn and role_arn and _LINKED not in role_arn:
+            yield BatchStarter(
+                role=role_arn.rpartition("/")[2],
+                tasks_arn=f"{cluster_arn.replace(':cluster/', ':task/')}/*",
+            )
+
+
+def _environments(batch: AwsClient, queue: str) -> Iterator[Mapping[str, Any]]:
+    """The environments of a queue that are not disabled."""
     queues = batch.describe_job_queues(jobQueues=[queue])["jobQueues"]
     names = [
         place["computeEnvironment"] for one in queues for place in one["computeEnvironmentOrder"]
@@ -19,6 +60,5 @@ def most_vcpus(batch: AwsClient, queue: str) -> Iterator[int]:
         return
     described = batch.describe_compute_environments(computeEnvironments=names)
     for environment in described["computeEnvironments"]:
-        most = count(field_at(environment, "computeResources.maxvCpus"))
-        if environment.get("state") != "DISABLED" and most is not None:
-            yield most
+        if environment.get("state") != "DISABLED":
+            yield environment

@@ -17,7 +17,7 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors, look_for
 from profiler.aws_account.cloudformation_owners import JOB_DEFINITION_TYPE, CloudFormationOwners
 from profiler.aws_account.family_circumstances import FamilyAccount
 from profiler.aws_account.job_queues import named_queue
-from profiler.aws_account.queue_room import most_vcpus
+from profiler.aws_account.queue_room import READ_ENVIRONMENTS, most_vcpus
 from profiler.aws_account.registered_definitions import LastBody, glob_prefix, revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, without_nulls
 from profiler.aws_account.target_overrides import job_size_overrides, submitted_timeout_ms
@@ -177,8 +177,8 @@ class JobDefinitions:
     def _most_vcpu(self, queue: str) -> float:
         """The vCPUs of the largest environment of a queue; without any that is known, no limit."""
         if queue not in self._vcpus:
-            right = "batch:DescribeJobQueues and batch:DescribeComputeEnvironments"
-            with self._call(f"The room of the queue {queue} could not be read", right) as batch:
+            what = f"The room of the queue {queue} could not be read"
+            with self._call(what, READ_ENVIRONMENTS) as batch:
                 self._vcpus[queue] = max(most_vcpus(batch, queue), default=math.inf)
         return self._vcpus[queue]
 

@@ -430,6 +430,8 @@ class Rollout(Struct, kw_only=True, dict=True):
                 self.starting,
                 are_states_known=self._account.machines.are_all_known,
             )
+        if not self.request.is_act:  # which asks again
+            planned = self._pins.with_refused_roles(planned, self.starting)
         if not planned.log_group or not planned.is_new_revision:
             return planned
         note = f"--register creates the log group {planned.log_group} if it does not exist."

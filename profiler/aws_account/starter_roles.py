@@ -11,8 +11,10 @@ from contextlib import contextmanager
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.policy_verdicts import TAG, TAG_KEYS, Question, effects
+from profiler.aws_account.queue_room import READ_ENVIRONMENTS, BatchStarter, batch_starters
 from profiler.aws_account.report_paths import READ_POLICIES, ReportPaths
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
+from profiler.aws_account.target_overrides import SubmittedTags, submitted_tags
 from profiler.core.aws_clients import ACCESS_DENIED, error_code
 from profiler.core.ecs_terms import (
     arn_account,
@@ -25,6 +27,9 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
 from profiler.core.optional_math import first_known, known_members
 from profiler.core.text import listed
+from profiler.record.batch_job import resource_name
+from profiler.task_definitions.definition_json import tags_of
+from profiler.task_definitions.job_forms import propagates_tags
 
 _RUN_ACTION = "ecs:RunTask"
 _TAG_ACTION = "ecs:TagResource"
@@ -49,11 +54,13 @@ class StarterRoles:
         self._paths = ReportPaths(open_client)
         self._newest_withdrawn = newest_withdrawn
         self._refused: dict[str, BaseException] = {}  # AWS's refusals to read a role
+        self._starters: dict[str, tuple[BatchStarter, ...]] = {}  # by the job queue
 
     def ask_again(self) -> None:
         """Forget what was read: a person may have been asked meanwhile."""
         self._paths = ReportPaths(self._open)
         self._refused = {}
+        self._starters = {}
 
     def refusal(self, target: ScheduledTarget, revision_arn: str) -> str | None:
         """Why a pinned target could not start this revision, in words; None if its role's policies
@@ -92,15 +99,16 @@ class StarterRoles:
 
         Without tags so far, ECS has not asked for the right: then nothing but a policy proves it.
         """
+        if target.is_of_job:
+            return self._refusal_of_job_tags(target, present, new, revision_arn)
         before, after = target.tags_of_task(present), target.tags_of_task(new)
-        role = None if target.is_of_job else self._role_of(target, revision_arn)
+        role = self._role_of(target, revision_arn)
         if role is None or not after or after == before:
             return None
         cluster = target.cluster_arn
         place = "*" if UNKNOWN_VALUE in cluster else cluster_name(cluster)
         tasks = f"{revision_arn.partition(':task-definition/')[0]}:task/{place}/*"
         what = "It is unknown whether schedules may give their tasks a new tag"
-        new_keys = listed(sorted(after.keys() - before.keys()) or sorted(after))
         for action, resource in ((_TAG_ACTION, tasks), (_RUN_ACTION, revision_arn)):
             is_start = action == _RUN_ACTION
             place_of_start = _of_cluster(target) if is_start else {}  # AWS names no other for tags
@@ -117,9 +125,55 @@ class StarterRoles:
                 lack = lack if place != "*" or is_start else _MAY_NOT_ALLOW
                 return (
                     f"it gives its tasks their definition's tags, and its role {role} {lack} "
-                    f"{action} for {new_keys}: allow {action} on {resource}"
+                    f"{action} for {_new_keys(before, after)}: allow {action} on {resource}"
                 )
         return None
+
+    def _refusal_of_job_tags(
+        self,
+        target: ScheduledTarget,
+        present: Mapping[str, object],
+        new: Mapping[str, object],
+        revision_arn: str,
+    ) -> str | None:
+        """The refusal of the tags of a job's definition: with ``propagateTags``, AWS Batch gives
+        them to the job's tasks, with the role of the environment in which it places the job.
+
+        https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitJob.html
+        """
+        submitted = submitted_tags(target)
+        before, after = _job_tags(submitted, present), _job_tags(submitted, new)
+        queue = target.cluster_arn
+        if not after or after == before or UNKNOWN_VALUE in queue:
+            return None
+        is_tagged_so_far = bool(before) or submitted.are_given
+        what = "It is unknown whether AWS Batch may give jobs a new tag"
+        for starter in self._batch_starters(queue):
+            then, now = (
+                Question(
+                    action=_TAG_ACTION,
+                    resource=starter.tasks_arn,
+                    context=_of_tags(tags) | _of_request(revision_arn),
+                )
+                for tags in (before, after)
+            )
+            with self._reading(starter.role, what):
+                lack = self._lack(starter.role, then if is_tagged_so_far else None, now)
+            if lack:
+                return (
+                    f"its job gives its tasks their definition's tags, and the service role "
+                    f"{starter.role} of the queue {resource_name(queue)} {lack} {_TAG_ACTION} for "
+                    f"{_new_keys(before, after)}: allow {_TAG_ACTION} on {starter.tasks_arn}"
+                )
+        return None
+
+    def _batch_starters(self, queue: str) -> tuple[BatchStarter, ...]:
+        """The roles with which AWS Batch starts the tasks of a queue, read once."""
+        if queue not in self._starters:
+            what = f"The environments of the queue {resource_name(queue)} could not be read"
+            with aws_errors(what, READ_ENVIRONMENTS):
+                self._starters[queue] = tuple(batch_starters(self._open("batch"), queue))
+        return self._starters[queue]
 
     def _refusal(
         self, target: ScheduledTarget, present_arn: str, new_arn: str, what: str
@@ -198,6 +252,17 @@ def _of_request(arn: str) -> dict[str, tuple[str, ...]]:
     """What is known of each request of a role for what is in the role's account, as this ARN."""
     known = {"aws:requestedregion": arn_region(arn), "aws:principalaccount": arn_account(arn)}
     return {key: (value,) for key, value in known_members(known).items()}
+
+
+def _job_tags(submitted: SubmittedTags, definition: Mapping[str, object]) -> Mapping[str, str]:
+    """The tags of a definition that go to its job's tasks; a submission's own are left out."""
+    is_propagated = first_known(submitted.are_propagated, propagates_tags(definition))
+    tags = tags_of(definition.get("tags")) if is_propagated else {}
+    return {key: value for key, value in tags.items() if not key.lower().startswith("aws:")}
+
+
+def _new_keys(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    return listed(sorted(after.keys() - before.keys()) or sorted(after))
 
 
 def _of_tags(tags: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -135,6 +135,15 @@ def _fits(containers: tuple[DefinedContainer, ...], size: TaskSize) -> bool:
     return reserved_mb <= memory_mb and cpu_units <= (size.vcpu or 0) * 1024
 
 
+class SubmittedTags(Struct, frozen=True, kw_only=True):
+    """Whether a submission gives a job tags, and whether its task gets them and the definition's;
+    None: as the definition says.
+    """
+
+    are_given: bool = False
+    are_propagated: bool | None = None
+
+
 def size_overrides(target: ScheduledTarget) -> SizeOverrides:
     """The sizes that a target sets in place of the definition's."""
     if target.request is not None:
@@ -190,6 +199,19 @@ def submitted_timeout_ms(target: ScheduledTarget) -> float | None:
         return attempt_timeout_ms(mapping(_submission(target)))
     except _UnreadableError:
         return None
+
+
+def submitted_tags(target: ScheduledTarget) -> SubmittedTags:
+    """What a target that submits a job says of tags; nothing if it cannot be read."""
+    try:
+        asked = mapping(_submission(target))
+    except _UnreadableError:
+        return SubmittedTags()
+    propagates = asked.get("propagateTags")
+    return SubmittedTags(
+        are_given=bool(asked.get("tags")),
+        are_propagated=known(bool, propagates),  # also a value that is computed
+    )
 
 
 def _submission(target: ScheduledTarget) -> object:

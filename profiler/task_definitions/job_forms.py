@@ -181,13 +181,19 @@ def attempt_timeout_ms(job: Mapping[str, object]) -> float | None:
     return product(seconds, MS_PER_SECOND)
 
 
+def propagates_tags(definition: Mapping[str, object]) -> bool:
+    """Whether Batch gives the definition's tags to its jobs' tasks, if their submission says
+    nothing else.
+    """
+    return mapping(definition.get(JOB)).get("propagateTags") is True
+
+
 def check_propagated_tags(definition: Mapping[str, object]) -> None:
     """Raise TaskProfilerError if one more tag could let jobs fail: with ``propagateTags``, Batch
     adds the definition's tags to a job's own, and ends a job that has more than 50.
     """
     tags = list(mappings(definition.get("tags")))
-    is_propagated = mapping(definition.get(JOB)).get("propagateTags") is True
-    if is_propagated and len(tags) >= _MAX_PROPAGATED_TAGS:
+    if propagates_tags(definition) and len(tags) >= _MAX_PROPAGATED_TAGS:
         raise TaskProfilerError(
             f"its {len(tags)} tags go to its jobs (propagateTags), and Batch ends a job with more "
             "than 50, so no tag is added: remove tags"

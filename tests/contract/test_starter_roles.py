@@ -86,7 +86,9 @@ def test_a_role_of_another_account_is_not_the_one_of_its_name_here(account: Acco
 def test_no_revision_is_registered_that_an_unpinned_schedule_may_not_start(
     account: Account, command: str, pattern: str, *, is_registered: bool
 ) -> None:
-    """It starts the newest one, whether it is moved or not. The control's schedule is disabled."""
+    """It starts the newest one, whether it is moved or not, and the plan says it, too. The
+    control's schedule is disabled.
+    """
     iam = account.aws.client("iam")
     account.oversized("other", "control")
     if command == "add-monitor":
@@ -100,15 +102,18 @@ def test_no_revision_is_registered_that_an_unpinned_schedule_may_not_start(
     words: tuple[str, ...] = ("resize", "other", "control", "--from", str(account.file))
     if command == "add-monitor":
         words = ("add-monitor", "other", "control", "--image", "team/task-profiler:1")
-    done = account.command("taskdef", *words, "--register")
-    assert done.returncode == (0 if is_registered else 1), done.stderr
-    assert account.newest("other", "control") == [number + is_registered, number + 1]
     said = (
-        "other: With a new revision, the schedule day would start nothing: its role schedules "
+        "With a new revision, the schedule day would start nothing: its role schedules "
         f"allows other:{number} and not other:{number + 1}: allow ecs:RunTask on "
         f"{DEFINITIONS}/other:*."
     )
-    assert (said in done.stderr) is not is_registered
+    planned = account.command("taskdef", *words)
+    assert planned.returncode == 0, planned.stderr
+    assert (said in " ".join(planned.stdout.split())) is not is_registered
+    done = account.command("taskdef", *words, "--register")
+    assert done.returncode == (0 if is_registered else 1), done.stderr
+    assert account.newest("other", "control") == [number + is_registered, number + 1]
+    assert (f"other: {said}" in done.stderr) is not is_registered
 
 
 @pytest.mark.parametrize(("pattern", "is_registered"), [("1", False), ("*", True)])
@@ -489,3 +494,29 @@ def test_no_caller_of_jobs_is_moved_to_a_revision_with_another_role(
         assert account.submitted_by_schedule("night")["JobDefinition"] == "orders:2"
         assert account.submitted_by_rule("often")["JobDefinition"] == "orders:4"
     assert "schedule night is pinned to orders:2, which differs by more" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["resize", "add-monitor"])
+def test_a_plan_says_nothing_of_roles_that_it_may_not_read(account: Account, command: str) -> None:
+    """Nothing is promised but what is planned; ``--register`` asks for the right."""
+    account.oversized("other")
+    words: tuple[str, ...] = ("resize", "other", "--from", str(account.file))
+    if command == "add-monitor":
+        account.family("other", containerDefinitions=[BATCH])
+        words = ("add-monitor", "other", "--image", "team/task-profiler:1")
+    account.schedule("day", "other")
+    starter_role(account.aws.client("iam"), "schedules", f"{DEFINITIONS}/other:*")
+    with AwsProxy(account.aws.url) as proxy:
+
+        def refuse(_operation: str, body: bytes) -> None:
+            is_of_starter = b"RoleName=schedules" in body
+            proxy.refused = {"POST /"} if is_of_starter else set()
+
+        proxy.before = refuse
+        account.url = proxy.url
+        planned = account.command("taskdef", *words)
+        done = account.command("taskdef", *words, "--register")
+    said = "It is unknown whether schedules may start a new revision"
+    assert (planned.returncode, done.returncode) == (0, 0), planned.stderr
+    assert said not in planned.stdout + planned.stderr
+    assert said in " ".join(done.stderr.split())
