@@ -304,7 +304,7 @@ def _table(
         yield from _lines_for_engine(advice)
     if not explained:
         yield EMPTY
-        yield from wrapped("task-profiler recommend FAMILY gives the reasons.", width)
+        yield from wrapped("The same command with FAMILY gives the reasons.", width)
         for engine in _engines(advices):
             yield from wrapped(
                 f"task-profiler recommend --format {engine} prints the sizes as its configuration.",

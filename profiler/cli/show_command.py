@@ -124,7 +124,8 @@ def show(
     selection = run_filter(options, run=name, reads_checkpoints=True)
     source = open_source(options, name=name, keeps_stacks=as_stacks)
     width = min(max(terminal_columns() or _PIPE_WIDTH, _MIN_WIDTH), MAX_WIDTH)
-    view = View(width=width, now_ns=SystemClock().wall_ns())
+    reads_log = log_count is not None
+    view = View(width=width, now_ns=SystemClock().wall_ns(), reads_log=reads_log)
     pages: list[_Page] = []
     stacks: list[_RunStacks] = []
     with warned_notes(source):

@@ -88,6 +88,13 @@ class JobAttempt(Struct, frozen=True, kw_only=True):
     status_reason: str | None = None
     containers: tuple[ContainerEnd, ...] = ()
 
+    @property
+    def failed_log_stream(self) -> str | None:
+        """The log stream of the first container that failed, else of the first that has one."""
+        logged = [one for one in self.containers if one.log_stream is not None]
+        failed = [one for one in logged if one.exit_code]
+        return next((one.log_stream for one in (*failed, *logged)), None)
+
 
 class JobArray(Struct, frozen=True, kw_only=True):
     """The array of a job: its size and its children by their status, or the index of a child."""

@@ -249,6 +249,22 @@ def test_of_an_ended_array_its_newest_child_is_to_be_looked_at(
     assert f"Look: task-profiler show {array['jobId']}" in text
 
 
+def test_the_log_of_a_jobs_newest_attempt_has_its_command(batch: FakeBatch, doctor: Any) -> None:
+    """A job without a monitor has no report for `show`."""
+    retries = {"attempts": 2}
+    job = batch.submit("orders", "nightly", "etl", retryStrategy=retries)
+    streams = []
+    for _ in range(2):
+        batch.begin(job)
+        streams.append(job["container"]["logStreamName"])
+        batch.end(job, 1)
+    text = said(doctor(job["jobId"]))
+    assert streams[0] != streams[1]
+    assert (
+        f"Its log: aws logs tail /aws/batch/job --log-stream-names {streams[1]} --since 7d"
+    ) in text
+
+
 def test_two_checks_at_once_are_refused(doctor: Any) -> None:
     done = doctor(job_id(1), "--queue", "nightly")
     assert done.returncode == 2

@@ -111,14 +111,25 @@ def _unread(reads: BatchReads) -> Iterator[Finding]:
         yield note(_UNKNOWN, sentence)
 
 
+def _where_to_look(job: JobDetail) -> str:
+    """The commands that show the newest attempt, and its log: jobs without a monitor have no
+    report.
+    """
+    command = command_line("show", job.id, log_group=job.log_group, region=job.region)
+    stream = job.attempts[-1].failed_log_stream if job.attempts else None
+    if stream is None:
+        return f"Look: {command}."
+    tail = ("logs", "tail", job.log_group, "--log-stream-names", stream, "--since", "7d")
+    return f"Look: {command}. Its log: {aws_command_line(*tail, region=job.region)}."
+
+
 def _state(job: JobDetail, reads: BatchReads, now_ns: int) -> Iterator[Finding]:
     """The job's status, since when, and AWS's reason."""
     name = job_name(job)
     if job.status == SUCCEEDED:
         yield ok(_JOB, f"{job_title(job)}.")
     elif job.status in ENDED:
-        command = command_line("show", job.id, log_group=job.log_group, region=job.region)
-        advice = remedy_of(job) if job.is_unstarted else f"Look: {command}."
+        advice = remedy_of(job) if job.is_unstarted else _where_to_look(job)
         facts = sentence_of(job_facts(job, None))
         yield problem(_JOB, f"{job_title(job)}. {facts}".rstrip(), advice)
     elif job.status in (STARTING, RUNNING):

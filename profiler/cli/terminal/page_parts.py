@@ -12,10 +12,13 @@ LABEL_WIDTH = 9
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """The settings of a page: the width of the terminal, and the time now."""
+    """The settings of a page: the width of the terminal, the time now, and whether lines of the
+    log follow.
+    """
 
     width: int
     now_ns: int
+    reads_log: bool = False
 
 
 class PageText(Struct, frozen=True):

@@ -103,7 +103,7 @@ def page_lines(
     head = PageText(start, said, verdict.tone)
     sections: Sequence[Section] = (
         (0, (head, indented(verdict.evidence))),
-        (0, _facts(run, story)),
+        (0, _facts(run, story, view)),
         (1, (*_usage(record, story, view), *_told(story.named(*BESIDE_MEMORY)))),
         (2, (*time_lines(story, view), *_gpu_use(story))),
         (2, _series(record, story.usage, series, moments, view)),
@@ -118,7 +118,7 @@ def page_lines(
     return arrange(sections, view.width, max_lines)
 
 
-def _facts(run: PastRun, story: Story) -> Iterator[PageText]:
+def _facts(run: PastRun, story: Story, view: View) -> Iterator[PageText]:
     record = run.record
     yield PageText(label("run"), _identity(record))
     yield PageText(label("job"), shorten(story.text("job"), _MAX_COMMAND))
@@ -130,6 +130,9 @@ def _facts(run: PastRun, story: Story) -> Iterator[PageText]:
         source = "Container Insights, sampled each minute: shorter peaks were not seen"
         yield PageText(label("source"), source)
     yield PageText(label("cost"), _cost(record, story.text("cost")))
+    has_log = record.log_group is not None and record.log_stream is not None
+    if record.status == "failure" and has_log and not view.reads_log:
+        yield PageText(label("log"), f"{record.log_group}: --logs shows the last lines")
     yield PageText(label("notices"), DOT.join(map(_notice_text, record.notices[:_MAX_NOTICES])))
 
 

@@ -205,6 +205,9 @@ def _nowhere_sentence(source: RunSource, selection: RunFilter) -> str:
     if selection.run:
         if source.is_of_this_machine and is_job_id(selection.run):
             list_runs = f"for the log group of AWS Batch, add --from logs:{BATCH_LOG_GROUP}."
+        elif is_job_id(selection.run):
+            doctor = command_line("doctor", selection.run)
+            list_runs = f"{doctor} says how the job ended, and where its log is."
         return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
     if selection.is_empty:
         return f"No runs in {source.place}: {source.remedy}."

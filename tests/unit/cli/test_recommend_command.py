@@ -51,7 +51,7 @@ def test_the_table_has_sizes_saving_and_reasons(cli: Cli) -> None:
     source = kept(report(n) for n in range(6))
     found = cli("recommend", "nightly", "--from", source)
     head, row, *_ = found.out.splitlines()
-    hint = "task-profiler recommend FAMILY gives the reasons."
+    hint = "The same command with FAMILY gives the reasons."
     assert cli("recommend", "--from", source).out.splitlines() == [head, row, "", hint]
     assert re.split("  +", head) == [
         "Family",

@@ -510,6 +510,15 @@ def test_a_lack_of_gpu_memory_in_the_shown_lines_is_said_of_a_failed_run() -> No
     assert "Its log says" not in "".join(texts(log_lines(logs.get_log_events, succeeded, [], 2)))
 
 
+@pytest.mark.parametrize("kind", ["out_of_memory", "failure", "etl", "running", "local"])
+def test_a_failed_run_in_ecs_names_the_option_that_reads_its_log(kind: str) -> None:
+    log = "  log      /ecs/nightly-etl: --logs shows the last lines"
+    run = PastRun(report=made(kind))
+    view = View(width=80, now_ns=NOW_NS)
+    assert (log in texts(page_lines(run, view))) == (kind in ("out_of_memory", "failure"))
+    assert log not in texts(page_lines(run, replace(view, reads_log=True)))
+
+
 def test_the_output_of_a_local_run_is_not_kept(tmp_path: Path, cli: Cli) -> None:
     file = tmp_path / "local.jsonl"
     file.write_bytes(encode(made("local")) + b"\n")

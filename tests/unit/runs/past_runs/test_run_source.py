@@ -36,6 +36,7 @@ from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.runs.past_runs.schedule_notices import select_notices
 from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
+from tests.batch_jobs import job_id
 from tests.run_sources import ListedRuns, log_event
 from tests.runs import checkpoint, history_of, report
 from tests.values import present
@@ -141,10 +142,18 @@ def test_a_container_is_chosen_by_its_name_after_the_id() -> None:
         find_run(ListedRuns(runs), RunFilter(run="abc"))
 
 
+JOB_ID = job_id(1)
+
+
 @pytest.mark.parametrize(
     ("name", "conditions", "sentence"),
     [
         ("zzz", {}, "No run or family 'zzz' in the list: list the runs with task-profiler history"),
+        (
+            JOB_ID,
+            {},
+            f"in the list: task-profiler doctor {JOB_ID} says how the job ended, and where",
+        ),
         (
             "",
             {"families": ("zzz", "y*")},
