@@ -108,17 +108,25 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
             )
         say_sentence(f"Deleted {format_count(source.history.delete(options.families), 'run')}.")
         return
+    unconfirmed = 0
+    chosen: list[PastRun] = []
+    lines: list[bytes] = []  # a run in memory is seven times as large
     with warned_notes(source):
         runs = source.runs(selection)
-        chosen = list(islice(runs, last))
+        for run in islice(runs, last):
+            unconfirmed += not run.counts
+            if as_json:
+                lines.append(_json_line(run))
+            else:
+                chosen.append(run)
         has_more = next(runs, None) is not None
-    if not chosen:
+    if not (chosen or lines):
         raise TaskProfilerError(no_run_sentence(source, selection))
     if as_json:
-        write_record_lines(map(_json_line, chosen))
+        write_record_lines(lines)
     else:
         _write_table(chosen)
-    note = unconfirmed_note(chosen)
+    note = unconfirmed_note(unconfirmed)
     if note:
         warn(note)
     if has_more:

@@ -157,7 +157,7 @@ def report(
         else:
             size = format_memory(len(page) / 1_000_000)
             say_sentence(printable(f"{path}: {format_count(shown, 'run')}, {size}"))
-    note = unconfirmed_note(run.past for run in runs)
+    note = unconfirmed_note(sum(not run.past.counts for run in runs))
     if note:
         warn(note)
     if not is_one:

@@ -12,11 +12,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import handler
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.forwarder.cluster_night import ClusterNight
 from profiler.forwarder.night_period import NightPeriod, first_period
+from profiler.record.line_trust import InstanceMonitorGroup
+from profiler.record.record_model import Container, encode
 from profiler.sinks import LogTarget
 from tests import log_subscriptions
 from tests.command_line import run_here
@@ -26,6 +29,7 @@ from tests.instance_lives import Instance, Life
 from tests.instance_world import FakeContainer
 from tests.lambda_environment import forget_environment
 from tests.printed_lines import runs_of_lines
+from tests.runs import report
 from tests.search.conftest import TWO_SERVERS
 from tests.search.forwarding import ACCOUNT, Context, Forward, played_aws, search
 from tests.task_events import event as task_event
@@ -179,3 +183,92 @@ def test_each_run_is_told_once_and_its_checkpoint_is_no_end(
     done = run_here(environment, "show", f"{4:032x}")
     assert done.returncode == 0
     assert ("Memory" in done.stdout) is (4 in reported)
+
+
+RUNS = 30
+
+
+def splunked(number: int) -> FakeContainer:
+    """A batch with another log driver, of which only the instance's monitor can print a report."""
+    return FakeContainer(
+        task=f"{number:032x}", family="nightly", runs=((number * 700.0, number * 700.0 + 600),)
+    )
+
+
+class OneMonitor:
+    """ECS's word on the streams of the instance's monitor."""
+
+    def has_stream(self, _: InstanceMonitorGroup, log_stream: str) -> bool:
+        return log_stream == MONITOR_STREAM
+
+
+def report_on(box: FakeContainer) -> dict[str, Any]:
+    ((start, end),) = box.runs
+    began, finished = (
+        format_ms(START_NS + round(present(at) * NS_PER_SECOND)) for at in (start, end)
+    )
+    made = report(
+        family=box.family,
+        task_id=box.task,
+        cluster="jobs",
+        launch_type="EC2",
+        account_id=ACCOUNT,
+        region="us-west-2",
+        container=Container(name="batch"),
+        started_at=began,
+        finished_at=finished,
+    )
+    return dict(json.loads(encode(replace(made, time=finished))))
+
+
+@pytest.mark.parametrize("events_first", [False, True], ids=["reports first", "events first"])
+def test_reports_of_batches_with_another_driver_are_read_where_ecs_tells_of_their_tasks(
+    printed: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    search_server: SearchServer,
+    tmp_path: Path,
+    *,
+    events_first: bool,
+) -> None:
+    """Not those of a task without an event or on Fargate, nor from another stream of the group."""
+    monkeypatch.setattr(handler, "_monitor_tasks", OneMonitor)
+    runs = [splunked(number) for number in range(1, RUNS + 1)]
+    on_fargate, untold = splunked(RUNS + 1), splunked(RUNS + 2)
+
+    def put() -> None:
+        for box in (*runs, on_fargate, untold):
+            line = subscribed(report_on(box), MONITORS, MONITOR_STREAM)
+            found = handler.forward_logs(line, Context())
+            assert found["failed"] == found["untrusted"] == 0
+            assert found["indexed"] == 1 or box is on_fargate
+            forged = report_on(box) | {"time": format_ms(START_NS)}
+            line = subscribed(forged, MONITORS, f"instance/task-monitor/{'cd' * 16}")
+            assert handler.forward_logs(line, Context())["untrusted"] == 1
+
+    def end() -> None:
+        for box in runs:
+            assert handler.task_stopped(ended(box), Context())["indexed"]
+        event = ended(on_fargate)
+        event["detail"] |= {"launchType": "FARGATE"}
+        assert handler.task_stopped(event, Context())["indexed"]
+
+    for step in (end, put, end) if events_first else (put, end, put):
+        step()
+    hits = search(search_server)["hits"]["hits"]
+    confirmed = {
+        int(source["task"]["id"], 16): source["task"].get("complete", False)
+        for source in (hit["_source"] for hit in hits)
+        if source["task"].get("confirmed")
+    }
+    assert confirmed == {**dict.fromkeys(range(1, RUNS + 1), True), RUNS + 1: False}
+    environment = {"TASK_PROFILER_FROM": search_server.url, "HOME": str(tmp_path)}
+    since = ("--since", "2025-11-01", "--json")
+    done = run_here(environment, "history", *since, "--last", "100")
+    listed = {
+        int(one["taskId"], 16): "maxMemoryUsedMB" in one["metrics"]
+        for one in (json.loads(text)["record"] for text in done.stdout.splitlines())
+    }
+    assert listed == {**confirmed, RUNS + 2: True}
+    assert "1 run unconfirmed" in done.stderr
+    (advice,) = map(json.loads, run_here(environment, "recommend", *since).stdout.splitlines())
+    assert (advice["family"], advice["runs"]) == ("nightly", RUNS)

@@ -201,7 +201,8 @@ def test_each_run_is_in_one_message_and_no_invocation_times_out(
     account = Account(group=group)
     for day in range(days + 3):
         account.morning(BEGIN_NS + day * NS_PER_DAY)
-    assert sum(account.told, Counter()).total() == runs_a_night * days
+    runs = Counter(f"family-{run % 150}" for run in range(runs_a_night * days))
+    assert sum(account.told, Counter()) == runs
     assert len({notification_key(one) for one in account.sent}) == len(account.sent)
     assert bool(account.failures) == is_cut
     # A message of what was read says so.

@@ -168,9 +168,8 @@ def uncounted_note(place: str, runs: int) -> str:
     )
 
 
-def unconfirmed_note(runs: Iterable[PastRun]) -> str:
-    """The sentence about listed runs that nothing vouches for; "" without any."""
-    count = sum(not run.counts for run in runs)
+def unconfirmed_note(count: int) -> str:
+    """The sentence about so many listed runs that nothing vouches for; "" without any."""
     if not count:
         return ""
     whose = (

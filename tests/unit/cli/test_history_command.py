@@ -1,15 +1,19 @@
 """The table of past runs."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from profiler.cli.history_command import table_lines
+from profiler.cli.printing import write_record_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import columns_of
 from profiler.core.timestamps import local_zone
 from profiler.record.record_model import AverageAndMaximum, Distribution, Report
+from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.command_line import run_here
 from tests.gpu_runs import gpu_run
@@ -199,3 +203,39 @@ def test_a_job_of_container_insights_has_its_size() -> None:
     job = report(size=(4, 8_192), metrics=used, **place)
     (_, row) = texts(table_lines([PastRun(report=job)], None))
     assert " 14.6 of 4 vCPU " in row
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(("words", "holders"), [(("--json",), 0), ((), 1)])
+def test_the_json_of_many_runs_needs_their_lines_alone(
+    cli: Cli, words: tuple[str, ...], holders: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run in memory is seven times as large; the table needs them for its columns."""
+    Path("runs.jsonl").write_bytes(lines(report(number) for number in range(3)))
+    references: list[int] = []
+    read = FileRuns.runs
+
+    def watched(source: FileRuns, selection: RunFilter) -> Iterator[PastRun]:
+        seen = []
+        for run in read(source, selection):
+            seen.append(run)
+            yield run
+            references.append(sys.getrefcount(seen[0]))
+
+    monkeypatch.setattr(FileRuns, "runs", watched)
+    printed = cli("history", "--from", "runs.jsonl", *words)
+    assert len(printed.out.splitlines()) == 3 + holders
+    assert references[-1] == 2 + holders
+
+
+def test_lines_of_json_are_written_before_all_are_there(capfdbinary: Any) -> None:
+    written = []
+
+    def made() -> Iterator[bytes]:
+        for number in range(2_500):
+            written.append(capfdbinary.readouterr().out.count(b"\n"))
+            yield b"%d" % number
+
+    write_record_lines(made())
+    assert sum(written) == 2_000
+    assert capfdbinary.readouterr().out.count(b"\n") == 500
