@@ -40,12 +40,12 @@ COMMANDS = {
     "taskdef": (
         "AWS",
         "taskdef_command",
-        "Add the monitor to ECS task definitions, and remove it.",
+        "Change task definitions: add or remove the monitor, and resize.",
     ),
     "doctor": (
         "AWS",
         "doctor.doctor_command",
-        "Show what can be measured in this container and what to change in the task definition.",
+        "Check this container, a definition, a job, a cluster or the forwarder: what to change.",
     ),
     "replay": (
         "AWS",

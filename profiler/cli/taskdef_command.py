@@ -127,7 +127,7 @@ _output_options = add_options(
     epilog="Example: task-profiler taskdef add-monitor nightly-etl.json --in-place",
 )
 def taskdef() -> None:
-    """Add the monitor to ECS task definitions, and remove it."""
+    """Change task definitions: add or remove the monitor, and resize."""
 
 
 @taskdef.command(

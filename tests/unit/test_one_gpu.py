@@ -52,7 +52,18 @@ from tests.gpu_runs import advice_on, gpu_run, report_of
 from tests.otlp_schema import attributes_of
 from tests.played_tapes import PlayedTape
 from tests.runs import evidence_of
-from tests.screens import end, ended, event, history, now_ns, page, page_row, show, slack
+from tests.screens import (
+    end,
+    end_with_curves,
+    ended,
+    event,
+    history,
+    now_ns,
+    page,
+    page_row,
+    show,
+    slack,
+)
 from tests.values import present
 
 # An idle notebook, data that comes too late, copies, training, a neighbour on the same GPU, out of
@@ -84,6 +95,16 @@ def test_a_curve_of_the_whole_instance_says_so() -> None:
         curve.limit_text for curve in run_curves(usage_of(record), series) if curve.label == "GPU"
     ]
     assert top == "▔ 100 %, of all programs"
+
+
+@pytest.mark.parametrize("tape", ["beside", "grow"])
+def test_the_top_of_a_gpus_curve_is_no_use_of_it(tape: str) -> None:
+    """Of a shared GPU no average follows, and 100 % alone read as its use."""
+    run = gpu_run(tape)
+    series = Series(started_at=run.time, step_ms=1000, gpu_utilization_percent=(95.0, 40.0))
+    busy = replace(run, record=replace(run.record, series=series))
+    (curve,) = (row for row in end_with_curves(busy).splitlines() if row.startswith("  GPU "))
+    assert "▔ limit 100 %, " in curve
 
 
 SCREENS: Mapping[str, Callable[[Report], str]] = {

@@ -85,7 +85,7 @@ def doctor(
     stack: str | None,
     options: SourceOptions,
 ) -> None:
-    """Show what can be measured in this container and what to change in the task definition.
+    """Check this container, a definition, a job, a cluster or the forwarder: what to change.
 
     Checks the task metadata, the batch, its processes, its log stream and the permission to write
     to it, GPUs and Neuron devices. To test the permission, the command sends an event that is too

@@ -299,7 +299,7 @@ def _curves(record: Record, usage: RunUsage) -> Iterator[tuple[Curve, Sequence[s
             yield curve, _memory_texts(curve, usage.memory)
             continue
         top = curve.limit_text
-        if curve.label == CPU and curve.is_to_limit and not usage.cpu.is_asked:
+        if curve.is_to_limit and not (curve.label == CPU and usage.cpu.is_asked):
             top = top.replace("▔", "▔ limit")
         average = _average(curve.label, record)
         texts = [f"{top}, average {average}", top] if average else [top]
