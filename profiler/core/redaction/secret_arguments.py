@@ -29,6 +29,7 @@ _ORDINARY = r"(?:\w+://|\\\\|/|\./|[A-Za-z]:$|[~+%&*<>].*$|\d?>|localhost\b)"
 _OF_ORACLE = r"""["']?(?:userid=)?[\w$#]{1,30}/(?=[^\s/@]{1,60}(?:@|["']?$))"""
 # An argument with a name of its own: vault login -method=oidc role=etl
 _NAMED = r"[a-z_]{1,30}=[^=]"
+_ADDRESS = r"[A-Za-z][A-Za-z\d+.-]{1,20}://"
 _MAX_LETTERS = 9
 _OPENED = r"""(?:--?[\w-]{1,40}=)?(["'])"""
 _MAX_ARGUMENT = 4096
@@ -235,6 +236,8 @@ def _span(
         end = start + value.index(stop)
     if start == end or needed not in value:
         return None
+    if needed == ":" and re.match(_ADDRESS, value):
+        return None  # the user is missing: curl -u https://h
     if len(needed) > 1:
         start += value.index(needed) + len(needed)
         value = text[start:end]

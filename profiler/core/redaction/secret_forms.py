@@ -52,7 +52,15 @@ _IDENTIFIED = (
 _CHANGED = r"(?i)\bset\s{1,4}password\s{1,4}for\s[^=\n]{1,120}=\s{0,4}(?:password\()?(?=[\"'])"
 _KEY_OF_SQLITE = r"(?i)\bpragma\s{1,4}(?:\w{1,40}\.)?(?:hex)?(?:re)?key\s{0,4}[=(]\s{0,4}(?=[\"'])"
 _LOGON = r"(?i)(?<![\w.])\.logon\s{1,4}[^\s,]{1,100},\s{0,4}"  # of Teradata
-_OF_FTP = r"(?m)(?:^[>*] |^USER \S{1,64}\s{1,4})PASS (?=\S)"
+# As clients of FTP, POP3 and IMAP log what they send.
+_OF_FTP = (
+    r"(?m)(?:^(?:-{0,4}>{1,2} |\* |C: |\*cmd\* [b'\"]{1,2}|[^\n]{0,60}\bftp\S{0,20}: )"
+    r"|^USER \S{1,64}\s{1,4})PASS (?=\S)"
+)
+# Alone in its line, PASS is a test's word, too: no name of a test has such a word behind it.
+_ALONE = (
+    r"(?m)^PASS (?=\S{0,60}\d)(?=\S{0,60}[A-Za-z])(?![Tt]est|[\w-]{0,60}[./:(\[_-])(?=\S{1,60}$)"
+)
 _GENERATED = (
     r"(?i)\bpassword\s{1,4}(?:(?:is|was|has been)\s{1,4})?(?:generated|set|reset|changed|updated)"
     r"[^:\n]{0,60}:\s{1,4}(?=\S)"
@@ -74,6 +82,8 @@ _READER = (
     r"(?:--password-stdin|password_stdin|--stdin|--token-stdin|--with-token|passphrase-fd"
     r"|-pass(?:in|out)?\s{1,4}stdin|sudo\s{1,4}(?:-\w{1,3}\s{1,4}){0,3}-S|chpasswd|cryptsetup"
     r"|\b(?:login|kinit|passwd|htpasswd)\b(?!\.)|\bop\s{1,4}signin\b|\bbw\s{1,4}unlock\b"
+    r"|\bsecrets?\s{1,4}(?:create|versions\s{1,4}add)\s[^\n|;<]{0,100}"
+    r"(?:--data-file[= ]-|\s-(?!\S))"
     r"|\bpass\s{1,4}insert\b|\bsecret-tool\s{1,4}store\b|\bkeepassxc-cli\b)"
 )
 _PIPED = rf"{_ECHO}([^\n|]{{1,300}}?)\s{{0,4}}\|(?=[^\n|;]{{0,160}}{_READER})"
@@ -91,6 +101,7 @@ _STATEMENTS = (
     ("pragma", _KEY_OF_SQLITE),
     (".logon", _LOGON),
     ("pass ", _OF_FTP),
+    ("pass ", _ALONE),
     ("params={{", _OF_ORACLE),
     (" auth", _OTHER_SIGN_IN),
     ("....", _LEADERS),

@@ -60,7 +60,14 @@ _NAMES_OF_VALUES = (
 )
 _CALL = r"""\(\s{0,4}(?=[bBrRuU]?["'])"""
 _SETS = r"(?:[\w.-]{1,40}\.)?(?:set|with|use)"
-_IS = r"""\s{1,4}(?:is|was|provided|given|supplied|received|used)\s{0,4}:?\s{1,4}(?=\S)"""
+_WHOSE = (
+    r"""\s{1,4}(?:for|of)(?:\s{1,4}(?:'[^'\n]{1,80}'|"[^"\n]{1,80}"|[^\s:=,;"']{1,64})){1,4}?"""
+)
+# The password is x, Password for etl is x, Password for user 'etl': x
+_IS = (
+    r"(?:\s{1,4}(?:is|was|provided|given|supplied|received|used)(?:\s{1,4}now)?\s{0,4}:?"
+    rf"|{_WHOSE}(?:\s{{1,4}}(?:is|was)(?:\s{{1,4}}now)?\s{{0,4}}:?|:))\s{{1,4}}(?=\S)"
+)
 _SCHEME = (
     r"""(?i)(\\{0,8}["'])?(?:basic|bearer|digest|token|negotiate|ntlm|apikey|api-key|oauth"""
     r"""|hmac|key|splunk|genielkey|sso-key|bot)\s{1,4}(?=\S)"""
@@ -83,6 +90,13 @@ _BEGINS = frozenset("\n{,(\"'->$<*|;[=#`")
 _OF_A_MANUAL = words_of("and argument cannot expects flag is must needs option or requires")
 # token 'x1' is invalid: a word of a parser or a name of Kubernetes has another form.
 _QUOTED_KEY = r"""["'](?=[^"']{0,80}\d)(?=[^"']{0,80}[A-Za-z])[\w.~+/=-]{8,400}["']"""
+# An unquoted one: no path, no address, no file.
+_MIXED_KEY = r"[A-Za-z0-9_+=-]{8,400}(?=[\s,;.)]|$)"
+_LETTER_BESIDE_DIGIT = r"(?<=[A-Za-z])(?=\d)|(?<=\d)(?=[A-Za-z])"
+# user etl with password x: one that is no word has a digit or a sign beside its letters.
+_WITH = words_of("with using use and")
+_NO_WORD = r"(?=\S{0,128}[A-Za-z])(?=\S{0,128}[\d!@#$%^&])\S{1,128}"
+_LAST_WORD = r"\S{1,128}[ \t]{0,4}(?=\n|$)"
 _TOLD = (SecretKind.PASSWORD, SecretKind.SECRET, SecretKind.TOKEN, SecretKind.KEY)
 _CERTAIN = (SecretKind.PASSWORD, SecretKind.PASS, SecretKind.KEY, SecretKind.HEADER)
 _WITH_SCHEME = (SecretKind.HEADER, SecretKind.AUTH, SecretKind.TOKEN)
@@ -308,7 +322,8 @@ def _after_name(text: str, name: _Name, before: str) -> int | None:
     found = re.compile(_IS).match(text, name.end)
     if found and name.kind in _TOLD:
         start, end, is_quoted = value_span(text, found.end())
-        is_word = text[start:end].isalpha() and text[start:end].islower()
+        value = text[start:end]
+        is_word = (value.isalpha() and value.islower()) or value.isdigit()
         return found.end() if is_quoted or not is_word else None
     found = re.compile(r"[ \t]{1,4}(?=\S)").match(text, name.end)
     return found.end() if found and _is_followed(text, name, before, found.end()) else None
@@ -326,8 +341,32 @@ def _is_followed(text: str, name: _Name, before: str, place: int) -> bool:
     if name.text == "SECRET":
         return text[place] == "'"  # of SQL
     if name.kind in (SecretKind.TOKEN, SecretKind.KEY):
-        is_of_parser = words[-1].lower() == "unexpected"
-        return not is_of_parser and re.compile(_QUOTED_KEY).match(text, place) is not None
-    is_quoted = text[place] in "\"'" and not text.startswith(" ", place + 1)
+        is_key = re.compile(_QUOTED_KEY).match(text, place) or _is_mixed(text, name, place)
+        return words[-1].lower() != "unexpected" and bool(is_key)
     is_password = name.kind in (SecretKind.PASSWORD, SecretKind.PASS)
-    return is_password and (is_quoted or words[-2] in _USERS)
+    return is_password and _is_password_followed(text, name, words, place)
+
+
+def _is_password_followed(text: str, name: _Name, words: list[str], place: int) -> bool:
+    """Whether the next word is a password; ``words`` are before its name in the line."""
+    is_quoted = text[place] in "\"'" and not text.startswith(" ", place + 1)
+    if is_quoted or words[-2] in _USERS:
+        return True
+    if words[-1].lower() in _WITH:
+        return re.compile(_NO_WORD).match(text, place) is not None
+    # A line of a file of settings, such as Spark's: spark.jdbc.password x
+    is_setting = "." in name.text and words == ["", ""]
+    return is_setting and re.compile(_LAST_WORD).match(text, place) is not None
+
+
+def _is_mixed(text: str, name: _Name, place: int) -> bool:
+    """Whether letters and digits follow the name of a key or a token in a sentence as no word has
+    them: "using token a1b2c3d4e5f6".
+    """
+    found = re.compile(_MIXED_KEY).match(text, place)
+    if found is None:
+        return False
+    changes = len(re.findall(_LETTER_BESIDE_DIGIT, found[0]))
+    if name.kind is SecretKind.KEY:
+        return changes > 1 or (changes > 0 and found[0].isupper())
+    return changes > 1 and found[0].isalnum()

@@ -315,6 +315,8 @@ def cpu_ns(read: Callable[[int], None], length: int) -> int:
                 "appid=a1",
                 "token: 1 of",
             ),
+            *("password for a ", "password of 'a' ", "token a1b2", "\nPASS a1", "ftp: PASS a "),
+            *("with password a1", "secret create a ", "echo a|secret create ", "a.password b\n"),
             *("-----BEGIN PRIVATE KEY-----", "http://a:", "arn:aws:", "x" * 23 + " ", "login a "),
         ]
     ),

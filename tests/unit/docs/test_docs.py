@@ -297,9 +297,52 @@ def test_the_example_is_the_commands_output_with_omissions(
     assert is_shortened(shown, capfd.readouterr().out)
 
 
-@pytest.mark.parametrize("page", pages(), ids=str)
-def test_a_managed_daemon_on_a_page_is_not_critical(page: Path) -> None:
+# A managed daemon in words, in AWS's API and CLI, CloudFormation, Terraform and CDK.
+DAEMON = (
+    r"managed daemon|AWS::ECS::Daemon|aws_ecs_daemon|(?:create|register|update)-daemon"
+    r"|(?:Create|Update)Daemon|Daemon(?:TaskDefinition|Definition)|daemonTaskDefinition|CfnDaemon"
+)
+NOT_CRITICAL = r"""(?i)["']?critical["']?\W{1,4}false"""
+DAEMON_PAGE = Path("docs/instance-monitor.md")
+
+
+def offered_files() -> list[Path]:
+    """What users read and copy: pages, examples, templates and definitions."""
+    folders = ("examples", "taskdef", "lambda", "kibana", "grafana", "profiler")
+    kinds = {".md", ".json", ".yaml", ".yml", ".tf", ".ts", ".sh", ".py"}
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*"))
+    others = (path.relative_to(ROOT) for path in found if path.suffix in kinds)
+    return sorted({*pages(), *(path for path in others if "node_modules" not in path.parts)})
+
+
+def test_each_managed_daemon_that_users_are_offered_is_not_critical() -> None:
     """By default, ECS drains an instance, which stops its tasks, when the daemon fails."""
-    text = (ROOT / page).read_text()
-    if re.search(r"managed daemon|AWS::ECS::Daemon|aws_ecs_daemon|create-daemon", text):
-        assert re.search(r"[\"']?critical[\"']?\W{1,4}false", text)
+    texts = {path: (ROOT / path).read_text(errors="replace") for path in offered_files()}
+    daemons = [path for path, text in texts.items() if re.search(DAEMON, text)]
+    assert DAEMON_PAGE in daemons
+    assert [path for path in daemons if not re.search(NOT_CRITICAL, texts[path])] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_safe"),
+    [
+        ("aws ecs create-daemon --daemon-name task-monitor", False),
+        ('"daemonTaskDefinition": {"containerDefinitions": [{"essential": true}]}', False),
+        ("Type: AWS::ECS::DaemonTaskDefinition\nProperties: {Critical: true}", False),
+        ('resource "aws_ecs_daemon" "monitor" {}', False),
+        ('resource "aws_ecs_daemon" "monitor" {\n  critical = false\n}', True),
+        ('Create it with `"critical": false`: a managed daemon is critical by default.', True),
+        ("new ecs.CfnDaemon(this, 'monitor', { critical: false })", True),
+    ],
+)
+def test_a_managed_daemon_is_found_in_each_notation(text: str, *, is_safe: bool) -> None:
+    assert re.search(DAEMON, text)
+    assert bool(re.search(NOT_CRITICAL, text)) is is_safe
+
+
+def test_the_monitor_of_instances_is_a_service_whose_end_drains_no_instance() -> None:
+    template = (ROOT / "lambda" / "template.yaml").read_text()
+    terraform = (ROOT / "taskdef/terraform/instance-monitor/examples/service/main.tf").read_text()
+    for text in (template, terraform):
+        assert re.search(r"(?i)scheduling_?strategy\W{1,4}\"?DAEMON", text)
+        assert not re.search(DAEMON, text)
