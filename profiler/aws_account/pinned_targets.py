@@ -33,7 +33,7 @@ from profiler.core.text import as_sentence
 from profiler.task_definitions.containers import monitor_of
 from profiler.task_definitions.definition_difference import Difference, Part, difference
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_described
-from profiler.task_definitions.size_changes import without_size_tags
+from profiler.task_definitions.size_changes import definition_size, without_size_tags
 
 MoveOutcome: TypeAlias = Literal["moved", "skipped", "unchanged"]
 
@@ -290,7 +290,9 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         if it moves the target. Raises TaskProfilerError.
 
         For a size, a target is moved once: from the revision that this call replaces, or an equal
-        older one. Somebody has put any other one there, and may have a reason.
+        older one, or the failed one from which an earlier call has put the family back and was
+        ended before it moved the target. Somebody has put any other one there, and may have a
+        reason.
         """
         fixed = ""
         if target.kind == "state":
@@ -303,7 +305,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return f", {fixed}."
         if self.part != "size" or target.pinned_revision == planned.revision:
             return None
-        if self._is_named(planned):
+        if self._is_named(planned) or self._has_failed(planned, target):
             return None
         name_it = _name_it(planned, target)
         if not planned.is_new_revision:
@@ -315,6 +317,15 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         if is_older and difference(pinned, without_size_tags(replaced)) == "none":
             return None
         return f", which has another size than {planned.revision}: {name_it}."
+
+    def _has_failed(self, planned: PlannedFamily, target: ScheduledTarget) -> bool:
+        """Whether a target starts the revision that has failed, as it is. Raises
+        TaskProfilerError.
+        """
+        failed = planned.failed
+        if failed is None or failed.revision != revision_text(target.pinned_revision or ""):
+            return False
+        return definition_size(self._pinned_definition(target)) == failed.size
 
     def _is_named(self, planned: PlannedFamily) -> bool:
         """Whether the user names the family. A pattern names no family of which nothing is
