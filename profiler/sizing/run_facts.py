@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import any_known, first_known
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import NS_PER_MS
 from profiler.record.device_totals import is_idle
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.model_base import absent_if_empty
@@ -97,7 +97,7 @@ def facts_of(
         record=record,
         family=family_key(given),
         began=began,
-        began_ns=parse_ns(began) or 0,
+        began_ns=record.started_ns or report.time_ns or 0,
         needed_memory_mb=needed_memory_mb(record),
         memory_with_files_mb=memory_with_files_mb(record),
         counts_files=record.metrics.counts_files,
