@@ -20,7 +20,7 @@ from profiler.core.optional_math import difference, first_known, max_known, quot
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
-from profiler.readers.memory_usage import is_negligible
+from profiler.readers.memory_usage import is_negligible, is_notable
 
 if TYPE_CHECKING:
     from profiler.aggregation.time_series import RunSeries
@@ -486,6 +486,16 @@ class ContainerUsage:
     def cpu_seconds(self) -> float | None:
         """The CPU time so far, in seconds."""
         return quotient(self._cpu_ns.total, NS_PER_SECOND)
+
+    @property
+    def notable_bound_bytes(self) -> int | None:
+        """The most that was used if open files kept what they can; None if that is hardly more."""
+        if self.memory_max_bytes is None:
+            return None
+        unsure_bytes = self.memory_bound_bytes - self.memory_max_bytes
+        return (
+            self.memory_bound_bytes if is_notable(unsure_bytes, self.memory_bound_bytes) else None
+        )
 
     def traffic(self) -> dict[str, int | None]:
         """The counters by their names; None for a total above the integers of readers."""

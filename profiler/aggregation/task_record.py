@@ -167,7 +167,7 @@ def kernel_memory_warnings(usage: ContainerUsage) -> tuple[str, ...]:
 
 def pinned_memory_warnings(usage: ContainerUsage) -> tuple[str, ...]:
     """A warning if open files may have kept a notable part of what counts as reclaimable."""
-    bound_bytes = _bound_bytes(usage)
+    bound_bytes = usage.notable_bound_bytes
     if bound_bytes is None:
         return ()
     warning = (
@@ -175,14 +175,6 @@ def pinned_memory_warnings(usage: ContainerUsage) -> tuple[str, ...]:
         "directory entries and inodes, which the kernel counts as reclaimable."
     )
     return (warning,)
-
-
-def _bound_bytes(usage: ContainerUsage) -> int | None:
-    """The most that was used if open files kept what they can; None if that is hardly more."""
-    if usage.memory_max_bytes is None:
-        return None
-    bound_bytes = usage.memory_bound_bytes
-    return bound_bytes if is_notable(bound_bytes - usage.memory_max_bytes, bound_bytes) else None
 
 
 def unseen_bound_mb(metrics: Metrics, marked_mb: Number | None) -> Number | None:
@@ -221,7 +213,7 @@ def usage_metrics(usage: ContainerUsage, sizes: ResourceLimits) -> Metrics:
         memory_mapped_file_mb=usage.memory_mapped_file_bytes.summary(per=MIB),
         memory_huge_pages_mb=_if_any(usage.memory_huge_page_bytes.summary(per=MIB)),
         max_memory_used_at=known(format_ms, usage.memory_max_at_ns),
-        memory_used_bound_mb=mebibytes(_bound_bytes(usage)),
+        memory_used_bound_mb=mebibytes(usage.notable_bound_bytes),
         memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
         max_pids=usage.max_pids,
         **usage.traffic(),

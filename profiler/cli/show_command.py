@@ -42,7 +42,7 @@ from profiler.core.timestamps import NS_PER_MS, local_time
 from profiler.record.gpu_facts import gpu_cause_sentences, lack_of_gpu_memory
 from profiler.record.gpu_memory_texts import gpu_memory_error, with_gpu_memory_error
 from profiler.record.line_trust import task_of_stream
-from profiler.record.record_model import LOCAL, Record, Series, known_status
+from profiler.record.record_model import LOCAL, Record, Series
 from profiler.record.stacks_line import StacksLine
 from profiler.runs.comparison.run_changes import (
     NO_COMPARISON,
@@ -219,20 +219,20 @@ def _comparison(
     prices: PriceOverrides,
 ) -> RunComparison:
     """The requested comparison, or a failed run's with its family's last success."""
-    if against is None and known_status(run.record) not in _COMPARED_STATUSES:
+    if against is None and run.outcome.status not in _COMPARED_STATUSES:
         return NO_COMPARISON
     record = run.record
     successes = earlier_successes(run, family_source)
     earlier = [priced_record(success.record, prices) for success in successes]
-    if against is not None and against != _LAST_SUCCESS:
-        other = find_run(source, RunFilter(run=against), record.container.name).record
-        role = "run"
-    else:
+    if against in (None, _LAST_SUCCESS):
         success = last_success(run, successes, family_source)
         if success is None:
             return nothing_to_compare(f"earlier success of {run.family.name} in {source.place}")
         other = success.record
         role = "last success"
+    else:
+        other = find_run(source, RunFilter(run=against), record.container.name).record
+        role = "run"
     that = priced_record(other, prices)
     return compare_runs(record, that, role, is_complete=against is not None, earlier=earlier)
 

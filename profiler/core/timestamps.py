@@ -8,8 +8,6 @@ import time
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 
-from profiler.core.optional_math import difference
-
 NS_PER_US = 1000
 NS_PER_MS = 1_000_000
 NS_PER_SECOND = 1_000_000_000
@@ -108,8 +106,9 @@ def _whole_seconds(text: str) -> int:
 
 def span_ms(start_ns: int | None, end_ns: int | None) -> int | None:
     """The milliseconds between two times; None if one is unknown or the end is before the start."""
-    span_ns = difference(end_ns, start_ns)
-    return None if span_ns is None or span_ns < 0 else span_ns // NS_PER_MS
+    if start_ns is None or end_ns is None or end_ns < start_ns:
+        return None
+    return (end_ns - start_ns) // NS_PER_MS
 
 
 def json_moment_ns(value: object) -> int | None:

@@ -273,10 +273,10 @@ def number_value(row: NumberRow, record: Record) -> Number | None:
     """The value alone, for comparisons with many runs: its text takes longer than the value. None
     where it may be other programs'.
     """
-    if may_be_of_others(row.path, record):
-        return None
     if row is VCPU_SIZE:  # a job's is not the machine's, which the metrics have
         return vcpu_size(record)
+    if may_be_of_others(row.path, record):
+        return None
     value: Number | None = reader(row.path)(RunView(record))
     return value
 

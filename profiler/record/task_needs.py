@@ -88,7 +88,10 @@ def others_memory_mb(record: Record) -> float | None:
 
 def needed_memory_mb(record: Record) -> float | None:
     """The sum of the peaks of all containers; None if the batch was not measured."""
-    return sum_of_both(record.metrics.max_memory_used_mb, others_memory_mb(record) or 0)
+    used_mb = record.metrics.max_memory_used_mb
+    if used_mb is None:
+        return None
+    return used_mb + (others_memory_mb(record) or 0)
 
 
 def memory_with_files_mb(record: Record) -> float | None:

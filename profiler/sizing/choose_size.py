@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import first_known, known, max_known, product
+from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import DAYS_PER_MONTH
 from profiler.record.measured import Number
 from profiler.record.record_model import UNKNOWN_SIZE, SlowdownBounds, TaskSize
@@ -299,9 +299,10 @@ def _memory_need(evidence: Evidence, policy: Policy, margin: MemoryMargin) -> Me
     The size stays if all runs failed or were too short, or a usage reached the limit unseen.
     """
     current = evidence.size
-    needed_mb = first_known(
-        product(evidence.needs.required_memory_mb, margin.factor), current.memory_mb or 0
-    )
+    required_mb = evidence.needs.required_memory_mb
+    needed_mb = current.memory_mb or 0
+    if required_mb is not None:
+        needed_mb = required_mb * margin.factor
     keeps_size = evidence.precision.is_too_short or not evidence.outcomes.has_success
     kept_mb = (current.memory_mb or 0) if keeps_size else 0
     least_mb = max(evidence.needs.reached_size_mb or 0, kept_mb, policy.least_memory_mb)
@@ -345,8 +346,8 @@ def _reservation(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     vcpu = _unless_right(needed.vcpu, current.vcpu)
     memory_mb = _unless_right(needed.memory_mb, current.memory_mb)
     has_more_memory = (memory_mb or 0) > (current.memory_mb or math.inf)
-    if has_more_memory:
-        vcpu = max_known(vcpu, current.vcpu)
+    if has_more_memory and (vcpu or 0) < (current.vcpu or 0):
+        vcpu = current.vcpu
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 
 

@@ -18,9 +18,6 @@ from profiler.core.optional_math import (
     known_members,
     known_values,
     product,
-    quotient,
-    rounded,
-    sum_of_both,
 )
 from profiler.core.timestamps import MS_PER_HOUR
 from profiler.record.record_model import LOCAL, NO_NEURON, UNKNOWN_COST, Cost, Record
@@ -126,7 +123,9 @@ class Prices(Struct, frozen=True, kw_only=True):
         charged_gb = charged_storage_gb(storage_mb)
         if not charged_gb:
             return size_usd
-        return sum_of_both(size_usd, product(charged_gb, self.storage_gb_hour_usd))
+        if self.storage_gb_hour_usd is None:
+            return None
+        return size_usd + charged_gb * self.storage_gb_hour_usd
 
 
 # A vCPU costs nine times as much as a GiB in every region, so the cheapest size is the same
@@ -220,8 +219,10 @@ def _cost_at(price: _HourPrice, record: Record) -> Cost:
     metrics = record.metrics
     is_local = record.launch_type == LOCAL
     duration_ms = metrics.duration_ms if is_local else metrics.billed_duration_ms
-    usd = rounded(product(quotient(duration_ms, MS_PER_HOUR), price.usd), 8)
-    return UNKNOWN_COST if usd is None else Cost(usd=usd, price_basis=price.basis)
+    if duration_ms is None or price.usd is None:
+        return UNKNOWN_COST
+    usd = duration_ms / MS_PER_HOUR * price.usd
+    return Cost(usd=round(usd, 8), price_basis=price.basis)
 
 
 def _price_on_fargate(record: Record, overrides: PriceOverrides) -> _HourPrice:
@@ -250,13 +251,15 @@ def _price_of_machine(record: Record, overrides: PriceOverrides) -> _HourPrice:
 def _price_of_share(record: Record, overrides: PriceOverrides) -> _HourPrice:
     """The price of a task's share of its instance."""
     instance_type = record.visible.instance_type
+    instance_usd = dict(overrides.instances_usd).get(instance_type or "")
     share = instance_share(record)
-    usd = product(share, dict(overrides.instances_usd).get(instance_type or ""))
-    of_it = format_percent(_PERCENT * (share or 0))
+    if instance_usd is None or share is None:
+        return _UNPRICED
+    of_it = format_percent(_PERCENT * share)
     basis = (
         f"{record.launch_type} {instance_type} with TASK_PROFILER_PRICE_INSTANCES, {of_it} of it"
     )
-    return _HourPrice(usd=usd, basis=basis)
+    return _HourPrice(usd=share * instance_usd, basis=basis)
 
 
 def instance_share(record: Record) -> float | None:

@@ -6,8 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.optional_math import any_known, first_known, known, product
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.optional_math import any_known, first_known
+from profiler.core.timestamps import NS_PER_MS
 from profiler.record.device_totals import is_idle
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.model_base import absent_if_empty
@@ -97,7 +97,7 @@ def facts_of(
         record=record,
         family=family_key(given),
         began=began,
-        began_ns=parse_ns(began) or 0,
+        began_ns=record.started_ns or report.time_ns or 0,
         needed_memory_mb=needed_memory_mb(record),
         memory_with_files_mb=memory_with_files_mb(record),
         counts_files=record.metrics.counts_files,
@@ -189,7 +189,9 @@ def record_on_fargate(record: Record, region: str) -> Record:
         return record
     metrics = record.metrics
     size = size_of(record)
-    duration_ns = known(round, product(metrics.duration_ms, NS_PER_MS))
+    duration_ns = None
+    if metrics.duration_ms is not None:
+        duration_ns = round(metrics.duration_ms * NS_PER_MS)
     known_size = TaskSize(
         vcpu=first_known(size.vcpu, metrics.vcpu_size),
         memory_mb=first_known(size.memory_mb, metrics.memory_size_mb),
@@ -222,6 +224,6 @@ def priced_record(
         return priced
     moved = record_on_fargate(record, on_fargate)
     cost = UNKNOWN_COST
-    if moved.launch_type == FARGATE and whole_size(size_of(moved)) in LEGAL_SIZES:
+    if moved.launch_type == FARGATE and whole_size(moved.task_size) in LEGAL_SIZES:
         cost = cost_of(moved, price_overrides)
     return replace(priced, cost=cost)

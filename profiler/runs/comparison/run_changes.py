@@ -132,12 +132,11 @@ def _title(that: Record, role: str) -> str:
 
 def _notes(this: Record, that: Record, role: str, rows: Sequence[ComparedRow]) -> Iterator[str]:
     """Why the numbers are hard to compare."""
-    have_one = have_one_meaning(this.metrics, that.metrics)
-    if have_one and any(row.name == MEMORY_PEAK.name for row in rows):
-        yield from _peak_note(this, that)
-    if not have_one:
+    if not have_one_meaning(this.metrics, that.metrics):
         older = "this" if this.metrics.counts_files else "that"
         yield f"The memory of {older} run may {INCLUDES_FILES}: its change is not known."
+    elif any(row.name == MEMORY_PEAK.name for row in rows):
+        yield from _peak_note(this, that)
     other_processor = processor_difference(this, that, f"the {role}")
     if other_processor:
         yield f"This run {other_processor}."

@@ -1,6 +1,5 @@
 """When a run that only wrote checkpoints counts as lost."""
 
-from profiler.core.optional_math import difference
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Report
 
@@ -16,8 +15,11 @@ LOST = "lost"
 def period_ns(report: Report) -> int:
     """The time between two checkpoints, as the newest one shows it."""
     interval = report.record.interval
-    length_ns = difference(interval.finished_ns, interval.started_ns)
-    return max(length_ns or 0, USUAL_PERIOD_NS)
+    started_ns = interval.started_ns
+    finished_ns = interval.finished_ns
+    if started_ns is None or finished_ns is None:
+        return USUAL_PERIOD_NS
+    return max(finished_ns - started_ns, USUAL_PERIOD_NS)
 
 
 def is_silent(report: Report, now_ns: int) -> bool:

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.optional_math import difference, first_known, known_values, quotient
+from profiler.core.optional_math import known_values
 from profiler.core.text import stated
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT, is_long_cpu_wait
@@ -23,7 +23,7 @@ from profiler.record.mention_limits import (
     idle_vcpu,
     is_near_limit,
 )
-from profiler.record.record_model import Record, Series, known_status
+from profiler.record.record_model import Record, Series
 from profiler.record.units import (
     format_duration,
     format_memory,
@@ -169,8 +169,10 @@ def _recorded_peak_ms(record: Record, series: Series, length_ms: float) -> float
     """
     started_ns = parse_ns(record.started_at or series.started_at)
     peak_ns = record.metrics.max_memory_used_at_ns
-    peak_ms = quotient(difference(peak_ns, started_ns), NS_PER_MS)
-    return peak_ms if 0 <= first_known(peak_ms, -1) <= length_ms else None
+    if started_ns is None or peak_ns is None:
+        return None
+    peak_ms = (peak_ns - started_ns) / NS_PER_MS
+    return peak_ms if 0 <= peak_ms <= length_ms else None
 
 
 def _stretches(
@@ -180,7 +182,7 @@ def _stretches(
     if not size:
         return
     run_ms = record.metrics.duration_ms or length_ms
-    has_end = known_status(record) != "running" and length_ms + series.step_ms > run_ms
+    has_end = record.status != "running" and length_ms + series.step_ms > run_ms
     busy = SATURATED_SHARE * size
     idle = idle_vcpu(size)
     last = "the end" if has_end else "the last reading"

@@ -173,9 +173,9 @@ def _stop(record: Record, outcome: Outcome) -> str:
     cause = _cause(outcome)
     if cause and record.launch_type != LOCAL:
         return cause
-    if record.exit_code is None:
+    if outcome.exit_code is None:
         return "The task was stopped before the batch ended; the exit code was not seen."
-    code = describe_exit_code(record.exit_code)
+    code = describe_exit_code(outcome.exit_code)
     if record.launch_type == LOCAL:
         return f"A signal asked it to stop, and it ended with exit code {code}."
     return f"The task was stopped before the batch ended, with exit code {code}."
