@@ -5,6 +5,7 @@ GitHub Actions.
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import click
 from msgspec.structs import replace
@@ -134,10 +135,9 @@ def compare(
         sets, remarks = read_run_sets(source, (a, b), selection, last, container)
     for remark in remarks:
         warn(remark)
-    a_records, b_records = (
-        [priced_record(record, overrides, on_fargate) for record in run_set.records]
-        for run_set in sets
-    )
+    price = partial(priced_record, price_overrides=overrides, on_fargate=on_fargate)
+    a_records = [*map(price, sets[0].records)]
+    b_records = [*map(price, sets[1].records)]
     if on_fargate is not None and not any(
         record.cost != UNKNOWN_COST for record in (*a_records, *b_records)
     ):

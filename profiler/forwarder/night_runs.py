@@ -6,7 +6,8 @@ that ``task_stopped`` has printed.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from operator import itemgetter
 
 from msgspec import Struct
 
@@ -164,17 +165,13 @@ def runs_of_printed(
         known_ns.setdefault(run.task_id, written_ns)
     newest = [task for task, first_ns in known_ns.items() if first_ns >= period.seen_until_ns]
     until_ns = period.counted_until_ns(len(newest))
-    # Those of an earlier message.
-    counted = set(period.last.tasks)
-    runs: dict[str, EndedLine] = {}
-    ends: dict[str, int] = {}
-    for run, written_ns in selected:
-        is_new = period.known_from_ns <= known_ns[run.task_id] < until_ns
-        if is_new and run.task_id not in counted:
-            runs[run.task_id] = run
-            ends[run.task_id] = parse_ns(run.finished_at) or written_ns
-    newest_first = sorted(ends.items(), key=lambda end: -end[1])
-    of_period = [runs[task] for task, _ in newest_first]
+    told_before = set(period.last.tasks)
+    told_now = {
+        task
+        for task, first_ns in known_ns.items()
+        if period.known_from_ns <= first_ns < until_ns and task not in told_before
+    }
+    of_period = _newest_first(selected, told_now)
     last = [
         run
         for run in _last_attempts(of_period, [run for run, _ in selected], printed.repeated)
@@ -198,6 +195,16 @@ def runs_of_printed(
         corrected=_corrected(of_period, period),
         completeness=_kept_completeness(period, kept_days),
     )
+
+
+def _newest_first(lines: Iterable[tuple[EndedLine, int]], tasks: Container[str]) -> list[EndedLine]:
+    """The last line of each of the tasks, by the end of its run, else by when it was written."""
+    ends: dict[str, tuple[int, EndedLine]] = {}
+    for run, written_ns in lines:
+        if run.task_id in tasks:
+            ends[run.task_id] = (parse_ns(run.finished_at) or written_ns, run)
+    newest_first = sorted(ends.values(), key=itemgetter(0), reverse=True)
+    return [run for _, run in newest_first]
 
 
 def _corrected(runs: Iterable[EndedLine], period: NightPeriod) -> Mapping[str, int]:

@@ -197,13 +197,13 @@ def judge_candidates(
         ended = not_stopped
     else:
         ended = listed
-    failed = next((container for container in ended if _has_failed(container)), None)
-    is_success = all(container.exit_code == 0 for container in ended)
-    if failed is not None:
-        return end_of_event(task, failed, monitor=monitor), failed.name
-    judged = ended[0] if is_success else UNKNOWN_CONTAINER
-    name = judged.name if is_success and len(ended) == 1 else default
-    return end_of_event(task, judged, monitor=monitor), name
+    for container in ended:
+        if _has_failed(container):
+            return end_of_event(task, container, monitor=monitor), container.name
+    if not all(container.exit_code == 0 for container in ended):
+        return end_of_event(task, UNKNOWN_CONTAINER, monitor=monitor), default
+    name = ended[0].name if len(ended) == 1 else default
+    return end_of_event(task, ended[0], monitor=monitor), name
 
 
 def _may_be_stopped_by_ecs(task: StoppedTask, container: EventContainer) -> bool:
@@ -222,25 +222,22 @@ def _has_failed(container: EventContainer) -> bool:
 
 
 def _specific_reason(task: StoppedTask, batch: EventContainer, monitor: str | None) -> str | None:
-    own = None
-    not_others = {monitor, batch.name}
-    if not _is_only(batch.reason, NO_REASON):
-        own = batch.reason
-    others = (
-        f"{container.name}: {container.reason}"
-        for container in task.containers
-        if container.reason and container.name not in not_others
-    )
-    stated = None
-    if not _is_only(task.stopped_reason, NO_REASON):
-        stated = task.stopped_reason
-    if own or (stated and not is_vague(stated)):
-        return own or stated
-    return next(others, stated)
+    """The batch's own reason, else the task's; if that is vague, rather another container's."""
+    own = _told(batch.reason)
+    if own:
+        return own
+    of_task = _told(task.stopped_reason)
+    if of_task and not is_vague(of_task):
+        return of_task
+    for container in task.containers:
+        if container.reason and container.name not in (monitor, batch.name):
+            return f"{container.name}: {container.reason}"
+    return of_task
 
 
-def _is_only(reason: str | None, sentence: str) -> bool:
-    return _stated(reason) == sentence
+def _told(reason: str | None) -> str | None:
+    """The reason; None for a text that says that there is none."""
+    return None if _stated(reason) == NO_REASON else reason
 
 
 def _stated(reason: str | None) -> str:

@@ -144,9 +144,7 @@ def _with_links_to_runs(
 
 
 def _cost(runs: Sequence[PageRun]) -> Measured:
-    """What the runs cost. A task is paid once, however many of its
-    containers have a report.
-    """
+    """What the runs cost. A task is paid once, however many of its containers have a report."""
     usd_of_task: dict[str, float] = {}
     for run in runs:
         if run.usd is not None:

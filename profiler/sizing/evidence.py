@@ -321,17 +321,21 @@ class Families:
         runs = self._runs.setdefault(kind, {})
         runs.setdefault(run.key, run)
         if len(runs) >= 2 * self._last + 100:
-            kept = {run.key: run for run in self._newest(runs.values())}
-            self._runs[kind] = kept
-            dropped = [run for run in runs.values() if run.key not in kept]
-            before, before_on_fargate = self._dropped.get(kind, (TasksRead(), TasksRead()))
-            kept_ids = _tasks(kept.values())
-            self._dropped[kind] = (
-                before.with_others(_tasks_read(dropped, kept_ids)),
-                before_on_fargate.with_others(
-                    _tasks_read(filter(_is_on_fargate, dropped), kept_ids)
-                ),
-            )
+            self._drop_older(kind, runs)
+
+    def _drop_older(self, kind: RunsOf, runs: Mapping[tuple[str, str, str], RunFacts]) -> None:
+        """Keep the last runs of a kind, and count the tasks of the others."""
+        kept = {run.key: run for run in self._newest(runs.values())}
+        self._runs[kind] = kept
+        dropped = [run for run in runs.values() if run.key not in kept]
+        kept_ids = _tasks(kept.values())
+        of_all = _tasks_read(dropped, kept_ids)
+        on_fargate = _tasks_read(filter(_is_on_fargate, dropped), kept_ids)
+        before, before_on_fargate = self._dropped.get(kind, (TasksRead(), TasksRead()))
+        self._dropped[kind] = (
+            before.with_others(of_all),
+            before_on_fargate.with_others(on_fargate),
+        )
 
     def evidence(self) -> Mapping[FamilyKey, Evidence | None]:
         """Aggregate the last runs of each row, in the order of the rows; None if none of them was
