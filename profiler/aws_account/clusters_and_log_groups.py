@@ -5,6 +5,7 @@ Container Insights.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
@@ -23,6 +24,7 @@ from profiler.core.text import did_you_mean, listed
 # The class whose log groups can be subscribed, and read by GetLogEvents and FilterLogEvents.
 STANDARD = "STANDARD"
 _MAX_CLUSTERS = 100  # per call
+_MAX_SIMILAR_GROUPS = 1000  # among which a similar name is looked for: 20 calls
 
 
 def matching_clusters(open_client: OpenClient, name: str) -> tuple[str, ...]:
@@ -95,6 +97,19 @@ def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[
             )
         matched |= dict.fromkeys(matching)
     return tuple(matched)
+
+
+def missing_log_group(open_client: OpenClient, name: str) -> TaskProfilerError:
+    """The error about a log group that does not exist, with a similar name if one is known."""
+    existing: list[str] = []
+    with suppress(TaskProfilerError):  # without the right to list them, there is no similar name
+        groups = islice(listed_groups(open_client, ""), _MAX_SIMILAR_GROUPS)
+        existing += (str(group["logGroupName"]) for group in groups)
+    region = open_client("logs").meta.region_name
+    return TaskProfilerError(
+        f"There is no log group {name} in {region}: check the name, --region and --profile."
+        f"{did_you_mean([name], existing)}"
+    )
 
 
 def listed_groups(open_client: OpenClient, prefix: str) -> Iterator[Mapping[str, object]]:

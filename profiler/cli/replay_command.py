@@ -12,7 +12,7 @@ from typing import Literal
 import click
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.clusters_and_log_groups import matching_log_groups
+from profiler.aws_account.clusters_and_log_groups import matching_log_groups, missing_log_group
 from profiler.aws_account.kept_logs import KeptLogs
 from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder
 from profiler.aws_account.replay import replay as replay_group
@@ -21,12 +21,15 @@ from profiler.cli.printing import NOT_APPLIED, say_sentence, warn, write_json_li
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_past_runs import run_filter
+from profiler.core.aws_clients import cause_code
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_local, local_zone
 from profiler.record.units import format_count
 
 _SENT: tuple[Literal["indexed", "failed", "untrusted"], ...] = ("indexed", "failed", "untrusted")
+_READING = "FilterLogEvents"
+_NOT_FOUND = "ResourceNotFoundException"
 _PERMISSIONS = "logs:FilterLogEvents on the log group and lambda:InvokeFunction on the function"
 
 
@@ -65,6 +68,7 @@ def replay(
     window_ms = (times.since_ns or 0) // NS_PER_MS, (times.until_ns or 0) // NS_PER_MS
     check_region(region, profile)
     open_client = open_clients(region, profile)
+    _check_function(open_client, function_name)
     groups = matching_log_groups(open_client, (name,))
     with aws_errors("The account of the log groups could not be read"):
         account = str(open_client("sts").get_caller_identity()["Account"])  # needs no permission
@@ -104,6 +108,23 @@ def replay(
     say_sentence(f"{format_count(counts['read'], 'line')}{where} {sent_text}.")
     if not yes:
         say_sentence(NOT_APPLIED)
+
+
+def _check_function(open_client: OpenClient, name: str) -> None:
+    """Raise TaskProfilerError if Lambda says that there is no such function. Whoever may not ask is
+    told when the first report is sent.
+    """
+    functions = open_client("lambda")
+    try:
+        with aws_errors(f"The function {name}", "lambda:GetFunctionConfiguration"):
+            functions.get_function_configuration(FunctionName=name)
+    except TaskProfilerError as error:
+        if cause_code(error) == _NOT_FOUND:
+            raise TaskProfilerError(
+                f"There is no Lambda function {name} in {functions.meta.region_name}: check "
+                "--function, --region and --profile. The forwarder of a stack is "
+                "STACK-forward-logs."
+            ) from error
 
 
 def _replay_group(
@@ -151,6 +172,11 @@ def _replay_group(
                 f"{format_count(sent, 'report')} of {group} were sent, and perhaps some more: run "
                 "the command again to continue."
             )
+        raise
+    except TaskProfilerError as error:
+        is_of_reading = getattr(error.__cause__, "operation_name", "") == _READING
+        if is_of_reading and cause_code(error) == _NOT_FOUND:
+            raise missing_log_group(open_client, group) from error
         raise
     except (OSError, ValueError) as error:
         raise TaskProfilerError(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import (
     AWSLOGS,
     BATCH_LOG_GROUP,
+    FARGATE,
     MONITOR_NAME,
     ReportStream,
     arn_region,
@@ -159,6 +160,30 @@ def default_image_note(image: str) -> str:
     )
 
 
+def no_registry(image: str) -> str:
+    """The sentence about an image whose name has neither a registry nor an owner."""
+    return (
+        f"The image {image} contains no registry, so ECS looks for it in Docker Hub, which does "
+        "not have it."
+    )
+
+
+def cannot_be_pulled(definition: Mapping[str, object], image: str) -> bool:
+    """Whether no task of a definition gets an image: without a registry and an owner, a name is one
+    of Docker's own images, and Fargate has no others. An instance may have it already.
+
+    https://docs.docker.com/docker-hub/image-library/trusted-content/
+    """
+    required = definition.get("requiresCompatibilities")
+    return isinstance(required, Sequence) and FARGATE in required and "/" not in image
+
+
+def _registry_notes(definition: Mapping[str, object], image: str) -> Iterator[str]:
+    """Why a monitor whose image was named may not start: only an instance can have the image."""
+    if "/" not in image and not cannot_be_pulled(definition, image):
+        yield f"{no_registry(image)} It starts on instances alone that have it already."
+
+
 def log_group_note(group: str | None) -> str:
     """The note about the log group of the monitor's own stream."""
     return (
@@ -222,6 +247,7 @@ def _with_existing_monitor(
     notes += changes
     notes += unreachable_notes(definition, environment_of(own))
     if present.image != existing.image:
+        notes += _registry_notes(definition, present.image)
         notes += architecture_notes(definition, present.image)
     monitor = read_container(own)
     changed = definition
@@ -268,7 +294,9 @@ def _with_new_monitor(
         )
     notes += unreachable_notes(definition, environment_of(own))
     notes += architecture_notes(definition, monitor.image)
-    if not options.image:
+    if options.image:
+        notes += _registry_notes(definition, image)
+    else:
         notes.append(default_image_note(image))
     parts = [*_raw_containers(definition), own]
     added = read_container(own)

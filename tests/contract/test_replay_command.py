@@ -14,6 +14,8 @@ from tests.command_line import run_here
 from tools.moto_server import FakeAws, fake_aws
 
 GROUP, INVOKE = "/ecs/jobs", "POST /2015-03-31/functions/forwarder/invocations"
+FUNCTION = "GET /2015-03-31/functions/forwarder/configuration"
+ANSWERS = {INVOKE: {"indexed": 2, "skipped": 0, "failed": 0, "untrusted": 1}, FUNCTION: {}}
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +37,7 @@ def aws() -> Iterator[FakeAws]:
 
 @pytest.fixture
 def proxy(aws: FakeAws) -> Iterator[AwsProxy]:
-    with AwsProxy(
-        aws.url, answers={INVOKE: {"indexed": 2, "skipped": 0, "failed": 0, "untrusted": 1}}
-    ) as proxy:
+    with AwsProxy(aws.url, answers=dict(ANSWERS)) as proxy:
         yield proxy
 
 
@@ -117,3 +117,31 @@ def test_several_log_groups_are_replayed_by_a_pattern(
     assert nothing.stderr.endswith(
         "No log group matches '/ecs/x*': check the name, --region and --profile.\n"
     )
+
+
+def test_a_plan_names_a_function_or_a_log_group_that_does_not_exist(
+    aws: FakeAws, proxy: AwsProxy
+) -> None:
+    """Lambda's and CloudWatch Logs' own answers, before a line is counted or sent."""
+    environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url}
+    for act in ((), ("--yes",)):
+        done = run_here(
+            environment, "replay", "--log-group", GROUP, "--function", "forwrader", *act
+        )
+        assert done.returncode == 1, done.stdout
+        assert "There is no Lambda function forwrader in us-east-1" in done.stderr
+        assert done.stdout == ""
+    assert INVOKE not in proxy.operations
+    done = run_here(environment, "replay", "--log-group", "/ecs/job", "--function", "forwarder")
+    assert done.returncode == 1, done.stdout
+    assert "There is no log group /ecs/job in us-east-1" in done.stderr
+    assert f"Did you mean {GROUP}?" in done.stderr
+
+
+def test_whoever_may_not_ask_for_the_function_replays(aws: FakeAws, proxy: AwsProxy) -> None:
+    proxy.refused.add(FUNCTION)
+    environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url}
+    words = ("replay", "--log-group", GROUP, "--function", "forwarder", "--since", "1h")
+    done = run_here(environment, *words)
+    assert done.returncode == 0, done.stderr
+    assert "would be sent" in done.stdout

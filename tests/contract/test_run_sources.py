@@ -201,7 +201,7 @@ def test_the_command_reads_log_groups(aws: FakeAws) -> None:
         environment, "history", "--from", f"logs:{GROUP}", "--region", "eu-west-1", "--since", "1d"
     )
     assert elsewhere.returncode == 1, elsewhere.stderr
-    assert "does not exist" in elsewhere.stderr
+    assert f"There is no log group {GROUP} in eu-west-1" in elsewhere.stderr
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,7 @@ def test_the_command_reads_log_groups(aws: FakeAws) -> None:
     [
         (
             {},
-            (
-                "/ecs/none cannot be read: AWS cannot find it (The specified log group does not "
-                "exist): check the name"
-            ),
+            "There is no log group /ecs/none in us-east-1: check the name",
         ),
         (
             {"AWS_REGION": ""},
@@ -316,7 +313,8 @@ def test_a_source_that_fails_is_named_and_the_others_are_read(aws: FakeAws, tmp_
             "/ecs/jobs",
             "There is no file /ecs/jobs: for a log group in CloudWatch, write logs:/ecs/jobs.",
         ),
-        ("logs:/ecs/none", "/ecs/none cannot be read: AWS cannot find it"),
+        ("logs:/ecs/none", "There is no log group /ecs/none in us-east-1: check the name"),
+        ("logs:/ecs/job", "Did you mean /ecs/jobs?"),
         ("logs:/ecs/none*", "No log group matches '/ecs/none*'"),
         ("insights:none", "Container Insights is off for none"),
         ("http://127.0.0.1:9", "http://127.0.0.1:9 refused the connection"),

@@ -193,6 +193,19 @@ def test_without_a_stack_the_cluster_must_be_there(account: ProofAccount) -> Non
     done = account.prove("--cluster", "jbos", "--yes")
     assert done.returncode == 1
     assert "There is no ECS cluster jbos" in " ".join(done.stderr.split())
+    assert "Did you mean jobs?" in done.stderr
+
+
+def test_a_family_that_does_not_exist_has_a_sentence_with_a_similar_name(
+    account: ProofAccount,
+) -> None:
+    for name in ("nihgtly", "nightly:99", "NIGHTLY:99"):
+        done = account.prove("--like", name, "--yes")
+        assert done.returncode == 1
+        said = " ".join(done.stderr.split())
+        assert f"There is no task definition '{name}' in this Region" in said
+        assert "Did you mean nightly?" in said
+    assert not {*CHANGING} & {*account.proxy.operations}
 
 
 def described_as(**cluster: Any) -> dict[str, Any]:
@@ -210,7 +223,7 @@ def test_a_cluster_that_takes_no_task_is_refused_before_anything_is_made(
     assert done.returncode == 1
     said = f"The ECS cluster jobs is {status}, so no task can start there: run the command again"
     if status == "INACTIVE":
-        said = "There is no ECS cluster jobs: check the name"
+        said = "There is no ECS cluster jobs in us-east-1: check the name"
     assert said in done.stderr
     assert "CreateLogGroup" not in account.proxy.operations
 

@@ -164,6 +164,7 @@ def test_without_a_job_a_definition_or_a_role_is_asked_for(account: JobProofAcco
     account.batch.jobs.clear()
     refused(account, "name a job definition with --like, or a role with --execution-role")
     refused(account, "There is no job definition 'nope'", "--like", "nope")
+    refused(account, "--execution-role. Did you mean etl?", "--like", "elt")
     like = json.loads(account.prove(*_WORDS, "--json", "--like", "etl").stdout)
     assert like["as"] == "The job definition etl"
     role = "arn:aws:iam::123456789012:role/other"

@@ -522,6 +522,43 @@ def test_without_register_the_plan_is_printed_and_nothing_changes(account: Accou
     )
 
 
+def test_an_image_without_a_registry_is_refused_where_no_task_gets_it(account: Account) -> None:
+    """On Fargate it is one of Docker's own images; an instance may have it already."""
+    kinds_of_place: dict[str, dict[str, Any]] = {
+        "on-fargate": {"requiresCompatibilities": ["FARGATE"], "cpu": "256", "memory": "2048"},
+        "on-instances": {"requiresCompatibilities": ["EC2"]},
+    }
+    for family, place in kinds_of_place.items():
+        account.ecs.register_task_definition(
+            family=family,
+            networkMode="awsvpc",
+            containerDefinitions=[{**BATCH, "logConfiguration": awslogs("/ecs/nightly")}],
+            taskRoleArn=ROLE,
+            **place,
+        )
+    said = (
+        "The image monitor:1 contains no registry, so ECS looks for it in Docker Hub, which does "
+        "not have it."
+    )
+    words = ("--image", "monitor:1", "--register")
+    refused = account.run("add-monitor", "--family", "on-fargate", *words)
+    assert refused.returncode == 1, refused.stderr
+    assert said in " ".join(refused.stderr.split())
+    assert "setup image" in refused.stderr
+    assert (
+        len(account.ecs.list_task_definitions(familyPrefix="on-fargate")["taskDefinitionArns"]) == 1
+    )
+    done = account.run("add-monitor", "--family", "on-instances", *words)
+    assert done.returncode == 0, done.stderr
+    assert f"{said} It starts on instances alone that have it already." in " ".join(
+        done.stdout.split()
+    )
+    named = account.run(
+        "add-monitor", "--family", "on-instances", "--image", "team/task-profiler:1"
+    )
+    assert "no registry" not in named.stdout
+
+
 def test_fields_that_boto3_does_not_know_are_never_lost_by_registering(account: Account) -> None:
     account.ecs.register_task_definition(family="newer", containerDefinitions=[OF_NIGHTLY])
     definition = account.ecs.describe_task_definition(taskDefinition="newer")["taskDefinition"]

@@ -49,20 +49,20 @@ def test_the_definition_of_a_file_stays_as_it_is(file: Path, tmp_path: Path) -> 
     is.
     """
     before = file.read_bytes()
-    done = add_monitor(file, "--image", "own:1")
+    done = add_monitor(file, "--image", "team/own:1")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert names(done.stdout) == ["batch", "task-monitor"]
     assert done.stdout.startswith('{\n    "family": "nightly",\n')
     assert json.loads(done.stdout)["x-kept"] == PLAIN["x-kept"]
-    written = add_monitor(file, "-o", tmp_path / "out.json", "--image", "own:1")
+    written = add_monitor(file, "-o", tmp_path / "out.json", "--image", "team/own:1")
     assert written.returncode == 0, written.stderr
     assert written.stdout == ""
     piped = subprocess.run(
-        [*COMMAND, "-", "--image", "own:1"], input=before, capture_output=True, check=False
+        [*COMMAND, "-", "--image", "team/own:1"], input=before, capture_output=True, check=False
     )
     assert (tmp_path / "out.json").read_text() == done.stdout == piped.stdout.decode()
-    assert add_monitor(file, "--image", "own:1", "-o", "-").stdout == done.stdout
+    assert add_monitor(file, "--image", "team/own:1", "-o", "-").stdout == done.stdout
     assert file.read_bytes() == before
 
 
@@ -78,14 +78,14 @@ def test_in_place_keeps_permissions_and_links_and_does_nothing_the_second_time(
     file.chmod(0o640)
     link = tmp_path / "link.json"
     link.symlink_to(file)
-    done = add_monitor(link, "--in-place", "--image", "own:1")
+    done = add_monitor(link, "--in-place", "--image", "team/own:1")
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert names(file.read_bytes()) == ["batch", "task-monitor"]
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert link.is_symlink()
     first = file.stat()
-    assert add_monitor(file, "--in-place", "--image", "own:1").returncode == 0
+    assert add_monitor(file, "--in-place", "--image", "team/own:1").returncode == 0
     assert file.stat().st_ino == first.st_ino
     assert file.stat().st_mtime_ns == first.st_mtime_ns
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
@@ -123,7 +123,7 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(
 ) -> None:
     before = file.read_bytes()
     done = add_monitor(
-        "--image=own:1", *(file if word == "FILE" else word for word in shlex.split(words))
+        "--image=team/own:1", *(file if word == "FILE" else word for word in shlex.split(words))
     )
     assert done.returncode == exit_code, done.stderr
     assert done.stdout == ""

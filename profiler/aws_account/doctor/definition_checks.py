@@ -41,6 +41,8 @@ from profiler.task_definitions.monitor_changes import (
     AddMonitorOptions,
     add_monitor,
     architecture_notes,
+    cannot_be_pulled,
+    no_registry,
     unreachable_notes,
 )
 
@@ -50,6 +52,7 @@ _IMAGE = "image"
 _EXECUTION_ROLE = "execution role"
 SCHEDULES = "schedules"
 UNKNOWN_PART = "unknown"
+_PUSH = f"Push it with {command_line('setup', 'image')}, and set the address that it prints."
 # The place of the task's id in the name of a log stream.
 _ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
@@ -160,9 +163,8 @@ def definition_findings(
     if repository(monitor.image) == MONITOR_REPOSITORY:
         yield problem(
             MONITOR,
-            f"The image {monitor.image} contains no registry, so ECS looks for it in Docker Hub, "
-            "which does not have it.",
-            f"Push it with {command_line('setup', 'image')}, and set the address that it prints.",
+            no_registry(monitor.image or ""),
+            _PUSH,
         )
 
 
@@ -241,6 +243,8 @@ def image_problems(planned: PlannedFamily, paths: ReportPaths) -> tuple[Finding,
     another registry, or unknown.
     """
     image = _monitor_image(planned) or ""
+    if image and cannot_be_pulled(planned.changed.definition, image):
+        return (problem(_IMAGE, no_registry(image), _PUSH),)
     missing = paths.missing_image(image, arn_account(planned.revision_arn))
     if missing is None:
         return ()
@@ -256,7 +260,7 @@ def pull_obstacle(planned: PlannedFamily, paths: ReportPaths) -> str | None:
     not, or this is unknown. Without the role itself, no task starts in any case.
     """
     for missing in image_problems(planned, paths):
-        return missing.text
+        return f"{missing.text} {missing.advice or ''}".rstrip()
     for finding in execution_role_findings(planned, paths, "problem"):
         # The finding that the role itself is missing has no advice.
         return f"{finding.text} {finding.advice}" if finding.advice else None

@@ -31,10 +31,10 @@ from profiler.aws_account.registered_definitions import read_items
 from profiler.aws_account.report_paths import ReportPaths
 from profiler.core.aws_clients import AwsClient
 from profiler.core.command_lines import aws_command_line, command_line
-from profiler.core.ecs_terms import FARGATE, arn_account, arn_part, arn_region
+from profiler.core.ecs_terms import FARGATE, arn_account, arn_part, arn_region, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
-from profiler.core.text import on_one_line
+from profiler.core.text import did_you_mean, on_one_line
 from profiler.record.batch_detail import SUCCEEDED
 from profiler.record.batch_job import resource_name
 from profiler.record.family_identity import PROOF_FAMILY
@@ -258,6 +258,7 @@ def _place(options: ProofOptions, client: AwsClient, queue: Mapping[str, Any]) -
         raise TaskProfilerError(
             f"There is no job definition {options.like!r} for Fargate with an execution role: name "
             "another with --like, or a role with --execution-role."
+            f"{_similar_definition(client, options.like)}"
         )
     if options.execution_role is not None:
         source = source if parts else "The options"
@@ -268,6 +269,22 @@ def _place(options: ProofOptions, client: AwsClient, queue: Mapping[str, Any]) -
             "definition with --like, or a role with --execution-role."
         )
     return JobPlace(source=source, parts=parts)
+
+
+def _similar_definition(client: AwsClient, name: str) -> str:
+    """A sentence with the definition that may be meant, after a space; "" if that is unknown, or
+    there is one of this name, which lacks what is needed.
+    """
+    try:
+        with aws_errors("The job definitions", "batch:DescribeJobDefinitions"):
+            listed = read_items(
+                client, "describe_job_definitions", "jobDefinitions", status="ACTIVE"
+            )
+            known = sorted({str(one["jobDefinitionName"]) for one in listed})
+    except TaskProfilerError:
+        return ""
+    wanted = family_of(name)
+    return "" if wanted in known else did_you_mean([wanted], known)
 
 
 def _newest_definitions(client: AwsClient, queue: str) -> list[str]:

@@ -5,13 +5,15 @@ The plan only reads. A schedule or service of the cluster shows how tasks run th
 that the user names.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.clusters_and_log_groups import check_clusters
 from profiler.aws_account.doctor.definition_checks import add_command, start_problems
 from profiler.aws_account.forwarder_stack import forwarder_of
 from profiler.aws_account.instance_monitors import InstanceMonitors
@@ -34,10 +36,11 @@ from profiler.aws_account.registered_definitions import TaskDefinitions, read_it
 from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.target_clusters import missing_provider
-from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_clients import AwsClient, cause_code
 from profiler.core.ecs_terms import EC2, FARGATE, arn_region, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, text, uncapitalized
+from profiler.core.text import did_you_mean
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.sizing.fargate_sizes import Size
 from profiler.task_definitions.containers import log_target, read_containers
@@ -47,6 +50,7 @@ from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, d
 
 BATCH = "batch"
 _ACTIVE = "ACTIVE"
+_NO_DEFINITION = "ClientException"  # "Unable to describe task definition."
 _DELETED = "INACTIVE"  # ECS describes a deleted cluster for some time
 _BATCH_MB = 256
 _AWSVPC = "awsvpcConfiguration"
@@ -156,7 +160,7 @@ def make_tasks_plan(
     named_cluster = options.cluster or ""
     stack = forwarder_of(open_client, options.stack)
     ecs = open_client("ecs")
-    cluster = _cluster(ecs, named_cluster)
+    cluster = _cluster(open_client, named_cluster)
     account_arn = str(cluster["clusterArn"])
     region = arn_region(account_arn) or ""
     definitions = TaskDefinitions(ecs)
@@ -216,15 +220,28 @@ def _like(place: TaskPlace, definitions: TaskDefinitions) -> Mapping[str, object
     """The definition that shows how tasks run there."""
     if place.definition is None:
         return {"requiresCompatibilities": [FARGATE], "networkMode": _AWSVPC_MODE}
-    return read_described(definitions.describe, place.definition).definition
+    try:
+        return read_described(definitions.describe, place.definition).definition
+    except TaskProfilerError as error:
+        if cause_code(error) != _NO_DEFINITION:
+            raise
+        known: Iterable[str] = ()
+        with suppress(TaskProfilerError):  # without the right to list them, no name is similar
+            known = definitions.families("*")
+        raise TaskProfilerError(
+            f"There is no task definition {place.definition!r} in this Region: check the name, "
+            f"--region and --profile.{did_you_mean([family_of(place.definition)], sorted(known))}"
+        ) from error
 
 
-def _cluster(ecs: AwsClient, name: str) -> Mapping[str, Any]:
+def _cluster(open_client: OpenClient, name: str) -> Mapping[str, Any]:
     """The cluster as ECS describes it. Raises TaskProfilerError if no task can run there."""
+    ecs = open_client("ecs")
     with aws_errors(f"The cluster {cluster_name(name)} cannot be read", "ecs:DescribeClusters"):
         described = ecs.describe_clusters(clusters=[name])["clusters"]
     status = described[0].get("status", _ACTIVE) if described else _DELETED
     if status == _DELETED:
+        check_clusters(open_client, (name,))
         raise TaskProfilerError(
             f"There is no ECS cluster {cluster_name(name)}: check the name, --region and --profile."
         )

@@ -11,6 +11,7 @@ import click
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
+from profiler.aws_account.clusters_and_log_groups import missing_log_group
 from profiler.aws_account.forwarder_stack import read_forwarder, task_stopped_log_group
 from profiler.aws_account.kept_logs import KeptLogs, log_gaps
 from profiler.cli.options import SOURCE_FAILED, SourceOptions, variable_hint
@@ -106,13 +107,15 @@ def open_pages(open_client: OpenClient) -> ReadPages:
 
     def read_pages(**parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
         client = open_client("logs")  # without a Region, botocore is not imported
-        what = f"{parameters['logGroupName']} cannot be read"
+        group = parameters["logGroupName"]
+        what = f"{group} cannot be read"
         try:
             with aws_errors(what, "logs:FilterLogEvents on the log group"):
                 yield from client.get_paginator("filter_log_events").paginate(**parameters)
         except TaskProfilerError as error:
             if isinstance(error.__cause__, client.exceptions.ResourceNotFoundException):
-                raise MissingLogGroupError(str(error)) from error.__cause__
+                told = partial(missing_log_group, open_client, group)
+                raise MissingLogGroupError(str(error), told) from error.__cause__
             raise
 
     return read_pages

@@ -103,7 +103,13 @@ class NotAsked(KeptSince):
 
 
 class MissingLogGroupError(TaskProfilerError):
-    """A log group does not exist, so it has no run."""
+    """A log group does not exist, so it has no run. ``told`` is the error for people, which is made
+    when it is needed: it may list the groups.
+    """
+
+    def __init__(self, sentence: str, told: Callable[[], TaskProfilerError]) -> None:
+        super().__init__(sentence)
+        self.told = told
 
 
 class _FoundLine(Struct, frozen=True, kw_only=True):
@@ -385,6 +391,8 @@ class LogGroupRuns(RunSource):
         """Go on without a group. Raises its error if it is the last one."""
         is_last = self._groups == [group]
         if self._on_unread is None or (is_last and self.raises_last):
+            if isinstance(error, MissingLogGroupError):
+                raise error.told() from error
             raise error
         self._groups.remove(group)
         if isinstance(error, MissingLogGroupError):
