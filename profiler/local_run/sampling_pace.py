@@ -21,9 +21,8 @@ _ADVANCE_NS = 3 * NS_PER_MS
 # The share for quick readings after the profiler has exceeded its own: a long pause would miss
 # short spikes.
 _QUICK_PERCENT = 0.15
-# The share for all readings, and what may be used in advance. For a shorter interval, the user
-# asked for more.
-_TICK_PERCENT = 0.75
+# What ticks may use of the share in advance, and their share for a shorter interval: the user asked
+# for more.
 _FINE_TICK_PERCENT = 2.2
 _USUAL_INTERVAL_NS = NS_PER_SECOND
 _TICK_ADVANCE_NS = 30 * NS_PER_MS
@@ -35,8 +34,8 @@ class SamplingPace:
 
     The steps are 20 ms in the first 2 s, then 1 % of the time that has passed, until they are as
     long as the interval. A step is longer if the profiler has used more of a CPU than its share;
-    then only quick readings continue. Ticks have a larger share, beyond which they are left out
-    (``missed``). ``cpu_ns``: the thread's CPU time until the start.
+    then only quick readings continue. Ticks may use more of the share in advance, beyond which they
+    are left out (``missed``). ``cpu_ns``: the thread's CPU time until the start.
     """
 
     def __init__(self, started_ns: int, interval_ns: int, cpu_ns: int) -> None:
@@ -80,7 +79,7 @@ class SamplingPace:
         used_ns = cpu_ns - self._cpu_ns
         if self._tick_ns is None:
             if self._interval_ns >= _USUAL_INTERVAL_NS:
-                percent = _TICK_PERCENT
+                percent = _CPU_PERCENT
             else:
                 percent = _FINE_TICK_PERCENT
             affordable_ns = self._started_ns + round((used_ns - _TICK_ADVANCE_NS) * 100 / percent)

@@ -289,6 +289,15 @@ def test_ticks_that_would_cost_too_much_are_left_out() -> None:
     assert _run(300, interval=10, cost_ns=cost_ns.__getitem__)[1].kept_interval_ns == seconds(10)
 
 
+def test_ticks_of_many_processes_and_all_other_readings_have_one_share() -> None:
+    """A long run pays off what ticks use in advance: at most one tick, and 30 ms, are left."""
+    tick_ns, length = seconds(0.04), 1000
+    cost_ns = {"quick": seconds(0.0003), "full": tick_ns, "tick": tick_ns}
+    readings, _, cpu_ns = _run(length, cost_ns=cost_ns.__getitem__)
+    assert cpu_ns <= 0.007 * seconds(length) + 30 * NS_PER_MS + tick_ns
+    assert sum(kind == "tick" for kind, _ in readings) > 100
+
+
 @settings(max_examples=25, phases=[Phase.explicit, Phase.generate])  # it would shrink for minutes
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 100)), min_size=110, max_size=140))
 def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int, int]]) -> None:
