@@ -46,7 +46,7 @@ test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integ
 pythons: python-environments ## The unit and contract tests with the machine's other Pythons from 3.11 on, of PATH and pyenv (NEWEST=1: with the newest)
 	@$(OTHER_PYTHONS) | while read -r version python; do \
 	  echo "Python $$version ($$python)"; \
-	  $(VENV)-python$$version/bin/pytest tests/unit tests/contract --numprocesses "$$(nproc)" --maxprocesses 8 --dist loadfile </dev/null || exit 1; done
+	  $(VENV)-python$$version/bin/pytest tests/unit tests/contract --numprocesses auto --maxprocesses 8 --dist loadfile </dev/null || exit 1; done
 
 # What .ci/run prepares while other tests run.
 python-environments: $(VENV)/.dev

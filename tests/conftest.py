@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import ExitStack
 from functools import cache, partial
 from itertools import zip_longest
@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from tests.botocore_caches import cached_botocore
 from tests.diagonals import mark_rest_as_slow
 from tests.fake_slack import FakeSlack
+from tests.file_scheduling import FileScheduling
 from tests.http_server import FakeElasticsearch
 from tests.late_starts import begin_late
 from tests.open_files import open_files
@@ -79,6 +80,10 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * len(os.sched_getaffinity(0))
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling | None:
+    return FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest-xdist keep our order; its own has the files with the fewest tests last, and
     these are the slowest. botocore's caches begin before moto is imported, which reads a file of
@@ -100,19 +105,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _send_only_whatis_read(config: pytest.Config) -> None:
-    """Of a test that passes, pytest-xdist sends three reports, of which pytest counts the second.
-    The others took a millisecond of a CPU for each test. Lists of durations and files of results
-    have the times of all three.
+    """Of a test that passes, pytest-xdist sends three reports, of which pytest counts the second,
+    and its beginning and its end, which pytest shows with --verbose alone. The others took more
+    than a millisecond of a CPU for each test. Lists of durations and files of results have the
+    times of all three.
     """
     if config.getoption("durations", None) is not None or config.getoption("xmlpath", None):
         return
+    is_verbose = config.get_verbosity(config.VERBOSITY_TEST_CASES) > 0
+    unread = () if is_verbose else ("logstart", "logfinish")
     for plugin in config.pluginmanager.get_plugins():
         if hasattr(plugin, "sendevent"):  # pytest-xdist's, whose class no module has
-            plugin.sendevent = partial(_send_event, plugin.sendevent)
+            plugin.sendevent = partial(_send_event, plugin.sendevent, unread)
 
 
-def _send_event(send: Callable[..., None], name: str, **given: Any) -> None:
-    if name != "testreport" or is_read(given["data"]):
+def _send_event(
+    send: Callable[..., None], unread: Collection[str], name: str, **given: Any
+) -> None:
+    if name not in unread and (name != "testreport" or is_read(given["data"])):
         send(name, **given)
 
 
