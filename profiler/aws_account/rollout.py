@@ -430,7 +430,8 @@ class Rollout(Struct, kw_only=True, dict=True):
                 self.starting,
                 are_states_known=self._account.machines.are_all_known,
             )
-        if not self.request.is_act:  # which asks again
+        # An act asks again; who only looks at monitors registers nothing, and has no owners.
+        if self.owners is not None and not self.request.is_act:
             planned = self._pins.with_refused_roles(planned, self.starting)
         if not planned.log_group or not planned.is_new_revision:
             return planned

@@ -520,3 +520,21 @@ def test_a_plan_says_nothing_of_roles_that_it_may_not_read(account: Account, com
     assert (planned.returncode, done.returncode) == (0, 0), planned.stderr
     assert said not in planned.stdout + planned.stderr
     assert said in " ".join(done.stderr.split())
+
+
+def test_who_only_looks_at_monitors_reads_no_role_of_schedules(account: Account) -> None:
+    """IAM allows an account few calls a second, and an account has hundreds of schedules."""
+    account.family("other", containerDefinitions=[BATCH])
+    account.schedule("day", "other")
+    starter_role(account.aws.client("iam"), "schedules", f"{DEFINITIONS}/other:1")
+    calls = {}
+    with AwsProxy(account.aws.url) as proxy:
+        account.url = proxy.url
+        for words in (("setup",), ("taskdef", "add-monitor", "other", "--image", "a/b:1")):
+            seen = len(proxy.bodies)
+            account.command(*words)
+            calls[words[0]] = [
+                one for _, one in proxy.bodies[seen:] if b"RoleName=schedules" in one
+            ]
+    assert calls["taskdef"]
+    assert not calls["setup"]
