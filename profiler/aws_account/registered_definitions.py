@@ -7,6 +7,7 @@ https://docs.aws.amazon.com/resourcegroupstagging/latest/APIReference/API_GetRes
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import islice
@@ -18,6 +19,7 @@ from profiler.core.bounded_batches import batches
 from profiler.core.ecs_terms import cluster_name, family_of, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known_values
+from profiler.core.text import did_you_mean
 from profiler.sizing.sized_revision import RESIZED_FROM, RESTORED_OVER, REVERTED_FROM
 
 GET_TAGGED_RIGHT = "tag:GetResources"
@@ -180,6 +182,23 @@ def _definitions_of_service(service: Mapping[str, Any]) -> Iterator[str]:
         definition = part.get("taskDefinition")
         if definition:
             yield str(definition)
+
+
+@contextmanager
+def named_definition(definitions: TaskDefinitions, name: str) -> Iterator[None]:
+    """Say that there is no such definition, with a similar name, where ECS says so."""
+    try:
+        yield
+    except TaskProfilerError as error:
+        if not is_missing(error):
+            raise
+        known: frozenset[str] = frozenset()
+        with suppress(TaskProfilerError):  # without the right to list them, no name is similar
+            known = definitions.families("*")
+        raise TaskProfilerError(
+            f"There is no task definition {name!r}: check the name, --region and --profile."
+            f"{did_you_mean([family_of(name)], sorted(known))}"
+        ) from error.__cause__
 
 
 def may_exist(error: TaskProfilerError) -> bool:

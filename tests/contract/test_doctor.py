@@ -331,4 +331,4 @@ def test_the_latest_revision_of_a_family_is_examined() -> None:
     assert "Add it: task-profiler taskdef add-monitor --family etl --register." in examined.stdout
     assert missing.returncode == 1, missing.stderr
     assert missing.stderr.count("\n") == 1
-    assert "'other' could not be read" in missing.stderr
+    assert "There is no task definition 'other': check the name" in missing.stderr

@@ -203,7 +203,7 @@ def test_a_family_that_does_not_exist_has_a_sentence_with_a_similar_name(
         done = account.prove("--like", name, "--yes")
         assert done.returncode == 1
         said = " ".join(done.stderr.split())
-        assert f"There is no task definition '{name}' in this Region" in said
+        assert f"There is no task definition '{name}': check the name" in said
         assert "Did you mean nightly?" in said
     assert not {*CHANGING} & {*account.proxy.operations}
 

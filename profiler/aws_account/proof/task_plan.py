@@ -5,8 +5,7 @@ The plan only reads. A schedule or service of the cluster shows how tasks run th
 that the user names.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -32,15 +31,19 @@ from profiler.aws_account.proof.plan import (
     witness_program,
 )
 from profiler.aws_account.proof.proof_options import ProofOptions
-from profiler.aws_account.registered_definitions import TaskDefinitions, read_items, read_services
+from profiler.aws_account.registered_definitions import (
+    TaskDefinitions,
+    named_definition,
+    read_items,
+    read_services,
+)
 from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.target_clusters import missing_provider
-from profiler.core.aws_clients import AwsClient, cause_code
+from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import EC2, FARGATE, arn_region, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, text, uncapitalized
-from profiler.core.text import did_you_mean
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.sizing.fargate_sizes import Size
 from profiler.task_definitions.containers import log_target, read_containers
@@ -50,7 +53,6 @@ from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, d
 
 BATCH = "batch"
 _ACTIVE = "ACTIVE"
-_NO_DEFINITION = "ClientException"  # "Unable to describe task definition."
 _DELETED = "INACTIVE"  # ECS describes a deleted cluster for some time
 _BATCH_MB = 256
 _AWSVPC = "awsvpcConfiguration"
@@ -220,18 +222,8 @@ def _like(place: TaskPlace, definitions: TaskDefinitions) -> Mapping[str, object
     """The definition that shows how tasks run there."""
     if place.definition is None:
         return {"requiresCompatibilities": [FARGATE], "networkMode": _AWSVPC_MODE}
-    try:
+    with named_definition(definitions, place.definition):
         return read_described(definitions.describe, place.definition).definition
-    except TaskProfilerError as error:
-        if cause_code(error) != _NO_DEFINITION:
-            raise
-        known: Iterable[str] = ()
-        with suppress(TaskProfilerError):  # without the right to list them, no name is similar
-            known = definitions.families("*")
-        raise TaskProfilerError(
-            f"There is no task definition {place.definition!r} in this Region: check the name, "
-            f"--region and --profile.{did_you_mean([family_of(place.definition)], sorted(known))}"
-        ) from error
 
 
 def _cluster(open_client: OpenClient, name: str) -> Mapping[str, Any]:

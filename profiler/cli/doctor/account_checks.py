@@ -4,7 +4,6 @@ cluster, lacks.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from profiler.aws_account.clusters_and_log_groups import STANDARD, container_insights_sentences
 from profiler.aws_account.doctor.cluster_checks import (
@@ -27,7 +26,7 @@ from profiler.aws_account.doctor.definition_checks import (
 from profiler.aws_account.doctor.findings import Finding, note
 from profiler.aws_account.doctor.job_definition_checks import job_definition_findings
 from profiler.aws_account.family_monitors import FamilyMonitor, plan_monitors, read_monitors
-from profiler.aws_account.registered_definitions import TaskDefinitions
+from profiler.aws_account.registered_definitions import TaskDefinitions, named_definition
 from profiler.aws_account.report_paths import ReportPaths
 from profiler.aws_account.rollout import Rollout
 from profiler.aws_account.scheduled_targets import is_timed, schedule_of
@@ -47,8 +46,7 @@ from profiler.core.timestamps import format_local, local_zone, parse_ns, with_lo
 from profiler.record.units import format_count
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.record_files import STANDARD_INPUT, source_name
-from profiler.runs.past_runs.run_lookup import similar_families
-from profiler.runs.past_runs.run_source import RunFilter, RunSource
+from profiler.runs.past_runs.run_source import RunSource
 from profiler.task_definitions.definition_json import read_document
 from profiler.task_definitions.definition_texts import read_definitions, read_job
 from profiler.task_definitions.monitor_container import default_image
@@ -130,12 +128,8 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
 
 def _described(definitions: TaskDefinitions, family: str) -> bytes:
     """ECS's response for a family. Raises TaskProfilerError, with the name that may be meant."""
-    try:
+    with named_definition(definitions, family):
         return definitions.describe(family)
-    except TaskProfilerError as error:
-        name = family_of(family)
-        similar = similar_families(RunFilter(run=name), partial(definitions.families, "*"))
-        raise TaskProfilerError(f"{error}{similar}") from error
 
 
 def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json: bool) -> int:
