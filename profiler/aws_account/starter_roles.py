@@ -101,7 +101,8 @@ class StarterRoles:
         """
         if target.is_of_job:
             return self._refusal_of_job_tags(target, present, new, revision_arn)
-        before, after = target.tags_of_task(present), target.tags_of_task(new)
+        before = target.tags_of_task(present)
+        after = target.tags_of_task(new)
         role = self._role_of(target, revision_arn)
         if role is None or not after or after == before:
             return None
@@ -142,7 +143,8 @@ class StarterRoles:
         https://docs.aws.amazon.com/batch/latest/APIReference/API_SubmitJob.html
         """
         submitted = submitted_tags(target)
-        before, after = _job_tags(submitted, present), _job_tags(submitted, new)
+        before = _job_tags(submitted, present)
+        after = _job_tags(submitted, new)
         queue = target.cluster_arn
         if not after or after == before or UNKNOWN_VALUE in queue:
             return None
@@ -238,7 +240,8 @@ class StarterRoles:
         return None
 
 
-_NOT_ALLOWED, _MAY_NOT_ALLOW = "does not allow", "may not allow"
+_NOT_ALLOWED = "does not allow"
+_MAY_NOT_ALLOW = "may not allow"
 
 
 def _of_cluster(target: ScheduledTarget) -> dict[str, tuple[str, ...]]:

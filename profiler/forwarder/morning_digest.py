@@ -239,21 +239,14 @@ def _unusual_lines(period: NightPeriod, history: FamilyHistory) -> list[SummaryL
     by_ratio: list[tuple[float, SummaryLine]] = []
     for family, runs in history.runs.items():
         successes = [run for run in runs if run.status == "success"]
-        before = [run for run in successes if not run.is_known_since(period.start_ns)]
-        of_night = [run for run in successes if run.is_known_since(period.start_ns)]
-        duration = _unusual(
-            [run.duration_ms for run in of_night], [run.duration_ms for run in before]
-        )
+        duration = _unusual(period, [(run, run.duration_ms) for run in successes])
         if duration.ratio:
             text = f"{family}: took {format_duration(duration.middle)}{duration.of_runs}, "
             line = SummaryLine(text=f"{text}{duration.ratio:.1f}× its usual time")
             by_ratio.append((duration.ratio, line))
         measured = [run for run in successes if run.peak_mb is not None]
         alike = [run for run in measured if run.counts_files == measured[-1].counts_files]
-        memory = _unusual(
-            [run.peak_mb for run in alike if run.is_known_since(period.start_ns)],
-            [run.peak_mb for run in alike if not run.is_known_since(period.start_ns)],
-        )
+        memory = _unusual(period, [(run, run.peak_mb) for run in alike])
         if memory.ratio:
             text = f"{family}: used {format_memory(memory.middle)} of memory{memory.of_runs}, "
             line = SummaryLine(text=f"{text}{memory.ratio:.1f}× its usual peak")
@@ -276,12 +269,16 @@ class _OfNight(Struct, frozen=True):
         return f" (median of {self.count} runs)" if self.count > 1 else ""
 
 
-def _unusual(values: Sequence[float | None], before: Sequence[float | None]) -> _OfNight:
-    """The values of the night beside those before, the oldest first; a median of 0 has no
-    multiple.
+def _unusual(period: NightPeriod, values: Sequence[tuple[EarlierRun, float | None]]) -> _OfNight:
+    """The values of the night beside those of the runs before, the oldest first; a median of 0 has
+    no multiple.
     """
+    before: list[float | None] = []
+    of_night: list[float | None] = []
+    for run, value in values:
+        (of_night if run.is_known_since(period.start_ns) else before).append(value)
     usual = usual_of(reversed(before))
-    night = sorted(known_values(values))
+    night = sorted(known_values(of_night))
     if not night or usual is None or not usual.middle:
         return _OfNight()
     middle = median(night)
