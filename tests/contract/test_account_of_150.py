@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from profiler.record.record_model import Metrics
 from tests.report_page import unpacked
 from tests.resize_account import ACCOUNT, BATCH, Account
 from tests.sidecars import IMAGE
@@ -33,7 +34,8 @@ _KINDS: dict[str, tuple[int, dict[str, Any]]] = {
     "right": (8, {}),
     "quiet": (5, {}),
     "silent": (5, {"containerDefinitions": [{"name": "batch", "image": "x", "memory": 256}]}),
-    "firelens": (4, {"containerDefinitions": [_ROUTED, _ROUTER]}),
+    "firelens": (2, {"containerDefinitions": [_ROUTED, _ROUTER]}),
+    "routed": (2, {"containerDefinitions": [_ROUTED, _ROUTER]}),
     "arm": (4, {"runtimePlatform": {"cpuArchitecture": "ARM64"}}),
     "named": (4, {}),
     "two": (4, {"containerDefinitions": [_HALF, {**_HALF, "name": "second"}]}),
@@ -45,11 +47,17 @@ _COUNT = sum(count for count, _ in _KINDS.values())
 _REFUSED_COUNT = sum(_KINDS[kind][0] for kind in _REFUSED)
 _SERVICES = _KINDS["service"][0]
 _MONITORED = _COUNT - _REFUSED_COUNT - _SERVICES
+# The other containers, as the monitor reports them: measured, and with the router's limit alone.
+_MONITOR_USED = Metrics(max_memory_used_mb=15, memory_size_mb=128)
+_ROUTER_USED = Metrics(max_memory_used_mb=20, memory_size_mb=64)
+_ROUTER_UNREAD = Metrics(memory_size_mb=64)
 # What the families' runs need; the others of _KINDS have none.
 _RUNS: dict[str, dict[str, Any]] = {
     "large": {},
     "silent": {},
     "arm": {"cpu_architecture": "ARM64"},
+    "firelens": {"others": {"log_router": _ROUTER_USED, "task-monitor": _MONITOR_USED}},
+    "routed": {"others": {"log_router": _ROUTER_UNREAD, "task-monitor": _MONITOR_USED}},
     "right": {"peak_mb": 1500, "p95": 0.9},
     "small": {"peak_mb": 1990, "p95": 0.9},
 }
@@ -139,7 +147,7 @@ def test_the_plan_says_once_what_families_have_in_common(account: LargeAccount) 
     pinned = sorted(set(_names(*_KINDS)) - _services() - set(apart))
     said = f"{', '.join(pinned[:3])} and {len(pinned) - 3} more"
     assert f"- {said}: The schedule FAMILY is pinned to FAMILY:1." in rows
-    own_logs = f"{', '.join(_names('firelens')[:3])} and 6 more"
+    own_logs = f"{', '.join(_names('firelens', 'routed')[:3])} and 6 more"
     creates = "--register creates the log group /ecs/FAMILY if it does not exist."
     assert f"- {own_logs}: {creates}" in rows
     for number, name in zip("abcd", _names("named"), strict=True):
@@ -180,13 +188,20 @@ def test_one_saving_and_what_is_too_small_first(account: LargeAccount, tmp_path:
     page = tmp_path / "page.html"
     account.told("report", *source, "-o", str(page))
 
-    small, changed = _names("small"), _names("large", "silent", "arm", "small")
+    small = _names("small")
+    changed = _names("large", "silent", "arm", "firelens", "routed", "small")
     with_runs = len(_names(*_RUNS))
     (saving,) = re.findall(
         rf"{len(changed)} of {with_runs} families, (\$[\d.]+ a month of \$[\d.]+)\.", recommended
     )
     assert re.findall(r"families, (\$[\d.]+ a month of \$[\d.]+)\.", resized) == [saving]
     assert _saving_of(page) == saving.partition(" ")[0]
+
+    # A router that was not measured may need its limit, for which 512 MB are too little.
+    for size, kind in {"0.25 vCPU, 512 MB": "firelens", "0.25 vCPU, 1 GB": "routed"}.items():
+        for told in (recommended, resized):
+            rows = [line for line in told.splitlines() if re.match(rf"\s*{kind}-\d+ .*vCPU", line)]
+            assert [size in row for row in rows] == [True] * len(_names(kind))
 
     named = [word for line in recommended.splitlines() for word in line.split()[:1]]
     assert named[named.index("Too") + 1 :][: len(small)] == small
