@@ -33,7 +33,6 @@ ROOT = Path(__file__).resolve().parent.parent
 _SOURCES = ROOT / "tests" / "programs"
 # Where `make waits` installs the frameworks of the programs.
 _FRAMEWORKS = ROOT / ".venv-waits" / "bin" / "python"
-_MONITOR_STARTS_SECONDS = 6
 _MONITOR_POINTS = 5.0
 _MIN_COVERED_PERCENT, _MIN_COVERED_BESIDE_OTHERS = 90.0, 60.0
 _NOBODY = 65534
@@ -422,11 +421,11 @@ def _profile(
 def _profile_by_monitor(
     words: list[str], folder: Path, phases: Path, interval_seconds: float
 ) -> tuple[Record, float]:
-    """The program waits for a signal until the monitor has started, which has a CPU."""
+    """The program begins when the monitor has read it."""
     if not can_limit():
         raise MissingError("root and version 1 of the control groups")
     environment = (f"{name}={value}" for name, value in _environment(phases).items())
-    late = (sys.executable, "-m", "tests.programs.late", str(_MONITOR_STARTS_SECONDS))
+    late = (sys.executable, "-m", "tests.programs.late", "read")
     execution = Execution(
         task=Task(2),
         program=("env", *environment, *late, *words),

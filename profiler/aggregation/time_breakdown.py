@@ -156,8 +156,10 @@ class _Sums(Struct):
         self.idle.add_stretch(stretch, look.covered_ns, idle_part, known)
 
     def end_gaps(self, shares: Mapping[Wait, float]) -> None:
-        """A look says this about the blocked time of the gaps before it."""
-        is_same = shares.keys() == self.last.keys()
+        """A look says this about the blocked time of the gaps before it; before the first look,
+        nobody knows.
+        """
+        is_same = bool(self.last) and shares.keys() == self.last.keys()
         self.undivided.end_gaps(is_same=is_same)
         self.idle.undivided.end_gaps(is_same=is_same)
 

@@ -1141,8 +1141,10 @@ def _busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | 
 
 
 def _watches_the_same(before: Blocked | None, now: Blocked | None) -> bool:
-    """Whether a thread that has not run watches the same connections."""
+    """Whether a thread that has not run watches the same connections, and children or pipes."""
     if before is None or now is None or before.wait != now.wait:
+        return False
+    if before.otherwise != now.otherwise:
         return False
     return [each.stream for each in before.connections] == [each.stream for each in now.connections]
 

@@ -127,7 +127,8 @@ _WATCHED_BY_EPOLL = re.compile(rb"^tfd:\s*(\d+)\s+events:\s*([0-9a-f]+)", re.MUL
 # Of the events of an epoll, those that say how, not for what: a descriptor with none but these has
 # been reported once, and is not watched until a thread asks for it again.
 _HOW_EVENTS = 0xF000_0000
-_ONCE_EVENT = 0x4000_0000
+# Once, or at an edge: so watch runtimes of which any thread adds to what is watched.
+_EVENTS_OF_THREADS = 0xC000_0000
 _SOCKET = "socket:["
 _PIPE = "pipe:["
 _EVENT = "anon_inode:[eventfd]"
@@ -563,7 +564,7 @@ class WaitResolver:
         if text is None:
             return None
         entries = [(int(each), int(how, 16)) for each, how in _WATCHED_BY_EPOLL.findall(text)]
-        if not entries or any(events & _ONCE_EVENT for _, events in entries):
+        if not entries or any(events & _EVENTS_OF_THREADS for _, events in entries):
             self._others_add = True
         return [number for number, events in entries if events & ~_HOW_EVENTS]
 

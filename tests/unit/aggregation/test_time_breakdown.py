@@ -796,6 +796,16 @@ def test_a_gap_is_covered_for_1_5_intervals_and_what_is_not_is_unknown() -> None
     assert made.covered_percent == 25.0  # after the last
 
 
+@pytest.mark.parametrize("first", [None, SLEEP, LOCK, LISTENS])
+def test_what_was_before_the_first_look_is_unknown_whatever_it_finds(first: Blocked | None) -> None:
+    """A monitor that begins late."""
+    run = LookedRun().look(Did(1, first, 0.0001), length=10)
+    for _ in range(9):
+        run.look(Did(1, SLEEP, 0.0001))
+    assert run.breakdown.covered_percent == pytest.approx(55.3, abs=0.1)
+    assert run.parts["other"] == pytest.approx(44.7, abs=0.1)
+
+
 def test_the_threads_of_a_restarted_container_wait_no_more() -> None:
     run = LookedRun().look(Did(1, NETWORK, 0.3))
     run.account.end_threads()

@@ -795,12 +795,15 @@ class TestLooksBetweenTheReadings:
     def test_what_other_threads_add_to_a_wait_is_seen_after_they_have_run(
         self, running: FakeMachine
     ) -> None:
-        """A poller of Java's virtual threads waits on, and gets connections meanwhile."""
+        """A poller of Java's virtual threads waits on, and gets connections meanwhile; that of
+        tokio gets a child.
+        """
         folder = running.folder / "7"
         for name in ("fd", "fdinfo", "net"):
             (folder / name).mkdir()
         for number in (501, 502):
             (folder / "fd" / str(number)).symlink_to(f"socket:[{number}]")
+        (folder / "fd" / "503").symlink_to("anon_inode:[pidfd]")
         (folder / "net" / "tcp").write_text(
             CONNECTED + CONNECTED.replace("501", "502").replace("1538", "1539")
         )
@@ -813,14 +816,18 @@ class TestLooksBetweenTheReadings:
             (1, 1, [(8, False)]),  # it watches something: this is another wait
             (2, 1, []),
             (3, 2, [(8, True)]),  # it watches more in the same wait
+            (4, 3, [(8, True)]),  # also, a child
         ):
-            entries = [f"tfd: {number} events: 40000001 data: 0\n" for number in (501, 502)]
+            entries = [f"tfd: {number} events: 40000001 data: 0\n" for number in (501, 502, 503)]
             watched.write_text("".join(entries[:lines]))
             running.thread(7, run=1 + turn / 100, call=LOCKED)
             running.clocks[7] = 2 + turn
             polling = [seen for seen in running.look(1.2 + turn / 10).look.seen if seen.thread == 8]
             assert [(seen.thread, seen.is_correction) for seen in polling] == expected
-            assert all(len(present(seen.blocked).connections) == lines for seen in polling)
+            for seen in polling:
+                blocked = present(seen.blocked)
+                assert len(blocked.connections) == min(lines, 2)
+                assert (blocked.otherwise is not None) == (lines > 2)
 
     def test_a_connection_is_asked_once_in_a_look(self, running: FakeMachine) -> None:
         """It says what came in the wait before, and with how much the next one begins."""
