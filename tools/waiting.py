@@ -98,15 +98,6 @@ def remove_group(group: Path) -> None:
 
 def catches(pid: int, number: signal.Signals) -> bool:
     """Whether the process has a handler for a signal, which may be lost before."""
-    return _has_in(pid, "SigCgt:", number)
-
-
-def blocks(pid: int, number: signal.Signals) -> bool:
-    """Whether the process keeps a signal for later, as one that waits for it does."""
-    return _has_in(pid, "SigBlk:", number)
-
-
-def _has_in(pid: int, mask: str, number: signal.Signals) -> bool:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    signals = next((int(line.split()[1], 16) for line in lines if line.startswith(mask)), 0)
-    return bool(signals & (1 << (number - 1)))
+    caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
+    return bool(caught & (1 << (number - 1)))
