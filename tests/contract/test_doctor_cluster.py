@@ -472,5 +472,5 @@ def test_a_family_that_is_nearly_right_gets_a_suggestion(account: Account) -> No
     account.proxy.refused = {"ListTaskDefinitionFamilies"}
     done = account.command("doctor", "nighly")
     assert done.returncode == 1
-    assert "'nighly' could not be read" in done.stderr
+    assert "There is no task definition 'nighly'" in done.stderr
     assert "Did you mean" not in done.stderr
