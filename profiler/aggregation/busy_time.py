@@ -72,7 +72,7 @@ class Stretch(Struct):
         return self.length_ns > 0 and (self.is_unsure or 2 * self.able_ns >= self.length_ns)
 
     @property
-    def room_ns(self) -> int:
+    def room_on_all_cpus_ns(self) -> int:
         """How much more can have run in the stretch, on all CPUs."""
         used_ns = self.ran_ns + self.throttled_ns
         return max(max(self.cpus, 1) * self.length_ns - used_ns, 0)
@@ -81,7 +81,7 @@ class Stretch(Struct):
     def room_in_turn_ns(self) -> int:
         """How much more can have run while no other thread ran, or waited for a CPU."""
         used_ns = self.ran_ns + max(self.wait_ns, self.throttled_ns)
-        return min(max(self.length_ns - used_ns, 0), self.room_ns)
+        return min(max(self.length_ns - used_ns, 0), self.room_on_all_cpus_ns)
 
     def add(self, run_ns: int, wait_ns: int, used_ns: int = 0) -> tuple[int, int]:
         """Add what one thread ran and waited for a CPU, as far as there is room beside the
@@ -127,8 +127,10 @@ def spread_unread(stretches: Sequence[Stretch], after: Stretch, unread_ns: int) 
     """
     active = [*[stretch for stretch in stretches if stretch.run_ns], after]
     unread_ns -= _fill([(stretch, stretch.room_in_turn_ns) for stretch in active], unread_ns)
-    unread_ns -= _fill([(stretch, stretch.room_ns) for stretch in active], unread_ns)
-    return unread_ns - _fill([(stretch, stretch.room_ns) for stretch in stretches], unread_ns)
+    unread_ns -= _fill([(stretch, stretch.room_on_all_cpus_ns) for stretch in active], unread_ns)
+    return unread_ns - _fill(
+        [(stretch, stretch.room_on_all_cpus_ns) for stretch in stretches], unread_ns
+    )
 
 
 def _fill(rooms: Sequence[tuple[Stretch, int]], unread_ns: int) -> int:

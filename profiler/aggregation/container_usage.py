@@ -176,7 +176,7 @@ class ContainerUsage:
         step_ns, attempt_ns = self._step(
             sample, received_ns, started_ns, attempt_started_ns, clock_shift_ns
         )
-        if self._epoch not in (None, epoch) and self._could_be_new(sample, attempt_ns):
+        if self._epoch not in (None, epoch) and self._can_count_from_zero(sample, attempt_ns):
             self._restart_counters(shares_network=shares_network)
         reported_cpu_ns = sample.cpu_ns
         sample = self._possible_reading(sample, step_ns, received_ns, is_new=is_new)
@@ -233,7 +233,7 @@ class ContainerUsage:
             attempt_ns = min(sample.read_ns - attempt_started_ns, step_ns)
         return step_ns, attempt_ns
 
-    def _could_be_new(self, sample: ContainerSample, attempt_ns: int | None) -> bool:
+    def _can_count_from_zero(self, sample: ContainerSample, attempt_ns: int | None) -> bool:
         """Whether the CPU time of a new container can have begun at its start: agents may
         continue older counters.
         """

@@ -42,7 +42,7 @@ def group_evidence(group: GroupPeak, transferred_bytes: int = 0) -> tuple[Memory
     if group.size_bytes is None or not group.is_free_of_cache(transferred_bytes):
         return ()
     exactness: Exactness = "at least"
-    if group.is_process_peak(transferred_bytes):
+    if group.is_peak_of_processes(transferred_bytes):
         exactness = "exact"
     mark = MemoryEvidence(source="group mark", size_bytes=group.size_bytes, exactness=exactness)
     return (mark,)

@@ -24,7 +24,7 @@ _MAX_KILLED_SHOWN = 5
 _Kill = Literal["in container", "on host", "main process"]
 
 
-class OutOfMemory(Struct, frozen=True, kw_only=True):
+class OutOfMemoryVerdict(Struct, frozen=True, kw_only=True):
     """A verdict of :func:`out_of_memory`."""
 
     likely: bool | None = None
@@ -41,7 +41,7 @@ def out_of_memory(
     memory_kills: int | None = None,
     excludes_kill_at_end: bool = False,
     may_have_missed_a_kill: bool = False,
-) -> OutOfMemory:
+) -> OutOfMemoryVerdict:
     """Whether the kernel killed the batch or one of its processes for lack of memory, as far as
     there is evidence.
 
@@ -51,16 +51,16 @@ def out_of_memory(
     page cache. With ``may_have_missed_a_kill``, an exit code excludes none.
     """
     if memory_kills:
-        return OutOfMemory(likely=True, evidence="kernel-counter")
+        return OutOfMemoryVerdict(likely=True, evidence="kernel-counter")
     is_unseen = end.status == "unknown" and end.exit_code is None and end.until_ns is None
     if end.status == "running" or is_unseen:
-        return OutOfMemory()
+        return OutOfMemoryVerdict()
     share = quotient(memory_max_bytes, memory_size_bytes) if memory_size_bytes else None
     at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
     is_counted = memory_kills is not None or excludes_kill_at_end
     is_killed = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
     if is_killed and not is_counted and (share or 0) >= at_limit:
-        return OutOfMemory(
+        return OutOfMemoryVerdict(
             likely=True,
             evidence="memory-at-limit" if end.exit_code is None else "exit-137-at-limit",
         )
@@ -70,7 +70,7 @@ def out_of_memory(
         or is_counted
     )
     is_open = may_have_missed_a_kill and memory_kills is None
-    return OutOfMemory(likely=False if is_excluded and not is_open else None)
+    return OutOfMemoryVerdict(likely=False if is_excluded and not is_open else None)
 
 
 def may_miss_a_kill(record: Record) -> bool:

@@ -366,7 +366,7 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
         most_bytes = max(self.size_bytes - self.cache_bytes, 0)
         return min(max(processes_bytes - self.foreign_bytes, 0), most_bytes)
 
-    def is_process_peak(self, transferred_bytes: int = 0) -> bool:
+    def is_peak_of_processes(self, transferred_bytes: int = 0) -> bool:
         """Whether the mark is the peak of the memory of all processes, with hardly any page
         cache.
         """

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.memory_evidence import MemoryEvidence, MemoryPeak, choose_peak
 from profiler.aggregation.out_of_memory import (
-    OutOfMemory,
+    OutOfMemoryVerdict,
     may_miss_a_kill,
     out_of_memory,
 )
@@ -191,10 +191,10 @@ class RecordDraft:
 
     def _verdict(
         self, record: Record, seen: Sequence[RunEvidence], peak: MemoryPeak
-    ) -> OutOfMemory:
+    ) -> OutOfMemoryVerdict:
         """Whether the kernel killed one of the run's processes, by the kills and the memory."""
         kills = [evidence.kills for evidence in seen]
-        counted = _counted_kills(kills)
+        counted = _most_own_kills(kills)
         # A kill in a shared group explains a failure of a run that held much of its memory; else,
         # and after a success, the victim is unknown.
         if not counted and any(item.shared_count for item in kills):
@@ -202,8 +202,8 @@ class RecordDraft:
             marked_bytes = max(item.marked_bytes for item in kills)
             most_bytes = max(peak.size_bytes or least_bytes, marked_bytes)
             if self._end.exit_code == 0 or most_bytes < least_bytes:
-                return OutOfMemory()
-            return OutOfMemory(likely=True, evidence="kernel-counter")
+                return OutOfMemoryVerdict()
+            return OutOfMemoryVerdict(likely=True, evidence="kernel-counter")
         may_have_missed = False
         if not self._sees_all_exits:
             may_have_missed = may_miss_a_kill(record) or any(item.may_have_missed for item in kills)
@@ -391,7 +391,7 @@ def _charged_bytes(seen: Sequence[RunEvidence], peak: MemoryPeak) -> float | Non
     return max(peak.size_bytes, *of_statistics, 0)
 
 
-def _counted_kills(kills: Iterable[KillEvidence]) -> int | None:
+def _most_own_kills(kills: Iterable[KillEvidence]) -> int | None:
     return max_known(*(item.own_count for item in kills))
 
 

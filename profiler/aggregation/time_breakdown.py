@@ -631,7 +631,7 @@ class TimeAccount:
         for look in islice(reversed(self._open), 1, None):
             if not late_ns:
                 return
-            part_ns = min(late_ns, look.stretch.room_ns)
+            part_ns = min(late_ns, look.stretch.room_on_all_cpus_ns)
             look.stretch.throttled_ns += part_ns
             late_ns -= part_ns
 

@@ -305,7 +305,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return f", {fixed}."
         if self.part != "size" or target.pinned_revision == planned.revision:
             return None
-        if self._is_named(planned) or self._has_failed(planned, target):
+        if self._is_named_by_user(planned) or self._has_failed(planned, target):
             return None
         name_it = _name_it(planned, target)
         if not planned.is_new_revision:
@@ -327,7 +327,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return False
         return definition_size(self._pinned_definition(target)) == failed.size
 
-    def _is_named(self, planned: PlannedFamily) -> bool:
+    def _is_named_by_user(self, planned: PlannedFamily) -> bool:
         """Whether the user names the family. A pattern names no family of which nothing is
         registered: somebody may have pinned its targets for a reason.
         """
@@ -382,7 +382,9 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         if self._obstacle(planned, current, pin_difference):
             return "skipped", f"{current.title} skipped: pinned to {current.pinned_revision}"
         remedy = "run the command again"
-        if self.part == "size" and not self._is_named(planned):  # its revision is the newest now
+        if self.part == "size" and not self._is_named_by_user(
+            planned
+        ):  # its revision is the newest now
             remedy = _name_it(planned, current)
         _check_as_shown(current, shown, remedy)
         owner = self._owner_of(current)

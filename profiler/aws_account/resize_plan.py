@@ -119,7 +119,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         return PlannedFamily(
             family=family,
             # The schedules of what others own stay, too.
-            action="refused" if decision.is_for_others else decision.action,
+            action="refused" if decision.is_decided_by_others else decision.action,
             notes=(
                 as_sentence(decision.reason),
                 *changed.notes,

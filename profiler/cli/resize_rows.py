@@ -25,7 +25,7 @@ from profiler.cli.styled_text import (
     EMPTY,
     Line,
     sentences_about,
-    shared_sentences,
+    sentences_of_many,
     wrapped,
     write_lines,
 )
@@ -75,7 +75,7 @@ def print_plan(
     that are counted, by the runs of the last ``days``; None: no run was read.
     """
     named = [(family.family, note) for family in planned for note in notes_of(family)]
-    of_many = shared_sentences(named)
+    of_many = sentences_of_many(named)
     notes = [(family, of_many.get((family, note), note), "") for family, note in named]
     width = table_width()
     lines: list[Line] = [*table(_COLUMNS, map(_cells, planned), width=width)]

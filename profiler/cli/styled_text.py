@@ -165,7 +165,7 @@ def sentences_about(named: Iterable[tuple[str, str, str]], width: int | None) ->
         yield from wrapped(f"{named_first}: {sentence}", width, "- ", style=style)
 
 
-def shared_sentences(named: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+def sentences_of_many(named: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """Of families and sentences about them, those that many families have in common, each as it is
     said of all of them: with FAMILY for the name if it is all that differs.
     """

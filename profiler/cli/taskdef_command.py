@@ -47,7 +47,7 @@ from profiler.cli.rollout_progress import (
     registered,
     with_progress,
 )
-from profiler.cli.styled_text import Line, sentences_about, shared_sentences, write_lines
+from profiler.cli.styled_text import Line, sentences_about, sentences_of_many, write_lines
 from profiler.cli.tables import folding, table, table_width
 from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.clock import SystemClock
@@ -492,7 +492,7 @@ def _roll_out(
 
 
 def _attach_policies(rollout: Rollout, planned: Sequence[PlannedFamily], *, attaches: bool) -> None:
-    """Attach the policies of the plan, or say what would be attached."""
+    """Attach the policies of the plan, or say why none was attached."""
     policies = tuple(rollout.policies(planned))
     for role_policy in policies:
         if role_policy.note:
@@ -581,7 +581,7 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
     rows = []
     shared = []
     problems = []
-    of_many = shared_sentences(
+    of_many = sentences_of_many(
         (family_plan.family, note) for family_plan in planned for note in family_plan.notes
     )
     for family_plan in planned:

@@ -149,7 +149,7 @@ class Waiter:
         self._event.set()
 
 
-class PeriodicReader(StoppableThread):
+class PeriodicReadingThread(StoppableThread):
     """Takes readings in a thread on a fixed grid of the monotonic clock.
 
     A reading is complete (``is_complete=True``), and skips nothing expensive, if it was requested

@@ -84,7 +84,7 @@ class Index(EndIndex, Protocol):
         """Compare a run with its family; None if that is not possible."""
 
 
-class Account(Protocol):
+class AccountAccess(Protocol):
     """What the account knows of a stopped task, and where its run is started again."""
 
     def describe(self, definition_arn: str) -> Mapping[str, object] | None:
@@ -135,7 +135,7 @@ class _JudgedTask(Struct, frozen=True, kw_only=True):
 class TaskStoppedHandler(Struct, frozen=True):
     """Handles stopped tasks."""
 
-    account: Account
+    account: AccountAccess
     outputs: Outputs
 
     def handle(self, task: StoppedTask) -> TaskStoppedResult:

@@ -541,7 +541,9 @@ class CommandReader:
         more than the command's, as far as the budget allows.
         """
         now_ns = self._monotonic_ns()
-        if self._kernel_budget.allows(now_ns) and self._free_memory.has_fallen(memory_bytes):
+        if self._kernel_budget.allows(now_ns) and self._free_memory.has_unexplained_fall(
+            memory_bytes
+        ):
             began_ns = time.thread_time_ns()
             self._add_kernel_bound(memory_bytes)
             self._kernel_budget.add_cost(time.thread_time_ns() - began_ns, now_ns)

@@ -350,7 +350,7 @@ class MonitoredTask:
             budget_seconds - reserve_seconds,
             stacks,
             on_done=partial(reported.on_reported, batch_id),
-            may_be_there=batch_id if reported.may_have(batch_id) else None,
+            may_be_there=batch_id if reported.is_unsure_of(batch_id) else None,
         )
         batch.is_reported = True
 

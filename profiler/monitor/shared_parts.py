@@ -41,7 +41,7 @@ class ReportedBatches:
         """Whether a batch was reported."""
         return False
 
-    def may_have(self, batch: str) -> bool:  # noqa: ARG002
+    def is_unsure_of(self, batch: str) -> bool:  # noqa: ARG002
         """Whether only the log stream shows if the batch was reported."""
         return False
 

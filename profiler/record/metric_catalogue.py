@@ -126,14 +126,14 @@ def _gpu_total(
     """
     return Metric(
         unit=unit,
-        get=partial(_sum_of_gpus, name),
+        get=partial(_sum_of_own_gpus, name),
         document_field=document_field,
         gpu_field=name,
         **outputs,
     )
 
 
-def _sum_of_gpus(name: str, run: RunView) -> Number | None:
+def _sum_of_own_gpus(name: str, run: RunView) -> Number | None:
     return sum_known(*(getattr(gpu, name) for gpu in own_gpus(run.record.gpus)))
 
 

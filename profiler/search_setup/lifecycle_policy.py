@@ -130,7 +130,7 @@ class LifecyclePolicy:
         where a merge of the policy has blocked that.
         """
         if self._is_opensearch:
-            yield from self._mend_opensearch(patterns, dry_run=dry_run)
+            yield from self._mend_opensearch_indices(patterns, dry_run=dry_run)
             return
         if self._product.major <= _BLOCKING_MAJOR:
             yield from self._unblock(patterns, with_setting=_ILM_POLICY, dry_run=dry_run)
@@ -162,7 +162,9 @@ class LifecyclePolicy:
             what = f"lifecycle policy {self.name} in {first_names(names)}: {have}"
             yield TemplateStep(what=f"{what}; {request} adds it", done=False)
 
-    def _mend_opensearch(self, patterns: Sequence[str], *, dry_run: bool) -> Iterator[TemplateStep]:
+    def _mend_opensearch_indices(
+        self, patterns: Sequence[str], *, dry_run: bool
+    ) -> Iterator[TemplateStep]:
         explained = self._server.request("GET", f"{_ISM}/explain/{','.join(patterns)}")
         if not explained.ok:
             yield self._unread(explained)

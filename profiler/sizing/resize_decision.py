@@ -17,7 +17,7 @@ from profiler.sizing.resize_case import ChosenSize, MeasuredCase, ResizeCase, re
 from profiler.sizing.resize_effect import Judged
 from profiler.sizing.resize_policy import Resize, ResizeVerdict, ShownEvidence
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
-from profiler.sizing.sizing_rules import RULES, Precondition, Rule, is_for_others
+from profiler.sizing.sizing_rules import RULES, Precondition, Rule, is_decided_by_others
 from profiler.sizing.what_if import usd_per_month
 from profiler.sizing.window_advice import WindowAdvice
 from profiler.sizing.window_evidence import largest_need
@@ -26,7 +26,9 @@ from profiler.sizing.window_evidence import largest_need
 def decide(advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances) -> Resize:
     """Decide on the size of a family by a closed window of its runs."""
     case = resize_case(advised, revision, circumstances)
-    decision = replace(_first_decision(case, RULES), is_for_others=is_for_others(case))
+    decision = replace(
+        _first_decision(case, RULES), is_decided_by_others=is_decided_by_others(case)
+    )
     shown = _shown(case)
     if not isinstance(case, MeasuredCase):
         return replace(decision, evidence=shown)

@@ -85,7 +85,7 @@ class Resize(Struct, frozen=True, kw_only=True):
     ``size`` is the new one; of action ``none``, the one that would be better.
 
     ``saving_usd_per_month`` is negative for a larger size, and ``usd_per_month`` what the runs cost
-    now. ``is_for_others``: somebody else decides on the definition, or nobody can.
+    now. ``is_decided_by_others``: somebody else decides on the definition, or nobody can.
     """
 
     action: ResizeAction
@@ -96,4 +96,4 @@ class Resize(Struct, frozen=True, kw_only=True):
     usd_per_month: float | None = None
     verdict: ResizeVerdict | None = None
     evidence: ShownEvidence | None = None
-    is_for_others: bool = False
+    is_decided_by_others: bool = False

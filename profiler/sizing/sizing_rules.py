@@ -90,8 +90,8 @@ class Precondition(Struct, frozen=True, kw_only=True):
     ``docs``: what is left alone, for the documentation. ``size``: one that would be better.
     ``shows_later``: it is the one of the first later row that applies. ``remedy`` is added to the
     reason if that size is known. ``allows_revert``: what this command has registered may be put
-    back. ``is_for_others``: somebody else decides on the definition, or nobody can, so that its
-    schedules stay as they are, too.
+    back. ``is_decided_by_others``: somebody else decides on the definition, or nobody can, so that
+    its schedules stay as they are, too.
     """
 
     reason: Callable[[ResizeCase], str | None]
@@ -100,7 +100,7 @@ class Precondition(Struct, frozen=True, kw_only=True):
     shows_later: bool = False
     remedy: str = ""
     allows_revert: bool = False
-    is_for_others: bool = False
+    is_decided_by_others: bool = False
 
     action: ClassVar[ResizeAction] = "none"
 
@@ -575,26 +575,28 @@ REASONS_AGAINST: Final = (
     Rule(action="none", reason=_saves_little),
 )
 PRECONDITIONS: Final = (
-    Precondition(reason=_is_windows, shows_later=True, is_for_others=True, docs="for Windows"),
+    Precondition(
+        reason=_is_windows, shows_later=True, is_decided_by_others=True, docs="for Windows"
+    ),
     Precondition(
         reason=_is_off,
         shows_later=True,
-        is_for_others=True,
+        is_decided_by_others=True,
         docs="with the tag `task-profiler:resize` = `off`",
     ),
     Precondition(
-        reason=_is_service, shows_later=True, is_for_others=True, docs="that a service runs"
+        reason=_is_service, shows_later=True, is_decided_by_others=True, docs="that a service runs"
     ),
     Precondition(
         reason=_is_left_to_others,
-        is_for_others=True,
+        is_decided_by_others=True,
         docs="of AWS Batch for several nodes, on EKS or Managed Instances, or of an engine such as "
         "Nextflow",
     ),
     Precondition(
         reason=_is_owned,
         shows_later=True,
-        is_for_others=True,
+        is_decided_by_others=True,
         remedy=f": set {{size}} in its template{_OR_A_FILE}",
         allows_revert=True,
         docs="that a stack of CloudFormation owns",
@@ -684,9 +686,9 @@ RULES: Final[tuple[Precondition | Rule, ...]] = (
 )
 
 
-def is_for_others(case: ResizeCase) -> bool:
+def is_decided_by_others(case: ResizeCase) -> bool:
     """Whether a row says that somebody else decides on the definition, or nobody can."""
-    return any(row.is_for_others and row.reason(case) for row in PRECONDITIONS)
+    return any(row.is_decided_by_others and row.reason(case) for row in PRECONDITIONS)
 
 
 def advice_verdict(advice: Advice) -> AdviceVerdict:

@@ -145,7 +145,7 @@ def _view_of(definition: Mapping[str, object], image: str | None) -> Mapping[str
     return {**view, "containerDefinitions": containers}
 
 
-def _definition_of(
+def _with_task_view(
     definition: Mapping[str, object], view: Mapping[str, object]
 ) -> Mapping[str, object]:
     """The definition with ``ecsProperties`` whose task is as in the view."""
@@ -223,7 +223,7 @@ def _with_monitor(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefi
         )
     view = _view_of(definition, options.image)
     added = add_monitor(view, replace(options, is_of_job=True), revision_arn=job.arn)
-    changed = _definition_of(definition, added.definition)
+    changed = _with_task_view(definition, added.definition)
     if changed == definition:
         return replace(added, definition=definition)
     shared, notes = _with_legal_sum(definition, changed, added.batch)
@@ -308,7 +308,7 @@ def _without_monitor(
             "The only container of the job definition starts the monitor itself: there is no batch."
         )
     removed = remove_monitor(_view_of(definition, image), image)
-    changed = _definition_of(definition, removed.definition)
+    changed = _with_task_view(definition, removed.definition)
     given = Share()
     for raw in raw_containers(definition):
         if raw.get("name") == monitor.name and is_on_fargate(definition):

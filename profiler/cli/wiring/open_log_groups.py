@@ -31,7 +31,7 @@ from profiler.record.line_trust import (
     TrustedGroups,
     read_trusted_globs,
 )
-from profiler.runs.past_runs.ended_tasks import ENDED_TYPE, EndedTasks
+from profiler.runs.past_runs.ended_tasks import ENDED_TYPE, EndedTaskLines
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, MissingLogGroupError, ReadPages
 from profiler.runs.past_runs.log_places import AnyPlace, DefinedPlaces, LogOptions, log_options_of
@@ -191,7 +191,7 @@ def open_log_groups(
     return source
 
 
-def read_ended_tasks(open_client: OpenClient, stack: str, since_ns: int) -> EndedTasks:
+def read_ended_tasks(open_client: OpenClient, stack: str, since_ns: int) -> EndedTaskLines:
     """What the stack's task_stopped has said about tasks since a time; ``gaps``: since when it can
     have.
 
@@ -204,7 +204,7 @@ def read_ended_tasks(open_client: OpenClient, stack: str, since_ns: int) -> Ende
             "says what ECS knows of each task: name another one by --stack, or deploy it with "
             f"{command_line('setup', 'stack')}."
         )
-    ended = EndedTasks(task_stopped_log_group(stack))
+    ended = EndedTaskLines(task_stopped_log_group(stack))
     pages = open_pages(open_client)(
         logGroupName=ended.group,
         startTime=since_ns // NS_PER_MS,

@@ -98,7 +98,7 @@ class _NeuronProcess:
         if self._wake.descriptor in ready:
             self._wake.clear()
         if self._stderr in ready:
-            self._read_stderr()
+            self._read_stderr_chunk()
         if self._stdout not in ready:
             return b""
         chunk = os.read(self._stdout, _CHUNK_BYTES)
@@ -117,7 +117,7 @@ class _NeuronProcess:
         with suppress(subprocess.TimeoutExpired):
             # A process that hangs in the driver cannot be reaped.
             self._popen.wait(1)
-        self._read_stderr()
+        self._read_stderr_chunk()
         for stream in self._streams:
             stream.close()
         last_error_line = (
@@ -128,7 +128,7 @@ class _NeuronProcess:
             reason = f"{reason}: {last_error_line}"
         return reason
 
-    def _read_stderr(self) -> None:
+    def _read_stderr_chunk(self) -> None:
         try:
             chunk = os.read(self._stderr, _CHUNK_BYTES)
         except BlockingIOError:

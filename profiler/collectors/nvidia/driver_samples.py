@@ -60,7 +60,7 @@ class DriverSamples:
         self._clock = clock
         self._last_us = 0
         self._last_ns: int | None = None
-        self._times = _WallTimes()
+        self._times = _WallClockOffsets()
         self._due_ns = 0
         self._is_available = is_available
         self.impossible = 0
@@ -151,7 +151,7 @@ class _Time(Struct, gc=False):
     until_ns: float
 
 
-class _WallTimes:
+class _WallClockOffsets:
     """The times between the settings of the wall clock, as far as samples may be of them."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import listed
-from profiler.core.threads import PeriodicReader, Waiter, failure_warnings
+from profiler.core.threads import PeriodicReadingThread, Waiter, failure_warnings
 from profiler.core.timestamps import NEVER_NS, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -143,7 +143,7 @@ class GpuCollector:
         self._is_final_reading_missing = False
         self._lock = threading.Lock()
         self._counters_due_ns = 0
-        self._reader = PeriodicReader(
+        self._reader = PeriodicReadingThread(
             "gpu",
             self.tick,
             source.close,

@@ -39,7 +39,7 @@ from profiler.core.clock import Clock, CpuBudget
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.look_times import LookTimes
 from profiler.core.optional_math import min_known, product
-from profiler.core.threads import PeriodicReader, failure_warnings
+from profiler.core.threads import PeriodicReadingThread, failure_warnings
 from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
@@ -298,7 +298,7 @@ class ProcessCollector:
         self._host_kills: int | None = None  # as of this tick
         self.takes_late_samples = MAX_PENDING * interval_ns >= _MIN_PENDING_NS
         self._lock = threading.Lock()
-        self._reader = PeriodicReader(
+        self._reader = PeriodicReadingThread(
             "processes",
             self.tick,
             self._close,

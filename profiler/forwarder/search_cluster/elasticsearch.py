@@ -52,7 +52,7 @@ class ElasticsearchCluster(interface.SearchCluster):
 
     def __init__(self, url: str, credentials: Credentials, ca_file: str | None = None) -> None:
         headers = interface.authorization(credentials)
-        with interface.checked_url(url):
+        with interface.refusing_bad_url(url):
             self._client = elasticsearch.Elasticsearch(
                 url,
                 headers=headers,

@@ -360,7 +360,7 @@ def authorization(credentials: Credentials) -> dict[str, str]:
 
 
 @contextmanager
-def checked_url(url: str) -> Iterator[None]:
+def refusing_bad_url(url: str) -> Iterator[None]:
     """Raise SettingsError for an address without a scheme or with credentials, and for one that
     a client refuses.
     """

@@ -35,7 +35,7 @@ class OpenSearchCluster(interface.SearchCluster):
             signature = AwsSignature(
                 open_session(region, None).get_credentials(), region or "", credentials.aws
             )
-        with interface.checked_url(url):
+        with interface.refusing_bad_url(url):
             self._client = opensearchpy.OpenSearch(
                 hosts=[url],
                 http_auth=signature,

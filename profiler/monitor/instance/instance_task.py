@@ -200,7 +200,7 @@ class InstanceTask:
         self._open_group(inspected.cgroup_parent)
         if inspected.is_running:
             if container.has_ended or not is_same_attempt:
-                self._begin_again(container)
+                self._follow_next_attempt(container)
             elif not container.group.is_open or before.pid != inspected.pid:
                 container.open(self._groups)
         elif inspected.exit_code is not None and not (container.has_ended and is_same_attempt):
@@ -261,9 +261,9 @@ class InstanceTask:
         container.inspected = replace(
             container.inspected, is_running=True, finished_ns=None, exit_code=None
         )
-        self._begin_again(container)
+        self._follow_next_attempt(container)
 
-    def _begin_again(self, container: InstanceContainer) -> None:
+    def _follow_next_attempt(self, container: InstanceContainer) -> None:
         """Open the group of another attempt.
 
         The end of the attempt before may have been unseen, or its totals were read when this one

@@ -39,7 +39,7 @@ class ReportedFile(ReportedBatches):
     def has(self, batch: str) -> bool:
         return batch in self._reported
 
-    def may_have(self, batch: str) -> bool:
+    def is_unsure_of(self, batch: str) -> bool:
         """Whether only the log stream shows if the batch was reported."""
         return batch in self._unsure
 

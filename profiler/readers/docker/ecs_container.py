@@ -87,7 +87,7 @@ def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
     containers = []
     for entry in mappings(document):
         docker_id = text(entry.get("Id"))
-        labels = _labels(entry.get("Labels"))
+        labels = _ecs_labels(entry.get("Labels"))
         if docker_id is None or labels is None:
             continue
         is_running = entry.get("State") in _RUNNING
@@ -104,7 +104,7 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
     config = mapping(document.get("Config"))
     host = mapping(document.get("HostConfig"))
     docker_id = text(document.get("Id"))
-    labels = _labels(config.get("Labels"))
+    labels = _ecs_labels(config.get("Labels"))
     if docker_id is None or labels is None:
         return Unavailable(
             "Docker's description of the container lacks its id or the labels of the ECS agent"
@@ -163,8 +163,8 @@ def parse_stop_signal(name: str) -> int:
         return signal.SIGTERM
 
 
-def _labels(document: Json) -> EcsLabels | None:
-    labels = mapping(document)
+def _ecs_labels(read: Json) -> EcsLabels | None:
+    labels = mapping(read)
     required = all_known(
         text(labels.get(TASK_ARN_LABEL)), text(labels.get(f"{_LABELS}container-name"))
     )

@@ -339,10 +339,10 @@ def _anonymous_bytes(detail: _MemoryDetail[int]) -> int | None:
 @lru_cache(maxsize=32)
 def _block_bytes(text: bytes, device_mapper_majors: frozenset[int] | None) -> Mapping[str, int]:
     """The bytes of a text with block devices; none of a malformed one."""
-    return sum_block_bytes(decoded(_blocks, text) or (), device_mapper_majors)
+    return sum_block_bytes(decoded(_decoded_entries, text) or (), device_mapper_majors)
 
 
-def _blocks(text: bytes) -> Sequence[BlockEntry]:
+def _decoded_entries(text: bytes) -> Sequence[BlockEntry]:
     return _block_decoder().decode(text) or ()
 
 

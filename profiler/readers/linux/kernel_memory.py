@@ -152,11 +152,11 @@ class FreeMemory:
         self._start_bytes = read_bytes()
         self._notable_bytes: float = MIN_GROWTH_BYTES
 
-    def has_fallen(self, known_bytes: int) -> bool:
-        """Whether it has fallen by :data:`MIN_GROWTH_BYTES` more than the ``known_bytes``, and by
-        a quarter more than the last time.
+    def has_unexplained_fall(self, explained_bytes: int) -> bool:
+        """Whether it has fallen by :data:`MIN_GROWTH_BYTES` more than the ``explained_bytes``, and
+        by a quarter more than the last time.
         """
-        fallen_bytes = self._start_bytes - self._read_bytes() - known_bytes
+        fallen_bytes = self._start_bytes - self._read_bytes() - explained_bytes
         if fallen_bytes < self._notable_bytes:
             return False
         self._notable_bytes = 1.25 * fallen_bytes

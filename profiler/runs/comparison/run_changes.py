@@ -180,7 +180,9 @@ def number_row(
         return None
     new = pair.this
     old = pair.that
-    shown = ComparedRow(name=row.name, this=_figure(new), other=_figure(old), is_changed=False)
+    shown = ComparedRow(
+        name=row.name, this=_text_without_vcpu(new), other=_text_without_vcpu(old), is_changed=False
+    )
     if not pair.has_change:
         return shown
     usual = usual_number(row, this, earlier)
@@ -200,7 +202,7 @@ def number_row(
     return replace(shown, change_percent=percent, is_changed=is_changed)
 
 
-def _figure(fact: Fact) -> str:
+def _text_without_vcpu(fact: Fact) -> str:
     """The text of a fact in a table whose rows name the unit."""
     return fact.text.removesuffix(" vCPU")
 

@@ -43,7 +43,7 @@ class BelievedLines:
 
     gaps: tuple[Gap, ...] = ()
 
-    def word_on(self, run: PastRun) -> Word:  # noqa: ARG002
+    def agreement_with(self, run: PastRun) -> Word:  # noqa: ARG002
         """What a line says of the run's task, family, end and peak."""
         return "agrees"
 
@@ -51,7 +51,7 @@ class BelievedLines:
 BELIEVED: Final = BelievedLines()
 
 
-class EndedTasks(BelievedLines):
+class EndedTaskLines(BelievedLines):
     """The tasks of the lines, in little memory: there may be a hundred thousand.
 
     ``group`` is the log group of task_stopped; ``gaps``: why its lines are only a part.
@@ -80,7 +80,7 @@ class EndedTasks(BelievedLines):
         if line.outcome == "success":
             self._successes.add(name)
 
-    def word_on(self, run: PastRun) -> Word:
+    def agreement_with(self, run: PastRun) -> Word:
         """What a line says of the run's task, family, end and peak. A run that is not from
         CloudWatch Logs needs none.
         """

@@ -115,7 +115,7 @@ def read_windows(
     def add(run: PastRun) -> None:
         named = jobs.indexed_run_of(run) if is_indexed else jobs.run_of(run)
         if named is not None:
-            word: Word = ended.word_on(named) if places.has(named) else "nothing"
+            word: Word = ended.agreement_with(named) if places.has(named) else "nothing"
             _add_to_window(windows, named, span, word, jobs)
 
     since_ns = span.since_ns

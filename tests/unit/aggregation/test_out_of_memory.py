@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.out_of_memory import OomKillTracker, OutOfMemory, out_of_memory
+from profiler.aggregation.out_of_memory import OomKillTracker, OutOfMemoryVerdict, out_of_memory
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import MemoryKills, Process
@@ -23,12 +23,12 @@ Counts = tuple[int | None, int | None]  # in the container, on the host
 Step = tuple[Counts, Sequence[ProcessReading], int]
 
 ENDED_WITHOUT_A_CODE = ended(None, 1, was_stopped=False)
-AT_LIMIT = OutOfMemory(likely=True, evidence="exit-137-at-limit")
-UNKNOWN = OutOfMemory()
-EXCLUDED = OutOfMemory(likely=False)
+AT_LIMIT = OutOfMemoryVerdict(likely=True, evidence="exit-137-at-limit")
+UNKNOWN = OutOfMemoryVerdict()
+EXCLUDED = OutOfMemoryVerdict(likely=False)
 
 
-def verdict(end: RunEnd, share: float | None, **more: Any) -> OutOfMemory:
+def verdict(end: RunEnd, share: float | None, **more: Any) -> OutOfMemoryVerdict:
     """The verdict for a sampled peak of this share of a GiB."""
     peak_bytes = None if share is None else math.ceil(share * GIB)
     return out_of_memory(
@@ -51,8 +51,18 @@ def verdict(end: RunEnd, share: float | None, **more: Any) -> OutOfMemory:
         (KILLED, 0.70, 1, AT_LIMIT),
         (KILLED, 0.69, 12, UNKNOWN),
         (KILLED, None, 12, UNKNOWN),
-        (ENDED_WITHOUT_A_CODE, 0.95, None, OutOfMemory(likely=True, evidence="memory-at-limit")),
-        (ENDED_WITHOUT_A_CODE, 0.75, 1, OutOfMemory(likely=True, evidence="memory-at-limit")),
+        (
+            ENDED_WITHOUT_A_CODE,
+            0.95,
+            None,
+            OutOfMemoryVerdict(likely=True, evidence="memory-at-limit"),
+        ),
+        (
+            ENDED_WITHOUT_A_CODE,
+            0.75,
+            1,
+            OutOfMemoryVerdict(likely=True, evidence="memory-at-limit"),
+        ),
         (ENDED_WITHOUT_A_CODE, 0.5, 1, UNKNOWN),
         (RunEnd(status="unknown", finished_ns=1), 0.95, 3, UNKNOWN),
         (ended(0, 1, was_stopped=False), 0.95, 5, EXCLUDED),
@@ -64,7 +74,7 @@ def verdict(end: RunEnd, share: float | None, **more: Any) -> OutOfMemory:
     ],
 )
 def test_sampled_memory_at_the_limit_explains_a_kill_and_lower_memory_excludes_none(
-    end: RunEnd, share: float | None, hits: int | None, found: OutOfMemory
+    end: RunEnd, share: float | None, hits: int | None, found: OutOfMemoryVerdict
 ) -> None:
     assert verdict(end, share, limit_hits=hits) == found
 
@@ -79,7 +89,7 @@ def test_sampled_memory_at_the_limit_explains_a_kill_and_lower_memory_excludes_n
     ],
 )
 def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(
-    end: RunEnd, share: float, found: OutOfMemory
+    end: RunEnd, share: float, found: OutOfMemoryVerdict
 ) -> None:
     assert verdict(end, share, peak_source="kernel") == found
     assert verdict(KILLED, 0.95, memory_size_bytes=None, peak_source="kernel") == UNKNOWN
@@ -116,7 +126,9 @@ def test_a_child_that_may_have_been_killed_leaves_no_verdict(exit_code: int) -> 
     ],
 )
 def test_a_counted_kill_is_decisive_for_any_end_of_the_batch(end: RunEnd) -> None:
-    assert verdict(end, 0.1, memory_kills=1) == OutOfMemory(likely=True, evidence="kernel-counter")
+    assert verdict(end, 0.1, memory_kills=1) == OutOfMemoryVerdict(
+        likely=True, evidence="kernel-counter"
+    )
 
 
 @given(

@@ -195,9 +195,9 @@ def test_two_spikes_in_one_step_are_not_added(one_mib: int, other_mib: int) -> N
 
 
 def test_a_mark_is_the_peak_of_processes_only_with_hardly_any_page_cache() -> None:
-    assert GroupPeak(size_bytes=800 * MIB, cache_bytes=7 * MIB).is_process_peak()
-    assert not GroupPeak(size_bytes=800 * MIB, cache_bytes=8 * MIB).is_process_peak()
-    assert not GroupPeak(size_bytes=800 * MIB, includes_all_processes=False).is_process_peak()
+    assert GroupPeak(size_bytes=800 * MIB, cache_bytes=7 * MIB).is_peak_of_processes()
+    assert not GroupPeak(size_bytes=800 * MIB, cache_bytes=8 * MIB).is_peak_of_processes()
+    assert not GroupPeak(size_bytes=800 * MIB, includes_all_processes=False).is_peak_of_processes()
 
 
 def test_processes_are_bounded_by_their_groups_mark_without_the_shared_memory_of_others() -> None:

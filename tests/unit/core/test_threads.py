@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from profiler.core.threads import PeriodicReader, StoppableThread, Waiter, WakeEvent
+from profiler.core.threads import PeriodicReadingThread, StoppableThread, Waiter, WakeEvent
 from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
 from tests.fakes import FakeClock, seconds
 from tests.values import present
@@ -41,7 +41,7 @@ class FakeWaiter(Waiter):
 def readings(
     *events: tuple[float, bool],
     until: float,
-    on_wait: Callable[[PeriodicReader], object] = lambda _: None,
+    on_wait: Callable[[PeriodicReadingThread], object] = lambda _: None,
     due: Sequence[float] = (),
     done: list[float] | None = None,
 ) -> list[tuple[float, bool]]:
@@ -64,7 +64,7 @@ def readings(
             (done or []).append(left.pop(0) / seconds(1))
         return left[0] if left else NEVER_NS
 
-    reader = PeriodicReader(
+    reader = PeriodicReadingThread(
         "reader",
         read,
         closed.set,
@@ -98,9 +98,9 @@ def test_what_is_due_between_two_readings_is_done_then_and_the_grid_stays() -> N
 
 def reader_of(
     read: Callable[..., bool], close: Callable[[], None] = lambda: None
-) -> PeriodicReader:
+) -> PeriodicReadingThread:
     """A reader that reads again only on request."""
-    return PeriodicReader(
+    return PeriodicReadingThread(
         "reader", read, close, waiter=Waiter(), clock=FakeClock(), interval_ns=seconds(600)
     )
 

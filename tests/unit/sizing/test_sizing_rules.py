@@ -27,7 +27,7 @@ from profiler.sizing.sizing_rules import (
     Precondition,
     Rule,
     advice_verdict,
-    is_for_others,
+    is_decided_by_others,
 )
 from profiler.sizing.window_advice import WindowAdvice
 from tests.fakes import START_NS
@@ -231,10 +231,10 @@ def test_only_a_row_about_others_leaves_the_schedules_alone_too() -> None:
     """Also where a later row decides, because it allows a revert."""
     for name, example in ACTS.items():
         act = example.act
-        of_others = isinstance(act, Precondition) and act.is_for_others
-        assert is_for_others(example.case) == of_others, name
+        of_others = isinstance(act, Precondition) and act.is_decided_by_others
+        assert is_decided_by_others(example.case) == of_others, name
     owned = Example([*runs(30), *KILL_AT_NEW], RESIZED, Circumstances(stack="jobs"))
-    assert is_for_others(owned.case)
+    assert is_decided_by_others(owned.case)
 
 
 def test_each_row_that_advises_decides_in_an_example() -> None:

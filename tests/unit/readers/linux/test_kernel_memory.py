@@ -180,7 +180,9 @@ def test_growth_that_other_programs_usually_cause_is_nothing(
 def test_free_memory_that_falls_by_a_quarter_more_is_told_again() -> None:
     readings = iter(mib * _MIB for mib in (1000, 950, 890, 880, 800, 790, 1000))
     memory = FreeMemory(lambda: next(readings))
-    fallen = [memory.has_fallen(known_mib * _MIB) for known_mib in (0, 20, 20, 20, 100, 0)]
+    fallen = [
+        memory.has_unexplained_fall(known_mib * _MIB) for known_mib in (0, 20, 20, 20, 100, 0)
+    ]
     assert fallen == [False, True, False, True, False, False]
 
 
