@@ -238,9 +238,10 @@ class ForwarderChanges(Struct):
         with _goes_on():
             state = read_forwarder(self.open_client, stack_id)
         if state.status == "DELETE_COMPLETE":  # perhaps by somebody else, before the earlier events
-            return tuple(
-                event for event in self._new_events(stack_id) if event.status == "DELETE_SKIPPED"
-            )
+            ended = [event for event in self._further_events(stack_id) if _ends_a_step(event)]
+            for event in ended:
+                self.on_event(event)
+            return tuple(event for event in ended if event.status == "DELETE_SKIPPED")
         end, failed, kept = self._follow(stack_id)
         if end != "DELETE_COMPLETE":
             raise TaskProfilerError(
@@ -262,7 +263,7 @@ class ForwarderChanges(Struct):
         kept: list[CloudFormationEvent] = []
         while True:  # a function in a VPC takes up to 40 minutes to delete
             for event in self._further_events(stack_id):
-                if not event.status.endswith(("_COMPLETE", "_FAILED", "_SKIPPED")):
+                if not _ends_a_step(event):
                     continue
                 self.on_event(event)
                 if event.type == "AWS::CloudFormation::Stack" and event.physical_id == stack_id:
@@ -295,6 +296,10 @@ class ForwarderChanges(Struct):
         self._seen.update(event["EventId"] for event in new)
         events = convert(new[::-1], list[CloudFormationEvent])
         return [replace(event, reason=" ".join(event.reason.split())) for event in events]
+
+
+def _ends_a_step(event: CloudFormationEvent) -> bool:
+    return event.status.endswith(("_COMPLETE", "_FAILED", "_SKIPPED"))
 
 
 @contextmanager

@@ -164,6 +164,19 @@ def test_deleting_returns_what_stays_or_explains_the_failure() -> None:
         changes.delete(STACK_ID)
 
 
+def test_a_deletion_that_has_ended_at_once_is_told_like_any_other() -> None:
+    ended = [("DELETE_SKIPPED", "Queue"), ("DELETE_COMPLETE", "Role"), of_stack("DELETE_COMPLETE")]
+    events: list[CloudFormationEvent] = []
+    aws = FakeCloudFormation(stack={"StackStatus": "DELETE_COMPLETE"}, happens=[ended])
+    (kept,) = changes_of(aws, events).delete(STACK_ID)
+    assert kept.resource == "Queue"
+    assert [f"{event.status} {event.resource}" for event in events] == [
+        "DELETE_SKIPPED Queue",
+        "DELETE_COMPLETE Role",
+        "DELETE_COMPLETE tp",
+    ]
+
+
 class FirstAnswersLost(FakeCloudFormation):
     """Carries the first call of each operation out, whose answer is lost, so that boto3 repeats it.
     A repetition succeeds by its token alone.
