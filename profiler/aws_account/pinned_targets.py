@@ -33,7 +33,7 @@ from profiler.core.text import as_sentence
 from profiler.task_definitions.containers import monitor_of
 from profiler.task_definitions.definition_difference import Difference, Part, difference
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_described
-from profiler.task_definitions.size_changes import definition_size, without_size_tags
+from profiler.task_definitions.size_changes import without_size_tags
 
 MoveOutcome: TypeAlias = Literal["moved", "skipped", "unchanged"]
 
@@ -290,9 +290,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         if it moves the target. Raises TaskProfilerError.
 
         For a size, a target is moved once: from the revision that this call replaces, or an equal
-        older one, or the failed one from which an earlier call has put the family back and was
-        ended before it moved the target. Somebody has put any other one there, and may have a
-        reason.
+        older one. Somebody has put any other one there, and may have a reason.
         """
         fixed = ""
         if target.kind == "state":
@@ -305,7 +303,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return f", {fixed}."
         if self.part != "size" or target.pinned_revision == planned.revision:
             return None
-        if self._is_named_by_user(planned) or self._has_failed(planned, target):
+        if self._is_named_by_user(planned):
             return None
         name_it = _name_it(planned, target)
         if not planned.is_new_revision:
@@ -317,15 +315,6 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         if is_older and difference(pinned, without_size_tags(replaced)) == "none":
             return None
         return f", which has another size than {planned.revision}: {name_it}."
-
-    def _has_failed(self, planned: PlannedFamily, target: ScheduledTarget) -> bool:
-        """Whether a target starts the revision that has failed, as it is. Raises
-        TaskProfilerError.
-        """
-        failed = planned.failed
-        if failed is None or failed.revision != revision_text(target.pinned_revision or ""):
-            return False
-        return definition_size(self._pinned_definition(target)) == failed.size
 
     def _is_named_by_user(self, planned: PlannedFamily) -> bool:
         """Whether the user names the family. A pattern names no family of which nothing is
@@ -382,9 +371,8 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         if self._obstacle(planned, current, pin_difference):
             return "skipped", f"{current.title} skipped: pinned to {current.pinned_revision}"
         remedy = "run the command again"
-        if self.part == "size" and not self._is_named_by_user(
-            planned
-        ):  # its revision is the newest now
+        # Its revision is the newest now.
+        if self.part == "size" and not self._is_named_by_user(planned):
             remedy = _name_it(planned, current)
         _check_as_shown(current, shown, remedy)
         owner = self._owner_of(current)

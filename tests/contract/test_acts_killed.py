@@ -11,7 +11,6 @@ import botocore.endpoint
 import pytest
 
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
-from profiler.sizing.sized_revision import REVERTED_FROM
 from tests.hostile_calls import HostileProxy
 from tests.nth_calls import KilledError
 from tests.refused_acts import (
@@ -30,13 +29,8 @@ from tests.refused_acts import (
 from tests.resize_account import Account
 from tools.moto_server import fake_aws
 
-OTHERS = (behind, unmonitored, rolled_out, removed)
-BUILDS = [
-    oversized,
-    put_back,
-    judged,
-    *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS),
-]
+OTHERS = (judged, behind, unmonitored, rolled_out, removed)
+BUILDS = [oversized, put_back, *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)]
 WRITES = (
     "RegisterTaskDefinition",
     "PutTargets",
@@ -140,8 +134,7 @@ def test_an_act_that_is_killed_at_a_write_is_done_or_said_by_the_next_call(
             name = {"schedule": "schedule night", "rule": "rule often"}[what]
             assert name in said, (nth, said)
             assert "nightly --register --update-schedules" in said, (nth, said)
-        # Of an automatic revert, nothing goes on starting the size that has failed.
-        if build is judged or "add-monitor" in built.words:
+        if "add-monitor" in built.words:
             assert now == wanted, nth
 
 
@@ -222,29 +215,22 @@ def test_two_people_at_once_leave_what_one_would(
         assert all(name in told for name in left), said
 
 
-@pytest.mark.parametrize(
-    ("tag", "is_moved"),
-    [
-        (None, True),  # as the revert has written it
-        ("2/512/1024", False),  # not the size of the revision that it names
-        ("1/1024/2048", False),  # of another one: somebody may have put the schedule on this
-        ("two", False),
-    ],
-)
-def test_what_starts_a_failed_size_is_moved_by_a_later_call_and_nothing_else_is(
-    tag: str | None, *, is_moved: bool, tmp_path: Path
+def test_a_schedule_that_a_person_has_put_back_on_the_failed_size_stays_there(
+    tmp_path: Path,
 ) -> None:
+    """The person may have repaired the job, and the kill is still in the window."""
     with fake_aws() as aws:
         account = Account(aws, tmp_path)
         judged(account)
-        assert account.resize("--register").returncode == 0
-        if tag is not None:
-            newest, _ = account.described("nightly")
-            tags = [{"key": REVERTED_FROM, "value": tag}]
-            account.ecs.tag_resource(resourceArn=newest["taskDefinitionArn"], tags=tags)
+        assert account.resize("--register", "--update-schedules").returncode == 0
+        assert account.started_by_schedule("night") == "nightly:3"
+        scheduler = aws.client("scheduler")
+        schedule = scheduler.get_schedule(Name="night")
+        parameters = schedule["Target"]["EcsParameters"]
+        parameters["TaskDefinitionArn"] = parameters["TaskDefinitionArn"].replace(":3", ":2")
+        kept = ("Name", "ScheduleExpression", "FlexibleTimeWindow", "Target")
+        scheduler.update_schedule(**{name: schedule[name] for name in kept})
         done = account.resize("--register", "--update-schedules")
         assert done.returncode == 0, done.stderr
-        started = {account.started_by_schedule("night"), account.started_by_rule("often")}
-        assert started == {"nightly:3" if is_moved else "nightly:2"}
-        said = "resize nightly --register --update-schedules"
-        assert (said in " ".join(done.stdout.split())) is not is_moved
+        assert account.started_by_schedule("night") == "nightly:2"
+        assert "resize nightly --register --update-schedules" in " ".join(done.stdout.split())
