@@ -186,7 +186,7 @@ def _definitions_of_service(service: Mapping[str, Any]) -> Iterator[str]:
 
 @contextmanager
 def named_definition(definitions: TaskDefinitions, name: str) -> Iterator[None]:
-    """Say that there is no such definition, with a similar name, where ECS says so."""
+    """Raise an error that names a similar definition, if ECS says that there is none of a name."""
     try:
         yield
     except TaskProfilerError as error:

@@ -9,6 +9,8 @@ https://docs.aws.amazon.com/AmazonECS/latest/developerguide/supported-iam-action
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from msgspec.structs import replace
+
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.policy_verdicts import TAG, TAG_KEYS, Question, effects
 from profiler.aws_account.queue_room import READ_ENVIRONMENTS, BatchStarter, batch_starters
@@ -114,13 +116,10 @@ class StarterRoles:
             is_start = action == _RUN_ACTION
             place_of_start = _of_cluster(target) if is_start else {}  # AWS names no other for tags
             known = _of_request(revision_arn) | place_of_start
-            then, now = (
-                Question(action=action, resource=resource, context=_of_tags(tags) | known)
-                for tags in (before, after)
-            )
+            asked = Question(action=action, resource=resource, context=known)
             is_asked_so_far = bool(before) or is_start
             with self._reading(role, what):
-                lack = self._lack(role, then if is_asked_so_far else None, now)
+                lack = self._lack_of_tags(role, asked, before if is_asked_so_far else None, after)
             if lack:
                 # It may allow it in the cluster that a state machine's input names.
                 lack = lack if place != "*" or is_start else _MAY_NOT_ALLOW
@@ -151,16 +150,12 @@ class StarterRoles:
         is_tagged_so_far = bool(before) or submitted.are_given
         what = "It is unknown whether AWS Batch may give jobs a new tag"
         for starter in self._batch_starters(queue):
-            then, now = (
-                Question(
-                    action=_TAG_ACTION,
-                    resource=starter.tasks_arn,
-                    context=_of_tags(tags) | _of_request(revision_arn),
-                )
-                for tags in (before, after)
+            asked = Question(
+                action=_TAG_ACTION, resource=starter.tasks_arn, context=_of_request(revision_arn)
             )
+            present_tags = before if is_tagged_so_far else None
             with self._reading(starter.role, what):
-                lack = self._lack(starter.role, then if is_tagged_so_far else None, now)
+                lack = self._lack_of_tags(starter.role, asked, present_tags, after)
             if lack:
                 return (
                     f"its job gives its tasks their definition's tags, and the service role "
@@ -168,6 +163,21 @@ class StarterRoles:
                     f"{_new_keys(before, after)}: allow {_TAG_ACTION} on {starter.tasks_arn}"
                 )
         return None
+
+    def _lack_of_tags(
+        self,
+        role: str,
+        asked: Question,
+        present: Mapping[str, str] | None,
+        new: Mapping[str, str],
+    ) -> str | None:
+        """How a role's policies do not allow what is asked with the new tags, as a verb; see
+        :meth:`_lack`. ``present``: the tags with which they do allow it; None: nothing shows that.
+        """
+        then = None
+        if present is not None:
+            then = replace(asked, context={**asked.context, **_of_tags(present)})
+        return self._lack(role, then, replace(asked, context={**asked.context, **_of_tags(new)}))
 
     def _batch_starters(self, queue: str) -> tuple[BatchStarter, ...]:
         """The roles with which AWS Batch starts the tasks of a queue, read once."""

@@ -202,8 +202,8 @@ def _judged(
     if event is not None:
         end = event.end
         is_confirmed = event.vouches_for(claim, None if reported is None else reported.account_id)
-    if event is not None and reported is not None:
-        reported = with_gpu_memory_error(reported, event.gpu_memory_error)
+        if reported is not None:
+            reported = with_gpu_memory_error(reported, event.gpu_memory_error)
     outcome = outcome_of(
         reported, end, container=record.container.name, is_confirmed=is_confirmed is True
     )

@@ -102,22 +102,22 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
     unread_targets = [*problems]
     problems.clear()
     (monitor,) = read_monitors(rollout, (name,))
-    told: list[Finding] = []
+    of_definition: list[Finding] = []
     if monitor.state == "owned":
         yield note(MONITOR, " ".join(monitor.planned.notes))
     else:
-        told += definition_findings(
+        of_definition += definition_findings(
             document.definition,
             f"{add_command(name)} --register",
             default_image=default_image(document.arn),
         )
-    yield from told
+    yield from of_definition
     yield from (note(SCHEDULES, sentence) for sentence in unread_targets)
     paths = ReportPaths(open_client)
     health = family_health(monitor, paths)
     yield from execution_role_findings(monitor.planned, paths, "ok")
     checks = _checks(rollout, [monitor], [health], options, now_ns)
-    said = {finding.text for finding in told}
+    said = {finding.text for finding in of_definition}
     for finding in checks.account_findings(monitor, health):
         if finding.text not in said:
             yield finding

@@ -1,7 +1,6 @@
 """The lines of a run's comparison with one run, and with the last successes of its family."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from profiler.cli.styled_text import INDENT, Line, Span, length, line
 from profiler.cli.terminal.page_parts import Part, indented
@@ -11,10 +10,7 @@ from profiler.record.hardware import processor_difference
 from profiler.record.mapped_files import have_one_meaning
 from profiler.record.record_model import Record, known_status
 from profiler.record.run_labels import short_commit
-from profiler.record.units import (
-    format_duration,
-    format_memory,
-)
+from profiler.record.units import format_duration, format_memory
 from profiler.record.unusual import FEW_RUNS, MIN_RUNS
 from profiler.runs.comparison.run_changes import (
     MIN_RUN_MS,
@@ -22,9 +18,6 @@ from profiler.runs.comparison.run_changes import (
     RunComparison,
     notable_changes,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _NAME_WIDTH = 20
 _VALUE_WIDTH = 12
