@@ -6,7 +6,7 @@ from functools import partial
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import all_known, difference, first_known, known, known_values
-from profiler.core.text import as_sentence, first_names, listed, stated
+from profiler.core.text import as_sentence, first_names, listed, words_if_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT
 from profiler.record.family import Month, MonthBasis
@@ -562,7 +562,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
         smaller = choice.outgrown.text
         left = needed.runs_until(choice.outgrown.memory_mb or 0)
-        when = stated("would be too small in about {}", known(_runs, left))
+        when = words_if_known("would be too small in about {}", known(_runs, left))
         when = when or "is too small already"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
     if not evidence.usage.shows_trend:
@@ -590,7 +590,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 def _limit_passed(trend: Growth, limit_mb: float) -> str:
     """The limit that the trend will soon pass; nothing for none."""
     runs = known(_runs, trend.runs_until_near(limit_mb))
-    return stated(f"the limit of {format_memory(limit_mb)} in about {{}}", runs)
+    return words_if_known(f"the limit of {format_memory(limit_mb)} in about {{}}", runs)
 
 
 def _runs(count: int) -> str:

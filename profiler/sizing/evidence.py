@@ -22,13 +22,18 @@ from profiler.core.optional_math import (
     min_known,
 )
 from profiler.core.timestamps import MS_PER_MINUTE
-from profiler.record.cpu_wait import CpuWait, counted_cpu_wait, is_cpu_wait_partial, long_cpu_wait
-from profiler.record.family import Month, month_of_tasks
+from profiler.record.cpu_wait import (
+    CpuWait,
+    is_cpu_wait_partial,
+    long_cpu_wait,
+    notable_cpu_wait_percent,
+)
+from profiler.record.family import Month, measured_month
 from profiler.record.family_identity import FamilyKey
 from profiler.record.gpu_facts import gpu_family_text
 from profiler.record.hardware import short_processor_name
 from profiler.record.held_huge_pages import huge_pages_mb
-from profiler.record.mapped_files import of_one_meaning
+from profiler.record.mapped_files import runs_of_one_meaning
 from profiler.record.measured import UNKNOWN, Measured, measured
 from profiler.record.mention_limits import (
     SATURATED_PERCENT,
@@ -49,7 +54,7 @@ from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import (
     bound_memory_mb,
     is_cpu_limited,
-    memory_of,
+    needed_memory_of,
     size_of,
     vcpu_limit,
 )
@@ -177,7 +182,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     @property
     def month(self) -> Month | None:
         """The tasks a month; None if the window is too short to measure them, or has few."""
-        return month_of_tasks(self.window_tasks, self.window_ns)
+        return measured_month(self.window_tasks, self.window_ns)
 
     @property
     def runs_per_month(self) -> float | None:
@@ -373,7 +378,7 @@ class Families:
         runs_of_rows: dict[FamilyKey, list[RunFacts]] = {}
         for kind, row in self._rows().items():
             runs_of_rows.setdefault(row, []).extend(self._runs[kind].values())
-        rows = sorted(runs_of_rows, key=lambda row: row.order)
+        rows = sorted(runs_of_rows, key=lambda row: row.sort_key)
         return {row: self._newest(runs_of_rows[row]) for row in rows}
 
     def _rows(self) -> Mapping[RunsOf, FamilyKey]:
@@ -551,7 +556,7 @@ def runs_that_count(runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
     once enough others are known: see :mod:`profiler.record.mapped_files`.
     """
     measured_runs = [run for run in runs if run.has_memory]
-    return of_one_meaning(measured_runs, lambda run: run.counts_files)
+    return runs_of_one_meaning(measured_runs, lambda run: run.counts_files)
 
 
 def _needed_memory_mb(run: RunFacts) -> float:
@@ -583,7 +588,7 @@ def usage_of_tasks(window: Sequence[RunFacts], current_vcpu: float | None) -> Us
     return Usage(
         saturated_percent=_mean_percent(records_now, _saturated_percent),
         cpu_wait_percent=measured(
-            _mean_percent(records_now, counted_cpu_wait),
+            _mean_percent(records_now, notable_cpu_wait_percent),
             is_least=any(is_cpu_wait_partial(record) for record in records_now),
         ),
         gpus_idle=bool(idle_flags) and all(idle_flags),
@@ -614,7 +619,9 @@ def precision_of(runs: Sequence[RunFacts]) -> Precision:
         peak_source = "kernel"
     models = [record.processor.model for record in records]
     processors = Counter(short_processor_name(model) for model in models if model)
-    without_memory = [other for other in newest.containers if memory_of(other, newest) is None]
+    without_memory = [
+        other for other in newest.containers if needed_memory_of(other, newest) is None
+    ]
     return Precision(
         peak_source=peak_source,
         stats_period_ms=max_known(*(stats_period_ms(record) for record in records)),
