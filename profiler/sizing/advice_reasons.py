@@ -43,7 +43,7 @@ from profiler.sizing.evidence import (
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.job_rows import JobsRow
 from profiler.sizing.slowdown_factors import smaller_vcpus
-from profiler.sizing.trend import Growth, growth
+from profiler.sizing.trend import Growth
 from profiler.sizing.what_if import ROUNDING, SizeOption
 
 _MANY_RUNS = 10
@@ -556,8 +556,9 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     passed_mb = max(evidence.needs.oom_size_mb or 0, evidence.needs.required_memory_mb or 0)
     current_mb = choice.current.memory_mb
     if choice.is_outgrown:
+        verb = "grows" if needed.is_sure else "may grow"
         grows = (
-            f"The memory peak grows by about {format_memory(needed.per_run)} a run (over "
+            f"The memory peak {verb} by about {format_memory(needed.per_run)} a run (over "
             f"{needed.runs} runs)"
         )
         smaller = choice.outgrown.text
@@ -565,8 +566,6 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         when = words_if_known("would be too small in about {}", known(_runs, left))
         when = when or "is too small already"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
-    if not evidence.usage.shows_trend:
-        return
     if needed.is_notable and not choice.is_outgrown:
         limits_mb = {limit for limit in known_values((size_mb, current_mb)) if limit > passed_mb}
         passed = [*filter(None, (_limit_passed(needed, mb) for mb in sorted(limits_mb)))]
@@ -576,12 +575,12 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             passes = ""
         yield f"The memory peak grows by about {format_memory(needed.per_run)} a run{passes}."
     own_limit_mb = evidence.latest.metrics.memory_size_mb or 0
-    peak_mb = max(evidence.needs.oom_size_mb or 0, *evidence.needs.peaks_mb, 0)
+    peak_mb = max(evidence.needs.oom_size_mb or 0, *evidence.needs.peaks_mb.values, 0)
     if not peak_mb < own_limit_mb < (current_mb or math.inf):
         return
-    batch = growth(evidence.needs.peaks_mb)
+    batch = evidence.needs.peaks_mb.growth
     own_limit = _limit_passed(batch, own_limit_mb)
-    if own_limit:
+    if batch.is_sure and own_limit:
         yield (
             f"The peak of the container {evidence.latest.container.name!r} will pass {own_limit}."
         )

@@ -25,7 +25,7 @@ from profiler.sizing.memory_margin import (
 )
 from profiler.sizing.prices import PriceOverrides, prices
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
-from profiler.sizing.trend import NO_GROWTH, Growth, growth
+from profiler.sizing.trend import NO_GROWTH, Growth
 from profiler.sizing.what_if import NO_OPTION, ROUNDING, MemoryNeed, SizeOption, WhatIf
 
 # A size that the growing peak passes within this many runs or this time is too small.
@@ -163,7 +163,7 @@ def recommend_size(
 
     A size that the growing peak soon passes is too small.
     """
-    trend = growth(evidence.needs.needs_mb)
+    trend = evidence.needs.needs_mb.growth
     margin = margin_of(evidence, policy)
     need = _memory_need(evidence, policy, margin)
     decision = _decide(evidence, policy, price_overrides, need)

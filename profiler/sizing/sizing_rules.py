@@ -358,7 +358,9 @@ def _needs_more_than_fargate(advice: Advice) -> str | None:
 def _grows(advice: Advice) -> str | None:
     if not (advice.choice.is_outgrown and advice.choice.has_more_memory):
         return None
-    return "its memory need grows, and soon passes the size"
+    if advice.choice.growth.is_sure:
+        return "its memory need grows, and soon passes the size"
+    return "its memory need may grow, and then soon passes the size"
 
 
 def _larger_size(case: MeasuredCase) -> ChosenSize | None:
