@@ -16,6 +16,7 @@ from profiler.aws_account.clusters_and_log_groups import matching_log_groups, mi
 from profiler.aws_account.kept_logs import KeptLogs
 from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder
 from profiler.aws_account.replay import replay as replay_group
+from profiler.cli.aws_names import FUNCTION, LOG_GROUPS
 from profiler.cli.options import SourceOptions, aws_options, flag, option, yes_option
 from profiler.cli.printing import NOT_APPLIED, say_sentence, warn, write_json_lines
 from profiler.cli.progress import progress_row
@@ -40,9 +41,15 @@ _PERMISSIONS = "logs:FilterLogEvents on the log group and lambda:InvokeFunction 
     ),
 )
 @option(
-    "--log-group name", "GROUP", "The log group to read, or those that match * ? [].", required=True
+    *("--log-group name", "GROUP", "The log group to read, or those that match * ? []."),
+    type=LOG_GROUPS,
+    required=True,
 )
-@option("--function function_name", "NAME", "Name or ARN of the forwarder function.", required=True)
+@option(
+    *("--function function_name", "NAME", "Name or ARN of the forwarder function."),
+    type=FUNCTION,
+    required=True,
+)
 @option("--since", "TIME", "Start: 30m, 12h or 7d ago, or an ISO time.", default="7d")
 @option("--until", "TIME", "End, like --since (default: now).", default="0m", show_default=False)
 @aws_options

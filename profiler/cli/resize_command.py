@@ -218,6 +218,7 @@ def resize(
                 "--scheduled, --register, --write-sizes, --revert and --first."
             )
         return _apply(files, runs, limits, output)
+    _check_families(request)
     sizes = _sizes_target(request, revert=revert)
     if first is not None and not request.register:
         raise UsageError("--first needs --register: without it, the plan has all families.")
@@ -239,6 +240,15 @@ def _check_jobs(request: RolloutRequest, files: Sequence[str]) -> None:
             "--job-definition and --queue select job definitions of AWS Batch: leave out FAMILY, "
             "--cluster, --scheduled and --apply."
         )
+
+
+def _check_families(request: RolloutRequest) -> None:
+    """Raise UsageError for a file, of which the name has what no family's has."""
+    for name in request.globs:
+        if {*"./"} & {*name} and ":" not in name:
+            raise UsageError(
+                f"{name} is no family: to write the sizes into a file, use --apply {name}."
+            )
 
 
 def _check_written_files(request: RolloutRequest, files: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from profiler.aws_account.planned_family import (
 from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.shared_streams import with_shared_streams
+from profiler.cli.aws_names import CONTAINER, LOG_GROUP, STREAM_PREFIX
 from profiler.cli.options import (
     CallStacksCommand,
     CommandGroup,
@@ -157,6 +158,7 @@ def taskdef() -> None:
     "--log-group",
     "NAME",
     "Send the report to this group (default: the batch's stream, else /ecs/FAMILY).",
+    type=LOG_GROUP,
 )
 @report_stream_option
 @flag(
@@ -334,7 +336,11 @@ def remove_monitor(
     type=click.Choice(["json", "terraform", "cloudformation", "cdk"]),
     default="json",
 )
-@option("--container", "NAME", "The name of the batch container.", default=DEFAULT_CONTAINER)
+@option(
+    *("--container", "NAME", "The name of the batch container."),
+    type=CONTAINER,
+    default=DEFAULT_CONTAINER,
+)
 @image_option(
     "The monitor's image, which you build and push.",
     default=f"{MONITOR_REPOSITORY}:{__version__}",
@@ -343,6 +349,7 @@ def remove_monitor(
     "--log-group",
     "NAME",
     "The log group of the batch's awslogs log driver (default: /ecs/CONTAINER).",
+    type=LOG_GROUP,
 )
 @option(
     "--region",
@@ -351,7 +358,9 @@ def remove_monitor(
     type=str,
 )
 @option(
-    "--stream-prefix", "PREFIX", "The batch's awslogs-stream-prefix.", default=DEFAULT_STREAM_PREFIX
+    *("--stream-prefix", "PREFIX", "The batch's awslogs-stream-prefix."),
+    type=STREAM_PREFIX,
+    default=DEFAULT_STREAM_PREFIX,
 )
 @report_stream_option
 @call_stacks_option
@@ -413,7 +422,12 @@ def _files_and_request(
     families = tuple(name for name in names if name not in files)
     request = replace(request, globs=(*families, *request.globs))
     is_account = bool(request.globs or request.clusters)
-    if bool(files) == is_account or "" in (*request.globs, *request.clusters):
+    if files and is_account:
+        raise UsageError(
+            f"{files[0]} is a file, and the families of the account are others: give files, or "
+            "families and clusters, in a command of its own."
+        )
+    if not (files or is_account) or "" in (*request.globs, *request.clusters):
         raise UsageError(
             "Task definitions are missing: give a FILE (- is standard input), a FAMILY or "
             "--cluster NAME."

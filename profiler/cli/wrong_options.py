@@ -23,6 +23,8 @@ def usage_sentence(error: click.UsageError, message: str, arguments: Iterable[st
             return message
         message = error.message
     elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
+        if error.param is not None and isinstance(error.param.type, click.File):
+            return f"{message}: name a file that can be read, or - for standard input."
         return message  # it has the values that are right
     if error.ctx is None or not message.endswith((".", ")")):
         return message

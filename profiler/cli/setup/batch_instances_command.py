@@ -4,6 +4,7 @@ import json
 
 import click
 
+from profiler.cli.aws_names import LOG_GROUP
 from profiler.cli.options import aws_options, flag, image_option, repeatable
 from profiler.cli.printing import say, warn
 from profiler.cli.taskdef_command import parse_settings
@@ -32,6 +33,7 @@ _NEXT = (
     "--log-group groups",
     "NAME",
     f"With --policy: a log group of jobs (default: {BATCH_LOG_GROUP}).",
+    type=LOG_GROUP,
 )
 @aws_options
 def batch_instances(

@@ -23,6 +23,7 @@ from profiler.aws_account.setup.monitor_image import (
     build_context,
     clone_folder,
 )
+from profiler.cli.aws_names import BUCKET, REPOSITORY, ROLE, SECURITY_GROUPS, SUBNETS
 from profiler.cli.interruption import stop_held
 from profiler.cli.options import (
     CommandGroup,
@@ -332,10 +333,14 @@ class _Redriving(Struct, kw_only=True):
     "FAMILY",
     "Run them as this family's schedule or service, or as this job definition, with its roles.",
 )
-@option("--subnets", "ID,…", "In these subnets.", callback=_ids)
-@option("--security-groups", "ID,…", "With these security groups.", callback=_ids)
-@option("--task-role", "ROLE", "With this task role.")
-@option("--execution-role", "ROLE", "With this execution role.")
+@option("--subnets", "ID,…", "In these subnets.", type=SUBNETS, callback=_ids)
+@option(
+    *("--security-groups", "ID,…", "With these security groups."),
+    type=SECURITY_GROUPS,
+    callback=_ids,
+)
+@option("--task-role", "ROLE", "With this task role.", type=ROLE)
+@option("--execution-role", "ROLE", "With this execution role.", type=ROLE)
 @image_option("The monitor's image (default: the one that setup image pushes).")
 @option("--from source", "https://…", "Look for the documents in this search cluster.")
 @flag("--keep", "Keep the log group.")
@@ -360,7 +365,7 @@ def proof(*, options: ProofOptions, request: ProofRequest) -> int:
 
 @setup.command("image", epilog="Example: task-profiler setup image --region eu-west-1 --yes")
 @click.argument("options", metavar="[DOCKER_OPTION]...", nargs=-1)
-@option("--repository", "NAME", "ECR repository.", default=MONITOR_REPOSITORY)
+@option("--repository", "NAME", "ECR repository.", type=REPOSITORY, default=MONITOR_REPOSITORY)
 @option(
     "--tag",
     "TAG",
@@ -497,7 +502,10 @@ def _dry_run(ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild)
 @repeatable(
     "--tag tags", "KEY=VALUE", "Tag the stack, its resources and new secrets; KEY= removes a tag."
 )
-@option("--bucket", "NAME", "Bucket for the code (default: task-profiler-ACCOUNT-REGION, created).")
+@option(
+    *("--bucket", "NAME", "Bucket for the code (default: task-profiler-ACCOUNT-REGION, created)."),
+    type=BUCKET,
+)
 @option("--zip zip_file", "FILE", "The forwarder's zip of a release, instead of building it.")
 @flag("--delete", "Delete the stack, and print what stays.")
 @yes_option

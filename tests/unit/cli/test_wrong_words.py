@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 from msgspec.structs import replace
 
+from profiler.cli import aws_names
 from profiler.record.record_model import SCHEMA_VERSION
 from tests.command_line import run_here
 from tests.runs import lines, report
@@ -416,3 +417,85 @@ def test_a_mistake_in_an_event_names_its_line(tmp_path: Path) -> None:
     done = run_here({}, "notify", str(file))
     assert done.returncode == 2
     assert "correct the mistake in line 2, or pass it as EventBridge sends it" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "kind"),
+    [
+        (("setup", "proof", "--cluster", "jobs", "--subnets", "a b"), "a b", "a subnet's id"),
+        (("setup", "proof", "--cluster", "jobs", "--subnets", "subnet-1,a"), "a", "a subnet's id"),
+        (
+            ("setup", "proof", "--queue", "x", "--security-groups", "web"),
+            "web",
+            "a security group's",
+        ),
+        (("setup", "proof", "--cluster", "jobs", "--task-role", "a b"), "a b", "a role's name"),
+        (("setup", "proof", "--cluster", "x", "--execution-role", "a/b"), "a/b", "a role's name"),
+        (("setup", "image", "--repository", "Team/X"), "Team/X", "a repository's name"),
+        (("setup", "stack", "--bucket", "My_Code"), "My_Code", "a bucket's name"),
+        (
+            ("setup", "batch-instances", "--policy", "--log-group", "a b"),
+            "a b",
+            "a log group's name",
+        ),
+        (("taskdef", "add-monitor", "etl", "--log-group", "a b"), "a b", "a log group's name"),
+        (("taskdef", "container", "--log-group", "a:b"), "a:b", "a log group's name"),
+        (("taskdef", "container", "--container", "a b"), "a b", "a container's name"),
+        (("taskdef", "container", "--stream-prefix", "a:b"), "a:b", "a stream's prefix"),
+        (("replay", "--log-group", "a b", "--function", "f"), "a b", "a log group's name"),
+        (("replay", "--log-group", "/ecs/*", "--function", "a b"), "a b", "a Lambda function's"),
+        (("replay", "--log-group", "/ecs/*", "--function", "f@1"), "f@1", "a Lambda function's"),
+    ],
+)
+def test_a_name_that_aws_would_refuse_later_is_refused_before_the_plan(
+    words: tuple[str, ...], name: str, kind: str
+) -> None:
+    done = run_here({"AWS_REGION": "us-east-1"}, *words)
+    assert done.returncode == 2
+    assert f"{name!r} is not {kind}" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (aws_names.FUNCTION, "task-profiler-forward-logs"),
+        (aws_names.FUNCTION, "forward:live"),
+        (aws_names.FUNCTION, "123456789012:function:forward:$LATEST"),
+        (aws_names.FUNCTION, "arn:aws-us-gov:lambda:us-gov-west-1:123456789012:function:f:7"),
+        (aws_names.ROLE, "arn:aws:iam::123456789012:role/team/batch/jobs@etl"),
+        (aws_names.ROLE, "jobs"),
+        (aws_names.SUBNETS, "subnet-0123456789abcdef0, subnet-01234567"),
+        (aws_names.REPOSITORY, "team/task-profiler"),
+        (aws_names.BUCKET, "task-profiler-123456789012-us-east-1"),
+        (aws_names.LOG_GROUP, "/aws/ecs/containerinsights/jobs/performance#1.a_b"),
+        (aws_names.LOG_GROUPS, "/ecs/[!a]*?"),
+        (aws_names.STREAM_PREFIX, "team/ecs"),
+    ],
+)
+def test_a_name_that_aws_accepts_is_accepted(kind: aws_names.AwsName, name: str) -> None:
+    assert kind.convert(name, None, None) == name
+
+
+@pytest.mark.parametrize("name", ["none.json", "."])
+def test_a_file_that_cannot_be_read_has_a_remedy(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run_here({}, "notify", name)
+    assert done.returncode == 2
+    assert "name a file that can be read, or - for standard input." in done.stderr
+
+
+@pytest.mark.parametrize("command", ["add-monitor", "remove-monitor"])
+def test_a_file_beside_a_family_is_not_called_missing(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "etl.json"
+    done = run_here({}, "taskdef", command, str(file), "nightly-etl")
+    assert done.returncode == 2
+    assert f"{file} is a file, and the families of the account are others: give" in done.stderr
+
+
+def test_a_file_in_place_of_a_family_names_the_option_for_files() -> None:
+    done = run_here({}, "taskdef", "resize", "etl.json")
+    assert done.returncode == 2
+    assert "etl.json is no family: to write the sizes into a file, use --apply" in done.stderr
