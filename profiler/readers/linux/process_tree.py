@@ -23,9 +23,8 @@ _MAX_THREADS_TO_LIST = 64
 _PROCESSES_PER_THREAD = 8
 # Beyond this number of processes and threads, a reading costs too much.
 _MAX_THREADS = 64
-# After this time, processes that have not run are read, too.
+# After this time, the states of processes that have not run are read, too.
 _ALL_READ_NS = 10 * NS_PER_SECOND
-_OUT_OF_DATE = -1
 # Positions in /proc/PID/statm.
 _SIZE = 0
 _RESIDENT = 1
@@ -99,7 +98,8 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
 class _Process(Struct, gc=False):
     """A process at its last reading.
 
-    ``ran_ns`` is its CPU time before; None if unknown, -1 if that is out of date.
+    ``ran_ns`` is its CPU time before; None if unknown. ``is_due``: its state is read again, also if
+    it has not run.
     """
 
     ran_ns: int | None
@@ -107,14 +107,24 @@ class _Process(Struct, gc=False):
     reading: ProcessReading | None = None
     children: tuple[int, ...] | None = None
     is_read: bool = False
+    is_due: bool = False
+
+    def is_same(self, stat: proc.ProcessStat) -> bool:
+        """Whether nothing can have changed of a process that has not run and has this state: as
+        much memory is resident, up to the few pages for each CPU that ``stat`` lacks. gVisor, which
+        knows no page tables, counts CPU time in ticks.
+        """
+        reading = self.reading
+        return stat == self.stat and reading is not None and reading.page_table_bytes is not None
 
 
 class ProcessTree:
     """The descendants of one process, without unrelated children and their descendants.
 
-    One that was not on a CPU is read again only after ten seconds: its memory or its adopted
-    children may be others. ``has_hidden``: this user sees nothing of a process in ``/proc``, as
-    with the mount option hidepid. A ``/proc`` of another pid namespace shows none of them.
+    Of one that was not on a CPU, the state and the children are read again after ten seconds: its
+    memory may be another, and it may have adopted children. ``has_hidden``: this user sees nothing
+    of a process in ``/proc``, as with the mount option hidepid. A ``/proc`` of another pid
+    namespace shows none of them.
     """
 
     def __init__(
@@ -204,11 +214,16 @@ class ProcessTree:
         """
         process = self._processes.get(pid)
         ran_ns = own_cpu_ns(pid, None)
-        if process is not None and ran_ns is not None and ran_ns == process.ran_ns and not is_again:
+        has_run = process is None or ran_ns is None or ran_ns != process.ran_ns
+        if process is not None and not (has_run or is_again or process.is_due):
             return process.stat
         stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
         if stat is None:
             return None
+        if process is not None and not has_run and process.is_same(stat):
+            process.children = None
+            process.is_due = False
+            return stat
         reading = None
         if process is not None and not _has_another_program(process.stat, stat):
             reading = process.reading
@@ -228,7 +243,7 @@ class ProcessTree:
         if now_ns >= self._all_due_ns:
             self._all_due_ns = now_ns + _ALL_READ_NS
             for process in self._processes.values():
-                process.ran_ns = _OUT_OF_DATE
+                process.is_due = True
         descendants = None
         if not self._has_children_files or self._threads > _MAX_THREADS_TO_LIST:
             pids = proc.all_pids()

@@ -103,13 +103,40 @@ def test_what_has_not_run_is_not_read_again_until_ten_seconds_have_passed(
         assert again is first[0]
         assert not [path for path in read if path.startswith(f"/proc/{process.pid}/")]
         now_ns = 10**10
-        assert tree.read() == first
-        assert f"/proc/{process.pid}/stat" in read
+        (after,) = tree.read()
+        assert after is first[0]
+        of_process = [path for path in read if path.startswith(f"/proc/{process.pid}/")]
+        folder = f"/proc/{process.pid}"
+        assert of_process == [f"{folder}/stat", f"{folder}/task/{process.pid}/children"]
         os.kill(process.pid, signal.SIGCONT)
         present(process.stdin).write(b".")  # the program would read a second byte, and end
         present(process.stdin).flush()
         present(process.stdout).readline()
         assert present(tree.read()[0].rss_bytes) > present(again.rss_bytes) + 30 * _MIB
+        process.kill()
+
+
+def test_memory_that_others_take_from_a_process_that_has_not_run_is_seen(tmp_path: Path) -> None:
+    now_ns = 0
+    tree = ProcessTree(os.getpid(), (), lambda: now_ns)
+    file = tmp_path / "mapped"
+    mapping = (
+        f"import mmap; file = open({str(file)!r}, 'w+b'); file.truncate(32 << 20); "
+        "mapped = mmap.mmap(file.fileno(), 0); mapped.write(bytes(32 << 20)); "
+        "print(flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", mapping], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        present(process.stdout).readline()
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        (before,) = tree.read()
+        os.truncate(file, 0)
+        assert tree.read() == (before,)
+        now_ns = 10**10
+        (after,) = tree.read()
+        assert present(after.rss_bytes) < present(before.rss_bytes) - 30 * _MIB
         process.kill()
 
 
