@@ -10,12 +10,7 @@ from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id, saved_object, to_json
 from profiler.core.optional_math import known_members
 from profiler.record.run_outcome import Cause
-from profiler.record.search_document_fields import (
-    FIELDS,
-    INTERVAL_PREFIX,
-    DocumentField,
-    keyword_fields,
-)
+from profiler.record.search_document_fields import FIELDS, INTERVAL_PREFIX, DocumentField, keywords
 from profiler.record.stop_causes import CAUSE_TITLES
 
 _LOG_MESSAGE = "message"
@@ -85,28 +80,28 @@ _CHECKPOINT_FIELDS: Final = (
 # The keywords of a log line's document; the message itself is full text.
 _LOG_FIELDS: Final = (
     _TIME,
-    *keyword_fields(
+    *keywords(
         f"aws.cloudwatch.log_group aws.cloudwatch.log_stream {_LOG_MESSAGE} event.kind "
         "event.dataset"
     ),
-    *keyword_fields("cloud.provider task.id container.name"),
+    *keywords("cloud.provider task.id container.name"),
 )
 # The fields of both kinds of notices (profiler/forwarder/documents.py).
 _NOTICE_FIELDS: Final = (
     _TIME,
-    *keyword_fields("event.kind event.dataset notice.kind notice.message"),
+    *keywords("event.kind event.dataset notice.kind notice.message"),
     *(DocumentField(name=name, index_type="date") for name in ("notice.since", "notice.due_at")),
-    *keyword_fields(
+    *keywords(
         "notice.reason schedule.kind schedule.name schedule.group schedule.expression "
         "schedule.time_zone"
     ),
-    *keyword_fields(
+    *keywords(
         "cloud.provider cloud.region cloud.account.id orchestrator.type "
         "orchestrator.cluster.name service.name"
     ),
-    *keyword_fields("container.name aws.cloudwatch.log_group aws.cloudwatch.log_stream"),
-    *keyword_fields("task.id task.arn task.family task.revision links.run links.logs links.task"),
-    *keyword_fields("batch.job_id batch.queue batch.job_definition"),
+    *keywords("container.name aws.cloudwatch.log_group aws.cloudwatch.log_stream"),
+    *keywords("task.id task.arn task.family task.revision links.run links.logs links.task"),
+    *keywords("batch.job_id batch.queue batch.job_definition"),
     DocumentField(name="record", is_searchable=False),
 )
 

@@ -86,8 +86,10 @@ class LookedRun:
         has_total: bool = True,
         misses_child: bool = False,
         is_behind: bool = False,
+        readings: int = 1,
     ) -> "LookedRun":
-        """A look after a step; a thread that is not mentioned has done nothing.
+        """A look after a step, or after several ``readings``; a thread that is not mentioned has
+        done nothing.
 
         ``unread`` ran in processes that nobody read, ``later`` in threads that are read in later
         looks. ``has_total``: their CPU time is read now.
@@ -126,6 +128,7 @@ class LookedRun:
             is_behind=is_behind,
             pressure=pressure,
             cpus=self._cpus,
+            readings=readings,
         )
         read_ns = START_NS + seconds(self.at)
         self.account.add_look(read_ns, look, self.series)

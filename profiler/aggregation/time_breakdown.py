@@ -34,8 +34,9 @@ from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.record_model import Record
 from profiler.record.units import format_duration, format_percent
 
-# A look covers up to this many intervals before it, and this time in any case. The rest is a gap:
-# a pause that limits the profiler's cost, or a late reading.
+# A look covers up to this many intervals before it for each reading of the processes for which it
+# stands, and this time in any case. The rest is a gap: a pause that limits the profiler's cost, or
+# a late reading.
 _COVERED_INTERVALS = 1.5
 _MIN_COVERED_NS = NS_PER_SECOND // 4
 # A look is settled after this time, also if a thread has not run again since, or with so many looks
@@ -307,7 +308,8 @@ class TimeAccount:
             last.stretch.end_ns = read_ns
             last.number = self._threads.number
         else:
-            self._append(stretch, change, part_ns, misses_able=self._misses_able(look))
+            opened = self._append(stretch, change, part_ns, look.readings)
+            opened.misses_able = self._misses_able(look)
         self._open_waits += len(change.begun)
         self._add_growth(stretch, look.growth or (), change.over)
         self._add_waits(stretch, waiting)
@@ -391,17 +393,15 @@ class TimeAccount:
         stretch: Stretch,
         change: ChangedWaits,
         part_ns: int | None = None,
-        *,
-        misses_able: bool = False,
+        readings: int = 1,
     ) -> _OpenLook:
         look = _OpenLook(
             stretch,
-            min(stretch.length_ns, self._max_covered_ns),
+            min(stretch.length_ns, readings * self._max_covered_ns),
             part_ns or stretch.length_ns,
             change,
             self._threads.children,
             self._threads.number,
-            misses_able=misses_able,
         )
         self._open.append(look)
         return look

@@ -455,7 +455,7 @@ class ProcessCollector:
                 read_ns = now_ns + self._wall_offset_ns
                 batch.time.add_look(read_ns, look, batch.usage.series, looks.part_ns)
         used_ns = self._machine.own_cpu_ns() - threads.lookup_cpu_ns
-        looks.looked(now_ns, used_ns - began_ns, can_peek=threads.can_peek)
+        looks.done(now_ns, used_ns - began_ns, can_peek=threads.can_peek)
 
     def _follow_threads(
         self,
@@ -471,8 +471,9 @@ class ProcessCollector:
         It looks at the same time if it has to be complete, or sees only what is read with the
         processes.
         """
-        if not is_complete and threads.skip(snapshot.processes):
-            return ThreadReadings(look=threads.nothing(), is_skipped=True)
+        skipped = None if is_complete else threads.skip(snapshot.processes, now_ns)
+        if skipped is not None:
+            return ThreadReadings(look=skipped.look, is_skipped=True)
         threads.follow(snapshot.processes)
         if tracked.looks is None:
             place = now_ns % _PLACES / _PLACES

@@ -50,7 +50,8 @@ class Look(Struct, frozen=True, kw_only=True):
     system call was readable so far. ``is_behind``: the counters of threads are left for the next
     looks; ``is_nobodys_turn``: those of all. ``misses_child``: a thread waited for a child, and
     none that lived was seen: it ended meanwhile, or began just now. ``pressure``: for how long any
-    threads have waited for a CPU so far. ``cpus``: on how many the batch may run. ``peeks``: so
+    threads have waited for a CPU so far. ``cpus``: on how many the batch may run. ``readings``: so
+    many readings of the processes were since the last look, which found the same. ``peeks``: so
     many times since the last look it was read whether a thread that works can run, and in
     ``able_peeks`` of them one could.
     """
@@ -67,5 +68,6 @@ class Look(Struct, frozen=True, kw_only=True):
     misses_child: bool = False
     pressure: CpuPressure | None = None
     cpus: int = 1
+    readings: int = 1
     peeks: int = 0
     able_peeks: int = 0

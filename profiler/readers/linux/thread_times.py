@@ -66,6 +66,11 @@ _MAX_PARENTS = 8
 _AGE_PER_TURN = 10
 _MAX_READINGS_PER_TURN = 20
 _MAX_TOGETHER = 64
+# Without system calls, the counters of processes that run in every step and sleep at every reading
+# say the same if several steps are read as one: after a twentieth of all looks so far, and at least
+# every fourth time. In 50 processes a look costs a third of the reading of the processes.
+_LOOKS_PER_SLEEP = 20
+_MAX_SLEEP_READINGS = 4
 # The share of a CPU that readings take, and how much of it in advance, as the first one, which
 # opens all files. Half of it is for the counters. A reading checks its cost after this many
 # threads.
@@ -172,6 +177,37 @@ class _Turns(Struct):
     are_left_out: bool = False
 
 
+class _Asleep(Struct):
+    """The readings since the last look that found nobody who could run: so many ``readings``, the
+    last one at ``at_ns``. ``processes`` are as of this one, or of the last look.
+
+    ``regulars``, by their ids, have one thread, ran before the last look, and slept at it.
+    """
+
+    readings: int = 0
+    at_ns: int = 0
+    processes: Collection[ProcessReading] = ()
+    regulars: dict[int, _Process] = {}
+
+    def has_again(self, reading: ProcessReading, between: ProcessReading) -> bool:
+        """Whether a process has run in each step since the last look, and sleeps as it did then;
+        ``between`` is the reading before.
+
+        One that was still for a step may have slept for long: only a look limits what the kernel
+        may call its wait for a CPU.
+        """
+        process = self.regulars.get(reading.pid)
+        if process is None or reading.state != _SLEEP_STATE or reading.threads > 1:
+            return False
+        if reading is between or (self.readings and between is process.reading):
+            return False
+        before = process.reading
+        return (reading.blocks_signals, reading.started_ticks) == (
+            before.blocks_signals,
+            before.started_ticks,
+        )
+
+
 class _Peeks(Struct):
     """What peeks have found since the last look: whether a thread that works could run.
 
@@ -207,6 +243,17 @@ class _Peeks(Struct):
         able = self.able
         self.able = []
         return able
+
+
+class SkippedReading(Struct, frozen=True):
+    """A reading of the processes that was not followed: ``look`` is None if the next look stands
+    for it, too.
+    """
+
+    look: Look | None = None
+
+
+_ASLEEP = SkippedReading()
 
 
 class ThreadReader:
@@ -251,7 +298,7 @@ class ThreadReader:
         self._is_shown = False  # as they are now
         self._changed: dict[int, _Process] = {}
         self._stale: dict[int, _Process] = {}
-        self._turns = _Turns()
+        self._turns, self._asleep = _Turns(), _Asleep()
         self._files = ThreadFiles()
         self._open_pressure = open_pressure
         self._is_frozen = is_frozen
@@ -280,14 +327,17 @@ class ThreadReader:
 
     def follow(self, processes: Collection[ProcessReading]) -> None:
         """Follow these processes, as of a reading of all of them."""
-        last = self._last or ReadingTime(0, 0)
+        last = still = self._last or ReadingTime(0, 0)
+        asleep = self._asleep
+        if asleep.readings:
+            still = ReadingTime(last.number, asleep.at_ns)
         if self.sees_calls:
             self._newest_pid = proc.read_last_pid(self._folder)
         known = self._processes
         count = len(known)
         followed = self._followed
         self._followed = processes
-        for reading, before in zip_longest(processes, followed):
+        for reading, before, between in zip_longest(processes, followed, asleep.processes):
             # The reader of another container's processes returns an unchanged one again, mostly in
             # the same place.
             if reading is before or reading is None:
@@ -296,7 +346,7 @@ class ThreadReader:
             if process is None or process.started_ticks != reading.started_ticks:
                 if process is not None:
                     self._forget(process)
-                process = _Process(reading, reading.started_ticks, last)
+                process = _Process(reading, reading.started_ticks, still)
                 process.thread_count = reading.threads
                 process.clock_ns = reading.own_cpu_ns
                 process.state = reading.state
@@ -304,34 +354,66 @@ class ThreadReader:
                 self._is_shown = False
                 count = 0
             elif process.reading is not reading:
-                self._note_change(process, reading, last)
+                is_still = between is before is process.reading
+                self._note_change(process, reading, still if is_still else last)
         if len(known) > len(processes):
             self._is_shown = False
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
         self._peeks.is_steady = len(known) == count
+        asleep.processes = processes
 
-    def skip(self, processes: Collection[ProcessReading]) -> bool:
-        """Whether this reading of all processes need not be followed: none has begun or ended, and
-        of those that have changed, no thread has its turn. Returns False if it has to be.
+    def skip(self, processes: Collection[ProcessReading], now_ns: int) -> SkippedReading | None:
+        """What there is to say of a reading of all processes that need not be followed: none has
+        begun or ended, and of those that have changed, no thread has its turn, or those that run
+        in every step sleep again. Returns None if it has to be followed.
         """
         if self.sees_calls or self._stale or self._ended_between or self._last is None:
-            return False
-        number = self._last.number + 1 + self._turns.skipped
-        if number - self._turns.last_number >= self._turns.readings:
-            return False
+            return None
         if len(processes) != len(self._followed):
-            return False
-        for reading, before in zip(processes, self._followed, strict=True):
+            return None
+        asleep = self._asleep
+        number = self._last.number + 1 + self._turns.skipped
+        is_turn = number - self._turns.last_number >= self._turns.readings
+        is_asleep = False
+        for reading, before, between in zip(
+            processes, self._followed, asleep.processes, strict=True
+        ):
             if reading is before:
                 continue
-            process = self._processes.get(reading.pid)
-            if process is None or process.started_ticks != reading.started_ticks:
-                return False
-            if not process.is_refused or reading.threads == 1:
-                return False
+            if asleep.has_again(reading, between):
+                is_asleep = True
+            elif is_turn or not self._has_turns(reading):
+                return None
+        if is_asleep:
+            return self._note_asleep(processes, now_ns)
+        if is_turn:
+            return None
         self._turns.skipped += 1
-        return True
+        return SkippedReading(self.nothing())
+
+    def _has_turns(self, reading: ProcessReading) -> bool:
+        """Whether the threads of a process have turns."""
+        process = self._processes.get(reading.pid)
+        if process is None or process.started_ticks != reading.started_ticks:
+            return False
+        return process.is_refused and reading.threads > 1
+
+    def _note_asleep(
+        self, processes: Collection[ProcessReading], now_ns: int
+    ) -> SkippedReading | None:
+        """Note a reading that found nobody who could run, unless it is time for a look."""
+        asleep = self._asleep
+        number = 0 if self._last is None else self._last.number
+        together = min(number // _LOOKS_PER_SLEEP, _MAX_SLEEP_READINGS)
+        if asleep.readings + 1 >= together or self._turns.skipped or self._able:
+            return None
+        asleep.readings += 1
+        asleep.at_ns = now_ns
+        asleep.processes = processes
+        self._turns.last_number -= 1  # its turn comes after so many readings, not looks
+        self._peeks.able.append(False)
+        return _ASLEEP
 
     def take_read_ended_ns(self) -> int:
         """What was read of the processes that have ended since the last call."""
@@ -447,6 +529,7 @@ class ThreadReader:
 
     def _begin(self, now_ns: int) -> None:
         self._at_ns = now_ns
+        self._asleep.regulars = {}
         self._streams = {}
         self._is_short_of_memory = None
         self._has_newer = None
@@ -555,6 +638,8 @@ class ThreadReader:
     def _present_look(self, *, reads_pressure: bool = True) -> Look:
         """What this look has found."""
         peeks = self._peeks.take()
+        readings = 1 + self._asleep.readings
+        self._asleep.readings = 0
         return Look(
             growth=self._growth if self._is_counting else None,
             seen=self._seen,
@@ -567,6 +652,7 @@ class ThreadReader:
             misses_child=self._misses_child(),
             pressure=self._pressure() if reads_pressure else None,
             cpus=self._usable_cpus(),
+            readings=readings,
             peeks=len(peeks),
             able_peeks=sum(peeks),
         )
@@ -687,6 +773,8 @@ class ThreadReader:
         process.has_run = False
         process.still_at = now
         del self._changed[reading.pid]
+        if grown is not None and reading.state == _SLEEP_STATE:
+            self._asleep.regulars[reading.pid] = process
         is_sleeping_again = (
             process.was_sleeping
             and reading.state == _SLEEP_STATE

@@ -796,6 +796,14 @@ def test_a_gap_is_covered_for_1_5_intervals_and_what_is_not_is_unknown() -> None
     assert made.covered_percent == 25.0  # after the last
 
 
+def test_a_look_covers_the_readings_for_which_it_stands() -> None:
+    run = LookedRun().look(Did(1, HIDDEN, 0.1)).look(Did(1, HIDDEN, 0.4, 0.8), length=4, readings=4)
+    assert run.breakdown.covered_percent == 100.0
+    assert (run.parts["on_cpu"], run.parts["waiting_for_cpu"]) == (10.0, 16.0)
+    late = LookedRun().look(Did(1, HIDDEN, 0.1)).look(Did(1, HIDDEN, 0.4), length=9, readings=4)
+    assert late.breakdown.covered_percent == 70.0
+
+
 @pytest.mark.parametrize("first", [None, SLEEP, LOCK, LISTENS])
 def test_what_was_before_the_first_look_is_unknown_whatever_it_finds(first: Blocked | None) -> None:
     """A monitor that begins late."""
@@ -962,5 +970,5 @@ def periodic_run(place: float, period: float, share: float) -> TimeBreakdown:
         look = Look(growth=growth, seen=seen, sees_calls=True)
         account.add_look(at_ns, look, part_ns=looks.part_ns)
         account.add_total(at_ns, 0, 0)
-        looks.looked(at_ns, seconds(0.0002))
+        looks.done(at_ns, seconds(0.0002))
     return present(account.breakdown())

@@ -12,6 +12,7 @@ from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_counters import ThreadGrowth
+from profiler.readers.linux.thread_times import SkippedReading
 from profiler.readers.linux.waits import Blocked, Wait
 from profiler.record.record_model import Series
 from tests.fakes import START_NS, sample, seconds
@@ -142,10 +143,11 @@ def test_the_sources_agree_on_the_cpu_time_within_a_tolerance(
 
 class FakeThreads:
     """Threads that run for a quarter of the time, wait for a CPU for another, and then for a
-    peer.
+    peer. One look stands for so many ``readings_per_look``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, readings_per_look: int = 1) -> None:
+        self.readings_per_look = self.until_look = readings_per_look
         self.sees_calls = False  # then it is looked at with each reading of the processes
         self.was_required = False
         self.is_closed = False
@@ -159,8 +161,9 @@ class FakeThreads:
     def follow(self, processes: Sequence[ProcessReading]) -> None:
         self._processes = processes
 
-    def skip(self, processes: Sequence[ProcessReading]) -> bool:
-        return False
+    def skip(self, processes: Sequence[ProcessReading], now_ns: int) -> SkippedReading | None:
+        self.until_look -= 1
+        return SkippedReading() if self.until_look else None
 
     def take_read_ended_ns(self) -> int:
         """All that was read, once the processes have ended."""
@@ -172,13 +175,20 @@ class FakeThreads:
         self.used_ns += self.cost_ns + self.search_ns
         self.lookup_cpu_ns += self.search_ns
         self.readings += 1
+        self.until_look = self.readings_per_look
         quarter_ns, self._read_ns = (now_ns - self._read_ns) // 4, now_ns
         if not self._processes:
             return Look(sees_calls=True)
         growth = (ThreadGrowth(quarter_ns, quarter_ns),)
         seen = (ThreadSeen(0, 7, Blocked(wait=Wait("network", "10.0.3.9:5432"))),)
         processes = {each.pid: ProcessSeen(0, 0) for each in self._processes}
-        return Look(growth=growth, seen=seen, processes=processes, sees_calls=True)
+        return Look(
+            growth=growth,
+            seen=seen,
+            processes=processes,
+            sees_calls=True,
+            readings=self.readings_per_look,
+        )
 
     def peek(self) -> None:
         self.used_ns += self.cost_ns // 10
@@ -195,13 +205,17 @@ def quarter(threads: FakeThreads) -> CollectedBatch:
     )
 
 
-def test_reports_and_checkpoints_have_the_division_and_the_waits() -> None:
-    fakes = quarter(FakeThreads()).run(60)
+@pytest.mark.parametrize("readings_per_look", [1, 4])
+def test_reports_and_checkpoints_have_the_division_and_the_waits(readings_per_look: int) -> None:
+    threads = FakeThreads(readings_per_look)
+    fakes = quarter(threads).run(60)
+    assert threads.readings == 60 // readings_per_look
     for record in (fakes.record(), fakes.record("running", None)):
         made = present(record.time_breakdown)
         assert made.on_cpu_percent == 25.0
         assert made.waiting_for_cpu_percent == 25.0
         assert made.network_percent == 50.0
+        assert made.covered_percent == 100.0
         assert [row.target for row in made.waiting_for] == ["10.0.3.9:5432"]
         assert record.metrics.cpu_wait_seconds == 15.0
         assert record.metrics.cpu_wait_percent == 50.0

@@ -924,7 +924,7 @@ def test_threads_without_system_calls_are_read_together_and_ever_more_rarely(
         for pid, tid in ((10, 10), (10, 11), (20, 20), (20, 21)):
             machine.thread(pid, tid, run=0.001 * at, state="D", call=None)
         processes = (process(10, cpu=at, threads=2), process(20, cpu=at, threads=2))
-        if skips and machine.reader.skip(processes):
+        if skips and machine.reader.skip(processes, seconds(at)):
             continue
         sample = machine.read(*processes, at=at)
         assert sample.waits == {Wait("disk"): 4}  # as they were when they were asked
@@ -946,12 +946,115 @@ def test_a_reading_that_shows_more_than_threads_without_a_turn_is_not_skipped(
         machine.thread(pid, tid, run=0.001)
     for at in range(1, 41):
         machine.read(shell, process(10, cpu=at, threads=2), at=at)
-    assert machine.reader.skip((shell, process(10, cpu=42, threads=2)))
-    assert not machine.reader.skip((process(5, cpu=2), process(10, cpu=42, threads=2)))
-    assert not machine.reader.skip((shell,))
-    assert not machine.reader.skip((shell, process(10, cpu=42, threads=2), process(20)))
-    assert not machine.reader.skip((shell, process(10, cpu=42, threads=2, start=2)))
-    assert not machine.reader.skip((shell, process(20, cpu=42, threads=2)))
+    assert machine.reader.skip((shell, process(10, cpu=42, threads=2)), seconds(42))
+    assert not machine.reader.skip((process(5, cpu=2), process(10, cpu=42, threads=2)), seconds(42))
+    assert not machine.reader.skip((shell,), seconds(42))
+    assert not machine.reader.skip(
+        (shell, process(10, cpu=42, threads=2), process(20)), seconds(42)
+    )
+    assert not machine.reader.skip((shell, process(10, cpu=42, threads=2, start=2)), seconds(42))
+    assert not machine.reader.skip((shell, process(20, cpu=42, threads=2)), seconds(42))
+
+
+IDLE = process(30)
+
+
+def read_regulars(
+    machine: FakeMachine, at: int
+) -> tuple[ProcessReading, ProcessReading, ProcessReading]:
+    """Two processes that have run again, and one that has not."""
+    for pid in (10, 20):
+        machine.thread(pid, run=0.001 * at, wait=0.002 * at, call=None)
+    return process(10, cpu=at), process(20, cpu=at), IDLE
+
+
+def see_regulars(machine: FakeMachine, readings: int) -> tuple[dict[int, Look], int]:
+    """Two processes that run in each step and sleep at each reading, and one that sleeps; returns
+    the looks, by when they were taken, and when the next reading is the first one after a look.
+    """
+    looks: dict[int, Look] = {}
+    machine.thread(30, run=0.5)
+    at = 0
+    while at < readings or at not in looks:
+        at += 1
+        processes = read_regulars(machine, at)
+        if machine.reader.skip(processes, seconds(at)) is None:
+            looks[at] = machine.read(*processes, at=at).look
+    return looks, at + 1
+
+
+@without_system_calls
+def test_processes_that_run_in_each_step_and_sleep_at_each_reading_are_read_ever_more_rarely(
+    machine: FakeMachine,
+) -> None:
+    looks, _ = see_regulars(machine, 200)
+    gaps = [later - earlier for earlier, later in pairwise(looks)]
+    assert gaps == sorted(gaps)
+    assert gaps[:39] == [1] * 39
+    assert gaps[-3:] == [4, 4, 4]
+    assert [look.readings for look in looks.values()] == [1, *gaps]
+    assert [look.peeks for look in looks.values()] == [0, *[gap - 1 for gap in gaps]]
+    assert not any(look.able_peeks for look in looks.values())
+    last = max(looks)
+    assert {grown.steps for look in looks.values() for grown in look.growth or ()} == {1}
+    for column, per_reading in enumerate((0.001, 0.002)):
+        grown = [growth_of(look) for look in looks.values()]
+        total = sum(each[column] for growth in grown for each in growth)
+        assert total == pytest.approx(
+            2 * seconds(per_reading * last) + (column == 0) * seconds(0.5)
+        )
+
+
+@without_system_calls
+def test_a_reading_that_shows_more_than_regular_work_is_not_skipped(machine: FakeMachine) -> None:
+    _, at = see_regulars(machine, 120)
+    first, second, idle = read_regulars(machine, at)
+    for shown in (
+        (process(10, cpu=at, state="R"), second, idle),
+        (process(10, cpu=at, state="D"), second, idle),
+        (process(10, cpu=at, state="T"), second, idle),
+        (process(10, cpu=at, threads=2), second, idle),
+        (process(10, cpu=at, start=2), second, idle),
+        (process(10, cpu=at, blocks_signals=True), second, idle),
+        (first, second, process(30, cpu=2)),
+        (first, second, idle, process(40)),
+        (first, second),
+    ):
+        assert machine.reader.skip(shown, seconds(at)) is None
+    assert machine.reader.skip((first, second, idle), seconds(at))
+    # Who did not run in a step may have slept for long.
+    later = process(20, cpu=at + 1)
+    assert machine.reader.skip((first, later, idle), seconds(at + 1)) is None
+    third = process(10, cpu=at + 1)
+    assert machine.reader.skip((third, later, process(30, cpu=2)), seconds(at + 1)) is None
+
+
+@without_system_calls
+def test_a_process_that_begins_again_after_skipped_readings_was_still_until_the_last_of_them(
+    machine: FakeMachine,
+) -> None:
+    """The kernel may call its sleep a wait for a CPU, which can be no longer than the step."""
+    _, at = see_regulars(machine, 120)
+    assert machine.reader.skip(read_regulars(machine, at), seconds(at))
+    machine.thread(30, run=0.6, wait=1.5, call=None)
+    first, second, _ = read_regulars(machine, at + 1)
+    look = machine.read(first, second, process(30, cpu=2), at=at + 1).look
+    (grown,) = [each for each in look.growth or () if each.thread == 30]
+    assert (grown.run_ns, grown.wait_ns, grown.span_ns) == (seconds(0.1), 0, seconds(1))
+    assert look.readings == 2
+
+
+@without_system_calls
+def test_while_a_thread_can_run_no_reading_is_skipped(machine: FakeMachine) -> None:
+    _, at = see_regulars(machine, 120)
+    machine.thread(30, run=0.6, state="R", call=None)
+    first, second, _ = read_regulars(machine, at)
+    able = process(30, cpu=2, state="R")
+    machine.read(first, second, able, at=at)
+    for later in range(at + 1, at + 4):
+        processes = (*read_regulars(machine, later)[:2], able)
+        assert machine.reader.skip(processes, seconds(later)) is None
+        machine.read(*processes, at=later)
 
 
 @without_system_calls
