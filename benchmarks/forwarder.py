@@ -103,7 +103,9 @@ def measure_decode_and_map(reports: int, *, steps: int = 0) -> float:
         for position, line in enumerate(decoded.lines()):
             # Each report is in the stream of its own task.
             stream = streams[number * _EVENTS_PER_PAYLOAD + position]
-            trust = settings.trusted_groups.of_stream(decoded.owner, decoded.log_group, stream)
+            trust = settings.trusted_groups.trust_in_stream(
+                decoded.owner, decoded.log_group, stream
+            )
             if isinstance(line, LogEvent):
                 result = read_event(decoded, line, settings, trust)
                 indexed += isinstance(result, Document)

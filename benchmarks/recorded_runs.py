@@ -28,7 +28,7 @@ from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from profiler.aggregation.idle_time import NoticeReading
 from profiler.aggregation.run_notices import RunNotices
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.family import LAST_SUCCESSES, HighestPeak, highest_of
+from profiler.record.family import LAST_SUCCESSES, HighestPeak, highest_peak_of
 from profiler.record.memory_news import MemoryNow, news_text
 from profiler.record.units import MIB
 from profiler.record.unusual import MIN_RUNS
@@ -143,7 +143,7 @@ def peak_figures(folder: Path) -> Iterator[Figure]:
         for family in families_of(path):
             peaks_mb = [run.peak_bytes / MIB for run in family]
             for number in range(MIN_RUNS, len(peaks_mb)):
-                peak = highest_of(peaks_mb[max(number - LAST_SUCCESSES, 0) : number])
+                peak = highest_peak_of(peaks_mb[max(number - LAST_SUCCESSES, 0) : number])
                 size_mb = _FIXED * peak.peak_mb
                 runs += 1
                 is_news = peak.is_exceeded_by(peaks_mb[number], size_mb)
@@ -223,7 +223,7 @@ def announced(folder: Path, *, with_early: bool) -> Announced:
         peaks = {name: max(used for _, used in curve) for name, curve in curves.items()}
         for name, curve in curves.items():
             others = [peak_mb for other, peak_mb in peaks.items() if other != name]
-            peak = highest_of(others)
+            peak = highest_peak_of(others)
             _judge(curve, peak, found, with_early=with_early)
     return found
 

@@ -10,7 +10,12 @@ from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id, saved_object, to_json
 from profiler.core.optional_math import known_members
 from profiler.record.run_outcome import Cause
-from profiler.record.search_document_fields import FIELDS, INTERVAL_PREFIX, DocumentField, keywords
+from profiler.record.search_document_fields import (
+    FIELDS,
+    INTERVAL_PREFIX,
+    DocumentField,
+    keyword_fields,
+)
 from profiler.record.stop_causes import CAUSE_TITLES
 
 _LOG_MESSAGE = "message"
@@ -80,28 +85,28 @@ _CHECKPOINT_FIELDS: Final = (
 # The keywords of a log line's document; the message itself is full text.
 _LOG_FIELDS: Final = (
     _TIME,
-    *keywords(
+    *keyword_fields(
         f"aws.cloudwatch.log_group aws.cloudwatch.log_stream {_LOG_MESSAGE} event.kind "
         "event.dataset"
     ),
-    *keywords("cloud.provider task.id container.name"),
+    *keyword_fields("cloud.provider task.id container.name"),
 )
 # The fields of both kinds of notices (profiler/forwarder/documents.py).
 _NOTICE_FIELDS: Final = (
     _TIME,
-    *keywords("event.kind event.dataset notice.kind notice.message"),
+    *keyword_fields("event.kind event.dataset notice.kind notice.message"),
     *(DocumentField(name=name, index_type="date") for name in ("notice.since", "notice.due_at")),
-    *keywords(
+    *keyword_fields(
         "notice.reason schedule.kind schedule.name schedule.group schedule.expression "
         "schedule.time_zone"
     ),
-    *keywords(
+    *keyword_fields(
         "cloud.provider cloud.region cloud.account.id orchestrator.type "
         "orchestrator.cluster.name service.name"
     ),
-    *keywords("container.name aws.cloudwatch.log_group aws.cloudwatch.log_stream"),
-    *keywords("task.id task.arn task.family task.revision links.run links.logs links.task"),
-    *keywords("batch.job_id batch.queue batch.job_definition"),
+    *keyword_fields("container.name aws.cloudwatch.log_group aws.cloudwatch.log_stream"),
+    *keyword_fields("task.id task.arn task.family task.revision links.run links.logs links.task"),
+    *keyword_fields("batch.job_id batch.queue batch.job_definition"),
     DocumentField(name="record", is_searchable=False),
 )
 

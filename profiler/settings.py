@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from profiler.core.ecs_terms import ReportStream
 from profiler.core.errors import UsageError
-from profiler.core.text import names_in
+from profiler.core.text import split_names
 from profiler.record.batch_job import NO_JOB, BatchJob, job_of_variables
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Setting(Struct, frozen=True):
 
 def _parse_names(text: str) -> tuple[str, ...]:
     """The names in the order in which they are given, each once."""
-    return tuple(dict.fromkeys(names_in(text)))
+    return tuple(dict.fromkeys(split_names(text)))
 
 
 def _parse_gpu_uuids(text: str) -> tuple[str, ...]:

@@ -73,9 +73,9 @@ from profiler.record.units import (
     CPU_SECONDS_DIGITS,
     MIB,
     VCPU_DIGITS,
-    as_number,
     billed_ms,
     mebibytes,
+    rounded_number,
 )
 
 if TYPE_CHECKING:
@@ -196,7 +196,9 @@ def unseen_bound_mb(metrics: Metrics, marked_mb: Number | None) -> Number | None
 
 def size_metrics(sizes: ResourceLimits) -> Metrics:
     """The metrics of a container of which only the limits are known."""
-    return Metrics(vcpu_size=as_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes))
+    return Metrics(
+        vcpu_size=rounded_number(sizes.vcpu), memory_size_mb=mebibytes(sizes.memory_bytes)
+    )
 
 
 def usage_metrics(usage: ContainerUsage, sizes: ResourceLimits) -> Metrics:
@@ -349,7 +351,7 @@ def build_sampling(
 ) -> Sampling:
     """The statistics of the sampling itself."""
     return Sampling(
-        interval_ms=as_number(interval_ns / NS_PER_MS),
+        interval_ms=rounded_number(interval_ns / NS_PER_MS),
         failures=failures,
         missed_ticks=missed,
         sources=tuple(sources),
@@ -381,7 +383,7 @@ def build_other_container(
     metrics = replace(
         metrics,
         memory_used_bound_mb=max_known(metrics.memory_used_bound_mb, unseen_mb),
-        vcpu_share=as_number(container.vcpu_share),
+        vcpu_share=rounded_number(container.vcpu_share),
         duration_ms=span_ms(container.started_ns, end.until_ns),
     )
     if container.shares_network:
@@ -440,9 +442,9 @@ def _sizes_and_times(
     container: "ContainerMetadata", task: "TaskMetadata", end: RunEnd, sizes: ResourceLimits
 ) -> Metrics:
     return Metrics(
-        vcpu_size=as_number(sizes.vcpu),
+        vcpu_size=rounded_number(sizes.vcpu),
         memory_size_mb=mebibytes(sizes.memory_bytes),
-        vcpu_share=as_number(container.vcpu_share),
+        vcpu_share=rounded_number(container.vcpu_share),
         duration_ms=span_ms(container.started_ns, end.until_ns),
         billed_duration_ms=billed_ms(task.pull_started_ns, end.until_ns),
         init_duration_ms=span_ms(task.pull_started_ns, container.started_ns),
@@ -488,7 +490,7 @@ def visible_of(host: Host) -> Visible:
     """What a program sees of the machine, for the record."""
     visible = Visible(
         memory_mb=mebibytes(host.memory_bytes),
-        cpus=as_number(host.processor_count or host.vcpu),
+        cpus=rounded_number(host.processor_count or host.vcpu),
         instance_type=host.instance_type,
     )
     return absent_if_empty(visible, NOTHING_VISIBLE)
@@ -496,5 +498,7 @@ def visible_of(host: Host) -> Visible:
 
 def task_size_of(task: "TaskMetadata") -> TaskSize:
     """The task's limits for the record."""
-    size = TaskSize(vcpu=as_number(task.vcpu_limit), memory_mb=mebibytes(task.memory_limit_bytes))
+    size = TaskSize(
+        vcpu=rounded_number(task.vcpu_limit), memory_mb=mebibytes(task.memory_limit_bytes)
+    )
     return absent_if_empty(size, UNKNOWN_SIZE)

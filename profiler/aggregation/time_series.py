@@ -24,7 +24,7 @@ from profiler.record.equal_steps import (
 )
 from profiler.record.measured import Number
 from profiler.record.record_model import Series
-from profiler.record.units import MIB, as_number
+from profiler.record.units import MIB, rounded_number
 
 # The most steps that are shorter than the sampling interval.
 _MAX_FINE_STEPS = 120
@@ -187,7 +187,7 @@ class RunSeries:
             return None
         return Series(
             started_at=format_ms(self._started_ns),
-            step_ms=as_number(self.step_ns / NS_PER_MS) or 0,
+            step_ms=rounded_number(self.step_ns / NS_PER_MS) or 0,
             vcpu_used=rounded_column(means(self.cpu, length)),
             memory_used_mb=rounded_column(self.memory_mb(length)),
             gpu_utilization_percent=rounded_column(means(self.gpu, length)),

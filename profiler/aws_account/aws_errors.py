@@ -14,7 +14,7 @@ from profiler.core.aws_clients import (
     AwsClient,
     denial_remedy,
     error_status,
-    is_certain,
+    has_surely_changed_nothing,
     is_throttled,
 )
 from profiler.core.command_lines import aws_command_line
@@ -111,7 +111,7 @@ def look_for(lost: TaskProfilerError, is_done: Callable[[], bool], what: str) ->
     the call, or it was not carried out; if that cannot be read, TaskProfilerError with ``what``,
     such as "the schedule was moved".
     """
-    if is_certain(lost.__cause__):
+    if has_surely_changed_nothing(lost.__cause__):
         raise lost
     try:
         is_found = is_done()

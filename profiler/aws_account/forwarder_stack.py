@@ -12,7 +12,7 @@ from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.index_names import DEFAULT_PREFIX
-from profiler.core.text import names_in
+from profiler.core.text import split_names
 
 FORWARDER_STACK = "task-profiler"
 CODE_PREFIX = "task-profiler/forwarder-"
@@ -126,7 +126,7 @@ def export_lines(parameters: Mapping[str, str]) -> Iterator[str]:
     """
     url = parameters.get("ElasticsearchUrl", "")
     prefix = parameters.get("IndexPrefix", DEFAULT_PREFIX)
-    sources = [f"logs:{name}" for name in names_in(parameters.get("LogGroups", ""))]
+    sources = [f"logs:{name}" for name in split_names(parameters.get("LogGroups", ""))]
     if url and prefix == DEFAULT_PREFIX:
         sources = [url]
     elif url:

@@ -16,7 +16,7 @@ import msgspec
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
 from profiler.core.ecs_terms import cluster_name, explained_refusal, family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import decoded, mapping, mappings, text
+from profiler.core.json_fields import decoded_or_none, mapping, mappings, text
 from profiler.core.queue_messages import hidden_messages
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_HOUR, NS_PER_MINUTE, NS_PER_SECOND, parse_ns
@@ -221,4 +221,6 @@ def _sentence(what: str, why: str) -> str:
 
 
 def _decode(content: object) -> _Event:
-    return mapping(decoded(msgspec.json.decode, content)) if isinstance(content, str) else {}
+    return (
+        mapping(decoded_or_none(msgspec.json.decode, content)) if isinstance(content, str) else {}
+    )

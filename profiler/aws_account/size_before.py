@@ -16,7 +16,7 @@ from profiler.aws_account.registered_definitions import may_exist
 from profiler.core.ecs_terms import MONITOR_NAME, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.record.record_model import TaskSize
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.sized_revision import (
@@ -82,7 +82,7 @@ class EarlierRevisions(Struct, frozen=True):
         tag = self.newest.tags.get(RESIZED_FROM)
         before = size_before(tag)
         if before is None:
-            said = stated("{!r} in the tag", tag) or "no tag"
+            said = words_if_known("{!r} in the tag", tag) or "no tag"
             raise TaskProfilerError(
                 f"The revision {self.family}:{self.number} has {said} {RESIZED_FROM}, so no size "
                 "before is known: register the size that it had."

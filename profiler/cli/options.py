@@ -172,11 +172,11 @@ class CommandGroup(click.Group):
         """Find the command; for an unknown name, suggest a similar one."""
         if ctx.resilient_parsing or args[0] in self.list_commands(ctx) or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
-        from profiler.core.text import similar_name, stated  # only for a wrong command
+        from profiler.core.text import similar_name, words_if_known  # only for a wrong command
 
         similar = similar_name(args[0], self.list_commands(ctx))
         path = " ".join(("task-profiler", *ctx.command_path.split()[1:]))
-        advice = stated("did you mean {}?", similar) or f"{path} --help lists the commands."
+        advice = words_if_known("did you mean {}?", similar) or f"{path} --help lists the commands."
         raise UsageError(f"Unknown command {args[0]!r}: {advice}")
 
 
@@ -505,7 +505,7 @@ def parse_time(text: str, now_ms: int) -> int:
     No run is older: a time before 1970 is 0. Raises UsageError, also for a number without a unit,
     which may be days, a year or anything.
     """
-    from profiler.core.quantities import is_number, time_ms  # not for the help
+    from profiler.core.quantities import duration_ms_or_none, is_number  # not for the help
     from profiler.core.timestamps import instant_of_local
 
     try:
@@ -518,7 +518,7 @@ def parse_time(text: str, now_ms: int) -> int:
                 f"{text!r} is a number without a unit: write 30m, 12h or 7d, or an ISO time like "
                 "2026-11-20."
             ) from error
-        ago_ms = time_ms(text)
+        ago_ms = duration_ms_or_none(text)
         if ago_ms is not None:
             return max(now_ms - round(ago_ms), 0)
         raise UsageError(

@@ -12,7 +12,7 @@ from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import reads_aws
 from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import NS_PER_DAY, parse_ns
-from profiler.record.family import Month, MonthBasis, estimated_month, month_of_tasks
+from profiler.record.family import Month, MonthBasis, estimated_month, measured_month
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import APPROXIMATELY, format_count, format_usd_a_month
 from profiler.runs.past_runs.run_source import RunSource
@@ -47,7 +47,7 @@ def months_of_families(
         if advice.month is not None or advice.usd_per_run is None:
             continue
         family = advice.evidence.family
-        month = month_of_tasks(read[family].tasks, read[family].window_ns)
+        month = measured_month(read[family].tasks, read[family].window_ns)
         if month is None:
             lacking.append(family)
         else:

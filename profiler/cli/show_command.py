@@ -35,12 +35,12 @@ from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run
 from profiler.core.aws_clients import pages_backwards
 from profiler.core.clock import SystemClock
 from profiler.core.command_lines import command_line
-from profiler.core.ecs_terms import named_run
+from profiler.core.ecs_terms import run_id_in
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.optional_math import known
 from profiler.core.timestamps import NS_PER_MS, local_time
-from profiler.record.gpu_facts import gpu_cause_sentences, lack_of_gpu_memory
-from profiler.record.gpu_memory_texts import gpu_memory_error, with_gpu_memory_error
+from profiler.record.gpu_facts import gpu_cause_sentences, gpu_memory_sentence
+from profiler.record.gpu_memory_texts import gpu_memory_error_line, with_gpu_memory_error
 from profiler.record.line_trust import task_of_stream
 from profiler.record.record_model import LOCAL, Record, Series
 from profiler.record.stacks_line import StacksLine
@@ -115,8 +115,8 @@ def show(
         raise UsageError(
             f"show is for one run: to compare two, write {command_line('compare', *names[:2])}"
         )
-    name = known(named_run, next(iter(names), None))
-    against = known(named_run, against)
+    name = known(run_id_in, next(iter(names), None))
+    against = known(run_id_in, against)
     if name == "" or against == "":
         raise UsageError("The name of the run is empty: give a task ID or a family, or omit it.")
     if as_stacks and not (against is None and log_count is None):
@@ -295,10 +295,10 @@ def log_lines(
                 at = local_time(event["timestamp"] * NS_PER_MS)
                 yield line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
                 texts.append(text)
-    lacking = with_gpu_memory_error(record, gpu_memory_error(texts))
+    lacking = with_gpu_memory_error(record, gpu_memory_error_line(texts))
     if lacking != record:
         yield EMPTY
-        yield line(lack_of_gpu_memory(record.container.name))
+        yield line(gpu_memory_sentence(record.container.name))
         yield from map(line, gpu_cause_sentences(lacking))
 
 

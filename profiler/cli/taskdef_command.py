@@ -56,7 +56,7 @@ from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import STANDARD_OUTPUT, read_text_file, standard_input
 from profiler.core.optional_math import first_known
-from profiler.core.text import similar_name, stated
+from profiler.core.text import similar_name, words_if_known
 from profiler.core.version import __version__
 from profiler.record.model_base import JsonLine
 from profiler.record.units import format_count
@@ -399,7 +399,7 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
             )
         if name.upper().startswith(_PREFIX) and name not in SETTING_NAMES:
             similar = similar_name(name, SETTING_NAMES)
-            meant = stated(", but {}", similar)
+            meant = words_if_known(", but {}", similar)
             raise UsageError(
                 f"--setting {name}: the monitor has no such setting{meant}: check its name in "
                 "docs/monitor.md."

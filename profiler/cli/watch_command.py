@@ -55,7 +55,7 @@ from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_log_groups import log_trust, open_pages
 from profiler.cli.wiring.open_past_runs import names_of, open_source, parse_source
 from profiler.core.clock import Clock, SystemClock
-from profiler.core.ecs_terms import SHORT_ID_LENGTH, named_run
+from profiler.core.ecs_terms import SHORT_ID_LENGTH, run_id_in
 from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE, TaskProfilerError, UsageError
 from profiler.core.optional_math import first_known, known
 from profiler.core.text import listed
@@ -68,7 +68,7 @@ from profiler.record.record_model import Report
 from profiler.record.run_outcome import PREDICATES
 from profiler.record.stop_causes import outcome_of
 from profiler.record.task_needs import vcpu_size
-from profiler.record.units import bare_vcpu, format_count, format_duration, format_memory
+from profiler.record.units import format_bare_vcpu, format_count, format_duration, format_memory
 from profiler.runs.past_runs.family_evidence import KnownFamilies, usual_since_ns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
@@ -133,7 +133,7 @@ def watch(
             raise UsageError("--queue lists all jobs of a queue: leave FAMILY and --cluster out.")
         _watch_queue(queue, options, as_json=as_json, is_once=is_once)
         return
-    name = known(named_run, name)
+    name = known(run_id_in, name)
     groups = names_of(options, "logs") if cluster is None else ()
     place = cluster or listed(groups)
     if cluster is None and not groups:
@@ -506,7 +506,7 @@ def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
             _bar(watched, 20 if is_wide else 8),
             median,
             p95,
-            _of_size(vcpu, vcpu_size(record), bare_vcpu),
+            _of_size(vcpu, vcpu_size(record), format_bare_vcpu),
             _of_size(memory_mb, metrics.memory_size_mb, format_memory),
             _state(run),
         )

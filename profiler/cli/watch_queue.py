@@ -25,7 +25,7 @@ from profiler.core.clock import Clock
 from profiler.core.command_lines import command_line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import excess
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.batch_detail import PENDING, RUNNABLE, RUNNING, STARTING
 from profiler.record.units import format_count, format_duration
@@ -74,7 +74,7 @@ def queue_lines(
         return [head]
     rows = []
     for job in jobs:
-        name = job.job_name + stated(" [{}]", job.children)
+        name = job.job_name + words_if_known(" [{}]", job.children)
         duration = value_text(excess(now_ns / NS_PER_MS, job.since_ms), format_duration)
         status = Span(job.status, _STYLES[job.status])
         rows.append((status, name or UNKNOWN, duration, job.job_id, job.reason or ""))

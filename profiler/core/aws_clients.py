@@ -177,26 +177,26 @@ def _note_lost(
         marks = getattr(caught_exception, "kwargs", marks)
     if context.get(_IS_LOST):
         marks[_IS_LOST] = True
-    context[_IS_LOST] = context.get(_IS_LOST) or not _has_done_nothing(caught_exception, status)
+    context[_IS_LOST] = context.get(_IS_LOST) or not _has_changed_nothing(caught_exception, status)
 
 
-def is_repeated(answer: Mapping[str, Any]) -> bool:
+def has_lost_attempt(answer: Mapping[str, Any]) -> bool:
     """Whether an earlier attempt of the call of this answer was lost."""
     return bool(answer.get("ResponseMetadata", {}).get(_IS_LOST))
 
 
-def is_certain(error: BaseException | None) -> bool:
+def has_surely_changed_nothing(error: BaseException | None) -> bool:
     """Whether a call has certainly changed nothing: AWS refused each attempt, or was not asked.
 
     Of a client that repeats calls, only ``note_lost_answers`` lets the earlier attempts be known.
     """
     is_lost = getattr(error, "kwargs", {}).get(_IS_LOST)
-    if is_lost or is_repeated(getattr(error, "response", None) or {}):
+    if is_lost or has_lost_attempt(getattr(error, "response", None) or {}):
         return False
-    return isinstance(error, Exception) and _has_done_nothing(error, error_status(error))
+    return isinstance(error, Exception) and _has_changed_nothing(error, error_status(error))
 
 
-def _has_done_nothing(error: Exception | None, status: int) -> bool:
+def _has_changed_nothing(error: Exception | None, status: int) -> bool:
     """Whether an attempt has changed nothing, by its error, and its HTTP status (0: no answer)."""
     # Slow to import.
     from botocore.exceptions import (
@@ -215,7 +215,7 @@ def _has_done_nothing(error: Exception | None, status: int) -> bool:
     return isinstance(error, not_asked) or 0 < status < SERVER_FAULT
 
 
-def may_pass(error: Exception) -> bool:
+def may_succeed_later(error: Exception) -> bool:
     """Whether the same call can succeed later, after an error of boto3: no answer, too many calls,
     or a server's fault.
     """

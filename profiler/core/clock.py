@@ -83,7 +83,7 @@ class CpuBudget(Struct):
 
     def allows(self, now_ns: int, *, is_urgent: bool = True) -> bool:
         """Whether work may begin now."""
-        return self._left_ns(now_ns) >= (0 if is_urgent else self._last_cost_ns)
+        return self._unspent_ns(now_ns) >= (0 if is_urgent else self._last_cost_ns)
 
     def next_ns(self, now_ns: int) -> int:
         """When work may begin next."""
@@ -91,10 +91,12 @@ class CpuBudget(Struct):
 
     def add_cost(self, cost_ns: int, now_ns: int) -> None:
         """Add work that began at ``now_ns``."""
-        self._due_ns = now_ns + round((cost_ns - max(self._left_ns(now_ns), 0)) / self._max_share)
+        self._due_ns = now_ns + round(
+            (cost_ns - max(self._unspent_ns(now_ns), 0)) / self._max_share
+        )
         self._last_cost_ns = cost_ns
 
-    def _left_ns(self, now_ns: int) -> float:
+    def _unspent_ns(self, now_ns: int) -> float:
         if self._due_ns is None:
             return self._advance_ns / 3
         return min((now_ns - self._due_ns) * self._max_share, self._advance_ns)

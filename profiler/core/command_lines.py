@@ -39,7 +39,7 @@ def repeated_option(name: str, value: str) -> Iterator[None]:
         _repeated.pop(name, None)
 
 
-def _of_aws(region: str | None) -> Mapping[str, str | None]:
+def _aws_options(region: str | None) -> Mapping[str, str | None]:
     """The options that select the Region and the account."""
     return {**_repeated, **known_members({"--region": region})}
 
@@ -51,7 +51,7 @@ def option_words(options: Mapping[str, str | None]) -> tuple[str, ...]:
 
 def aws_command_line(*words: str, region: str | None = None) -> str:
     """A command of AWS's command line with these words, quoted for a shell, on one line."""
-    where = option_words(_of_aws(region))
+    where = option_words(_aws_options(region))
     return shlex.join(on_one_line(word) for word in ("aws", *words, *where))
 
 
@@ -83,7 +83,7 @@ def command_line(
     for it; the AWS credentials that show the group are the same as the command's.
     """
     read = first_known(known("logs:{}".format, log_group), source)
-    of_aws = {"--region": region} if for_others else _of_aws(region)
+    of_aws = {"--region": region} if for_others else _aws_options(region)
     where = option_words({"--from": read, **of_aws})
     last = [word for word in words if isinstance(word, Named) and word.looks_like_option]
     first = [word for word in words if not (isinstance(word, Named) and word.looks_like_option)]

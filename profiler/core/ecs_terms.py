@@ -118,23 +118,23 @@ def task_id(arn: str | None) -> str:
     return (arn or "unknown").rsplit("/", 1)[-1]
 
 
-def named_run(text: str) -> str:
+def run_id_in(text: str) -> str:
     """The id in the ARN of a task or of a job of AWS Batch, or in the address of its page in AWS's
     console; any other text as it is.
     """
-    found = re.search(_RUN_OF_ADDRESS, text) if is_address(text) else None
+    found = re.search(_RUN_OF_ADDRESS, text) if is_arn_or_page(text) else None
     return found[1] if found else text
 
 
-def named_definition(text: str) -> str:
+def definition_in(text: str) -> str:
     """``FAMILY:REVISION`` of a task definition's ARN, or of the address of its page in AWS's
     console; any other text as it is.
     """
-    found = re.search(_DEFINITION_OF_ADDRESS, text) if is_address(text) else None
+    found = re.search(_DEFINITION_OF_ADDRESS, text) if is_arn_or_page(text) else None
     return f"{found[1]}:{found[2]}" if found else text
 
 
-def is_address(text: str) -> bool:
+def is_arn_or_page(text: str) -> bool:
     """Whether the text is an ARN, or the address of a page."""
     return text.startswith(("arn:", "https://"))
 

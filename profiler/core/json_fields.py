@@ -14,7 +14,7 @@ Json = object
 MAX_COUNT = 2**63 - 1
 
 
-def decoded(decode: Callable[[_Line], _T], line: _Line) -> _T | None:
+def decoded_or_none(decode: Callable[[_Line], _T], line: _Line) -> _T | None:
     """The value; None for a line that cannot be decoded.
 
     The error is dropped, because it may quote a value.

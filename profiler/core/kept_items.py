@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 _Item = TypeVar("_Item")
 
 
-class Kept(Generic[_Item]):
+class HighestRanked(Generic[_Item]):
     """The ``limit`` items of the highest rank; an identity is kept once."""
 
     def __init__(self, limit: int) -> None:
@@ -29,7 +29,7 @@ class Kept(Generic[_Item]):
         _, dropped, _ = heapq.heappushpop(self.entries, entry)
         self._identities.discard(dropped)
 
-    def merge(self, other: "Kept[_Item]") -> None:
+    def merge(self, other: "HighestRanked[_Item]") -> None:
         for rank, identity, item in other.entries:
             self.add(rank, identity, item)
 

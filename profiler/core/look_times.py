@@ -66,7 +66,7 @@ class LookTimes(Struct):
         """The part of the step for which the next look stands."""
         return self._step_ns // self._count
 
-    def done(
+    def looked(
         self, now_ns: int, cost_ns: int, *, is_enough: bool = False, can_peek: bool = True
     ) -> None:
         """Go on after a look that has cost this CPU time.

@@ -31,7 +31,7 @@ def parse_duration_ms(text: str) -> float:
 
     Raises ValueError, whose text is a sentence.
     """
-    duration_ms = time_ms(text)
+    duration_ms = duration_ms_or_none(text)
     if not duration_ms:
         raise ValueError(
             f"{text!r} is not a time above 0: write ms, s, m, h or d after numbers, as in 90s or "
@@ -61,7 +61,7 @@ def parse_percent(text: str) -> float:
     return float(number)
 
 
-def time_ms(text: str) -> float | None:
+def duration_ms_or_none(text: str) -> float | None:
     """The milliseconds of a time as people write it, 0 included; None if the text is not a time."""
     if is_number(text):
         text += "s"

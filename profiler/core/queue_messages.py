@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from profiler.core.aws_clients import AwsClient, is_repeated
+from profiler.core.aws_clients import AwsClient, has_lost_attempt
 from profiler.core.bounded_batches import batches
 
 MESSAGES_PER_CALL = 10
@@ -39,7 +39,7 @@ class HiddenMessages(Struct):
             WaitTimeSeconds=LONG_POLL_SECONDS,
             **options,
         )
-        self.was_lost |= is_repeated(answer)
+        self.was_lost |= has_lost_attempt(answer)
         messages: list[dict[str, Any]] = answer.get("Messages", [])
         self._receipts |= {message["MessageId"]: message["ReceiptHandle"] for message in messages}
         return messages

@@ -137,7 +137,7 @@ def on_one_line(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in without_surrogates(text))
 
 
-def stated(words: str, value: object) -> str:
+def words_if_known(words: str, value: object) -> str:
     """The words about a value, in the place of ``{}``; none about an unknown one (None)."""
     return "" if value is None else words.format(value)
 
@@ -160,7 +160,7 @@ def listed(texts: Iterable[str], word: str = "and") -> str:
     return f"{', '.join(first)} {word} {last}" if first else last
 
 
-def names_in(text: str) -> tuple[str, ...]:
+def split_names(text: str) -> tuple[str, ...]:
     """The names of a list that is separated by commas, without spaces around them."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 

@@ -381,7 +381,7 @@ class ReportFinder(Struct):
         """
         if report.record.task_id != self.task.id:
             return None
-        trust = self.trusted_groups.of_stream(
+        trust = self.trusted_groups.trust_in_stream(
             self.task.account_id, stream.group, stream.stream, monitor=self._monitor_of(stream)
         )
         verdict = trust.judge(claim_of(report), timestamp_ms)

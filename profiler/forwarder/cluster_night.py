@@ -56,7 +56,7 @@ from profiler.record.document_conditions import (
     all_of,
     any_of,
     at_place,
-    begins,
+    begins_with,
     exists,
     in_range,
     none_of,
@@ -95,7 +95,7 @@ _OUTCOME_FIELDS = (
 _GROUPS = (*FAILED_OUTCOMES, "stopped", "success")
 _UNKNOWN = "unknown"
 # ECS's name for the tasks of a service begins with it.
-_OF_SERVICE: Final = begins("task.started_by", "ecs-svc/")
+_OF_SERVICE: Final = begins_with("task.started_by", "ecs-svc/")
 _RUNNING: Final = term(STATUS, "running")
 # By Batch's events: it makes another attempt.
 _WAS_REPEATED: Final = term("task.repeated", value=True)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.aws_clients import AwsClient, error_code
-from profiler.core.json_fields import decoded, field_at, text
+from profiler.core.json_fields import decoded_or_none, field_at, text
 from profiler.core.optional_math import first_known
 from profiler.forwarder.invocation import DeliveryError, ForwarderError
 from profiler.forwarder.night_period import (
@@ -77,7 +77,7 @@ class StoredMessages(Struct, frozen=True, kw_only=True):
         stored = text(field_at(answer, f"Item.{_ATTRIBUTE}.S"))
         if stored is None:
             return None
-        return decoded(lambda line: msgspec.json.decode(line, type=Remembered), stored)
+        return decoded_or_none(lambda line: msgspec.json.decode(line, type=Remembered), stored)
 
     def _write(self, channel: str, remembered: Remembered, condition: str) -> None:
         values = {}

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.aws_clients import AwsClient, error_code, may_pass
-from profiler.core.json_fields import decoded
-from profiler.core.text import stated
+from profiler.core.aws_clients import AwsClient, error_code, may_succeed_later
+from profiler.core.json_fields import decoded_or_none
+from profiler.core.text import words_if_known
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MS, parse_ns
 from profiler.forwarder.invocation import DeliveryError, InvocationTime, ReadError, RetryBackoff
 from profiler.forwarder.night_period import MIN_PERIOD_NS, NightPeriod
@@ -62,7 +62,7 @@ class PrintedRuns(Struct, frozen=True, kw_only=True):
         if self.read_until_ns is None or self.read_until_ns >= period.end_ns:
             return period
         if self.read_until_ns < period.start_ns + MIN_PERIOD_NS:
-            why = stated(" (CloudWatch Logs: {})", self.last_error or None)
+            why = words_if_known(" (CloudWatch Logs: {})", self.last_error or None)
             raise DeliveryError(
                 f"The invocation ran out of time before the lines of task_stopped were read{why}: "
                 "the next one begins anew. If it does not end either, raise TimeoutSeconds."
@@ -86,11 +86,11 @@ class _Reading(Struct):
 
     def add(self, written_ms: int, line: str) -> EndedLine | None:
         """The run of the line, if it is one's."""
-        run = decoded(_DECODER.decode, line)
+        run = decoded_or_none(_DECODER.decode, line)
         if run is not None:
             self.runs.append((run, written_ms * NS_PER_MS))
             return run
-        again = decoded(_REPEATED.decode, line)
+        again = decoded_or_none(_REPEATED.decode, line)
         if again is not None:
             self.repeated[again.job_id] = max(self.repeated.get(again.job_id, 0), again.attempt)
         return None
@@ -195,7 +195,7 @@ class PrintedLines(Struct, frozen=True, kw_only=True):
                 page: Mapping[str, Any] = self.client.filter_log_events(**asked)
             except (ClientError, BotoCoreError) as error:
                 cause = error_code(error)
-                if not may_pass(error):
+                if not may_succeed_later(error):
                     raise self._refusal(error) from error
                 if not retry.wait():
                     break

@@ -173,9 +173,9 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return None if is_plain_success else self.outcome.reason
 
     @property
-    def told_reason(self) -> str | None:
+    def additional_reason(self) -> str | None:
         """The reason, if it says more than the outcome."""
-        return self.reason and self.outcome.told_reason
+        return self.reason and self.outcome.additional_reason
 
     @property
     def confirmed(self) -> "EndedTask":

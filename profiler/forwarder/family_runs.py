@@ -37,7 +37,7 @@ from profiler.record.document_conditions import (
     JsonObject,
     all_of,
     at_place,
-    begins,
+    begins_with,
     exists,
     in_range,
     none_of,
@@ -60,7 +60,7 @@ from profiler.record.family import (
 from profiler.record.hardware import processor_difference
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Processor, TaskSize
-from profiler.record.units import MIB, as_number, format_value
+from profiler.record.units import MIB, format_value, rounded_number
 from profiler.record.unusual import MIN_FAR_RUNS, Usual, usual_of
 
 COMPARISON_SECONDS = 5.0
@@ -163,7 +163,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             for container in mappings(field_at(bucket, "containers.buckets")):
                 for cluster in mappings(field_at(container, "clusters.buckets")):
                     for source in hit_sources(cluster.get("newest")):
-                        family.add_newest(run_of_document(source))
+                        family.add_counted(run_of_document(source))
         return found
 
     def counts(self, families: Collection[str], place: str) -> Mapping[str, Family]:
@@ -275,7 +275,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         wanted = {"size": 10, "_source": ["task.id", "task.size", "usage.memory.size_mb"]}
         killed = (
             term(FAMILY, ended.family),
-            begins(TASK_ID, short_id),
+            begins_with(TASK_ID, short_id),
             term(CONTAINER, ended.container),
         )
         try:
@@ -508,8 +508,8 @@ def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMea
             unusual.append(
                 UnusualMeasure(
                     metric=json_name(name),
-                    value=as_number(value) or 0,
-                    usual=as_number(usual.middle) or 0,
+                    value=rounded_number(value) or 0,
+                    usual=rounded_number(usual.middle) or 0,
                 )
             )
     return tuple(unusual) if len(unusual) > 1 else ()

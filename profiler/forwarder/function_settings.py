@@ -21,7 +21,7 @@ from profiler.core.errors import UsageError
 from profiler.core.index_names import IndexKind, IndexPeriod, index_name
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS
-from profiler.core.text import names_in
+from profiler.core.text import split_names
 from profiler.forwarder.invocation import ForwarderError, SettingsError, attempt
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import InstanceMonitorGroup, TrustedGroups, read_trusted_globs
@@ -153,8 +153,8 @@ NO_NOTICES: Final = NoticeSettings(subjects=frozenset())
 def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
     """Read the settings of notices. Invalid settings of the search cluster do not affect them."""
     return NoticeSettings(
-        subjects=_subjects(names_in(environment.get("NOTIFY", ""))),
-        families=names_in(environment.get("NOTIFY_FAMILIES", "")),
+        subjects=_subjects(split_names(environment.get("NOTIFY", ""))),
+        families=split_names(environment.get("NOTIFY_FAMILIES", "")),
         services=_boolean(environment, "NOTIFY_SERVICES"),
         unusual_as_failures=_boolean(environment, "NOTIFY_UNUSUAL"),
         report_wait_seconds=_number(
@@ -172,7 +172,7 @@ def read_retry_settings(environment: Mapping[str, str]) -> tuple[tuple[str, ...]
     the largest memory.
     """
     max_memory_mb = _number(environment, "RETRY_MAX_MEMORY_MB", 61_440, (0, 1_048_576), "MiB")
-    return names_in(environment.get("RETRY_OUT_OF_MEMORY", "")), max_memory_mb
+    return split_names(environment.get("RETRY_OUT_OF_MEMORY", "")), max_memory_mb
 
 
 def read_key_table(environment: Mapping[str, str]) -> str | None:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.aws_clients import may_pass
+from profiler.core.aws_clients import may_succeed_later
 from profiler.core.ecs_terms import arn_account, arn_region, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import (
@@ -251,7 +251,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
                 if len(children) == MAX_CHILDREN:
                     break
         except TaskProfilerError as error:
-            if isinstance(error.__cause__, Exception) and may_pass(error.__cause__):
+            if isinstance(error.__cause__, Exception) and may_succeed_later(error.__cause__):
                 raise DeliveryError(
                     f"The message of job {job.id} is not posted yet. {error}"
                 ) from error
@@ -337,7 +337,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
 def _task_of_unstarted(job: JobDetail) -> Fields:
     """What a job that failed without an attempt is in place of a task; empty for another job."""
     ended = ended_at(job)
-    if not job.is_unstarted or job.status != FAILED or ended is None:
+    if not job.has_no_attempt or job.status != FAILED or ended is None:
         return {}
     identity = job.identity()
     is_stopped = job.is_terminated or job.is_cancelled

@@ -8,10 +8,10 @@ from profiler.record.job_end import (
     AttemptCosts,
     EndedChild,
     blocked_title,
+    facts_sentence,
     job_facts,
     job_title,
     remedy_of,
-    sentence_of,
 )
 
 
@@ -35,7 +35,7 @@ class JobNotice(Struct, frozen=True, kw_only=True):
 
     @property
     def does_not_start(self) -> bool:
-        return self.is_blocked or self.job.is_unstarted
+        return self.is_blocked or self.job.has_no_attempt
 
     @property
     def family(self) -> str:
@@ -66,5 +66,5 @@ class JobNotice(Struct, frozen=True, kw_only=True):
         else:
             facts = job_facts(self.job, self.children, self.costs)
         remedy = remedy_of(self.job) if self.does_not_start else None
-        sentences = (sentence_of(facts), remedy, self.retry.sentence)
+        sentences = (facts_sentence(facts), remedy, self.retry.sentence)
         return " ".join(filter(None, sentences))

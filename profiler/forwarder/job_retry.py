@@ -24,8 +24,8 @@ from profiler.core.aws_clients import (
     ACCESS_DENIED,
     AwsClient,
     error_code,
-    is_certain,
-    may_pass,
+    has_surely_changed_nothing,
+    may_succeed_later,
 )
 from profiler.core.ecs_terms import EC2, FARGATE, RETRY_OF, SHORT_ID_LENGTH
 from profiler.core.json_fields import mapping, mappings, text
@@ -432,9 +432,9 @@ def _submitted(batch: AwsClient, request: Mapping[str, Any], change: str) -> Mem
     # What botocore raises for an answer that it cannot read is of no class of its own.
     except Exception as error:  # noqa: BLE001  after any other end, the key would be taken back
         code = error_code(error)
-        if not is_certain(error):
+        if not has_surely_changed_nothing(error):
             return MemoryRetry(sentence=_UNKNOWN)
-        if may_pass(error):
+        if may_succeed_later(error):
             raise not_yet("AWS Batch did not take it", code) from None
         raise RetryRefusedError(bounded_reason(_refusal(error, code))) from None
     submitted = text(answer.get("jobId"))

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from profiler.core.aws_clients import error_code, may_pass
+from profiler.core.aws_clients import error_code, may_succeed_later
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import known
-from profiler.core.text import on_one_line, stated
+from profiler.core.text import on_one_line, words_if_known
 from profiler.forwarder.invocation import DeliveryError
 from profiler.record.family import NeedAtSize
 from profiler.record.family_identity import PROOF_FAMILY
@@ -94,7 +94,7 @@ def called(what: str, call: Callable[[], _Result]) -> _Result:
     except (ClientError, BotoCoreError) as error:
         code = error_code(error)
         answer = getattr(error, "response", None) or {}
-        if may_pass(error):
+        if may_succeed_later(error):
             raise not_yet(what, code) from error
         message = answer.get("Error", {}).get("Message") or "the request is not valid"
         raise RetryRefusedError(bounded_reason(f"{what} ({code}: {message})")) from error
@@ -124,7 +124,7 @@ def end_of_retry(
     more, in parentheses.
     """
     short_id = killed_id[:SHORT_ID_LENGTH]
-    with_size = stated(" with {}", known(format_memory, new_mb))
+    with_size = words_if_known(" with {}", known(format_memory, new_mb))
     if not succeeded:
         return f"This was the retry of {short_id}{with_size}: it is not started again."
     if (old_mb or new_mb or 0) >= (new_mb or 0):

@@ -35,7 +35,7 @@ from profiler.record.unusual import MIN_RUNS, usual_of
 from profiler.sizing.fargate_sizes import whole_size
 from profiler.sizing.prices import REFERENCE_PRICES
 from profiler.sizing.sized_revision import size_before
-from profiler.sizing.trend import growth, nights_before
+from profiler.sizing.trend import course_of, nights_before
 
 # Beside the sentence. What comes last is news of money.
 _MAX_LINES = 19
@@ -295,7 +295,7 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
         peaks = _highest_of_nights(_peaks_at_the_newest_size(runs))
         if len(peaks) < MIN_RUNS:
             continue
-        trend = growth([percent for _, percent in peaks])
+        trend = course_of(peaks).growth
         nights = nights_before(peaks[-1][0], peaks[0][0])
         if not trend.is_sure or nights < 1:
             continue

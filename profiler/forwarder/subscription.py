@@ -246,7 +246,7 @@ class LineForwarder(Struct):
         self._deliver()
 
     def _index_payload(self, payload: Payload, source: str | None) -> None:
-        trust = self.settings.trusted_groups.of_stream(
+        trust = self.settings.trusted_groups.trust_in_stream(
             payload.owner, payload.log_group, payload.log_stream
         )
         for event in payload.lines():

@@ -56,7 +56,7 @@ from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import notification_key
 from profiler.record.batch_job import NO_JOB
 from profiler.record.event_end import judge_candidates
-from profiler.record.gpu_memory_texts import SEARCHED_LINES, gpu_memory_error
+from profiler.record.gpu_memory_texts import SEARCHED_LINES, gpu_memory_error_line
 from profiler.record.run_outcome import Status
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
@@ -329,7 +329,7 @@ def _with_gpu_memory_error(ended: EndedTask, reports: ReportFinder) -> EndedTask
     Lines are not read for it.
     """
     event = ended.run.event
-    error = gpu_memory_error(reports.lines_read(ended.log, SEARCHED_LINES))
+    error = gpu_memory_error_line(reports.lines_read(ended.log, SEARCHED_LINES))
     if not error or event is None or ended.outcome.status != "failure":
         return ended
     run = merge(ended.run.report, replace(event, gpu_memory_error=error), ended.claim)

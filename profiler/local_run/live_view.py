@@ -14,7 +14,7 @@ from profiler.aggregation.container_usage import vcpu_between
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.background_call import start_thread
 from profiler.core.optional_math import excess, first_known, known, known_values
-from profiler.core.text import columns_of, printable, stated
+from profiler.core.text import columns_of, printable, words_if_known
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.terminal_rows import (
     BOLD,
@@ -87,7 +87,7 @@ class LiveFigures(Struct, frozen=True, kw_only=True):
 
 def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
     """The rows that the terminal has room for, the most important ones first."""
-    vcpu = stated("{:.2f} vCPU", figures.vcpu) or _UNKNOWN
+    vcpu = words_if_known("{:.2f} vCPU", figures.vcpu) or _UNKNOWN
     used = first_known(known(_format_bytes, figures.memory_bytes), _UNKNOWN)
     course = figures.memory_course
     limit_bytes = figures.memory_limit_bytes

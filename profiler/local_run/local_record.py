@@ -63,7 +63,7 @@ from profiler.record.record_model import (
     Report,
     Series,
 )
-from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_number, mebibytes
+from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, mebibytes, rounded_number
 
 if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -385,7 +385,7 @@ def build_unprofiled_record(
     identity: RunIdentity, end: RunEnd, started_ns: int, duration_ns: int, monitor: Monitor
 ) -> Record:
     """The record of a command of which only the end is known."""
-    metrics = Metrics(duration_ms=as_number(duration_ns / NS_PER_MS))
+    metrics = Metrics(duration_ms=rounded_number(duration_ns / NS_PER_MS))
     record = _base_record(identity, end, started_ns, end.finished_ns, metrics)
     return replace(record, monitor=monitor)
 
@@ -432,7 +432,7 @@ def final_report(record: Record, now_ns: int) -> Report:
 
 def _sizes_and_duration(observed: RunObservation, sizes: ResourceLimits) -> Metrics:
     """What is known without a sample."""
-    duration_ms = as_number(quotient(observed.duration_ns, NS_PER_MS))
+    duration_ms = rounded_number(quotient(observed.duration_ns, NS_PER_MS))
     return replace(size_metrics(sizes), duration_ms=duration_ms)
 
 

@@ -45,7 +45,7 @@ from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import truncate_text
 from profiler.record.measured import Number
 from profiler.record.record_model import UNKNOWN_SIZE, Monitor, Record, Report, with_warnings
-from profiler.record.units import as_number, format_duration, mebibytes
+from profiler.record.units import format_duration, mebibytes, rounded_number
 
 if TYPE_CHECKING:
     from profiler.aggregation.time_series import RunSeries
@@ -200,7 +200,9 @@ class ReportBuilder(Struct, eq=False):
         """What other programs used of the machine, by the command's CPU time and the profiler's."""
         used_seconds = read_own_usage().cpu_seconds - self._sampler.prepared.earlier_cpu_seconds
         own_ns = command_ns + round(NS_PER_SECOND * used_seconds)
-        return as_number(others_vcpu_used(self._busy_before_ns, read_busy_ns, own_ns, duration_ns))
+        return rounded_number(
+            others_vcpu_used(self._busy_before_ns, read_busy_ns, own_ns, duration_ns)
+        )
 
     def _shared_oom_kills(self) -> int | None:
         """The kills since the start in the group in which this process was started."""

@@ -227,7 +227,7 @@ class RunSampler:
         share = (used_ns - self._began_cpu_ns - _ADVANCE_NS) / max(
             now_ns - self.started.started_ns, 1
         )
-        details.looks.done(
+        details.looks.looked(
             now_ns,
             used_ns - began_ns,
             is_enough=share > _MAX_SHARE_WITH_LOOKS,

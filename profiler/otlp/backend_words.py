@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import msgspec
 
-from profiler.core.json_fields import decoded, mapping
+from profiler.core.json_fields import decoded_or_none, mapping
 from profiler.core.text import on_one_line
 from profiler.otlp.otlp_settings import Target
 
@@ -88,7 +88,7 @@ def _decoded_words(value: str) -> Iterator[str]:
 
 
 def _json_object(body: bytes) -> Mapping[str, object]:
-    return mapping(decoded(msgspec.json.decode, body))
+    return mapping(decoded_or_none(msgspec.json.decode, body))
 
 
 def _text_after(match: re.Match[bytes] | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from profiler.core.json_fields import decoded, mapping
+from profiler.core.json_fields import decoded_or_none, mapping
 
 Signal = Literal["traces", "logs", "metrics"]
 SIGNALS: tuple[Signal, ...] = ("traces", "logs", "metrics")
@@ -144,7 +144,9 @@ def is_rejection(body: bytes, content_type: str) -> bool:
     """Whether a response of status 200 rejects items (a partial success)."""
     if "protobuf" in content_type:
         return bool(_REJECTION.match(body))
-    counts = mapping(mapping(decoded(msgspec.json.decode, body)).get("partialSuccess")).items()
+    counts = mapping(
+        mapping(decoded_or_none(msgspec.json.decode, body)).get("partialSuccess")
+    ).items()
     return any(
         name.startswith("rejected") and str(count).strip("0").isdecimal() for name, count in counts
     )

@@ -24,7 +24,7 @@ from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.record.batch_job import BatchJob, known_job_fields
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.device_totals import gpu_totals
-from profiler.record.fact_list import estimated_paths, least_paths
+from profiler.record.fact_list import estimated_paths, lower_bound_paths
 from profiler.record.family_identity import family_key
 from profiler.record.hardware import gpu_error
 from profiler.record.record_model import LOCAL, Container, Record, Report, possible_record
@@ -457,7 +457,7 @@ def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message
 def _metrics(record: Record, end_ns: int) -> list[Message]:
     """Gauges at the end of the run; unknown values are left out."""
     run = RunView(record)
-    least = least_paths(run)
+    least = lower_bound_paths(run)
     estimated = estimated_paths(run)
     points_by_metric: dict[tuple[str, str], list[Message]] = {}
     for gauge in _GAUGES:

@@ -173,7 +173,7 @@ class JobDetail(Struct, frozen=True, kw_only=True):
         return self.array.size is not None and not self.is_child
 
     @property
-    def is_unstarted(self) -> bool:
+    def has_no_attempt(self) -> bool:
         """Whether it never had an attempt. An array's attempts are its children's."""
         return not self.attempts and not self.is_array_parent
 
@@ -189,12 +189,12 @@ class JobDetail(Struct, frozen=True, kw_only=True):
     @property
     def vcpu(self) -> float | None:
         """What all containers ask for; None if one of them does not say."""
-        return _total([container.vcpu for container in self.containers])
+        return _sum_if_all_known([container.vcpu for container in self.containers])
 
     @property
     def memory_mb(self) -> float | None:
         """The memory that all containers ask for; None if one of them does not say."""
-        return _total([container.memory_mb for container in self.containers])
+        return _sum_if_all_known([container.memory_mb for container in self.containers])
 
     def identity(self, attempt: int | None = None) -> BatchJob:
         """The job as a run's record names it."""
@@ -253,7 +253,7 @@ def parse_job(detail: Json) -> JobDetail | None:
         queue_arn=_name(values.get("jobQueue")),
         definition_arn=_name(values.get("jobDefinition")),
         status=_name(values.get("status")),
-        status_reason=_reason(values.get("statusReason")),
+        status_reason=_redacted_reason(values.get("statusReason")),
         is_cancelled=values.get("isCancelled") is True,
         is_terminated=values.get("isTerminated") is True,
         created_ms=count(values.get("createdAt")) or None,
@@ -262,8 +262,8 @@ def parse_job(detail: Json) -> JobDetail | None:
         attempts=tuple(_attempts(values)),
         allowed_attempts=count(retry.get("attempts")) or 1,
         containers=tuple(_containers(values)),
-        array=array_of(values),
-        nodes=_nodes(values),
+        array=parse_array(values),
+        nodes=_parse_nodes(values),
         depends_on=tuple(known_values(depends_on)),
         is_on_eks=bool(mapping(values.get("eksProperties"))),
         platforms=tuple(known_values(platforms)),
@@ -290,7 +290,7 @@ def _attempts(values: Mapping[str, Json]) -> Iterator[JobAttempt]:
             container_instance_arn=_name(task.get("containerInstanceArn")),
             started_ms=count(attempt.get("startedAt")) or None,
             stopped_ms=count(attempt.get("stoppedAt")) or None,
-            status_reason=_reason(attempt.get("statusReason")),
+            status_reason=_redacted_reason(attempt.get("statusReason")),
             containers=tuple(ends),
         )
 
@@ -299,7 +299,7 @@ def _container_end(container: Mapping[str, Json]) -> ContainerEnd:
     return ContainerEnd(
         name=_name(container.get("name")),
         exit_code=integer(container.get("exitCode")),
-        reason=_reason(container.get("reason")),
+        reason=_redacted_reason(container.get("reason")),
         log_stream=_log_name(container.get("logStreamName")),
     )
 
@@ -310,7 +310,7 @@ def _containers(values: Mapping[str, Json]) -> Iterator[JobContainer]:
     ranges = list(mappings(nodes.get("nodeRangeProperties")))
     if ranges:
         main = count(nodes.get("mainNode")) or 0
-        values = next((one for one in ranges if _has_node(one, main)), ranges[0])
+        values = next((one for one in ranges if _includes_node(one, main)), ranges[0])
     for task in mappings(mapping(values.get("ecsProperties")).get("taskProperties")):
         yield from map(_container, mappings(task.get("containers")))
     pod = mapping(mapping(values.get("eksProperties")).get("podProperties"))
@@ -320,7 +320,7 @@ def _containers(values: Mapping[str, Json]) -> Iterator[JobContainer]:
         yield _container(container)
 
 
-def _has_node(node_range: Mapping[str, Json], index: int) -> bool:
+def _includes_node(node_range: Mapping[str, Json], index: int) -> bool:
     """Whether a range such as ``0:3``, ``2:`` or ``:1`` has the node."""
     written = re.fullmatch(_NODE_RANGE, text(node_range.get("targetNodes")) or "")
     if not written:
@@ -338,12 +338,12 @@ def _container(container: Mapping[str, Json]) -> JobContainer:
         text(one.get("type")): text(one.get("value"))
         for one in mappings(container.get("resourceRequirements"))
     }
-    memory_mb = _decimal(asked.get("MEMORY")) or count(container.get("memory")) or None
-    gpus = _decimal(asked.get("GPU"))
+    memory_mb = _parse_positive(asked.get("MEMORY")) or count(container.get("memory")) or None
+    gpus = _parse_positive(asked.get("GPU"))
     return JobContainer(
         name=_name(container.get("name")),
         is_essential=container.get("essential") is not False,
-        vcpu=_decimal(asked.get("VCPU")) or count(container.get("vcpus")) or None,
+        vcpu=_parse_positive(asked.get("VCPU")) or count(container.get("vcpus")) or None,
         memory_mb=known(round, memory_mb),
         gpus=known(round, gpus),
     )
@@ -354,12 +354,12 @@ def _pod_container(container: Mapping[str, Json]) -> JobContainer:
     resources = mapping(container.get("resources"))
     asked = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
     written = text(asked.get("memory")) or ""
-    memory = _decimal(written[:-2])
+    memory = _parse_positive(written[:-2])
     unit = _MIB_BY_UNIT.get(written[-2:])
-    gpus = _decimal(text(asked.get("nvidia.com/gpu")))
+    gpus = _parse_positive(text(asked.get("nvidia.com/gpu")))
     return JobContainer(
         name=_name(container.get("name")),
-        vcpu=_decimal(text(asked.get("cpu"))),
+        vcpu=_parse_positive(text(asked.get("cpu"))),
         memory_mb=known(round, product(memory, unit)),
         gpus=known(round, gpus),
     )
@@ -379,7 +379,7 @@ def _retry_of(values: Mapping[str, Json]) -> str | None:
     return job_id if is_job_id(job_id) else None
 
 
-def array_of(values: Mapping[str, Json]) -> JobArray:
+def parse_array(values: Mapping[str, Json]) -> JobArray:
     """The array of a job, also of one in a list."""
     array = mapping(values.get("arrayProperties"))
     if not array:
@@ -397,7 +397,7 @@ def children_text(array: JobArray) -> str:
     return ", ".join(f"{children[one]:,} {one}" for one in STATUSES if children.get(one))
 
 
-def _nodes(values: Mapping[str, Json]) -> JobNodes:
+def _parse_nodes(values: Mapping[str, Json]) -> JobNodes:
     of_job = mapping(values.get("nodeProperties"))
     of_node = mapping(values.get("nodeDetails"))
     if not of_job and not of_node:
@@ -419,12 +419,12 @@ def _consumables(values: Mapping[str, Json]) -> Iterator[tuple[str, int]]:
             yield resource_name(name), quantity
 
 
-def _total(amounts: list[float | None]) -> float | None:
+def _sum_if_all_known(amounts: list[float | None]) -> float | None:
     asked = known_values(amounts)
     return sum(asked) if asked and len(asked) == len(amounts) else None
 
 
-def _decimal(written: str | None) -> float | None:
+def _parse_positive(written: str | None) -> float | None:
     """A number above 0 such as ``0.25``."""
     digits = (written or "").replace(".", "", 1)
     if not digits.isascii() or not digits.isdecimal() or len(digits) > _MAX_DIGITS:
@@ -436,7 +436,7 @@ def _name(value: Json) -> str | None:
     return _cut(value, MAX_NAME_CHARS)
 
 
-def _reason(value: Json) -> str | None:
+def _redacted_reason(value: Json) -> str | None:
     """A reason without secrets: that of a command that cannot be started has the command."""
     return known(redact_line, _cut(value, _MAX_REASON_CHARS))
 

@@ -136,11 +136,11 @@ def _within_limits(record: Record) -> Record:
         record,
         containers=record.containers[:MAX_CONTAINERS],
         gpus=record.gpus[:MAX_GPUS],
-        processes=_with_short(record.processes, "arguments", limit=MAX_ARGUMENTS_LENGTH),
+        processes=_with_truncated(record.processes, "arguments", limit=MAX_ARGUMENTS_LENGTH),
         neuron=_truncate_cores(record.neuron),
         monitor=_truncate_warnings(record.monitor),
         time_breakdown=_truncate_targets(record.time_breakdown),
-        gpu_idle=known(_truncate_idle, record.gpu_idle),
+        gpu_idle=known(_truncate_idle_targets, record.gpu_idle),
         stacks=_truncate_stacks(record.stacks),
     )
     if shortened == record:
@@ -154,7 +154,7 @@ def _truncate_cores(neuron: Neuron) -> Neuron:
     return replace(neuron, cores=neuron.cores[:MAX_NEURON_CORES])
 
 
-def _truncate_idle(idle: GpuIdle) -> GpuIdle:
+def _truncate_idle_targets(idle: GpuIdle) -> GpuIdle:
     return replace(
         idle,
         waiting_for=_truncate_targets(idle.waiting_for),
@@ -177,7 +177,7 @@ def _truncate_warnings(monitor: Monitor) -> Monitor:
 def _truncate_targets(breakdown: TimeBreakdown) -> TimeBreakdown:
     if breakdown is NO_BREAKDOWN:
         return breakdown
-    return replace(breakdown, waiting_for=_with_short(breakdown.waiting_for, "target"))
+    return replace(breakdown, waiting_for=_with_truncated(breakdown.waiting_for, "target"))
 
 
 def _truncate_stacks(stacks: Stacks) -> Stacks:
@@ -186,22 +186,24 @@ def _truncate_stacks(stacks: Stacks) -> Stacks:
         return stacks
     moments = []
     for moment in stacks.moments[:MAX_MOMENTS]:
-        stack = tuple(map(_short, moment.stack[-MAX_FRAMES:]))
+        stack = tuple(map(_truncated, moment.stack[-MAX_FRAMES:]))
         moments.append(replace(moment, stack=stack, own=moment.own[-MAX_FRAMES:]))
-    top = _with_short(stacks.top[:MAX_FUNCTIONS], "function", "file")
-    return replace(stacks, source=_short(stacks.source), top=top, moments=tuple(moments))
+    top = _with_truncated(stacks.top[:MAX_FUNCTIONS], "function", "file")
+    return replace(stacks, source=_truncated(stacks.source), top=top, moments=tuple(moments))
 
 
-def _with_short(rows: Sequence[Row], *names: str, limit: int = MAX_TEXT_LENGTH) -> tuple[Row, ...]:
+def _with_truncated(
+    rows: Sequence[Row], *names: str, limit: int = MAX_TEXT_LENGTH
+) -> tuple[Row, ...]:
     """The rows, with these texts of theirs within the limit."""
     shortened = []
     for row in rows:
-        texts = {name: _short(getattr(row, name), limit) for name in names}
+        texts = {name: _truncated(getattr(row, name), limit) for name in names}
         shortened.append(replace(row, **texts))
     return tuple(shortened)
 
 
-def _short(text: str | None, limit: int = MAX_TEXT_LENGTH) -> str | None:
+def _truncated(text: str | None, limit: int = MAX_TEXT_LENGTH) -> str | None:
     return None if text is None else truncate_text(text, limit)
 
 

@@ -14,7 +14,7 @@ from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.measured import Number, measured
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Metrics, Record
-from profiler.record.units import bare_vcpu, format_count, format_value, format_vcpu
+from profiler.record.units import format_bare_vcpu, format_count, format_value, format_vcpu
 
 MIN_CPU_WAIT_PERCENT: Final = 10
 _MIN_SECONDS: Final = 0.1
@@ -66,7 +66,7 @@ def _reason(record: Record) -> str:
     processor = record.processor
     others = processor.others_vcpu_used
     if others is not None and others >= _MIN_OTHERS_VCPU:
-        used = bare_vcpu(others)
+        used = format_bare_vcpu(others)
         reasons.append(f"other programs used {used} of the machine's {processor.count} CPUs")
     elif others is None and not reasons:
         reasons.append("it shares its CPU with others, or its threads run in short bursts")
@@ -88,11 +88,11 @@ def is_long_cpu_wait(record: Record) -> bool:
     """Whether the threads waited for a CPU for 0.1 s, a tenth of the run and of the time in
     which they could run.
     """
-    percent = counted_cpu_wait(record)
+    percent = notable_cpu_wait_percent(record)
     return record.metrics.cpu_wait_seconds is not None and (percent or 0) >= MIN_CPU_WAIT_PERCENT
 
 
-def counted_cpu_wait(record: Record) -> float | None:
+def notable_cpu_wait_percent(record: Record) -> float | None:
     """``cpu_wait_percent``; 0 if the wait was less than a tenth of the run, or than 0.1 s.
 
     Waits at the same time add up. So by a known time breakdown, the limit of a tenth also holds for

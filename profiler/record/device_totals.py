@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.optional_math import first_known, known, max_known, mean_known
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.record.measured import Number, measured
 from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
 from profiler.record.record_model import (
@@ -56,7 +56,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
     idle_between_percent: float | None = None
 
     @property
-    def word(self) -> str | None:
+    def word_instead_of_use(self) -> str | None:
         """What stands in tables in place of the use: that the GPUs were never used, or that their
         use is not the run's own.
         """
@@ -97,7 +97,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
         if not self.count:
             return []
         name = "GPU" if self.count == 1 else format_count(self.count, "GPU")
-        whose = " of the instance" if self.word == WHOLE_INSTANCE else ""
+        whose = " of the instance" if self.word_instead_of_use == WHOLE_INSTANCE else ""
         parts = [f"{name}{whose} {self._use_in_words()}"]
         memory = self.memory_text
         if memory:
@@ -118,9 +118,9 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
         return format_count(used, "GPU") if used else ""
 
     def _use_in_words(self) -> str:
-        if self.word == SHARED:
+        if self.word_instead_of_use == SHARED:
             return "shared with other programs"
-        if self.word == NEVER_USED:
+        if self.word_instead_of_use == NEVER_USED:
             return NEVER_USED
         return known(self.use_text, self.utilization_percent.avg) or "use unknown"
 
@@ -170,7 +170,7 @@ class NeuronTotals(Struct, frozen=True, kw_only=True):
         """
         used = known(format_memory, self.device_memory_used_mb.max) or ""
         size = known(format_memory, self.device_memory_size_mb or None)
-        return used and used + stated(" of {}", size)
+        return used and used + words_if_known(" of {}", size)
 
 
 NO_NEURON_TOTALS: Final = NeuronTotals()
@@ -187,14 +187,14 @@ def gpu_totals(record: Record) -> GpuTotals:
     fullest = max(gpus, key=_peak_mb)
     return GpuTotals(
         count=len(gpus),
-        idle=sum(map(is_idle, gpus)),
+        idle=sum(map(was_never_used, gpus)),
         shared=len(gpus) - len(own),
         scope=record.gpu_scope or (SHARED if is_shared else None),
         is_use_approximate=any(gpu.is_use_approximate for gpu in gpus),
-        utilization_percent=_of_all(gpu.utilization_percent for gpu in own),
-        sm_active_percent=_of_all(gpu.sm_active_percent for gpu in own),
-        tensor_active_percent=_of_all(gpu.tensor_active_percent for gpu in own),
-        dram_active_percent=_of_all(gpu.dram_active_percent for gpu in own),
+        utilization_percent=_combine_if_all_known(gpu.utilization_percent for gpu in own),
+        sm_active_percent=_combine_if_all_known(gpu.sm_active_percent for gpu in own),
+        tensor_active_percent=_combine_if_all_known(gpu.tensor_active_percent for gpu in own),
+        dram_active_percent=_combine_if_all_known(gpu.dram_active_percent for gpu in own),
         memory_used_mb=_combine(gpu.memory_used_mb for gpu in gpus),
         memory_size_mb=fullest.memory_limit_mb or fullest.memory_size_mb,
         idle_between_percent=None if record.are_gpus_of_instance else between_percent,
@@ -234,13 +234,15 @@ def neuron_totals(neuron: Neuron) -> NeuronTotals:
     return NeuronTotals(
         is_watched=True,
         cores=len(neuron.cores),
-        utilization_percent=_of_all(core.utilization_percent for core in neuron.cores),
+        utilization_percent=_combine_if_all_known(
+            core.utilization_percent for core in neuron.cores
+        ),
         device_memory_used_mb=neuron.device_memory_used_mb,
         device_memory_size_mb=neuron.device_memory_size_mb,
     )
 
 
-def _of_all(distributions: Iterable[Distribution]) -> Distribution:
+def _combine_if_all_known(distributions: Iterable[Distribution]) -> Distribution:
     """Combine the uses; without one of them nothing is known: the others do not show it."""
     found = list(distributions)
     if any(distribution.avg is None for distribution in found):
@@ -257,7 +259,7 @@ def _combine(distributions: Iterable[Distribution]) -> Distribution:
     return Distribution(avg=mean_known(*averages), max=max_known(*maxima))
 
 
-def is_idle(gpu: Gpu) -> bool:
+def was_never_used(gpu: Gpu) -> bool:
     """Whether the GPU was never used: it did not work in samples without gaps, and no program held
     memory of it.
     """

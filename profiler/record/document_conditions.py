@@ -36,7 +36,7 @@ def one_of(field: str, values: Iterable[object]) -> JsonObject:
     return {"terms": {field: list(values)}}
 
 
-def begins(field: str, text: str) -> JsonObject:
+def begins_with(field: str, text: str) -> JsonObject:
     """The field's text begins with this one."""
     return {"prefix": {field: text}}
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import known, known_members, known_values
 from profiler.record.record_model import Series
-from profiler.record.units import as_number
+from profiler.record.units import rounded_number
 
 Column: TypeAlias = tuple[float | None, ...]
 
@@ -32,8 +32,8 @@ def with_longer_steps(series: Series, step_ms: float) -> Series:
     count = round(step_ms / series.step_ms)
     columns: dict[str, Any] = {}
     for name, values in measured_columns(series):
-        columns[name] = _merged(values, count, use_maximum=name == _MEMORY_COLUMN)
-    return replace(series, step_ms=as_number(step_ms) or series.step_ms, **columns)
+        columns[name] = _merged_steps(values, count, use_maximum=name == _MEMORY_COLUMN)
+    return replace(series, step_ms=rounded_number(step_ms) or series.step_ms, **columns)
 
 
 def padded(series: Series, length: int) -> Series:
@@ -49,7 +49,7 @@ def length_of(series: Series) -> int:
     return max((len(values) for _, values in measured_columns(series)), default=0)
 
 
-def _merged(values: Column, count: int, *, use_maximum: bool) -> Column:
+def _merged_steps(values: Column, count: int, *, use_maximum: bool) -> Column:
     merged: list[float | None] = []
     for first in range(0, len(values), count):
         present = known_values(values[first : first + count])

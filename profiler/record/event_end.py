@@ -19,7 +19,7 @@ from profiler.record.stop_causes import (
     NO_REASON,
     TABLE,
     EventEnd,
-    Said,
+    EventTexts,
     cause_of_event,
     written_outcome,
 )
@@ -52,9 +52,9 @@ def end_of_event(
     reasons = [task.reason_of_ecs, *(container.reason or "" for container in task.containers)]
     reasons.append(batch.reason or "")
     failed = failures_of_others(task, batch, monitor)
-    said = Said(
+    said = EventTexts(
         code=(task.stop_code or "").lower(),
-        stated=_stated(task.stopped_reason),
+        stated=_normalized(task.stopped_reason),
         reasons="\n".join(reasons).lower(),
         texts=_without_spaces(*reasons, task.stop_code or ""),
         exit_code=batch.exit_code,
@@ -88,9 +88,9 @@ def written_event_end(task: Mapping[str, object]) -> EventEnd | None:
     stop_code = text(task.get("stop_code"))
     reason = text(task.get("stopped_reason"))
     if cause is None:
-        said = Said(
+        said = EventTexts(
             code=(stop_code or "").lower(),
-            stated=_stated(reason),
+            stated=_normalized(reason),
             reasons=(reason or "").lower(),
             texts=_without_spaces(reason or "", stop_code or ""),
             exit_code=exit_code,
@@ -223,10 +223,10 @@ def _has_failed(container: EventContainer) -> bool:
 
 def _specific_reason(task: StoppedTask, batch: EventContainer, monitor: str | None) -> str | None:
     """The batch's own reason, else the task's; if that is vague, rather another container's."""
-    own = _told(batch.reason)
+    own = _reason_if_given(batch.reason)
     if own:
         return own
-    of_task = _told(task.stopped_reason)
+    of_task = _reason_if_given(task.stopped_reason)
     if of_task and not is_vague(of_task):
         return of_task
     for container in task.containers:
@@ -235,12 +235,12 @@ def _specific_reason(task: StoppedTask, batch: EventContainer, monitor: str | No
     return of_task
 
 
-def _told(reason: str | None) -> str | None:
+def _reason_if_given(reason: str | None) -> str | None:
     """The reason; None for a text that says that there is none."""
-    return None if _stated(reason) == NO_REASON else reason
+    return None if _normalized(reason) == NO_REASON else reason
 
 
-def _stated(reason: str | None) -> str:
+def _normalized(reason: str | None) -> str:
     return (reason or "").strip().rstrip(".").lower()
 
 

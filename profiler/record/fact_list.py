@@ -15,7 +15,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from profiler.core.optional_math import known
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.mapped_files import have_one_meaning
@@ -257,15 +257,17 @@ _Question = Callable[[Record], bool]
 _Readers = Sequence[tuple[NumberRow, Callable[[RunView], object]]]
 
 
-def _by_question(rows: Iterable[tuple[_Question, NumberRow]]) -> Mapping[_Question, _Readers]:
+def _readers_by_question(
+    rows: Iterable[tuple[_Question, NumberRow]],
+) -> Mapping[_Question, _Readers]:
     readers: dict[_Question, list[tuple[NumberRow, Callable[[RunView], object]]]] = {}
     for question, row in rows:
         readers.setdefault(question, []).append((row, reader(row.path)))
     return readers
 
 
-_BOUNDS: Final = _by_question((row.is_least, row) for row in _BOUNDED)
-_ESTIMATES: Final = _by_question((row.is_estimate, row) for row in _ESTIMATED)
+_BOUNDS: Final = _readers_by_question((row.is_least, row) for row in _BOUNDED)
+_ESTIMATES: Final = _readers_by_question((row.is_estimate, row) for row in _ESTIMATED)
 _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, "sent")))
 
 
@@ -292,14 +294,14 @@ def measured_number(row: NumberRow, record: Record) -> Measured:
     )
 
 
-def least_rows(run: RunView) -> list[NumberRow]:
+def lower_bound_rows(run: RunView) -> list[NumberRow]:
     """The known numbers of a run that may have been larger."""
     return _known_rows(run, _BOUNDS)
 
 
-def least_paths(run: RunView) -> frozenset[str]:
+def lower_bound_paths(run: RunView) -> frozenset[str]:
     """Where the view of the run has the numbers that may have been larger."""
-    return frozenset([row.path for row in least_rows(run)])
+    return frozenset([row.path for row in lower_bound_rows(run)])
 
 
 def estimated_rows(run: RunView) -> list[NumberRow]:
@@ -347,13 +349,13 @@ def number_pair(row: NumberRow, this: Record, that: Record) -> NumberPair:
     """The number of both runs."""
     new = number_fact(row, this)
     old = number_fact(row, that)
-    has_change = _have_change(row, new.number, old.number)
+    has_change = _are_comparable(row, new.number, old.number)
     if row in MEMORY_ROWS and not have_one_meaning(this.metrics, that.metrics):
         has_change = False
     return NumberPair(new, old, has_change)
 
 
-def _have_change(row: NumberRow, *numbers: Measured) -> bool:
+def _are_comparable(row: NumberRow, *numbers: Measured) -> bool:
     """Whether two numbers have a change: an estimate has none, and of lower bounds the row says
     it.
     """
@@ -427,7 +429,7 @@ def kills_fact(kills: MemoryKills | None) -> Fact:
     victims = []
     for process in kills.processes:
         peak = known(format_memory, process.max_memory_used_mb)
-        victims.append(process.name + stated(" at {}", peak))
+        victims.append(process.name + words_if_known(" at {}", peak))
     text = f"{count} by the kernel, for lack of memory"
     sentence = f"The kernel killed {count} for lack of memory"
     if victims:

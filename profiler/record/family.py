@@ -14,7 +14,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from profiler.core.ecs_terms import cluster_name
-from profiler.core.kept_items import Kept
+from profiler.core.kept_items import HighestRanked
 from profiler.core.optional_math import (
     difference,
     known,
@@ -24,7 +24,7 @@ from profiler.core.optional_math import (
     min_known,
 )
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, parse_ns
-from profiler.record.mapped_files import are_enough_apart, of_one_meaning
+from profiler.record.mapped_files import are_enough_apart, runs_of_one_meaning
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.record_model import Report
 from profiler.record.run_outcome import Outcome
@@ -148,7 +148,7 @@ class HighestPeak(Struct, frozen=True, kw_only=True):
         return used_mb >= NEAR_FULL_SHARE * size_mb and used_mb > self.expected_mb
 
 
-def highest_of(peaks_mb: Sequence[float], *, counts_files: bool = False) -> HighestPeak:
+def highest_peak_of(peaks_mb: Sequence[float], *, counts_files: bool = False) -> HighestPeak:
     """The highest of these peaks, at least one."""
     ordered = sorted(peaks_mb)
     return HighestPeak(
@@ -206,7 +206,7 @@ class Month(Struct, frozen=True, kw_only=True):
         return self.basis != "measured"
 
 
-def month_of_tasks(tasks: int, window_ns: int) -> Month | None:
+def measured_month(tasks: int, window_ns: int) -> Month | None:
     """The tasks a month, from the first to the last of so many; None for fewer than 5 tasks or a
     window shorter than a day.
     """
@@ -249,34 +249,36 @@ class Family:
         self.task_ids: set[int] = set()
         self.counted_tasks = 0
         # By container and ECS cluster.
-        self.newest: dict[tuple[str, str | None], Kept[FamilyRun]] = {}
+        self.newest: dict[tuple[str, str | None], HighestRanked[FamilyRun]] = {}
         # By container and the task's memory.
         self.needs: dict[tuple[str, float], ObservedNeeds] = {}
 
     def add(self, run: FamilyRun) -> None:
         """Add a run, in any order."""
-        identity = _identity(run.task_id, run.container)
+        identity = _stable_hash(run.task_id, run.container)
         if identity in self.run_ids:
             return
         self.run_ids.add(identity)
-        self.task_ids.add(_identity(run.task_id))
+        self.task_ids.add(_stable_hash(run.task_id))
         self.outcomes[run.outcome] += 1
-        self._extend(run.ended_ns, run.ended_ns)
-        self.add_newest(run)
+        self._extend_window(run.ended_ns, run.ended_ns)
+        self.add_counted(run)
         if run.task_memory_mb is not None:
             self.add_need(run.container, run.task_memory_mb, _observed_need(run))
 
-    def add_newest(self, run: FamilyRun) -> None:
+    def add_counted(self, run: FamilyRun) -> None:
         """Add one of the newest runs, which :meth:`add_counts` counts."""
         if run.is_success:
-            kept = self.newest.setdefault((run.container, run.ecs_cluster), Kept(LAST_SUCCESSES))
-            kept.add(run.ended_ns, _identity(run.task_id, run.container), run)
+            kept = self.newest.setdefault(
+                (run.container, run.ecs_cluster), HighestRanked(LAST_SUCCESSES)
+            )
+            kept.add(run.ended_ns, _stable_hash(run.task_id, run.container), run)
 
     def add_counts(self, tasks: int, first_ns: int, last_ns: int) -> None:
         """Add tasks that are not added one by one."""
         if tasks:
             self.counted_tasks += tasks
-            self._extend(first_ns, last_ns)
+            self._extend_window(first_ns, last_ns)
 
     def add_need(self, container: str, task_memory_mb: float, needs: ObservedNeeds) -> None:
         """Add what runs of a container needed in tasks of one size."""
@@ -286,12 +288,12 @@ class Family:
     def merge(self, other: "Family") -> None:
         """Add the runs of another family object, which has other runs."""
         self.outcomes.update(other.outcomes)
-        self._extend(other.first_ns, other.last_ns)
+        self._extend_window(other.first_ns, other.last_ns)
         self.run_ids |= other.run_ids
         self.task_ids |= other.task_ids
         self.counted_tasks += other.counted_tasks
         for key, successes in other.newest.items():
-            self.newest.setdefault(key, Kept(LAST_SUCCESSES)).merge(successes)
+            self.newest.setdefault(key, HighestRanked(LAST_SUCCESSES)).merge(successes)
         for (container, memory_mb), needs in other.needs.items():
             self.add_need(container, memory_mb, needs)
 
@@ -302,7 +304,7 @@ class Family:
     @property
     def month(self) -> Month | None:
         """The tasks a month; None of too few or in too short a time."""
-        return known(partial(month_of_tasks, self.tasks), difference(self.last_ns, self.first_ns))
+        return known(partial(measured_month, self.tasks), difference(self.last_ns, self.first_ns))
 
     def successes(self, container: str | None = None) -> tuple[FamilyRun, ...]:
         """The last successes, the newest first; None: of all containers."""
@@ -357,17 +359,17 @@ class Family:
         peaks are known. Without a container, of all.
         """
         measured = [run for run in self.successes(container) if run.peak_mb is not None]
-        counted = of_one_meaning(measured, lambda run: run.counts_files)
+        counted = runs_of_one_meaning(measured, lambda run: run.counts_files)
         peaks_mb = known_values(run.peak_mb for run in counted)
         if len(peaks_mb) < MIN_RUNS:
             return None
-        return highest_of(peaks_mb, counts_files=any(run.counts_files for run in counted))
+        return highest_peak_of(peaks_mb, counts_files=any(run.counts_files for run in counted))
 
     def memory_need(self, container: str, task_memory_mb: float) -> NeedAtSize:
         """What the runs of a container needed in tasks of this size."""
         return self.needs.get((container, task_memory_mb), ObservedNeeds()).need
 
-    def _extend(self, first_ns: int | None, last_ns: int | None) -> None:
+    def _extend_window(self, first_ns: int | None, last_ns: int | None) -> None:
         self.first_ns = min_known(self.first_ns, first_ns)
         self.last_ns = max_known(self.last_ns, last_ns)
 
@@ -409,7 +411,7 @@ def family_of_reports(reports: Iterable[Report]) -> Family:
     return family
 
 
-def _identity(*words: str) -> int:
+def _stable_hash(*words: str) -> int:
     """64 bits of a digest, which is the same in every process."""
     digest = blake2b("\0".join(words).encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "big")

@@ -27,7 +27,7 @@ class FamilyKey(Struct, frozen=True):
     region: str | None = None
 
     @property
-    def order(self) -> tuple[str, str, str]:
+    def sort_key(self) -> tuple[str, str, str]:
         return self.name, self.account_id or "", self.region or ""
 
     @property
@@ -64,7 +64,7 @@ def family_labels(keys: Collection[FamilyKey]) -> Mapping[FamilyKey, str]:
     """
     labels = {}
     for name, namesakes in groupby(
-        sorted(keys, key=lambda key: key.order), key=lambda key: key.name
+        sorted(keys, key=lambda key: key.sort_key), key=lambda key: key.name
     ):
         same = list(namesakes)
         columns = place_columns(same)

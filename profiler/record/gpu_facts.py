@@ -25,7 +25,7 @@ from profiler.record.fact_list import (
     number_value,
 )
 from profiler.record.gpu_sentences import (
-    copy_rate,
+    copy_rate_text,
 )
 from profiler.record.hardware import is_at_limit_of_mps
 from profiler.record.measured import measured
@@ -128,10 +128,10 @@ def whose_numbers(gpu: Gpu, record: Record) -> str | None:
 def gpu_cells(record: Record) -> list[str]:
     """The cells of a run below ``GPU_COLUMNS``."""
     use, *others = (number_fact(row, record).text for _, row in GPU_COLUMNS)
-    return [gpu_totals(record).word or use, *others]
+    return [gpu_totals(record).word_instead_of_use or use, *others]
 
 
-def more_gpu_memory(record: Record) -> str:
+def more_gpu_memory_advice(record: Record) -> str:
     """What to do for a run that ran out of GPU memory, in lower case."""
     more = (
         "a higher memory limit of MPS" if is_at_limit_of_mps(record) else "a GPU with more memory"
@@ -143,7 +143,7 @@ def gpu_remedy(record: Record, outcome: Outcome) -> str:
     """What to do for a run that ran out of GPU memory; an error of the driver says it itself."""
     if outcome.cause != "gpu-oom":
         return ""
-    return as_sentence(more_gpu_memory(record))
+    return as_sentence(more_gpu_memory_advice(record))
 
 
 def gpu_error_note(record: Record, outcome: Outcome) -> str:
@@ -193,9 +193,9 @@ def _copy_texts(record: Record) -> Iterator[str]:
     for gpu in record.gpus:
         seconds = gpu.copy_seconds or 0
         if seconds >= _MIN_COPY_SECONDS:
-            of_gpu = "" if len(record.gpus) == 1 else f" of {_named([gpu])}"
+            of_gpu = "" if len(record.gpus) == 1 else f" of {_gpu_names([gpu])}"
             duration = format_duration(seconds * MS_PER_SECOND)
-            yield f"copies over PCIe{of_gpu} {duration}, at {copy_rate(gpu)} GB/s"
+            yield f"copies over PCIe{of_gpu} {duration}, at {copy_rate_text(gpu)} GB/s"
 
 
 def _throttling_texts(record: Record) -> Iterator[str]:
@@ -232,16 +232,18 @@ def gpu_error_text(record: Record) -> str:
     )
 
 
-def device_memory_errors(record: Record) -> Iterator[str]:
+def device_memory_sentences(record: Record) -> Iterator[str]:
     """What the errors in the memory of GPUs and Neuron devices mean that could not be corrected."""
     failing = [gpu for gpu in record.gpus if gpu.ecc_uncorrected]
     if failing:
-        yield _memory_errors(_named(failing), sum(gpu.ecc_uncorrected or 0 for gpu in failing))
+        yield _memory_errors_sentence(
+            _gpu_names(failing), sum(gpu.ecc_uncorrected or 0 for gpu in failing)
+        )
     if record.neuron.ecc_uncorrected:
-        yield _memory_errors("The Neuron devices", record.neuron.ecc_uncorrected)
+        yield _memory_errors_sentence("The Neuron devices", record.neuron.ecc_uncorrected)
 
 
-def _named(gpus: Sequence[Gpu]) -> str:
+def _gpu_names(gpus: Sequence[Gpu]) -> str:
     """``GPUs 0 and 5``, or how many they are if the index of one is unknown."""
     indexes = all_known(*(known(str, gpu.index) for gpu in gpus))
     if indexes is None:
@@ -249,7 +251,7 @@ def _named(gpus: Sequence[Gpu]) -> str:
     return f"{'GPU' if len(gpus) == 1 else 'GPUs'} {listed(indexes)}"
 
 
-def _memory_errors(devices: str, count: int) -> str:
+def _memory_errors_sentence(devices: str, count: int) -> str:
     errors = format_count(count, "memory error")
     return (
         f"{devices} counted {errors} that cannot be corrected (ECC) during the run: its results "
@@ -257,12 +259,12 @@ def _memory_errors(devices: str, count: int) -> str:
     )
 
 
-def lack_of_gpu_memory(name: str, when: str = "") -> str:
+def gpu_memory_sentence(name: str, when: str = "") -> str:
     """The sentence of a run that probably ran out of GPU memory; ``when`` begins with a blank."""
     return f"{name} probably ran out of GPU memory{when}."
 
 
-def gpu_memory_evidence(record: Record) -> str:
+def gpu_memory_evidence_text(record: Record) -> str:
     """Why the run probably ran out of GPU memory: its log's line, or how much was in use just
     before the end; "" if that is not known.
     """
@@ -271,10 +273,10 @@ def gpu_memory_evidence(record: Record) -> str:
         return ""
     if seen.text is not None:
         return f"Its log says: {seen.text}"
-    return _held_gpu_memory(seen, is_mps=is_at_limit_of_mps(record))
+    return _held_gpu_memory_text(seen, is_mps=is_at_limit_of_mps(record))
 
 
-def _held_gpu_memory(seen: GpuMemoryEvidence, *, is_mps: bool) -> str:
+def _held_gpu_memory_text(seen: GpuMemoryEvidence, *, is_mps: bool) -> str:
     """What the run held; ``is_mps``: of the limit that MPS sets for each process."""
     if seen.own_mb is None or seen.used_mb is None or not seen.limit_mb:
         return ""
@@ -299,6 +301,8 @@ def _held_gpu_memory(seen: GpuMemoryEvidence, *, is_mps: bool) -> str:
 def gpu_cause_sentences(record: Record) -> Iterator[str]:
     """What shows that the GPU was the cause of a failure, and the remedy; or its error."""
     if record.likely_out_of_gpu_memory:
-        yield from filter(None, (gpu_memory_evidence(record), as_sentence(more_gpu_memory(record))))
+        yield from filter(
+            None, (gpu_memory_evidence_text(record), as_sentence(more_gpu_memory_advice(record)))
+        )
     else:
         yield from filter(None, (gpu_error_text(record),))

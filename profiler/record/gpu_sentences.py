@@ -16,7 +16,7 @@ from profiler.core.optional_math import (
     max_known,
     mean_known,
 )
-from profiler.core.text import as_sentence, listed, stated
+from profiler.core.text import as_sentence, listed, words_if_known
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.device_totals import NEVER_USED, GpuTotals
@@ -70,7 +70,7 @@ def gpu_idle_sentence(record: Record) -> str | None:
         gpus = f"the {len(record.gpus) or ''} GPUs were".replace("  ", " ")
     else:
         gpus = "the GPU was"
-    percent = _of_idle_time(min(idle.percent, _PERCENT), record)
+    percent = _measured_idle_time(min(idle.percent, _PERCENT), record)
     text = (
         f"{gpus} idle {percent.words(format_percent)} of the "
         f"run{' on average' if is_several else ''}"
@@ -86,7 +86,7 @@ def gpu_idle_sentence(record: Record) -> str | None:
     return f"{text}; {'while all were idle,' if is_several else 'meanwhile'} the batch {done}"
 
 
-def _of_idle_time(value: float | None, record: Record) -> Measured:
+def _measured_idle_time(value: float | None, record: Record) -> Measured:
     return measured(
         value, is_least=is_gpu_use_partial(record), is_estimate=is_gpu_use_estimated(record)
     )
@@ -100,7 +100,7 @@ def _idle_places(idle: GpuIdle, record: Record) -> Iterator[str]:
         return
     whose = "its" if len(record.gpus) == 1 else "their"
     before_percent = idle.before_percent or 0
-    began = _beginnings(record)
+    began = _work_beginnings(record)
     if before_percent >= MIN_SHOWN_GPU_PERCENT and began:
         yield f"{format_percent(before_percent)} before {whose} work began (after {began})"
     if idle.between_percent >= MIN_SHOWN_GPU_PERCENT:
@@ -110,7 +110,7 @@ def _idle_places(idle: GpuIdle, record: Record) -> Iterator[str]:
         yield f"{format_percent(after_percent)} after {whose} work"
 
 
-def _beginnings(record: Record) -> str:
+def _work_beginnings(record: Record) -> str:
     """When the work on each GPU began, the first and the last: ``6.0 s``, ``1.5 s to 30.0 s``; ""
     if it is unknown.
     """
@@ -129,7 +129,7 @@ def _done_while_idle(idle: GpuIdle, record: Record) -> str | None:
     largest = [activity for activity in _activities(times)[:3] if activity[0] >= MIN_WAIT_PERCENT]
     if not largest:
         return None
-    return listed(_in_words(kind, percent, times, record) for percent, kind in largest)
+    return listed(_activity_in_words(kind, percent, times, record) for percent, kind in largest)
 
 
 def sharing_sentence(gpu: Gpu) -> str | None:
@@ -173,11 +173,13 @@ def gpu_idle_texts(record: Record) -> Iterator[str]:
     has_failed = known_status(record) == "failure"
     if sentence is not None and idle is not None and not has_failed:
         yield sentence
-        usd = stated(" ({})", _of_idle_time(idle.usd, record).text(format_usd) or None)
-        yield f"{_of_idle_time(idle.gpu_hours, record).text(format_gpu_hours)}{usd}"
+        usd = words_if_known(
+            " ({})", _measured_idle_time(idle.usd, record).text(format_usd) or None
+        )
+        yield f"{_measured_idle_time(idle.gpu_hours, record).text(format_gpu_hours)}{usd}"
 
 
-class _Work(Struct, frozen=True, kw_only=True):
+class _GpuWork(Struct, frozen=True, kw_only=True):
     """The time from the first to the last work on a GPU, and the share of it in which the GPU was
     idle; of several, the means. 0 if the time of one is unknown.
     """
@@ -217,7 +219,7 @@ def _can_be_judged(record: Record) -> bool:
 
 def _never_used_advice(totals: GpuTotals) -> str:
     """What to do about GPUs that were never used."""
-    if totals.word == NEVER_USED:
+    if totals.word_instead_of_use == NEVER_USED:
         return (
             "No GPU was ever used: run the task without one, or check why the batch did not find "
             "it."
@@ -231,7 +233,7 @@ def _startup_sentence(record: Record) -> str | None:
     was long.
     """
     idle = record.gpu_idle
-    seconds = _first_seconds(record)
+    seconds = _first_work_seconds(record)
     duration_ms = record.metrics.duration_ms
     if idle is None or seconds is None or not duration_ms:
         return None
@@ -247,10 +249,10 @@ def _startup_sentence(record: Record) -> str | None:
     part_percent, kind = _activities(times)[0]
     if part_percent < _LARGE_PART_PERCENT:
         return f"{text}: imports and loading"
-    return f"{text}; until then it {_in_words(kind, part_percent, times, record)}"
+    return f"{text}; until then it {_activity_in_words(kind, part_percent, times, record)}"
 
 
-def _data_advice(record: Record, work: _Work) -> str | None:
+def _data_advice(record: Record, work: _GpuWork) -> str | None:
     """A sentence on what the GPUs waited for between their first and last work, if the largest
     part of that time shows it.
     """
@@ -272,7 +274,7 @@ def _data_advice(record: Record, work: _Work) -> str | None:
     )
     if kind in ("disk", "network"):
         return f"{waited}, for {wait_in_words(kind)}: use more loader workers or prefetch."
-    if kind != _ON_CPU or not _is_one_cpu(record):
+    if kind != _ON_CPU or not _used_one_cpu(record):
         return None
     is_small = (record.metrics.vcpu_size or _TWO_VCPU) < _TWO_VCPU
     return f"{waited}, for one CPU: use more workers{', and more vCPUs' if is_small else ''}."
@@ -289,13 +291,13 @@ def _copy_advice(record: Record) -> str | None:
         if seconds < _MIN_COPY_SECONDS or percent < MIN_GPU_IDLE_PERCENT:
             continue
         return (
-            f"It copied over PCIe at {copy_rate(gpu)} GB/s for {format_percent(percent)} of the "
-            "run, while no kernel ran: keep the data on the GPU, or copy while kernels run."
+            f"It copied over PCIe at {copy_rate_text(gpu)} GB/s for {format_percent(percent)} of "
+            "the run, while no kernel ran: keep the data on the GPU, or copy while kernels run."
         )
     return None
 
 
-def copy_rate(gpu: Gpu) -> str:
+def copy_rate_text(gpu: Gpu) -> str:
     """The largest rate of copies in GB/s, of what the link can move: ``59 of 63``."""
     rate = f"{(gpu.copy_bytes_per_second or 0) / _GB:.0f}"
     if gpu.link_bytes_per_second:
@@ -303,15 +305,15 @@ def copy_rate(gpu: Gpu) -> str:
     return rate
 
 
-def _size_advice(gpus: Sequence[Gpu], work: _Work) -> str | None:
+def _size_advice(gpus: Sequence[Gpu], work: _GpuWork) -> str | None:
     """A sentence if the batch used less than a quarter of the memory and, while it worked, of the
     multiprocessors of each GPU.
     """
     if work.seconds < _MIN_SIZED_SECONDS or work.between_percent >= _MAX_STARVED_PERCENT:
         return None  # with its data in time it would work more
     most = all_known(
-        _largest([_active_percent_of_use(gpu) for gpu in gpus]),
-        _largest([_memory_percent(gpu) for gpu in gpus]),
+        _max_if_all_known([_active_percent_of_use(gpu) for gpu in gpus]),
+        _max_if_all_known([_memory_percent(gpu) for gpu in gpus]),
     )
     if most is None:
         return None
@@ -325,7 +327,7 @@ def _size_advice(gpus: Sequence[Gpu], work: _Work) -> str | None:
     )
 
 
-def _largest(values: Sequence[float | None]) -> float | None:
+def _max_if_all_known(values: Sequence[float | None]) -> float | None:
     """The largest; None if one is unknown."""
     return None if None in values else max_known(*values)
 
@@ -346,21 +348,21 @@ def _memory_percent(gpu: Gpu) -> float | None:
     return _PERCENT * used_mb / gpu.memory_size_mb
 
 
-def _first_seconds(record: Record) -> float | None:
+def _first_work_seconds(record: Record) -> float | None:
     """When the work on the first GPU began."""
     first = known_values(gpu.first_used_seconds for gpu in record.gpus)
     return min(first, default=None)
 
 
-def _work_of(gpus: Sequence[Gpu]) -> _Work:
+def _work_of(gpus: Sequence[Gpu]) -> _GpuWork:
     """How long the GPUs worked; the idle share is weighted by the length of each GPU's work."""
     spans = [difference(gpu.last_used_seconds, gpu.first_used_seconds) for gpu in gpus]
     known_spans = known_values(spans)
     seconds = mean_known(*known_spans)
     if not seconds or len(known_spans) < len(spans):
-        return _Work(seconds=0, between_percent=0)
+        return _GpuWork(seconds=0, between_percent=0)
     between = mean_known(*(gpu.idle_between_seconds or 0.0 for gpu in gpus))
-    return _Work(seconds=seconds, between_percent=_PERCENT * (between or 0.0) / seconds)
+    return _GpuWork(seconds=seconds, between_percent=_PERCENT * (between or 0.0) / seconds)
 
 
 def _activities(times: TimeBreakdown) -> list[tuple[float, str]]:
@@ -370,9 +372,9 @@ def _activities(times: TimeBreakdown) -> list[tuple[float, str]]:
     )
 
 
-def _in_words(kind: str, percent: float, times: TimeBreakdown, record: Record) -> str:
+def _activity_in_words(kind: str, percent: float, times: TimeBreakdown, record: Record) -> str:
     """A part with its share and its longest target."""
-    if kind == _ON_CPU and not _is_one_cpu(record):
+    if kind == _ON_CPU and not _used_one_cpu(record):
         done = "used the CPU"
     else:
         done = _ACTIVITIES[kind]
@@ -390,5 +392,5 @@ def _in_words(kind: str, percent: float, times: TimeBreakdown, record: Record) -
     return f"{done} ({share}, {format_percent(longest.percent)} for {longest.target})"
 
 
-def _is_one_cpu(record: Record) -> bool:
+def _used_one_cpu(record: Record) -> bool:
     return (record.metrics.vcpu_used.p95 or 0) < _MAX_ONE_VCPU

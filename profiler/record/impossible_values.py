@@ -103,22 +103,22 @@ def decode_possible(kind: type[S], line: bytes | str) -> S:
     Raises msgspec.DecodeError or UnicodeDecodeError for another line.
     """
     value = decode_leniently(kind, line)
-    lines = _lines(kind)
+    lines = _decoded_lines(kind)
     lines.count += 1
     if lines.count > _LINES_WITHOUT_BOUNDED_TYPES and is_within_bounds(kind, line):
         return value
     return without_impossible(value) or value
 
 
-class _Lines(Struct):
+class _DecodedLines(Struct):
     """How many lines of a type this process has decoded."""
 
     count: int = 0
 
 
 @cache
-def _lines(_kind: type[Struct]) -> _Lines:
-    return _Lines()
+def _decoded_lines(_kind: type[Struct]) -> _DecodedLines:
+    return _DecodedLines()
 
 
 def is_within_bounds(kind: type[Struct], line: bytes | str) -> bool:
@@ -136,17 +136,17 @@ def is_within_bounds(kind: type[Struct], line: bytes | str) -> bool:
 
 @cache
 def _bounded_decoder(kind: type[Struct]) -> Decoder[Struct]:
-    return Decoder(_bounded_type(kind, _MAX_NUMBER), dec_hook=_moment)
+    return Decoder(_bounded_type(kind, _MAX_NUMBER), dec_hook=_possible_time)
 
 
-class _Moment:
+class _PossibleTime:
     """A time that is possible."""
 
 
-_MOMENT = _Moment()
+_MOMENT = _PossibleTime()
 
 
-def _moment(_kind: type, text: object) -> _Moment:
+def _possible_time(_kind: type, text: object) -> _PossibleTime:
     """A time in a line. Raises ValueError, for the decoder, if it is not possible."""
     if isinstance(text, str) and parse_datetime(text) is not None:
         return _MOMENT
@@ -158,27 +158,27 @@ def _bounded_type(kind: type[Struct], limit: float) -> type[Struct]:
     """A type of the fields that ``without_impossible`` looks at, with their possible values."""
     described = {described.name: described for described in fields(kind)}
     members: list[tuple[str, Any, Any]] = []
-    for _position, name, least, own_limit, _default in _plan(kind):
-        annotation = _bounded(name, described[name].type, least, own_limit or limit)
+    for _position, name, least, own_limit, _default in _checked_fields(kind):
+        annotation = _bounded_field_type(name, described[name].type, least, own_limit or limit)
         if annotation is not None:
             absent = msgspec.field(default=None, name=described[name].encode_name)
             members.append((name, annotation, absent))
     return defstruct(f"Bounded{kind.__name__}", members, gc=False)
 
 
-def _bounded(name: str, annotation: object, least: float, limit: float) -> Any:  # noqa: ANN401
+def _bounded_field_type(name: str, annotation: object, least: float, limit: float) -> Any:  # noqa: ANN401
     """The type of the possible values of a field; None if all are."""
     bounded: list[Any] = []
     for member in get_args(annotation) if isinstance(annotation, UnionType) else (annotation,):
         if member in (int, float):
             bounded.append(Annotated[float, Meta(ge=least, le=math.nextafter(limit, 0))])
         elif member is str and name.endswith(_TIME_ENDING):
-            bounded.append(_Moment)
+            bounded.append(_PossibleTime)
         elif isinstance(member, StructMeta):
             bounded.append(_bounded_type(member, limit))
         elif get_origin(member) in (tuple, Mapping):
             *keys, item = (each for each in get_args(member) if each is not Ellipsis)
-            items = _bounded("", item, 0.0, limit)
+            items = _bounded_field_type("", item, 0.0, limit)
             if items is not None:
                 bounded.append(GenericAlias(dict if keys else list, (*keys, items)))
     return Union[(*bounded, None)] if bounded else None
@@ -191,7 +191,7 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
     """
     changed: dict[str, object] = {}
     values = astuple(value)  # faster than one field after the other
-    for position, name, least, own_limit, default in _plan(type(value)):
+    for position, name, least, own_limit, default in _checked_fields(type(value)):
         before = values[position]
         if before is default:
             continue
@@ -215,7 +215,7 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
 
 
 @cache
-def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float, float | None, object], ...]:
+def _checked_fields(kind: type[Struct]) -> tuple[tuple[int, str, float, float | None, object], ...]:
     """The fields to look at: position, name, least number, limit (None: the parent's), and the
     value if it is absent, which NODEFAULT says of a required one.
     """
@@ -226,11 +226,11 @@ def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float, float | None, obje
             if default is NODEFAULT and not field.required:
                 default = None  # a list, or the metrics: neither becomes impossible as a whole
             least = _LEAST.get(field.name, 0.0)
-            checked.append((position, field.name, least, _own_limit(field.name), default))
+            checked.append((position, field.name, least, _limit_of_name(field.name), default))
     return tuple(checked)
 
 
-def _own_limit(name: str) -> float | None:
+def _limit_of_name(name: str) -> float | None:
     for ending, limit in _LIMITS:
         if name.endswith(ending):
             return limit

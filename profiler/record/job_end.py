@@ -148,16 +148,16 @@ def failed_child(summary: Json, memory_mb: float | None) -> EndedChild | None:
     container = mapping(values.get("container"))
     end = ContainerEnd(
         exit_code=integer(container.get("exitCode")),
-        reason=_reason(container, "reason"),
+        reason=_redacted_reason(container, "reason"),
     )
     is_users = values.get("isTerminated") is True or values.get("isCancelled") is True
-    reason = _reason(values, "statusReason")
+    reason = _redacted_reason(values, "statusReason")
     has_started = count(values.get("startedAt")) is not None
     outcome, _ = _outcome([end], reason, is_users=is_users, has_started=has_started)
     return EndedChild(index=index, why=why_failed(outcome, memory_mb))
 
 
-def _reason(values: Mapping[str, Json], name: str) -> str | None:
+def _redacted_reason(values: Mapping[str, Json], name: str) -> str | None:
     return redact_line(on_one_line(text(values.get(name)) or "")) or None
 
 
@@ -173,11 +173,11 @@ def job_title(job: JobDetail) -> str:
     if job.status == SUCCEEDED:
         at = f" at its {_ordinal(number)} attempt" if number > 1 else ""
         return f"{name} succeeded{at}"
-    if job.is_unstarted:
-        if _is_users(job):
+    if job.has_no_attempt:
+        if _may_be_users_text(job):
             return f"{name} was cancelled before it started"
         return f"{name} failed before it started"
-    if _is_users(job):
+    if _may_be_users_text(job):
         return f"{name} was stopped"
     after = f" after {format_count(number, 'attempt')}" if number > 1 else ""
     return f"{name} failed{after}"
@@ -191,18 +191,22 @@ def job_facts(
     ``children`` are those that failed, None: they are not known.
     """
     if job.is_array_parent:
-        return [*_array_facts(job, children), *_duration(job)]
+        return [*_array_facts(job, children), *_duration_texts(job)]
     facts = []
     phrases = [why_failed(attempt_outcome(job, one), job.memory_mb) for one in job.attempts]
     if job.status == FAILED and phrases:
-        return [*_failed_attempts(phrases), *_duration(job), *_cost(job, costs or {})]
-    if job.status == FAILED and (_is_state_time_limit(job) or not _is_users(job)):
+        return [
+            *_failed_attempt_texts(phrases),
+            *_duration_texts(job),
+            *_cost_texts(job, costs or {}),
+        ]
+    if job.status == FAILED and (_is_state_time_limit(job) or not _may_be_users_text(job)):
         facts.append(job.status_reason or "AWS gives no reason")
-    facts += _attempts(enumerate(phrases[:-1], 1))
-    return [*facts, *_duration(job), *_cost(job, costs or {})]
+    facts += _attempt_texts(enumerate(phrases[:-1], 1))
+    return [*facts, *_duration_texts(job), *_cost_texts(job, costs or {})]
 
 
-def _cost(job: JobDetail, costs: AttemptCosts) -> list[str]:
+def _cost_texts(job: JobDetail, costs: AttemptCosts) -> list[str]:
     """What all attempts cost, if that of each is known, and what of it the failed ones did."""
     numbers = range(1, len(job.attempts) + 1)
     if not job.attempts or any(number not in costs for number in numbers):
@@ -215,19 +219,19 @@ def _cost(job: JobDetail, costs: AttemptCosts) -> list[str]:
     return [f"{cost} ({format_usd(failed_usd)} of it for failed attempts)"]
 
 
-def _failed_attempts(phrases: Sequence[str]) -> list[str]:
+def _failed_attempt_texts(phrases: Sequence[str]) -> list[str]:
     """The cause of the last attempt, then the causes of the others that ended differently."""
     last = phrases[-1]
     same = [number for number, phrase in enumerate(phrases, 1) if phrase == last]
     if len(same) == 1:
-        return [last, *_attempts(enumerate(phrases[:-1], 1))]
+        return [last, *_attempt_texts(enumerate(phrases[:-1], 1))]
     if len(same) == len(phrases):
         return [f"all {len(same)} attempts: {last}"]
     others = [item for item in enumerate(phrases, 1) if item[0] not in same]
-    return [*_attempts((number, last) for number in same), *_attempts(others)]
+    return [*_attempt_texts((number, last) for number in same), *_attempt_texts(others)]
 
 
-def _attempts(phrases: Iterable[tuple[int, str]]) -> list[str]:
+def _attempt_texts(phrases: Iterable[tuple[int, str]]) -> list[str]:
     """Attempts by their numbers: ``attempts 1 and 2: ran out of memory with 4 GB``."""
     facts = []
     for phrase, group in groupby(phrases, key=lambda item: item[1]):
@@ -258,7 +262,7 @@ def _array_facts(job: JobDetail, children: Sequence[EndedChild] | None) -> list[
     return [*facts, f"{noun} {shown} failed: {causes}"]
 
 
-def _duration(job: JobDetail) -> list[str]:
+def _duration_texts(job: JobDetail) -> list[str]:
     """The time from the first attempt's start to the end."""
     starts = known_values(one.started_ms for one in job.attempts)
     started_ms = min(starts, default=job.started_ms)
@@ -274,7 +278,7 @@ def blocked_title(job: JobDetail, queue: str | None) -> str:
 
 def remedy_of(job: JobDetail) -> str | None:
     """What to change where AWS's reason names it; None for a user's text, and an unknown reason."""
-    if _is_users(job) and not _is_state_time_limit(job):
+    if _may_be_users_text(job) and not _is_state_time_limit(job):
         return None
     reason = (job.status_reason or "").removeprefix(_STATE_TIME_LIMIT)
     for beginning, remedy in _REMEDIES.items():
@@ -283,7 +287,7 @@ def remedy_of(job: JobDetail) -> str | None:
     return None
 
 
-def _is_users(job: JobDetail) -> bool:
+def _may_be_users_text(job: JobDetail) -> bool:
     """Whether the reason can be a user's text."""
     return job.is_terminated or job.is_cancelled
 
@@ -298,7 +302,7 @@ def ended_at(job: JobDetail) -> datetime | None:
     return datetime_of_ms(job.stopped_ms)
 
 
-def sentence_of(facts: Iterable[str]) -> str:
+def facts_sentence(facts: Iterable[str]) -> str:
     """The facts as one sentence."""
     joined = "; ".join(facts)
     return as_sentence(joined) if joined else ""

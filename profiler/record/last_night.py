@@ -97,7 +97,7 @@ def count_runs(outcomes_and_families: Iterable[tuple[str, str]]) -> RunCounts:
     return counts
 
 
-def worst_first(outcome: str) -> int:
+def severity_rank(outcome: str) -> int:
     """The place of an outcome in the sentence."""
     return list(_PREDICATES).index(outcome) if outcome in _PREDICATES else len(_PREDICATES)
 
@@ -120,15 +120,15 @@ def night_texts(
     if not parts:
         yield NightText(text=f"{title}: nothing ran.")
         return
-    yield NightText(text=f"{title}: {number_of_runs(counts, unnamed)}")
+    yield NightText(text=f"{title}: {number_of_runs_text(counts, unnamed)}")
     for outcome in parts:
         yield NightText(text=", ")
-        yield from _part_texts(outcome, counts.get(outcome, {}), unnamed.get(outcome, 0))
+        yield from _outcome_texts(outcome, counts.get(outcome, {}), unnamed.get(outcome, 0))
     price = cost.text(format_usd)
     yield NightText(text=f", {price}." if price else ".")
 
 
-def _part_texts(outcome: str, families: Mapping[str, int], others: int) -> Iterator[NightText]:
+def _outcome_texts(outcome: str, families: Mapping[str, int], others: int) -> Iterator[NightText]:
     """The runs of one outcome, such as "2 failed (a, b)", and those of ``others``."""
     runs = sum(families.values()) + others
     yield NightText(text=f"{runs:,} {_PREDICATES[outcome]}", outcome=outcome)
@@ -147,7 +147,7 @@ def _part_texts(outcome: str, families: Mapping[str, int], others: int) -> Itera
         yield NightText(text=f" and {more:,} more)" if more > 0 else ")")
 
 
-def number_of_runs(counts: RunCounts, others: Mapping[str, int] | None = None) -> str:
+def number_of_runs_text(counts: RunCounts, others: Mapping[str, int] | None = None) -> str:
     """The number of the runs, such as "27 runs". A missed due time is no run."""
     runs = sum(number for outcome, number in (others or {}).items() if outcome != MISSED)
     for outcome, families in counts.items():

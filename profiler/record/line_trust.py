@@ -68,7 +68,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, arn_part, cluster_name, cluster_of_arn, task_id
-from profiler.core.text import names_in, stated
+from profiler.core.text import split_names, words_if_known
 from profiler.core.timestamps import parse_datetime
 from profiler.record.family_identity import matches_any
 from profiler.record.notice_model import NoticeLine
@@ -169,7 +169,7 @@ def is_lambda_stream(log_group: str, log_stream: str) -> bool:
     return match is not None and match[1] in ("", log_group.rpartition("/")[2])
 
 
-def counts(voucher: str | None, *, is_confirmed: bool | None = None) -> bool:
+def does_run_count(voucher: str | None, *, is_confirmed: bool | None = None) -> bool:
     """Whether a run counts in advice, comparisons, checks and charts; others are only listed.
 
     ``is_confirmed``: what the task's event says, None before it. Until then, what vouches for the
@@ -321,35 +321,37 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
 
         Without a timestamp, times are not judged.
         """
-        verdict = self._voucher(claim)
+        verdict = self._judge_task(claim)
         if not verdict.counts:
             return verdict
-        foreign = self._foreign_account(claim) or _foreign_arn(claim, self.account_id)
+        foreign = self._foreign_account_reason(claim) or _foreign_arn_reason(claim, self.account_id)
         if foreign:
             return LineVerdict(untrusted=foreign)
         if timestamp_ms is not None:
-            invalid = _impossible_times(claim, timestamp_ms)
+            invalid = _impossible_times_reason(claim, timestamp_ms)
             if invalid:
                 return LineVerdict(invalid=invalid)
         return verdict
 
-    def _voucher(self, claim: LineClaim) -> LineVerdict:
+    def _judge_task(self, claim: LineClaim) -> LineVerdict:
         """What vouches for the line's task. The order matters: the narrowest comes first."""
-        if self.instance_monitor is not None and not self._is_own(claim):
-            return self._of_instance_monitor(self.instance_monitor, claim)
+        if self.instance_monitor is not None and not self._is_of_stream_task(claim):
+            return self._judge_of_instance_monitor(self.instance_monitor, claim)
         if self.task is not None:
-            return self._of_task(self.task, claim)
+            return self._judge_of_task(self.task, claim)
         if self.is_container_id:
             return _OF_CONTAINER_ID
         if self.is_trusted_group:
             return _OF_TRUSTED_GROUP
         return _NO_TASK_STREAM
 
-    def _is_own(self, claim: LineClaim) -> bool:
+    def _is_of_stream_task(self, claim: LineClaim) -> bool:
         """Whether a line is about the task that the stream's name contains."""
         return self.task is not None and self.task.task_id == claim.task_id
 
-    def _of_instance_monitor(self, monitor: InstanceMonitorGroup, claim: LineClaim) -> LineVerdict:
+    def _judge_of_instance_monitor(
+        self, monitor: InstanceMonitorGroup, claim: LineClaim
+    ) -> LineVerdict:
         if monitor.cluster not in (None, cluster_name(claim.cluster)):
             return LineVerdict(
                 untrusted="Its cluster is not the cluster of the log group's instance monitor."
@@ -358,7 +360,7 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
             return _OF_INSTANCE_MONITOR
         return _OF_UNPROVEN_MONITOR if monitor.stream_prefix is None else _OF_DEFINED_MONITOR
 
-    def _of_task(self, stream: TaskStream, claim: LineClaim) -> LineVerdict:
+    def _judge_of_task(self, stream: TaskStream, claim: LineClaim) -> LineVerdict:
         if claim.task_id != stream.task_id:
             return LineVerdict(
                 untrusted=f"It contains task {_shown(claim.task_id)}, but its log stream belongs "
@@ -371,7 +373,7 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
             )
         return _OF_TASK_STREAM if stream.container == claim.container else _OF_MONITOR_STREAM
 
-    def _foreign_account(self, claim: LineClaim) -> str:
+    def _foreign_account_reason(self, claim: LineClaim) -> str:
         if not claim.account_id or self.account_id in (None, claim.account_id):
             return ""
         return (
@@ -390,7 +392,7 @@ class TrustedGroups(Struct, frozen=True, kw_only=True):
     globs: tuple[str, ...] = ()
     tasks: MonitorTasks | None = None
 
-    def of_stream(
+    def trust_in_stream(
         self,
         account_id: str | None,
         log_group: str,
@@ -414,14 +416,14 @@ class TrustedGroups(Struct, frozen=True, kw_only=True):
         )
         for known in self.instance_monitors:
             if (known.account_id, known.log_group) == (account_id, log_group):
-                return self._of_monitors_group(trust, known, log_stream)
+                return self._trust_in_monitors_group(trust, known, log_stream)
         return trust
 
-    def _of_monitors_group(
+    def _trust_in_monitors_group(
         self, trust: StreamTrust, monitor: InstanceMonitorGroup, log_stream: str
     ) -> StreamTrust:
         """The trust in a stream of an instance monitor's group, which may be the monitor's."""
-        prefix = stated(f"{{}}/{MONITOR_NAME}/", monitor.stream_prefix)
+        prefix = words_if_known(f"{{}}/{MONITOR_NAME}/", monitor.stream_prefix)
         is_named = trust.is_named_as_monitor and log_stream.startswith(prefix)
         if not (is_named or trust.is_container_id):
             return trust
@@ -447,8 +449,8 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
     groups: TrustedGroups = TrustedGroups()
     find_monitors: Callable[[], Sequence[InstanceMonitorGroup]] | None = None
 
-    def of_stream(self, log_group: str, log_stream: str) -> StreamTrust:
-        return self.groups.of_stream(self.account_id, log_group, log_stream)
+    def trust_in_stream(self, log_group: str, log_stream: str) -> StreamTrust:
+        return self.groups.trust_in_stream(self.account_id, log_group, log_stream)
 
     def needs_monitors(self, trust: StreamTrust, log_group: str, verdict: LineVerdict) -> bool:
         """Whether a line counts only if its stream is an instance monitor's, which is unknown."""
@@ -476,10 +478,10 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
 
 def read_trusted_globs(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The globs of trusted log groups in ``TRUSTED_LOG_GROUPS``, separated by commas."""
-    return names_in(environment.get("TRUSTED_LOG_GROUPS", ""))
+    return split_names(environment.get("TRUSTED_LOG_GROUPS", ""))
 
 
-def _foreign_arn(claim: LineClaim, account_id: str | None) -> str:
+def _foreign_arn_reason(claim: LineClaim, account_id: str | None) -> str:
     """The reason not to trust a line whose ARN is another task's, whose document and notices it
     would change; "" if there is none.
     """
@@ -507,7 +509,7 @@ def _moment(timestamp_ms: int) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=timestamp_ms)
 
 
-def _impossible_times(claim: LineClaim, timestamp_ms: int) -> str:
+def _impossible_times_reason(claim: LineClaim, timestamp_ms: int) -> str:
     """The reason why a line's times cannot be those of its run; "" if they can.
 
     A time that is no time counts as absent.

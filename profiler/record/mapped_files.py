@@ -42,7 +42,7 @@ def mixed_note(records: Sequence[Record]) -> str:
     return f"The memory of {format_count(older, 'run')} may {INCLUDES_FILES}."
 
 
-def of_one_meaning(runs: Sequence[_Run], do_count: Callable[[_Run], bool]) -> Sequence[_Run]:
+def runs_of_one_meaning(runs: Sequence[_Run], do_count: Callable[[_Run], bool]) -> Sequence[_Run]:
     """The runs whose memory counts: those that say mapped files apart, if there are five; until
     then all.
 
@@ -57,7 +57,7 @@ def are_enough_apart(runs: int) -> bool:
     return runs >= MIN_RUNS
 
 
-def files_text(metrics: Metrics) -> str:
+def mapped_files_text(metrics: Metrics) -> str:
     """What a run keeps of its files in memory, as the rest of a sentence; "" where it is no more
     than the code of any program.
     """

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.optional_math import first_known, first_of, known
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.record.bounded_json_line import without_lists
 from profiler.record.family import HighestPeak
 from profiler.record.measured import Number
@@ -83,7 +83,9 @@ def news_text(now: MemoryNow, peak: HighestPeak) -> str:
         f"The run's memory is at {format_memory_share(now.used_mb, now.size_mb)}, above everything "
         f"that {peak.runs} earlier runs reached ({format_share(peak.peak_mb, now.size_mb)})"
     )
-    return text + stated(", full in {} at this pace", known(format_minutes, now.minutes_left))
+    return text + words_if_known(
+        ", full in {} at this pace", known(format_minutes, now.minutes_left)
+    )
 
 
 def judged_notice(line: NoticeLine, peak: HighestPeak) -> NoticeLine | None:

@@ -74,7 +74,7 @@ def measured_rows(rows: Sequence[Process], run_peak: Measured) -> list[MeasuredP
     return measured_processes
 
 
-def largest_texts(rows: Sequence[Process], run_peak: Measured) -> Iterator[str]:
+def largest_process_texts(rows: Sequence[Process], run_peak: Measured) -> Iterator[str]:
     """The programs with the most CPU time, and what the others used together."""
     named: list[str] = []
     others: list[str] = []
@@ -104,7 +104,7 @@ def _process_text(row: MeasuredProcess) -> str:
     return f"{text} ({', '.join(values)})" if values else text
 
 
-def last_seen(rows: Sequence[Process]) -> list[MeasuredProcess]:
+def measured_killed_rows(rows: Sequence[Process]) -> list[MeasuredProcess]:
     """The rows of killed processes, whose memory is what was last seen, no peak."""
     return [
         MeasuredProcess(row, measured(row.cpu_seconds), measured(row.max_memory_used_mb))

@@ -18,7 +18,7 @@ from profiler.record.fact_list import (
     GPU_AVERAGE,
     GPU_MEMORY_PEAK,
     estimated_paths,
-    least_paths,
+    lower_bound_paths,
     measured_number,
 )
 from profiler.record.hardware import gpu_error
@@ -128,7 +128,7 @@ def emf_unit(metric: Metric) -> str:
     return _EMF_UNITS.get(metric.unit, "None")
 
 
-def _read(
+def _emf_value(
     metric: Metric, run: RunView, least: Collection[str], estimated: Collection[str]
 ) -> Number | None:
     """The value for CloudWatch, which averages shares and has no mark: none of a share that may
@@ -155,9 +155,9 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     record = report.record
     time_ns = report.time_ns
     run = RunView(record)
-    least, estimated = least_paths(run), estimated_paths(run)
+    least, estimated = lower_bound_paths(run), estimated_paths(run)
     values = known_members(
-        {name: _read(EMF_METRICS[name], run, least, estimated) for name in names}
+        {name: _emf_value(EMF_METRICS[name], run, least, estimated) for name in names}
     )
     if time_ns is None or not record.family or not values:
         return {}

@@ -89,7 +89,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     memory_evidence: MemoryEvidence | None = None
 
     @property
-    def told_reason(self) -> str | None:
+    def additional_reason(self) -> str | None:
         """The reason, if it says more than ``sentence``."""
         return None if is_vague(self.reason) else self.reason
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.optional_math import first_known, product, quotient
-from profiler.core.text import listed, stated
+from profiler.core.text import listed, words_if_known
 from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.device_totals import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.fact_list import Fact, count_fact
@@ -100,7 +100,7 @@ class RunUsage(Struct, frozen=True, kw_only=True):
         without an accelerator in use.
         """
         devices = filter(None, (self.gpus.in_use_text, self.neuron.in_use_text))
-        return stated(" beside {}", listed(devices) or None)
+        return words_if_known(" beside {}", listed(devices) or None)
 
 
 def usage_of(record: Record) -> RunUsage:

@@ -12,7 +12,7 @@ from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.record.batch_job import WHOLE_NUMBERS, BatchJob
 from profiler.record.equal_steps import with_longer_steps
-from profiler.record.fact_list import estimated_paths, least_paths
+from profiler.record.fact_list import estimated_paths, lower_bound_paths
 from profiler.record.hardware import gpu_error
 from profiler.record.metric_catalogue import METRICS, IndexType
 from profiler.record.record_model import NO_INTERVAL, known_status
@@ -60,7 +60,7 @@ def _named_values(values: Mapping[str, str] | None) -> list[str] | None:
     return [f"{name}={value}" for name, value in values.items()] if values else None
 
 
-def _copied(name: str, path: str, index_type: IndexType = "keyword") -> DocumentField:
+def _copied_field(name: str, path: str, index_type: IndexType = "keyword") -> DocumentField:
     path = f"record.{path}"
     return DocumentField(
         name=name,
@@ -75,10 +75,10 @@ def _batch_fields() -> Iterator[DocumentField]:
     """The job of AWS Batch."""
     for name in BatchJob.__struct_fields__:
         is_number = name in WHOLE_NUMBERS
-        yield _copied(f"batch.{name}", f"batch.{name}", "long" if is_number else "keyword")
+        yield _copied_field(f"batch.{name}", f"batch.{name}", "long" if is_number else "keyword")
 
 
-def keywords(names: str) -> Iterator[DocumentField]:
+def keyword_fields(names: str) -> Iterator[DocumentField]:
     """Fields with these names, which are not in the record."""
     return (DocumentField(name=name) for name in names.split())
 
@@ -112,12 +112,12 @@ def _series(run: RunView) -> dict[str, object] | None:
     return curves
 
 
-def _at_least(run: RunView) -> list[str] | None:
+def _fields_at_least(run: RunView) -> list[str] | None:
     """The fields of the numbers that may have been larger."""
-    return _document_fields(least_paths(run))
+    return _document_fields(lower_bound_paths(run))
 
 
-def _estimated(run: RunView) -> list[str] | None:
+def _fields_estimated(run: RunView) -> list[str] | None:
     """The fields of the numbers that are estimates."""
     return _document_fields(estimated_paths(run))
 
@@ -132,43 +132,43 @@ def _fields_at(paths: frozenset[str]) -> tuple[str, ...]:
     return tuple(filter(None, fields))
 
 
-def _on_ecs(value: str) -> Callable[[RunView], str | None]:
+def _only_on_ecs(value: str) -> Callable[[RunView], str | None]:
     return lambda run: None if run.record.task_arn is None else value
 
 
 IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(name="@timestamp", index_type="date"),
-    *keywords("event.kind event.dataset event.outcome"),
+    *keyword_fields("event.kind event.dataset event.outcome"),
     DocumentField(name="event.duration", index_type="long"),
-    _copied("event.start", "started_at", "date"),
-    _copied("event.end", "finished_at", "date"),
+    _copied_field("event.start", "started_at", "date"),
+    _copied_field("event.end", "finished_at", "date"),
     DocumentField(name="event.ingested", index_type="date"),
-    DocumentField(name="cloud.provider", get=_on_ecs("aws")),
-    _copied("cloud.region", "region"),
-    _copied("cloud.availability_zone", "availability_zone"),
-    _copied("cloud.account.id", "account_id"),
-    DocumentField(name="orchestrator.type", get=_on_ecs("ecs")),
-    _copied("orchestrator.cluster.name", "cluster"),
+    DocumentField(name="cloud.provider", get=_only_on_ecs("aws")),
+    _copied_field("cloud.region", "region"),
+    _copied_field("cloud.availability_zone", "availability_zone"),
+    _copied_field("cloud.account.id", "account_id"),
+    DocumentField(name="orchestrator.type", get=_only_on_ecs("ecs")),
+    _copied_field("orchestrator.cluster.name", "cluster"),
     DocumentField(name="service.name", get=reader("record.family"), path="record.family"),
-    _copied("host.cpu.model", "processor.model"),
-    _copied("container.name", "container.name"),
-    _copied("container.id", "container.id"),
-    _copied("container.image.name", "container.image"),
+    _copied_field("host.cpu.model", "processor.model"),
+    _copied_field("container.name", "container.name"),
+    _copied_field("container.id", "container.id"),
+    _copied_field("container.image.name", "container.image"),
     DocumentField(
         name="container.image.hash.all",
         get=lambda run: [digest] if (digest := run.record.container.image_digest) else None,
         record_path="container.imageDigest",
         is_list=True,
     ),
-    _copied("aws.cloudwatch.log_group", "log_group"),
-    _copied("aws.cloudwatch.log_stream", "log_stream"),
+    _copied_field("aws.cloudwatch.log_group", "log_group"),
+    _copied_field("aws.cloudwatch.log_stream", "log_stream"),
     # Whole addresses: the run's dashboard, its log stream and its task in the AWS console.
-    *keywords("links.run links.logs links.task"),
-    _copied("task.id", "task_id"),
-    _copied("task.arn", "task_arn"),
-    _copied("task.family", "family"),
-    _copied("task.revision", "revision"),
-    _copied("task.launch_type", "launch_type"),
+    *keyword_fields("links.run links.logs links.task"),
+    _copied_field("task.id", "task_id"),
+    _copied_field("task.arn", "task_arn"),
+    _copied_field("task.family", "family"),
+    _copied_field("task.revision", "revision"),
+    _copied_field("task.launch_type", "launch_type"),
     DocumentField(
         name="task.status", get=lambda run: known_status(run.record), record_path="status"
     ),
@@ -179,20 +179,20 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
         record_path="exitCode",
     ),
     # How the run ended in one word, and the event's own word; how another container ended first.
-    *keywords("task.outcome task.event_outcome task.first_end"),
-    *keywords(
+    *keyword_fields("task.outcome task.event_outcome task.first_end"),
+    *keyword_fields(
         "task.stop_code task.stop_category task.stopped_reason task.started_by "
         "task.capacity_provider"
     ),
     # The ids of the other task, where a run that was killed for memory was started again.
-    *keywords("task.retry_of task.retried_as"),
+    *keyword_fields("task.retry_of task.retried_as"),
     # The size before the last resize of the task definition, as its tag has it.
-    *keywords("task.resized_from"),
+    *keyword_fields("task.resized_from"),
     DocumentField(name="task.out_of_memory", index_type="boolean"),
     # The line of the batch's log that reports a lack of GPU memory.
-    *keywords("task.gpu_memory_error"),
+    *keyword_fields("task.gpu_memory_error"),
     # How the attempt ended by the event of its job of AWS Batch, where its container does not tell.
-    *keywords("task.job_end"),
+    *keyword_fields("task.job_end"),
     # By Batch's events, in whatever order they come: it makes another attempt after this one; the
     # job ended with this one all the same.
     DocumentField(name="task.repeated", index_type="boolean"),
@@ -200,10 +200,10 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     # When ECS's first event arrived, by the forwarder's clock, or the end of a job that waited for
     # another attempt. It decides which morning message has the run.
     DocumentField(name="task.known_at", index_type="date"),
-    _copied("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
+    _copied_field("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
     # The error (Xid) of the GPU's driver that says most about the run.
     DocumentField(name="task.gpu_error", index_type="long", get=lambda run: gpu_error(run.record)),
-    _copied("usage.gpu.out_of_memory", "likely_out_of_gpu_memory", "boolean"),
+    _copied_field("usage.gpu.out_of_memory", "likely_out_of_gpu_memory", "boolean"),
     DocumentField(name="task.complete", index_type="boolean"),
     # Whether ECS's event agrees with the report; absent until there is an event.
     DocumentField(name="task.confirmed", index_type="boolean"),
@@ -212,9 +212,9 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(name="task.stopped_at", index_type="date"),
     # Docker's ids of the batch and of its monitor, by the event; the log stream of a report that
     # does not name the task, and what vouches for it.
-    *keywords("task.runtime_ids task.voucher task.voucher_stream"),
+    *keyword_fields("task.runtime_ids task.voucher task.voucher_stream"),
     # The account of the log group that has the report.
-    *keywords("task.report_account"),
+    *keyword_fields("task.report_account"),
     *_batch_fields(),
     DocumentField(name="tags", get=_tags),
     DocumentField(name="task.labels", get=_labels),
@@ -234,9 +234,9 @@ FIELDS = (
         if metric.document_field
     ),
     # The fields of the numbers that may have been larger.
-    DocumentField(name="usage.at_least", get=_at_least),
+    DocumentField(name="usage.at_least", get=_fields_at_least),
     # The fields of the numbers that are estimates.
-    DocumentField(name="usage.estimated", get=_estimated),
+    DocumentField(name="usage.estimated", get=_fields_estimated),
     # Of the family's runs a month, which the forwarder looks up; else of the run alone.
     DocumentField(name="recommendation.saving_usd_per_month", index_type="double"),
     DocumentField(name="series", index_type="object", get=_series, is_searchable=False),

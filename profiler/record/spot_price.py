@@ -35,7 +35,7 @@ def cost_on(capacity_provider: str | None, cost: Cost) -> Cost:
         f"at least, on {FARGATE_SPOT}: {fraction:.0%} of "
         f"{cost.price_basis or f'the {ON_DEMAND_PRICE}'}"
     )
-    return Cost(usd=on_spot(cost.usd, fraction), price_basis=basis)
+    return Cost(usd=usd_on_spot(cost.usd, fraction), price_basis=basis)
 
 
 def is_on_spot(cost: Cost) -> bool:
@@ -48,6 +48,6 @@ def measured_cost(cost: Cost) -> Measured:
     return measured(cost.usd, is_least=is_on_spot(cost))
 
 
-def on_spot(usd: float, fraction: float) -> float:
+def usd_on_spot(usd: float, fraction: float) -> float:
     """An amount on Spot."""
     return round(usd * fraction, 8)

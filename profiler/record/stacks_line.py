@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import field
 
-from profiler.core.json_fields import decoded
+from profiler.core.json_fields import decoded_or_none
 from profiler.core.optional_math import known
 from profiler.record.model_base import Model
 
@@ -67,5 +67,5 @@ def decode_stacks(line: bytes) -> StacksLine | None:
     # Only readers import it.
     from profiler.record.impossible_values import decode_leniently, without_impossible
 
-    stacks = decoded(partial(decode_leniently, StacksLine), line)
+    stacks = decoded_or_none(partial(decode_leniently, StacksLine), line)
     return known(without_impossible, stacks)

@@ -66,7 +66,7 @@ class EventEnd(Struct, frozen=True, kw_only=True):
 NO_EVENT: Final = EventEnd(cause="unknown")
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class EventTexts(Struct, frozen=True, kw_only=True):
     """What an event says of the end, in lower case. ``stated`` is the task's reason.
 
     ``reasons`` are the task's and all containers'; ``texts`` with the stop code and without spaces,
@@ -96,7 +96,7 @@ class Said(Struct, frozen=True, kw_only=True):
         return self.code == _FAILED_TO_START or is_vague(self.stated)
 
 
-class _Seen(Struct, frozen=True, kw_only=True):
+class _ReportedEnd(Struct, frozen=True, kw_only=True):
     """What a report says of the end, beside the event; ``NO_EVENT`` says nothing."""
 
     record: Record
@@ -109,7 +109,7 @@ def _never(_: object) -> bool:
     return False
 
 
-class _Row(Struct, frozen=True, kw_only=True):
+class _CauseRow(Struct, frozen=True, kw_only=True):
     """A cause, what shows it in the event or in the report, and its words.
 
     ``{end}`` is how another container ended, ``{code}`` the exit code, ``{batch}`` the container.
@@ -118,19 +118,19 @@ class _Row(Struct, frozen=True, kw_only=True):
     cause: Cause
     title: str
     sentence: str | None = None
-    event: Callable[[Said], bool] = _never
-    report: Callable[[_Seen], bool] = _never
+    event: Callable[[EventTexts], bool] = _never
+    report: Callable[[_ReportedEnd], bool] = _never
 
 
-def _says(*texts: str) -> Callable[[Said], bool]:
+def _event_says(*texts: str) -> Callable[[EventTexts], bool]:
     return lambda said: said.has(*texts)
 
 
-def _has_timed_out(said: Said) -> bool:
+def _has_timed_out(said: EventTexts) -> bool:
     return said.is_of_aws_batch and "job attempt duration exceeded timeout" in said.stated
 
 
-def _is_spot(said: Said) -> bool:
+def _is_spot(said: EventTexts) -> bool:
     if said.nothing_ran and said.has("spotinterruptionerror", "spot capacity is not available"):
         return False  # a task that was never placed
     if said.has("spot task was interrupted", "spot interruption"):
@@ -139,7 +139,7 @@ def _is_spot(said: Said) -> bool:
     return said.is_on_fargate_spot and said.has("termination notice") and not _names_host(said)
 
 
-def _names_host(said: Said) -> bool:
+def _names_host(said: EventTexts) -> bool:
     """Whether a host fails or is retired.
 
     https://docs.aws.amazon.com/AmazonECS/latest/developerguide/stopped-task-error-codes.html.
@@ -147,7 +147,7 @@ def _names_host(said: Said) -> bool:
     return said.has("infrastructure health", "underlying infrastructure", "host ec2 (instance")
 
 
-def _is_command(said: Said) -> bool:
+def _is_bad_command(said: EventTexts) -> bool:
     if said.exit_code not in _COMMAND_EXIT_CODES:
         return False
     if said.has("executable file not found", "exec format error", *_NOT_IN_IMAGE):
@@ -157,26 +157,26 @@ def _is_command(said: Said) -> bool:
     return bool(is_of_command) and said.has(*_NOT_EXECUTABLE)
 
 
-def _lacks_resources(said: Said) -> bool:
+def _lacks_resources(said: EventTexts) -> bool:
     if not said.nothing_ran:
         return False
     return said.has(*_RESOURCES, *_SECRETS) or bool(refusal_meaning(said.stated))
 
 
-def _could_not_read_secret(said: Said) -> bool:
+def _could_not_read_secret(said: EventTexts) -> bool:
     """Whether it may not be read, or does not exist: a network that does not lead to it is a
     resource.
     """
-    return said.nothing_ran and said.has(*_SECRETS) and not is_unreached(said.reasons)
+    return said.nothing_ran and said.has(*_SECRETS) and not says_unreached_network(said.reasons)
 
 
-def _could_not_pull_image(said: Said) -> bool:
+def _could_not_pull_image(said: EventTexts) -> bool:
     """A sign-in that "cannot pull registry auth" is no image."""
     is_image = said.has("cannotpull", "pull image", "image pull", "manifest unknown")
     return said.nothing_ran and is_image and not said.has(*_SECRETS)
 
 
-def is_unreached(reason: str) -> bool:
+def says_unreached_network(reason: str) -> bool:
     """Whether a reason of ECS says that the network does not lead to a service of AWS, or to a
     registry.
     """
@@ -184,7 +184,7 @@ def is_unreached(reason: str) -> bool:
     return any(words in said for words in _UNREACHED)
 
 
-def _waited_for_a_container(said: Said) -> bool:
+def _waited_for_a_container(said: EventTexts) -> bool:
     is_unexplained = said.failed_to_start or (said.stated == NO_REASON and not said.has_started)
     return said.nothing_ran and is_unexplained and said.has_failed_container
 
@@ -206,153 +206,153 @@ _RESOURCES = (
 )
 
 
-def _is_local_stop(seen: _Seen) -> bool:
+def _is_local_stop(seen: _ReportedEnd) -> bool:
     return seen.status == "stopped" and seen.record.launch_type == LOCAL
 
 
-def _failed_by_itself(seen: _Seen) -> bool:
+def _failed_by_itself(seen: _ReportedEnd) -> bool:
     """Whether the run failed, and the event knows no other cause."""
     is_explained = seen.event is not NO_EVENT and seen.event.cause != "failure"
     return seen.status == "failure" and not is_explained
 
 
-def _lacked_gpu_memory(seen: _Seen) -> bool:
+def _lacked_gpu_memory(seen: _ReportedEnd) -> bool:
     return _failed_by_itself(seen) and bool(seen.record.likely_out_of_gpu_memory)
 
 
-def _is_gpu_error(seen: _Seen) -> bool:
+def _is_gpu_error(seen: _ReportedEnd) -> bool:
     return _failed_by_itself(seen) and gpu_error(seen.record) is not None
 
 
-def _was_stopped_by_another_end(seen: _Seen) -> bool:
+def _was_stopped_by_another_end(seen: _ReportedEnd) -> bool:
     return seen.status == "stopped" and bool(seen.event.first_end)
 
 
-def _has_status(status: Status) -> Callable[[_Seen], bool]:
+def _has_status(status: Status) -> Callable[[_ReportedEnd], bool]:
     """The report's status, where the event does not know the end."""
     return lambda seen: seen.status == status and seen.event.cause == "unknown"
 
 
 # The first row that the event or the report shows is the cause.
 TABLE: Final = (
-    _Row(
+    _CauseRow(
         cause="timeout",
         title="Timed out",
         sentence="AWS Batch stopped the job because it ran longer than its timeout",
         event=_has_timed_out,
     ),
-    _Row(
+    _CauseRow(
         cause="user",
         title="Stopped on request",
         sentence="A person or a program stopped the task",
-        event=_says("stopped by user", STOPPED_BY_USER),
+        event=_event_says("stopped by user", STOPPED_BY_USER),
         report=_is_local_stop,
     ),
-    _Row(
+    _CauseRow(
         cause="spot",
         title="Spot capacity reclaimed",
         sentence="AWS reclaimed the Spot capacity",
         event=_is_spot,
     ),
-    _Row(
+    _CauseRow(
         cause="infrastructure",
         title="Stopped by AWS",
         sentence="AWS stopped the task because of a problem with the underlying infrastructure",
         event=lambda said: _names_host(said) or said.has("termination notice"),
     ),
-    _Row(
+    _CauseRow(
         cause="scheduler",
         title="Stopped by the ECS scheduler",
         sentence="The ECS scheduler stopped the task",
-        event=_says(
+        event=_event_says(
             *("serviceschedulerinitiated", "scaling activity initiated"),
             *("failed elb health checks", "failed container health checks"),
         ),
     ),
-    _Row(
+    _CauseRow(
         cause="oom",
         title="Out of memory",
         sentence="Out of memory: a process of the container was killed at its memory limit",
         event=lambda said: said.is_out_of_memory,
         report=lambda seen: seen.memory_evidence not in (None, "ecs"),
     ),
-    _Row(
+    _CauseRow(
         cause="secrets",
         title="Secret could not be read",
         sentence="ECS could not read a secret or the credentials of a registry",
         event=_could_not_read_secret,
     ),
-    _Row(
+    _CauseRow(
         cause="image",
         title="Image could not be pulled",
         sentence="The container's image could not be pulled",
         event=_could_not_pull_image,
     ),
-    _Row(
+    _CauseRow(
         cause="command",
         title="Command could not be started",
         sentence="The container's command, its user or its working directory does not exist in its "
         "image, or cannot be used there",
-        event=_is_command,
+        event=_is_bad_command,
     ),
-    _Row(
+    _CauseRow(
         cause="resources",
         title="No resources to start",
         sentence="ECS could not get the resources that the task needs to start",
         event=_lacks_resources,
     ),
-    _Row(
+    _CauseRow(
         cause="dependency",
         title="Another container failed",
         sentence="{end}, so {batch} did not start",
         event=_waited_for_a_container,
     ),
-    _Row(
+    _CauseRow(
         cause="not-started",
         title="Did not start",
         sentence="The task did not start",
         event=lambda said: said.nothing_ran and said.failed_to_start,
     ),
-    _Row(
+    _CauseRow(
         cause="sidecar",
         title="Stopped with its task",
         sentence="{end} before {batch} ended, so ECS stopped the task",
         report=_was_stopped_by_another_end,
     ),
-    _Row(
+    _CauseRow(
         cause="gpu-oom",
         title="Out of GPU memory",
         sentence="The run probably needed more GPU memory than it could get",
         report=_lacked_gpu_memory,
     ),
-    _Row(
+    _CauseRow(
         cause="gpu-error",
         title="GPU error",
         sentence="The GPU's driver reported {gpu_error} during the run",
         report=_is_gpu_error,
     ),
-    _Row(cause="running", title="Running", report=_has_status("running")),
-    _Row(
+    _CauseRow(cause="running", title="Running", report=_has_status("running")),
+    _CauseRow(
         cause="success",
         title="Success",
         event=lambda said: said.exit_code == 0,
         report=_has_status("success"),
     ),
-    _Row(
+    _CauseRow(
         cause="failure",
         title="Exit code {code}",
         sentence="The container exited with code {code}",
         event=lambda said: said.exit_code is not None,
         report=_has_status("failure"),
     ),
-    _Row(
+    _CauseRow(
         cause="unknown",
         title="Outcome unknown",
         event=lambda _: True,
         report=lambda _: True,
     ),
 )
-_ROWS: Final[Mapping[Cause, _Row]] = {row.cause: row for row in TABLE}
+_ROWS: Final[Mapping[Cause, _CauseRow]] = {row.cause: row for row in TABLE}
 # Whatever the exit code is. A job that ends with 0 at its timeout has not done its work.
 _STATUSES: Final[Mapping[Cause, Status]] = {
     "running": "running",
@@ -406,7 +406,7 @@ def outcome_of(
     if status == "stopped" and _ended_by_itself(event):
         status = "unknown"
     cause = _cause(event, record, status, evidence)
-    return _worded(
+    return _outcome_in_words(
         cause,
         _status(cause, exit_code, event, status),
         exit_code=exit_code,
@@ -432,7 +432,7 @@ def _cause(
         of_event = "unknown"  # the exit code does not tell who ended first
     if record is None:
         return of_event
-    seen = _Seen(record=record, event=event, status=status, memory_evidence=evidence)
+    seen = _ReportedEnd(record=record, event=event, status=status, memory_evidence=evidence)
     return next(row.cause for row in TABLE if row.cause == of_event or row.report(seen))
 
 
@@ -460,7 +460,7 @@ def _status(cause: Cause, exit_code: int | None, event: EventEnd, reported: Stat
     return "success" if exit_code == 0 else "failure"
 
 
-def _worded(
+def _outcome_in_words(
     cause: Cause,
     status: Status,
     *,
@@ -518,7 +518,7 @@ def written_outcome(
     """The outcome that a document or line has. A newer version's cause is read as its status."""
     causes = [row.cause for row in TABLE if row.cause in (cause, status)]
     exact = [each for each in causes if each == cause]
-    return _worded(
+    return _outcome_in_words(
         next(iter([*exact, *causes]), "unknown"),
         status,
         exit_code=exit_code,
@@ -530,7 +530,7 @@ def written_outcome(
     )
 
 
-def cause_of_event(said: Said) -> Cause:
+def cause_of_event(said: EventTexts) -> Cause:
     """The cause in the first row of the table that the event shows."""
     shown = (row.cause for row in TABLE if row.event(said))
     return next(shown, "unknown")

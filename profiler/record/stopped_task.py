@@ -205,14 +205,14 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
     listed_overrides = mapping(detail.get("overrides")).get("containerOverrides")
     overrides = tuple(mappings(listed_overrides))
     attributes = mappings(detail.get("attributes"))
-    values, around, *containers = [_usable(part) for part in (detail, root, *listed)]
+    values, around, *containers = [_usable_values(part) for part in (detail, root, *listed)]
     arn = values.get("taskArn")
     if arn is None or values.get("lastStatus") != "STOPPED":
         return None
-    memory_mb = {item.get("name"): item.get("memory") for item in map(_usable, overrides)}
+    memory_mb = {item.get("name"): item.get("memory") for item in map(_usable_values, overrides)}
     architectures = (  # as a record writes them: X86_64, ARM64
         item["value"].upper()
-        for item in map(_usable, attributes)
+        for item in map(_usable_values, attributes)
         if item.get("name") == "ecs.cpu-architecture" and "value" in item
     )
     cpu_units = values.get("cpu")
@@ -233,24 +233,24 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         batch=job_of_overrides(overrides) if is_of_aws_batch(cluster) else NO_JOB,
         work=work_digest(overrides) if isinstance(listed_overrides, list) else None,
         unusable=(
-            *_unusable(detail, values),
+            *_unusable_names(detail, values),
             *(
                 name
                 for part, usable in zip(listed, containers, strict=True)
-                for name in _unusable(part, usable)
+                for name in _unusable_names(part, usable)
             ),
         ),
-        stopped_reason=_reason(values, "stoppedReason"),
+        stopped_reason=_redacted_reason(values, "stoppedReason"),
         **{name: values.get(written) for name, written in _NAMES.items()},
     )
 
 
-def _reason(values: Mapping[str, Any], name: str) -> str | None:
+def _redacted_reason(values: Mapping[str, Any], name: str) -> str | None:
     """A reason without secrets: that of a command that cannot be started has the command."""
     return known(redact_line, values.get(name))
 
 
-def _unusable(values: Mapping[str, object], usable: Mapping[str, Any]) -> Iterator[str]:
+def _unusable_names(values: Mapping[str, object], usable: Mapping[str, Any]) -> Iterator[str]:
     """The names of the values that are not usable, or not as they are."""
     for name, value in values.items():
         is_read = name == _EXIT_CODE or name.endswith(_TIME_SUFFIX)
@@ -261,7 +261,7 @@ def _unusable(values: Mapping[str, object], usable: Mapping[str, Any]) -> Iterat
             yield name
 
 
-def _usable(values: Mapping[str, object]) -> dict[str, Any]:
+def _usable_values(values: Mapping[str, object]) -> dict[str, Any]:
     """The values of an object that can be used, each of the type that its name has."""
     usable = {name: _usable_value(name, value) for name, value in values.items()}
     return known_members(usable)
@@ -293,7 +293,7 @@ def _container(
         arn=values.get("containerArn"),
         memory_mb=override_memory_mb.get(name) or values.get("memory"),
         exit_code=values.get(_EXIT_CODE),
-        reason=_reason(values, "reason"),
+        reason=_redacted_reason(values, "reason"),
         **{
             field: values.get(json_name(field)) for field in ("image", "image_digest", "runtime_id")
         },

@@ -16,7 +16,7 @@ from profiler.record.cpu_wait import long_cpu_wait
 from profiler.record.device_totals import GpuTotals
 from profiler.record.fact_list import bytes_texts, cost_text, kills_fact, longest_waits
 from profiler.record.gpu_facts import (
-    device_memory_errors,
+    device_memory_sentences,
     gpu_error_note,
     gpu_remedy,
     gpu_work_texts,
@@ -24,8 +24,8 @@ from profiler.record.gpu_facts import (
 from profiler.record.gpu_sentences import gpu_advice, gpu_idle_texts
 from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.held_huge_pages import huge_pages_text
-from profiler.record.mapped_files import files_text
-from profiler.record.process_rows import largest_texts
+from profiler.record.mapped_files import mapped_files_text
+from profiler.record.process_rows import largest_process_texts
 from profiler.record.record_model import NOT_MEASURED, Record
 from profiler.record.run_outcome import Outcome
 from profiler.record.run_usage import RunUsage, usage_of
@@ -124,13 +124,13 @@ def _rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[StoryRo
     yield StoryRow("job", job_text(record.batch))
     yield StoryRow("cost", cost_text(record.cost))
     yield StoryRow("unmeasured", _unmeasured_text(record, usage, outcome))
-    yield StoryRow("files", files_text(record.metrics))
+    yield StoryRow("files", mapped_files_text(record.metrics))
     yield StoryRow("huge", huge_pages_text(record.metrics))
     wait = long_cpu_wait(record)
     yield StoryRow("CPU wait", wait.text, as_sentence(wait.sentence))
     yield from _gpu_rows(record, usage.gpus, outcome)
     yield StoryRow("Neuron use", usage.neuron.text)
-    for text in device_memory_errors(record):
+    for text in device_memory_sentences(record):
         yield StoryRow("ECC", text)
     is_killed = outcome.ran_out_of_memory
     memory = visible_memory_advice(record, is_out_of_memory=is_killed)
@@ -139,7 +139,7 @@ def _rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[StoryRo
     kills = kills_fact(record.memory_kills)
     yield StoryRow("killed", kills.text, kills.sentence)
     yield StoryRow("I/O", DOT.join(bytes_texts(record)))
-    yield StoryRow("largest", DOT.join(largest_texts(record.processes, usage.memory.peak)))
+    yield StoryRow("largest", DOT.join(largest_process_texts(record.processes, usage.memory.peak)))
     for warning in record.monitor.warnings:
         yield StoryRow("warning", warning)
 

@@ -69,7 +69,7 @@ def vcpu_p95(metrics: Metrics | None) -> float | None:
     return None if metrics is None else metrics.vcpu_used.p95
 
 
-def memory_of(container: OtherContainer, record: Record) -> float | None:
+def needed_memory_of(container: OtherContainer, record: Record) -> float | None:
     """The memory that a container used, else its limit, unless that is the task's."""
     metrics = container.metrics or Metrics()
     if metrics.max_memory_used_mb is not None:
@@ -83,7 +83,7 @@ def memory_of(container: OtherContainer, record: Record) -> float | None:
 
 def others_memory_mb(record: Record) -> float | None:
     """The known memory that the other containers of the task need together; None if none is."""
-    return sum_known(*(memory_of(other, record) for other in record.containers))
+    return sum_known(*(needed_memory_of(other, record) for other in record.containers))
 
 
 def needed_memory_mb(record: Record) -> float | None:
@@ -103,7 +103,7 @@ def memory_with_files_mb(record: Record) -> float | None:
     with_files_mb = sum_known(
         used_with_files_mb(record.metrics, record.metrics.max_memory_used_mb),
         *(
-            used_with_files_mb(other.metrics or Metrics(), memory_of(other, record))
+            used_with_files_mb(other.metrics or Metrics(), needed_memory_of(other, record))
             for other in record.containers
         ),
     )
@@ -155,7 +155,7 @@ def needed_vcpu(record: Record) -> float | None:
     return min(sum_known(*vcpus) or 0, limit or math.inf)
 
 
-def least_with_more(saturated_share: float, vcpu: float, more_vcpu: float) -> float:
+def least_time_factor(saturated_share: float, vcpu: float, more_vcpu: float) -> float:
     """The lower bound of how long a run takes with more vCPUs: its saturated time is shorter in
     proportion to the sizes.
     """

@@ -27,7 +27,7 @@ _PERCENT = 100
 _MANY_PERCENT = 1000
 
 
-def as_number(value: float | None) -> float | None:
+def rounded_number(value: float | None) -> float | None:
     """Round to an int if the value is whole, else to three decimals."""
     if value is None:
         return None
@@ -38,7 +38,7 @@ def as_number(value: float | None) -> float | None:
 
 def mebibytes(size_bytes: float | None) -> float | None:
     """Convert bytes to the record's MB, which are MiB."""
-    return as_number(quotient(size_bytes, MIB))
+    return rounded_number(quotient(size_bytes, MIB))
 
 
 def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
@@ -110,15 +110,15 @@ def format_gpu_hours(hours: float) -> str:
     """Format as ``2.5 idle GPU-hours``, with at most two decimals, or more to show one
     significant digit.
     """
-    return f"{_format_decimal(hours, _first_digit(hours, _TEXT_DIGITS))} idle GPU-hours"
+    return f"{_format_decimal(hours, _significant_decimals(hours, _TEXT_DIGITS))} idle GPU-hours"
 
 
 def format_vcpu(count: float) -> str:
     """Format as ``0.25 vCPU``, with at most two decimals, or more to show one significant digit."""
-    return f"{_format_decimal(count, _first_digit(count, _TEXT_DIGITS))} vCPU"
+    return f"{_format_decimal(count, _significant_decimals(count, _TEXT_DIGITS))} vCPU"
 
 
-def bare_vcpu(count: float) -> str:
+def format_bare_vcpu(count: float) -> str:
     """A number of vCPUs in a place whose label gives the unit."""
     return format_vcpu(count).removesuffix(" vCPU")
 
@@ -131,7 +131,7 @@ def format_percent(percent: float) -> str:
     sign = "-" if percent < 0 else ""
     if _rounds_up_to_all(size):
         return f"{sign}{_almost_all(size)} %"
-    digits = 0 if size >= 1 else _first_digit(size, 1)
+    digits = 0 if size >= 1 else _significant_decimals(size, 1)
     return f"{sign}{_format_decimal(size, digits)} %"
 
 
@@ -187,7 +187,7 @@ def format_usd(usd: float) -> str:
     significant digits.
     """
     size = abs(usd)
-    digits = _first_digit(size, _TEXT_DIGITS, 10)
+    digits = _significant_decimals(size, _TEXT_DIGITS, 10)
     whole, fraction = divmod(_round_half_up(size, digits), 10**digits)
     return f"{'-' if usd < 0 else ''}${whole:,}.{fraction:0{digits}d}"
 
@@ -250,7 +250,7 @@ def _almost_all(percent: float) -> str:
     return f"{min(_round_half_up(percent, 1), 999) / 10:.1f}"
 
 
-def _first_digit(value: float, digits: int, least: int = 1) -> int:
+def _significant_decimals(value: float, digits: int, least: int = 1) -> int:
     """The decimals with which a value that is not 0 has as many significant digits as ``least``:
     1 or 10.
     """

@@ -73,10 +73,10 @@ def worst_xid(numbers: Sequence[int]) -> int | None:
     """The number that says most about the cause of a failure; None without any. One of which
     nothing is known says more than a note.
     """
-    return min(numbers, key=_place, default=None)
+    return min(numbers, key=_rank, default=None)
 
 
-def _place(number: int) -> float:
+def _rank(number: int) -> float:
     """The place of a number among the most telling ones."""
     meaning = _MEANINGS.get(number)
     if meaning is None:
@@ -99,7 +99,7 @@ def xid_sentence(
     text = f"The GPU's driver reported Xid {number} during the run: {meaning.text}"
     whose = "" if is_own else " It is not known which programs used this GPU."
     if meaning.fault == "program":
-        return f"{text}. {_of_programs(is_shared=is_shared, is_own=is_own)}{whose}"
+        return f"{text}. {_program_error_text(is_shared=is_shared, is_own=is_own)}{whose}"
     if meaning.fault in ("machine", "driver"):
         remedy = "run it on another instance, and drain this one"
         if is_local:
@@ -108,7 +108,7 @@ def xid_sentence(
     return f"{text}."
 
 
-def _of_programs(*, is_shared: bool, is_own: bool) -> str:
+def _program_error_text(*, is_shared: bool, is_own: bool) -> str:
     """Whose error of a program it usually is."""
     if not is_own:
         return "Another program may have caused it."

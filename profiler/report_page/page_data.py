@@ -260,7 +260,7 @@ def size_rows(
     """
     months = months or {}
     measured = [*filter(None, evidences)]
-    measured.sort(key=lambda evidence: (-evidence.outcomes.runs, evidence.family.order))
+    measured.sort(key=lambda evidence: (-evidence.outcomes.runs, evidence.family.sort_key))
     for evidence in measured:
         advice = advise(evidence, Policy(), price_overrides, month=months.get(evidence.family))
         choice = advice.choice

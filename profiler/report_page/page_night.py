@@ -20,7 +20,7 @@ from profiler.record.last_night import (
     count_runs,
     last_night,
     night_texts,
-    worst_first,
+    severity_rank,
 )
 from profiler.record.measured import Measured, measured, total
 from profiler.report_page.page_rows import PageNight, PageNightText, PageNotice, PageRun
@@ -122,7 +122,7 @@ def _worst_of_tasks(
     worst: dict[str, tuple[int, PageRun]] = {}
     for row, run in runs_of_night:
         known = worst.setdefault(run.id, (row, run))
-        if worst_first(run.outcome) < worst_first(known[1].outcome):
+        if severity_rank(run.outcome) < severity_rank(known[1].outcome):
             worst[run.id] = row, run
     return list(worst.values())
 

@@ -17,7 +17,7 @@ from profiler.record.fact_list import (
     NUMBERS,
     NumberRow,
     estimated_rows,
-    least_rows,
+    lower_bound_rows,
     number_value,
     usual_number,
 )
@@ -29,7 +29,12 @@ from profiler.record.gpu_facts import (
     whose_numbers,
 )
 from profiler.record.measured import AtLeast, Number
-from profiler.record.process_rows import MeasuredProcess, last_seen, measured_rows, shown_name
+from profiler.record.process_rows import (
+    MeasuredProcess,
+    measured_killed_rows,
+    measured_rows,
+    shown_name,
+)
 from profiler.record.record_model import (
     NOT_MEASURED,
     UNKNOWN_COST,
@@ -138,7 +143,7 @@ def _gpu_values(record: Record, totals: GpuTotals) -> dict[str, Any]:
     if not totals.count:
         return {}
     return {
-        "gpu_word": totals.word,
+        "gpu_word": totals.word_instead_of_use,
         "gpu_size": finite_number(totals.memory_size_mb),
         **{name: finite_number(number_value(row, record)) for name, row in _GPU_NUMBERS.items()},
     }
@@ -146,7 +151,7 @@ def _gpu_values(record: Record, totals: GpuTotals) -> dict[str, Any]:
 
 def _at_least(record: Record) -> list[str]:
     """The fields of the numbers that may have been larger."""
-    return _page_fields(least_rows(RunView(record))) or []
+    return _page_fields(lower_bound_rows(RunView(record))) or []
 
 
 def _page_fields(rows: Iterable[NumberRow]) -> list[str] | None:
@@ -262,7 +267,7 @@ def _kills_row(record: Record, story: Story) -> tuple[str, list[PageProcess]] | 
     sentence = story.sentence("killed")
     if not sentence or record.memory_kills is None:
         return None
-    return sentence, _process_rows(last_seen(record.memory_kills.processes))
+    return sentence, _process_rows(measured_killed_rows(record.memory_kills.processes))
 
 
 def _gpu_row(gpu: Gpu, record: Record) -> PageGpu:

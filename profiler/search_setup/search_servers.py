@@ -10,7 +10,7 @@ import requests
 
 from profiler.core.aws_signature import AwsSignature
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.json_fields import decoded
+from profiler.core.json_fields import decoded_or_none
 from profiler.search_setup.cluster_requests import Method, ServerResponse
 
 _ANSWER_SECONDS = 30.0
@@ -37,7 +37,9 @@ class ClusterServer:
             )
         except requests.RequestException as error:
             raise TaskProfilerError(f"{self._url} {_describe(error)}") from error
-        body = decoded(msgspec.json.decode, response.content)  # in a tenth of the time of requests
+        body = decoded_or_none(
+            msgspec.json.decode, response.content
+        )  # in a tenth of the time of requests
         return ServerResponse(status=response.status_code, body=body, address=self._url)
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.optional_math import first_known, known, product
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.record.device_totals import gpu_totals
 from profiler.record.family import Month
 from profiler.record.gpu_sentences import gpu_advice
@@ -127,7 +127,7 @@ class Advice(Struct, frozen=True, kw_only=True):
             return ""
         text = f"the recommended size saves {format_percent(saving_percent)}"
         amount = known(partial(format_usd_a_month, mark=self.mark), usd)
-        return text + stated(", {} a month", amount)
+        return text + words_if_known(", {} a month", amount)
 
 
 def advise(

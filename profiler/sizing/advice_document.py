@@ -12,7 +12,7 @@ from profiler.record.family import MonthBasis
 from profiler.record.measured import AtLeast, Number, measured
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import PeakSource, SlowdownBounds, TaskSize
-from profiler.record.units import VCPU_DIGITS, as_number
+from profiler.record.units import VCPU_DIGITS, rounded_number
 from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.job_rows import JobsRow
@@ -152,7 +152,7 @@ def _evidence(evidence: Evidence) -> EvidenceDocument:
         failed=evidence.outcomes.failed,
         out_of_memory=evidence.outcomes.out_of_memory,
         ignored=evidence.outcomes.ignored,
-        peak_mb=as_number(evidence.needs.required_memory_mb),
+        peak_mb=rounded_number(evidence.needs.required_memory_mb),
         p95_vcpu=known(_rounded_vcpu, evidence.needs.required_vcpu),
         saturated_percent=known(rounded_percent, evidence.usage.saturated_percent),
         peak_source=evidence.precision.peak_source,
@@ -164,8 +164,8 @@ def _evidence(evidence: Evidence) -> EvidenceDocument:
 
 def _option(option: SizeOption) -> OptionDocument:
     return OptionDocument(
-        vcpu=as_number(option.size.vcpu),
-        memory_mb=as_number(option.size.memory_mb),
+        vcpu=rounded_number(option.size.vcpu),
+        memory_mb=rounded_number(option.size.memory_mb),
         duration_factor=known(factor_document, option.factor),
         usd_per_run=option.usd_per_run,
         saving_percent=option.saving_percent,
@@ -177,12 +177,12 @@ def size_document(size: TaskSize) -> SizeDocument | None:
     """A size; None if nothing of it is known."""
     if size == TaskSize():
         return None
-    return SizeDocument(vcpu=as_number(size.vcpu), memory_mb=as_number(size.memory_mb))
+    return SizeDocument(vcpu=rounded_number(size.vcpu), memory_mb=rounded_number(size.memory_mb))
 
 
 def factor_document(factor: SlowdownBounds) -> FactorDocument:
     """The bounds of a duration."""
-    return FactorDocument(min=as_number(factor.min) or 0, max=as_number(factor.max) or 0)
+    return FactorDocument(min=rounded_number(factor.min) or 0, max=rounded_number(factor.max) or 0)
 
 
 def rounded_usd(usd: float | None) -> float | None:
@@ -196,4 +196,4 @@ def _rounded_vcpu(vcpu: float) -> float:
 
 def rounded_percent(percent: float) -> Number | None:
     """A percentage with one digit."""
-    return as_number(round(percent, 1))
+    return rounded_number(round(percent, 1))

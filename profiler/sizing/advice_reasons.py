@@ -6,7 +6,7 @@ from functools import partial
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import all_known, difference, first_known, known, known_values
-from profiler.core.text import as_sentence, first_names, listed, stated
+from profiler.core.text import as_sentence, first_names, listed, words_if_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT
 from profiler.record.family import Month, MonthBasis
@@ -43,7 +43,7 @@ from profiler.sizing.evidence import (
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.job_rows import JobsRow
 from profiler.sizing.slowdown_factors import smaller_vcpus
-from profiler.sizing.trend import Growth, growth
+from profiler.sizing.trend import Growth
 from profiler.sizing.what_if import ROUNDING, SizeOption
 
 _MANY_RUNS = 10
@@ -556,17 +556,16 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     passed_mb = max(evidence.needs.oom_size_mb or 0, evidence.needs.required_memory_mb or 0)
     current_mb = choice.current.memory_mb
     if choice.is_outgrown:
+        verb = "grows" if needed.is_sure else "may grow"
         grows = (
-            f"The memory peak grows by about {format_memory(needed.per_run)} a run (over "
+            f"The memory peak {verb} by about {format_memory(needed.per_run)} a run (over "
             f"{needed.runs} runs)"
         )
         smaller = choice.outgrown.text
         left = needed.runs_until(choice.outgrown.memory_mb or 0)
-        when = stated("would be too small in about {}", known(_runs, left))
+        when = words_if_known("would be too small in about {}", known(_runs, left))
         when = when or "is too small already"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
-    if not evidence.usage.shows_trend:
-        return
     if needed.is_notable and not choice.is_outgrown:
         limits_mb = {limit for limit in known_values((size_mb, current_mb)) if limit > passed_mb}
         passed = [*filter(None, (_limit_passed(needed, mb) for mb in sorted(limits_mb)))]
@@ -576,12 +575,12 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             passes = ""
         yield f"The memory peak grows by about {format_memory(needed.per_run)} a run{passes}."
     own_limit_mb = evidence.latest.metrics.memory_size_mb or 0
-    peak_mb = max(evidence.needs.oom_size_mb or 0, *evidence.needs.peaks_mb, 0)
+    peak_mb = max(evidence.needs.oom_size_mb or 0, *evidence.needs.peaks_mb.values, 0)
     if not peak_mb < own_limit_mb < (current_mb or math.inf):
         return
-    batch = growth(evidence.needs.peaks_mb)
+    batch = evidence.needs.peaks_mb.growth
     own_limit = _limit_passed(batch, own_limit_mb)
-    if own_limit:
+    if batch.is_sure and own_limit:
         yield (
             f"The peak of the container {evidence.latest.container.name!r} will pass {own_limit}."
         )
@@ -590,7 +589,7 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 def _limit_passed(trend: Growth, limit_mb: float) -> str:
     """The limit that the trend will soon pass; nothing for none."""
     runs = known(_runs, trend.runs_until_near(limit_mb))
-    return stated(f"the limit of {format_memory(limit_mb)} in about {{}}", runs)
+    return words_if_known(f"the limit of {format_memory(limit_mb)} in about {{}}", runs)
 
 
 def _runs(count: int) -> str:

@@ -13,7 +13,7 @@ from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import DAYS_PER_MONTH
 from profiler.record.measured import Number
 from profiler.record.record_model import UNKNOWN_SIZE, SlowdownBounds, TaskSize
-from profiler.record.units import as_number
+from profiler.record.units import rounded_number
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
 from profiler.sizing.instance_memory import SmallestInstance, instance_for
@@ -25,7 +25,7 @@ from profiler.sizing.memory_margin import (
 )
 from profiler.sizing.prices import PriceOverrides, prices
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
-from profiler.sizing.trend import NO_GROWTH, Growth, growth
+from profiler.sizing.trend import NO_GROWTH, Growth
 from profiler.sizing.what_if import NO_OPTION, ROUNDING, MemoryNeed, SizeOption, WhatIf
 
 # A size that the growing peak passes within this many runs or this time is too small.
@@ -163,7 +163,7 @@ def recommend_size(
 
     A size that the growing peak soon passes is too small.
     """
-    trend = growth(evidence.needs.needs_mb)
+    trend = evidence.needs.needs_mb.growth
     margin = margin_of(evidence, policy)
     need = _memory_need(evidence, policy, margin)
     decision = _decide(evidence, policy, price_overrides, need)
@@ -247,7 +247,9 @@ def _decide_on_fargate(evidence: Evidence, policy: Policy, what_if: WhatIf) -> S
         chosen = ranked[0]
     return SizeDecision(
         current=current,
-        size=TaskSize(vcpu=as_number(chosen.size.vcpu), memory_mb=as_number(chosen.size.memory_mb)),
+        size=TaskSize(
+            vcpu=rounded_number(chosen.size.vcpu), memory_mb=rounded_number(chosen.size.memory_mb)
+        ),
         is_fargate=True,
         policy=policy,
         need=need,
@@ -394,7 +396,7 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     vcpu = known(partial(_vcpu_rounded_up, evidence), evidence.needs.required_vcpu)
     if evidence.needs.has_memory:
         used_mb = _step_up(need.memory_mb, need.above_mb, MEMORY_STEP_MB)
-        memory_mb = as_number(max(used_mb, _held_step_up(evidence, need)))
+        memory_mb = rounded_number(max(used_mb, _held_step_up(evidence, need)))
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 
 
@@ -405,14 +407,14 @@ def _vcpu_rounded_up(evidence: Evidence, required_vcpu: float) -> Number | None:
     if not is_above:
         rounded = min(rounded, limit)
     elif not evidence.is_cpu_limited:
-        return as_number(rounded)
+        return rounded_number(rounded)
     needs = evidence.needs
     if needs.slowdowns is None or needs.vcpu_without_slowdown is not None:
-        return as_number(rounded)
+        return rounded_number(rounded)
     for vcpu in smaller_vcpus(limit):
         if needs.slowdowns.get(vcpu, SAME_DURATION).max < MIN_SLOWER_FACTOR:
-            return as_number(min(rounded, vcpu))
-    return as_number(rounded)
+            return rounded_number(min(rounded, vcpu))
+    return rounded_number(rounded)
 
 
 def _held_step_up(evidence: Evidence, need: MemoryNeed) -> float:

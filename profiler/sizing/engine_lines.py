@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.optional_math import known_values
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.record.units import MB_PER_GB
 from profiler.sizing.advice import Advice
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
@@ -97,7 +97,7 @@ def _nextflow(sizes: Sequence[JobSize]) -> Iterator[str]:
     """Nextflow's MB and GB are powers of 1,024."""
     yield "process {"
     for size in sizes:
-        cpus = stated("cpus = {}; ", size.vcpu)
+        cpus = words_if_known("cpus = {}; ", size.vcpu)
         memory = f"{size.memory_mb} MB"
         if size.memory_mb % MB_PER_GB == 0:
             memory = f"{size.memory_mb // MB_PER_GB} GB"
@@ -122,7 +122,7 @@ def _metaflow(sizes: Sequence[JobSize]) -> Iterator[str]:
     """The decorator of a step. A job's name is user, flow and step, each before a hyphen."""
     for size in sizes:
         flow, _, step = size.name.strip("-").rpartition("-")
-        cpu = stated("cpu={}, ", size.vcpu)
+        cpu = words_if_known("cpu={}, ", size.vcpu)
         of_flow = f" of {flow}" if flow else ""
         yield f"@resources({cpu}memory={size.memory_mb})  # step {step or size.name}{of_flow}"
 

@@ -22,13 +22,18 @@ from profiler.core.optional_math import (
     min_known,
 )
 from profiler.core.timestamps import MS_PER_MINUTE
-from profiler.record.cpu_wait import CpuWait, counted_cpu_wait, is_cpu_wait_partial, long_cpu_wait
-from profiler.record.family import Month, month_of_tasks
+from profiler.record.cpu_wait import (
+    CpuWait,
+    is_cpu_wait_partial,
+    long_cpu_wait,
+    notable_cpu_wait_percent,
+)
+from profiler.record.family import Month, measured_month
 from profiler.record.family_identity import FamilyKey
 from profiler.record.gpu_facts import gpu_family_text
 from profiler.record.hardware import short_processor_name
 from profiler.record.held_huge_pages import huge_pages_mb
-from profiler.record.mapped_files import of_one_meaning
+from profiler.record.mapped_files import runs_of_one_meaning
 from profiler.record.measured import UNKNOWN, Measured, measured
 from profiler.record.mention_limits import (
     SATURATED_PERCENT,
@@ -49,7 +54,7 @@ from profiler.record.spot_price import is_on_spot
 from profiler.record.task_needs import (
     bound_memory_mb,
     is_cpu_limited,
-    memory_of,
+    needed_memory_of,
     size_of,
     vcpu_limit,
 )
@@ -78,7 +83,7 @@ from profiler.sizing.slowdown_factors import (
     duration_factors,
     with_saturated,
 )
-from profiler.sizing.trend import MIN_TREND_RUNS, Growth, growth, nights_before
+from profiler.sizing.trend import Course, course_of
 
 LAST_RUNS = 50
 # With a longer period of the statistics, sampled peaks can miss a short spike.
@@ -119,8 +124,8 @@ class Needs(Struct, frozen=True, kw_only=True):
     their largest need where the others alone count. ``slowdowns`` are the bounds at each vCPU size
     at which a run would be slower than now, None if no run has any; ``vcpu_without_slowdown`` is
     the largest need of the runs without them (schema 1.0). ``reached_size_mb`` is the largest size
-    at whose limit a child may have been killed. ``peaks_mb`` and ``needs_mb`` are in the order of
-    time. ``spread`` is of the needs at any size.
+    at whose limit a child may have been killed. ``peaks_mb`` are the batch's, ``needs_mb`` the
+    task's. ``spread`` is of the needs at any size.
     """
 
     required_memory_mb: float | None = None
@@ -137,8 +142,8 @@ class Needs(Struct, frozen=True, kw_only=True):
     vcpu_without_slowdown: float | None = None
     oom_size_mb: float | None = None
     reached_size_mb: float | None = None
-    peaks_mb: tuple[float, ...] = ()
-    needs_mb: tuple[float, ...] = ()
+    peaks_mb: Course = Course()
+    needs_mb: Course = Course()
     spread: NeedSpread | None = None
 
     @property
@@ -155,10 +160,9 @@ class Needs(Struct, frozen=True, kw_only=True):
 class Usage(Struct, frozen=True, kw_only=True):
     """How busy were the tasks, and how much time is paid for?
 
-    Saturation, CPU wait and ``durations_ms``, those of the successes in the order of time, are of
-    the runs at the current vCPU size; ``billed`` too, unless none had it. ``on_spot``: one of these
+    Saturation, CPU wait and ``durations_ms``, those of the successes, are of the runs at the
+    current vCPU size; ``billed`` too, unless none had it. ``on_spot``: one of these
     was on Spot, so their price is the least. The window's time and tasks include unmeasured runs.
-    ``nights``: in how many nights there are runs.
     """
 
     saturated_percent: float | None = None
@@ -168,33 +172,20 @@ class Usage(Struct, frozen=True, kw_only=True):
     idle_gpu_hours: Measured = UNKNOWN
     billed: BilledTasks = ()
     on_spot: bool = False
-    durations_ms: tuple[float, ...] = ()
+    durations_ms: Course = Course()
     has_run_at_current_vcpu: bool = True
     window_ns: int = 0
     window_tasks: int = 0
-    nights: int = 0
 
     @property
     def month(self) -> Month | None:
         """The tasks a month; None if the window is too short to measure them, or has few."""
-        return month_of_tasks(self.window_tasks, self.window_ns)
+        return measured_month(self.window_tasks, self.window_ns)
 
     @property
     def runs_per_month(self) -> float | None:
         """The tasks a month, if they were measured."""
         return known(attrgetter("runs"), self.month)
-
-    @property
-    def shows_trend(self) -> bool:
-        """Whether a rise is the family's: within few nights, it may be the order of a workflow's
-        inputs.
-        """
-        return self.nights >= MIN_TREND_RUNS
-
-    @property
-    def duration_growth(self) -> Growth:
-        """How the successes take longer from run to run."""
-        return growth(self.durations_ms)
 
     @property
     def is_saturated(self) -> bool:
@@ -373,7 +364,7 @@ class Families:
         runs_of_rows: dict[FamilyKey, list[RunFacts]] = {}
         for kind, row in self._rows().items():
             runs_of_rows.setdefault(row, []).extend(self._runs[kind].values())
-        rows = sorted(runs_of_rows, key=lambda row: row.order)
+        rows = sorted(runs_of_rows, key=lambda row: row.sort_key)
         return {row: self._newest(runs_of_rows[row]) for row in rows}
 
     def _rows(self) -> Mapping[RunsOf, FamilyKey]:
@@ -541,8 +532,10 @@ def with_course(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
     course = runs_that_count(runs)
     return replace(
         needs,
-        peaks_mb=known_values(run.record.metrics.max_memory_used_mb for run in course),
-        needs_mb=known_values(run.needed_memory_mb for run in course),
+        peaks_mb=course_of(
+            (run.began_ns, run.record.metrics.max_memory_used_mb or 0) for run in course
+        ),
+        needs_mb=course_of((run.began_ns, _needed_memory_mb(run)) for run in course),
     )
 
 
@@ -551,7 +544,7 @@ def runs_that_count(runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
     once enough others are known: see :mod:`profiler.record.mapped_files`.
     """
     measured_runs = [run for run in runs if run.has_memory]
-    return of_one_meaning(measured_runs, lambda run: run.counts_files)
+    return runs_of_one_meaning(measured_runs, lambda run: run.counts_files)
 
 
 def _needed_memory_mb(run: RunFacts) -> float:
@@ -577,13 +570,11 @@ def usage_of_tasks(window: Sequence[RunFacts], current_vcpu: float | None) -> Us
         if not is_gpu_use_estimated(record) and not record.are_gpus_of_instance
     ]
     idle_gpus = known_values(record.gpu_idle for record in with_idle)
-    durations_ms = known_values(
-        run.record.metrics.duration_ms for run in runs_now if has_succeeded(run)
-    )
+    succeeded = [run for run in runs_now if has_succeeded(run)]
     return Usage(
         saturated_percent=_mean_percent(records_now, _saturated_percent),
         cpu_wait_percent=measured(
-            _mean_percent(records_now, counted_cpu_wait),
+            _mean_percent(records_now, notable_cpu_wait_percent),
             is_least=any(is_cpu_wait_partial(record) for record in records_now),
         ),
         gpus_idle=bool(idle_flags) and all(idle_flags),
@@ -594,11 +585,14 @@ def usage_of_tasks(window: Sequence[RunFacts], current_vcpu: float | None) -> Us
         ),
         billed=billed_tasks(records_now or records),
         on_spot=any(is_on_spot(record.cost) for record in records_now or records),
-        durations_ms=durations_ms,
+        durations_ms=course_of(
+            (run.began_ns, run.record.metrics.duration_ms)
+            for run in succeeded
+            if run.record.metrics.duration_ms is not None
+        ),
         has_run_at_current_vcpu=bool(records_now),
         window_ns=window[-1].began_ns - window[0].began_ns,
         window_tasks=len(_tasks(window)),
-        nights=len({nights_before(window[-1].began_ns, run.began_ns) for run in window}),
     )
 
 
@@ -614,7 +608,9 @@ def precision_of(runs: Sequence[RunFacts]) -> Precision:
         peak_source = "kernel"
     models = [record.processor.model for record in records]
     processors = Counter(short_processor_name(model) for model in models if model)
-    without_memory = [other for other in newest.containers if memory_of(other, newest) is None]
+    without_memory = [
+        other for other in newest.containers if needed_memory_of(other, newest) is None
+    ]
     return Precision(
         peak_source=peak_source,
         stats_period_ms=max_known(*(stats_period_ms(record) for record in records)),

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import FARGATE, revision_number
-from profiler.core.kept_items import Kept
+from profiler.core.kept_items import HighestRanked
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family import WINDOW_DAYS
 from profiler.record.family_owner import FamilyOwner, owner_of_run
@@ -74,7 +74,7 @@ class FamilyWindow:
         self.killed_by_minute_mb = 0.0
         self.is_by_minute = False
         self.minutes: FamilyWindow | None = None
-        self.older: Kept[RunFacts] = Kept(span.min_runs)
+        self.older: HighestRanked[RunFacts] = HighestRanked(span.min_runs)
         self.identities: set[int] = set()
         self.unconfirmed = 0
         self.is_counted = False
@@ -236,7 +236,7 @@ class FamilyWindow:
         if missing > 0:
             for identity, run in older[-missing:]:
                 self._count(identity, run)
-        self.older = Kept(self.span.min_runs)
+        self.older = HighestRanked(self.span.min_runs)
         minutes = self.minutes
         self.minutes = None
         if minutes is not None:

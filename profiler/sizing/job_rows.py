@@ -43,10 +43,10 @@ class JobsRow(FamilyKey, frozen=True):
     engine: Engine | None = None
 
     @property
-    def order(self) -> tuple[str, str, str]:
+    def sort_key(self) -> tuple[str, str, str]:
         vcpu = self.asked.vcpu or 0
         memory_mb = self.asked.memory_mb or 0
-        name, account_id, region = super().order
+        name, account_id, region = super().sort_key
         return name, account_id, f"{region} {vcpu:09.2f} {memory_mb:012.2f}"
 
     @property

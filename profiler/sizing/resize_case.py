@@ -15,10 +15,10 @@ from profiler.core.optional_math import first_known, known, known_members, known
 from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.record_model import Record, TaskSize
 from profiler.record.units import (
-    as_number,
     format_duration,
     format_memory,
     format_vcpu,
+    rounded_number,
 )
 from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
@@ -58,7 +58,8 @@ class ChosenSize(Struct, frozen=True, kw_only=True):
     @property
     def size(self) -> TaskSize:
         return TaskSize(
-            vcpu=as_number(self.option.size.vcpu), memory_mb=as_number(self.option.size.memory_mb)
+            vcpu=rounded_number(self.option.size.vcpu),
+            memory_mb=rounded_number(self.option.size.memory_mb),
         )
 
     @property

@@ -9,7 +9,7 @@ from operator import neg
 from msgspec.structs import replace
 
 from profiler.core.optional_math import difference, known, max_known, min_known, rounded
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.record.record_model import UNKNOWN_SIZE, TaskSize
 from profiler.sizing.advice import Advice
 from profiler.sizing.advice_document import rounded_usd
@@ -72,7 +72,7 @@ def _decision(case: ResizeCase, rule: Precondition | Rule, reason: str) -> Resiz
     if not isinstance(chosen, ChosenSize):
         return replace(decision, size=chosen, saving_usd_per_month=_saving_of_size(rule, decision))
     if rule.action == "resize":
-        decision = replace(decision, reason=reason + stated("; {}", chosen.refused))
+        decision = replace(decision, reason=reason + words_if_known("; {}", chosen.refused))
     saving = None
     if rule.action != "none" and isinstance(case, MeasuredCase):
         saving = usd_per_month(chosen.usd_saved, case.evidence)

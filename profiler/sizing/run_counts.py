@@ -8,7 +8,7 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct, field
 
-from profiler.core.kept_items import Kept
+from profiler.core.kept_items import HighestRanked
 from profiler.core.optional_math import known_values, max_known, min_known
 from profiler.record.record_model import Metrics, Record
 from profiler.record.task_needs import size_of
@@ -128,7 +128,7 @@ class RevisionRuns:
 
     def __init__(self) -> None:
         self.counts = RunCounts()
-        self.durations_ms: Kept[float] = Kept(SAMPLED_DURATIONS)
+        self.durations_ms: HighestRanked[float] = HighestRanked(SAMPLED_DURATIONS)
         self.limits_mb: dict[str, set[float | None]] = {}
 
     @property

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import any_known, first_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.device_totals import is_idle
+from profiler.record.device_totals import was_never_used
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.model_base import absent_if_empty
 from profiler.record.record_model import (
@@ -130,7 +130,7 @@ def gpus_idle(record: Record) -> bool | None:
         gpu.utilization_percent != NOT_MEASURED for gpu in record.gpus
     )
     if knows_gpus and not record.are_gpus_of_instance:
-        return all(map(is_idle, record.gpus))
+        return all(map(was_never_used, record.gpus))
     return None
 
 
@@ -184,7 +184,9 @@ def record_on_fargate(record: Record, region: str) -> Record:
     none.
     """
     # A GPU that may be another task's does not count.
-    uses_gpus = not record.are_gpus_of_instance and any(not is_idle(gpu) for gpu in record.gpus)
+    uses_gpus = not record.are_gpus_of_instance and any(
+        not was_never_used(gpu) for gpu in record.gpus
+    )
     if record.launch_type == FARGATE or uses_gpus or record.neuron.cores:
         return record
     metrics = record.metrics

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import VCPU_SIZES
-from profiler.core.kept_items import Kept
+from profiler.core.kept_items import HighestRanked
 from profiler.core.optional_math import first_known, max_known
 from profiler.core.timestamps import NS_PER_HOUR
 from profiler.record.record_model import Metrics
@@ -78,8 +78,8 @@ class RunsAtSize:
 
     def __init__(self) -> None:
         self.revisions: dict[str, RevisionRuns] = {}
-        self.newest: Kept[RunFacts] = Kept(NEWEST_RUNS)
-        self.sample: Kept[RunFacts] = Kept(SAMPLED_RUNS)
+        self.newest: HighestRanked[RunFacts] = HighestRanked(NEWEST_RUNS)
+        self.sample: HighestRanked[RunFacts] = HighestRanked(SAMPLED_RUNS)
         self.containers: dict[str, ContainerMemory] = {}
         # By the vCPU size with which another one is compared.
         self.factors: dict[float, Factors] = {}

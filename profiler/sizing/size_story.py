@@ -55,12 +55,10 @@ def size_story(advice: Advice | None, usage: RunUsage) -> SizeStory:
 
 
 def _trend_texts(advice: Advice) -> Iterator[str]:
-    if not advice.evidence.usage.shows_trend:
-        return
     memory = advice.choice.growth
     if memory.is_notable:
         yield from _memory_trend(memory, advice.choice.current.memory_mb)
-    duration = advice.evidence.usage.duration_growth
+    duration = advice.evidence.usage.durations_ms.growth
     if duration.is_notable:
         per_run = format_duration(duration.per_run)
         yield f"duration +{per_run} a run over {duration.runs} successes"

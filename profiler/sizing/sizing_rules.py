@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import EC2, EXTERNAL, FARGATE
 from profiler.core.optional_math import first_known, known, known_values
-from profiler.core.text import listed, stated
+from profiler.core.text import listed, words_if_known
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent
 from profiler.sizing.advice import Advice
@@ -229,7 +229,7 @@ def _has_no_run(case: ResizeCase) -> str | None:
     if case.sizes_of_revision:
         return None
     revision = case.revision.revision
-    of_revision = stated(" of revision {}", revision)
+    of_revision = words_if_known(" of revision {}", revision)
     on_fargate = " on Fargate" if case.is_elsewhere else ""
     return f"no run{of_revision}{on_fargate} is known yet"
 
@@ -358,7 +358,9 @@ def _needs_more_than_fargate(advice: Advice) -> str | None:
 def _grows(advice: Advice) -> str | None:
     if not (advice.choice.is_outgrown and advice.choice.has_more_memory):
         return None
-    return "its memory need grows, and soon passes the size"
+    if advice.choice.growth.is_sure:
+        return "its memory need grows, and soon passes the size"
+    return "its memory need may grow, and then soon passes the size"
 
 
 def _larger_size(case: MeasuredCase) -> ChosenSize | None:
@@ -417,7 +419,7 @@ def _fits(case: MeasuredCase) -> str | None:
         return None
     of_all = case.advice_of_all
     held = next(held_back(of_all.evidence.needs, of_all.choice, case.size), None)
-    return "the size fits" + stated(": {}", held)
+    return "the size fits" + words_if_known(": {}", held)
 
 
 def _has_few_days(case: MeasuredCase) -> str | None:

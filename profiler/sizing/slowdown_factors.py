@@ -13,7 +13,7 @@ from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import first_known, known_values
 from profiler.record.mention_limits import SATURATED_PERCENT
 from profiler.record.record_model import SlowdownBounds
-from profiler.record.task_needs import least_with_more, size_of, vcpu_limit
+from profiler.record.task_needs import least_time_factor, size_of, vcpu_limit
 from profiler.record.unusual import MIN_RUNS
 from profiler.sizing.run_facts import RunFacts
 
@@ -79,7 +79,7 @@ def with_saturated(
     factors: Factors | None, runs: Sequence[RunFacts], current_vcpu: float | None
 ) -> Factors | None:
     """The factors, also by runs that used all of fewer vCPUs than the current ones: with these,
-    such a run would take at least :func:`least_with_more` times as long.
+    such a run would take at least :func:`least_time_factor` times as long.
 
     Five runs at the current vCPU size show what it brings.
     """
@@ -93,7 +93,7 @@ def with_saturated(
         if run.slowdown is None or vcpu >= current_vcpu:
             continue
         if percent >= SATURATED_PERCENT:
-            least = least_with_more(percent / 100, vcpu, current_vcpu)
+            least = least_time_factor(percent / 100, vcpu, current_vcpu)
             now = {current_vcpu: SlowdownBounds(min=least, max=1)}
             slowdown = {**smaller, **run.slowdown, **now}
             factors = larger_factors(factors, factors_of_run(slowdown, current_vcpu))

@@ -1,8 +1,8 @@
 """How a figure of a family goes over its runs: the growth of its memory peak."""
 
 import math
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
+from itertools import combinations, groupby
 from typing import Final
 
 from msgspec import Struct
@@ -18,11 +18,14 @@ _MAX_RUNS_AHEAD = 1000
 # is on the safe side; of 30 families whose figures differ by chance, one would be said to grow.
 _LIKELY = 1.6449
 _SURE = 2.3263
+_DAYS_OF_WEEK = 7
+# Like weekdays of a trend rise as much as the line does: less than this share of it is no trend.
+_MIN_SHARE_OF_LIKE_DAYS = 0.5
 
 
 class Growth(Struct, frozen=True, kw_only=True):
     """A rising trend: the increase per run, the line's value at the last run, and the number of
-    runs. ``is_sure``: less than one in 100 families would show it by chance.
+    runs. ``is_sure``: less than one in 100 families would show it by chance in so many nights.
     """
 
     per_run: float
@@ -63,9 +66,36 @@ def nights_before(newest_ns: int, at_ns: int) -> int:
     return round((newest_ns - at_ns) / NS_PER_DAY)
 
 
-def growth(values: Sequence[float]) -> Growth:
+class Course(Struct, frozen=True, kw_only=True):
+    """A figure of a family in the order of time: of each run its value and the number of its
+    night.
+    """
+
+    values: tuple[float, ...] = ()
+    nights: tuple[int, ...] = ()
+
+    @property
+    def growth(self) -> Growth:
+        return growth(self.values, self.nights)
+
+
+def course_of(values_at: Iterable[tuple[int, float]]) -> Course:
+    """The course of values with their times in nanoseconds, the oldest first."""
+    listed = list(values_at)
+    newest_ns = listed[-1][0] if listed else 0
+    return Course(
+        values=tuple(value for _, value in listed),
+        nights=tuple(-nights_before(newest_ns, at_ns) for at_ns, _ in listed),
+    )
+
+
+def growth(values: Sequence[float], nights: Sequence[int] = ()) -> Growth:
     """Find the growth of values in the order of time; ``NO_GROWTH`` for fewer than 8, and if it
     could be chance.
+
+    ``nights`` are the numbers of the values' nights; without them, each value has its own. A rhythm
+    of the week is no growth: like weekdays must show it, too. The runs of a night have their night
+    in common, so that a growth that is sure is one of the highest values of 8 nights or more.
 
     The slope is the Theil-Sen estimator, which counts if its 90 % interval (by the variance of
     Kendall's statistic) is above 0; one that is sure, if its 98 % interval is.
@@ -78,16 +108,48 @@ def growth(values: Sequence[float]) -> Growth:
     if count < MIN_TREND_RUNS:
         return NO_GROWTH
     slopes = _slopes(recent)
-    # Kendall's statistic is the number of rising pairs less falling pairs. Its variance is that of
-    # a random order.
-    ties = [len(list(same)) for _, same in groupby(sorted(recent))]
-    variance = (_variance_term(count) - sum(map(_variance_term, ties))) / 18
-    if not _is_rising(slopes, variance, _LIKELY):
+    if not _is_rising(slopes, _variance(recent), _LIKELY):
+        return NO_GROWTH
+    highest = _highest_of_nights(recent, nights[-200:] or range(count))
+    of_nights = [value for _, value in highest]
+    slopes_of_nights = _slopes(of_nights)
+    knows_nights = len(of_nights) >= MIN_TREND_RUNS
+    if knows_nights and _is_weekly(highest, median(slopes_of_nights)):
         return NO_GROWTH
     slope = median(slopes)
     level = median(sorted(value - slope * index for index, value in enumerate(recent)))
-    is_sure = _is_rising(slopes, variance, _SURE)
+    is_sure = knows_nights and _is_rising(slopes_of_nights, _variance(of_nights), _SURE)
     return Growth(per_run=slope, now=level + slope * (count - 1), runs=count, is_sure=is_sure)
+
+
+def _highest_of_nights(
+    values: Sequence[float], nights: Sequence[int]
+) -> Sequence[tuple[int, float]]:
+    """The highest value of each night, the oldest first."""
+    highest: dict[int, float] = {}
+    for night, value in zip(nights, values, strict=True):
+        highest[night] = max(highest.get(night, value), value)
+    return sorted(highest.items())
+
+
+def _is_weekly(highest: Sequence[tuple[int, float]], per_night: float) -> bool:
+    """Whether like weekdays rise less than the line through all nights, so that the line follows
+    the days of the week.
+    """
+    like_days = sorted(
+        (later[1] - earlier[1]) / (to - since)
+        for (since, earlier), (to, later) in combinations(enumerate(highest), 2)
+        if (later[0] - earlier[0]) % _DAYS_OF_WEEK == 0
+    )
+    return bool(like_days) and median(like_days) < _MIN_SHARE_OF_LIKE_DAYS * per_night
+
+
+def _variance(values: Sequence[float]) -> float:
+    """The variance of Kendall's statistic, the number of rising pairs less falling pairs, in a
+    random order.
+    """
+    ties = [len(list(same)) for _, same in groupby(sorted(values))]
+    return (_variance_term(len(values)) - sum(map(_variance_term, ties))) / 18
 
 
 def _is_rising(slopes: Sequence[float], variance: float, quantile: float) -> bool:

@@ -11,7 +11,7 @@ from profiler.core.optional_math import difference, first_known, known, product,
 from profiler.core.timestamps import MS_PER_HOUR
 from profiler.record.measured import UNKNOWN, Measured, scaled
 from profiler.record.record_model import SlowdownBounds
-from profiler.record.task_needs import least_with_more
+from profiler.record.task_needs import least_time_factor
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size, whole_size
@@ -198,7 +198,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
                 saturated = (evidence.usage.saturated_percent or 0) / 100
             else:
                 saturated = 0
-            least = least_with_more(saturated, seen_vcpu, vcpu)
+            least = least_time_factor(saturated, seen_vcpu, vcpu)
             return SlowdownBounds(min=round(least, FACTOR_DIGITS), max=1)
         if vcpu >= first_known(current_vcpu, math.inf):
             return SAME_DURATION

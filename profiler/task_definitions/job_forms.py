@@ -25,7 +25,7 @@ from profiler.core.optional_math import (
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.record_model import TaskSize
-from profiler.record.units import as_number, format_task_size
+from profiler.record.units import format_task_size, rounded_number
 from profiler.sizing.job_rows import engine_of
 from profiler.task_definitions.containers import read_containers, roles_of
 from profiler.task_definitions.definition_json import ChangedDefinition
@@ -221,7 +221,7 @@ def job_with_size(
     if len(forms) == 1:
         return ChangedDefinition(definition={**definition, **wanted})
     if job_task_mb(definition, seen) > memory_mb or vcpu < least_job_vcpu(definition):
-        shown = format_task_size(as_number(vcpu), as_number(memory_mb))
+        shown = format_task_size(rounded_number(vcpu), rounded_number(memory_mb))
         raise TaskProfilerError(
             f"With {shown}, too little would be left for the batch beside the other containers: "
             "give them less."
@@ -381,7 +381,7 @@ def _with_values(container: Mapping[str, object], values: Mapping[str, str]) -> 
     changed = dict(container)
     for kind, member in _OLD_MEMBERS.items():
         if kind in values and member in changed:
-            changed[member] = as_number(float(values[kind] or 0))
+            changed[member] = rounded_number(float(values[kind] or 0))
     if "resourceRequirements" in changed:
         changed["resourceRequirements"] = [
             {**one, "value": values[str(one["type"])]} if str(one.get("type")) in values else one

@@ -14,7 +14,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
 from profiler.core.optional_math import known
 from profiler.record.record_model import TaskSize
-from profiler.record.units import as_number
+from profiler.record.units import rounded_number
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.task_definitions.job_forms import is_job_definition, is_on_fargate
 from profiler.task_definitions.json_yaml_tree import read_json
@@ -91,8 +91,8 @@ def source_sizes(before: Mapping[str, object], after: Mapping[str, object]) -> d
             "the size by hand."
         )
     sizes: dict[str, object] = {
-        _CPU: as_number((size.vcpu or 0) * CPU_UNITS),
-        _MEMORY: as_number(size.memory_mb),
+        _CPU: rounded_number((size.vcpu or 0) * CPU_UNITS),
+        _MEMORY: rounded_number(size.memory_mb),
     }
     containers = _changed_containers(before, after)
     if containers:

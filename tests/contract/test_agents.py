@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -15,7 +15,9 @@ from jsonschema import Draft202012Validator
 
 from profiler.cli.app import group
 from profiler.cli.json_lines import JSON_LINES, schema_of
+from profiler.forwarder.notifications.event_details import LINE_TYPE, EndedRunDetail
 from profiler.record.record_model import Report
+from profiler.record.run_outcome import Cause
 from tests import shown_runs
 from tests.command_line import run_here
 from tests.demo_account import FAMILY, LOG_LINE, DemoAccount, demo_account
@@ -196,7 +198,7 @@ def test_every_command_of_the_skill_runs_and_changes_nothing(
     for words in called:
         assert not CHANGING & {*words}
         done = account.command(*words)
-        is_problem = words[0] == "doctor"
+        is_problem = words[0] == "doctor" and "--queue" not in words
         assert done.returncode == int(is_problem), (words, done.stderr)
         assert done.stdout
         if "--json" in words:
@@ -204,6 +206,25 @@ def test_every_command_of_the_skill_runs_and_changes_nothing(
         if "--logs" in words:
             assert LOG_LINE in done.stdout
     assert account.revisions() == before
+
+
+def test_the_commands_of_aws_in_the_skill_only_read(tmp_path: Path) -> None:
+    called = commands_of("aws", SKILL, tmp_path)
+    assert [words[1].partition("-")[0] for words in called] == ["filter", "list"]
+    (pattern,) = (
+        words[words.index("--filter-pattern") + 1] for words in called if words[0] == "logs"
+    )
+    assert f'$.type = "{LINE_TYPE}"' in pattern
+
+
+def test_the_functions_line_has_the_fields_that_the_skill_names() -> None:
+    text = (ROOT / SKILL).read_text()
+    (sentence,) = re.findall(r"In each line of the function: (.+?)\. Without", text, re.DOTALL)
+    named = {*re.findall(r"`(\w+)`", re.sub(r"\(.+?\)", "", sentence))}
+    assert named == {"family", "taskId", "outcome", "outcomeSentence", "stoppedReason"}
+    assert named <= {*EndedRunDetail.__struct_encode_fields__}
+    words = re.findall(r"`(\w+)`", re.findall(r"\((.+?)\)", sentence)[0])
+    assert {*words} <= {*get_args(Cause)}
 
 
 def test_the_record_has_the_fields_that_the_skill_names() -> None:

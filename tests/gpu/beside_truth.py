@@ -25,7 +25,7 @@ from msgspec import Struct
 from profiler.collectors.nvidia.nvml_calls import load_binding
 from profiler.readers import Unavailable
 from profiler.record.device_totals import gpu_totals
-from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence, gpu_work_texts
+from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence_text, gpu_work_texts
 from profiler.record.gpu_sentences import gpu_advice, gpu_idle_texts
 from profiler.record.record_model import Gpu, Record, Report, decode
 from profiler.record.stop_causes import outcome_of
@@ -246,7 +246,7 @@ def sentences_of(report: Report) -> Iterator[str]:
     totals = gpu_totals(record)
     verdict = verdict_of(PastRun(report=report), 0)
     yield from filter(None, [totals.text, verdict.text])
-    yield from filter(None, [gpu_memory_evidence(record), gpu_error_text(record)])
+    yield from filter(None, [gpu_memory_evidence_text(record), gpu_error_text(record)])
     yield from gpu_idle_texts(record)
     yield from gpu_work_texts(record, totals, outcome_of(record))
     yield from gpu_advice(record, totals)

@@ -25,7 +25,7 @@ from profiler.record.fact_list import (
     number_fact,
 )
 from profiler.record.held_huge_pages import huge_pages_text
-from profiler.record.mapped_files import files_text
+from profiler.record.mapped_files import mapped_files_text
 from profiler.record.measured import UNKNOWN
 from profiler.record.mention_limits import is_cpu_partial
 from profiler.record.record_model import (
@@ -275,7 +275,7 @@ def test_the_verdict_is_one_sentence(report: Report) -> None:
 def test_show_and_page_have_the_same_moments_and_sentences(report: Report) -> None:
     record = report.record
     sentences = [moment.text for moment in find_moments(record)]
-    sentences += [files_text(record.metrics), huge_pages_text(record.metrics)]
+    sentences += [mapped_files_text(record.metrics), huge_pages_text(record.metrics)]
     for name in ("show", "page"):
         text = shown(report)[name].casefold()
         for sentence in filter(None, sentences):

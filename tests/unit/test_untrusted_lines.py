@@ -916,7 +916,7 @@ def test_show_prints_no_lines_of_another_tasks_stream() -> None:
 def watched(*stored: Stored) -> Sequence[Any]:
     runs, trust = RunningRuns(), AccountTrust(account_id=ACCOUNT, groups=GROUPS)
     for stream, seconds, text in stored:
-        runs.add(text, trust.of_stream(GROUP, stream), NOW_MS + round(1000 * seconds))
+        runs.add(text, trust.trust_in_stream(GROUP, stream), NOW_MS + round(1000 * seconds))
     return runs.refresh(NOW_MS * NS_PER_MS)
 
 

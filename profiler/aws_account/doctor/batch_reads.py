@@ -19,7 +19,7 @@ from profiler.record.batch_detail import (
     PENDING,
     RUNNABLE,
     JobDetail,
-    array_of,
+    parse_array,
     parse_job,
 )
 
@@ -63,7 +63,7 @@ class BatchReads(Struct):
         """The first arrays of a queue that have not ended: their children are not listed."""
         if queue not in self.arrays_of:
             pending = self.summaries(queue, PENDING, MAX_LISTED)
-            ids = [summary["jobId"] for summary in pending if array_of(summary) is not NO_ARRAY]
+            ids = [summary["jobId"] for summary in pending if parse_array(summary) is not NO_ARRAY]
             self.arrays_of[queue] = self.jobs(ids[:_PER_CALL])
         return self.arrays_of[queue]
 

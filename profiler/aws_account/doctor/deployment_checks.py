@@ -29,7 +29,7 @@ from profiler.aws_account.setup.group_filters import GroupFilters
 from profiler.core.clock import Clock
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.errors import TaskProfilerError
-from profiler.core.text import names_in
+from profiler.core.text import split_names
 from profiler.core.timestamps import MS_PER_SECOND, NS_PER_SECOND
 from profiler.record.units import format_count
 from profiler.search_setup.cluster_requests import SearchServer, detect_product
@@ -277,7 +277,7 @@ class _DeploymentChecks(Struct):
                 "Subscribe=groups.",
             )
             return
-        groups = names_in(self.stack.parameters.get("LogGroups", ""))
+        groups = split_names(self.stack.parameters.get("LogGroups", ""))
         if not groups:
             yield problem(
                 _SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _update()

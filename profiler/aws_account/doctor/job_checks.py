@@ -29,7 +29,7 @@ from profiler.record.batch_detail import (
     children_text,
 )
 from profiler.record.batch_job import resource_name
-from profiler.record.job_end import job_facts, job_name, job_title, remedy_of, sentence_of
+from profiler.record.job_end import facts_sentence, job_facts, job_name, job_title, remedy_of
 from profiler.record.units import format_count, format_duration, format_memory, format_vcpu
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.instance_memory import registered_mb
@@ -129,8 +129,8 @@ def _state(job: JobDetail, reads: BatchReads, now_ns: int) -> Iterator[Finding]:
     if job.status == SUCCEEDED:
         yield ok(_JOB, f"{job_title(job)}.")
     elif job.status in ENDED:
-        advice = remedy_of(job) if job.is_unstarted else _where_to_look(job)
-        facts = sentence_of(job_facts(job, None))
+        advice = remedy_of(job) if job.has_no_attempt else _where_to_look(job)
+        facts = facts_sentence(job_facts(job, None))
         yield problem(_JOB, f"{job_title(job)}. {facts}".rstrip(), advice)
     elif job.status in (STARTING, RUNNING):
         yield ok(_JOB, f"{name} is {job.status}.")

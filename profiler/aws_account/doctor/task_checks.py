@@ -14,7 +14,7 @@ from profiler.collectors.nvidia.visible_gpus import (
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.optional_math import first_known, known
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.report_destination import OwnStream, batch_streams
 from profiler.monitor.task_sampler import TaskSource
@@ -151,7 +151,7 @@ def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
     name = task.family or "an unknown family"
     if task.revision:
         name = f"{task.family}:{task.revision}"
-    name += stated(" on {}", task.launch_type)
+    name += words_if_known(" on {}", task.launch_type)
     text = f"Version {version} answers: task {task_id(task.arn)} of {name}."
     if version < _PREFERRED_VERSION:
         return note(
@@ -466,7 +466,7 @@ def call_stacks_finding(mode: StacksMode, *, may_trace: bool, py_spy: str | None
 def kernel_finding(view: KernelView) -> Finding:
     """The features of the kernel, regardless of the monitor's privileges."""
     scope = first_known(view.ptrace_scope, "none")
-    version = stated("version {}", view.cgroup_version) or "none"
+    version = words_if_known("version {}", view.cgroup_version) or "none"
     rest = (
         f"PSI: {'yes' if view.pressure else 'no'}. Yama's ptrace_scope: {scope}. Control groups: "
         f"{version}."

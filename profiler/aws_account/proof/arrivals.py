@@ -20,7 +20,7 @@ from profiler.aws_account.replay import count_messages
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import decoded, mapping
+from profiler.core.json_fields import decoded_or_none, mapping
 from profiler.core.optional_math import known
 from profiler.core.queue_messages import HiddenMessages, hidden_messages
 from profiler.core.timestamps import NS_PER_MS
@@ -163,7 +163,7 @@ class EvidenceReader(Struct, kw_only=True):
         if function is not None:
             with self._noted(FUNCTION_LOG):
                 for line in self._lines(f"/aws/lambda/{function}", "task.ended"):
-                    document = mapping(decoded(msgspec.json.decode, line))
+                    document = mapping(decoded_or_none(msgspec.json.decode, line))
                     task = started.get(str(document.get("taskId")))
                     if task is not None and document.get("type") == "task.ended":
                         task.ended = document
@@ -180,7 +180,7 @@ class EvidenceReader(Struct, kw_only=True):
         lines: dict[str, list[WitnessLine]] = {stream: [] for stream in streams}
         for page in self.read_pages(logGroupName=self.plan.group, startTime=self._since_ms):
             for event in page["events"]:
-                line = decoded(_DECODER.decode, event["message"])
+                line = decoded_or_none(_DECODER.decode, event["message"])
                 if line is not None and line.type == TYPE and event["logStreamName"] in lines:
                     lines[event["logStreamName"]].append(line)
         for stream, task in streams.items():
@@ -264,7 +264,7 @@ def _is_about(messages: HiddenMessages, ids: Sequence[str]) -> bool:
 
 def _text_of(body: str) -> str:
     """The text of a message, and of the log lines in it."""
-    data = mapping(mapping(decoded(msgspec.json.decode, body)).get("awslogs")).get("data")
+    data = mapping(mapping(decoded_or_none(msgspec.json.decode, body)).get("awslogs")).get("data")
     try:
         return body + gzip.decompress(base64.b64decode(str(data or ""))).decode(errors="replace")
     except (OSError, ValueError, EOFError):

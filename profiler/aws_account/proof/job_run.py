@@ -14,7 +14,7 @@ from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, Undo
 from profiler.aws_account.proof.task_run import describe_tasks
 from profiler.aws_account.registered_definitions import read_items
 from profiler.aws_account.report_paths import ReportPaths
-from profiler.core.aws_clients import AwsClient, is_certain
+from profiler.core.aws_clients import AwsClient, has_surely_changed_nothing
 from profiler.core.clock import Clock
 from profiler.core.command_lines import aws_command_line
 from profiler.core.ecs_terms import cluster_of_arn
@@ -82,7 +82,7 @@ class JobRunner(Struct, kw_only=True):
                 )
         except TaskProfilerError as error:
             task.failure = str(error)
-            if not is_certain(error.__cause__):
+            if not has_surely_changed_nothing(error.__cause__):
                 task.failure += f" It may have taken one, whose name begins with {self.plan.name}."
             return
         task.job_id = answer["jobId"]

@@ -5,7 +5,7 @@ from profiler.aws_account.proof.plan import ProofPlan
 from profiler.aws_account.proof.verdicts import NO, NO_WITNESS, CheckResult, record_of, unknown
 from profiler.core.ecs_terms import family_of, is_of_aws_batch
 from profiler.core.optional_math import first_known, known_values
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.record.batch_job import NO_JOB
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.units import MIB
@@ -70,5 +70,5 @@ def memory_of_command(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     return CheckResult(
         least_mb <= first_known(seen_mb, 0) <= most_mb,
         f"{least_mb:.2f} to {most_mb:.2f} MB",
-        stated("{:.2f} MB", seen_mb) or "absent",
+        words_if_known("{:.2f} MB", seen_mb) or "absent",
     )

@@ -16,7 +16,7 @@ from profiler.aws_account.setup.group_filters import Delivery, delivery_of
 from profiler.core.command_lines import command_line
 from profiler.core.json_fields import mapping
 from profiler.core.notice_channels import has_channel
-from profiler.core.text import names_in
+from profiler.core.text import split_names
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
 from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.prices import X86, PriceOverrides, prices
@@ -117,7 +117,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True):
         status = "failure" if scenario in ("failure", "memory") else "success"
         if "all" not in subjects and status not in subjects:
             return False
-        return matches_any(PROOF_FAMILY, names_in(parameters.get("NotifyFamilies", "")))
+        return matches_any(PROOF_FAMILY, split_names(parameters.get("NotifyFamilies", "")))
 
     def stays(self) -> str:
         """What is there afterwards."""

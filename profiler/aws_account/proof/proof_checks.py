@@ -44,11 +44,11 @@ from profiler.core.optional_math import (
     product,
     quotient,
 )
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.measured import AtLeast
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
-from profiler.record.stop_causes import is_unreached, outcome_of
+from profiler.record.stop_causes import outcome_of, says_unreached_network
 from profiler.record.units import MIB, billed_ms, format_count, format_duration
 from profiler.sizing.prices import PriceOverrides, cost_of
 
@@ -235,7 +235,7 @@ def _written_bytes(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 def _network(plan: ProofPlan, task: ProofTask) -> CheckResult:
     metrics = record_of(task).metrics
-    seen = stated("{} bytes received", metrics.network_rx_bytes) or "absent"
+    seen = words_if_known("{} bytes received", metrics.network_rx_bytes) or "absent"
     if plan.network_mode == "host":
         return CheckResult(seen == "absent", "absent (host network)", seen)
     return CheckResult(bool(metrics.network_rx_bytes), "some bytes received", seen)
@@ -463,7 +463,7 @@ def _task_row(plan: ProofPlan, task: ProofTask, reason: str) -> Row:
         cause = "refused"
     no_image = f"Run {command_line('setup', 'image')}, or name another image with --image."
     remedy = {"image": no_image, "resources": plan.capacity_remedy}.get(cause)
-    if cause in ("image", "resources") and is_unreached(reason):
+    if cause in ("image", "resources") and says_unreached_network(reason):
         remedy = _NO_NETWORK[plan.kind]
     seen = _DID_NOT_RUN.format(cause)
     return replace(row, state="differs", seen=seen, detail=reason, remedy=remedy)

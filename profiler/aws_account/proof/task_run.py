@@ -18,7 +18,7 @@ from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, Undo
 from profiler.aws_account.proof.task_plan import TasksPlan
 from profiler.aws_account.registered_definitions import TaskDefinitions, read_items
 from profiler.aws_account.report_paths import ReportPaths
-from profiler.core.aws_clients import AwsClient, is_certain
+from profiler.core.aws_clients import AwsClient, has_surely_changed_nothing
 from profiler.core.bounded_batches import batches
 from profiler.core.clock import Clock
 from profiler.core.command_lines import aws_command_line, option_words
@@ -132,7 +132,7 @@ class TaskRunner(Struct, kw_only=True):
                 )
         except TaskProfilerError as error:
             task.failure = str(error)
-            if not is_certain(error.__cause__):
+            if not has_surely_changed_nothing(error.__cause__):
                 task.failure += f" It may have started: {self.plan.name} is its startedBy."
             return
         for started in answer["tasks"]:

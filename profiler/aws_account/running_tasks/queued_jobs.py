@@ -15,8 +15,8 @@ from profiler.record.batch_detail import (
     RUNNABLE,
     RUNNING,
     STARTING,
-    array_of,
     children_text,
+    parse_array,
 )
 from profiler.record.batch_job import MAX_NAME_CHARS
 
@@ -64,7 +64,7 @@ def _job(summary: Any, status: str) -> QueuedJob:  # noqa: ANN401  boto3's own
     name = on_one_line(text(values.get("jobName")) or "")[:MAX_NAME_CHARS]
     reason = on_one_line(text(values.get("statusReason")) or "")[:_MAX_REASON_CHARS]
     started_ms = count(values.get("startedAt"))
-    array = array_of(values)
+    array = parse_array(values)
     return QueuedJob(
         status=status,
         job_id=text(values.get("jobId")) or "",

@@ -305,8 +305,8 @@ class FollowedLogs(Struct):
         before.
         """
         place = group, event["logStreamName"]
-        trust = self.trust.of_stream(*place)
+        trust = self.trust.trust_in_stream(*place)
         verdict = add(event["message"], trust, event["timestamp"])
         if verdict is not None and self.trust.needs_monitors(trust, group, verdict):
             self.trust = self.trust.with_monitors(group)
-            add(event["message"], self.trust.of_stream(*place), event["timestamp"])
+            add(event["message"], self.trust.trust_in_stream(*place), event["timestamp"])

@@ -18,7 +18,7 @@ from profiler.aws_account.forwarder_stack import (
     obstacle,
     read_forwarder,
 )
-from profiler.core.aws_clients import cause_code, is_certain
+from profiler.core.aws_clients import cause_code, has_surely_changed_nothing
 from profiler.core.clock import Clock
 from profiler.core.command_lines import aws_command_line
 from profiler.core.errors import TaskProfilerError
@@ -322,7 +322,7 @@ def _unless_lost(effect: str) -> Iterator[None]:
     try:
         yield
     except TaskProfilerError as error:
-        if is_certain(error.__cause__):
+        if has_surely_changed_nothing(error.__cause__):
             raise
         raise GoesOnError(
             f"{error} CloudFormation {effect}: run the command again later."

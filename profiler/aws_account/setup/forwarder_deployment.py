@@ -59,7 +59,7 @@ from profiler.core.aws_clients import error_status, service_domain
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.notice_channels import SLACK
 from profiler.core.optional_math import known
-from profiler.core.text import first_names, names_in, on_one_line
+from profiler.core.text import first_names, on_one_line, split_names
 from profiler.core.version import __version__
 from profiler.record.units import format_count
 
@@ -308,7 +308,7 @@ class ForwarderDeployment(Struct, frozen=True):
                 "only failures at once."
             )
         are_given = "LogGroups" in given
-        names = names_in(values["LogGroups"])
+        names = split_names(values["LogGroups"])
         filters = GroupFilters(state.name, self.open_client, self.on_step)
         wanted = GroupSelection()
         delivery = None
@@ -324,7 +324,7 @@ class ForwarderDeployment(Struct, frozen=True):
             delivery = delivery_of(values, state)
         dropped: list[str] = []
         if before["Subscribe"] == "groups":
-            dropped += names_in(before["LogGroups"])
+            dropped += split_names(before["LogGroups"])
         if delivery is not None:
             dropped = [name for name in dropped if name not in names]
         return filters.plan(wanted, dropped, delivery)

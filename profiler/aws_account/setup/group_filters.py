@@ -33,7 +33,7 @@ from profiler.core.command_lines import aws_command_line
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.optional_math import known_members
-from profiler.core.text import names_in
+from profiler.core.text import split_names
 
 MAX_NAMES = 20  # of the template's parameter LogGroups
 # Of a log group: five, and two where AWS has not yet raised the quota, or for older accounts.
@@ -231,7 +231,7 @@ class GroupFilters(Struct, frozen=True):
         """The filters of a stack that is to be deleted. Raises TaskProfilerError."""
         names: tuple[str, ...] = ()
         if state.parameters.get("Subscribe") != "account":
-            names = names_in(state.parameters.get("LogGroups", ""))
+            names = split_names(state.parameters.get("LogGroups", ""))
         return self.plan(GroupSelection(), names, None)
 
     def _read_filters(self, groups: Iterable[str]) -> dict[str, list[Mapping[str, Any]]]:

@@ -34,7 +34,7 @@ from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
 from profiler.core.background_call import run_with_timeout
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.command_lines import command_line
-from profiler.core.ecs_terms import is_address, is_task_id, named_definition, named_run
+from profiler.core.ecs_terms import definition_in, is_arn_or_page, is_task_id, run_id_in
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import known, known_values
 from profiler.readers import Unavailable
@@ -142,13 +142,13 @@ def doctor(
 
 def _checked_name(text: str) -> str:
     """What to check. Raises UsageError for a task, and for the address of something else."""
-    name = named_definition(named_run(text))
+    name = definition_in(run_id_in(text))
     if is_task_id(name):
         raise UsageError(
             f"{name} is a task: {command_line('show', name)} shows its run, and "
             f"{command_line('doctor', 'FAMILY')} checks its definition."
         )
-    if is_address(name):
+    if is_arn_or_page(name):
         raise UsageError(
             f"{name} is neither a task definition nor a job of AWS Batch: name a family, a file or "
             "the id of a job, or use --cluster, --queue or --deployed."

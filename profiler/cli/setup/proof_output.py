@@ -39,7 +39,7 @@ from profiler.cli.wiring.open_past_runs import open_search, parse_source
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.command_lines import command_line
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.core.version import __version__
 from profiler.record.units import format_count
 
@@ -187,7 +187,7 @@ def _print_rows(request: ProofRequest, plan: ProofPlan, rows: Sequence[Row], pla
 def _lines(rows: Sequence[Row], width: int | None) -> Iterator[Line]:
     cells = []
     for row in rows:
-        seen = row.seen + stated(": {}", row.detail)
+        seen = row.seen + words_if_known(": {}", row.detail)
         state = Span(row.state, _STYLES[row.state])
         cells.append((row.task, row.check, state, row.expected, seen))
     yield from table([Column(title, folds=True) for title in _TITLES], cells, width=width)

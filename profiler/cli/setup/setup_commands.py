@@ -50,14 +50,14 @@ from profiler.cli.progress import progress_row
 from profiler.cli.setup.batch_instances_command import batch_instances
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines, write_paragraph
 from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
-from profiler.core.aws_clients import is_certain
+from profiler.core.aws_clients import has_surely_changed_nothing
 from profiler.core.clock import SystemClock
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import MONITOR_REPOSITORY, cluster_name
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.notice_channels import SLACK, ChannelKind
 from profiler.core.optional_math import any_known, known_members
-from profiler.core.text import names_in
+from profiler.core.text import split_names
 from profiler.core.timestamps import NS_PER_MS
 from profiler.core.version import __version__
 from profiler.record.units import format_count
@@ -115,7 +115,7 @@ def _secret(_context: click.Context, _parameter: click.Parameter, value: str | N
 
 def _ids(_context: click.Context, _parameter: click.Parameter, text: str | None) -> tuple[str, ...]:
     """The ids in a list."""
-    return names_in(text or "")
+    return split_names(text or "")
 
 
 _name_option = option(
@@ -278,7 +278,7 @@ class _Redriving(Struct, kw_only=True):
                         check_stop=check_stop,
                     )
         except TaskProfilerError as error:
-            if not self.is_sent or is_certain(error.__cause__):
+            if not self.is_sent or has_surely_changed_nothing(error.__cause__):
                 raise
             raise TaskProfilerError(
                 f"{error} What was read last may be hidden for some minutes: run the command again "

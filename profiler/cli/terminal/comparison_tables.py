@@ -9,7 +9,7 @@ from profiler.cli.styled_text import EMPTY, Line, Span, wrapped
 from profiler.cli.tables import Column, table
 from profiler.core.optional_math import difference, known_members, known_values
 from profiler.core.timestamps import format_local, local_zone
-from profiler.record.cpu_wait import counted_cpu_wait, cpu_wait_percent, is_cpu_wait_partial
+from profiler.record.cpu_wait import cpu_wait_percent, is_cpu_wait_partial, notable_cpu_wait_percent
 from profiler.record.mapped_files import INCLUDES_FILES
 from profiler.record.measured import Exactly, Measured, known_numbers, measured
 from profiler.record.mention_limits import (
@@ -66,7 +66,9 @@ def conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
     a, b = [run_set.records for run_set in sets]
     a_wait = _median_of(cpu_wait_percent(record.metrics) for record in a)
     b_wait = _median_of(cpu_wait_percent(record.metrics) for record in b)
-    counted = _median_of(map(counted_cpu_wait, a)) or _median_of(map(counted_cpu_wait, b))
+    counted = _median_of(map(notable_cpu_wait_percent, a)) or _median_of(
+        map(notable_cpu_wait_percent, b)
+    )
     are_apart = abs(difference(a_wait, b_wait) or 0) >= MIN_POINTS
     if counted and are_apart:
         yield (

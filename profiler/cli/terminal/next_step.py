@@ -2,7 +2,7 @@
 
 from profiler.record.cpu_wait import long_cpu_wait
 from profiler.record.fact_list import LargestWait, largest_wait
-from profiler.record.gpu_facts import more_gpu_memory
+from profiler.record.gpu_facts import more_gpu_memory_advice
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
     NO_RECOMMENDATION,
@@ -13,7 +13,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Outcome
 from profiler.record.story_rows import Story
-from profiler.record.task_needs import least_with_more
+from profiler.record.task_needs import least_time_factor
 from profiler.record.units import (
     format_count,
     format_memory,
@@ -39,7 +39,7 @@ def next_step(record: Record, story: Story, recommend: str) -> str:
     if story.outcome.ran_out_of_memory:
         return _more_memory(record, recommend)
     if record.likely_out_of_gpu_memory:
-        return more_gpu_memory(record)
+        return more_gpu_memory_advice(record)
     if known_status(record) != "success":
         return ""
     on_gpus = story.text("GPU advice")
@@ -110,7 +110,7 @@ def _saturated(metrics: Metrics) -> str:
             f"{used}, but with at most {format_count(threads, 'thread')}: more CPUs would hardly "
             "help."
         )
-    least = least_with_more(percent / 100, vcpu, 2 * vcpu)
+    least = least_time_factor(percent / 100, vcpu, 2 * vcpu)
     return f"{used}: with {format_vcpu(2 * vcpu)} it would take {format_range(least, 1)}× as long."
 
 

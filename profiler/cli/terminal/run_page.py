@@ -33,7 +33,7 @@ from profiler.cli.terminal.show_comparison import compared_lines
 from profiler.cli.terminal.time_bar import time_lines
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import known
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.core.timestamps import local_time, parse_ns, with_local_times
 from profiler.record.device_totals import GpuTotals
 from profiler.record.gpu_facts import gpu_memory_text, gpu_percent_text
@@ -54,7 +54,7 @@ from profiler.record.run_usage import RunUsage
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.story_rows import BESIDE_MEMORY, DOT, UNSEEN_LIMITS, Story, StoryRow
 from profiler.record.units import (
-    bare_vcpu,
+    format_bare_vcpu,
     format_count,
     format_duration,
     format_memory,
@@ -180,7 +180,7 @@ def _size(record: Record, usage: RunUsage) -> str:
 
 
 def _notice_text(notice: RaisedNotice) -> str:
-    return notice.kind + stated(" at {:%H:%M:%S}", known(local_time, parse_ns(notice.at)))
+    return notice.kind + words_if_known(" at {:%H:%M:%S}", known(local_time, parse_ns(notice.at)))
 
 
 def _when(record: Record) -> str:
@@ -198,8 +198,8 @@ def _when(record: Record) -> str:
             text += f"{finished:%a %Y-%m-%d }"
         text += f"{finished:%H:%M:%S}"
     text += f" {finished or started:%Z}"
-    text += stated(" · {}", known(format_duration, metrics.duration_ms))
-    return text + stated(" + {} start-up", known(format_duration, metrics.init_duration_ms))
+    text += words_if_known(" · {}", known(format_duration, metrics.duration_ms))
+    return text + words_if_known(" + {} start-up", known(format_duration, metrics.init_duration_ms))
 
 
 def _cost(record: Record, text: str) -> str:
@@ -207,7 +207,7 @@ def _cost(record: Record, text: str) -> str:
     if not text:
         return ""
     billed_ms = record.metrics.billed_duration_ms
-    text += stated(" for {} billed", known(format_duration, billed_ms))
+    text += words_if_known(" for {} billed", known(format_duration, billed_ms))
     if (record.cost.price_basis or "").endswith(ON_DEMAND_PRICE) and not is_on_spot(record.cost):
         text += f", {ON_DEMAND_PRICE}"
     return text
@@ -289,7 +289,7 @@ def _bars(record: Record, usage: RunUsage) -> Iterator[_Bar]:
     cpu = usage.cpu
     if cpu.used != NOT_MEASURED:
         word = "asked for" if cpu.is_more_than_asked else "of"
-        yield _Bar(CPU, cpu.used, cpu.size, bare_vcpu, _of_size(cpu.size, format_vcpu, word))
+        yield _Bar(CPU, cpu.used, cpu.size, format_bare_vcpu, _of_size(cpu.size, format_vcpu, word))
     memory = usage.memory
     if record.metrics.has_memory or memory.used.avg is not None:
         note = _of_size(memory.size_mb, format_memory)
@@ -308,13 +308,13 @@ def _gpu_bars(gpus: Sequence[Gpu], totals: GpuTotals) -> Iterator[_Bar]:
         yield _Bar("GPUs", totals.utilization_percent, 100, totals.use_text, note)
         return
     for gpu in gpus:
-        name = "GPU" + stated(" {}", gpu.index)
+        name = "GPU" + words_if_known(" {}", gpu.index)
         as_text = partial(gpu_percent_text, gpu)
         yield _Bar(name, gpu.utilization_percent, 100, as_text, gpu_memory_text(gpu))
 
 
 def _of_size(size: float | None, format_size: Callable[[float], str], word: str = "of") -> str:
-    return stated(word + " {}", known(format_size, size))
+    return words_if_known(word + " {}", known(format_size, size))
 
 
 def _series(

@@ -9,7 +9,7 @@ from profiler.cli.printing import value_text
 from profiler.cli.styled_text import INDENT, Line, Span, line, separated, shorten, wrapped
 from profiler.cli.tables import Column, table
 from profiler.core.optional_math import difference, first_known, quotient
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks
 from profiler.record.record_model import Record
@@ -185,7 +185,7 @@ def _most_run(stacks: Stacks, width: int) -> Iterator[Line]:
     for function in stacks.top:
         own = value_text(function.self_percent, format_percent)
         total = value_text(function.total_percent, format_percent)
-        place = function.file + stated(":{}", function.line)
+        place = function.file + words_if_known(":{}", function.line)
         rows.append((own, total, function.function, place))
     yield from table(columns, rows, width=width)
 

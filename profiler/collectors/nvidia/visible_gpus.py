@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from profiler.aggregation.statistics import UseWindow
 from profiler.aggregation.task_record import RecordPart
-from profiler.core.text import names_in
+from profiler.core.text import split_names
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Record
 from profiler.record.units import MIB
@@ -264,7 +264,7 @@ def parse_visible_devices(visible_devices: str) -> GpuSelection:
         return GpuSelection(is_known=bool(value))
     if value in ("none", "void"):
         return GpuSelection(selectors=frozenset(), is_known=True)
-    return GpuSelection(selectors=frozenset(names_in(value)), is_known=True, is_assigned=True)
+    return GpuSelection(selectors=frozenset(split_names(value)), is_known=True, is_assigned=True)
 
 
 class GpuReadings(Protocol):

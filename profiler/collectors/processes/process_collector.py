@@ -455,7 +455,7 @@ class ProcessCollector:
                 read_ns = now_ns + self._wall_offset_ns
                 batch.time.add_look(read_ns, look, batch.usage.series, looks.part_ns)
         used_ns = self._machine.own_cpu_ns() - threads.lookup_cpu_ns
-        looks.done(now_ns, used_ns - began_ns, can_peek=threads.can_peek)
+        looks.looked(now_ns, used_ns - began_ns, can_peek=threads.can_peek)
 
     def _follow_threads(
         self,

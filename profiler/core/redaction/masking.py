@@ -40,7 +40,7 @@ def redact(words: Sequence[str]) -> str:
     ends: dict[int, int] = {}
     place = 0
     for word in words:
-        line = _on_its_lines(word)
+        line = _with_single_spaces(word)
         lines.append(line)
         if " " in line or "\n" in line:
             ends[place] = place + len(line)
@@ -85,7 +85,7 @@ def _hide_parameters(matched: re.Match[str]) -> str:
     return _masked(word, (*secret_settings(word, {}), *secret_hooks(word)))
 
 
-def _on_its_lines(word: str) -> str:
+def _with_single_spaces(word: str) -> str:
     """A word whose spaces are one each, as are its line ends: they end a shell's command."""
     if word.isalnum():
         return word

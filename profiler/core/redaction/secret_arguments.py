@@ -88,7 +88,7 @@ def secret_arguments(text: str, ends: Mapping[int, int]) -> Iterator[tuple[int, 
     """Start and end of each secret of a program's command line. ``ends``: where words that have
     spaces begin and end.
     """
-    if not any(_base(word) in PROGRAM_NAMES for word in {*re.findall(_WORD, text)}):
+    if not any(_base_name(word) in PROGRAM_NAMES for word in {*re.findall(_WORD, text)}):
         return
     line = _Line()
     place = previous_end = 0
@@ -105,14 +105,14 @@ def secret_arguments(text: str, ends: Mapping[int, int]) -> Iterator[tuple[int, 
         is_option = word.startswith("-") and len(word) > 1
         # Of a text in quotes, also after an option.
         is_first = found[0][0] in "\"'" or found.start() in ends
-        span = _secret(text, line, found, word, ends)
+        span = _secret_span(text, line, found, word, ends)
         if span:
             yield span
             place = span[1]
         if found[0] in SEPARATORS or found[0].endswith(";"):
             line.begin(NO_PROGRAM)
-        elif not is_option and _base(word) in PROGRAMS and (not was_option or is_first):
-            line.begin(PROGRAMS[_base(word)], _base(word))
+        elif not is_option and _base_name(word) in PROGRAMS and (not was_option or is_first):
+            line.begin(PROGRAMS[_base_name(word)], _base_name(word))
         else:
             line.add(word)
         # A shell's -c is followed by a program, other options by a name that is none.
@@ -131,16 +131,16 @@ def _argument_end(text: str, found: re.Match[str], ends: Mapping[int, int]) -> i
     return text.find(opening[1], begin, begin + _MAX_ARGUMENT)
 
 
-def _base(word: str) -> str:
+def _base_name(word: str) -> str:
     base = word.strip(_PUNCTUATION).rpartition("/")[2]
     return base if word.startswith("-") else base.rpartition("=")[2]
 
 
-def _secret(
+def _secret_span(
     text: str, line: _Line, found: re.Match[str], word: str, ends: Mapping[int, int]
 ) -> tuple[int, int] | None:
     if word.startswith(("-", "/")) or word in line.program.options:
-        span = _of_option(text, line, found, word, ends)
+        span = _option_secret(text, line, found, word, ends)
         if span or word.startswith("-"):
             return span
     elif line.has(line.program.assigned_after) and "=" in word:
@@ -171,7 +171,7 @@ def _is_argument(line: _Line, word: str) -> bool:
     return False
 
 
-def _of_option(
+def _option_secret(
     text: str, line: _Line, found: re.Match[str], word: str, ends: Mapping[int, int]
 ) -> tuple[int, int] | None:
     """The secret of an option, in the same word or the next one."""
@@ -181,7 +181,7 @@ def _of_option(
         if signs and word.startswith(f"{_LITERAL}="):
             return _span(text, begin + signs[1] + 1, ends) if len(signs) > 1 else None
         return None
-    for option, needed in _options(text, line, word, begin).items():
+    for option, needed in _secret_options(text, line, word, begin).items():
         if word == option or _is_combined(word, option, needed):
             between = re.compile(_BETWEEN).match(text, found.end())
             if between is None or re.compile(_OPTION).match(text, between.end()):
@@ -193,7 +193,7 @@ def _of_option(
     return None
 
 
-def _options(text: str, line: _Line, word: str, begin: int) -> Mapping[str, str]:
+def _secret_options(text: str, line: _Line, word: str, begin: int) -> Mapping[str, str]:
     """The options whose value is secret in this command. What stands behind the option counts,
     too, up to the end of the command.
     """

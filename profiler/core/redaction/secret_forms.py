@@ -146,9 +146,9 @@ _KEY_OF_AWS = r"(?<![\w/+=.:-])[A-Za-z0-9/+]{40}(?![\w/+=.:-])"
 def secret_forms(text: str) -> Iterator[tuple[int, int]]:
     """Start and end of each secret of a text that its own form shows."""
     if "@" in text:
-        yield from _users(text)
+        yield from _address_users(text)
     if "earer" in text:
-        yield from _bearers(text)
+        yield from _bearer_tokens(text)
     if "asic " in text:
         for found in re.finditer(_BASIC, text):
             if _is_user_and_password(found[1]):
@@ -158,12 +158,12 @@ def secret_forms(text: str) -> Iterator[tuple[int, int]]:
     if "eyJ" in text:
         yield from (found.span() for found in re.finditer(_WEB_TEXT, text))
     yield from secret_hooks(text)
-    yield from _statements(text)
-    yield from _piped(text)
+    yield from _statement_passwords(text)
+    yield from _piped_secrets(text)
     yield from _users_and_passwords(text)
     if "AUTH" in text:
-        yield from _signs_in(text)
-    yield from _tokens(text)
+        yield from _auth_words(text)
+    yield from _opaque_tokens(text)
 
 
 def secret_hooks(text: str) -> Iterator[tuple[int, int]]:
@@ -172,7 +172,7 @@ def secret_hooks(text: str) -> Iterator[tuple[int, int]]:
         yield from (found.span(1) for found in re.finditer(_HOOK, text))
 
 
-def _users(text: str) -> Iterator[tuple[int, int]]:
+def _address_users(text: str) -> Iterator[tuple[int, int]]:
     """The users and the passwords of addresses."""
     for found in re.finditer(_USER_IN_ADDRESS, text):
         is_web = text.endswith(_WEB, max(0, found.start() - 8), found.start())
@@ -188,7 +188,7 @@ def _users(text: str) -> Iterator[tuple[int, int]]:
         yield found.start(), found.end() - 1
 
 
-def _bearers(text: str) -> Iterator[tuple[int, int]]:
+def _bearer_tokens(text: str) -> Iterator[tuple[int, int]]:
     for found in re.finditer(_BEARER, text):
         start, end, is_quoted = value_span(text, found.end())
         value = text[start:end]
@@ -216,7 +216,7 @@ def _private_keys(text: str) -> Iterator[tuple[int, int]]:
         yield found.end(), place
 
 
-def _statements(text: str) -> Iterator[tuple[int, int]]:
+def _statement_passwords(text: str) -> Iterator[tuple[int, int]]:
     """The passwords of statements of SQL, of Redis, and of a server's log."""
     lower = text.lower()
     for pattern in (pattern for sign, pattern in _STATEMENTS if sign in lower):
@@ -236,7 +236,7 @@ def _statements(text: str) -> Iterator[tuple[int, int]]:
                 yield start, end
 
 
-def _piped(text: str) -> Iterator[tuple[int, int]]:
+def _piped_secrets(text: str) -> Iterator[tuple[int, int]]:
     """What a shell's text writes to the input of a program that reads a secret there."""
     if "|" in text and ("echo" in text or "printf" in text):
         for found in re.finditer(_PIPED, text):
@@ -272,7 +272,7 @@ def _is_password(value: str, *, is_quoted: bool) -> bool:
     return not is_harmless(value, SecretKind.PASSWORD, is_quoted=is_quoted, is_prose=False)
 
 
-def _signs_in(text: str) -> Iterator[tuple[int, int]]:
+def _auth_words(text: str) -> Iterator[tuple[int, int]]:
     """The words after AUTH, of Redis and of SMTP."""
     for found in re.finditer(_SIGN_IN, text):
         step = re.compile(_STEPS_OF_SIGN_IN).match(text, found.end())
@@ -290,7 +290,7 @@ def _signs_in(text: str) -> Iterator[tuple[int, int]]:
             place = following.end()
 
 
-def _tokens(text: str) -> Iterator[tuple[int, int]]:
+def _opaque_tokens(text: str) -> Iterator[tuple[int, int]]:
     """Long words without a meaning, and those that begin as the tokens of a known service."""
     for found in re.finditer(_LONG, text):
         word = found[0]

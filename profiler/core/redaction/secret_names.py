@@ -121,7 +121,7 @@ def secret_kind(name: str) -> SecretKind | None:
         return None
     words = [word.lower() for word in re.findall(_WORDS, name)]
     for place in range(len(words) - 1, -1, -1):
-        kind = _noun(words, place)
+        kind = _secret_noun(words, place)
         if kind is not None:
             return None if _is_about(name, words, place, kind) else kind
     return None
@@ -133,7 +133,7 @@ def is_compound(name: str) -> bool:
     return len(words) > 1 or name.isupper() or name.lower() in _KEYS
 
 
-def _noun(words: list[str], place: int) -> SecretKind | None:
+def _secret_noun(words: list[str], place: int) -> SecretKind | None:
     """What the word at a place is for a secret; None: another word."""
     word = words[place]
     one = word if word.endswith("ss") else word.removesuffix("s")

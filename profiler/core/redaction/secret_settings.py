@@ -31,7 +31,7 @@ _AFTER_OPTION = r"""(?:\\{0,8}["']\s{0,4},\s{0,8}|\s{1,8}\\?\s{0,8})(?=\S)"""
 _NEXT_OPTION = r"""\\{0,8}["']?-{1,2}[A-Za-z]"""
 _IN_ARN = r"arn:aws[\w:-]{0,80}:$"
 _IN_USAGE = r"-[\w-]{1,40}[ =](?:[A-Z_]{1,40}:)?$"  # --user NAME:PASSWORD: What it is
-_ELEMENT = r"[^<>\n]{0,200}>([^<]*)"
+_XML_VALUE = r"[^<>\n]{0,200}>([^<]*)"
 # {"name": "DB_PASSWORD", "value": "x"}, ParameterKey=DbPassword,ParameterValue=x, and in XML.
 _OF_A_NAME = r"""(?i)(?:name|key|id)\\{0,8}["']?\s{0,8}[=:]\s{0,8}(?:\\{0,8}["'])?$"""
 _VALUE_OF_NAME = (
@@ -169,7 +169,7 @@ def _value(text: str, name: _Name, ends: Mapping[int, int], *, may_open: bool) -
     earlier = text[max(0, name.start - _MAX_EARLIER) : name.start]
     if name.text == "--secret" and re.search(_NAMES_SECRETS, earlier):
         return None
-    if before.endswith("<") and (element := re.compile(_ELEMENT).match(text, name.end)):
+    if before.endswith("<") and (element := re.compile(_XML_VALUE).match(text, name.end)):
         start, end = element.span(1)
         return _unless_harmless(text, start, end, name.kind, is_quoted=True)
     if "alue" in earlier and (member := re.search(_VALUE_BEFORE_NAME, earlier)):
@@ -180,10 +180,12 @@ def _value(text: str, name: _Name, ends: Mapping[int, int], *, may_open: bool) -
     if sign and sign[3] not in ("==", "=~", "::") and text[sign.end() : sign.end() + 2] != "//":
         is_announced = _may_have_value(text, name, sign, before)
         return (
-            _after_sign(text, name, sign, before, ends, may_open=may_open) if is_announced else None
+            _value_after_sign(text, name, sign, before, ends, may_open=may_open)
+            if is_announced
+            else None
         )
-    place = _after_name(text, name, before)
-    return None if place is None else _next_word(text, name, place, ends)
+    place = _value_start(text, name, before)
+    return None if place is None else _value_without_sign(text, name, place, ends)
 
 
 def _unless_harmless(
@@ -195,7 +197,9 @@ def _unless_harmless(
     return _Span(start, end)
 
 
-def _next_word(text: str, name: _Name, place: int, ends: Mapping[int, int]) -> _Span | None:
+def _value_without_sign(
+    text: str, name: _Name, place: int, ends: Mapping[int, int]
+) -> _Span | None:
     """The value of a name that no sign follows."""
     start, end, is_quoted = value_span(text, place)
     if place in ends:
@@ -215,7 +219,7 @@ def _may_have_value(text: str, name: _Name, sign: re.Match[str], before: str) ->
     return not text.startswith(("{{", "{%"), sign.end())
 
 
-def _after_sign(
+def _value_after_sign(
     text: str,
     name: _Name,
     sign: re.Match[str],
@@ -234,7 +238,7 @@ def _after_sign(
     if name.kind is SecretKind.TOKEN and re.compile(_COUNTED).match(text, place):
         return None
     if text.startswith(("[", "{"), place):
-        return _container(text, place, name) if may_open else None
+        return _secret_container(text, place, name) if may_open else None
     is_line = _is_closed_by_line(text, name, sign, before)
     in_address = before.endswith(("?", "&", "#"))
     start, end, is_quoted = value_span(text, place, in_address=in_address, is_line=is_line)
@@ -292,7 +296,7 @@ def _is_closed_by_line(text: str, name: _Name, sign: re.Match[str], before: str)
     return re.search(_NO_PHRASE, line) is None and len(line.split()) <= _MAX_WORDS
 
 
-def _container(text: str, place: int, name: _Name) -> _Span | None:
+def _secret_container(text: str, place: int, name: _Name) -> _Span | None:
     """A list or an object of secrets; one that may hold other things is not masked whole."""
     if re.compile(r"\{\w{0,64}\}").match(text, place):
         return None  # a template's variable
@@ -307,7 +311,7 @@ def _container(text: str, place: int, name: _Name) -> _Span | None:
     return _Span(place + 1, end - closing)
 
 
-def _after_name(text: str, name: _Name, before: str) -> int | None:
+def _value_start(text: str, name: _Name, before: str) -> int | None:
     """Where the value of a name without a sign begins."""
     if name.is_option:
         found = re.compile(_AFTER_OPTION).match(text, name.end)

@@ -18,7 +18,12 @@ import msgspec
 from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
-from profiler.core.aws_clients import AwsClient, error_code, is_certain, is_throttled
+from profiler.core.aws_clients import (
+    AwsClient,
+    error_code,
+    has_surely_changed_nothing,
+    is_throttled,
+)
 from profiler.core.http_statuses import TOO_MANY_REQUESTS
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS, KINDS, SENDERS, SLACK, ChannelKind
@@ -342,7 +347,7 @@ def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | Non
             code = client().put_events(Entries=[entry])["Entries"][0].get("ErrorCode")
         except (ClientError, BotoCoreError) as error:
             code = error_code(error)
-            if not is_certain(error):
+            if not has_surely_changed_nothing(error):
                 raise NoticeError(
                     f"The event bus {bus} did not answer ({code}), so it may have the event: sent "
                     "again, the event may arrive twice."

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known, known_members
-from profiler.core.text import as_sentence, stated
+from profiler.core.text import as_sentence, words_if_known
 from profiler.core.timestamps import datetime_of_ms, format_datetime, parse_datetime
 from profiler.forwarder.ended_run import EndedRun, UnusualMeasure
 from profiler.forwarder.job_notice import JobNotice
@@ -301,17 +301,17 @@ def _sentence(notice: EndedRun) -> str:
     """Return a sentence such as "nightly:5 failed with exit code 1: out of disk.", and one about
     its longest wait.
     """
-    name = notice.family + stated(":{}", notice.task.revision)
+    name = notice.family + words_if_known(":{}", notice.task.revision)
     outcome = notice.outcome
     code = known(describe_exit_code, outcome.exit_code or None)
-    exit_code = stated(" with exit code {}", code)
+    exit_code = words_if_known(" with exit code {}", code)
     said = "" if outcome.cause == "failure" else cause_sentence(outcome, notice.record)
-    causes = (said, notice.told_reason)
+    causes = (said, notice.additional_reason)
     why = ". ".join(cause.strip().rstrip(".") for cause in causes if cause)
     reason = f": {why}" if why else ""
     unusual = value_formats.unusual(notice)
     wait = value_formats.longest_wait(notice)
-    predicate = stated("ended with success, but {}", unusual) or PREDICATES[outcome.status]
+    predicate = words_if_known("ended with success, but {}", unusual) or PREDICATES[outcome.status]
     sentences = (f"{name} {predicate}{exit_code}{reason}.", wait, notice.retry.sentence)
     return _with_command(" ".join(filter(None, sentences)), notice.reduced_memory)
 
@@ -396,7 +396,9 @@ def _times(notice: EndedRun) -> str:
     """When the run started and ended; of one that did not start, when ECS gave up."""
     task = notice.task
     if notice.has_started:
-        sentence = "The task ran" + stated(" {}", known(format_duration, notice.duration_ms))
+        sentence = "The task ran" + words_if_known(
+            " {}", known(format_duration, notice.duration_ms)
+        )
         moments = {"started at": task.started_at, "ended at": notice.run.ended_at}
     else:
         sentence = "The task did not run"
@@ -427,15 +429,15 @@ def _next_steps(
     subject: str, cluster: str | None, links: RunLinks | None, steps: Iterable[NextStep]
 ) -> str:
     """Where to look, and the commands. Markdown can show it: only our own addresses are links."""
-    where = (subject + stated(" in cluster {}", cluster))[:_MAX_TEXT_LENGTH]
+    where = (subject + words_if_known(" in cluster {}", cluster))[:_MAX_TEXT_LENGTH]
     addresses = _bounded_links(links or RunLinks()) or RunLinks()
 
     def shown(commands: str) -> str:
         # At once, as one of them can begin a stress that the other one ends.
         said = markdown_safe(f"{where}\n{commands}").partition("\n")[0]
         parts = (
-            said + stated(": {}", addresses.ecs_task),
-            stated("Log: {}", addresses.log_stream),
+            said + words_if_known(": {}", addresses.ecs_task),
+            words_if_known("Log: {}", addresses.log_stream),
             commands,
         )
         return STEP_SEPARATOR.join(filter(None, parts))
@@ -653,7 +655,7 @@ def _summary_of_schedule(line: ScheduleNoticeLine) -> str:
     kind = "rule" if schedule.kind == "rule" else "schedule"
     sentence = f"The {kind} {schedule.name} is {when}." if when else f"The {kind} {schedule.name}."
     at = parse_datetime(line.notice.next_due_at)
-    return sentence + stated(" It is due next on {0:%Y-%m-%d} at {0:%H:%M} UTC.", at)
+    return sentence + words_if_known(" It is due next on {0:%Y-%m-%d} at {0:%H:%M} UTC.", at)
 
 
 def night_summary(summary: NightSummary) -> NightSummaryDetail:
@@ -665,7 +667,7 @@ def night_summary(summary: NightSummary) -> NightSummaryDetail:
     said = [sentence]
     commands = [""]
     for line in summary.lines:
-        at = stated(", {:%Y-%m-%d %H:%M} UTC", line.at)
+        at = words_if_known(", {:%Y-%m-%d %H:%M} UTC", line.at)
         text = embeddable(line.text, _MAX_TEXT_LENGTH)
         command = f" {line.command}" if line.command and is_shown_whole(line.command) else ""
         lines.append(f"{text}{at}{command}")

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known, known_values
 from profiler.core.redaction import redact, redact_line
-from profiler.core.text import as_sentence, on_one_line, stated, whole_letters
+from profiler.core.text import as_sentence, on_one_line, whole_letters, words_if_known
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.job_notice import JobNotice
@@ -225,7 +225,7 @@ def _job_names(job: BatchJob) -> Iterator[tuple[str, str | None]]:
 
 
 def _title(notice: EndedRun) -> str:
-    tail = escape_text(stated(":{}", notice.task.revision), 30)
+    tail = escape_text(words_if_known(":{}", notice.task.revision), 30)
     head = f"{value_formats.headline(notice)} · "
     room = MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)
     return f"{head}{escape_text(notice.family, room)}{tail}"
@@ -328,7 +328,7 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     outcome = notice.outcome
     lines: list[str | None] = []
     unusual = value_formats.unusual(notice)
-    lines.append(stated("Success, but {}.", unusual))
+    lines.append(words_if_known("Success, but {}.", unusual))
     cause = cause_sentence(outcome, notice.record)
     lines.append(escape_text(cause, MAX_SENTENCE_LENGTH))
     if outcome.ran_out_of_memory:
@@ -339,8 +339,8 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
         lines.append(escape_text(sentence, MAX_SENTENCE_LENGTH))
     # ECS does not report killed child processes, a frequent cause of failures.
     lines.append(escape_text(story.sentence("killed"), 1000))
-    if outcome.status != "success" and notice.told_reason:
-        reason = escape_text(notice.told_reason, 1000)
+    if outcome.status != "success" and notice.additional_reason:
+        reason = escape_text(notice.additional_reason, 1000)
         lines.append(f"Reason from ECS: {reason}" if reason else None)
     lines.append(escape_text(notice.reduced_memory or "", _MAX_COMMAND_SENTENCE_LENGTH))
     lines.append(escape_text(notice.retry.sentence, MAX_SENTENCE_LENGTH))
@@ -404,7 +404,7 @@ def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMes
 def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None) -> SlackMessage:
     schedule = line.schedule
     notice = line.notice
-    name = stated("{}/", schedule.group) + schedule.name
+    name = words_if_known("{}/", schedule.group) + schedule.name
     location = (
         ("cluster", cluster_name(line.cluster)),
         ("queue", line.queue),
@@ -482,7 +482,7 @@ def _summary_line(line: SummaryLine) -> str:
     if line.at:
         seconds = int(line.at.timestamp())
         text += f", <!date^{seconds}^{{time}}|{line.at:%H:%M} UTC>"
-    link = stated(" · <{}|open>", known(lambda url: url.translate(_ESCAPES), line.url))
+    link = words_if_known(" · <{}|open>", known(lambda url: url.translate(_ESCAPES), line.url))
     if utf16_length(link) <= _MAX_LINK_LENGTH and not _LINK_BREAK.search(line.url or ""):
         text += link
     if line.command and is_shown_whole(line.command):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from profiler.core.optional_math import first_known, known, known_values
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.family_runs import unusual_words
 from profiler.record.device_totals import NEVER_USED, SHARED, GpuTotals, NeuronTotals
@@ -42,7 +42,7 @@ def bar(percent: float) -> str:
 def with_bar(words: str, percent: Distribution) -> str:
     """The words with a bar of the average, else of the maximum, in front of them."""
     shown = first_known(percent.avg, percent.max)
-    return stated("{}  ", known(bar, shown)) + words if words else words
+    return words_if_known("{}  ", known(bar, shown)) + words if words else words
 
 
 def cpu_and_memory(story: Story) -> tuple[str, str]:
@@ -62,7 +62,7 @@ def _cpu_words(cpu: CpuUse) -> str:
     """The use in percent of the size, or in vCPUs where nothing limited it."""
     size = known(format_vcpu, cpu.size) or ""
     if cpu.is_more_than_asked and cpu.used.avg is not None:
-        peak = stated(", peak {}", known(format_vcpu, cpu.used.max))
+        peak = words_if_known(", peak {}", known(format_vcpu, cpu.used.max))
         return f"{format_vcpu(cpu.used.avg)} avg{peak}, asked for {size}"
     return usage_words(cpu.percent.avg, cpu.percent.max, size=size)
 
@@ -79,7 +79,7 @@ def source_of_numbers(notice: EndedRun, story: Story) -> str:
         return story.sentence("unmeasured")
     if notice.has_line:
         return "There is no report: the numbers are from the last checkpoint."
-    return stated("There is no report: the duration is ECS's.", notice.duration_ms)
+    return words_if_known("There is no report: the duration is ECS's.", notice.duration_ms)
 
 
 def usage_words(
@@ -99,7 +99,7 @@ def usage_words(
         highest = f"{highest} ({peak})"
     highest = highest or peak
     parts = (
-        stated("{} avg", known(as_text, average)),
+        words_if_known("{} avg", known(as_text, average)),
         f"peak {highest}" if highest else "",
     )
     text = ", ".join(filter(None, parts))
@@ -121,10 +121,10 @@ def series(values: Sequence[float | None] | None, size: float | None, least: flo
 
 def gpus(totals: GpuTotals) -> str:
     """The use of all GPUs of the run together, with a clear statement if none was ever used."""
-    if totals.word == NEVER_USED:
+    if totals.word_instead_of_use == NEVER_USED:
         return f"{bar(0)}  never used: allocated and billed"
     parts = [_use(totals.utilization_percent, totals.use_text)]
-    if totals.word == SHARED:
+    if totals.word_instead_of_use == SHARED:
         parts = ["shared with other programs"]
     if totals.memory_text:
         parts.append(f"peak memory {totals.memory_text}")
@@ -155,7 +155,7 @@ def neuron_cores(totals: NeuronTotals) -> str:
     busiest = first_known(totals.utilization_percent.max, 1)
     if busiest < 1:
         parts = [f"{bar(busiest)}  idle throughout: allocated and billed, but not used"]
-    peak = stated("peak memory {}", known(format_memory, totals.device_memory_used_mb.max))
+    peak = words_if_known("peak memory {}", known(format_memory, totals.device_memory_used_mb.max))
     return "; ".join(filter(None, (*parts, peak)))
 
 
@@ -170,7 +170,7 @@ def headline(notice: EndedRun) -> str:
         return "⚠️ Success, but unlike its family"
     outcome = notice.outcome
     text = f"{_SIGNS.get(outcome.status, '❔')} {outcome.title}"
-    return text + stated(" after {}", known(format_duration, notice.duration_ms))
+    return text + words_if_known(" after {}", known(format_duration, notice.duration_ms))
 
 
 def unusual(notice: EndedRun) -> str | None:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.clock import Clock
-from profiler.core.json_fields import Json, count, decoded, mapping, text
+from profiler.core.json_fields import Json, count, decoded_or_none, mapping, text
 from profiler.core.log import Log
 from profiler.core.signal_handler import SignalHandler
 from profiler.core.threads import StoppableThread, ThreadFailure, WakeEvent
@@ -204,7 +204,7 @@ class DockerEvents:
 
 def parse_event(line: bytes) -> ContainerEvent | None:
     """One line of the stream; None if it is not one of :data:`_ACTIONS`."""
-    event = mapping(decoded(msgspec.json.decode, line))
+    event = mapping(decoded_or_none(msgspec.json.decode, line))
     actor = mapping(event.get("Actor"))
     attributes = mapping(actor.get("Attributes"))
     action = text(event.get("Action"))

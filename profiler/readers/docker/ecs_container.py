@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.ecs_terms import BATCH_VARIABLES, MPS_VARIABLES
-from profiler.core.json_fields import Json, count, decoded, integer, mapping, mappings, text
+from profiler.core.json_fields import Json, count, decoded_or_none, integer, mapping, mappings, text
 from profiler.core.optional_math import all_known, known_members
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
@@ -81,7 +81,7 @@ class EcsContainer(Struct, frozen=True, kw_only=True):
 
 def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
     """Decode ``/containers/json``. Containers without the agent's labels are skipped."""
-    document = decoded(msgspec.json.decode, body)
+    document = decoded_or_none(msgspec.json.decode, body)
     if not isinstance(document, list):
         return Unavailable("Docker's list of containers is not a JSON array")
     containers = []
@@ -99,7 +99,7 @@ def decode_list(body: bytes) -> tuple[ListedContainer, ...] | Unavailable:
 
 def decode_container(body: bytes) -> EcsContainer | Unavailable:
     """Decode ``/containers/ID/json``."""
-    document = mapping(decoded(msgspec.json.decode, body))
+    document = mapping(decoded_or_none(msgspec.json.decode, body))
     state = mapping(document.get("State"))
     config = mapping(document.get("Config"))
     host = mapping(document.get("HostConfig"))

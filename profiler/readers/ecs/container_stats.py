@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from profiler.core.json_fields import MAX_COUNT, Json, count, decoded
+from profiler.core.json_fields import MAX_COUNT, Json, count, decoded_or_none
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import first_known, first_of, known, sum_known
 from profiler.core.timestamps import parse_ns
@@ -339,7 +339,7 @@ def _anonymous_bytes(detail: _MemoryDetail[int]) -> int | None:
 @lru_cache(maxsize=32)
 def _block_bytes(text: bytes, device_mapper_majors: frozenset[int] | None) -> Mapping[str, int]:
     """The bytes of a text with block devices; none of a malformed one."""
-    return sum_block_bytes(decoded(_decoded_entries, text) or (), device_mapper_majors)
+    return sum_block_bytes(decoded_or_none(_decoded_entries, text) or (), device_mapper_majors)
 
 
 def _decoded_entries(text: bytes) -> Sequence[BlockEntry]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import difference, known
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.core.timestamps import local_time
 from profiler.record.activity_model import NO_BREAKDOWN
 from profiler.record.fact_list import (
@@ -126,7 +126,7 @@ def compare_runs(
 
 
 def _title(that: Record, role: str) -> str:
-    started = stated(" of {:%a %Y-%m-%d %H:%M}", known(local_time, that.started_ns))
+    started = words_if_known(" of {:%a %Y-%m-%d %H:%M}", known(local_time, that.started_ns))
     return f"Compared with the {role}{started} ({that.task_id[:SHORT_ID_LENGTH]}):"
 
 

@@ -445,9 +445,9 @@ def _first_column(rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def _decoded(line: bytes) -> Report | None:
-    from profiler.core.json_fields import decoded  # not to add a run
+    from profiler.core.json_fields import decoded_or_none  # not to add a run
 
-    return decoded(decode, line)
+    return decoded_or_none(decode, line)
 
 
 def _query_int(connection: sqlite3.Connection, question: str) -> int:

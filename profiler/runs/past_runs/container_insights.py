@@ -13,7 +13,7 @@ import msgspec
 from profiler.core.aws_clients import ACCESS_DENIED, cause_code
 from profiler.core.command_lines import aws_command_line, container_insights_command
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import decoded
+from profiler.core.json_fields import decoded_or_none
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_DAY, MS_PER_MINUTE, NS_PER_MS, format_local, local_zone
 from profiler.record.stopped_task import StoppedTask, parse_stopped_task
@@ -237,8 +237,8 @@ class ContainerInsightsRuns(RunSource):
 
     def _add_event(self, cluster: str, message: str) -> None:
         self._bytes += len(message)
-        event = decoded(_decoder.decode, message)
-        minute = decoded(_minute_decoder.decode, message)
+        event = decoded_or_none(_decoder.decode, message)
+        minute = decoded_or_none(_minute_decoder.decode, message)
         latest_ms = self._now_ns / NS_PER_MS + MS_PER_DAY
         if event is None or minute is None or not 0 < event.timestamp <= latest_ms:
             self._unreadable += 1
@@ -258,7 +258,7 @@ class ContainerInsightsRuns(RunSource):
 
     def _add_end(self, message: str) -> None:
         self._bytes += len(message)
-        end = parse_stopped_task(decoded(msgspec.json.decode, message))
+        end = parse_stopped_task(decoded_or_none(msgspec.json.decode, message))
         if end is not None and end.started_at is not None:
             self._ends[end.cluster or "", end.id] = end
 

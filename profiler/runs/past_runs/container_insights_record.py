@@ -51,9 +51,9 @@ from profiler.record.stopped_task import EventContainer, StoppedTask
 from profiler.record.units import (
     CPU_SECONDS_DIGITS,
     VCPU_DIGITS,
-    as_number,
     billed_ms,
     mebibytes,
+    rounded_number,
 )
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.sizing.advice import with_recommendation
@@ -292,7 +292,7 @@ def _task_size(event: PerformanceEvent) -> TaskSize:
 
 def _reserved(reserved: float | None, per: int) -> Number | None:
     """A size; None if nothing is reserved, as for the CPU of tasks on EC2."""
-    return as_number(_possible_number(reserved, per)) or None
+    return rounded_number(_possible_number(reserved, per)) or None
 
 
 def _priced(record: Record, end: StoppedTask, prices: PriceOverrides, time: str) -> Record:
@@ -361,7 +361,7 @@ def _with_memory(metrics: Metrics, parts: _Parts, size_mb: Number | None) -> Met
     return replace(
         metrics,
         memory_size_mb=size_mb,
-        max_memory_used_mb=as_number(statistics.maximum),
+        max_memory_used_mb=rounded_number(statistics.maximum),
         memory_used_mb=statistics.distribution(),
         memory_utilization_percent=percent_of(statistics, size_mb),
         memory_peak_source=None if peak_ns is None else "sampled",

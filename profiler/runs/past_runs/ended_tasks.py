@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.completeness import Gap
-from profiler.core.json_fields import decoded
+from profiler.core.json_fields import decoded_or_none
 from profiler.record.line_trust import is_lambda_stream
 from profiler.record.record_model import Metrics
 from profiler.runs.past_runs.run_source import PastRun
@@ -67,7 +67,7 @@ class EndedTaskLines(BelievedLines):
         """Add a line. Others, and those in other streams than Lambda's, do not count."""
         if not is_lambda_stream(self.group, log_stream):
             return
-        line = decoded(_decoder.decode, message.encode(errors="replace"))
+        line = decoded_or_none(_decoder.decode, message.encode(errors="replace"))
         if line is None or line.type != ENDED_TYPE:
             return
         self._tasks.add(_digest(line.task_id, line.family, line.revision or ""))

@@ -29,7 +29,7 @@ from profiler.record.line_trust import (
     Voucher,
     claim_of_head,
     claim_of_stacks,
-    counts,
+    does_run_count,
     task_of_stream,
 )
 from profiler.record.model_base import json_name
@@ -351,7 +351,7 @@ class LogGroupRuns(RunSource):
         stacks = decode_stacks(event["message"].encode(errors="replace"))
         if stacks is None:
             return None
-        trust = self._trust.of_stream(group, event["logStreamName"])
+        trust = self._trust.trust_in_stream(group, event["logStreamName"])
         verdict = trust.judge(claim_of_stacks(stacks), event["timestamp"])
         return stacks if verdict.counts else None
 
@@ -486,7 +486,7 @@ class LogGroupRuns(RunSource):
         """
         message = event["message"]
         place = LogTarget(group=group, stream=event["logStreamName"], region=self._trust.region)
-        trust = self._trust.of_stream(group, place.stream)
+        trust = self._trust.trust_in_stream(group, place.stream)
         is_wanted = '"task.report"' in message or (
             selection.reads_checkpoints and f'"{CHECKPOINT}"' in message
         )
@@ -509,7 +509,7 @@ class LogGroupRuns(RunSource):
         verdict = trust.judge(claim, event["timestamp"])
         if self._trust.needs_monitors(trust, group, verdict):
             self._trust = self._trust.with_monitors(group)
-            trust = self._trust.of_stream(group, place.stream)
+            trust = self._trust.trust_in_stream(group, place.stream)
             verdict = trust.judge(claim, event["timestamp"])
         if not verdict.counts:
             if verdict.untrusted:
@@ -527,7 +527,7 @@ class LogGroupRuns(RunSource):
             timestamp_ms=event["timestamp"],
             is_report=line.head.type != CHECKPOINT,
             is_confirmed=(verdict.is_confirmed and self._trust.account_id is not None),
-            counts=counts(verdict.voucher),
+            counts=does_run_count(verdict.voucher),
             voucher=verdict.voucher,
             place=place,
         )

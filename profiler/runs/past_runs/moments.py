@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.optional_math import known_values
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT, is_long_cpu_wait
 from profiler.record.measured import Exactly
@@ -277,7 +277,7 @@ def _described(moment: Moment, stack: SampledStack | None, record: Record) -> Mo
         text += f": {stack.functions}{stack.share}"
     if moment.kind == "idle":
         peer = _peer_waited_for(record, stack, moment.end_ms - moment.start_ms)
-        text += stated(", waiting for {}", peer)
+        text += words_if_known(", waiting for {}", peer)
     return replace(moment, text=text)
 
 

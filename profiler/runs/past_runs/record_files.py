@@ -18,7 +18,7 @@ import msgspec
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import MAX_TEXT_BYTES, standard_input
-from profiler.core.json_fields import decoded
+from profiler.core.json_fields import decoded_or_none
 from profiler.core.text import first_names
 from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
 from profiler.record.record_model import CHECKPOINT, Report
@@ -324,7 +324,7 @@ def _joined(document: Sequence[bytes]) -> Sequence[bytes]:
 
 def _messages_of(text: bytes) -> list[bytes]:
     """The messages of the AWS CLI's JSON, and the records of an array; none of another text."""
-    match decoded(msgspec.json.decode, line_text(text)):
+    match decoded_or_none(msgspec.json.decode, line_text(text)):
         case {"record": _}:
             return []
         case {"events": [*rows]} | {"results": [*rows]} | [*rows]:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import LogTarget
-from profiler.core.json_fields import decoded
+from profiler.core.json_fields import decoded_or_none
 from profiler.core.text import first_names
 from profiler.core.timestamps import parse_ns
 from profiler.record.bounded_json_line import is_too_long
@@ -60,7 +60,7 @@ def read_run_line(line: bytes, number: int = 0) -> RunLine | None:
     """
     if is_too_long(line):
         return None
-    head = decoded(partial(decode_leniently, ReportHead), line)
+    head = decoded_or_none(partial(decode_leniently, ReportHead), line)
     return None if head is None else RunLine(line, head, number)
 
 
@@ -112,7 +112,7 @@ def _decoded(group: Sequence[RunLine], add_invalid: Callable[[int], None]) -> Pa
     for line in group:
         if readable and line.head.type != CHECKPOINT:
             continue  # an older report
-        report = decoded(decode, line.line)
+        report = decoded_or_none(decode, line.line)
         if report is None:
             add_invalid(line.number)
         else:

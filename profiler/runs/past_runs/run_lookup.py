@@ -12,8 +12,8 @@ from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import (
     BATCH_LOG_GROUP,
     MONITOR_NAME,
+    definition_in,
     family_of,
-    named_definition,
 )
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean, first_names, listed
@@ -179,7 +179,7 @@ def similar_families(selection: RunFilter, family_names: Callable[[], Collection
     known: Collection[str] = ()
     with suppress(TaskProfilerError):  # what was not found matters more
         known = family_names()
-    unknown = [family_of(named_definition(name)) or name for name in exact if name not in known]
+    unknown = [family_of(definition_in(name)) or name for name in exact if name not in known]
     return did_you_mean(unknown, sorted(known))
 
 

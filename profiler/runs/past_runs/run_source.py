@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from profiler.core.completeness import WHOLE, Completeness
 from profiler.core.ecs_terms import LogTarget
-from profiler.core.json_fields import decoded
+from profiler.core.json_fields import decoded_or_none
 from profiler.core.optional_math import first_known, known_members
 from profiler.core.timestamps import LONG_AGO_NS, NEVER_NS, parse_ns
 from profiler.record.batch_job import NO_JOB
@@ -144,7 +144,7 @@ class PastRun(Struct, frozen=True, kw_only=True, dict=True):
 
 def _with_identity_of(record: Record, line: bytes) -> bytes:
     """The line with the record's identity. Everything else stays, also what is unknown here."""
-    document = decoded(msgspec.json.decode, line)
+    document = decoded_or_none(msgspec.json.decode, line)
     if not isinstance(document, dict) or not isinstance(document.get("record"), dict):
         return line
     written = document["record"]

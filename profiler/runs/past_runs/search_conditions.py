@@ -20,7 +20,7 @@ from profiler.record.document_conditions import (
     JsonObject,
     all_of,
     any_of,
-    begins,
+    begins_with,
     exists,
     in_range,
     none_of,
@@ -89,7 +89,7 @@ def _has_label(name: str, value: str) -> JsonObject:
 
 
 def is_unconfirmed() -> JsonObject:
-    """The run does not count: see :func:`profiler.record.line_trust.counts`."""
+    """The run does not count: see :func:`profiler.record.line_trust.does_run_count`."""
     return all_of([term(CONFIRMED, value=False)], but_none_of=[IN_TRUSTED_GROUP])
 
 
@@ -116,8 +116,8 @@ def run_conditions(selection: RunFilter, order: str) -> list[JsonObject]:
     conditions = [has_start if order == START else none_of([has_start])]
     conditions += filter_conditions(selection, order)
     if selection.run:
-        task_id = begins(TASK_ID, selection.run.partition("/")[0])
-        job_id = begins(JOB_ID, selection.run)
+        task_id = begins_with(TASK_ID, selection.run.partition("/")[0])
+        job_id = begins_with(JOB_ID, selection.run)
         conditions.append(any_of([task_id, job_id, _matches_pattern(FAMILY, selection.run)]))
     return conditions
 

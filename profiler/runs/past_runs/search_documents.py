@@ -21,7 +21,7 @@ from profiler.record.document_conditions import ACCOUNT, CLUSTER, FAMILY, REGION
 from profiler.record.event_end import written_event_end
 from profiler.record.impossible_values import decode_leniently
 from profiler.record.last_checkpoint import with_whole_duration
-from profiler.record.line_trust import counts
+from profiler.record.line_trust import does_run_count
 from profiler.record.record_model import (
     CHECKPOINT,
     SCHEMA_VERSION,
@@ -33,7 +33,7 @@ from profiler.record.record_model import (
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.spot_price import cost_on
 from profiler.record.stop_causes import NO_EVENT, outcome_of
-from profiler.record.units import as_number
+from profiler.record.units import rounded_number
 from profiler.runs.past_runs.run_source import NO_TASK_EVENT, PastRun, TaskEvent
 
 # By the record's field, or the container's: its field in a document.
@@ -64,7 +64,7 @@ def run_in(source: Mapping[str, Any]) -> PastRun:
     event = _task_event(task)
     confirmed = task.get("confirmed")
     is_confirmed = confirmed is True
-    does_count = counts(text(task.get("voucher")), is_confirmed=confirmed)
+    does_count = does_run_count(text(task.get("voucher")), is_confirmed=confirmed)
     read = report_in(source)
     if read is None:
         report = _without_record(source)
@@ -188,7 +188,7 @@ def _corrected_time(recorded: str | None, indexed: object) -> str | None:
 
 def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     """A checkpoint's record with the end and the duration that ECS reported."""
-    duration_ms = as_number(positive_number(_at(source, "usage.duration_ms")))
+    duration_ms = rounded_number(positive_number(_at(source, "usage.duration_ms")))
     return replace(
         with_whole_duration(record, duration_ms),
         finished_at=text(_at(source, "event.end")) or record.finished_at,

@@ -6,9 +6,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.optional_math import known
-from profiler.core.text import stated
+from profiler.core.text import words_if_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence, lack_of_gpu_memory
+from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence_text, gpu_memory_sentence
 from profiler.record.hardware import gpu_error
 from profiler.record.measured import Exactly
 from profiler.record.record_model import (
@@ -51,7 +51,7 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     record = run.record
     outcome = run.outcome
     family = record.family or record.container.name or "The run"
-    name = family + stated(":{}", record.revision)
+    name = family + words_if_known(":{}", record.revision)
     status = outcome.status
     if status == "running" or record.status == LOST:
         return _running(run, name, now_ns)
@@ -135,10 +135,10 @@ def _out_of_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
 
 
 def _out_of_gpu_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
-    evidence = gpu_memory_evidence(record)
+    evidence = gpu_memory_evidence_text(record)
     if evidence and outcome.exit_code is not None:
         evidence = f"{evidence} Exit code {describe_exit_code(outcome.exit_code)}."
-    text = lack_of_gpu_memory(name, _after_duration(record))
+    text = gpu_memory_sentence(name, _after_duration(record))
     return Verdict(text=text, evidence=evidence, tone="bad")
 
 
@@ -184,7 +184,7 @@ def _stop(record: Record, outcome: Outcome) -> str:
 def _cause(outcome: Outcome) -> str:
     """Why the run ended, and ECS's text; not the exit code, which stands in the verdict."""
     words = "" if outcome.cause in ("failure", "unknown") else outcome.sentence
-    reason = (outcome.told_reason or "").rstrip(".")
+    reason = (outcome.additional_reason or "").rstrip(".")
     if words and reason:
         return f"{words}: {reason}."
     if reason:
@@ -210,7 +210,7 @@ def _lost_sentence(run: PastRun) -> str:
 
 def _duration(record: Record, before: str, after: str = "") -> str:
     """The run's duration between two texts; nothing if it is unknown."""
-    return stated(before + "{}" + after, known(format_duration, record.metrics.duration_ms))
+    return words_if_known(before + "{}" + after, known(format_duration, record.metrics.duration_ms))
 
 
 def _after_duration(record: Record) -> str:

@@ -970,5 +970,5 @@ def periodic_run(place: float, period: float, share: float) -> TimeBreakdown:
         look = Look(growth=growth, seen=seen, sees_calls=True)
         account.add_look(at_ns, look, part_ns=looks.part_ns)
         account.add_total(at_ns, 0, 0)
-        looks.done(at_ns, seconds(0.0002))
+        looks.looked(at_ns, seconds(0.0002))
     return present(account.breakdown())

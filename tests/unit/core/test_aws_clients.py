@@ -17,7 +17,7 @@ from botocore.exceptions import (
 )
 from botocore.session import Session
 
-from profiler.core.aws_clients import is_certain, note_lost_answers
+from profiler.core.aws_clients import has_surely_changed_nothing, note_lost_answers
 
 URL: Final = "https://ecs.eu-west-1.amazonaws.com"
 REFUSED: Final = (400, "ClientException")
@@ -88,4 +88,4 @@ def test_a_refusal_is_certain_unless_an_earlier_attempt_was_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(botocore.endpoint.time, "sleep", lambda _seconds: None)
-    assert is_certain(error_of(attempts, mode)) is certain
+    assert has_surely_changed_nothing(error_of(attempts, mode)) is certain

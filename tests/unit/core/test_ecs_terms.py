@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from profiler.core.container_roles import TaskContainer, container_roles
-from profiler.core.ecs_terms import family_of, named_definition, named_run, revision_text
+from profiler.core.ecs_terms import definition_in, family_of, revision_text, run_id_in
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.batch_report import TaskContainers, identify_containers
 from profiler.local_run.local_record import Placement, apply_placement
@@ -199,7 +199,7 @@ def test_commands_and_forwarder_know_the_monitor_by_the_same_words(
     ],
 )
 def test_a_task_is_named_by_its_arn_or_its_page_in_the_console(text: str) -> None:
-    assert named_run(text) == TASK
+    assert run_id_in(text) == TASK
 
 
 @pytest.mark.parametrize("job", [JOB, f"{JOB}:7", f"{JOB}#2"])
@@ -213,7 +213,7 @@ def test_a_task_is_named_by_its_arn_or_its_page_in_the_console(text: str) -> Non
     ],
 )
 def test_a_job_is_named_by_its_arn_or_its_page_in_the_console(place: str, job: str) -> None:
-    assert named_run(f"{place}/{job}") == job
+    assert run_id_in(f"{place}/{job}") == job
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_a_job_is_named_by_its_arn_or_its_page_in_the_console(place: str, job: s
     ],
 )
 def test_a_definition_is_named_by_its_arn_or_its_page_in_the_console(text: str) -> None:
-    assert named_definition(text) == "nightly-etl:7"
-    assert named_run(text) == text
+    assert definition_in(text) == "nightly-etl:7"
+    assert run_id_in(text) == text
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_definition_is_named_by_its_arn_or_its_page_in_the_console(text: str) 
     ],
 )
 def test_what_names_no_definition_stays(text: str) -> None:
-    assert named_definition(text) == text
+    assert definition_in(text) == text
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_what_names_no_definition_stays(text: str) -> None:
     ],
 )
 def test_another_name_stays(text: str) -> None:
-    assert named_run(text) == text
+    assert run_id_in(text) == text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.core.json_fields import decoded
+from profiler.core.json_fields import decoded_or_none
 from profiler.core.json_levels import MAX_LEVELS, TooManyLevelsError, within_levels
 from profiler.forwarder.line_kinds import InvalidReport, read_line
 
@@ -78,7 +78,7 @@ def test_the_levels_are_those_of_the_value(value: Any, around: int) -> None:
 @pytest.mark.parametrize("levels", [101, 600, 5_000, 100_000])
 def test_a_deep_value_is_refused_wherever_it_stands(levels: int) -> None:
     deep = _nested(levels, "[", "]")
-    assert decoded(msgspec.json.decode, deep) is None
+    assert decoded_or_none(msgspec.json.decode, deep) is None
     line = f'{{"type": "task.report", "time": "2026-11-25T00:00:00Z", "more": {deep}}}'
     read = read_line(line)
     assert isinstance(read, InvalidReport)

@@ -22,7 +22,7 @@ def taken(
             looks.peeked(looks.due_ns, 0)
             continue
         times.append(looks.due_ns / seconds(1))
-        looks.done(looks.due_ns + seconds(late), seconds(cost), is_enough=is_enough)
+        looks.looked(looks.due_ns + seconds(late), seconds(cost), is_enough=is_enough)
     return times
 
 
@@ -37,9 +37,9 @@ def test_as_many_as_they_may_cost_but_never_none(cost: float, looks: int) -> Non
 
 def test_a_first_look_that_is_expensive_costs_little_of_the_others() -> None:
     looks = LookTimes(0, seconds(1), 0.003, 0.5)
-    looks.done(looks.due_ns, seconds(0.02))
+    looks.looked(looks.due_ns, seconds(0.02))
     while looks.due_ns < seconds(8):
-        looks.done(looks.due_ns, seconds(0.0003))
+        looks.looked(looks.due_ns, seconds(0.0003))
     assert looks.part_ns == seconds(0.2)
 
 
@@ -80,7 +80,7 @@ def test_peeks_are_spread_where_looks_are_fewer_and_leave_room(
             times.append(looks.due_ns / seconds(1))
             looks.peeked(looks.due_ns, seconds(peek_cost))
         else:
-            looks.done(looks.due_ns, seconds(cost), can_peek=can_peek)
+            looks.looked(looks.due_ns, seconds(cost), can_peek=can_peek)
     for step in range(80, 100):
         assert sum(int(at) == step for at in times) == peeks
     places = sorted(5 * at % 1 for at in times if at >= 80)
@@ -107,15 +107,15 @@ def test_peeks_lie_between_looks_that_are_taken_with_other_readings(
 def test_after_a_pause_no_peek_is_made_up_for() -> None:
     looks = LookTimes(0, seconds(1), 0.003, 0.3)
     while not looks.is_peek:
-        looks.done(looks.due_ns, seconds(0.0029))
+        looks.looked(looks.due_ns, seconds(0.0029))
     looks.peeked(seconds(30.5), 0)
     while not looks.is_peek:
-        looks.done(seconds(30.5), seconds(0.0029))
+        looks.looked(seconds(30.5), seconds(0.0029))
     assert looks.due_ns >= seconds(30.4)
 
 
 def test_after_a_pause_no_look_is_made_up_for() -> None:
     looks = LookTimes(0, seconds(1), 0.003, 0.3)
-    looks.done(seconds(30.5), seconds(0.0001))
+    looks.looked(seconds(30.5), seconds(0.0001))
     assert seconds(30) <= looks.due_ns <= seconds(31)
     assert len(taken(0.0001, late=2.0)) <= 21

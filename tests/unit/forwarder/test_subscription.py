@@ -133,7 +133,9 @@ def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
     (log_event,) = payload.lines()
     assert isinstance(log_event, LogEvent)
     # The name of a container with a surrogate is in no log stream's name but the monitor's.
-    trust = TrustedGroups().of_stream(payload.owner, "/ecs/jobs", f"ecs/task-monitor/{TASK_ID}")
+    trust = TrustedGroups().trust_in_stream(
+        payload.owner, "/ecs/jobs", f"ecs/task-monitor/{TASK_ID}"
+    )
     document = subscription.read_event(payload, log_event, ForwarderSettings(), trust)
     assert isinstance(document, Document)
     assert "\ufffd" in document.id

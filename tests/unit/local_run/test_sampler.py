@@ -573,7 +573,7 @@ def test_a_defect_of_a_peek_ends_the_division_of_the_time_and_not_the_run() -> N
     )
     details.looks = LookTimes(0, seconds(1), 0.003, 0.3)
     while not details.looks.is_peek:
-        details.looks.done(details.looks.due_ns, seconds(0.0029))
+        details.looks.looked(details.looks.due_ns, seconds(0.0029))
     before_ns = details.looks.due_ns
     sampler.look(before_ns, [])
     assert details.looks.due_ns > before_ns

@@ -20,8 +20,8 @@ from profiler.record.family import (
     NeedAtSize,
     UsualDuration,
     family_of_reports,
-    highest_of,
-    month_of_tasks,
+    highest_peak_of,
+    measured_month,
 )
 from profiler.record.unusual import MIN_RUNS
 from tests.runs import report
@@ -171,7 +171,7 @@ def test_news_is_above_every_peak_by_two_percent_and_near_the_size(
 def test_of_few_runs_that_differ_much_the_next_one_can_exceed_the_highest(
     peaks_mb: list[float], expected_mb: float
 ) -> None:
-    assert highest_of(peaks_mb).expected_mb == pytest.approx(expected_mb)
+    assert highest_peak_of(peaks_mb).expected_mb == pytest.approx(expected_mb)
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=60))
@@ -179,8 +179,8 @@ def test_a_run_within_two_percent_is_never_news_and_one_above_a_tenth_always(
     peaks_mb: list[float],
 ) -> None:
     highest_mb = max(peaks_mb)
-    assert 1.02 * highest_mb <= highest_of(peaks_mb).expected_mb * (1 + 1e-9)
-    assert highest_of(peaks_mb).expected_mb <= 1.1 * highest_mb * (1 + 1e-9)
+    assert 1.02 * highest_mb <= highest_peak_of(peaks_mb).expected_mb * (1 + 1e-9)
+    assert highest_peak_of(peaks_mb).expected_mb <= 1.1 * highest_mb * (1 + 1e-9)
 
 
 def test_needs_are_those_at_one_size() -> None:
@@ -223,7 +223,7 @@ def test_a_run_is_slow_from_half_more_than_nearly_all_on() -> None:
 def test_counted_tasks_and_added_ones_make_one_month() -> None:
     counted = Family()
     counted.add_counts(21, NS_PER_DAY, 11 * NS_PER_DAY)
-    assert counted.month == month_of_tasks(21, 10 * NS_PER_DAY)
+    assert counted.month == measured_month(21, 10 * NS_PER_DAY)
     counted.merge(family_of(runs(5)))
     assert counted.tasks == 26
 

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record import gpu_memory_texts
-from profiler.record.gpu_facts import gpu_memory_evidence, more_gpu_memory
-from profiler.record.gpu_memory_texts import gpu_memory_error, with_gpu_memory_error
+from profiler.record.gpu_facts import gpu_memory_evidence_text, more_gpu_memory_advice
+from profiler.record.gpu_memory_texts import gpu_memory_error_line, with_gpu_memory_error
 from profiler.record.record_model import Container, Gpu, GpuMemoryEvidence, Record
 from tests.values import present
 
@@ -370,13 +370,14 @@ NO_LACK = (
 @pytest.mark.parametrize("text", LACK)
 def test_the_texts_of_the_frameworks_are_known(text: str) -> None:
     assert (
-        gpu_memory_error(["Traceback (most recent call last):", text, "exited with 1"]) is not None
+        gpu_memory_error_line(["Traceback (most recent call last):", text, "exited with 1"])
+        is not None
     )
 
 
 @pytest.mark.parametrize("text", NO_LACK)
 def test_other_texts_are_no_evidence(text: str) -> None:
-    assert gpu_memory_error([text]) is None
+    assert gpu_memory_error_line([text]) is None
 
 
 @pytest.mark.parametrize(
@@ -393,8 +394,8 @@ def test_an_error_after_which_the_program_went_on_with_less_work_is_no_evidence(
     later: str,
 ) -> None:
     lines = [LACK[0], later, "KeyError: 'label'"]
-    assert gpu_memory_error(lines) is None
-    assert gpu_memory_error([*lines, LACK[1]]) is not None
+    assert gpu_memory_error_line(lines) is None
+    assert gpu_memory_error_line([*lines, LACK[1]]) is not None
 
 
 @pytest.mark.parametrize(
@@ -402,7 +403,7 @@ def test_an_error_after_which_the_program_went_on_with_less_work_is_no_evidence(
     ["Retrying (Retry(total=2)) after connection broken", "Engine core initialization failed"],
 )
 def test_other_lines_after_an_error_change_nothing(later: str) -> None:
-    assert gpu_memory_error([LACK[0], later]) is not None
+    assert gpu_memory_error_line([LACK[0], later]) is not None
 
 
 @pytest.mark.parametrize(
@@ -419,8 +420,8 @@ def test_other_lines_after_an_error_change_nothing(later: str) -> None:
     ],
 )
 def test_advice_to_a_person_does_not_say_that_the_program_went_on(advice: str) -> None:
-    assert gpu_memory_error([LACK[0], advice]) is not None
-    assert gpu_memory_error([f"{LACK[0]} {advice}"]) is not None
+    assert gpu_memory_error_line([LACK[0], advice]) is not None
+    assert gpu_memory_error_line([f"{LACK[0]} {advice}"]) is not None
 
 
 def test_no_pattern_has_a_part_of_any_length() -> None:
@@ -430,7 +431,7 @@ def test_no_pattern_has_a_part_of_any_length() -> None:
 
 
 def test_a_line_is_cut_and_loses_its_secrets() -> None:
-    text = present(gpu_memory_error([f"{LACK[0]} api_key=abcdef123456 {'x' * 1000}"]))
+    text = present(gpu_memory_error_line([f"{LACK[0]} api_key=abcdef123456 {'x' * 1000}"]))
     assert len(text) <= 300
     assert "abcdef123456" not in text
 
@@ -484,7 +485,7 @@ def test_what_was_held_of_the_limit_of_mps(used_mb: int, text: str) -> None:
     )
     gpu = Gpu(uuid="GPU-a", memory_limit_mb=4000)
     record = replace(FAILED, gpus=(gpu,), gpu_memory_evidence=seen)
-    assert gpu_memory_evidence(record).startswith(text)
+    assert gpu_memory_evidence_text(record).startswith(text)
 
 
 @pytest.mark.parametrize(
@@ -507,4 +508,4 @@ def test_the_remedy_is_of_the_limit_that_was_reached(
 ) -> None:
     gpu = Gpu(uuid="GPU-a", memory_limit_mb=limit_mb)
     record = replace(FAILED, gpus=(gpu,), gpu_memory_evidence=seen)
-    assert remedy in more_gpu_memory(record)
+    assert remedy in more_gpu_memory_advice(record)

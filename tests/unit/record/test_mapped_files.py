@@ -14,10 +14,10 @@ from profiler.record.fact_list import (
 )
 from profiler.record.family import FamilyRun, HighestPeak, family_of_reports
 from profiler.record.mapped_files import (
-    files_text,
     have_one_meaning,
+    mapped_files_text,
     mixed_note,
-    of_one_meaning,
+    runs_of_one_meaning,
 )
 from profiler.record.memory_news import judged_notice, memory_now, news_text, notice_of_checkpoint
 from profiler.record.notice_model import NoticeEvidence
@@ -76,7 +76,7 @@ def test_a_record_says_mapped_files_apart_or_counts_them() -> None:
 def test_files_are_said_where_they_are_more_than_any_programs_code(
     used_mb: float, files_mb: float, *, is_said: bool
 ) -> None:
-    text = files_text(newer(0, used_mb, files_mb).record.metrics)
+    text = mapped_files_text(newer(0, used_mb, files_mb).record.metrics)
     assert bool(text) is is_said
     if files_mb == 600:
         assert text == (
@@ -115,9 +115,9 @@ def test_of_a_mixed_window_only_runs_of_one_meaning_count_once_there_are_five() 
     def counts(run: bool) -> bool:  # noqa: FBT001
         return run
 
-    assert of_one_meaning(runs, counts) == runs
-    assert of_one_meaning([*runs, False], counts) == [False] * 5
-    assert of_one_meaning([], counts) == []
+    assert runs_of_one_meaning(runs, counts) == runs
+    assert runs_of_one_meaning([*runs, False], counts) == [False] * 5
+    assert runs_of_one_meaning([], counts) == []
 
 
 # --- show and the page: what is usual -------------------------------------------------------------

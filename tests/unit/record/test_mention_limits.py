@@ -10,7 +10,7 @@ from profiler.cli.terminal.next_step import next_step
 from profiler.cli.terminal.page_parts import View, drawn
 from profiler.cli.terminal.time_bar import short_legend, time_lines
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.cpu_wait import counted_cpu_wait, is_long_cpu_wait
+from profiler.record.cpu_wait import is_long_cpu_wait, notable_cpu_wait_percent
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.mention_limits import (
     are_bytes_partial,
@@ -124,7 +124,7 @@ def test_waits_at_the_same_time_count_by_what_more_cpus_could_save() -> None:
         times = TimeBreakdown(on_cpu_percent=on_cpu, waiting_for_cpu_percent=waiting)
         made = replace(record, time_breakdown=times)
         assert is_long_cpu_wait(made) == is_long
-        assert counted_cpu_wait(made) == (81 if is_long else 0)
+        assert notable_cpu_wait_percent(made) == (81 if is_long else 0)
 
 
 def test_idle_is_a_share_of_the_size_within_limits() -> None:

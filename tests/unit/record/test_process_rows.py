@@ -10,7 +10,7 @@ from profiler.record.measured import UNKNOWN, AtLeast, Exactly
 from profiler.record.process_rows import (
     MeasuredProcess,
     is_other_processes,
-    last_seen,
+    measured_killed_rows,
     measured_rows,
     shown_name,
     with_unread,
@@ -79,7 +79,7 @@ def test_no_rows_are_above_the_total_and_none_gains(
 def test_a_program_that_is_called_other_has_a_memory() -> None:
     program = Process(name="other", count=1, cpu_seconds=1, max_memory_used_mb=5)
     assert not is_other_processes(program)
-    assert last_seen([program]) == [MeasuredProcess(program, Exactly(1), Exactly(5))]
+    assert measured_killed_rows([program]) == [MeasuredProcess(program, Exactly(1), Exactly(5))]
     (row,) = measured_rows([program], UNKNOWN)
     assert row.cpu_seconds == Exactly(1)
     assert shown_name(program) == "other"

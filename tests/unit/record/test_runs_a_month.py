@@ -3,7 +3,7 @@
 import pytest
 
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_SECOND, format_ms
-from profiler.record.family import Month, MonthBasis, estimated_month, month_of_tasks
+from profiler.record.family import Month, MonthBasis, estimated_month, measured_month
 from profiler.record.record_model import Report
 from profiler.sizing.evidence import Evidence, Families
 from tests.fakes import START_NS
@@ -95,7 +95,7 @@ def test_all_runs_that_were_read_measure_a_month_where_the_last_ones_do_not() ->
     assert evidence.usage.month is None
     (read,) = families.tasks_read().values()
     assert read.tasks == 600
-    found = month_of_tasks(read.tasks, read.window_ns)
+    found = measured_month(read.tasks, read.window_ns)
     assert found is not None
     assert found.basis == "measured"
     assert found.runs == pytest.approx(96 * DAYS_PER_MONTH)

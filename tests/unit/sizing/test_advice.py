@@ -158,7 +158,7 @@ def test_the_recommended_size_holds_every_straight_growth_for_30_runs(
 ) -> None:
     found = advice(growing(per_run, runs=runs, first_mb=first))
     need = evidence_of(growing(per_run, runs=runs, first_mb=first)).needs.needs_mb
-    trend = growth(need)
+    trend = need.growth
     assert (found.choice.size.memory_mb or 0) >= trend.after(GROWTH_RUNS) - 1e-6
 
 

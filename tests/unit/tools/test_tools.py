@@ -14,7 +14,7 @@ from hypothesis import settings
 from markdown_it import MarkdownIt
 
 from profiler.record.held_huge_pages import huge_pages_text
-from profiler.record.mapped_files import files_text
+from profiler.record.mapped_files import mapped_files_text
 from profiler.record.record_model import encode
 from tests.conftest import is_read
 from tests.documentation import ROOT, pages
@@ -216,7 +216,7 @@ def test_the_example_account_has_what_the_memory_used_lacks() -> None:
     for batch in FLEET:
         metrics = run_report(batch, profile, MORNING, random.Random(1)).record.metrics
         assert not metrics.counts_files, "a record of the present schema says files apart"
-        if files_text(metrics):
+        if mapped_files_text(metrics):
             kept.add(batch.family)
         if huge_pages_text(metrics):
             held.add(batch.family)

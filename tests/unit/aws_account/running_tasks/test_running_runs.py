@@ -23,7 +23,7 @@ NOW_NS = START_NS
 
 def take(runs: RunningRuns, message: str) -> None:
     event = log_event(message)
-    runs.add(message, TRUST.of_stream(GROUP, event["logStreamName"]), event["timestamp"])
+    runs.add(message, TRUST.trust_in_stream(GROUP, event["logStreamName"]), event["timestamp"])
 
 
 def runs_of(*messages: str, selection: RunFilter | None = None) -> RunningRuns:

@@ -11,7 +11,7 @@ from profiler.collectors.nvidia.gpu_owners import MPS_SERVER, Descendants, Group
 from profiler.collectors.nvidia.run_use import DriverLists, GpuReading, ProcessOnGpu, RunUse
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope
 from profiler.record.device_totals import gpu_totals
-from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence
+from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence_text
 from profiler.record.gpu_sentences import gpu_idle_texts
 from profiler.record.record_model import NOT_MEASURED, Record
 from tests.fakes import seconds
@@ -226,7 +226,7 @@ def test_the_limit_of_mps_is_held_against_the_runs_processes_alone() -> None:
     large = GpuLimits(memory={"0": 79 << 30}, is_mps=True)
     record = PlayedTape("oom", limits=large).play()
     assert record.likely_out_of_gpu_memory
-    text = gpu_memory_evidence(record)
+    text = gpu_memory_evidence_text(record)
     assert text.startswith(
         "One of its processes held at least 76.6 GB of the 79 GB that MPS lets a process"
     )

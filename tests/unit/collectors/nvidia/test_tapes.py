@@ -15,7 +15,7 @@ from profiler.aggregation.statistics import DeviceReadings, UseWindow
 from profiler.collectors.nvidia.visible_gpus import GpuLimits, GpuScope, parse_limits
 from profiler.record.device_totals import gpu_totals
 from profiler.record.fact_list import GPU_IDLE, number_fact
-from profiler.record.gpu_facts import gpu_error_text, gpu_idle_text, gpu_memory_evidence
+from profiler.record.gpu_facts import gpu_error_text, gpu_idle_text, gpu_memory_evidence_text
 from profiler.record.gpu_sentences import (
     gpu_idle_sentence,
     gpu_idle_texts,
@@ -543,7 +543,7 @@ def words_of(record: Record) -> tuple[str, ...]:
         *advice_on(record),
         *gpu_idle_texts(record),
         gpu_error_text(record),
-        gpu_memory_evidence(record),
+        gpu_memory_evidence_text(record),
         *present(record.monitor).warnings,
     )
     return tuple(re.sub(r"[\d.]+( (ms|s))?", "#", text) for text in said)

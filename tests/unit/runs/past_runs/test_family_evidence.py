@@ -47,7 +47,8 @@ def test_each_family_has_the_evidence_of_its_newest_runs() -> None:
     )
     found = read_families(listed, RunFilter(), 3).families
     peaks = {
-        family.name: evidence and evidence.needs.peaks_mb for family, evidence in found.items()
+        family.name: evidence and evidence.needs.peaks_mb.values
+        for family, evidence in found.items()
     }
     assert peaks == {"nightly": (106, 107, 108), "weekly": None}
     assert listed.read == 10
