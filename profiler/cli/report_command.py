@@ -68,6 +68,7 @@ from profiler.sizing.prices import PriceOverrides
 
 # Reading more runs from the history would take more than half a minute.
 _MAX_POINTS = 1_500_000
+_BEGINNING_BYTES = 64
 
 
 class PageDocument(JsonLine, frozen=True, kw_only=True):
@@ -117,6 +118,8 @@ def report(
     """
     if out == STANDARD_OUTPUT and (opens or as_json):
         raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
+    path = Path(out)
+    _check_replaces_a_page(path)
     assets = read_assets()
     overrides = price_overrides(on_fargate)
     source = open_source(options, keeps_stacks=True)
@@ -146,7 +149,6 @@ def report(
     missing = [printable(sentence) for sentence in source.completeness.sentences]
     text = render_page(data, assets, title=printable(title), missing=missing)
     page = text.encode("utf-8", errors="replace")
-    path = Path(out)
     if out == STANDARD_OUTPUT:
         write_out(page)
     else:
@@ -164,6 +166,19 @@ def report(
         _warn_about_omissions(data, len(runs) + older.count)
     if opens and not webbrowser.open(path.resolve().as_uri()):
         warn(f"No browser could be started: open {path} yourself.")
+
+
+def _check_replaces_a_page(path: Path) -> None:
+    """Raises UsageError for a file with something else, such as the records that are read."""
+    try:
+        if not path.is_file():
+            return
+        with path.open("rb") as file:
+            beginning = file.read(_BEGINNING_BYTES)
+    except (OSError, ValueError):  # the page cannot be written either, and the reason is said then
+        return
+    if beginning and not beginning.lstrip().startswith(b"<"):
+        raise UsageError(f"{path} exists and is no HTML page: name another file with --output.")
 
 
 def _write_page(path: Path, page: bytes) -> None:

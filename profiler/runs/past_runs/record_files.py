@@ -19,7 +19,7 @@ import msgspec
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import MAX_TEXT_BYTES, standard_input
 from profiler.core.json_fields import decoded_or_none
-from profiler.core.text import first_names
+from profiler.core.text import did_you_mean, first_names
 from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.stacks_line import STACKS_BEGINNING, StacksLine, is_stacks_line
@@ -38,6 +38,8 @@ from profiler.runs.past_runs.schedule_notices import read_notices, select_notice
 from profiler.sizing.job_rows import RunsOf
 
 STANDARD_INPUT = "-"
+# Names of a folder: more would take seconds.
+_MOST_COMPARED = 2_000
 _LISTED_NUMBERS = 10  # more than a sentence has
 _MAX_STACKS = 300
 # What files of other formats begin with, the compressed ones with the program that unpacks them.
@@ -242,6 +244,16 @@ def _adding_to(lines: Iterable[bytes], kept: KeptLines) -> Iterator[bytes]:
         yield line
 
 
+def _similar_files(source: str) -> str:
+    """The files of its folder that may be meant, as a sentence after a space; "" without any."""
+    path = Path(source)
+    try:
+        names = [one.name for one in islice(path.parent.iterdir(), _MOST_COMPARED)]
+    except OSError:
+        return ""
+    return did_you_mean([path.name], names)
+
+
 @contextmanager
 def _named_errors(source: str) -> Iterator[None]:
     """Raise TaskProfilerError for errors of reading."""
@@ -250,6 +262,7 @@ def _named_errors(source: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise TaskProfilerError(
             f"There is no file {source}: for a log group in CloudWatch, write logs:{source}."
+            f"{_similar_files(source)}"
         ) from error
     except MemoryError:
         raise TaskProfilerError(

@@ -127,6 +127,17 @@ def test_files_that_cannot_be_used_are_a_sentence(here: Path, cli: Cli) -> None:
             cli("report", option, name)
 
 
+def test_a_page_replaces_no_file_of_another_kind(here: Path, cli: Cli) -> None:
+    kept = lines([report("a")])
+    Path("runs.jsonl").write_bytes(kept)
+    with pytest.raises(UsageError, match=r"runs\.jsonl exists and is no HTML page: name another"):
+        cli("report", "--from", "runs.jsonl", "-o", "runs.jsonl")
+    assert Path("runs.jsonl").read_bytes() == kept
+    for beginning in ("", "\n<html>"):
+        PAGE.write_text(beginning)
+        assert cli("report", "--from", "runs.jsonl").out.startswith("task-report.html: 1 run, ")
+
+
 def test_a_page_for_one_run_has_the_last_success(
     here: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -411,6 +411,14 @@ def test_a_tag_that_docker_refuses_is_refused_before_the_build(tag: str) -> None
     assert done.stderr.count("\n") == 1
 
 
+def test_a_file_of_a_similar_name_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs.jsonl").write_bytes(lines([report()]))
+    done = run_here({}, "history", "--from", str(tmp_path / "rnus.jsonl"))
+    assert done.returncode == 1
+    assert done.stderr.endswith(". Did you mean runs.jsonl?\n")
+    assert "mean" not in run_here({}, "history", "--from", str(tmp_path / "other")).stderr
+
+
 def test_a_mistake_in_an_event_names_its_line(tmp_path: Path) -> None:
     file = tmp_path / "event.json"
     file.write_text('{\n  "detail": nothing\n}')
