@@ -532,10 +532,8 @@ def with_course(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
     course = runs_that_count(runs)
     return replace(
         needs,
-        peaks_mb=course_of(
-            (run.began_ns, run.record.metrics.max_memory_used_mb or 0) for run in course
-        ),
-        needs_mb=course_of((run.began_ns, _needed_memory_mb(run)) for run in course),
+        peaks_mb=course_of((run.began_ns, run.record.metrics.max_memory_used_mb) for run in course),
+        needs_mb=course_of((run.began_ns, run.needed_memory_mb) for run in course),
     )
 
 
@@ -585,11 +583,7 @@ def usage_of_tasks(window: Sequence[RunFacts], current_vcpu: float | None) -> Us
         ),
         billed=billed_tasks(records_now or records),
         on_spot=any(is_on_spot(record.cost) for record in records_now or records),
-        durations_ms=course_of(
-            (run.began_ns, run.record.metrics.duration_ms)
-            for run in succeeded
-            if run.record.metrics.duration_ms is not None
-        ),
+        durations_ms=course_of((run.began_ns, run.record.metrics.duration_ms) for run in succeeded),
         has_run_at_current_vcpu=bool(records_now),
         window_ns=window[-1].began_ns - window[0].began_ns,
         window_tasks=len(_tasks(window)),

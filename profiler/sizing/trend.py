@@ -79,9 +79,9 @@ class Course(Struct, frozen=True, kw_only=True):
         return growth(self.values, self.nights)
 
 
-def course_of(values_at: Iterable[tuple[int, float]]) -> Course:
-    """The course of values with their times in nanoseconds, the oldest first."""
-    listed = list(values_at)
+def course_of(values_at: Iterable[tuple[int, float | None]]) -> Course:
+    """The course of the known values, with their times in nanoseconds, the oldest first."""
+    listed = [(at_ns, value) for at_ns, value in values_at if value is not None]
     newest_ns = listed[-1][0] if listed else 0
     return Course(
         values=tuple(value for _, value in listed),
