@@ -49,6 +49,7 @@ class Did(Struct, frozen=True):
     process: int = 1
     came: tuple[bool | None, ...] = ()
     was_woken: bool = False
+    timed_out: bool | None = False
     is_correction: bool = False
 
 
@@ -116,6 +117,7 @@ class LookedRun:
                     each.blocked,
                     each.came,
                     each.was_woken,
+                    each.timed_out,
                     each.is_correction,
                 )
                 for each in did

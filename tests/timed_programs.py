@@ -112,6 +112,12 @@ _LONG_PROGRAMS = {
         )
         for work in ("sleep", "child", "to_thread", "after_thread")
     },
+    "asyncio beside rows: sleep": _long(
+        "{python} -m tests.programs.loops rows sleep {times} {port}"
+    ),
+    "asyncio beside a timer: row": _long(
+        "{python} -m tests.programs.loops clock row {times} {port}"
+    ),
     "shell beside nothing": _long("bash {sources}/job.sh {times}"),
     "shell beside a listener": _long(
         "bash {sources}/job.sh {times} {python} -c "
@@ -265,7 +271,9 @@ _PROGRAMS_OF_OTHERS = {
         f"Go keeps a connection: {work}": _go("keep_alive", work)
         for work in ("sleep", "child", "locked")
     },
+    **{f"Go reads rows: {work}": _go("rows", work) for work in ("sleep", "channel")},
     "Node": _node("nothing"),
+    "Node reads rows": _node("rows"),
     "Node after a fetch": _node("fetch"),
     "Node after a fetch: child": _node("fetch", "child"),
     "Node with an agent that keeps": _node("agent"),

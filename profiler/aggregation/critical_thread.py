@@ -7,27 +7,23 @@ of them that did not run meanwhile. A wait for somebody to come counts only wher
 for anything else.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from msgspec import Struct
-
-from profiler.core.optional_math import first_known
+from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.waits import Blocked, Wait
 
 HIDDEN = Wait("hidden")
 """A wait whose kind nobody could read."""
 _SLEEP = Wait("sleep")
-# A poll that its timeout ends, and so much work after it, is the sleep of a loop.
-MIN_WORK_NS = NS_PER_MS
+# A wait for a timer or for something that came: nobody can tell.
+_UNCLEAR = Wait("unclear")
 # With more threads that wait for others, the heaviest hand on, and a look goes through so many
 # threads at most.
 _MAX_HANDING = 16
 _MAX_STEPS = 4000
-# More waits one after the other for the same are settled.
-_MAX_POLLS = 512
 # A thread that used so many times less CPU time than one for which it waits only helps that one, as
 # those of Node.js that collect.
 _HELPS_TIMES = 10
@@ -35,125 +31,6 @@ _HELPS_TIMES = 10
 _MIN_SERVED_PART = 1 / 3
 # A thread that used less CPU time than this has started a program, and done nothing since.
 _START_NS = 10 * NS_PER_MS
-
-
-class ThreadWait(Struct, eq=False, kw_only=True):
-    """One wait of a thread, from the look that saw it first (``begun``) to the first look before
-    which the thread has run (``over``).
-
-    ``before_ns`` is what the thread used when it ran last, and those who worked for it in the wait
-    before; ``after_ns`` the same of when it runs next, None until that is known. ``had_come``: on a
-    connection of the wait before, something came. ``came`` says this of each connection of this
-    wait. ``was_woken``: it was over before its timeout. ``is_first``: the thread was not seen
-    before, ``is_last``: it has ended since, ``was_cut``: before the next look. ``is_known``:
-    nothing later changes it. ``run_ns`` is the thread's CPU time before the wait. ``blocked`` is
-    None while the thread can run, and ``counted_ns`` what is counted already of how long it waits
-    for a CPU. ``is_unasked``: the thread has run, and nobody asked what it does now; then
-    ``blocked`` is None, too. ``enders`` are the waits of its process for somebody to come that
-    were over with this one: one of these threads may have woken it. ``next_poll``: its timeout
-    ended it, and the thread went on waiting for the same; ``polls`` are the waits before this one
-    of which that is true, as far as they are not settled, and the first of all began with the look
-    ``polled_since``.
-    """
-
-    thread: int
-    process: int
-    blocked: Blocked | None
-    begun: int
-    run_ns: int = 0
-    helpers_ns: int = 0
-    helped_ns: int = 0
-    before_ns: int = 0
-    after_ns: int | None = None
-    counted_ns: int = 0
-    over: int | None = None
-    is_first: bool = False
-    is_last: bool = False
-    was_cut: bool = False
-    had_come: bool = False
-    came: Sequence[bool | None] | None = None
-    was_woken: bool = False
-    is_known: bool = False
-    is_unasked: bool = False
-    enders: Sequence["ThreadWait"] = ()
-    next_poll: "ThreadWait | None" = None
-    polls: deque["ThreadWait"] | None = None
-    polled_since: int | None = None
-
-    def go_on_as(self, following: "ThreadWait") -> None:
-        """The thread waits again for the same."""
-        self.next_poll = following
-        following.polls = deque(maxlen=_MAX_POLLS) if self.polls is None else self.polls
-        following.polls.append(self)
-        following.polled_since = first_known(self.polled_since, self.begun)
-        following.before_ns = max(following.before_ns, self.before_ns)
-        following.is_first = self.is_first
-        following.had_come = self.had_come
-
-    @property
-    def last_poll(self) -> "ThreadWait":
-        """The last wait for the same, of which the end says what all held back."""
-        wait = self
-        while wait.next_poll is not None:
-            wait = wait.next_poll
-        return wait
-
-    @property
-    def following_ns(self) -> int:
-        """The work that followed, by what was before as long as it is not known."""
-        last = self.last_poll
-        return first_known(last.after_ns, last.before_ns)
-
-    @property
-    def weight_ns(self) -> int:
-        """The work that this wait held back; at least 1, so that equal threads share.
-
-        The timeout of a loop, which may be one of many timers, held back what followed.
-        """
-        if self.next_poll is not None:
-            return self.last_poll.weight_ns
-        after_ns = self.after_ns
-        if after_ns is None:
-            return 1 + self.before_ns
-        if after_ns >= self.before_ns or (not self.was_woken and self.is_of_loop):
-            return 1 + after_ns
-        return 1 + self.before_ns
-
-    @property
-    def is_of_loop(self) -> bool:
-        """Whether a loop waits for its own wake-up, for a limited time."""
-        return self.blocked is not None and self.blocked.is_loops_timeout
-
-    def did_not_run_in(self, other: "ThreadWait") -> bool:
-        """Whether the thread did not run while the other one waited."""
-        if first_known(self.polled_since, self.begun) > other.begun and not self.is_first:
-            return False
-        over = self.last_poll.over
-        if over is None:
-            return True
-        return other.over is not None and over >= other.over
-
-    def may_have_ended(self, other: "ThreadWait") -> bool:
-        """Whether the thread has run again before the wait of the other one was over; that of its
-        process ends all.
-        """
-        last = self.last_poll
-        if last.over is None or other.over is None or (last.was_cut and other.was_cut):
-            return False
-        return last.over <= other.over
-
-    def may_have_woken(self, other: "ThreadWait") -> bool:
-        """Whether the thread may have ended the wait of the other one when its own was over, or
-        after work that followed; who waited for a CPU ran one look later.
-        """
-        over = self.last_poll.over
-        if over is None or other.over is None or not self.may_have_ended(other):
-            return False
-        return over >= other.over - 1 or self.following_ns >= MIN_WORK_NS
-
-    def is_likely_for(self, other: "ThreadWait") -> bool:
-        """Whether the thread did not run in vain while the other one waited."""
-        return self.following_ns >= MIN_WORK_NS or self.did_not_run_in(other)
 
 
 def _is_for_comers(blocked: Blocked, wait: ThreadWait) -> bool:
@@ -209,6 +86,16 @@ def _polls_pipe(handing: Blocked | None) -> bool:
     return handing is not None and handing.has_timeout and handing.wait.kind == "pipe"
 
 
+def _without_unclear(shares: Mapping[Wait, float]) -> Mapping[Wait, float]:
+    """The shares of the others; none if these are the smaller part."""
+    unclear = shares.get(_UNCLEAR)
+    if unclear is None:
+        return shares
+    if unclear >= 1 - unclear:
+        return {}
+    return {wait: share / (1 - unclear) for wait, share in shares.items() if wait != _UNCLEAR}
+
+
 def _in_proportion(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:
     """The shares of waits that each count by their own weight."""
     kinds = set(names.values())
@@ -247,6 +134,12 @@ class Division:
             if blocked is None:
                 self._able.append(wait)
                 continue
+            if blocked.may_go_on and wait.is_for_timer:
+                self._firm[wait] = _SLEEP
+                continue
+            if blocked.may_go_on and wait.is_unclear:
+                self._firm[wait] = _UNCLEAR
+                continue
             is_firm = not (blocked.may_be_idle or blocked.is_stopped or wait.was_woken)
             if is_firm and blocked.helpers == "nobody":
                 self._firm[wait] = _named(blocked, wait)
@@ -283,6 +176,9 @@ class Division:
         While all are stopped, they are stopped, not beside one that can run; so is who waits only
         for those that are.
         """
+        return _without_unclear(self._all_shares())
+
+    def _all_shares(self) -> Mapping[Wait, float]:
         if self._firm and not self._handing:
             return _in_proportion(self._firm)
         carried = self._carried()

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.critical_thread import MIN_WORK_NS, Division, ThreadWait
+from profiler.aggregation.critical_thread import Division
+from profiler.aggregation.thread_wait import MAX_LITTLE_NS, MIN_WORK_NS, ThreadWait
 from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
 from profiler.readers.linux.waits import Blocked
 
@@ -52,6 +53,7 @@ class ThreadWaits:
         self._processes: Mapping[int, ProcessSeen] = {}
         self._cpu_ns: Counter[int] = Counter()  # of each process's threads that were read
         self._comers: Mapping[int, Sequence[ThreadWait]] = {}  # as of the last look
+        self._for_timers: set[int] = set()  # processes whose loops waited so last
         self.children: Mapping[int, Collection[int]] = {}
         self.number = 0
 
@@ -132,6 +134,7 @@ class ThreadWaits:
         self.children = children
         for pid in self._cpu_ns.keys() - processes.keys():
             del self._cpu_ns[pid]
+            self._for_timers.discard(pid)
 
     def _add_unasked(self, thread_id: int, thread: _Thread, change: ChangedWaits) -> None:
         """Add that a thread has run, and nobody asked what it does now."""
@@ -184,6 +187,19 @@ class ThreadWaits:
         thread.last = wait
         if before is not None:
             _follow(before, wait, thread, change)
+            self._note_timer(before)
+        wait.was_for_timer = wait.process in self._for_timers
+
+    def _note_timer(self, before: ThreadWait) -> None:
+        """Note of a loop's wait whether it was for a timer: so is the last one, as nothing follows
+        it.
+        """
+        is_loops = before.blocked is not None and before.blocked.may_go_on
+        if is_loops and before.is_known and before.is_decided_at_end:
+            if before.is_for_timer:
+                self._for_timers.add(before.process)
+            elif not before.is_unclear:
+                self._for_timers.discard(before.process)
 
     def _end_present_wait(self, thread: _Thread, change: ChangedWaits) -> None:
         """The thread has run, or does something else."""
@@ -233,7 +249,9 @@ def _is_same(before: Blocked | None, now: Blocked | None) -> bool:
     """
     if before is None or now is None:
         return before is now
-    return before == now or before == replace(now, until_ns=before.until_ns)
+    if before == now:
+        return True
+    return before == replace(now, until_ns=before.until_ns, until_within_ns=before.until_within_ns)
 
 
 def _note_end(before: ThreadWait, thread: _Thread, seen: ThreadSeen, change: ChangedWaits) -> None:
@@ -241,6 +259,9 @@ def _note_end(before: ThreadWait, thread: _Thread, seen: ThreadSeen, change: Cha
     # Who waits again without a run was asked twice in the same wait.
     if seen.was_woken and (seen.blocked is None or thread.run_ns > before.run_ns):
         before.was_woken = True
+        change.repeated.append(before)
+    if seen.timed_out is not False:
+        before.timed_out = seen.timed_out
         change.repeated.append(before)
     if seen.came and not before.came:  # else it was seen between both waits
         before.came = seen.came
@@ -256,37 +277,35 @@ def _follow(before: ThreadWait, wait: ThreadWait, thread: _Thread, change: Chang
     if thread.earlier is not None:
         _make_known(thread.earlier, before, change)
         thread.earlier = None
-    if _goes_on(before, wait):
-        before.go_on_as(wait)
+    has_come = not before.came or any(came is not False for came in before.came)
+    if _goes_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
+        if has_come:
+            before.turn_to(wait)
+        else:
+            before.go_on_as(wait)
     elif wait.blocked is not None and wait.blocked.helpers == _WITH_WORK:
         thread.earlier = before
     else:
         _make_known(before, wait, change)
 
 
-def _goes_on(before: ThreadWait, wait: ThreadWait) -> bool:
-    """Whether a timeout ended the wait before, as nothing came, and the thread goes on waiting for
-    the same, as clients do that let a signal end their waits, and loops with timers.
+def _goes_on(before: ThreadWait, wait: ThreadWait, most_ns: int) -> bool:
+    """Whether the thread goes on waiting for the same after less work than this, as clients do that
+    let a signal end their waits, and loops with timers.
     """
     blocked, now = before.blocked, wait.blocked
     if blocked is None or now is None or not blocked.may_go_on:
         return False
-    if not _is_same(blocked, _with_questions_of(blocked, now)):
+    if wait.run_ns - before.run_ns >= most_ns:
         return False
-    may_have_come = not before.came or any(came is not False for came in before.came)
-    return not may_have_come and wait.run_ns - before.run_ns < MIN_WORK_NS
+    return _is_same(blocked, _with_connections_of(blocked, now))
 
 
-def _with_questions_of(before: Blocked, now: Blocked) -> Blocked:
-    """The wait as if only that had been sent on its connections what was sent before the other one:
-    another thread may have asked meanwhile.
-    """
-    if len(before.connections) != len(now.connections):
+def _with_connections_of(before: Blocked, now: Blocked) -> Blocked:
+    """The wait as if nothing had come on its connections, or been sent, since the other one."""
+    if [each.stream for each in before.connections] != [each.stream for each in now.connections]:
         return now
-    pairs = zip(before.connections, now.connections, strict=True)
-    return replace(
-        now, connections=tuple([replace(after, owes=first.owes) for first, after in pairs])
-    )
+    return replace(now, connections=before.connections, may_be_idle=before.may_be_idle)
 
 
 def _make_known(wait: ThreadWait, following: ThreadWait, change: ChangedWaits) -> None:

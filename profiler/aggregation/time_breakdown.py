@@ -16,10 +16,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.busy_time import Stretch, UndividedTime, spread_unread
-from profiler.aggregation.critical_thread import Division, ThreadWait
+from profiler.aggregation.critical_thread import Division
 from profiler.aggregation.idle_gpus import IdleGpus, IdlePlaces
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.run_evidence import Activity
+from profiler.aggregation.thread_wait import ThreadWait
 from profiler.aggregation.thread_waits import ChangedWaits, ThreadWaits
 from profiler.aggregation.time_parts import TimeParts
 from profiler.aggregation.time_series import RunSeries

@@ -92,6 +92,16 @@ func keepAlive(port string) {
 	answer.Body.Close()
 }
 
+// Rows with which nothing is done.
+func readRows(port string) {
+	connection, err := net.Dial("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Fprintln(connection, "ROWS 0.37")
+	go io.Copy(io.Discard, connection)
+}
+
 func number(text string) float64 {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil {
@@ -108,6 +118,8 @@ func main() {
 		serve()
 	case "keep_alive":
 		keepAlive(os.Args[6])
+	case "rows":
+		readRows(os.Args[6])
 	}
 	works := map[string]func(){
 		"sleep": func() { time.Sleep(pause) },

@@ -7,6 +7,7 @@
 import { spawn } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import http from 'node:http'
+import net from 'node:net'
 import process from 'node:process'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -48,10 +49,17 @@ function askByAgent() {
   })
 }
 
+function readRows() {
+  const connection = net.connect({ port, host: '127.0.0.1' })
+  connection.write('ROWS 0.37\n')
+  connection.resume()
+}
+
 const bystanders = {
   nothing: () => undefined,
   fetch: async () => (await fetch(`http://127.0.0.1:${port}/`)).text(),
   agent: askByAgent,
+  rows: readRows,
   server: () => http.createServer().listen(0, '127.0.0.1')
 }
 const works = { sleep: () => sleep(1000 * waitSeconds), child: runChild }

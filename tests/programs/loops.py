@@ -12,7 +12,9 @@ from tests.programs.phases import compute, phase, started, write_down
 
 # The loop sleeps, and a thread of its pool computes.
 _AFTER_THREAD = "after_thread"
+_ROW = "row"
 _kept: list[object] = []
+_rows: list[asyncio.StreamReader] = []
 
 
 async def _nothing() -> None:
@@ -21,6 +23,34 @@ async def _nothing() -> None:
 
 async def _serve() -> None:
     _kept.append(await asyncio.start_server(lambda *_: None, "127.0.0.1", 0))
+
+
+async def _receive(seconds: str) -> asyncio.StreamReader:
+    """Rows that come each time so many seconds have passed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(sys.argv[6]))
+    writer.write(f"ROWS {seconds}\n".encode())
+    _kept.append(writer)
+    return reader
+
+
+async def _read_rows() -> None:
+    """Rows with which nothing is done."""
+    reader = await _receive("0.37")
+
+    async def read() -> None:
+        while await reader.read(1):
+            pass
+
+    _kept.append(asyncio.create_task(read()))
+
+
+async def _look_at_the_clock() -> None:
+    """A timer with which nothing is done."""
+
+    def look() -> None:
+        asyncio.get_running_loop().call_later(0.25, look)
+
+    look()
 
 
 async def _ask_by_aiohttp() -> None:
@@ -44,6 +74,12 @@ async def _sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+async def _wait_for_row(seconds: float) -> None:
+    if not _rows:
+        _rows.append(await _receive(str(seconds)))
+    await _rows[0].readexactly(1)
+
+
 async def _run_child(seconds: float) -> None:
     await (await asyncio.create_subprocess_exec("sleep", str(seconds))).wait()
 
@@ -57,12 +93,15 @@ BYSTANDERS: dict[str, Callable[[], Awaitable[None]]] = {
     "server": _serve,
     "aiohttp": _ask_by_aiohttp,
     "redis": _ask_redis,
+    "rows": _read_rows,
+    "clock": _look_at_the_clock,
 }
 WORK: dict[str, Callable[[float], Awaitable[None]]] = {
     "sleep": _sleep,
     "child": _run_child,
     "to_thread": _sleep_in_thread,
     _AFTER_THREAD: _sleep,
+    _ROW: _wait_for_row,
 }
 
 
@@ -76,7 +115,7 @@ async def _work() -> None:
             await asyncio.to_thread(compute, compute_seconds)
         else:
             compute(compute_seconds)
-        with phase("sleep"):
+        with phase("network" if sys.argv[2] == _ROW else "sleep"):
             await WORK[sys.argv[2]](wait_seconds)
     write_down()
 

@@ -16,8 +16,9 @@ class ThreadSeen(Struct, frozen=True, gc=False):
 
     ``blocked`` is None for a thread that can run. ``came``: on which connections of its wait before
     something has come since its first look, None where this is not known. ``was_woken``: that wait
-    was over before its timeout. ``is_correction``: it is the same wait as before, which the look
-    before took for another one.
+    was over before its timeout. ``timed_out``: its timeout ended it, None if something that came
+    may have. ``is_correction``: it is the same wait as before, which the look before took for
+    another one.
     """
 
     thread: int
@@ -25,6 +26,7 @@ class ThreadSeen(Struct, frozen=True, gc=False):
     blocked: Blocked | None
     came: tuple[bool | None, ...] = ()
     was_woken: bool = False
+    timed_out: bool | None = False
     is_correction: bool = False
 
 

@@ -67,6 +67,7 @@ _INET_ANSWER_BYTES = 72
 _LAST_SENT = 44
 _LAST_RECEIVED = 52
 _RECEIVED_BYTES = slice(128, 136)
+_RECEIVED_SEGMENTS = slice(152, 156)  # since Linux 4.6
 
 
 class Socket(Struct, frozen=True):
@@ -232,13 +233,16 @@ def parse_peer_inode(message: bytes) -> int | None:
 
 
 class StreamState(Struct, frozen=True, gc=False):
-    """What the kernel knows of a TCP connection: the bytes that came, whether something was sent
-    later than the last that came, and its inode.
+    """What the kernel knows of a TCP connection: the bytes that came, in how many segments, None if
+    it does not say that, and how long ago the last one; whether something was sent later than that,
+    and its inode.
     """
 
     received_bytes: int
     owes: bool
     inode: int = 0
+    received_segments: int | None = None
+    came_before_ns: int = 0
 
 
 def ask_stream(inode: int, stream: bytes) -> StreamState | None:
@@ -280,9 +284,19 @@ def parse_stream(message: bytes, inode: int) -> StreamState | None:
         if kind == _ATTRIBUTE_INFO and len(content) >= _RECEIVED_BYTES.stop:
             (sent_ms,) = struct.unpack_from("=I", content, _LAST_SENT)
             (came_ms,) = struct.unpack_from("=I", content, _LAST_RECEIVED)
-            received_bytes = int.from_bytes(content[_RECEIVED_BYTES], sys.byteorder)
-            return StreamState(received_bytes, owes=sent_ms < came_ms, inode=found_inode)
+            return StreamState(
+                int.from_bytes(content[_RECEIVED_BYTES], sys.byteorder),
+                owes=sent_ms < came_ms,
+                inode=found_inode,
+                received_segments=_number(content, _RECEIVED_SEGMENTS),
+                came_before_ns=came_ms * NS_PER_MS,
+            )
     return None
+
+
+def _number(content: bytes, place: slice) -> int | None:
+    """The number in a place; None if the content ends before."""
+    return int.from_bytes(content[place], sys.byteorder) if len(content) >= place.stop else None
 
 
 def _attributes(message: bytes, place: int) -> Iterator[tuple[int, bytes]]:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
+from profiler.readers.linux.poll_ends import WorkBegin
 from profiler.readers.linux.waits import Blocked
 
 # The files of all threads together, up to a quarter of those that may be open, usually 1024.
@@ -97,7 +98,8 @@ class Thread(Struct, eq=False):
     ``is_stale``: it was on a CPU since ``blocked`` was determined; ``is_postponed``: its peer was
     not.
     ``sleeps_unsignalled``: it blocked all signals when it was last seen in an interruptible sleep.
-    ``ran_after_ns``: its present wait has begun after this.
+    ``ran_after_ns``: its present wait has begun after this. ``waited_until_ns``: the wait before
+    went on until then; since then the thread ran, and waited for a CPU, for ``busy_ns``.
     """
 
     thread_id: int
@@ -116,6 +118,8 @@ class Thread(Struct, eq=False):
     is_postponed: bool = False
     sleeps_unsignalled: bool = False
     ran_after_ns: int = 0
+    waited_until_ns: int = 0
+    busy_ns: int = 0
 
     def read(self, since: ReadingTime, now: ReadingTime, process: int) -> ThreadGrowth | None:
         """Read the counters; None if they are the same as before.
@@ -159,9 +163,19 @@ class Thread(Struct, eq=False):
         self.text = text
         self.run_ns = run_ns
         self.wait_ns = wait_ns
+        if not self.is_stale:
+            self.waited_until_ns = since.at_ns
+            self.busy_ns = 0
+        self.busy_ns += ran_ns + waited_ns
         self.is_stale = True
         self.ran_after_ns = since.at_ns
         return growth
+
+    def begin_of_work(self, now_ns: int, *, is_able: bool) -> WorkBegin:
+        """When the thread has begun to run since the wait before; ``is_able``: it still can."""
+        last_ns = now_ns - self.busy_ns
+        first_ns = last_ns if is_able else min(self.waited_until_ns, last_ns)
+        return WorkBegin(first_ns, last_ns, is_known=is_able)
 
     def read_state(self) -> ThreadState:
         """The present state."""

@@ -23,6 +23,7 @@ from profiler.readers.linux.cpu_pressure import (
     open_machine_pressure,
 )
 from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
+from profiler.readers.linux.poll_ends import Arrival, WorkBegin, is_by_timeout
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.process_tree import own_cpu_ns as process_cpu_ns
 from profiler.readers.linux.sockets import StreamState
@@ -1002,11 +1003,11 @@ class ThreadReader:
 
     def _ask_thread(self, process: _Process, thread: Thread, now_ns: int) -> None:
         """Ask a thread what it does now, and whether something came in its wait before."""
-        came: tuple[bool | None, ...] = ()
+        arrivals: Sequence[Arrival] = ()
         before = thread.blocked
         is_same_wait = not (thread.is_stale or thread.is_postponed)
         if before is not None and before.connections and thread.is_stale:
-            came = self._resolver.came(before)
+            arrivals = self._resolver.arrivals(before)
         blocked = self._ask(process, thread, now_ns)
         if is_same_wait and _watches_the_same(before, blocked):
             return  # with how much the wait began is known
@@ -1027,10 +1028,22 @@ class ThreadReader:
             pid = process.reading.pid
             is_stopped = blocked is not None and blocked.is_stopped  # a signal ended the wait
             was_woken = not is_stopped and before is not None and self._was_woken(before)
+            timed_out: bool | None = False
+            if before is not None and before.may_go_on and not is_stopped:
+                begin = thread.begin_of_work(now_ns, is_able=blocked is None)
+                timed_out = is_by_timeout(before, arrivals, begin, now_ns)
             # What comes until the thread runs may come on any connection that it watched.
             adds = is_same_wait and before is not None and bool(before.connections)
             self._seen.append(
-                ThreadSeen(thread.thread_id, pid, blocked, came, was_woken, is_correction=adds)
+                ThreadSeen(
+                    thread.thread_id,
+                    pid,
+                    blocked,
+                    tuple([arrival.came for arrival in arrivals]),
+                    was_woken,
+                    timed_out,
+                    is_correction=adds,
+                )
             )
 
     def _may_miss_child(self, process: _Process, blocked: Blocked) -> bool:
@@ -1125,13 +1138,26 @@ class ThreadReader:
                 continue
             left -= 1
             if thread.read_state().letter == "R":
-                was_woken = before is not None and self._was_woken(before)
                 thread.blocked = None
-                self._seen.append(ThreadSeen(thread.thread_id, pid, None, was_woken=was_woken))
+                self._seen.append(self._woken_now(thread.thread_id, pid, before))
+
+    def _woken_now(self, thread_id: int, pid: int, before: Blocked | None) -> ThreadSeen:
+        """A thread that can run, and has not run yet: its wait ended since the last look."""
+        if before is None:
+            return ThreadSeen(thread_id, pid, None)
+        arrivals = self._resolver.arrivals(before)
+        timed_out: bool | None = False
+        if before.may_go_on and self._last is not None:
+            begin = WorkBegin(self._last.at_ns, self._at_ns, is_known=False)
+            timed_out = is_by_timeout(before, arrivals, begin, self._at_ns)
+        came = tuple([arrival.came for arrival in arrivals])
+        return ThreadSeen(thread_id, pid, None, came, self._was_woken(before), timed_out)
 
     def _was_woken(self, before: Blocked) -> bool:
         """Whether a wait that is over was so before its timeout."""
-        return before.until_ns is not None and self._at_ns < before.until_ns
+        if before.until_ns is None or before.connections:
+            return False
+        return self._at_ns < before.until_ns
 
     def _note_state(self, process: _Process, now_ns: int) -> None:
         """Note what the only thread waits for, by the state that was read with the process."""

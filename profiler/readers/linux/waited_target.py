@@ -16,11 +16,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.files import close_files, open_or_none
-from profiler.core.optional_math import known
+from profiler.core.optional_math import difference, first_known, known
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.named_pipes import is_local, kind_of_sleep
+from profiler.readers.linux.poll_ends import Arrival
 from profiler.readers.linux.shared_links import SharedLinks
 from profiler.readers.linux.sockets import Socket, Sockets, StreamState, other_end
 from profiler.readers.linux.waits import Blocked, Connection, Wait
@@ -109,8 +110,10 @@ _FUTEX_PRIVATE = 0x80
 _FUTEX_FLAGS = {"futex": 1, "futex_wait": 3}
 _FUTEX_BY_WALL_CLOCK = 0x100
 _TIMESPEC = struct.Struct("=qq")
-# Where poll and epoll have their timeout in milliseconds.
+# Where poll and epoll have their timeout in milliseconds, and where others have that of a struct
+# timespec.
 _MS_TIMEOUTS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
+_TIMESPEC_TIMEOUTS = {"ppoll": 2, "epoll_pwait2": 3, "pselect6": 4}
 # glibc's and musl's pthread_mutex_t: a thread waits for it with this value; glibc's has its owner.
 _MUTEX_WITH_WAITERS = 2
 _MUTEX_OWNER = slice(8, 12)
@@ -255,6 +258,7 @@ class WaitResolver:
         self._timeouts_left = 0  # in the present look
         self._memories_left = 0
         self._others_add = False  # to what the present thread watches
+        self._quiet_ns: int | None = None  # since something came on what it watches
         self._memory: int | None = None
         self._memory_pid: int | None = None
         self.sockets = Sockets(proc_folder, own_cpu_ns, peer_inode)
@@ -305,10 +309,37 @@ class WaitResolver:
                     blocked = replace(blocked, may_be_idle=False)
             case "poll" | "select" | "epoll":
                 blocked = self._wait_in_poll(pid, name, call, now_ns)
-                if blocked is _TIMED_WAKE_UP and name in _MS_TIMEOUTS:
-                    timeout_ns = call.int_argument(_MS_TIMEOUTS[name]) * NS_PER_MS
-                    blocked = replace(blocked, until_ns=since_ns + timeout_ns)
+                if blocked is _TIMED_WAKE_UP or blocked.may_go_on:
+                    blocked = self._with_timeout(pid, name, call, blocked, since_ns)
         return blocked
+
+    def _with_timeout(
+        self, pid: int, name: str, call: SystemCall, blocked: Blocked, since_ns: int
+    ) -> Blocked:
+        """The poll with when its timeout ends it: what came would have ended it before."""
+        now_ns = first_known(self._now_ns, since_ns)
+        if self._quiet_ns is not None:
+            since_ns = max(since_ns, now_ns - self._quiet_ns)
+        timeout_ns = self._timeout_ns(pid, name, call)
+        if timeout_ns is None:
+            return blocked
+        return replace(
+            blocked, until_ns=since_ns + timeout_ns, until_within_ns=max(now_ns - since_ns, 0)
+        )
+
+    def _timeout_ns(self, pid: int, name: str, call: SystemCall) -> int | None:
+        """For how long a poll waits at most; None if that is not readable."""
+        if name in _MS_TIMEOUTS:
+            return call.int_argument(_MS_TIMEOUTS[name]) * NS_PER_MS
+        if name not in _TIMESPEC_TIMEOUTS or self._timeouts_left == 0:
+            return None
+        self._timeouts_left -= 1
+        place = call.arguments[_TIMESPEC_TIMEOUTS[name]]
+        timeout = self._read_memory(pid, place, _TIMESPEC.size)
+        if timeout is None or len(timeout) < _TIMESPEC.size:
+            return None
+        whole_seconds, rest_ns = _TIMESPEC.unpack(timeout)
+        return int(whole_seconds * NS_PER_SECOND + rest_ns)
 
     def _begin(self, now_ns: int) -> None:
         """Begin with the wait of one thread, which may be the first of a look."""
@@ -321,6 +352,7 @@ class WaitResolver:
 
     def _wait_in_poll(self, pid: int, name: str, call: SystemCall, now_ns: int) -> Blocked:
         self._others_add = False
+        self._quiet_ns = None
         descriptors, has_timeout = self._watched(pid, name, call)
         if descriptors is None:
             return _OTHER
@@ -344,19 +376,24 @@ class WaitResolver:
             return Blocked(wait=Wait(kind))
         return self._wait_for_pipe(pid, (self._link(pid, call.int_argument(0)),), now_ns)
 
-    def came(self, blocked: Blocked) -> tuple[bool | None, ...]:
-        """On which connections of a wait something has come since it was resolved; None if that is
-        not known.
-        """
-        came: list[bool | None] = []
+    def arrivals(self, blocked: Blocked) -> Sequence[Arrival]:
+        """What has come on each connection of a wait since it was resolved."""
+        arrivals: list[Arrival] = []
         for connection in blocked.connections:
             state = None
             if connection.inode:
                 state = self._ask_stream(connection.inode, connection.stream)
-            came.append(
-                None if state is None else state.received_bytes != connection.received_bytes
+            if state is None:
+                arrivals.append(Arrival(came=None))
+                continue
+            arrivals.append(
+                Arrival(
+                    came=state.received_bytes != connection.received_bytes,
+                    segments=difference(state.received_segments, connection.received_segments),
+                    before_ns=state.came_before_ns,
+                )
             )
-        return tuple(came)
+        return arrivals
 
     def _wait_for_futex(
         self, pid: int, name: str, call: SystemCall, now_ns: int, since_ns: int
@@ -470,6 +507,8 @@ class WaitResolver:
             if may_be_idle and socket.stream:
                 state = self._ask_stream(inode, socket.stream)
             may_be_idle = may_be_idle and state is not None
+            if state is not None:
+                self._quiet_ns = min(state.came_before_ns, first_known(self._quiet_ns, now_ns))
             connections.append(
                 Connection(
                     socket.peer or "",
@@ -477,6 +516,7 @@ class WaitResolver:
                     owes=state is not None and state.owes,
                     inode=inode if state is not None else 0,
                     stream=socket.stream,
+                    received_segments=None if state is None else state.received_segments,
                 )
             )
         pids: frozenset[int] = frozenset()

@@ -21,7 +21,8 @@ class Connection(Struct, frozen=True, gc=False):
     """A TCP connection on which a thread waits, at the first look of the wait.
 
     ``owes``: the last that was sent is later than the last that came. ``inode`` and ``stream``: how
-    to ask the kernel for it again, 0 if the kernel does not know it.
+    to ask the kernel for it again, 0 if the kernel does not know it. ``received_segments``: in how
+    many segments the bytes came, None if unknown.
     """
 
     peer: str
@@ -29,6 +30,7 @@ class Connection(Struct, frozen=True, gc=False):
     owes: bool = False
     inode: int = 0
     stream: bytes = b""
+    received_segments: int | None = None
 
 
 class Blocked(Struct, frozen=True, kw_only=True):
@@ -41,7 +43,8 @@ class Blocked(Struct, frozen=True, kw_only=True):
     ``may_be_idle``: it watches nothing but listening and unconnected sockets, and ``connections``
     on which something has come before: where nothing comes on these, it waits for somebody to come,
     and ``otherwise`` is what else it waits for. ``has_timeout``: of poll, select or epoll.
-    ``until_ns``: the timeout of a wait for other threads does not end it before this (monotonic).
+    ``until_ns``: the timeout does not end the wait before this (monotonic), and at the latest so
+    long after it, ``until_within_ns``, or whenever if that is None.
     ``others_add``: other threads of the process say in the midst of the wait what it watches.
     ``is_stopped``: by a signal or a frozen group, ``is_traced``: or by a tracer such as strace,
     which lets it go on at once. ``is_hidden``: its system call is not readable.
@@ -52,6 +55,7 @@ class Blocked(Struct, frozen=True, kw_only=True):
     may_be_idle: bool = False
     has_timeout: bool = False
     until_ns: int | None = None
+    until_within_ns: int | None = None
     connections: tuple[Connection, ...] = ()
     helper_pids: frozenset[int] = frozenset()
     helper_thread: int | None = None

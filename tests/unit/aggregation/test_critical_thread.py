@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aggregation import critical_thread
-from profiler.aggregation.critical_thread import Division, ThreadWait
+from profiler.aggregation.critical_thread import Division
+from profiler.aggregation.thread_wait import ThreadWait
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.waits import STOPPED, TRACED, Blocked, Connection, Wait
 from tests.looked_run import (

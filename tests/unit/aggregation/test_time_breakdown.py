@@ -493,6 +493,12 @@ class TestWhoseWaitHeldTheRunBack:
         assert set(run.parts) <= {"on_cpu", "network", "waiting_for_cpu"}
 
 
+def _polls_after(number: int, row: int) -> Blocked:
+    """A poll, with as much as has come by then."""
+    received_bytes = 100 + 10 * number + row
+    return replace(POLL, connections=(replace(CONNECTION, received_bytes=received_bytes),))
+
+
 class TestWhatDidItWaitFor:
     """Question 4."""
 
@@ -581,6 +587,68 @@ class TestWhatDidItWaitFor:
             run.look(Did(1, POLL, 0.0001, came=(None,)), Did(2, SLEEP, 0.3))
         assert run.parts["sleep"] > 65
         assert run.parts["network"] < 1
+
+    @pytest.mark.parametrize("timed_out", [True, None])
+    def test_a_loop_whose_timer_ends_the_poll_before_its_work_sleeps(
+        self,
+        timed_out: bool | None,  # noqa: FBT001
+    ) -> None:
+        """Rows that it only looks at come meanwhile; where one may have ended the poll, too, none
+        has brought work before.
+        """
+        run = LookedRun().look(Did(1, POLL, 0.3))
+        for number in range(10):
+            for row in range(2):
+                run.look(Did(1, _polls_after(number, row), 0.0005, came=(True,)))
+            run.look(Did(1, POLL, 0.3, came=(True,), timed_out=timed_out))
+        assert run.parts["sleep"] > 85
+        assert run.parts.get("network", 0) < 5
+
+    @pytest.mark.parametrize("timed_out", [False, None])
+    def test_a_loop_that_works_with_rows_waits_for_them_beside_a_timer(
+        self,
+        timed_out: bool | None,  # noqa: FBT001
+    ) -> None:
+        run = LookedRun().look(Did(1, POLL, 0.3))
+        for number in range(10):
+            for turn in range(2):
+                polls = _polls_after(number, turn)
+                run.look(Did(1, polls, 0.0001, came=(False,), timed_out=True))
+            run.look(Did(1, POLL, 0.3, came=(True,), timed_out=timed_out))
+        assert run.parts["network"] > 85
+        assert run.parts.get("sleep", 0) < 5
+
+    def test_what_may_have_ended_a_poll_is_not_guessed(self) -> None:
+        """The next look that knows it says it."""
+        for timed_out, kind in ((True, "sleep"), (False, "network")):
+            run = LookedRun().look(Did(1, POLL, 0.3))
+            for _ in range(5):
+                run.look(Did(1, POLL, 0.3, came=(True,), timed_out=None))
+            run.look(Did(1, SLEEP, 0.3, came=(True,), timed_out=timed_out))
+            assert ("network" in run.parts) == (kind == "network")
+            assert run.parts[kind] > 25, kind
+
+    def test_the_last_wait_of_a_loop_is_for_what_it_was_before(self) -> None:
+        """The end of its process cuts it off; but it waits for an answer that is owed."""
+        asked = replace(POLL, connections=(replace(CONNECTION, owes=True),))
+        for last, kind in ((POLL, "sleep"), (asked, "network")):
+            run = LookedRun().look(Did(1, POLL, 0.3))
+            for _ in range(2):
+                run.look(Did(1, POLL, 0.3, came=(True,), timed_out=True))
+            run.look(Did(1, last, 0.3, came=(True,), timed_out=True))
+            for _ in range(9):
+                run.look()
+            run.look(Did(1, None, 0.0001, came=(True,))).look(ended=(1,))
+            assert run.parts[kind] > 60, kind
+
+    def test_rows_with_which_a_loop_works_more_than_after_its_timer(self) -> None:
+        """Little with each, but of many."""
+        run = LookedRun().look(Did(1, POLL, 0.3))
+        for number in range(4):
+            for row in range(10):
+                run.look(Did(1, _polls_after(number, row), 0.0025, came=(True,)))
+            run.look(Did(1, POLL, 0.01, came=(True,), timed_out=True))
+        assert run.parts["network"] > 85
 
     def test_a_connection_that_is_kept_is_not(self) -> None:
         run = LookedRun().look(Did(1, SLEEP, 0.01), Did(2, IDLE, 0.3))

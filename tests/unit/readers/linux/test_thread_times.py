@@ -34,6 +34,7 @@ ALL_SIGNALS = 0x7FFBFEFF  # as the kernel shows them: without SIGKILL and SIGSTO
 WAITS_FOR_CHILD = "61 0xffffffff 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 RECEIVING = "45 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 CONNECTED = "0: 0100007F:9C40 0903000A:1538 01 0:0 0:0 0 1000 0 501 1 0\n"
+POLLING_FOR_A_TIME = "232 0x4 0x0 0x1 0x1f4 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 POLLING = "232 0x4 0x0 0x1 0xffffffff 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 READING = "0 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 IN_A_PAGE_FAULT = "-1 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
@@ -61,6 +62,7 @@ class FakeMachine:
         self.cost_ns = 0
         self.clocks: dict[int, int] = {}
         self.asked: list[int] = []  # the connections
+        self.came_before: float = 0
         self.ends: dict[int, int] = {}  # the inodes of connections on this machine, by their ports
         self.reader = ThreadReader(
             self._own_cpu_ns,
@@ -78,7 +80,12 @@ class FakeMachine:
     def _ask(self, inode: int, stream: bytes) -> StreamState:
         self.asked.append(inode)
         found = self.ends.get(int.from_bytes(stream[1:3], "big"), inode)
-        return StreamState(received_bytes=len(self.asked), owes=False, inode=found)
+        return StreamState(
+            received_bytes=len(self.asked),
+            owes=False,
+            inode=found,
+            came_before_ns=seconds(self.came_before),
+        )
 
     def _own_cpu_ns(self) -> int:
         self._cpu_ns += self.cost_ns
@@ -791,6 +798,46 @@ class TestLooksBetweenTheReadings:
         shown = running.read(process(cpu=3, state="T"), process(9), at=2)
         stopped = {seen.thread: seen for seen in shown.look.seen}[7]
         assert (stopped.blocked, stopped.was_woken) == (STOPPED, False)
+
+    @pytest.mark.parametrize(
+        ("at", "run", "state", "came_before", "expected"),
+        [
+            pytest.param(1.9, 1.26, "R", 0.05, True, id="it works since the timeout"),
+            pytest.param(1.9, 1.26, "R", 0.25, None, id="something came then, too"),
+            pytest.param(1.9, 1.02, "S", 0.05, None, id="it worked at some time"),
+            pytest.param(1.9, 1.01, "R", 0.2, None, id="it has not run yet"),
+            pytest.param(1.5, 1.02, "S", 0.05, False, id="before the timeout"),
+        ],
+    )
+    def test_whether_a_timeout_ended_a_poll_is_told_by_the_begin_of_the_work(
+        self,
+        running: FakeMachine,
+        at: float,
+        run: float,
+        state: str,
+        came_before: float,
+        expected: bool | None,  # noqa: FBT001
+    ) -> None:
+        """The poll of half a second began between 1.15, when something came last, and 1.2 s."""
+        folder = running.folder / "7"
+        for name in ("fd", "fdinfo", "net"):
+            (folder / name).mkdir()
+        (folder / "fd" / "501").symlink_to("socket:[501]")
+        (folder / "net" / "tcp").write_text(CONNECTED)
+        (folder / "fdinfo" / "4").write_text("tfd: 501 events: 19 data: 0\n")
+        running.came_before = 0.05
+        running.thread(7, run=1.01, call=POLLING_FOR_A_TIME)
+        running.clocks[7] = 2
+        (seen,) = running.look(1.2).look.seen
+        blocked = present(seen.blocked)
+        assert (blocked.until_ns, blocked.until_within_ns) == (seconds(1.65), seconds(0.05))
+        running.came_before = came_before
+        call = "running\n" if run > 1.1 else POLLING_FOR_A_TIME
+        running.thread(7, run=run, state=state, call=call)
+        running.clocks[7] = round(100 * run)
+        (seen,) = running.look(at).look.seen
+        assert seen.came == (True,)
+        assert seen.timed_out is expected
 
     def test_what_other_threads_add_to_a_wait_is_seen_after_they_have_run(
         self, running: FakeMachine

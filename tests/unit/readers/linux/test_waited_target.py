@@ -300,6 +300,38 @@ def test_a_loop_that_waits_for_its_own_wake_up_for_a_limited_time(process: FakeP
     assert process.blocked("epoll_wait", 4, 0, 8, 2500, now=10).until_ns is None
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        pytest.param("epoll_wait", (4, 0, 8, 3500), id="in milliseconds"),
+        pytest.param("epoll_pwait2", (4, 0, 8, 64), id="a struct timespec"),
+    ],
+)
+def test_when_a_timeout_ends_a_poll_of_connections(
+    process: FakeProcess, name: str, arguments: tuple[int, ...]
+) -> None:
+    """The poll began after the look before, and after what came last: 0.4 s ago, on one of both."""
+    states = {501: 9.0, 502: 0.4}
+    process.resolver = WaitResolver(
+        calls_of("x86_64"),
+        str(process.folder.parent),
+        lambda: 0,
+        ask_stream=lambda inode, _: StreamState(
+            7, owes=False, inode=inode, came_before_ns=seconds(states[inode])
+        ),
+    )
+    process.opens(fd5="socket:[501]", fd6="socket:[502]")
+    process.table("tcp", *(inet_line(PEER, inode) for inode in (501, 502)))
+    (process.folder / "mem").write_bytes(bytes(64) + struct.pack("=qq", 3, seconds(0.5)))
+    watched = process.folder / "fdinfo" / "4"
+    watched.write_text("tfd: 5 events: 19\ntfd: 6 events: 19\n")
+    blocked = process.blocked(name, *arguments, now=10)
+    assert (blocked.until_ns, blocked.until_within_ns) == (seconds(13.1), seconds(0.4))
+    states[502] = 5.0
+    blocked = process.blocked(name, *arguments, now=11)
+    assert (blocked.until_ns, blocked.until_within_ns) == (seconds(13.5), seconds(1))
+
+
 def test_a_socket_pair_is_a_pipe_and_a_client_has_its_servers_path(process: FakeProcess) -> None:
     # The kernel knows no peer of 505; that of 507 is in another network namespace.
     peers = {501: 502, 502: 501, 503: 504, 507: 999}
@@ -449,6 +481,10 @@ def test_the_kernel_knows_the_other_end_of_a_socket_pair() -> None:
     assert ask_peer_inode(0) is None
 
 
+def _came(resolver: WaitResolver, blocked: Blocked) -> tuple[bool | None, ...]:
+    return tuple(arrival.came for arrival in resolver.arrivals(blocked))
+
+
 @given(st.binary(max_size=80))
 def test_an_answer_of_the_kernel_may_be_anything(message: bytes) -> None:
     parse_peer_inode(message)
@@ -482,13 +518,13 @@ def test_the_kernel_knows_what_came_on_a_connection(
         assert link == str(Path("/proc/self/fd", str(other.fileno())).readlink())
         assert blocked.may_be_idle
         assert [each.received_bytes for each in blocked.connections] == [5]
-        assert resolver.came(blocked) == (False,)
+        assert _came(resolver, blocked) == (False,)
         other.sendall(b"!")
         own.recv(1)
-        assert resolver.came(blocked) == (True,)
+        assert _came(resolver, blocked) == (True,)
         (inode, stream) = (blocked.connections[0].inode, blocked.connections[0].stream)
         assert ask_stream(inode + 1, stream) is None  # another socket's addresses
-    assert resolver.came(blocked) == (None,)
+    assert _came(resolver, blocked) == (None,)
 
 
 @pytest.mark.parametrize("is_here", [True, False])
@@ -572,7 +608,7 @@ class TestWaitsForSomebodyToCome:
     def test_what_comes_is_seen_later(self, process: FakeProcess) -> None:
         blocked = process.blocked_in_poll([1, 2], NOT_A_TIMEOUT)
         self.received[502] = 9
-        assert process.resolver.came(blocked) == (False, True)
+        assert _came(process.resolver, blocked) == (False, True)
 
     def test_a_child_beside_it(self, process: FakeProcess) -> None:
         blocked = process.blocked_in_poll([1, 5], NOT_A_TIMEOUT)

@@ -1,0 +1,215 @@
+"""One wait of a thread, those before it for the same, and the work that it held back.
+
+A loop waits again and again for the same: a timer of another task ends its poll, or something comes
+that it only looks at. The poll before its work says what it waited for.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from profiler.core.optional_math import first_known
+from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.linux.waits import Blocked
+
+# A poll that its timeout ends, and so much work after it, is the sleep of a loop.
+MIN_WORK_NS = NS_PER_MS
+# With more work than this, what came was not only looked at.
+MAX_LITTLE_NS = 3 * NS_PER_MS
+# More waits one after the other for the same are settled.
+_MAX_POLLS = 512
+
+
+class ThreadWait(Struct, eq=False, kw_only=True):
+    """One wait of a thread, from the look that saw it first (``begun``) to the first look before
+    which the thread has run (``over``).
+
+    ``before_ns`` is what the thread used when it ran last, and those who worked for it in the wait
+    before; ``after_ns`` the same of when it runs next, None until that is known. ``had_come``: on a
+    connection of the wait before, something came. ``came`` says this of each connection of this
+    wait. ``was_woken``: it was over before its timeout, ``timed_out``: its timeout ended it,
+    None if something that came may have. ``is_first``: the thread was not seen
+    before, ``is_last``: it has ended since, ``was_cut``: before the next look. ``is_known``:
+    nothing later changes it. ``run_ns`` is the thread's CPU time before the wait. ``blocked`` is
+    None while the thread can run, and ``counted_ns`` what is counted already of how long it waits
+    for a CPU. ``is_unasked``: the thread has run, and nobody asked what it does now; then
+    ``blocked`` is None, too. ``enders`` are the waits of its process for somebody to come that
+    were over with this one: one of these threads may have woken it. ``next_poll``: its timeout
+    ended it, and the thread went on waiting for the same; the first wait of these began with the
+    look ``polled_since``. ``next_turn``: something ended it, and the thread went on so after little
+    work; before this one, that was ``little_ns`` in so many ``turns`` and ``timeouts``. ``polls``
+    are the waits before this one of which either is true, as far as they are not settled.
+    ``was_for_timer``: the last such waits of its process before were for a timer.
+    """
+
+    thread: int
+    process: int
+    blocked: Blocked | None
+    begun: int
+    run_ns: int = 0
+    helpers_ns: int = 0
+    helped_ns: int = 0
+    before_ns: int = 0
+    after_ns: int | None = None
+    counted_ns: int = 0
+    over: int | None = None
+    is_first: bool = False
+    is_last: bool = False
+    was_cut: bool = False
+    had_come: bool = False
+    came: Sequence[bool | None] | None = None
+    was_woken: bool = False
+    timed_out: bool | None = False
+    is_known: bool = False
+    is_unasked: bool = False
+    enders: Sequence["ThreadWait"] = ()
+    next_poll: "ThreadWait | None" = None
+    next_turn: "ThreadWait | None" = None
+    was_for_timer: bool = False
+    little_ns: int = 0
+    turns: int = 0
+    timeouts: int = 0
+    polls: deque["ThreadWait"] | None = None
+    polled_since: int | None = None
+
+    def go_on_as(self, following: "ThreadWait") -> None:
+        """The thread waits again for the same, as nothing came."""
+        self.next_poll = following
+        self._hand_polls_to(following)
+        following.timeouts += 1
+        following.polled_since = first_known(self.polled_since, self.begun)
+        following.before_ns = max(following.before_ns, self.before_ns)
+        following.is_first = self.is_first
+        following.had_come = self.had_come
+
+    def turn_to(self, following: "ThreadWait") -> None:
+        """The thread waits again for the same, after little work with what came."""
+        self.next_turn = following
+        self.after_ns = following.run_ns - self.run_ns
+        self._hand_polls_to(following)
+        following.little_ns += self.after_ns
+        following.turns += self.came is not None and any(self.came)
+
+    def _hand_polls_to(self, following: "ThreadWait") -> None:
+        following.polls = deque(maxlen=_MAX_POLLS) if self.polls is None else self.polls
+        following.polls.append(self)
+        following.little_ns = self.little_ns
+        following.turns = self.turns
+        following.timeouts = self.timeouts
+
+    @property
+    def is_for_timer(self) -> bool:
+        """Whether a timeout ended the last of these waits, and the thread worked more then than
+        with all that came. Where that may have ended it, too, it is what has not ended waits
+        before, after which the thread did little.
+        """
+        wait = self._last_turn
+        if wait.is_last or (wait.over is not None and wait.after_ns is None):
+            return wait.was_for_timer and wait.is_quiet
+        wait = self._deciding
+        has_timed_out = wait.timed_out or (wait.timed_out is None and wait.turns > wait.timeouts)
+        return has_timed_out and wait.is_decided_at_end
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether a timeout may have ended the last of these waits, or something that came."""
+        wait = self._deciding
+        return wait.timed_out is None and wait.turns == wait.timeouts and wait.is_decided_at_end
+
+    @property
+    def _last_turn(self) -> "ThreadWait":
+        wait = self.last_poll
+        while wait.next_turn is not None:
+            wait = wait.next_turn.last_poll
+        return wait
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no answer is owed on its connections."""
+        return self.blocked is not None and not any(
+            connection.owes for connection in self.blocked.connections
+        )
+
+    @property
+    def is_decided_at_end(self) -> bool:
+        """Whether the thread worked more after this last wait than after those before."""
+        if self.after_ns is None or self.is_last:
+            return False
+        return self.after_ns >= max(MIN_WORK_NS, self.little_ns)
+
+    @property
+    def _deciding(self) -> "ThreadWait":
+        """The wait of which the end says what this one held back: that of a timer, if the thread
+        has only looked at what came before.
+        """
+        last, wait = self.last_poll, self._last_turn
+        if wait is last or wait.timed_out is False or not wait.is_decided_at_end:
+            return last
+        return wait
+
+    @property
+    def last_poll(self) -> "ThreadWait":
+        """The last wait for the same, of which the end says what all held back."""
+        wait = self
+        while wait.next_poll is not None:
+            wait = wait.next_poll
+        return wait
+
+    @property
+    def following_ns(self) -> int:
+        """The work that followed, by what was before as long as it is not known."""
+        last = self.last_poll
+        return first_known(last.after_ns, last.before_ns)
+
+    @property
+    def weight_ns(self) -> int:
+        """The work that this wait held back; at least 1, so that equal threads share.
+
+        The timeout of a loop, which may be one of many timers, held back what followed.
+        """
+        deciding = self._deciding
+        if deciding is not self:
+            return deciding.weight_ns
+        after_ns = self.after_ns
+        if after_ns is None:
+            return 1 + self.before_ns
+        if after_ns >= self.before_ns or (not self.was_woken and self.is_of_loop):
+            return 1 + after_ns
+        return 1 + self.before_ns
+
+    @property
+    def is_of_loop(self) -> bool:
+        """Whether a loop waits for its own wake-up, for a limited time."""
+        return self.blocked is not None and self.blocked.is_loops_timeout
+
+    def did_not_run_in(self, other: "ThreadWait") -> bool:
+        """Whether the thread did not run while the other one waited."""
+        if first_known(self.polled_since, self.begun) > other.begun and not self.is_first:
+            return False
+        over = self.last_poll.over
+        if over is None:
+            return True
+        return other.over is not None and over >= other.over
+
+    def may_have_ended(self, other: "ThreadWait") -> bool:
+        """Whether the thread has run again before the wait of the other one was over; that of its
+        process ends all.
+        """
+        last = self.last_poll
+        if last.over is None or other.over is None or (last.was_cut and other.was_cut):
+            return False
+        return last.over <= other.over
+
+    def may_have_woken(self, other: "ThreadWait") -> bool:
+        """Whether the thread may have ended the wait of the other one when its own was over, or
+        after work that followed; who waited for a CPU ran one look later.
+        """
+        over = self.last_poll.over
+        if over is None or other.over is None or not self.may_have_ended(other):
+            return False
+        return over >= other.over - 1 or self.following_ns >= MIN_WORK_NS
+
+    def is_likely_for(self, other: "ThreadWait") -> bool:
+        """Whether the thread did not run in vain while the other one waited."""
+        return self.following_ns >= MIN_WORK_NS or self.did_not_run_in(other)

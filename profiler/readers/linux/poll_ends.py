@@ -1,0 +1,73 @@
+"""What ended a poll for a limited time: its timeout, or what came.
+
+The work that followed says when it ended. Connections say of this moment how long ago something
+came last.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from profiler.core.optional_math import first_known
+from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.linux.waits import Blocked
+
+# The kernel counts how long ago something came in ticks of up to 10 ms, and a timeout may be late.
+_SLACK_NS = 12 * NS_PER_MS
+# A timeout that is known as well as this is that of the moment at which the work began, though
+# something may have come then, too.
+_MAX_UNKNOWN_NS = 100 * NS_PER_MS
+
+
+class Arrival(Struct, frozen=True, gc=False):
+    """What has come on one connection since a wait was seen first: in how many segments, and how
+    long ago the last one. ``came`` is None where this is not known.
+    """
+
+    came: bool | None
+    segments: int | None = None
+    before_ns: int = 0
+
+
+class WorkBegin(Struct, frozen=True, gc=False):
+    """Within which time the work after a poll has begun; ``is_known``: the thread still works, so
+    that both ends are the same moment.
+    """
+
+    first_ns: int
+    last_ns: int
+    is_known: bool
+
+
+def is_by_timeout(
+    blocked: Blocked, arrivals: Sequence[Arrival], begin: WorkBegin, now_ns: int
+) -> bool | None:
+    """Whether its timeout ended the last poll before the work; None if that cannot be told.
+
+    Runtimes such as tokio divide a long timeout: after the one of this poll came another one.
+    """
+    until_ns = blocked.until_ns
+    if until_ns is None or begin.last_ns < until_ns - _SLACK_NS:
+        return False
+    if any(arrival.came is None for arrival in arrivals):
+        return False
+    if not any(_may_have_ended(arrival, begin, now_ns) for arrival in arrivals):
+        return True
+    within_ns = first_known(blocked.until_within_ns, _MAX_UNKNOWN_NS)
+    was_due = begin.is_known and begin.last_ns <= until_ns + within_ns + _SLACK_NS
+    has_come = any(_has_ended(arrival, begin, now_ns) for arrival in arrivals)
+    return True if was_due and within_ns < _MAX_UNKNOWN_NS and not has_come else None
+
+
+def _may_have_ended(arrival: Arrival, begin: WorkBegin, now_ns: int) -> bool:
+    """Whether something may have come on a connection when the work began."""
+    last_ns = now_ns - arrival.before_ns
+    if not arrival.came or last_ns < begin.first_ns - _SLACK_NS:
+        return False
+    return arrival.segments != 1 or last_ns <= begin.last_ns + _SLACK_NS
+
+
+def _has_ended(arrival: Arrival, begin: WorkBegin, now_ns: int) -> bool:
+    """Whether something is known to have come when the work began."""
+    came_after_ns = now_ns - arrival.before_ns - begin.last_ns
+    return bool(arrival.came) and abs(came_after_ns) <= _SLACK_NS

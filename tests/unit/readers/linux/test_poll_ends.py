@@ -1,0 +1,66 @@
+"""What ended a poll: in these, it is ten seconds past, the poll ends between 9.5 and 9.52 s at the
+latest, and the thread worked since it ended.
+"""
+
+import pytest
+
+from profiler.readers.linux.poll_ends import Arrival, WorkBegin, is_by_timeout
+from profiler.readers.linux.waits import Blocked, Wait
+from tests.fakes import seconds
+
+_NOTHING = Arrival(came=False, before_ns=seconds(5))
+
+
+def _poll(until: float | None, within: float | None = 0.02) -> Blocked:
+    return Blocked(
+        wait=Wait("network"),
+        has_timeout=True,
+        until_ns=None if until is None else seconds(until),
+        until_within_ns=None if within is None else seconds(within),
+    )
+
+
+def _came(before: float, segments: int | None = 1) -> Arrival:
+    return Arrival(came=True, segments=segments, before_ns=seconds(before))
+
+
+def _works_since(at: float) -> WorkBegin:
+    return WorkBegin(seconds(at), seconds(at), is_known=True)
+
+
+def _worked(first: float, last: float) -> WorkBegin:
+    return WorkBegin(seconds(first), seconds(last), is_known=False)
+
+
+@pytest.mark.parametrize(
+    ("begin", "arrivals", "expected"),
+    [
+        pytest.param(_works_since(9.51), [_NOTHING], True, id="nothing came"),
+        pytest.param(_worked(9.3, 9.6), [_NOTHING, _NOTHING], True, id="nor before it worked"),
+        pytest.param(_works_since(9.2), [_came(0.8)], False, id="the timeout was later"),
+        pytest.param(_works_since(9.51), [_came(0.2)], True, id="it came after the work had begun"),
+        pytest.param(_works_since(9.51), [_came(0.7)], True, id="it came before"),
+        pytest.param(_works_since(9.51), [_came(0.2, 3)], True, id="the moment is the timeout's"),
+        pytest.param(_works_since(9.51), [_came(0.2, None)], True, id="also for an old kernel"),
+        pytest.param(_works_since(9.51), [_came(0.49)], None, id="both at this moment"),
+        pytest.param(_works_since(9.7), [_came(0.2, 3)], None, id="another timeout, or a row"),
+        pytest.param(_works_since(9.7), [_came(0.2)], True, id="another timeout"),
+        pytest.param(_worked(9.3, 9.6), [_came(0.5)], None, id="either of both"),
+        pytest.param(_worked(9.3, 9.6), [_came(0.2)], True, id="only the timeout"),
+        pytest.param(_worked(9.3, 9.4), [_came(0.65)], False, id="only what came"),
+        pytest.param(_works_since(9.51), [Arrival(came=None)], False, id="nobody can ask"),
+    ],
+)
+def test_what_the_work_began_with(
+    begin: WorkBegin,
+    arrivals: list[Arrival],
+    expected: bool | None,  # noqa: FBT001
+) -> None:
+    assert is_by_timeout(_poll(9.5), arrivals, begin, seconds(10)) is expected
+
+
+def test_a_timeout_that_is_not_known_well_is_not_told_by_the_moment() -> None:
+    begin = _works_since(9.51)
+    assert is_by_timeout(_poll(9.3, 0.3), [_came(0.2, 3)], begin, seconds(10)) is None
+    assert is_by_timeout(_poll(9.5, None), [_came(0.2, 3)], begin, seconds(10)) is None
+    assert is_by_timeout(_poll(None), [_NOTHING], begin, seconds(10)) is False
