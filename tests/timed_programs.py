@@ -168,7 +168,9 @@ _LONG_PROGRAMS = {
         f"server of the run: {name}": _long(
             f"{{python}} -m tests.programs.pools {name} 20 {{port}}"
         )
-        for name in ("managers_queue", "unix_server", "tcp_server", "polling_server")
+        for name in (
+            *("managers_queue", "unix_server", "tcp_server", "udp_server", "polling_server"),
+        )
     },
     **{
         f"lock of processes: {name}, {work}": _long(_shared_lock(name, f"12 {where} {work}"))

@@ -219,6 +219,38 @@ def tcp_server(seconds: float, _: str) -> None:
     _ask_child(seconds, socket.create_server(("127.0.0.1", 0)))
 
 
+def _serve_datagrams(receiver: socket.socket) -> None:
+    forget()
+    time_all()
+    while True:
+        with phase("others"):
+            question, asker = receiver.recvfrom(1)
+        if not question:
+            break
+        sleep(0.9)
+        _work(0.02)
+        receiver.sendto(question, asker)
+    write_down()
+
+
+def udp_server(seconds: float, _port: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        context = multiprocessing.get_context("fork")
+        server = context.Process(target=_serve_datagrams, args=(receiver,))
+        server.start()
+        address = receiver.getsockname()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
+        connection.connect(address)
+        for _ in rounds(seconds):
+            _work(0.3)
+            with phase("others"):
+                connection.send(b"?")
+                connection.recv(1)
+        connection.send(b"")
+    server.join()
+
+
 def polling_server(seconds: float, _: str) -> None:
     """The server sleeps by a poll of the pipe that shows the end of its parent, as PostgreSQL's."""
     reader, _writer = os.pipe()
@@ -235,7 +267,8 @@ PROGRAMS: dict[str, Callable[[float, str], None]] = {
     function.__name__: function
     for function in (
         *(as_they_complete, wait_for_all, in_order, imap_unordered, join_a_queue, to_threads),
-        *(processes_as_they_complete, managers_queue, unix_server, tcp_server, polling_server),
+        *(processes_as_they_complete, managers_queue, unix_server, tcp_server, udp_server),
+        polling_server,
     )
 }
 

@@ -7,9 +7,11 @@ import math
 import os
 import struct
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
@@ -21,7 +23,8 @@ _MAX_TABLE_BYTES = 1 << 20
 # of connections, also the empty ones: 5 ms where the table is large. So this takes at most a share
 # of a CPU, and at most this much of it in advance.
 _STREAMS = ("tcp", "tcp6")
-_TABLES = ("unix", "udp", "udp6", *_STREAMS)
+_DATAGRAMS = ("udp", "udp6")
+_TABLES = ("unix", *_DATAGRAMS, *_STREAMS)
 _MAX_CPU_SHARE = 0.003
 _ADVANCE_NS = 20 * NS_PER_MS
 # The kernel searches until it has the requested number of bytes. The first read is small, so that
@@ -76,8 +79,8 @@ class Socket(Struct, frozen=True):
     ``peer`` is its peer's address and port, or the path of a Unix socket; None if it has no peer.
     ``pair_inode`` is the inode of the other end if ``socketpair`` made both: they connect processes
     of one program, as a pipe does. ``end_inode`` is that of the other end of another Unix
-    connection. ``stream`` are the addresses of a TCP connection, in the form that sock_diag(7)
-    expects.
+    connection, or of UDP on this machine. ``stream`` are the addresses of a TCP connection, in the
+    form that sock_diag(7) expects, ``datagram`` those of UDP, as the table has them.
     """
 
     peer: str | None = None
@@ -85,6 +88,7 @@ class Socket(Struct, frozen=True):
     pair_inode: int | None = None
     end_inode: int | None = None
     stream: bytes = b""
+    datagram: tuple[bytes, bytes] | None = None
 
     @property
     def may_be_paired(self) -> bool:
@@ -151,13 +155,22 @@ class Sockets:
                     of_unix[inode] = socket.peer
                     continue
                 is_lasting = name in _STREAMS and socket.peer is not None
-                self._known[inode] = (socket, math.inf if is_lasting else until_ns)
+                known = self._with_datagram_end(pid, socket)
+                self._known[inode] = (known, math.inf if is_lasting else until_ns)
             self._find_other_ends(pid, of_unix, now_ns, began_ns)
         else:
             self._known.update((inode, (Socket(), until_ns)) for inode in missing)
         took_ns = self._own_cpu_ns() - began_ns
         self._budget_ns -= took_ns
         self.lookup_cpu_ns += took_ns
+
+    def _with_datagram_end(self, pid: int, socket: Socket) -> Socket:
+        """The socket with the other end of a UDP connection in the network of ``pid``."""
+        if socket.datagram is None:
+            return socket
+        tables = [_pieces(f"{self._folder}/{pid}/net/{name}") for name in _DATAGRAMS]
+        lines = [line for lines in chain(*tables) for line in lines.splitlines()]
+        return replace(socket, end_inode=datagram_end(lines, *socket.datagram))
 
     def _find_other_ends(
         self, pid: int, of_unix: Mapping[int, str], now_ns: int, began_ns: int
@@ -336,6 +349,7 @@ def parse_inet(line: bytes, *, is_stream: bool = False) -> Socket:
     if not port:
         return Socket()
     stream = b""
+    datagram = None if is_stream else (words[_LOCAL], words[_REMOTE])
     if is_stream:
         own, own_port = _parse_address(words[_LOCAL])
         family = AF_INET if len(packed) == _V4_BYTES else AF_INET6
@@ -343,8 +357,31 @@ def parse_inet(line: bytes, *, is_stream: bool = False) -> Socket:
         stream = bytes((family,)) + ends + _ANY_INTERFACE
     packed = packed.removeprefix(bytes(10) + b"\xff\xff")  # of an IPv4 address in an IPv6 one
     if len(packed) == _V4_BYTES:
-        return Socket(f"{inet_ntop(AF_INET, packed)}:{port}", stream=stream)
-    return Socket(f"[{inet_ntop(AF_INET6, packed)}]:{port}", stream=stream)
+        return Socket(f"{inet_ntop(AF_INET, packed)}:{port}", stream=stream, datagram=datagram)
+    return Socket(f"[{inet_ntop(AF_INET6, packed)}]:{port}", stream=stream, datagram=datagram)
+
+
+def datagram_end(lines: Iterable[bytes], own: bytes, peer: bytes) -> int | None:
+    """The inode of the UDP socket that receives what is sent from ``own`` to ``peer``, which are
+    addresses as in the table; None if it is on another machine. One that is connected to ``own``
+    comes before one that receives from everybody.
+    """
+    address, _, port = peer.partition(b":")
+    if address != own.partition(b":")[0]:
+        return None
+    found: int | None = None
+    for line in lines:
+        words = line.split()
+        if len(words) <= _INODE:
+            continue
+        local, _, local_port = words[_LOCAL].partition(b":")
+        if local_port != port or (local != address and local.strip(b"0")):
+            continue
+        if words[_REMOTE] == own:
+            return int(words[_INODE])
+        if words[_REMOTE].endswith(b":0000"):
+            found = int(words[_INODE])
+    return found
 
 
 def _parse_address(text: bytes) -> tuple[bytes, int]:

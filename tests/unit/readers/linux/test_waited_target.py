@@ -414,6 +414,36 @@ def test_a_unix_connection_that_was_not_accepted_yet_gets_its_other_end(
     assert 8 < len(asked) < 20
 
 
+@pytest.mark.parametrize(
+    ("asks", "table", "receives", "from_whom", "pids"),
+    [
+        ("0100007F:1538", "udp", "0100007F:1538", "0100007F:9C40", {8}),
+        ("0100007F:1538", "udp", "0100007F:1538", "00000000:0000", {8}),
+        ("0100007F:1538", "udp", "00000000:1538", "00000000:0000", {8}),
+        pytest.param(
+            *("0100007F:1538", "udp6", f"{32 * '0'}:1538", f"{32 * '0'}:0000", {8}), id="both IPs"
+        ),
+        ("0100007F:1538", "udp", "0100007F:1539", "00000000:0000", set()),
+        ("0100007F:1538", "udp", "0100007F:1538", "0100007F:9C41", set()),
+        ("0903000A:1538", "udp", "00000000:1538", "00000000:0000", set()),
+    ],
+)
+def test_a_process_of_the_batch_that_receives_what_is_sent_by_udp(
+    process: FakeProcess, asks: str, table: str, receives: str, from_whom: str, pids: set[int]
+) -> None:
+    process.resolver = WaitResolver(
+        calls_of("x86_64"), str(process.folder.parent), lambda: 0, batch_pids=lambda: (PID, 8)
+    )
+    server = process.folder.parent / "8" / "fd"
+    server.mkdir(parents=True)
+    (server / "5").symlink_to("socket:[502]")
+    line = inet_line(from_whom, 502).replace("0100007F:9C40", receives, 1)
+    process.table("udp", inet_line(asks, 501), *([line] if table == "udp" else []))
+    process.table("udp6", *([line] if table == "udp6" else []))
+    process.opens(fd3="socket:[501]")
+    assert process.blocked("recvfrom", 3).helper_pids == pids
+
+
 def test_few_processes_are_asked_at_once_for_a_connection_that_is_new(process: FakeProcess) -> None:
     process.resolver = WaitResolver(
         calls_of("x86_64"),
@@ -941,7 +971,7 @@ def test_every_address_is_shown_as_it_is_written(address: int, port: int) -> Non
     packed = address.to_bytes(4, "big")
     word = int.from_bytes(packed, "little")
     parsed = parse_inet(inet_line(f"{word:08X}:{port:04X}", 1).encode())
-    assert parsed == Socket(f"{'.'.join(map(str, packed))}:{port}")
+    assert parsed.peer == f"{'.'.join(map(str, packed))}:{port}"
 
 
 def slow_clock() -> Callable[[], int]:
