@@ -9,6 +9,8 @@ from typing import Literal
 from msgspec import Struct
 
 MONITOR_NAME = "task-monitor"
+# The memory that it reserves of a task's, as the command adds it.
+MONITOR_RESERVATION_MB = 32
 MONITOR_REPOSITORY = "task-profiler"
 # The monitor's setting with the batch container's name.
 CONTAINER_VARIABLE = "TASK_PROFILER_CONTAINER"

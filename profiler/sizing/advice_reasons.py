@@ -66,6 +66,7 @@ def reason_sentences(
         _basis(evidence),
         *_memory(evidence, choice),
         *_held_sentences(evidence, choice),
+        *_containers_apart(evidence, choice),
         *_mixed_meaning(evidence),
         *_reservation(choice),
         *_unlimited_cpu(evidence),
@@ -186,6 +187,7 @@ def held_back(needs: Needs, choice: SizeDecision, size: TaskSize) -> Iterator[st
         _held_by_huge_pages(needs),
         _held_by_files(needs, choice, size),
         _held_by_bound(needs, choice, size),
+        _held_by_containers(needs, choice, size),
     )
     yield from known_values(held)
 
@@ -225,6 +227,29 @@ def _held_by_bound(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | 
         f"a run may have used up to {format_memory(needs.bound_mb)}, as its warnings say: less is "
         "not recommended"
     )
+
+
+def _held_by_containers(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
+    """Why a size has no less memory, if that is for what its containers reserve together; without
+    a full stop.
+    """
+    least_mb = needs.apart.least_mb(choice.margin)
+    if not least_mb or least_mb < choice.need.held_mb or not _is_held(choice, size):
+        return None
+    return (
+        f"its containers may reserve up to {math.ceil(least_mb)} MB together, the monitor's "
+        "included: a task with less is refused"
+    )
+
+
+def _containers_apart(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    """What a definition may need that reserves memory for each container, if the size has less."""
+    most_mb = evidence.needs.apart.most_mb(choice.margin)
+    if choice.changes and most_mb > (choice.size.memory_mb or math.inf):
+        yield (
+            "The containers needed the most in different runs: if the definition reserves memory "
+            f"for each, the task needs {math.ceil(most_mb)} MB."
+        )
 
 
 def _is_held(choice: SizeDecision, size: TaskSize) -> bool:
@@ -502,13 +527,7 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     )
     if option is None:
         largest_mb = max(size.memory_mb for size in LEGAL_SIZES if size.vcpu == smaller)
-        why = "would be too little"
-        if evidence.precision.is_too_short and largest_mb < (choice.current.memory_mb or 0):
-            why = "is less than now"  # what is needed is not known
-        elif choice.need.holds_used(largest_mb):
-            why = "may be less than a run had"
-            if (evidence.needs.with_files_mb or 0) >= choice.need.held_mb:
-                why = "is less than a run has with its files in memory"
+        why = _why_too_little(evidence, choice, largest_mb)
         yield f"{name} allows at most {format_memory(largest_mb)} of memory, which {why}."
     elif option.factor is None:
         used = format_vcpu(evidence.needs.vcpu_without_slowdown or 0)
@@ -526,6 +545,19 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
             )
         duration = f"With {name}, a run would take {_times(option.factor)} as long"
         yield f"{duration}{_cost_range(option, option.factor)}{hint}."
+
+
+def _why_too_little(evidence: Evidence, choice: SizeDecision, largest_mb: float) -> str:
+    """Why the largest memory that a vCPU size allows is not enough."""
+    if evidence.precision.is_too_short and largest_mb < (choice.current.memory_mb or 0):
+        return "is less than now"  # what is needed is not known
+    if not choice.need.holds_used(largest_mb):
+        return "would be too little"
+    if (evidence.needs.with_files_mb or 0) >= choice.need.held_mb:
+        return "is less than a run has with its files in memory"
+    if evidence.needs.apart.least_mb(choice.margin) >= choice.need.held_mb:
+        return "may be less than its containers reserve"
+    return "may be less than a run had"
 
 
 def _cost_range(option: SizeOption, factor: SlowdownBounds) -> str:

@@ -318,12 +318,16 @@ def _memory_need(evidence: Evidence, policy: Policy, margin: MemoryMargin) -> Me
 def _held_mb(evidence: Evidence, margin: MemoryMargin) -> float:
     """What keeps a size from getting smaller, and never makes it larger: the memory used with the
     mapped files, older peaks that may include them, and what a run may have used; huge pages,
-    which no group counts.
+    which no group counts; what the containers reserve together.
     """
     needs = evidence.needs
     unsure_mb = max(needs.older_memory_mb or 0, needs.bound_mb or 0)
     current_mb = evidence.size.memory_mb or math.inf
-    held_mb = max(needs.with_files_mb or 0, unsure_mb * margin.of_one_value.factor)
+    held_mb = max(
+        needs.with_files_mb or 0,
+        unsure_mb * margin.of_one_value.factor,
+        needs.apart.least_mb(margin),
+    )
     if needs.huge_pages_mb:
         with_them_mb = (needs.required_memory_mb or 0) + needs.huge_pages_mb
         limit_mb = evidence.latest.metrics.memory_size_mb or math.inf

@@ -59,6 +59,7 @@ from profiler.record.task_needs import (
     vcpu_limit,
 )
 from profiler.sizing.billed_tasks import BilledTasks, billed_tasks
+from profiler.sizing.containers_apart import ContainersApart, containers_apart
 from profiler.sizing.job_rows import (
     AskedSizes,
     JobKind,
@@ -125,7 +126,8 @@ class Needs(Struct, frozen=True, kw_only=True):
     at which a run would be slower than now, None if no run has any; ``vcpu_without_slowdown`` is
     the largest need of the runs without them (schema 1.0). ``reached_size_mb`` is the largest size
     at whose limit a child may have been killed. ``peaks_mb`` are the batch's, ``needs_mb`` the
-    task's. ``spread`` is of the needs at any size.
+    task's, and ``apart`` what its containers needed one by one. ``spread`` is of the needs at any
+    size.
     """
 
     required_memory_mb: float | None = None
@@ -144,6 +146,7 @@ class Needs(Struct, frozen=True, kw_only=True):
     reached_size_mb: float | None = None
     peaks_mb: Course = Course()
     needs_mb: Course = Course()
+    apart: ContainersApart = ContainersApart()
     spread: NeedSpread | None = None
 
     @property
@@ -524,6 +527,7 @@ def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
         bound_mb=max_known(*(bound_memory_mb(run.record) for run in measured_runs)),
         older_memory_mb=max(older_mb) if len(counted) < len(measured_runs) else None,
         has_older=0 < len(older_mb) < len(measured_runs),
+        apart=containers_apart(run.record for run in counted),
     )
 
 

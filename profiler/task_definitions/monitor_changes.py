@@ -14,6 +14,7 @@ from profiler.core.ecs_terms import (
     BATCH_LOG_GROUP,
     FARGATE,
     MONITOR_NAME,
+    MONITOR_RESERVATION_MB,
     ReportStream,
     arn_region,
 )
@@ -41,7 +42,6 @@ from profiler.task_definitions.monitor_container import (
     NO_OWN_LOG,
     PID_MODE_ADDED,
     PID_MODE_LABEL,
-    RESERVATION_MB,
     CallStacksAccess,
     MonitorContainer,
     OwnLog,
@@ -430,11 +430,11 @@ def _memory_notes(
     for container in containers:
         taken_mb += container.memory_mb or container.memory_reservation_mb or 0
     left_mb = task_mb - taken_mb
-    if left_mb < RESERVATION_MB:
+    if left_mb < MONITOR_RESERVATION_MB:
         raise TaskProfilerError(
             f"No memory is left for the monitor, because the containers may take {taken_mb} of "
             f"the task's {task_mb:g} MiB: lower a container's memory or raise the task's, so that "
-            f"{RESERVATION_MB} MiB are free."
+            f"{MONITOR_RESERVATION_MB} MiB are free."
         )
     if left_mb < monitor_mb:
         yield (

@@ -15,6 +15,7 @@ from profiler.core.ecs_terms import (
     CONTAINER_VARIABLE,
     MONITOR_NAME,
     MONITOR_REPOSITORY,
+    MONITOR_RESERVATION_MB,
     arn_part,
 )
 from profiler.core.json_fields import count, mapping, mappings, text
@@ -32,7 +33,6 @@ from profiler.task_definitions.containers import (
 # waiting.
 CallStacksAccess = Literal["on", "moments", "off"]
 
-RESERVATION_MB = 32
 CALL_STACKS_VARIABLE = "TASK_PROFILER_STACKS"
 # The label that remembers that pidMode was not set before the monitor was added.
 PID_MODE_LABEL = "task-profiler.pid-mode"
@@ -148,7 +148,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
 
     def _size(self) -> Mapping[str, object]:
         if not self.is_of_job:
-            return {"memoryReservation": RESERVATION_MB, "memory": self.memory_mb}
+            return {"memoryReservation": MONITOR_RESERVATION_MB, "memory": self.memory_mb}
         size = {"VCPU": _JOB_VCPU, "MEMORY": str(self.memory_mb)}
         return {
             "resourceRequirements": [{"type": kind, "value": size[kind]} for kind in size],
