@@ -18,6 +18,7 @@ from profiler.aws_account.started_tasks import NO_CLUSTER
 from profiler.core.aws_clients import AwsClient, cause_code
 from profiler.core.bounded_batches import batches
 from profiler.core.command_lines import command_line, container_insights_command
+from profiler.core.ecs_terms import BATCH_LOG_GROUP
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import did_you_mean, listed
 
@@ -106,6 +107,11 @@ def missing_log_group(open_client: OpenClient, name: str) -> TaskProfilerError:
         groups = islice(listed_groups(open_client, ""), _MAX_SIMILAR_GROUPS)
         existing += (str(group["logGroupName"]) for group in groups)
     region = open_client("logs").meta.region_name
+    if name == BATCH_LOG_GROUP:
+        return TaskProfilerError(
+            f"There is no log group {name} in {region}, so no job has logged there: check --region "
+            f"and --profile, or find a job's log with {command_line('doctor', 'JOB-ID')}."
+        )
     return TaskProfilerError(
         f"There is no log group {name} in {region}: check the name, --region and --profile."
         f"{did_you_mean([name], existing)}"

@@ -17,6 +17,7 @@ from profiler.core.optional_math import known, known_members
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.merged_run import MergedRun
+from profiler.record.batch_detail import JobDetail
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Record, Report
 
@@ -92,6 +93,12 @@ def links_of_schedule_notice(line: ScheduleNoticeLine, kibana_url: str | None) -
         ecs_task=ecs_task(line.region, cluster_name(line.cluster), task_id),
         kibana=kibana_task(kibana_url, task_id, parse_datetime(line.notice.due_at)),
     )
+
+
+def links_of_job(job: JobDetail) -> RunLinks:
+    """The address of the log of a job's newest attempt that has ended."""
+    stream = job.attempts[-1].failed_log_stream if job.attempts else None
+    return RunLinks(log_stream=log_stream(job.region, job.log_group, stream))
 
 
 def log_stream(region: str | None, group: str | None, stream: str | None) -> str | None:

@@ -33,7 +33,12 @@ from profiler.forwarder.notifications.next_steps import (
 )
 from profiler.forwarder.notifications.notification import NightSummary, Notification
 from profiler.forwarder.notifications.run_advice import advice_after
-from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
+from profiler.forwarder.run_links import (
+    RunLinks,
+    links_of_job,
+    links_of_line,
+    links_of_schedule_notice,
+)
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.batch_job import NO_JOB, BatchJob, job_text
 from profiler.record.gpu_facts import cause_sentence
@@ -561,7 +566,7 @@ def job_detail(notice: JobNotice) -> JobNoticeDetail:
             ),
             summary=_times_of_job(notice, first),
             next_steps=_next_steps(
-                f"Job {job_text(identity)}", None, None, steps_after_job(notice)
+                f"Job {job_text(identity)}", None, links_of_job(job), steps_after_job(notice)
             ),
             batch=identity,
             job_arn=job.arn,

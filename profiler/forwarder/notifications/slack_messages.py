@@ -32,7 +32,12 @@ from profiler.forwarder.notifications.next_steps import (
 )
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.forwarder.notifications.run_advice import advice_after
-from profiler.forwarder.run_links import RunLinks, links_of_line, links_of_schedule_notice
+from profiler.forwarder.run_links import (
+    RunLinks,
+    links_of_job,
+    links_of_line,
+    links_of_schedule_notice,
+)
 from profiler.record.batch_job import BatchJob
 from profiler.record.gpu_facts import cause_sentence
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -450,6 +455,7 @@ def _job_message(notice: JobNotice) -> SlackMessage:
         text,
         context(names_in_a_row(named)),
         section([sentence]),
+        buttons(links_of_job(job)),
         _commands(steps_after_job(notice)),
     )
 

@@ -538,6 +538,7 @@ def test_a_job_notice_has_the_form_of_its_schema(attempts: int) -> None:
     assert told.summary.startswith(begins)
     assert ", ended at 20" in told.summary
     assert notice.job.id in told.next_steps
+    assert ("Log: https://" in told.next_steps) == bool(attempts)
     blocked = job_detail(replace(notice, is_blocked=True))
     assert attempts or blocked.summary.startswith("The job has not started: created at 20")
 

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.job_notice import JobNotice
-from profiler.forwarder.notifications.event_details import ended_run
+from profiler.forwarder.notifications.event_details import ended_run, job_detail
 from profiler.forwarder.notifications.slack_messages import message_of
+from profiler.forwarder.run_links import log_stream
 from profiler.record.batch_detail import parse_job
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import Recommendation, TaskSize
@@ -28,7 +29,7 @@ def of_job(job: BatchJob = JOB) -> EndedRun:
     return in_task(NOTICE, cluster=CLUSTER, batch=job)
 
 
-def blocks(notice: EndedRun) -> str:
+def blocks(notice: EndedRun | JobNotice) -> str:
     return json.dumps(message_of(notice, kibana_url=None).blocks, ensure_ascii=False)
 
 
@@ -80,3 +81,23 @@ def test_of_an_array_the_next_command_shows_its_newest_child() -> None:
     sent = json.dumps(message_of(notice, kibana_url=None).blocks)
     command = f"task-profiler show {notice.job.id} --from logs:/aws/batch/job --region us-west-2"
     assert command in sent
+
+
+def test_messages_of_a_job_lead_to_the_log_of_its_newest_attempt() -> None:
+    with FakeBatch() as batch:
+        batch.add_queue("nightly", "spot")
+        batch.define("etl", retryStrategy={"attempts": 2})
+        job = batch.submit("orders", "nightly", "etl")
+        for _ in range(2):
+            batch.begin(job)
+            batch.end(job, 1)
+        notice = JobNotice(job=present(parse_job(job)))
+    region, group = notice.job.region, notice.job.log_group
+    first, newest = (
+        present(log_stream(region, group, attempt.failed_log_stream))
+        for attempt in notice.job.attempts
+    )
+    assert first != newest
+    for told in (job_detail(notice).next_steps, blocks(notice)):
+        assert newest in told
+        assert first not in told
