@@ -119,8 +119,9 @@ def show(
     against = known(run_id_in, against)
     if name == "" or against == "":
         raise UsageError("The name of the run is empty: give a task ID or a family, or omit it.")
-    if as_stacks and not (against is None and log_count is None):
-        raise UsageError("--stacks shows nothing else: leave out --against and --logs.")
+    alone = "--stacks shows nothing else" if as_stacks else "--json prints the record alone"
+    if (as_stacks or as_json) and not (against is None and log_count is None):
+        raise UsageError(f"{alone}: leave out --against and --logs.")
     selection = run_filter(options, run=name, reads_checkpoints=True)
     source = open_source(options, name=name, keeps_stacks=as_stacks)
     width = min(max(terminal_columns() or _PIPE_WIDTH, _MIN_WIDTH), MAX_WIDTH)

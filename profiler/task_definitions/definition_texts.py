@@ -255,7 +255,7 @@ def change_job_text(data: bytes, source_name: str, change: ChangeJob) -> Changed
 
 def _job_root(data: bytes, source_name: str) -> Node | None:
     """The tree of a text that is a job definition. Raises TaskProfilerError."""
-    _check_no_code(data, source_name)
+    _check_kind(data, source_name)
     if not _JSON.match(data):
         text = decoded(data, source_name)
         root = yaml_tree(text, source_name)
@@ -266,8 +266,13 @@ def _job_root(data: bytes, source_name: str) -> Node | None:
     return root if is_job_definition(root.members) and not is_other else None
 
 
-def _check_no_code(data: bytes, source_name: str) -> None:
-    """Raise TaskProfilerError for a file of Terraform or of a program."""
+def _check_kind(data: bytes, source_name: str) -> None:
+    """Raise TaskProfilerError for an empty file, or one of Terraform or of a program."""
+    if not data.strip():
+        raise TaskProfilerError(
+            f"{source_name} is empty: give the file of a task definition, a job definition or a "
+            "CloudFormation template."
+        )
     if _JSON.match(data) and not source_name.endswith(".tf.json"):
         return
     for endings, kind, monitor in _CODE:
@@ -303,7 +308,7 @@ def _comparable(value: object) -> object:
 
 def _response(data: bytes, source_name: str) -> TaskDefinitionDocument | None:
     """The document if the text is a response of ECS. Raises TaskProfilerError."""
-    _check_no_code(data, source_name)
+    _check_kind(data, source_name)
     if not _JSON.match(data) and (
         source_name.endswith((".yaml", ".yml")) or _YAML_LINE.search(data)
     ):

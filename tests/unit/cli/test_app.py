@@ -98,6 +98,8 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
         ("watch ''", "FAMILY|TASK is empty: give it a value or omit it."),
         ("history ''", "FAMILY is empty: give it a value or omit it."),
         ("show --stacks --logs", "--stacks shows nothing else"),
+        ("show --json --logs", "--json prints the record alone: leave out --against and --logs."),
+        ("show --json --against x", "--json prints the record alone"),
         ("history --delete", "--delete needs ids of runs"),
         ("compare a ''", "The name of a set is empty"),
         ("recommend --on-fargate=", "--on-fargate is empty: give it a value or omit the option."),

@@ -411,6 +411,16 @@ def test_a_tag_that_docker_refuses_is_refused_before_the_build(tag: str) -> None
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("content", ["", "\n \n"])
+@pytest.mark.parametrize("words", ["taskdef add-monitor", "taskdef remove-monitor", "doctor"])
+def test_an_empty_file_is_no_yaml(words: str, content: str, tmp_path: Path) -> None:
+    file = tmp_path / "etl.json"
+    file.write_text(content)
+    done = run_here({}, *words.split(), str(file))
+    assert done.returncode == 1
+    assert f"{file} is empty: give the file of a task definition" in done.stderr
+
+
 def test_a_file_of_a_similar_name_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs.jsonl").write_bytes(lines([report()]))
     done = run_here({}, "history", "--from", str(tmp_path / "rnus.jsonl"))
