@@ -23,24 +23,25 @@ _MAX_POLLS = 512
 
 class ThreadWait(Struct, eq=False, kw_only=True):
     """One wait of a thread, from the look that saw it first (``begun``) to the first look before
-    which the thread has run (``over``).
+    which the thread has run (``over``); if the thread was left for later looks, it may have been
+    over from the look ``over_since`` on.
 
     ``before_ns`` is what the thread used when it ran last, and those who worked for it in the wait
     before; ``after_ns`` the same of when it runs next, None until that is known. ``had_come``: on a
     connection of the wait before, something came. ``came`` says this of each connection of this
-    wait. ``was_woken``: it was over before its timeout, ``timed_out``: its timeout ended it,
-    None if something that came may have. ``is_first``: the thread was not seen
-    before, ``is_last``: it has ended since, ``was_cut``: before the next look. ``is_known``:
-    nothing later changes it. ``run_ns`` is the thread's CPU time before the wait. ``blocked`` is
-    None while the thread can run, and ``counted_ns`` what is counted already of how long it waits
-    for a CPU. ``is_unasked``: the thread has run, and nobody asked what it does now; then
-    ``blocked`` is None, too. ``enders`` are the waits of its process for somebody to come that
-    were over with this one: one of these threads may have woken it. ``next_poll``: its timeout
-    ended it, and the thread went on waiting for the same; the first wait of these began with the
-    look ``polled_since``. ``next_turn``: something ended it, and the thread went on so after little
-    work; before this one, that was ``little_ns`` in so many ``turns`` and ``timeouts``. ``polls``
-    are the waits before this one of which either is true, as far as they are not settled.
-    ``was_for_timer``: the last such waits of its process before were for a timer.
+    wait. ``was_woken``: it was over before its timeout, ``timed_out``: its timeout ended it, None
+    if something that came may have. ``is_first``: the thread was not seen before, ``is_last``: it
+    has ended since, ``was_cut``: before the next look. ``is_known``: nothing later changes it.
+    ``run_ns`` is the thread's CPU time before the wait. ``blocked`` is None while the thread can
+    run, and ``counted_ns`` what is counted already of how long it waits for a CPU. ``is_unasked``:
+    the thread has run, and nobody asked what it does now; then ``blocked`` is None, too. ``enders``
+    are the waits of its process for somebody to come that were over with this one: one of these
+    threads may have woken it. ``next_poll``: its timeout ended it, and the thread went on waiting
+    for the same; the first wait of these began with the look ``polled_since``. ``next_turn``:
+    something ended it, and the thread went on so after little work; before this one, that was
+    ``little_ns`` in so many ``turns`` and ``timeouts``. ``polls`` are the waits before this one of
+    which either is true, as far as they are not settled. ``was_for_timer``: the last such waits of
+    its process before were for a timer.
     """
 
     thread: int
@@ -54,6 +55,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     after_ns: int | None = None
     counted_ns: int = 0
     over: int | None = None
+    over_since: int | None = None
     is_first: bool = False
     is_last: bool = False
     was_cut: bool = False
@@ -197,9 +199,10 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         process ends all.
         """
         last = self.last_poll
-        if last.over is None or other.over is None or (last.was_cut and other.was_cut):
+        over = first_known(last.over_since, last.over)
+        if over is None or other.over is None or (last.was_cut and other.was_cut):
             return False
-        return last.over <= other.over
+        return over <= other.over
 
     def may_have_woken(self, other: "ThreadWait") -> bool:
         """Whether the thread may have ended the wait of the other one when its own was over, or

@@ -34,11 +34,13 @@ class ChangedWaits(Struct, frozen=True):
 
 
 class _Thread(Struct, eq=False):
-    """One thread: its present wait, its last one in which it was blocked, which may be the present
-    one, and the one before that if it is not known yet what followed it.
+    """One thread: how many looks its last growth covers; its present wait, its last one in which it
+    was blocked, which may be the present one, and the one before that if it is not known yet what
+    followed it.
     """
 
     process: int
+    steps: int = 1
     run_ns: int = 0
     present: ThreadWait | None = None
     last: ThreadWait | None = None
@@ -103,6 +105,7 @@ class ThreadWaits:
             thread = self._threads.get(grown.thread)
             if thread is None:
                 thread = self._threads[grown.thread] = _Thread(grown.process)
+            thread.steps = grown.steps
             thread.run_ns += grown.run_ns
             self._cpu_ns[grown.process] += grown.run_ns
             ran[grown.thread] = thread
@@ -208,6 +211,7 @@ class ThreadWaits:
             return
         thread.present = None
         wait.over = self.number
+        wait.over_since = max(self.number - thread.steps + 1, wait.begun)
         change.over.append(wait)
         if wait.blocked is None:
             wait.is_known = True

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from profiler.core.files import close_files, open_or_none
 from profiler.core.optional_math import difference, first_known, known
 from profiler.core.text import without_surrogates
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_HOUR, NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
 from profiler.readers.linux.named_pipes import is_local, kind_of_sleep
 from profiler.readers.linux.poll_ends import Arrival
@@ -110,6 +110,8 @@ _FUTEX_PRIVATE = 0x80
 _FUTEX_FLAGS = {"futex": 1, "futex_wait": 3}
 _FUTEX_BY_WALL_CLOCK = 0x100
 _TIMESPEC = struct.Struct("=qq")
+# So long, nobody sleeps: Java's ExecutorService.close waits for its tasks a day at a time.
+_ENDLESS_NS = 12 * NS_PER_HOUR
 # Where poll and epoll have their timeout in milliseconds, and where others have that of a struct
 # timespec.
 _MS_TIMEOUTS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
@@ -434,7 +436,10 @@ class WaitResolver:
             return _TIMED_FUTEX
         self._timeouts_left -= 1
         timeout = self._read_memory(pid, call.arguments[_FUTEX_TIMEOUTS[name]], _TIMESPEC.size)
-        return replace(_TIMED_FUTEX, until_ns=self._futex_end_ns(operation, timeout, since_ns))
+        until_ns = self._futex_end_ns(operation, timeout, since_ns)
+        if until_ns is not None and until_ns - since_ns >= _ENDLESS_NS:
+            return _LOCK_OF_THREAD
+        return replace(_TIMED_FUTEX, until_ns=until_ns)
 
     def _has_thread(self, pid: int, thread: int) -> bool:
         path = f"{self._folder}/{pid}/task/{thread}"

@@ -11,7 +11,10 @@ from msgspec.structs import replace
 from profiler.aggregation import critical_thread
 from profiler.aggregation.critical_thread import Division
 from profiler.aggregation.thread_wait import ThreadWait
+from profiler.aggregation.thread_waits import ThreadWaits
 from profiler.core.timestamps import NS_PER_MS
+from profiler.readers.linux.look import Look, ThreadSeen
+from profiler.readers.linux.thread_counters import ThreadGrowth
 from profiler.readers.linux.waits import STOPPED, TRACED, Blocked, Connection, Wait
 from tests.looked_run import (
     CHILD,
@@ -256,6 +259,23 @@ class TestHandingOn:
         worked = wait(TIMED_FUTEX, 0.2, over=5, after_ns=30 * NS_PER_MS)
         assert shares(carrier, poller, worked)["sleep"] > 95
         assert shares(carrier, poller, wait(TIMED_FUTEX, 0.2, over=7))["sleep"] > 40
+
+    def test_to_a_poller_whose_counters_were_left_for_a_later_look(self) -> None:
+        """It may have ended the wait before it was read, unlike a timer that ended in between."""
+        carrier, timer = wait(LOCK, 300, over=7), wait(TIMED_FUTEX, 0.2, begun=3, over=7)
+        late = wait(NETWORK, 0.2, over=8, over_since=7)
+        assert shares(carrier, timer, late)["network"] > 99
+        assert shares(carrier, timer, wait(NETWORK, 0.2, over=8)).get("sleep", 0) > 99
+
+    def test_since_when_the_wait_of_such_a_thread_may_have_been_over(self) -> None:
+        for steps, over_since in ((1, 4), (2, 3), (9, 1)):
+            waits = ThreadWaits()
+            waits.add(Look(seen=[ThreadSeen(2, 1, NETWORK)]))
+            waits.add(Look())
+            waits.add(Look())
+            grown = ThreadGrowth(NS_PER_MS, 0, steps, thread=2, process=1)
+            (over,) = waits.add(Look(growth=[grown])).over
+            assert (over.over, over.over_since) == (4, over_since)
 
     def test_to_the_timeout_that_ended_with_it_beside_one_that_ran_in_vain(self) -> None:
         """A timer completes a future, beside a connection on which something comes often."""

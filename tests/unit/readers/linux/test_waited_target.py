@@ -284,6 +284,14 @@ def test_when_a_timeout_ends_a_wait_at_the_earliest(
     assert process.blocked("futex", 8, operation, 0, 1 << 62, now=10).until_ns is None
 
 
+def test_a_timeout_of_a_day_is_that_of_a_wait_for_other_threads(process: FakeProcess) -> None:
+    for hours, kind in ((6, "sleep"), (24, "lock")):
+        timeout = struct.pack("=qq", 3600 * hours, 0)
+        (process.folder / "mem").write_bytes(bytes(64) + timeout)
+        blocked = process.blocked("futex", 8, 0x80, 0, 64, now=hours)
+        assert (blocked.wait.kind, blocked.helpers) == (kind, "threads")
+
+
 def test_few_timeouts_are_read_in_a_look(process: FakeProcess) -> None:
     (process.folder / "mem").write_bytes(bytes(64) + struct.pack("=qq", 3, 0))
     for now in (10, 11):
