@@ -95,9 +95,15 @@ class FakeCloudFormation:
     delete_stack = partialmethod(execute_change_set, "DeleteStack")
 
     def get_paginator(self, name: str) -> Any:
-        return (
-            self if name == "describe_stack_events" else SimpleNamespace(paginate=self._change_set)
-        )
+        if name == "describe_stack_events":
+            return self
+        pages = self._deleted_stacks if name == "list_stacks" else self._change_set
+        return SimpleNamespace(paginate=pages)
+
+    def _deleted_stacks(self, **arguments: Any) -> list[dict[str, Any]]:
+        """None, on an empty page and another one."""
+        self._call("ListStacks", arguments)
+        return [{"StackSummaries": []}, {"StackSummaries": []}]
 
     def paginate(self, **arguments: Any) -> Iterator[dict[str, Any]]:
         """Three events a page, the newest first."""

@@ -52,6 +52,7 @@ class Stack(FakeCloudFormation):
         )
         self.pending: set[str] = set()
         self._is_deleted = False
+        self._last_parameters: list[Any] = []
         self.overtaken = ""
         if parameters is not None:
             self.stack = self._stack("UPDATE_COMPLETE", parameters)
@@ -65,8 +66,16 @@ class Stack(FakeCloudFormation):
         is_gone = self.stack is None and self._is_deleted
         if is_gone and arguments["StackName"] == STACK_ID:
             gone = {"StackName": "tp", "StackId": STACK_ID, "StackStatus": "DELETE_COMPLETE"}
-            return {"Stacks": [gone]}
+            return {"Stacks": [gone | {"Parameters": self._last_parameters}]}
         return super().describe_stacks(**arguments)
+
+    def _deleted_stacks(self, **arguments: Any) -> list[dict[str, Any]]:
+        """One of another name, and the stack if it is deleted, after one of long ago."""
+        pages = super()._deleted_stacks(**arguments)
+        other = {"StackName": "tp-2", "StackId": "other", "DeletionTime": 3}
+        old = {"StackName": "tp", "StackId": "old", "DeletionTime": 1}
+        last = {"StackName": "tp", "StackId": STACK_ID, "DeletionTime": 2}
+        return [*pages, {"StackSummaries": [last, other, old] if self._is_deleted else [other]}]
 
     def create_change_set(self, **arguments: Any) -> dict[str, str]:
         made = super().create_change_set(**arguments)
@@ -102,6 +111,7 @@ class Stack(FakeCloudFormation):
         self._call("DeleteStack", arguments)
         if self.stack is None:
             return
+        self._last_parameters = self.stack.get("Parameters", [])
         self.stack, self._is_deleted = None, True
         self.pending.clear()
         self._is_changing = True

@@ -6,6 +6,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from datetime import timedelta
 from functools import cache, lru_cache
 from itertools import count
 from typing import Any, ClassVar
@@ -29,7 +30,7 @@ from moto.core.serialize import (
     ResponseSerializer,
     XFormedAttributePicker,
 )
-from moto.core.utils import camelcase_to_underscores, method_names_from_class
+from moto.core.utils import camelcase_to_underscores, method_names_from_class, utcnow
 from moto.ecr.responses import ECRResponse
 from moto.ecs.exceptions import TaskDefinitionNotFoundException
 from moto.ecs.models import EC2ContainerServiceBackend, ecs_backends
@@ -312,8 +313,12 @@ def _of_physical_id(response: Any) -> Any:
     return ActionResult({"StackResources": listed[:100]})
 
 
-def _list_stacks(_response: Any) -> Any:
-    """The stacks of the owned resources, which moto does not know."""
+def _list_stacks(response: Any) -> Any:
+    """The deleted stacks with their dates, or the stacks of the owned resources: moto knows
+    neither.
+    """
+    if response._get_param("StackStatusFilter") == ["DELETE_COMPLETE"]:  # noqa: SLF001  moto's own
+        return _deleted_stacks(response.cloudformation_backend.deleted_stacks.values())
     names = dict.fromkeys(resource.stack_name for resource in _owned_resources)
     stacks = [
         {
@@ -325,6 +330,21 @@ def _list_stacks(_response: Any) -> Any:
         for name in {**names, **_stack_states}
     ]
     return ActionResult({"StackSummaries": stacks})
+
+
+def _deleted_stacks(stacks: Iterable[Any]) -> Any:
+    """The summaries of deleted stacks, each deleted a second after the one before it."""
+    summaries = []
+    for number, stack in enumerate(stacks):
+        summary = {
+            "StackId": stack.stack_id,
+            "StackName": stack.name,
+            "CreationTime": stack.creation_time,
+            "DeletionTime": utcnow() + timedelta(seconds=number),
+            "StackStatus": "DELETE_COMPLETE",
+        }
+        summaries.append(summary)
+    return ActionResult({"StackSummaries": summaries})
 
 
 def _list_stack_resources(response: Any) -> Any:
@@ -375,6 +395,14 @@ def _tagged_definitions(response: Any) -> Any:
 
 
 _describe_definition = EC2ContainerServiceBackend.describe_task_definition
+_register_definition = EC2ContainerServiceBackend.register_task_definition
+
+
+def _register_with_date(backend: Any, *given: Any, **named: Any) -> Any:
+    """A revision with the date of its registration, which moto leaves out."""
+    registered = _register_definition(backend, *given, **named)
+    registered.registered_at = utcnow()
+    return registered
 
 
 def _describe_newest_active(backend: Any, task_definition_str: str) -> Any:
@@ -572,6 +600,9 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
         by_family = patch.object(
             EC2ContainerServiceBackend, "describe_task_definition", _describe_newest_active
         )
+        by_date = patch.object(
+            EC2ContainerServiceBackend, "register_task_definition", _register_with_date
+        )
         by_order = patch.object(
             EC2ContainerServiceResponse, "list_task_definitions", _list_as_sorted
         )
@@ -581,7 +612,7 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
         )
         answers = (
             *(by_physical_id, by_tag, by_prefix, by_simulation, by_start, by_family),
-            *(by_order, by_stack, by_resource),
+            *(by_date, by_order, by_stack, by_resource),
         )
         with patched_moto(), contextlib.ExitStack() as stack:
             for answer in answers:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from shlex import quote
 from typing import Any, Literal
 
@@ -84,13 +85,36 @@ def read_forwarder(open_client: OpenClient, name: str) -> ForwarderStack:
         return ForwarderStack(name=name, status=status, stack_id=stack["StackId"])
     if not status or status in _ABSENT:
         return ForwarderStack(name=name, status=status)
+    return _forwarder(stack)
+
+
+def read_deleted(open_client: OpenClient, name: str) -> ForwarderStack | None:
+    """The last deleted stack of this name, for the 90 days in which CloudFormation lists it; None
+    without one. Raises TaskProfilerError.
+    """
+    cloudformation = open_client("cloudformation")
+    with aws_errors("The deleted stacks cannot be listed", "cloudformation:ListStacks"):
+        pages = cloudformation.get_paginator("list_stacks").paginate(
+            StackStatusFilter=["DELETE_COMPLETE"]
+        )
+        listed = [stack for page in pages for stack in page["StackSummaries"]]
+    deleted = [stack for stack in listed if stack["StackName"] == name]
+    if not deleted:
+        return None
+    last = max(deleted, key=itemgetter("DeletionTime"))
+    with aws_errors(f"The deleted stack {name!r} cannot be read", "cloudformation:DescribeStacks"):
+        (stack,) = cloudformation.describe_stacks(StackName=last["StackId"])["Stacks"]
+    return _forwarder(stack)
+
+
+def _forwarder(stack: Mapping[str, Any]) -> ForwarderStack:
     parameters: dict[str, str] = {}
     for parameter in stack.get("Parameters", ()):
         parameters[parameter["ParameterKey"]] = parameter.get("ParameterValue", "")
     code = _CODE_KEY.fullmatch(parameters.get("CodeKey", ""))
     return ForwarderStack(
         name=stack["StackName"],
-        status=status,
+        status=stack["StackStatus"],
         reason=stack.get("StackStatusReason"),
         stack_id=stack["StackId"],
         version=code and code[1],

@@ -109,6 +109,44 @@ def test_the_next_command_waits_for_a_change_that_a_killed_one_has_begun(
     assert world.state() == wanted
 
 
+def stays(printed: str) -> list[str]:
+    """What stays, by what a command has printed."""
+    return [line for line in printed.splitlines() if line.startswith("  ")]
+
+
+@pytest.mark.parametrize("failure", ["denied", "lost"])
+def test_what_stays_of_a_stack_is_said_after_a_deletion_that_was_killed(
+    failure: Failure, zip_file: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = done_at_once(removed, VALUES, zip_file)[1]
+    wanted = stays(capfd.readouterr().out)
+    assert len(wanted) == 2  # the indices, and the log groups of the batches
+    for nth in range(names.index("delete_stack") + 1, len(names) + 1):
+        world = World(VALUES)
+        with pytest.raises(KilledError):
+            removed(NthCallFails(world.open, nth, failure, is_killed=True), zip_file)
+        capfd.readouterr()
+        assert carried_on(world, removed, zip_file) == (0, "")
+        assert stays(capfd.readouterr().out) == wanted, (nth, names[nth - 1])
+
+
+def test_a_deleted_stack_is_no_error_without_the_right_to_list_it(
+    zip_file: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    world = World(VALUES)
+    assert carried_on(world, removed, zip_file) == (0, "")
+    for name in ("list_stacks", "describe_stacks", "describe_stack_events"):
+        counted = NthCallFails(world.open)
+        assert tried(removed, counted, zip_file) == (0, "")
+        nth = len(counted.calls) - counted.calls[::-1].index(name)
+        capfd.readouterr()
+        assert tried(removed, NthCallFails(world.open, nth), zip_file) == (0, "")
+        printed = capfd.readouterr()
+        assert printed.out == "There is no stack tp: nothing to delete.\n"
+        assert "What stays of a stack that was deleted before is unknown." in printed.err
+        assert "AWS refused (AccessDenied" in printed.err
+
+
 @ACTS
 def test_a_stack_whose_calls_are_throttled_from_one_on_is_right_after_the_next_command(
     act: Act, parameters: Mapping[str, str] | None, zip_file: str, capfd: pytest.CaptureFixture[str]

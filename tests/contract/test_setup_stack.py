@@ -43,6 +43,21 @@ def account(tmp_path: Path) -> Iterator[Account]:
         yield made
 
 
+def check_said_again(account: Account, stays: str) -> None:
+    """Check that the next call says what stays of the deleted stack, and nothing of another one."""
+    none = "There is no stack task-profiler: nothing to delete."
+    again = account.setup("--delete")
+    assert again.returncode == 0, again.stderr
+    first_line, _, listed = again.stdout.partition("\n")
+    assert first_line == f"{none} These stay of the last one, unless somebody has deleted them:"
+    assert listed == stays  # as the call said that has deleted it
+    as_json = json.loads(account.setup("--delete", "--json").stdout)
+    assert as_json["remains"] == [line.strip() for line in listed.splitlines()]
+    other = account.setup("--delete", "--name", "other")
+    assert other.returncode == 0, other.stderr
+    assert other.stdout == none.replace("task-profiler", "other") + "\n"
+
+
 def test_it_is_planned_created_and_deleted(account: Account) -> None:
     otlp = ("--otlp", "https://otlp.example.com", "--otlp-headers", "api-key=hunter2")
     planned = account.setup("--slack-failure-webhook", WEBHOOK, *otlp)
@@ -109,9 +124,7 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
         "aws secretsmanager delete-secret --secret-id task-profiler/slack --region us-east-1\n"
         in stays
     )
-    nothing = account.setup("--delete")
-    assert nothing.returncode == 0, nothing.stderr
-    assert nothing.stdout == "There is no stack task-profiler: nothing to delete.\n"
+    check_said_again(account, stays.partition("\n")[2])
 
 
 def test_one_message_a_job_is_proposed_where_there_is_a_job_queue(account: Account) -> None:

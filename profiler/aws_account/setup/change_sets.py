@@ -225,6 +225,10 @@ class ForwarderChanges(Struct):
         """Read the events until now. Without the right to it, no change can be followed."""
         self._new_events(stack_id)
 
+    def kept(self, stack_id: str) -> tuple[CloudFormationEvent, ...]:
+        """The events of the resources that stay of a deleted stack."""
+        return _skipped(self._new_events(stack_id))
+
     def delete(self, stack_id: str) -> tuple[CloudFormationEvent, ...]:
         """Delete the stack, whose earlier events were read. Returns the events of the resources
         that stay.
@@ -241,7 +245,7 @@ class ForwarderChanges(Struct):
             ended = [event for event in self._further_events(stack_id) if _ends_a_step(event)]
             for event in ended:
                 self.on_event(event)
-            return tuple(event for event in ended if event.status == "DELETE_SKIPPED")
+            return _skipped(ended)
         end, failed, kept = self._follow(stack_id)
         if end != "DELETE_COMPLETE":
             raise TaskProfilerError(
@@ -270,8 +274,7 @@ class ForwarderChanges(Struct):
                     return event.status, failed, tuple(kept)
                 if event.status.endswith("_FAILED"):
                     failed.append(event)
-                elif event.status == "DELETE_SKIPPED":
-                    kept.append(event)
+                kept += _skipped((event,))
             self.clock.sleep(_POLL_SECONDS)
 
     def _further_events(self, stack_id: str) -> list[CloudFormationEvent]:
@@ -296,6 +299,10 @@ class ForwarderChanges(Struct):
         self._seen.update(event["EventId"] for event in new)
         events = convert(new[::-1], list[CloudFormationEvent])
         return [replace(event, reason=" ".join(event.reason.split())) for event in events]
+
+
+def _skipped(events: Iterable[CloudFormationEvent]) -> tuple[CloudFormationEvent, ...]:
+    return tuple(event for event in events if event.status == "DELETE_SKIPPED")
 
 
 def _ends_a_step(event: CloudFormationEvent) -> bool:

@@ -14,6 +14,7 @@ from profiler.aws_account.forwarder_stack import (
     ForwarderStack,
     export_lines,
     obstacle,
+    read_deleted,
     read_forwarder,
 )
 from profiler.aws_account.setup.change_sets import (
@@ -295,8 +296,7 @@ def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None
     if state.phase == "in progress":
         raise TaskProfilerError(str(obstacle(state)))
     if state.stack_id is None:
-        head = f"There is no stack {name}: nothing to delete."
-        _print_remains(name, head, (), output, is_deleted=False)
+        _print_deleted(name, open_client, output)
         return
     problems: list[str] = []
     filters = GroupFilters(state.name, open_client, problems.append)
@@ -324,6 +324,23 @@ def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None
         kept = [*remains(state, changes.delete(state.stack_id))]
     head = f"The stack {state.place} is deleted. These stay:"
     _print_remains(name, head, kept, output, is_deleted=True)
+
+
+def _print_deleted(name: str, open_client: OpenClient, output: DeploymentOutput) -> None:
+    """Print what stays of a stack that is deleted already, perhaps by a command that was killed
+    before it could say it.
+    """
+    head = f"There is no stack {name}: nothing to delete."
+    kept: tuple[str, ...] = ()
+    try:
+        gone = read_deleted(open_client, name)
+        if gone is not None and gone.stack_id is not None:
+            changes = ForwarderChanges(name, open_client, SystemClock(), output.event)
+            kept = tuple(remains(gone, changes.kept(gone.stack_id)))
+            head += " These stay of the last one, unless somebody has deleted them:"
+    except TaskProfilerError as error:
+        warn(f"What stays of a stack that was deleted before is unknown. {error}")
+    _print_remains(name, head, kept, output, is_deleted=False)
 
 
 def _deletion_sentences(state: ForwarderStack, filters: FilterPlan) -> Iterator[str]:
