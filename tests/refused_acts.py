@@ -12,7 +12,7 @@ from moto.moto_api._internal.models import moto_api_backend
 from tests.aws_proxy import Answer, AwsProxy, Request
 from tests.moto_state import KeptState
 from tests.resize_account import BATCH, KILLED, NEW, Account
-from tools.moto_server import FakeAws
+from tools.moto_server import FakeAws, create_schedule_long_ago
 
 Act = tuple[str, ...]
 Calls = Iterable[tuple[int, str]]
@@ -60,6 +60,7 @@ def put_back(account: Account) -> Act:
 
 def judged(account: Account) -> Act:
     resized(account).runs("nightly", 1, revision=2, size=NEW, **KILLED)
+    create_schedule_long_ago("night", "us-east-1")
     return ("resize", "--from", str(account.file), "--register", "--update-schedules")
 
 

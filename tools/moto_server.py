@@ -400,7 +400,7 @@ _register_definition = EC2ContainerServiceBackend.register_task_definition
 
 def _register_with_date(backend: Any, *given: Any, **named: Any) -> Any:
     """A revision with the date of its registration, which moto leaves out."""
-    registered = _register_definition(backend, *given, **named)
+    registered: Any = _register_definition(backend, *given, **named)
     registered.registered_at = utcnow()
     return registered
 

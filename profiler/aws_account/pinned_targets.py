@@ -30,12 +30,15 @@ from profiler.core.ecs_terms import arn_region, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known
 from profiler.core.text import as_sentence
+from profiler.core.timestamps import NS_PER_HOUR
 from profiler.task_definitions.containers import monitor_of
 from profiler.task_definitions.definition_difference import Difference, Part, difference
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_described
-from profiler.task_definitions.size_changes import without_size_tags
+from profiler.task_definitions.size_changes import definition_size, without_size_tags
 
 MoveOutcome: TypeAlias = Literal["moved", "skipped", "unchanged"]
+# Scheduler's and ECS's clocks differ, and somebody may change a schedule while a size is put back.
+_CLOCKS_APART_NS = NS_PER_HOUR
 
 
 class PinnedTargets(Struct, frozen=True, kw_only=True):
@@ -290,7 +293,8 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         if it moves the target. Raises TaskProfilerError.
 
         For a size, a target is moved once: from the revision that this call replaces, or an equal
-        older one. Somebody has put any other one there, and may have a reason.
+        older one, or the failed one that an earlier call has replaced without moving the target.
+        Somebody has put any other one there, and may have a reason.
         """
         fixed = ""
         if target.kind == "state":
@@ -303,7 +307,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return f", {fixed}."
         if self.part != "size" or target.pinned_revision == planned.revision:
             return None
-        if self._is_named_by_user(planned):
+        if self._is_named_by_user(planned) or self._was_left_behind(planned, target):
             return None
         name_it = _name_it(planned, target)
         if not planned.is_new_revision:
@@ -315,6 +319,22 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         if is_older and difference(pinned, without_size_tags(replaced)) == "none":
             return None
         return f", which has another size than {planned.revision}: {name_it}."
+
+    def _was_left_behind(self, planned: PlannedFamily, target: ScheduledTarget) -> bool:
+        """Whether a schedule starts the revision that has failed, and nobody has changed it since
+        the next revision, which is the newest, put the family back: whoever puts the schedule on
+        the failed one again changes it. AWS has no date of a rule. Raises TaskProfilerError.
+        """
+        failed = planned.failed
+        if failed is None or target.pinned_revision != f"{planned.family}:{failed.revision}":
+            return False
+        if int(revision_text(planned.revision)) != int(failed.revision) + 1:
+            return False  # the newest one's date is not that at which the family was put back
+        changed_ns = first_known(target.changed_ns, math.inf)
+        restored_ns = first_known(planned.document.registered_ns, -math.inf)
+        if changed_ns + _CLOCKS_APART_NS > restored_ns:
+            return False
+        return definition_size(self._pinned_definition(target)) == failed.size
 
     def _is_named_by_user(self, planned: PlannedFamily) -> bool:
         """Whether the user names the family. A pattern names no family of which nothing is

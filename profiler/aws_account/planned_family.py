@@ -14,6 +14,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known
 from profiler.record.family_owner import FamilyOwner
 from profiler.sizing.resize_policy import Resize, ResizeAction
+from profiler.sizing.sized_revision import SizeBefore
 from profiler.task_definitions.containers import DefinedContainer, needs_put
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.monitor_changes import (
@@ -66,6 +67,8 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     resize: Resize | None = None
     owner: FamilyOwner | None = None  # the service to which it is left
     obstacle: str | None = None  # why tasks of the new revision would not start
+    # The size from which the newest revision was put back, if runs were killed at it.
+    failed: SizeBefore | None = None
     # A revert deregisters the newest revision, so that this older one is the newest again.
     uncovered_arn: str | None = None
 

@@ -130,6 +130,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             document=document,
             changed=changed,
             resize=decision,
+            failed=_failed(case),
         )
 
     def _elsewhere(self, family: str, arn: str | None) -> str:
@@ -260,6 +261,14 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             refusal = target.why_refused(case.document)
             if refusal:
                 yield f"The {target.title} starts nothing, because {refusal}."
+
+
+def _failed(case: "_Case") -> SizeBefore | None:
+    """The size from which the newest revision was put back, if the window has a kill at it."""
+    before = size_before(case.document.tags.get(REVERTED_FROM))
+    if before is None or not case.window.at(before.size).counts.outcomes["killed"]:
+        return None
+    return before
 
 
 def _is_of(key: FamilyKey, arn: str) -> bool:

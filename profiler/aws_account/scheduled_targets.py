@@ -41,8 +41,9 @@ _WRITE = {
     "rule": "events:PutTargets and iam:PassRole",
     "schedule": "scheduler:UpdateSchedule and iam:PassRole",
 }
+_CHANGED = "LastModificationDate"
 # The fields that GetSchedule returns and UpdateSchedule does not accept.
-_READ_ONLY = ("Arn", "CreationDate", "LastModificationDate")
+_READ_ONLY = ("Arn", "CreationDate", _CHANGED)
 # Scheduler's universal target for RunTask: the whole request is its input.
 # https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-targets-universal.html
 _RUN_TASK = "arn:aws:scheduler:::aws-sdk:ecs:runTask"
@@ -161,6 +162,11 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         """The time after which a state ends its task or job; None without one."""
         seconds = count(self.content.get(TIME_LIMIT)) if self.kind == "state" else None
         return product(seconds, MS_PER_SECOND)
+
+    @property
+    def changed_ns(self) -> int | None:
+        """When somebody last changed a schedule; None of what AWS has no date of."""
+        return json_moment_ns(self.content.get(_CHANGED)) if self.kind == "schedule" else None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -808,7 +814,7 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
         is_enabled=settings.get("State") != "DISABLED",
         window_minutes=content.get("FlexibleTimeWindow", {}).get("MaximumWindowInMinutes", 0),
         created_ns=json_moment_ns(content.get("CreationDate")),  # AWS returns no dates of a rule
-        modified_ns=json_moment_ns(content.get("LastModificationDate")),
+        modified_ns=json_moment_ns(content.get(_CHANGED)),
         starts_ns=json_moment_ns(content.get("StartDate")),
         ends_ns=json_moment_ns(content.get("EndDate")),
         cluster_arn=first_known(machine_arn, cluster_arn),

@@ -31,7 +31,7 @@ from profiler.core.ecs_terms import (
 from profiler.core.json_fields import integer, mappings, text, uncapitalized
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import all_known, first_known, known, known_members
-from profiler.core.timestamps import MS_PER_HOUR, NS_PER_SECOND, json_moment_ns, nanoseconds_of
+from profiler.core.timestamps import MS_PER_HOUR, NS_PER_SECOND, nanoseconds_of
 from profiler.forwarder.ended_run import EndedTask, MemoryRetry
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.invocation import SearchClusterError
@@ -213,9 +213,8 @@ def _is_changed_since(target: ScheduledTarget, task: StoppedTask) -> bool:
     """Whether somebody has changed a schedule after it had started the task: its input may be that
     of another run.
     """
-    changed_ns = json_moment_ns(target.content.get("LastModificationDate"))
     created_ns = known(nanoseconds_of, task.created_at)
-    return first_known(changed_ns, 0) > first_known(created_ns, math.inf)
+    return first_known(target.changed_ns, 0) > first_known(created_ns, math.inf)
 
 
 def _gives_same_work(target: ScheduledTarget, task: StoppedTask) -> bool:

@@ -4,13 +4,18 @@ what is left.
 """
 
 from collections.abc import Callable, Iterator
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 import botocore.endpoint
 import pytest
+from moto.ecs.models import ecs_backends
+from moto.moto_api._internal.models import moto_api_backend
+from moto.scheduler.models import scheduler_backends
 
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from profiler.sizing.sized_revision import REVERTED_FROM
 from tests.hostile_calls import HostileProxy
 from tests.nth_calls import KilledError
 from tests.refused_acts import (
@@ -26,11 +31,16 @@ from tests.refused_acts import (
     state,
     unmonitored,
 )
-from tests.resize_account import Account
+from tests.resize_account import ACCOUNT, DEFINITIONS, Account
 from tools.moto_server import fake_aws
 
-OTHERS = (judged, behind, unmonitored, rolled_out, removed)
-BUILDS = [oversized, put_back, *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)]
+OTHERS = (behind, unmonitored, rolled_out, removed)
+BUILDS = [
+    oversized,
+    put_back,
+    judged,
+    *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS),
+]
 WRITES = (
     "RegisterTaskDefinition",
     "PutTargets",
@@ -134,6 +144,8 @@ def test_an_act_that_is_killed_at_a_write_is_done_or_said_by_the_next_call(
             name = {"schedule": "schedule night", "rule": "rule often"}[what]
             assert name in said, (nth, said)
             assert "nightly --register --update-schedules" in said, (nth, said)
+        if build is judged:  # the size that has failed
+            assert "schedule" not in left, nth
         if "add-monitor" in built.words:
             assert now == wanted, nth
 
@@ -215,6 +227,43 @@ def test_two_people_at_once_leave_what_one_would(
         assert all(name in told for name in left), said
 
 
+NAMED = "resize nightly --register --update-schedules"
+
+
+def changed_schedule(account: Account, revision: str = "2", **fields: Any) -> None:
+    """A person changes the schedule: its revision, or another field."""
+    scheduler = account.aws.client("scheduler")
+    schedule = scheduler.get_schedule(Name="night")
+    parameters = schedule["Target"]["EcsParameters"]
+    parameters["TaskDefinitionArn"] = f"{DEFINITIONS}/nightly:{revision}"
+    kept = ("Name", "ScheduleExpression", "FlexibleTimeWindow", "State", "Target")
+    scheduler.update_schedule(**{name: schedule[name] for name in kept} | fields)
+
+
+def dated(account: Account, seconds: float, revision: int = 3) -> None:
+    """The schedule was changed so long before a revision was registered."""
+    definition: Any = ecs_backends[ACCOUNT]["us-east-1"].task_definitions["nightly"][revision]
+    registered = definition.registered_at.replace(tzinfo=UTC).timestamp()
+    schedule = scheduler_backends[ACCOUNT]["us-east-1"].get_schedule("default", "night")
+    schedule.last_modified_date = registered - seconds
+
+
+def ended(account: Account) -> Account:
+    """A revert that was ended after its registration: schedule and rule start the failed size."""
+    judged(account)
+    assert account.resize("--register").returncode == 0
+    assert account.started_by_schedule("night") == "nightly:2"
+    return account
+
+
+def after_the_next_call(account: Account) -> tuple[str, str, bool]:
+    """What schedule and rule start, and whether the command that moves them was printed."""
+    done = account.resize("--register", "--update-schedules")
+    assert done.returncode == 0, done.stderr
+    started = account.started_by_schedule("night"), account.started_by_rule("often")
+    return *started, NAMED in " ".join(done.stdout.split())
+
+
 def test_a_schedule_that_a_person_has_put_back_on_the_failed_size_stays_there(
     tmp_path: Path,
 ) -> None:
@@ -224,13 +273,101 @@ def test_a_schedule_that_a_person_has_put_back_on_the_failed_size_stays_there(
         judged(account)
         assert account.resize("--register", "--update-schedules").returncode == 0
         assert account.started_by_schedule("night") == "nightly:3"
-        scheduler = aws.client("scheduler")
-        schedule = scheduler.get_schedule(Name="night")
-        parameters = schedule["Target"]["EcsParameters"]
-        parameters["TaskDefinitionArn"] = parameters["TaskDefinitionArn"].replace(":3", ":2")
-        kept = ("Name", "ScheduleExpression", "FlexibleTimeWindow", "Target")
-        scheduler.update_schedule(**{name: schedule[name] for name in kept})
-        done = account.resize("--register", "--update-schedules")
-        assert done.returncode == 0, done.stderr
-        assert account.started_by_schedule("night") == "nightly:2"
-        assert "resize nightly --register --update-schedules" in " ".join(done.stdout.split())
+        changed_schedule(account)
+        assert after_the_next_call(account) == ("nightly:2", "nightly:3", True)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_moved"),
+    [
+        (7 * 86_400, True),
+        (3_601, True),
+        (3_599, False),  # the clocks of two services may differ
+        (0, False),
+        (-1, False),  # after the registration
+        (-7 * 86_400, False),
+    ],
+)
+def test_a_schedule_that_nobody_has_changed_since_an_ended_revert_is_moved_by_the_next_call(
+    seconds: float, *, is_moved: bool, tmp_path: Path
+) -> None:
+    """A rule has no date, so that it is named."""
+    with fake_aws() as aws:
+        account = ended(Account(aws, tmp_path))
+        dated(account, seconds)
+        schedule = "nightly:3" if is_moved else "nightly:2"
+        assert after_the_next_call(account) == (schedule, "nightly:2", True)
+        assert after_the_next_call(account) == (schedule, "nightly:2", True)
+
+
+def without_a_date_of_the_revision(account: Account) -> None:
+    definition: Any = ecs_backends[ACCOUNT]["us-east-1"].task_definitions["nightly"][3]
+    del definition.registered_at
+
+
+def with_another_field(account: Account) -> None:
+    changed_schedule(account, ScheduleExpression="cron(0 5 * * ? *)")
+
+
+def below_another_revision(account: Account) -> None:
+    """Its date is not that at which the family was put back, although it keeps the tag."""
+    _, tags = account.described("nightly")
+    account.family("nightly", tags=[{"key": key, "value": tags[key]} for key in tags])
+    dated(account, 7_200, revision=4)
+
+
+def tagged(value: str) -> Callable[[Account], None]:
+    def tag(account: Account) -> None:
+        newest, _ = account.described("nightly")
+        tags = [{"key": REVERTED_FROM, "value": value}]
+        account.ecs.tag_resource(resourceArn=newest["taskDefinitionArn"], tags=tags)
+
+    return tag
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        without_a_date_of_the_revision,
+        with_another_field,
+        below_another_revision,
+        tagged("2/512/1024"),  # not the size of the revision that it names
+        tagged("1/1024/2048"),
+        tagged("two"),
+        tagged("02/256/512"),
+    ],
+)
+def test_a_schedule_on_a_failed_size_stays_and_is_named_where_it_is_not_known_to_be_left_behind(
+    happens: Callable[[Account], None], tmp_path: Path
+) -> None:
+    with fake_aws() as aws:
+        account = ended(Account(aws, tmp_path))
+        dated(account, 86_400)
+        happens(account)
+        assert after_the_next_call(account) == ("nightly:2", "nightly:2", True)
+
+
+@pytest.mark.parametrize("fields", [{}, {"Description": "repaired"}])
+def test_a_schedule_that_a_person_changes_during_the_next_call_stays(
+    fields: dict[str, str], proxy: HostileProxy, tmp_path: Path
+) -> None:
+    """After the last listing of the schedules, and before the move."""
+    proxy.reset()
+    moto_api_backend.reset()
+    account = ended(Account(proxy.aws, tmp_path))
+    dated(account, 86_400)
+    account.url = proxy.url
+    words = ("resize", "--from", str(account.file), "--register", "--update-schedules")
+    reads = 0
+
+    def person(operation: str, _body: bytes) -> None:
+        nonlocal reads
+        reads += operation == "GET /schedules/night"
+        if reads == 2 and operation == "GET /schedules/night":  # the first one was the plan's
+            proxy.before = lambda *_: None
+            changed_schedule(account, **fields)
+
+    proxy.before = person
+    done = account.command("taskdef", *words)
+    assert reads == 2
+    assert account.started_by_schedule("night") == "nightly:2", done.stdout + done.stderr
