@@ -43,7 +43,7 @@ def family_of_run(
     # The end of the run has imported them.
     from profiler.cli.terminal.next_step import may_name_size
     from profiler.record.stop_causes import outcome_of
-    from profiler.runs.comparison.run_changes import may_have_changed
+    from profiler.record.unusual import may_have_changed
 
     record = report.record
     if may_name_size(record, outcome_of(record)):

@@ -13,20 +13,12 @@ from profiler.core.text import as_sentence
 from profiler.record.activity_model import WaitTarget
 from profiler.record.batch_job import job_text
 from profiler.record.cpu_wait import long_cpu_wait
-from profiler.record.device_totals import GpuTotals
 from profiler.record.fact_list import bytes_texts, cost_text, kills_fact, longest_waits
-from profiler.record.gpu_facts import (
-    device_memory_sentences,
-    gpu_error_note,
-    gpu_remedy,
-    gpu_work_texts,
-)
-from profiler.record.gpu_sentences import gpu_advice, gpu_idle_texts
 from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import mapped_files_text
 from profiler.record.process_rows import largest_process_texts
-from profiler.record.record_model import NOT_MEASURED, Record
+from profiler.record.record_model import NO_NEURON, NOT_MEASURED, Record
 from profiler.record.run_outcome import Outcome
 from profiler.record.run_usage import RunUsage, usage_of
 from profiler.record.time_shares import TimeShare, time_shares
@@ -128,10 +120,10 @@ def _rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[StoryRo
     yield StoryRow("huge", huge_pages_text(record.metrics))
     wait = long_cpu_wait(record)
     yield StoryRow("CPU wait", wait.text, as_sentence(wait.sentence))
-    yield from _gpu_rows(record, usage.gpus, outcome)
-    yield StoryRow("Neuron use", usage.neuron.text)
-    for text in device_memory_sentences(record):
-        yield StoryRow("ECC", text)
+    # A record that was too long has lost its GPUs, but not their idle time.
+    has_gpus = record.gpus or record.gpu_idle is not None or outcome.cause == "gpu-oom"
+    if has_gpus or record.neuron != NO_NEURON:
+        yield from _device_rows(record, usage, outcome)
     is_killed = outcome.ran_out_of_memory
     memory = visible_memory_advice(record, is_out_of_memory=is_killed)
     yield StoryRow("memory limit", memory or "")
@@ -155,7 +147,17 @@ def _unmeasured_text(record: Record, usage: RunUsage, outcome: Outcome) -> str:
     return f"{what}: CPU and memory were not measured"
 
 
-def _gpu_rows(record: Record, gpus: GpuTotals, outcome: Outcome) -> Iterator[StoryRow]:
+def _device_rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[StoryRow]:
+    # Most runs have no devices.
+    from profiler.record.gpu_facts import (
+        device_memory_sentences,
+        gpu_error_note,
+        gpu_remedy,
+        gpu_work_texts,
+    )
+    from profiler.record.gpu_sentences import gpu_advice, gpu_idle_texts
+
+    gpus = usage.gpus
     yield StoryRow("GPU use", gpus.text)
     for text in gpu_idle_texts(record):
         yield StoryRow("GPU idle", text)
@@ -165,3 +167,6 @@ def _gpu_rows(record: Record, gpus: GpuTotals, outcome: Outcome) -> Iterator[Sto
     if outcome.status in ("success", "running"):
         for text in gpu_advice(record, gpus):
             yield StoryRow("GPU advice", text)
+    yield StoryRow("Neuron use", usage.neuron.text)
+    for text in device_memory_sentences(record):
+        yield StoryRow("ECC", text)

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from profiler.core.optional_math import known_values, median
+from profiler.core.optional_math import difference, known_values, median
+from profiler.record.record_model import Metrics
 
 # With fewer runs, nothing is known about what is usual, and a recommendation is not reliable.
 MIN_RUNS = 5
@@ -29,6 +30,23 @@ _FAR_FROM_MEDIAN = math.log(3)
 _FAR_FROM_ALL = math.log(2)
 # From this ratio to the median on, a value outside the usual range is worth a sentence.
 _NOTABLE_RATIO = 1.5
+# A shorter run has no change that matters.
+MIN_RUN_MS = 50
+# The numbers that the end of a run compares with the last success, by their names in its metrics,
+# and the least difference, below which it is noise.
+LEAST_CHANGES = {"duration_ms": 50, "max_memory_used_mb": 1, "cpu_seconds": 0.05}
+
+
+def may_have_changed(metrics: Metrics, last: Struct) -> bool:
+    """Whether a success is long enough for a sentence about its changes, or may have notable ones,
+    by its metrics and the numbers of the last one.
+    """
+    if (metrics.duration_ms or 0) >= MIN_RUN_MS:
+        return True
+    for name, least in LEAST_CHANGES.items():
+        if abs(difference(getattr(metrics, name), getattr(last, name)) or 0) >= least:
+            return True
+    return False
 
 
 class Usual(Struct, frozen=True):

@@ -23,7 +23,6 @@ from profiler.cli.styled_text import (
 from profiler.cli.terminal.next_step import may_name_size, next_step
 from profiler.cli.terminal.page_parts import LABEL_WIDTH, MAX_WIDTH, View, label
 from profiler.cli.terminal.run_curves import CPU, GPU, MEMORY, Curve, run_curves, use_style
-from profiler.cli.terminal.show_comparison import change_spans
 from profiler.cli.terminal.time_bar import short_legend, time_bar
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
 from profiler.core.optional_math import any_known, known_values, median
@@ -138,6 +137,8 @@ def _io(record: Record, story: Story, view: EndView) -> tuple[Line, ...]:
 def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
     if not earlier:
         return ()
+    from profiler.cli.terminal.show_comparison import change_spans  # not for the first run
+
     spans = change_spans(record, earlier, view.now_ns, view.width - len(INDENT) - _LABEL_WIDTH)
     if spans:
         return (line(label("change", width=_LABEL_WIDTH), *spans),)

@@ -2,7 +2,6 @@
 
 from profiler.record.cpu_wait import long_cpu_wait
 from profiler.record.fact_list import LargestWait, largest_wait
-from profiler.record.gpu_facts import more_gpu_memory_advice
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import (
     NO_RECOMMENDATION,
@@ -39,6 +38,8 @@ def next_step(record: Record, story: Story, recommend: str) -> str:
     if story.outcome.ran_out_of_memory:
         return _more_memory(record, recommend)
     if record.likely_out_of_gpu_memory:
+        from profiler.record.gpu_facts import more_gpu_memory_advice  # most runs have no GPU
+
         return more_gpu_memory_advice(record)
     if known_status(record) != "success":
         return ""

@@ -11,9 +11,8 @@ from profiler.record.mapped_files import have_one_meaning
 from profiler.record.record_model import Record, known_status
 from profiler.record.run_labels import short_commit
 from profiler.record.units import format_duration, format_memory
-from profiler.record.unusual import FEW_RUNS, MIN_RUNS
+from profiler.record.unusual import FEW_RUNS, MIN_RUN_MS, MIN_RUNS
 from profiler.runs.comparison.run_changes import (
-    MIN_RUN_MS,
     ComparedRow,
     RunComparison,
     notable_changes,

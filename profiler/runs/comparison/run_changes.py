@@ -4,14 +4,13 @@ changed by more than is usual, and why the runs are hard to compare.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import SHORT_ID_LENGTH
-from profiler.core.optional_math import difference, known
+from profiler.core.optional_math import known
 from profiler.core.text import words_if_known
 from profiler.core.timestamps import local_time
 from profiler.record.activity_model import NO_BREAKDOWN
@@ -30,18 +29,13 @@ from profiler.record.fact_list import (
 from profiler.record.hardware import processor_difference
 from profiler.record.mapped_files import INCLUDES_FILES, have_one_meaning
 from profiler.record.measured import UNKNOWN, Exactly, Unknown
-from profiler.record.record_model import Metrics, Record
+from profiler.record.record_model import Record
 from profiler.record.time_shares import CPU_PARTS, time_shares
 from profiler.record.units import format_change, format_percent, format_value
-from profiler.record.unusual import MIN_POINTS, MIN_RUNS, MIN_SHARE
+from profiler.record.unusual import LEAST_CHANGES, MIN_POINTS, MIN_RUNS, MIN_SHARE
 
-if TYPE_CHECKING:
-    from profiler.runs.history.run_database import LastNumbers
-
-# A shorter run has no change that matters.
-MIN_RUN_MS = 50
-# The numbers of the line, their names there, and the least difference, below which it is noise.
-_NOTABLE = ((DURATION, "duration", 50), (MEMORY_PEAK, "memory", 1), (CPU_TIME, "CPU time", 0.05))
+# The numbers of the line, and their names there.
+_NOTABLE = ((DURATION, "duration"), (MEMORY_PEAK, "memory"), (CPU_TIME, "CPU time"))
 _MAX_ROWS = 6
 _DIGEST_LENGTH = 10
 # These numbers are shown whenever they changed, even if others changed more.
@@ -258,25 +252,13 @@ def _image(record: Record) -> tuple[str | None, str | None]:
     return tag, digits[:_DIGEST_LENGTH] or None
 
 
-def may_have_changed(metrics: Metrics, last: "LastNumbers") -> bool:
-    """Whether a success is long enough for a sentence about its changes, or may have
-    :func:`notable_changes`, by the numbers of the last one.
-    """
-    if (metrics.duration_ms or 0) >= MIN_RUN_MS:
-        return True
-    for number, _, least in _NOTABLE:
-        read = attrgetter(number.path.removeprefix("metrics."))
-        if abs(difference(read(metrics), read(last)) or 0) >= least:
-            return True
-    return False
-
-
 def notable_changes(record: Record, earlier: Sequence[Record]) -> Iterator[ComparedRow]:
     """The changes of a success beyond what is usual for ``earlier``, its family's successes, the
     newest first.
     """
     last = earlier[0]
-    for number, name, least in _NOTABLE:
+    for number, name in _NOTABLE:
+        least = LEAST_CHANGES[number.path.removeprefix("metrics.")]
         new = number_value(number, record)
         old = number_value(number, last)
         if new is None or not old or abs(new - old) < least:

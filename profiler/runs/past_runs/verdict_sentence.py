@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from profiler.core.optional_math import known
 from profiler.core.text import words_if_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.gpu_facts import gpu_error_text, gpu_memory_evidence_text, gpu_memory_sentence
 from profiler.record.hardware import gpu_error
 from profiler.record.measured import Exactly
 from profiler.record.record_model import (
@@ -83,7 +82,13 @@ def _success(record: Record, name: str) -> Verdict:
     text = f"{name} succeeded{_duration(record, ' in ')}."
     if gpu_error(record) is None:
         return Verdict(text=text, tone="good")
-    return Verdict(text=text, evidence=gpu_error_text(record), tone="warning")
+    return Verdict(text=text, evidence=_gpu_error_text(record), tone="warning")
+
+
+def _gpu_error_text(record: Record) -> str:
+    from profiler.record.gpu_facts import gpu_error_text  # most runs have no GPU
+
+    return gpu_error_text(record)
 
 
 def _running(run: PastRun, name: str, now_ns: int) -> Verdict:
@@ -135,6 +140,8 @@ def _out_of_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
 
 
 def _out_of_gpu_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
+    from profiler.record.gpu_facts import gpu_memory_evidence_text, gpu_memory_sentence
+
     evidence = gpu_memory_evidence_text(record)
     if evidence and outcome.exit_code is not None:
         evidence = f"{evidence} Exit code {describe_exit_code(outcome.exit_code)}."
@@ -146,7 +153,7 @@ def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
     record = run.record
     if outcome.cause == "gpu-oom":
         return _out_of_gpu_memory(record, outcome, name)
-    cause = gpu_error_text(record) if outcome.cause == "gpu-error" else _cause(outcome)
+    cause = _gpu_error_text(record) if outcome.cause == "gpu-error" else _cause(outcome)
     if outcome.exit_code is None:
         if record.started_at is None:
             text = f"{name} did not start."

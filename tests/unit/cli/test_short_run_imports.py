@@ -38,6 +38,13 @@ def test_the_start_of_a_run_imports_nothing_that_only_readers_of_records_need() 
     assert not loaded & _NOT_FOR_A_RECORD
 
 
+_NOT_WITHOUT_GPUS_AND_CHANGES = {
+    "profiler.record.gpu_facts",
+    "profiler.record.gpu_sentences",
+    "profiler.runs.comparison",
+}
+
+
 def test_a_short_run_imports_neither_patterns_nor_enumerations(tmp_path: Path) -> None:
     """Typing and msgspec ask for both, and later modules for the first; pip's old scripts do not
     count.
@@ -45,12 +52,13 @@ def test_a_short_run_imports_neither_patterns_nor_enumerations(tmp_path: Path) -
     loaded = _loaded(
         "os, profiler.cli; "
         f"os.environ['TASK_PROFILER_HISTORY'] = {str(tmp_path / 'history')!r}; "
-        f"assert profiler.cli.run_without_click(['--', 'true']) == 0; "
+        "assert profiler.cli.run_without_click(['--', 'true']) == 0; "
         # From Python 3.14 on, typing itself makes enumerations.
         "assert sys.version_info >= (3, 14) or type(sys.modules['enum']).__name__ == '_StandIn'"
     )
     assert {"typing", "msgspec", "profiler.record.stop_causes"} <= loaded
     assert not loaded & {"re._parser", "_strptime", "profiler.core.quantities"}
+    assert not loaded & _NOT_WITHOUT_GPUS_AND_CHANGES
 
 
 def test_a_run_without_readings_is_added_to_the_history_without_the_modules_of_its_steps() -> None:
