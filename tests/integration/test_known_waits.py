@@ -40,6 +40,7 @@ def test_each_part_is_what_the_program_itself_says(lane: Lane) -> None:
 _ALSO_BY_MONITOR = (
     *("beside accept: child", "shell beside a listener", "web server to which nobody comes"),
     *("lock of processes: joinable_queue, sleep", "lock of processes: held_lock, network"),
+    *("asyncio beside rows: sleep", "server of the run: udp_server"),
     "chain: broker",
 )
 
