@@ -9,7 +9,9 @@ down instead of being run, and answers with a line that an AWS id could be.
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 
@@ -86,13 +88,24 @@ def synopses(page: Path) -> list[str]:
     return [block.text for block in blocks(page, "sh") if _SYNOPSIS.search(block.text)]
 
 
-def commands_of(program: str, page: Path, folder: Path) -> list[list[str]]:
+def commands_of(program: str, page: Path, folder: Path | None = None) -> list[list[str]]:
     """The arguments of each time that the page's scripts start the program, in one shell, in
-    ``folder``.
+    ``folder``, else in a folder of their own, once for all programs and tests.
 
     Each page must set the variables that it uses, unless it is one of ``_READERS_VARIABLES``.
     Raises AssertionError where it does not, or where the shell refuses something.
     """
+    commands = _commands(page) if folder is None else _commands_in(folder, page)
+    return [words[1:] for words in commands if Path(words[0]).name == program]
+
+
+@cache
+def _commands(page: Path) -> list[list[str]]:
+    with TemporaryDirectory() as folder:
+        return _commands_in(Path(folder), page)
+
+
+def _commands_in(folder: Path, page: Path) -> list[list[str]]:
     programs = folder / "programs"
     programs.mkdir()
     for name in _TEXT_PROGRAMS:
@@ -127,5 +140,4 @@ def commands_of(program: str, page: Path, folder: Path) -> list[list[str]]:
     assert "syntax error" not in done.stderr, done.stderr
     assert not is_complete or done.returncode == 0, done.stderr
     # A command is its words and a record separator, each ended by NUL.
-    commands = [words.split("\0") for words in record.read_text().split("\0\x1e\0") if words]
-    return [words[1:] for words in commands if Path(words[0]).name == program]
+    return [words.split("\0") for words in record.read_text().split("\0\x1e\0") if words]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -43,6 +43,7 @@ _KINDS: dict[str, tuple[int, dict[str, Any]]] = {
     "windows": (4, {"runtimePlatform": {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}}),
     "service": (4, {}),
 }
+_MISSING_IMAGE = IMAGE.replace("0.1.0", "0.1.O")
 _REFUSED = ("two", "windows")
 _COUNT = sum(count for count, _ in _KINDS.values())
 _REFUSED_COUNT = sum(_KINDS[kind][0] for kind in _REFUSED)
@@ -113,33 +114,57 @@ class LargeAccount(Account):
         self.write_runs()
 
 
-@pytest.fixture
-def account(tmp_path: Path) -> Iterator[LargeAccount]:
+class FirstDay(NamedTuple):
+    """What the commands print in a new account, in their order; of add-monitor, what it prints on
+    standard output and on standard error.
+    """
+
+    before: str
+    planned: tuple[str, str]
+    planned_as_json: tuple[str, str]
+    refused: tuple[str, str]
+    registered: tuple[str, str]
+    after: str
+
+
+@pytest.fixture(name="account", scope="module")
+def _account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LargeAccount]:
     with fake_aws() as aws:
-        yield LargeAccount(aws, tmp_path)
+        yield LargeAccount(aws, tmp_path_factory.mktemp("account"))
 
 
-def test_setup_and_add_monitor_count_alike_before_and_after(account: LargeAccount) -> None:
+@pytest.fixture(name="first_day", scope="module")
+def _first_day(account: LargeAccount) -> FirstDay:
+    return FirstDay(
+        before=account.setup(),
+        planned=account.add_monitor(),
+        planned_as_json=account.add_monitor("--json"),
+        refused=account.add_monitor("--register", image=_MISSING_IMAGE, returns=1),
+        registered=account.add_monitor("--register", "--update-schedules", "--attach-policy"),
+        after=account.setup(),
+    )
+
+
+def test_setup_and_add_monitor_count_alike_before_and_after(first_day: FirstDay) -> None:
     assert _COUNT == 150
-    before = account.setup()
+    before, after = first_day.before, first_day.after
     assert f"0 of {_MONITORED} schedules and rules start a task with a current monitor." in before
     assert f"{_MONITORED} are pinned to another revision" in before
     assert f"add-monitor refuses {_REFUSED_COUNT} families." in before
-    _, pinned = account.add_monitor()
+    _, pinned = first_day.planned
     assert f"{_MONITORED} of {_MONITORED} schedules and rules are pinned" in pinned
 
-    _, total = account.add_monitor("--register", "--update-schedules", "--attach-policy")
+    _, total = first_day.registered
     assert (
         f"{_COUNT - _SERVICES} families: {_MONITORED} registered, {_MONITORED} schedules moved, "
         f"1 policy attached, {_REFUSED_COUNT} refused."
     ) in total
-    after = account.setup()
     assert f"{_MONITORED} of {_MONITORED} schedules and rules start a task with a" in after
 
 
-def test_the_plan_says_once_what_families_have_in_common(account: LargeAccount) -> None:
+def test_the_plan_says_once_what_families_have_in_common(first_day: FirstDay) -> None:
     """Also what differs by their names alone; what is of few families stays with them."""
-    plan, _ = account.add_monitor()
+    plan, _ = first_day.planned
     rows = plan.splitlines()
     of_families = [row for row in rows if re.match(r"[a-z]+-\d{3} ", row)]
     assert [row.split()[0] for row in of_families] == sorted(set(_names(*_KINDS)) - _services())
@@ -162,17 +187,16 @@ def _services() -> set[str]:
     return {*_names("service")}
 
 
-def test_the_plan_as_json_has_each_familys_own_sentences(account: LargeAccount) -> None:
-    plan, _ = account.add_monitor("--json")
+def test_the_plan_as_json_has_each_familys_own_sentences(first_day: FirstDay) -> None:
+    plan, _ = first_day.planned_as_json
     documents = {one["family"]: one for one in map(json.loads, plan.splitlines())}
     assert "FAMILY" not in plan
     pin = "The schedule large-000 is pinned to large-000:1."
     assert pin in documents["large-000"]["notes"]
 
 
-def test_what_keeps_all_families_back_is_said_once(account: LargeAccount) -> None:
-    missing = IMAGE.replace("0.1.0", "0.1.O")
-    _, problems = account.add_monitor("--register", image=missing, returns=1)
+def test_what_keeps_all_families_back_is_said_once(first_day: FirstDay) -> None:
+    _, problems = first_day.refused
     left = [line for line in problems.splitlines() if "It is left alone." in line]
     assert len(left) == 1
     assert (
@@ -182,8 +206,8 @@ def test_what_keeps_all_families_back_is_said_once(account: LargeAccount) -> Non
     assert f"{_REFUSED_COUNT} refused, {_MONITORED} failed." in problems
 
 
+@pytest.mark.usefixtures("first_day")
 def test_one_saving_and_what_is_too_small_first(account: LargeAccount, tmp_path: Path) -> None:
-    account.add_monitor("--register", "--update-schedules", "--attach-policy")
     account.run_nights()
     source = ("--from", str(account.file))
     recommended = account.told("recommend", *source).stdout

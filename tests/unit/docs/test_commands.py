@@ -79,10 +79,8 @@ def options_of(words: list[str]) -> set[str]:
 
 
 @PAGES
-def test_every_command_line_of_ours_is_one_that_the_command_takes(
-    page: Path, tmp_path: Path
-) -> None:
-    for words in commands_of("task-profiler", page, tmp_path):
+def test_every_command_line_of_ours_is_one_that_the_command_takes(page: Path) -> None:
+    for words in commands_of("task-profiler", page):
         try:
             parse(words)
         except click.ClickException as error:
@@ -101,7 +99,7 @@ def test_every_setup_stack_deploys_a_stack_that_does_something(
     )
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
         monkeypatch.setenv(name, "us-east-1")
-    for words in commands_of("task-profiler", page, tmp_path):
+    for words in commands_of("task-profiler", page):
         if words[:2] == ["setup", "stack"] and "--delete" not in words:
             monkeypatch.chdir(tmp_path)
             for file in (word[1:] for word in words if word.startswith("@")):
@@ -183,15 +181,15 @@ def targets() -> set[str]:
 
 
 @PAGES
-def test_every_target_of_make_is_there(page: Path, tmp_path: Path) -> None:
-    lines = [*commands_of("make", page, tmp_path)]
+def test_every_target_of_make_is_there(page: Path) -> None:
+    lines = [*commands_of("make", page)]
     lines += [code.split()[1:] for code in inline_code(page) if re.match(r"make [a-z]", code)]
     named = {word for words in lines for word in words if re.fullmatch(r"[a-z][a-z0-9-]*", word)}
     assert named <= targets()
 
 
-def test_the_tests_that_contributors_run_alone_are_there(tmp_path: Path) -> None:
-    calls = commands_of("pytest", Path("CONTRIBUTING.md"), tmp_path)
+def test_the_tests_that_contributors_run_alone_are_there() -> None:
+    calls = commands_of("pytest", Path("CONTRIBUTING.md"))
     assert len(calls) == 2
     for place, *options in calls:
         assert (ROOT / place).exists()
