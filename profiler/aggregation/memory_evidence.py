@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from profiler.aggregation.process_tree_usage import GroupPeak, lacks_memory
+from profiler.aggregation.process_tree_usage import GroupPeak, counts_too_little
 from profiler.record.record_model import PeakSource
 
 EvidenceSource = Literal[
@@ -57,7 +57,7 @@ def evidence_from(
     return (MemoryEvidence(source=source, size_bytes=size_bytes, exactness=exactness),)
 
 
-def unsure_mark_bytes(evidence: Iterable[MemoryEvidence]) -> float:
+def mark_bytes_perhaps_of_files(evidence: Iterable[MemoryEvidence]) -> float:
     """What the mark of a process says that may be pages of files; 0 if it says nothing."""
     marks = [item for item in evidence if item.source == "process mark"]
     return max([mark.size_bytes for mark in marks if mark.exactness == "unsure"], default=0)
@@ -104,13 +104,13 @@ def _may_be_above(mark: MemoryEvidence, items: Sequence[MemoryEvidence]) -> bool
     if max(of_group, default=0) > mark.size_bytes:
         return True
     with_shared = [item.size_bytes for item in items if item.source == "shared memory"]
-    lacks_shared = lacks_memory(mark.size_bytes, max(with_shared, default=0))
+    lacks_shared = counts_too_little(mark.size_bytes, max(with_shared, default=0))
     return lacks_shared or _may_lack_kernel_memory(mark, items)
 
 
 def _may_lack_kernel_memory(mark: MemoryEvidence, items: Sequence[MemoryEvidence]) -> bool:
     with_kernel = [item.size_bytes for item in items if item.source == "kernel memory"]
-    return lacks_memory(mark.size_bytes, max(with_kernel, default=0))
+    return counts_too_little(mark.size_bytes, max(with_kernel, default=0))
 
 
 _IsContradicted = Callable[[MemoryEvidence, Sequence[MemoryEvidence]], bool]

@@ -25,13 +25,13 @@ _Kill = Literal["in container", "on host", "main process"]
 
 
 class OutOfMemoryVerdict(Struct, frozen=True, kw_only=True):
-    """A verdict of :func:`out_of_memory`."""
+    """A verdict of :func:`judge_out_of_memory`."""
 
     likely: bool | None = None
     evidence: OutOfMemoryEvidence | None = None
 
 
-def out_of_memory(
+def judge_out_of_memory(
     end: RunEnd,
     *,
     memory_max_bytes: float | None,
@@ -73,7 +73,7 @@ def out_of_memory(
     return OutOfMemoryVerdict(likely=False if is_excluded and not is_open else None)
 
 
-def may_miss_a_kill(record: Record) -> bool:
+def may_have_missed_kill(record: Record) -> bool:
     """Whether a process may have been killed for memory with any exit code: a child, or an
     earlier attempt.
     """

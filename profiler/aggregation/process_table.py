@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.process_tree_usage import TreeMemory, lacks_memory
+from profiler.aggregation.process_tree_usage import TreeMemory, counts_too_little
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import MAX_TEXT_LENGTH, truncate_text
@@ -171,7 +171,7 @@ class ProcessTotals:
 
     def _end(self, name: _ProcessName, process: ProcessReading) -> None:
         self._ended[name] = self._ended.get(name, _Total()).plus(self._cpu_ns(process))
-        _raise(self._unread_bytes, name, process.unread_shmem_bytes)
+        _raise_maximum(self._unread_bytes, name, process.unread_shmem_bytes)
 
     def _cpu_ns(self, process: ProcessReading) -> int:
         return max(process.own_cpu_ns - self._earlier_ns.get(process.identity, 0), 0)
@@ -223,11 +223,11 @@ class ProcessTotals:
             warnings.append(_UNREAD.format(format_share(missing_ns, total_ns)))
         unread = dict(self._unread_bytes)
         for name, process in self._present.values():
-            _raise(unread, name, process.unread_shmem_bytes)
+            _raise_maximum(unread, name, process.unread_shmem_bytes)
         names: dict[str, None] = {}
         for name in self._top_names(self._totals(), _SHOWN_PER_RANKING) if unread else ():
             peak_bytes = self._memory[name].peak_bytes or 0
-            if lacks_memory(peak_bytes, peak_bytes + unread.get(name, 0)):
+            if counts_too_little(peak_bytes, peak_bytes + unread.get(name, 0)):
                 names[name.command] = None
         if names:
             warnings.append(_UNREAD_MEMORY.format(", ".join(names)))
@@ -272,7 +272,7 @@ class ProcessTotals:
         return dict.fromkeys(chain.from_iterable(zip(by_cpu, by_peak, strict=True)))
 
 
-def _raise(sizes: dict[_ProcessName, int], name: _ProcessName, size_bytes: int) -> None:
+def _raise_maximum(sizes: dict[_ProcessName, int], name: _ProcessName, size_bytes: int) -> None:
     if size_bytes > sizes.get(name, 0):
         sizes[name] = size_bytes
 

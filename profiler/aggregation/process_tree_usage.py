@@ -15,7 +15,7 @@ _ZOMBIE = "Z"  # the state of an ended process for which its parent has not wait
 _MAX_ROUNDING_NS = 20_000_000
 
 
-class _Gone(Struct, frozen=True):
+class _EndedProcesses(Struct, frozen=True):
     """The processes that ended in a step, each with its parent before, and what was estimated of
     their CPU time.
     """
@@ -42,7 +42,7 @@ class TreeCpu(Struct):
     _previous: Mapping[tuple[int, int], ProcessReading] = {}
     _reaped_ns: int = 0
     _unreaped_ns: int = 0
-    _gone: _Gone = _Gone()
+    _gone: _EndedProcesses = _EndedProcesses()
 
     def add(
         self, processes: Iterable[ProcessReading], reaped_ns: int, *, is_last: bool = False
@@ -73,7 +73,7 @@ class TreeCpu(Struct):
         unreaped_ns = _unreaped_ns([process for process, _ in gone], handed_over_ns)
         self._unreaped_ns += unreaped_ns
         has_adopted = reaped_ns > self._reaped_ns
-        self._gone = _Gone(
+        self._gone = _EndedProcesses(
             gone, handed_over_ns=handed_over_ns, unreaped_ns=unreaped_ns, has_adopted=has_adopted
         )
         if is_last:
@@ -170,7 +170,7 @@ def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> tup
     uncounted_bytes = _most_uncounted_bytes(before, now)
     high_water_bytes = (now.peak_bytes or 0) - uncounted_bytes
     own_bytes = high_water_bytes - _transferred_bytes(before, now)
-    if shows_more(own_bytes, known_bytes, uncounted_bytes):
+    if mark_shows_more(own_bytes, known_bytes, uncounted_bytes):
         return own_bytes, high_water_bytes
     faults = now.faults - (before.faults if before is not None else 0)
     if high_water_bytes - known_bytes > faults * resource.getpagesize():
@@ -203,7 +203,7 @@ def _most_uncounted_bytes(before: ProcessReading | None, now: ProcessReading) ->
     return max(before_bytes, uncounted_bytes) + abs(before_bytes - uncounted_bytes)
 
 
-def shows_more(high_water_bytes: int, known_bytes: int, uncounted_bytes: int) -> bool:
+def mark_shows_more(high_water_bytes: int, known_bytes: int, uncounted_bytes: int) -> bool:
     """Whether a mark without ``uncounted_bytes`` shows more memory than is known, and that by no
     less than these: pages of files come and go between two readings, as when the kernel drops
     some to make room for others.
@@ -300,7 +300,7 @@ class TreeMemory(Struct):
         return sum(shares)
 
 
-def lacks_memory(counted_bytes: float, held_bytes: float) -> bool:
+def counts_too_little(counted_bytes: float, held_bytes: float) -> bool:
     """Whether a source counts less than another shows, by more than 5 % and 4 MiB."""
     return is_notable(held_bytes - counted_bytes, held_bytes)
 

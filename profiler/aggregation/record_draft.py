@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from profiler.aggregation.memory_evidence import MemoryEvidence, MemoryPeak, choose_peak
 from profiler.aggregation.out_of_memory import (
     OutOfMemoryVerdict,
-    may_miss_a_kill,
-    out_of_memory,
+    judge_out_of_memory,
+    may_have_missed_kill,
 )
 from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.run_evidence import (
@@ -24,13 +24,13 @@ from profiler.aggregation.run_evidence import (
 from profiler.aggregation.task_record import (
     RecordPart,
     container_limits,
+    processes_within_total,
     unmeasured_record,
     unseen_bound_mb,
     with_cpu_covered,
     with_cpu_demand,
     with_idle_parts,
     with_peak,
-    within_total,
 )
 from profiler.core.optional_math import known_values, max_known, rounded, sum_of_both
 from profiler.core.timestamps import NS_PER_SECOND
@@ -91,9 +91,9 @@ class RecordDraft:
                             changed (CPU: if both agree), else the stats'
     threads, usage peak,    the largest: each is a lower bound
     huge pages
-    out of memory           :func:`out_of_memory`, once, with the kills of all sources: a kill that
-                            any source counted is decisive, and so is a count that did not rise,
-                            whatever exit code and memory suggest
+    out of memory           :func:`judge_out_of_memory`, once, with the kills of all sources: a kill
+                            that any source counted is decisive, and so is a count that did not
+                            rise, whatever exit code and memory suggest
     processes               their rows, which together have the chosen CPU time, each with at most
                             the chosen peak
     devices, tags           their collector's: no other has a value of them
@@ -158,7 +158,7 @@ class RecordDraft:
                 if part.evidence is not NOTHING_SEEN:
                     part = replace(part, evidence=NOTHING_SEEN, source=None)  # noqa: PLW2901
                 others.append(part)
-            return with_warnings(self._assembled(others), (left_out(error, "RecordDraft"),))
+            return with_warnings(self._assembled(others), (left_out_warning(error, "RecordDraft"),))
 
     def _assembled(self, parts: Sequence[RecordPart]) -> Record:
         seen = [*self._own, *(part.evidence for part in parts)]
@@ -168,7 +168,7 @@ class RecordDraft:
         activities = known_values(evidence.activity for evidence in seen)
         for activity in activities:
             record = with_activity(record, activity)
-        peak = choose_peak(_memory(seen))
+        peak = choose_peak(_memory_evidence(seen))
         metrics = with_peak(record.metrics, peak.size_bytes, peak.source, self.sizes)
         record = replace(record, metrics=metrics)
         if not self._sees_all_exits:
@@ -206,8 +206,10 @@ class RecordDraft:
             return OutOfMemoryVerdict(likely=True, evidence="kernel-counter")
         may_have_missed = False
         if not self._sees_all_exits:
-            may_have_missed = may_miss_a_kill(record) or any(item.may_have_missed for item in kills)
-        return out_of_memory(
+            may_have_missed = may_have_missed_kill(record) or any(
+                item.may_have_missed for item in kills
+            )
+        return judge_out_of_memory(
             self._end,
             memory_max_bytes=_charged_bytes(seen, peak),
             memory_size_bytes=self.sizes.memory_bytes,
@@ -232,7 +234,7 @@ def choose_cpu(evidence: Iterable[CpuEvidence]) -> CpuEvidence | None:
     return chosen
 
 
-def left_out(error: Exception, where: str) -> str:
+def left_out_warning(error: Exception, where: str) -> str:
     """The warning about a defect of the profiler, which cost a part of the values."""
     name = f"{type(error).__name__} in {where}"
     return f"Values are left out because of an error in the profiler ({name})."
@@ -376,7 +378,7 @@ def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
     return replace(target, **values)
 
 
-def _memory(seen: Iterable[RunEvidence]) -> list[MemoryEvidence]:
+def _memory_evidence(seen: Iterable[RunEvidence]) -> list[MemoryEvidence]:
     items: list[MemoryEvidence] = []
     for evidence in seen:
         items += evidence.memory
@@ -387,7 +389,9 @@ def _charged_bytes(seen: Sequence[RunEvidence], peak: MemoryPeak) -> float | Non
     """The memory that counts for the limit: the peak, or all that the stats had."""
     if peak.size_bytes is None:
         return None
-    of_statistics = [item.size_bytes for item in _memory(seen) if item.source == "statistics"]
+    of_statistics = [
+        item.size_bytes for item in _memory_evidence(seen) if item.source == "statistics"
+    ]
     return max(peak.size_bytes, *of_statistics, 0)
 
 
@@ -408,7 +412,7 @@ def _with_rows(record: Record, seen: Iterable[RunEvidence]) -> Record:
 
             rows = with_unread(named.rows, record.metrics.cpu_seconds)
             total_mb = record.metrics.max_memory_used_mb
-            processes = within_total(rows, total_mb, is_one=named.is_one)
+            processes = processes_within_total(rows, total_mb, is_one=named.is_one)
         record = replace(record, processes=processes, series=named.with_commands(record.series))
     return record
 

@@ -40,7 +40,7 @@ def with_clock_shift(end: RunEnd, started_ns: int | None, shift_ns: int, *, now_
     return replace(end, until_ns=until_ns)
 
 
-def ended_by_stop(
+def was_ended_by_stop(
     exit_code: int | None,
     finished_ns: int | None,
     *,
@@ -82,7 +82,7 @@ def ended_by_stop(
     )
 
 
-def ended(exit_code: int | None, finished_ns: int | None, *, was_stopped: bool) -> RunEnd:
+def run_end_of_exit(exit_code: int | None, finished_ns: int | None, *, was_stopped: bool) -> RunEnd:
     """The end of a batch that has exited; ``was_stopped``: a stop was requested before."""
     return RunEnd(
         status=end_status(exit_code, was_stopped=was_stopped),

@@ -104,7 +104,7 @@ class ProcessReadings(Struct, frozen=True, kw_only=True):
     series: "RunSeries | None" = None
 
 
-def unchanged(series: Series | None) -> Series | None:
+def series_without_commands(series: Series | None) -> Series | None:
     """The time series of a run without commands."""
     return series
 
@@ -116,7 +116,7 @@ class ProcessRows(Struct, frozen=True, kw_only=True):
     """
 
     rows: tuple[Process, ...]
-    with_commands: Callable[[Series | None], Series | None] = unchanged
+    with_commands: Callable[[Series | None], Series | None] = series_without_commands
     is_one: bool = False
 
 

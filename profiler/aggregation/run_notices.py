@@ -195,7 +195,7 @@ class RunNotices:
         used_mb = reading.disk_used_mb
         if idle is not None and idle.add(reading) and idle.since_ns is not None:
             self._idle = None
-            findings.append(_stuck(idle, idle.since_ns, at_ns))
+            findings.append(_stuck_finding(idle, idle.since_ns, at_ns))
         self._notice_fuller(reading)
         memory = self._memory_finding(reading)
         if memory is not None:
@@ -207,7 +207,7 @@ class RunNotices:
             and (growth := disk.add(at_ns, used_mb, reading.disk_size_mb))
         ):
             self._disk = None
-            findings.append(_growing("disk", growth, at_ns, 1))
+            findings.append(_growth_finding("disk", growth, at_ns, 1))
         return findings
 
     def _notice_fuller(self, reading: NoticeReading) -> None:
@@ -229,9 +229,9 @@ class RunNotices:
             return None
         peak = self._earlier_peak()
         if peak is not None:
-            return _above_all(reading.at_ns, used / MIB, size / MIB, growth, peak)
+            return _above_all_finding(reading.at_ns, used / MIB, size / MIB, growth, peak)
         if growth is not None:
-            return _growing("memory", growth, reading.at_ns, MIB)
+            return _growth_finding("memory", growth, reading.at_ns, MIB)
         return None
 
     def overdue(self, now_ns: int) -> list[NoticeFinding]:
@@ -289,7 +289,7 @@ class RunNotices:
         )
 
 
-def _stuck(idle: IdleTime, since_ns: int, at_ns: int) -> NoticeFinding:
+def _stuck_finding(idle: IdleTime, since_ns: int, at_ns: int) -> NoticeFinding:
     minutes = (at_ns - since_ns) / NS_PER_MINUTE
     return NoticeFinding(
         kind="stuck",
@@ -307,7 +307,7 @@ def _stuck(idle: IdleTime, since_ns: int, at_ns: int) -> NoticeFinding:
     )
 
 
-def _above_all(
+def _above_all_finding(
     at_ns: int, used_mb: float, size_mb: float, growth: GrowthFit | None, peak: "HighestPeak"
 ) -> NoticeFinding | None:
     """The run uses more than all earlier successes; None if that is no news."""
@@ -331,7 +331,9 @@ def _above_all(
     )
 
 
-def _growing(kind: "NoticeKind", growth: GrowthFit, at_ns: int, per_mb: float) -> NoticeFinding:
+def _growth_finding(
+    kind: "NoticeKind", growth: GrowthFit, at_ns: int, per_mb: float
+) -> NoticeFinding:
     minutes = (at_ns - growth.since_ns) / NS_PER_MINUTE
     used = growth.used / per_mb
     size = growth.size / per_mb

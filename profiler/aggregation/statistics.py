@@ -175,7 +175,7 @@ class SeldomRead(MeanAndMaximum):
             self._unread = 0
 
 
-class RecentByBatch:
+class RecentReadingsByBatch:
     """The values since the last call of :meth:`take` for a batch; for a new batch, since the
     last call for any.
     """

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
 from profiler.aggregation.memory_evidence import evidence_from
-from profiler.aggregation.run_end import RunEnd, ended
+from profiler.aggregation.run_end import RunEnd, run_end_of_exit
 from profiler.aggregation.run_evidence import (
     NOTHING_SEEN,
     Activity,
@@ -213,7 +213,7 @@ def usage_metrics(usage: ContainerUsage, sizes: ResourceLimits) -> Metrics:
         memory_peak_source=source,
         memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
         memory_mapped_file_mb=usage.memory_mapped_file_bytes.summary(per=MIB),
-        memory_huge_pages_mb=_if_any(usage.memory_huge_page_bytes.summary(per=MIB)),
+        memory_huge_pages_mb=_none_if_zero(usage.memory_huge_page_bytes.summary(per=MIB)),
         max_memory_used_at=known(format_ms, usage.memory_max_at_ns),
         memory_used_bound_mb=mebibytes(usage.notable_bound_bytes),
         memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
@@ -222,7 +222,7 @@ def usage_metrics(usage: ContainerUsage, sizes: ResourceLimits) -> Metrics:
     )
 
 
-def _if_any(huge_pages: AverageAndMaximum) -> AverageAndMaximum:
+def _none_if_zero(huge_pages: AverageAndMaximum) -> AverageAndMaximum:
     """Most programs have no huge pages, which is not said."""
     return huge_pages if huge_pages.max else NO_READINGS
 
@@ -260,7 +260,7 @@ def with_peak(
     )
 
 
-def within_total(
+def processes_within_total(
     processes: Iterable[Process], total_mb: Number | None, *, is_one: bool = False
 ) -> tuple[Process, ...]:
     """The processes, each with at most the memory peak of all together; the only one
@@ -376,7 +376,7 @@ def build_other_container(
     """
     end = running
     if container.is_stopped:
-        end = ended(container.exit_code, container.finished_ns, was_stopped=False)
+        end = run_end_of_exit(container.exit_code, container.finished_ns, was_stopped=False)
     limits = container_limits(container, task, host, usage.memory_limit_bytes)
     metrics = usage_metrics(usage, limits)
     unseen_mb = unseen_bound_mb(metrics, mebibytes(usage.memory_marked_bytes))

@@ -33,7 +33,7 @@ _Cell = TypeVar("_Cell")
 _Sum: TypeAlias = tuple[float, int]
 
 
-def _add(first: _Sum, second: _Sum) -> _Sum:
+def _add_sums(first: _Sum, second: _Sum) -> _Sum:
     return first[0] + second[0], first[1] + second[1]
 
 
@@ -75,14 +75,16 @@ class RunSeries:
         while finest_ns is not None and self.step_ns % 2 == 0 and self.step_ns >= 2 * finest_ns:
             self.step_ns //= 2
         self._capacity = 2 * points
-        self.cpu: _Column[_Sum] = _Column((0, 0), _add)  # with the time that it was measured for
+        self.cpu: _Column[_Sum] = _Column(
+            (0, 0), _add_sums
+        )  # with the time that it was measured for
         self.memory: _Column[int | None] = _Column(None, max_known)
-        self.gpu: _Column[_Sum] = _Column((0.0, 0), _add)
+        self.gpu: _Column[_Sum] = _Column((0.0, 0), _add_sums)
         self.gpus_memory: _Column[float | None] = _Column(None, max_known)
-        self.neuron: _Column[_Sum] = _Column((0.0, 0), _add)
+        self.neuron: _Column[_Sum] = _Column((0.0, 0), _add_sums)
         self.read: _Column[int | None] = _Column(None, sum_known)
         self.written: _Column[int | None] = _Column(None, sum_known)
-        self.cpu_wait: _Column[_Sum] = _Column((0, 0), _add)
+        self.cpu_wait: _Column[_Sum] = _Column((0, 0), _add_sums)
         self.columns: tuple[_Column[Any], ...] = (
             self.cpu,
             self.cpu_wait,
@@ -188,11 +190,11 @@ class RunSeries:
         return Series(
             started_at=format_ms(self._started_ns),
             step_ms=rounded_number(self.step_ns / NS_PER_MS) or 0,
-            vcpu_used=rounded_column(means(self.cpu, length)),
+            vcpu_used=rounded_column(step_means(self.cpu, length)),
             memory_used_mb=rounded_column(self.memory_mb(length)),
-            gpu_utilization_percent=rounded_column(means(self.gpu, length)),
-            neuron_utilization_percent=rounded_column(means(self.neuron, length)),
-            cpu_wait=rounded_column(means(self.cpu_wait, length)),
+            gpu_utilization_percent=rounded_column(step_means(self.gpu, length)),
+            neuron_utilization_percent=rounded_column(step_means(self.neuron, length)),
+            cpu_wait=rounded_column(step_means(self.cpu_wait, length)),
         )
 
     def copy(self, *, min_step_ms: float = 0, max_steps: int | None = None) -> "RunSeries":
@@ -259,7 +261,7 @@ class RunSeries:
                 column.cells.append(cells[-1])
 
 
-def means(column: _Column[_Sum], length: int) -> Column:
+def step_means(column: _Column[_Sum], length: int) -> Column:
     """The mean of each step; None where nothing was measured."""
     return tuple(total / weight if weight else None for total, weight in column.padded(length))
 

@@ -16,7 +16,7 @@ from profiler.record.family import Month, MonthBasis, estimated_month, measured_
 from profiler.record.family_identity import FamilyKey
 from profiler.record.units import APPROXIMATELY, format_count, format_usd_a_month
 from profiler.runs.past_runs.run_source import RunSource
-from profiler.schedules.due_times import due_a_month
+from profiler.schedules.due_times import tasks_a_month
 from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.advice import Advice
 from profiler.sizing.evidence import Evidence, TasksRead
@@ -57,7 +57,7 @@ def months_of_families(
     schedules = _read_schedules(options) if reads_aws(options) else ()
     covered_days = _covered_days(source, [advice.evidence for advice in advices], now_ns)
     for family in lacking:
-        due = due_a_month(_schedules_of(family, schedules), now_ns)
+        due = tasks_a_month(_schedules_of(family, schedules), now_ns)
         tasks = read[family]
         months[family] = estimated_month(tasks.tasks, tasks.window_ns, due, covered_days)
     return months

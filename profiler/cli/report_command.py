@@ -59,7 +59,7 @@ from profiler.runs.past_runs.family_evidence import (
 )
 from profiler.runs.past_runs.run_lookup import find_run, no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, unconfirmed_note
-from profiler.runs.past_runs.schedule_notices import due_ns
+from profiler.runs.past_runs.schedule_notices import due_ns_of_notice
 from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoints, steps_of_record
 from profiler.sizing.advice import advise
 from profiler.sizing.choose_size import Policy
@@ -304,7 +304,7 @@ def _read_notices(
     except TaskProfilerError as error:
         warn(f"The page lacks missed runs. {error}")
         return ()
-    return tuple(line for line in notices if (due_ns(line) or 0) >= oldest_ns)
+    return tuple(line for line in notices if (due_ns_of_notice(line) or 0) >= oldest_ns)
 
 
 def _with_series(

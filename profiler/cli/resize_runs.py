@@ -20,7 +20,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey
 from profiler.runs.past_runs.defined_jobs import EVERY_RUN, EveryRun
-from profiler.runs.past_runs.ended_tasks import BELIEVED, BelievedLines
+from profiler.runs.past_runs.ended_tasks import ALL_BELIEVED, BelievedLines
 from profiler.runs.past_runs.family_evidence import read_windows
 from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
 from profiler.runs.past_runs.run_source import (
@@ -147,7 +147,7 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         options = dataclasses.replace(self.options, since=f"{self.span.days}d")
         is_by_time = bool(names_of(options, "logs") or names_of(options, "insights"))
         source = open_source(options, whole_since_ns=self.span.since_ns)
-        ended = self._ended_tasks() if names_of(options, "logs") else BELIEVED
+        ended = self._ended_tasks() if names_of(options, "logs") else ALL_BELIEVED
         names = () if jobs.of_definitions else families  # a run's family is its task's
         runs = self._read(source, names, places, ended, jobs, reads_older=not is_by_time)
         if is_local(options) and not runs.windows:
@@ -180,10 +180,10 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         Raises TaskProfilerError if a registration needs it.
         """
         if self.are_for_files:
-            return BELIEVED
+            return ALL_BELIEVED
         if self.believes_logs:
             warn(_BELIEVED)
-            return BELIEVED
+            return ALL_BELIEVED
         try:
             open_client = open_clients(self.options.region, self.options.profile)
             return read_ended_tasks(open_client, self.stack, self.span.since_ns)
@@ -194,7 +194,7 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
                     f"Nothing is changed by log groups alone. {remedy}"
                 ) from error
             warn(f"--register would refuse this plan. {remedy}")
-            return BELIEVED
+            return ALL_BELIEVED
 
     def _read(
         self,

@@ -69,15 +69,15 @@ from profiler.schedules.due_outcomes import (
     CHANGED,
     TOO_OLD,
     JudgedSchedule,
-    as_refused,
     judge_schedules,
+    with_refusal,
 )
 from profiler.schedules.due_times import (
     ScheduleExpressionError,
     last_due,
     may_start_again,
     next_due,
-    overlap_ahead,
+    overlap_clause,
 )
 from profiler.schedules.schedule_model import (
     DEFAULT_GRACE_MINUTES,
@@ -408,7 +408,7 @@ def _with_reason(
         if was_changed is not False:
             reason = CHANGED if was_changed else _CHANGES_UNKNOWN
             return replace(due, outcome="unknown", reason=reason)
-        return as_refused(due, reasons.find(judged.schedule, due.due_ns))
+        return with_refusal(due, reasons.find(judged.schedule, due.due_ns))
 
     return replace(judged, due_times=tuple(map(explained, judged.due_times)))
 
@@ -496,7 +496,7 @@ def schedule_row(
     elif schedule.is_enabled:
         next_ns = next_due(schedule, now_ns)
         if usual is not None:
-            overlap = overlap_ahead(schedule, now_ns, usual.median_ms, usual.p95_ms)
+            overlap = overlap_clause(schedule, now_ns, usual.median_ms, usual.p95_ms)
     place = cluster_name(schedule.cluster_arn) or UNKNOWN
     is_of_tasks = not (schedule.is_of_jobs or schedule.is_of_machine)
     row = ScheduleRow(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from profiler.aggregation.record_draft import RecordDraft, left_out
+from profiler.aggregation.record_draft import RecordDraft, left_out_warning
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
 from profiler.core.background_call import BackgroundCall
@@ -165,7 +165,7 @@ def _part(collector: "Collector", record: Record, batch: str) -> RecordPart:
     try:
         return collector.part(record, batch)
     except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more
-        return RecordPart(warnings=(left_out(error, type(collector).__name__),))
+        return RecordPart(warnings=(left_out_warning(error, type(collector).__name__),))
 
 
 TagRequest: TypeAlias = BackgroundCall[Mapping[str, str] | Unavailable]

@@ -51,7 +51,7 @@ from profiler.schedules.schedule_model import (
     DueTime,
     Schedule,
     StartedTask,
-    did_start,
+    may_have_started,
 )
 
 # The outcomes of due times that are notices.
@@ -377,6 +377,6 @@ def _running(
             if task.has_stopped or task.started_ns is None:
                 continue
             for schedule in by_family.get((arn, task.family), ()):
-                if did_start(schedule, task):
+                if may_have_started(schedule, task):
                     yield schedule, task
                     break

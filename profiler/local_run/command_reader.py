@@ -15,7 +15,7 @@ from profiler.aggregation.process_tree_usage import (
     TreeBlocks,
     TreeCpu,
     TreeMemory,
-    lacks_memory,
+    counts_too_little,
 )
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import CpuBudget
@@ -154,7 +154,7 @@ class GroupMemory:
         self._known_members = frozenset(process.identity for process in processes)
         if self._has_escaped_process:
             return None
-        if tree_bytes is not None and lacks_memory(reading.used_bytes, tree_bytes):
+        if tree_bytes is not None and counts_too_little(reading.used_bytes, tree_bytes):
             foreign_bytes = min(tree_bytes - reading.used_bytes, shmem_bytes)
             self._foreign_bytes = max(self._foreign_bytes, foreign_bytes)
         return self._counted_for_peak(reading)

@@ -18,7 +18,7 @@ from profiler.aggregation.memory_evidence import (
     evidence_from,
     group_evidence,
 )
-from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, shows_more
+from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, mark_shows_more
 from profiler.aggregation.record_draft import RecordDraft
 from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.run_evidence import (
@@ -27,7 +27,7 @@ from profiler.aggregation.run_evidence import (
     KillEvidence,
     ProcessRows,
     RunEvidence,
-    unchanged,
+    series_without_commands,
 )
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
@@ -181,7 +181,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     others_vcpu_used: Number | None = None
     warnings: tuple[str, ...] = ()
     processes: tuple[Process, ...] = ()
-    with_commands: Callable[[Series | None], Series | None] = unchanged
+    with_commands: Callable[[Series | None], Series | None] = series_without_commands
 
     @property
     def peak(self) -> MemoryPeak:
@@ -226,7 +226,7 @@ def memory_evidence(
         return evidence
     if not _is_within_limits(marks.seen_bytes, mark_bytes):
         reached_bytes = max(mark_bytes - marks.uncounted_bytes, 0)
-        is_more = shows_more(reached_bytes, sampled_bytes or 0, marks.uncounted_bytes)
+        is_more = mark_shows_more(reached_bytes, sampled_bytes or 0, marks.uncounted_bytes)
         may_be_files = _may_be_files(reached_bytes, reaped)
         if may_be_files and not is_more:
             return evidence

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import MemoryPeak
-from profiler.aggregation.process_tree_usage import lacks_memory
+from profiler.aggregation.process_tree_usage import counts_too_little
 from profiler.aggregation.task_record import pinned_memory_warnings
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
@@ -137,25 +137,25 @@ def _bounds(
     """How much the command may have needed, where that is notably more than the peak, and why."""
     peak_bytes = peak.size_bytes or 0
     swap_bytes = command.swap_peak_bytes
-    if lacks_memory(peak_bytes, peak_bytes + swap_bytes):
+    if counts_too_little(peak_bytes, peak_bytes + swap_bytes):
         sentence = _MEMORY_IS_IN_SWAP.format(format_memory(swap_bytes / MIB))
         yield peak_bytes + swap_bytes, sentence
     huge_bytes = command.huge_pages_bound_bytes
-    if lacks_memory(peak_bytes, peak_bytes + huge_bytes):
+    if counts_too_little(peak_bytes, peak_bytes + huge_bytes):
         sentence = _HUGE_PAGES_ARE_UNSURE.format(format_memory(huge_bytes / MIB))
         yield peak_bytes + huge_bytes, sentence
     merged_bytes = command.merged_bound_bytes
-    if lacks_memory(peak_bytes, merged_bytes):
+    if counts_too_little(peak_bytes, merged_bytes):
         yield merged_bytes, _MEMORY_IS_MERGED.format(format_memory(merged_bytes / MIB))
     locked_bytes = command.locked_bound_bytes
-    if lacks_memory(peak_bytes, locked_bytes):
+    if counts_too_little(peak_bytes, locked_bytes):
         yield locked_bytes, _LOCKED_FILES_ARE_SHARED.format(format_memory(locked_bytes / MIB))
     if peak.source != "sampled":
         return
     shared_is_unsure = _SHARED_MEMORY_IS_UNSURE
     if not command.tells_shared_memory:
         shared_is_unsure = _ALL_MEMORY_IS_UNSURE
-    elif lacks_memory(peak_bytes, peak_bytes + command.shared_swapped_bytes):
+    elif counts_too_little(peak_bytes, peak_bytes + command.shared_swapped_bytes):
         shared_is_unsure = _SHARED_MEMORY_IS_IN_SWAP
     for bound_bytes, sentence in (
         (command.memory_bound_bytes, _MEMORY_IS_UNSURE),
@@ -163,7 +163,7 @@ def _bounds(
         (command.shared_bound_bytes or 0, shared_is_unsure),
         (command.kernel_bound_bytes, _KERNEL_MEMORY_IS_UNSURE),
     ):
-        if lacks_memory(peak_bytes, bound_bytes):
+        if counts_too_little(peak_bytes, bound_bytes):
             yield bound_bytes, sentence.format(format_memory(bound_bytes / MIB))
 
 
@@ -182,7 +182,7 @@ def _average_doubts(
     """
     average_bytes = usage.run.memory_bytes.distribution().avg or 0.0
     bound_bytes = min(average_bytes + unassigned_bytes, most_bytes)
-    if not lacks_memory(average_bytes, bound_bytes):
+    if not counts_too_little(average_bytes, bound_bytes):
         return ()
     return (_AVERAGE_IS_UNSURE.format(format_memory(bound_bytes / MIB)),)
 
@@ -194,7 +194,7 @@ def _unread_doubts(usage: ContainerUsage, unread: UnreadMemory) -> tuple[str, ..
     average_bytes = usage.run.memory_bytes.distribution().avg or 0.0
     known_ns = max(usage.run.memory_bytes.weight_ns, unread.unread_ns, 1)
     doubt_bytes = unread.byte_ns / known_ns
-    if not lacks_memory(average_bytes, average_bytes + doubt_bytes):
+    if not counts_too_little(average_bytes, average_bytes + doubt_bytes):
         return ()
     return (
         _AVERAGE_IS_AN_ESTIMATE.format(

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.memory_evidence import choose_peak, evidence_from, unsure_mark_bytes
+from profiler.aggregation.memory_evidence import (
+    choose_peak,
+    evidence_from,
+    mark_bytes_perhaps_of_files,
+)
 from profiler.aggregation.record_draft import RecordDraft
-from profiler.aggregation.run_end import ended
+from profiler.aggregation.run_end import run_end_of_exit
 from profiler.aggregation.run_evidence import RunEvidence
 from profiler.aggregation.task_record import build_sampling, kernel_memory_warnings
 from profiler.collectors.collector import add_collected
@@ -170,14 +174,16 @@ class ReportBuilder(Struct, eq=False):
         between_bytes = group_peak.bounded(command.marked_bound_bytes)
         memory += evidence_from("shared memory", command.shared_bound_bytes, "unsure")
         memory += evidence_from("kernel memory", command.kernel_bound_bytes or None, "unsure")
-        marked_bytes = max(unsure_mark_bytes(memory), between_bytes)
+        marked_bytes = max(mark_bytes_perhaps_of_files(memory), between_bytes)
         return replace(
             observed,
             finished_ns=finished_wall_ns,
             duration_ns=duration_ns,
             reaped=ending.reaped,
             was_only_process=ending.was_only_process,
-            end=ended(ending.exit_code, finished_wall_ns, was_stopped=ending.is_stop_requested),
+            end=run_end_of_exit(
+                ending.exit_code, finished_wall_ns, was_stopped=ending.is_stop_requested
+            ),
             memory=memory,
             doubts=memory_doubts(
                 choose_peak(memory),
@@ -259,7 +265,9 @@ class ReportBuilder(Struct, eq=False):
         )
         identity, missing = _with_ecs_task(self._identity, self._request)
         monitor = _monitor((warning, *missing), prepared)
-        end = ended(ending.exit_code, finished_wall_ns, was_stopped=ending.is_stop_requested)
+        end = run_end_of_exit(
+            ending.exit_code, finished_wall_ns, was_stopped=ending.is_stop_requested
+        )
         started_ns = self._sampler.started.started_wall_ns
         try:
             record = build_unprofiled_record(identity, end, started_ns, duration_ns, monitor)

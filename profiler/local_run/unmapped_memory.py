@@ -5,7 +5,7 @@ count it.
 
 from collections.abc import Callable, Collection
 
-from profiler.aggregation.process_tree_usage import lacks_memory
+from profiler.aggregation.process_tree_usage import counts_too_little
 from profiler.core.clock import CpuBudget
 from profiler.core.optional_math import difference, excess, first_known
 from profiler.core.timestamps import NS_PER_MS
@@ -116,7 +116,7 @@ class UnmappedMemory:
         )
         self._segments.follow(pids)
         self._unassigned_bytes = 0
-        if lacks_memory(tree_bytes + own_bytes, tree_bytes + most_bytes):
+        if counts_too_little(tree_bytes + own_bytes, tree_bytes + most_bytes):
             self._unassigned_bytes = most_bytes - own_bytes
             self.bound_bytes = max(self.bound_bytes, tree_bytes + most_bytes)
         return own_bytes
@@ -133,7 +133,7 @@ class UnmappedMemory:
             if of_nobody_bytes < MIN_GROWTH_BYTES:  # the profiler's own, and other programs'
                 return 0, 0
             growth_bytes = of_nobody_bytes + shmem_bytes
-        has_grown = lacks_memory(tree_bytes, tree_bytes + growth_bytes)
+        has_grown = counts_too_little(tree_bytes, tree_bytes + growth_bytes)
         self._has_grown |= has_grown
         if has_grown and self._shared.is_growth_of(pids):
             certain_bytes = growth_bytes
@@ -146,7 +146,7 @@ class UnmappedMemory:
         own_bytes = max(certain_bytes - shmem_bytes, 0)
         most_bytes = max(growth_bytes - shmem_bytes, own_bytes)
         # They map what was there before, and may not map what has been made since.
-        if lacks_memory(growth_bytes, shmem_bytes):
+        if counts_too_little(growth_bytes, shmem_bytes):
             most_bytes = max(most_bytes, certain_bytes)
         if self._has_grown:
             self.swapped_bytes = max(self.swapped_bytes, self._swap_growth_bytes)
@@ -156,7 +156,7 @@ class UnmappedMemory:
     def _files_bytes(self, growth_bytes: int, pids: Collection[int], *, has_grown: bool) -> int:
         held_bytes = self._files.held_bytes()
         self._looked_at_bytes = min(self._looked_at_bytes, growth_bytes)
-        is_new = has_grown and lacks_memory(self._looked_at_bytes, growth_bytes)
+        is_new = has_grown and counts_too_little(self._looked_at_bytes, growth_bytes)
         now_ns = self._monotonic_ns()
         # A lost file may be known by another process, whatever others freed since it was found.
         if (self._files.has_lost or is_new) and self._budget.allows(now_ns):

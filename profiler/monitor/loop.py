@@ -9,7 +9,7 @@ start ──> step ──> step ──> … ──> batch STOPPED ────�
 from collections.abc import Callable
 from functools import partial
 
-from profiler.aggregation.run_end import RunEnd, ended, ended_by_stop
+from profiler.aggregation.run_end import RunEnd, run_end_of_exit, was_ended_by_stop
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.batch_notices import BatchNotices
 from profiler.monitor.followed_container import FollowedContainer
@@ -231,7 +231,7 @@ class MonitoredTask:
             signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._task_stop_ns)
         exit_code = container.exit_code
         finished_ns = container.finished_ns
-        is_stopped = ended_by_stop(
+        is_stopped = was_ended_by_stop(
             exit_code,
             finished_ns,
             seen_ns=container.stop_signalled_ns or batch.stop_seen_ns,
@@ -245,7 +245,7 @@ class MonitoredTask:
             is_task_stopping=task.is_stop_requested,
             is_stop_denied=container.is_stop_denied,
         )
-        end = ended(exit_code, finished_ns, was_stopped=is_stopped)
+        end = run_end_of_exit(exit_code, finished_ns, was_stopped=is_stopped)
         return self._sampler.by_clock_of_start(batch, end)
 
     def _wait_for_end(self) -> None:

@@ -50,19 +50,19 @@ def words_of_rejection(body: bytes, content_type: str) -> str:
     return str(partial.get("errorMessage") or "")
 
 
-def quoted(words: str, target: Target, headers: Mapping[str, str]) -> str:
+def quoted_words(words: str, target: Target, headers: Mapping[str, str]) -> str:
     """The words after a colon, without the secrets of the request; "" without words.
 
     ``headers``: those that were sent, with the signature.
     """
-    for secret in _secrets(target, headers):
+    for secret in _possible_secrets(target, headers):
         if len(secret) >= _MIN_SECRET_CHARACTERS:
             words = words.replace(secret, _HIDDEN)
     shown = on_one_line(words[:_MAX_CHARACTERS]).strip()
     return f": {shown}" if shown else ""
 
 
-def _secrets(target: Target, headers: Mapping[str, str]) -> list[str]:
+def _possible_secrets(target: Target, headers: Mapping[str, str]) -> list[str]:
     """What may be secret, the longest first: the values of the headers of the settings and of the
     signature, their words, and the query of the address; also percent-encoded.
     """

@@ -23,7 +23,7 @@ from profiler.core.http_statuses import RETRYABLE_STATUSES, UNAUTHORIZED_STATUSE
 from profiler.core.text import listed
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
-from profiler.otlp.backend_words import quoted, words_of_error, words_of_rejection
+from profiler.otlp.backend_words import quoted_words, words_of_error, words_of_rejection
 from profiler.otlp.otlp_encoding import CONTENT_TYPES, Message, Signal, encode, is_rejection
 from profiler.otlp.otlp_settings import AwsService, Target, Targets
 
@@ -62,7 +62,7 @@ Transport = Callable[[str, Mapping[str, str], bytes, float], HttpAnswer]
 Sign = Callable[[AwsService, str, Mapping[str, str], bytes], Mapping[str, str]]
 
 
-class _Refused(Struct, frozen=True):
+class _Refusal(Struct, frozen=True):
     """Why a signal was not accepted, the least pause before it is sent again, and the status of
     a final answer.
     """
@@ -87,7 +87,7 @@ def export_in_time(
     def work() -> list[str]:
         deadline_ns = exporter.deadline_ns(max_seconds - _MARGIN_SECONDS)
         targets, signals = prepare()
-        late[:] = _sentences(
+        late[:] = _sentences_by_reason(
             targets, {signal: "the time was up" for signal in signals if signal in targets}
         )
         return exporter.export(targets, signals, deadline_ns)
@@ -133,7 +133,7 @@ class OtlpExporter(Struct, eq=False):
             if signal in targets
         }
         refused = dict.fromkeys(
-            requests, _Refused("the time was up before it was sent", pause_seconds=0)
+            requests, _Refusal("the time was up before it was sent", pause_seconds=0)
         )
         waiting = list(requests)
         usual_seconds = _FIRST_PAUSE_SECONDS * (1 + self.jitter())
@@ -162,46 +162,50 @@ class OtlpExporter(Struct, eq=False):
         statuses = {refusal.status for refusal in refused.values()}
         self.lacks_signals = is_accepted and statuses <= _UNAVAILABLE
         self.is_unauthorized = not is_accepted and statuses <= UNAUTHORIZED_STATUSES
-        return _sentences(targets, {signal: refusal.reason for signal, refusal in refused.items()})
+        return _sentences_by_reason(
+            targets, {signal: refusal.reason for signal, refusal in refused.items()}
+        )
 
     def _left_seconds(self, deadline_ns: int) -> float:
         return (deadline_ns - self.clock.monotonic_ns()) / NS_PER_SECOND
 
     def _attempt(
         self, target: Target, headers: Mapping[str, str], body: bytes, timeout_seconds: float
-    ) -> _Refused | None:
+    ) -> _Refusal | None:
         """Send a request."""
         if target.aws is not None and self.sign is not None:
             headers = self.sign(target.aws, target.url, headers, body)
         try:
             answer = self.transport(target.url, headers, body, timeout_seconds)
         except TransportError as error:
-            return _Refused(str(error))
+            return _Refusal(str(error))
         if answer.status in _OK:
-            return _rejected(answer, target, headers)
+            return _refusal_of_answer(answer, target, headers)
         if answer.status in _REDIRECTS:
-            return _Refused(
+            return _Refusal(
                 f"the server answered {answer.status}, a redirect: set the final address"
             )
         said = words_of_error(answer.body, _content_type(answer))
-        reason = f"the server answered {answer.status}{quoted(said, target, headers)}"
+        reason = f"the server answered {answer.status}{quoted_words(said, target, headers)}"
         if answer.status not in RETRYABLE_STATUSES:
-            return _Refused(reason, status=answer.status)
-        return _Refused(reason, _retry_after_seconds(answer.headers.get("retry-after", "")))
+            return _Refusal(reason, status=answer.status)
+        return _Refusal(reason, _retry_after_seconds(answer.headers.get("retry-after", "")))
 
 
 def _content_type(answer: HttpAnswer) -> str:
     return answer.headers.get("content-type", "").lower()
 
 
-def _rejected(answer: HttpAnswer, target: Target, headers: Mapping[str, str]) -> _Refused | None:
+def _refusal_of_answer(
+    answer: HttpAnswer, target: Target, headers: Mapping[str, str]
+) -> _Refusal | None:
     """Why the request failed in spite of its status; None if it did not."""
     content_type = _content_type(answer)
     if content_type.startswith("text/html"):
-        return _Refused("the answer is a web page: check the address")
+        return _Refusal("the answer is a web page: check the address")
     if is_rejection(answer.body, content_type):
-        said = quoted(words_of_rejection(answer.body, content_type), target, headers)
-        return _Refused(f"the server rejected a part of it{said or ': see its log'}")
+        said = quoted_words(words_of_rejection(answer.body, content_type), target, headers)
+        return _Refusal(f"the server rejected a part of it{said or ': see its log'}")
     return None
 
 
@@ -221,7 +225,7 @@ def _headers_and_body(
     return headers, body
 
 
-def _sentences(targets: Targets, reasons: Mapping[Signal, str]) -> list[str]:
+def _sentences_by_reason(targets: Targets, reasons: Mapping[Signal, str]) -> list[str]:
     """One sentence about all signals with the same reason."""
     signals: dict[tuple[str, str], list[str]] = {}
     for signal, reason in reasons.items():

@@ -40,7 +40,7 @@ from profiler.report_page.page_series import (
     to_json,
 )
 from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
-from profiler.runs.past_runs.schedule_notices import due_ns, family_of_notice
+from profiler.runs.past_runs.schedule_notices import due_ns_of_notice, family_of_notice
 from profiler.runs.past_runs.stack_functions import MIN_SAMPLES
 from profiler.sizing.advice import advise
 from profiler.sizing.advice_document import as_json
@@ -119,7 +119,9 @@ def build_page_data(
     page_runs = []
     for run, key in zip(runs, keys, strict=True):
         page_runs.append(page_run(run, family_text(labels[key], counts=run.past.counts)))
-    start = _start(runs, [*page_runs, *older.rows_of_night(labels)], request, labels, older)
+    start = _json_before_runs(
+        runs, [*page_runs, *older.rows_of_night(labels)], request, labels, older
+    )
     room = request.max_bytes - _END_BYTES - len(compressed(start))
     texts = [to_json(run.as_json()) for run in page_runs]
     texts += older.texts(labels)
@@ -154,7 +156,7 @@ def build_page_data(
     )
 
 
-def _start(
+def _json_before_runs(
     runs: Sequence[Run],
     page_runs: Sequence[PageRun],
     request: PageRequest,
@@ -190,7 +192,7 @@ def _start(
         "generatedAt": request.generated_at,
         "onlyOne": request.only_one,
         "onFargate": request.on_fargate,
-        "sizing": [*size_rows(evidence, labels, request.price_overrides, request.months)],
+        "sizing": [*family_size_rows(evidence, labels, request.price_overrides, request.months)],
         "changes": {} if request.only_one else duration_changes(page_runs),
         "notices": [notice.as_json() for notice in notices],
         "lastNight": known(PageNight.as_json, night),
@@ -243,13 +245,13 @@ def _notice_row(line: ScheduleNoticeLine, family: str, late: Container[object]) 
         region=line.region,
         cluster=cluster_name(line.cluster),
         outcome=line.notice.kind,
-        began=known(whole_ms, due_ns(line)),
+        began=known(whole_ms, due_ns_of_notice(line)),
         came_late=(line.notice.kind == "missed" and _due_time_of(line) in late) or None,
         text=line.notice.message,
     )
 
 
-def size_rows(
+def family_size_rows(
     evidences: Iterable[Evidence | None],
     labels: Mapping[FamilyKey, str],
     price_overrides: PriceOverrides,

@@ -89,17 +89,17 @@ def night_of_page(
     calendar = _Calendar(has_days=has_days)
     newest = calendar.newest(now_ns)
     night = newest
-    if not any(_is_in(night, began) for began in starts_ms):
+    if not any(_began_in_night(night, began) for began in starts_ms):
         night = calendar.containing(max(starts_ms) * NS_PER_MS)
-    runs_of_night = [(row, run) for row, run, began in started if _is_in(night, began)]
-    missed_of_night = [notice for notice, began in missed if _is_in(night, began)]
+    runs_of_night = [(row, run) for row, run, began in started if _began_in_night(night, began)]
+    missed_of_night = [notice for notice, began in missed if _began_in_night(night, began)]
     of_tasks = _worst_of_tasks(runs_of_night)
     outcomes = [(run.outcome, run.family) for _, run in of_tasks]
     outcomes += [(MISSED, notice.family) for notice in missed_of_night]
     texts = night_texts(
         calendar.title(night, newest),
         count_runs(outcomes),
-        _cost([run for _, run in runs_of_night]),
+        _cost_of_runs([run for _, run in runs_of_night]),
     )
     return PageNight(
         texts=[*_with_links_to_runs(texts, of_tasks)],
@@ -111,7 +111,7 @@ def night_of_page(
     )
 
 
-def _is_in(night: Night, began_ms: int) -> bool:
+def _began_in_night(night: Night, began_ms: int) -> bool:
     return night.start_ns <= began_ms * NS_PER_MS < night.end_ns
 
 
@@ -143,7 +143,7 @@ def _with_links_to_runs(
         )
 
 
-def _cost(runs: Sequence[PageRun]) -> Measured:
+def _cost_of_runs(runs: Sequence[PageRun]) -> Measured:
     """What the runs cost. A task is paid once, however many of its containers have a report."""
     usd_of_task: dict[str, float] = {}
     for run in runs:

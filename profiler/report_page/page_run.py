@@ -133,7 +133,7 @@ def page_run(run: Run, family: str) -> PageRun:
         pids=metrics.max_pids,
         **_gpu_values(record, run.usage.gpus),
         estimated=_page_fields(estimated_rows(RunView(record))),
-        at_least=_at_least(record) or None,
+        at_least=_fields_at_least(record) or None,
         course=memory_course(run.steps),
     )
 
@@ -149,7 +149,7 @@ def _gpu_values(record: Record, totals: GpuTotals) -> dict[str, Any]:
     }
 
 
-def _at_least(record: Record) -> list[str]:
+def _fields_at_least(record: Record) -> list[str]:
     """The fields of the numbers that may have been larger."""
     return _page_fields(lower_bound_rows(RunView(record))) or []
 
@@ -158,7 +158,7 @@ def _page_fields(rows: Iterable[NumberRow]) -> list[str] | None:
     return [row.page_field for row in rows if row.page_field] or None
 
 
-def judged_numbers(record: Record, earlier: Sequence[Record]) -> dict[str, bool]:
+def are_usual_by_field(record: Record, earlier: Sequence[Record]) -> dict[str, bool]:
     """Whether each compared number of the run, by its field on the page, is within the spread of
     earlier successes of its family, the newest first. A number of fewer than five runs is left out.
     """
@@ -183,7 +183,7 @@ def _warning_rows(record: Record) -> Iterator[RowName]:
 def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDetails:
     """What only an opened run shows. ``earlier`` are successes of its family, the newest first."""
     record = run.record
-    judged = judged_numbers(record, earlier)
+    judged = are_usual_by_field(record, earlier)
     series = record.series or with_equal_steps(run.steps, run.past.started_at)
     moments = find_moments(record, series)
     story = story_of(record, run.past.outcome, run.usage)
@@ -208,9 +208,9 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         gpus=[_gpu_row(gpu, record) for gpu in record.gpus] or None,
         gpu_notes=[row.sentence for row in story.named(*GPU_NOTES, "GPU advice")] or None,
         neuron=_neuron_row(record.neuron),
-        labels=_pairs(record.labels),
+        labels=_name_value_texts(record.labels),
         job=story.text("job") or None,
-        tags=_pairs(record.tags),
+        tags=_name_value_texts(record.tags),
         warnings=[row.text for row in story.named(*_warning_rows(record))] or None,
         notices=[_notice_text(record, notice) for notice in record.notices] or None,
         **asdict(activity_of(record, story)),
@@ -279,7 +279,7 @@ def _gpu_row(gpu: Gpu, record: Record) -> PageGpu:
         sm=gpu_active_text(gpu, finite_number(gpu.sm_active_percent.avg)) or None,
         idle=gpu_idle_text(gpu) or None,
         whose=whose_numbers(gpu, record),
-        memory=gpu_memory_text(gpu) or known(_none_seen, gpu.memory_used_mb.max),
+        memory=gpu_memory_text(gpu) or known(_no_peak_text, gpu.memory_used_mb.max),
         size=finite_number(gpu.memory_limit_mb or gpu.memory_size_mb),
         watts=finite_number(gpu.power_watts.avg),
         celsius=finite_number(gpu.temperature_celsius.max),
@@ -287,7 +287,7 @@ def _gpu_row(gpu: Gpu, record: Record) -> PageGpu:
     )
 
 
-def _none_seen(_: Number) -> str:
+def _no_peak_text(_: Number) -> str:
     """What stands for a memory peak of 0 MB, which is no bound."""
     return "none seen"
 
@@ -320,7 +320,7 @@ def _core_row(core: NeuronCore) -> tuple[int, Number | None, Number | None]:
     return core.index, finite_number(use.avg), finite_number(use.max)
 
 
-def _pairs(texts: Mapping[str, str] | None) -> list[str] | None:
+def _name_value_texts(texts: Mapping[str, str] | None) -> list[str] | None:
     if not texts:
         return None
     return [f"{name}={value}" for name, value in texts.items()]

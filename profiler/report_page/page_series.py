@@ -81,7 +81,7 @@ def series_columns(steps: StepSeries) -> dict[str, Column]:
             columns[name] = list(values)
     if not columns:
         return {}
-    return {**_times(ends_ms), **columns}
+    return {**_step_times(ends_ms), **columns}
 
 
 def memory_course(steps: StepSeries) -> str | None:
@@ -109,7 +109,7 @@ def memory_course(steps: StepSeries) -> str | None:
     return course
 
 
-def _times(ends_ms: Sequence[int]) -> Mapping[str, Column]:
+def _step_times(ends_ms: Sequence[int]) -> Mapping[str, Column]:
     length_ms = ends_ms[0]
     if len(ends_ms) > 1 and list(ends_ms[:-1]) == [
         number * length_ms for number in range(1, len(ends_ms))

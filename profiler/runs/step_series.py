@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MonotonicCounter
-from profiler.aggregation.time_series import RunSeries, means
+from profiler.aggregation.time_series import RunSeries, step_means
 from profiler.core.optional_math import (
     first_known,
     known,
@@ -60,7 +60,7 @@ class StepSeries(Struct, frozen=True, kw_only=True):
     neuron_percent: Column = ()
 
 
-def _of_rows(rows: Iterable[Sequence[float | None]]) -> StepSeries:
+def _steps_of_rows(rows: Iterable[Sequence[float | None]]) -> StepSeries:
     """The steps whose values are in the order of :class:`StepSeries`; later ones may be absent."""
     columns: dict[str, Any] = dict(
         zip(StepSeries.__struct_fields__, zip_longest(*rows), strict=False)
@@ -87,7 +87,7 @@ def encode_steps(steps: StepSeries) -> bytes:
 
 def decode_steps(text: bytes) -> StepSeries:
     """The steps in the history's JSON. Raises msgspec.DecodeError for another format."""
-    steps = _of_rows(msgspec.json.decode(text, type=list[list[int | float | None]]))
+    steps = _steps_of_rows(msgspec.json.decode(text, type=list[list[int | float | None]]))
     return replace(
         steps,
         memory_mb=_in_mb(steps.memory_mb),
@@ -110,11 +110,11 @@ def collected_steps(series: RunSeries, duration_ms: float | None) -> StepSeries:
     length = series.length
     return StepSeries(
         ends_ms=_equal_ends_ms(length, series.step_ns / NS_PER_MS, duration_ms),
-        vcpu_used=_rounded(means(series.cpu, length), VCPU_DIGITS),
+        vcpu_used=_rounded(step_means(series.cpu, length), VCPU_DIGITS),
         memory_mb=series.memory_mb(length),
         block_read_bytes=series.read.padded(length),
         block_write_bytes=series.written.padded(length),
-        gpu_percent=_rounded(means(series.gpu, length), _PERCENT_DIGITS),
+        gpu_percent=_rounded(step_means(series.gpu, length), _PERCENT_DIGITS),
         gpu_memory_mb=_in_mb(series.gpus_memory.padded(length)),
     )
 
@@ -170,7 +170,7 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
     measurements. GPUs are left out: a checkpoint has their means over the whole run so far, not
     over its interval.
     """
-    by_end_ms = {checkpoint.end_ms: checkpoint for checkpoint in _timed(checkpoints)}
+    by_end_ms = {checkpoint.end_ms: checkpoint for checkpoint in _with_valid_times(checkpoints)}
     read_bytes = MonotonicCounter()
     write_bytes = MonotonicCounter()
     rows: list[tuple[float | None, ...]] = []
@@ -189,10 +189,10 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
             )
         )
         before_ms = end_ms
-    return _of_rows(rows)
+    return _steps_of_rows(rows)
 
 
-def _timed(checkpoints: Iterable[Report]) -> Iterator[_Checkpoint]:
+def _with_valid_times(checkpoints: Iterable[Report]) -> Iterator[_Checkpoint]:
     """The checkpoints whose end is a time after the start of the run."""
     for checkpoint in checkpoints:
         record = checkpoint.record
@@ -261,16 +261,16 @@ def downsample(steps: StepSeries, max_steps: int) -> StepSeries:
     return StepSeries(
         ends_ms=[*ends_ms[count - 1 : -1 : count], ends_ms[-1]],
         vcpu_used=_averages(steps.vcpu_used, lengths_ms, count),
-        memory_mb=_merged(steps.memory_mb, max_known, count),
-        block_read_bytes=_merged(steps.block_read_bytes, sum_known, count),
-        block_write_bytes=_merged(steps.block_write_bytes, sum_known, count),
+        memory_mb=_merged_column(steps.memory_mb, max_known, count),
+        block_read_bytes=_merged_column(steps.block_read_bytes, sum_known, count),
+        block_write_bytes=_merged_column(steps.block_write_bytes, sum_known, count),
         gpu_percent=_averages(steps.gpu_percent, lengths_ms, count),
-        gpu_memory_mb=_merged(steps.gpu_memory_mb, max_known, count),
+        gpu_memory_mb=_merged_column(steps.gpu_memory_mb, max_known, count),
         neuron_percent=_averages(steps.neuron_percent, lengths_ms, count),
     )
 
 
-def _merged(
+def _merged_column(
     column: Sequence[_Value | None], merge: Callable[..., _Value | None], count: int
 ) -> Sequence[_Value | None]:
     """A value for every ``count`` steps; empty for a column without values."""

@@ -105,7 +105,7 @@ def judge_schedules(
     return [judged[place] for place in range(len(schedules))]
 
 
-def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
+def with_refusal(due_time: DueTime, reason: str | None) -> DueTime:
     """The due time with AWS's reason why a missed run was not started; unchanged without a
     reason.
     """
@@ -167,7 +167,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
             for slot in row:
                 if slot.due_ns <= self.now_ns:
                     judged = self._due_time(slot, cluster, last_ends, others)
-                    due.append(_without_doubt(judged, schedule, is_restarted))
+                    due.append(_unknown_if_doubtful(judged, schedule, is_restarted))
             yield JudgedSchedule(schedule=schedule, due_times=tuple(due))
 
     def _slots(
@@ -177,7 +177,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
         try:
             context_ns = self.now_ns
             if not is_alone:
-                context_ns = self._context_ns(schedule, tasks)
+                context_ns = self._context_start_ns(schedule, tasks)
             if self.since_ns is None:
                 first_ns = last_due(schedule, self.now_ns) or context_ns
             else:
@@ -186,7 +186,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
             dues = list(due_times(schedule, first_ns, self.now_ns + SKEW_NS + 1))
             if not dues and not are_times_known(schedule):
                 if is_alone:
-                    dues = self._inferred(schedule, tasks)
+                    dues = self._inferred_due_times(schedule, tasks)
                 if not dues:
                     return _NO_ANCHOR
         except ScheduleExpressionError as error:
@@ -196,7 +196,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
             for due_ns, next_ns in zip_longest(dues, dues[1:])
         ]
 
-    def _context_ns(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> int:
+    def _context_start_ns(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> int:
         """The first due time of a schedule that explains tasks, which also others can have
         started.
         """
@@ -206,7 +206,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
         oldest_ns = max(tasks[0].created_ns + SKEW_NS, self.now_ns - _MAX_CONTEXT_NS) - window_ns
         return last_due(schedule, oldest_ns) or oldest_ns
 
-    def _inferred(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> list[int]:
+    def _inferred_due_times(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> list[int]:
         """The due times of a rule's rate: when it started tasks, and the ends of the periods
         without a task since.
         """
@@ -264,7 +264,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
         if self.now_ns < slot.window_end_ns + self.grace_ns:
             return "due", some
         if slot.due_ns < cluster.known_since_ns:
-            return (None, None) if some else ("unknown", _too_old(schedule))
+            return (None, None) if some else ("unknown", _too_old_reason(schedule))
         doubt = (
             f"AWS does not distinguish its {kind} from the {kind} of {first_names(others)}, which "
             "may be concerned."
@@ -315,7 +315,7 @@ def _late_outcome(slot: TaskSlot, last: StartedTask) -> tuple[DueOutcome, str]:
     return "late", f"The {what} {after} after the {end}."
 
 
-def _too_old(schedule: Schedule) -> str:
+def _too_old_reason(schedule: Schedule) -> str:
     if schedule.is_of_machine:
         return _EXECUTION_TOO_OLD
     return JOB_TOO_OLD if schedule.is_of_jobs else TOO_OLD
@@ -332,7 +332,7 @@ def _may_be_restarted(schedule: Schedule, slots: Iterable[TaskSlot]) -> bool:
     return not any(slot.due_ns >= modified_ns and slot.is_prompt for slot in slots)
 
 
-def _without_doubt(due: DueTime, schedule: Schedule, is_restarted: bool) -> DueTime:  # noqa: FBT001
+def _unknown_if_doubtful(due: DueTime, schedule: Schedule, is_restarted: bool) -> DueTime:  # noqa: FBT001
     """The due time; unknown instead of missed or late if it was perhaps none, as may be the
     creation of a rate.
     """

@@ -92,19 +92,19 @@ def _parse_cron(text: str) -> _Cron:
     """Read the six fields, which AWS has accepted. Raises ValueError if they are something else."""
     minutes, hours, days_of_month, months, days_of_week, years = text.upper().split()
     if days_of_week == "?":
-        rules = [_day_of_month(part) for part in days_of_month.split(",")]
+        rules = [_day_of_month_rule(part) for part in days_of_month.split(",")]
     else:
-        rules = [_day_of_week(part) for part in days_of_week.split(",")]
-    hour_and_minute = product(_values(hours, 0, 23), _values(minutes, 0, 59))
+        rules = [_day_of_week_rule(part) for part in days_of_week.split(",")]
+    hour_and_minute = product(_field_values(hours, 0, 23), _field_values(minutes, 0, 59))
     return _Cron(
         tuple(hour * 60 + minute for hour, minute in hour_and_minute),
-        _values(months, 1, 12, _MONTH_NAMES),
-        _values(years, _FIRST_YEAR, _LAST_YEAR),
+        _field_values(months, 1, 12, _MONTH_NAMES),
+        _field_values(years, _FIRST_YEAR, _LAST_YEAR),
         tuple(rules),
     )
 
 
-def _values(text: str, first: int, last: int, names: Sequence[str] = ()) -> tuple[int, ...]:
+def _field_values(text: str, first: int, last: int, names: Sequence[str] = ()) -> tuple[int, ...]:
     """The values of a list of ``*``, ``4``, ``4-6``, ``4/2``, ``*/2`` or ``4-6/2``."""
     for number, name in enumerate(names, first):
         text = text.replace(name, str(number))
@@ -130,39 +130,41 @@ def _values(text: str, first: int, last: int, names: Sequence[str] = ()) -> tupl
     return tuple(sorted(values))
 
 
-def _day_of_month(text: str) -> _DayRule:
+def _day_of_month_rule(text: str) -> _DayRule:
     if match := re.fullmatch(r"L(?:-([0-9]{1,2}))?", text):
         before = int(match[1] or 0)
         return lambda year, month: _before_the_end(year, month, before)
     if match := re.fullmatch(r"(\w+)W", text, re.ASCII):
         fixed = None
         if match[1] != "L":
-            fixed = _values(match[1], 1, 31)[0]
-        return lambda year, month: _nearest_weekday(year, month, fixed or _length(year, month))
-    days = _values(text, 1, 31)
-    return lambda year, month: (day for day in days if day <= _length(year, month))
+            fixed = _field_values(match[1], 1, 31)[0]
+        return lambda year, month: _nearest_weekday(
+            year, month, fixed or _days_in_month(year, month)
+        )
+    days = _field_values(text, 1, 31)
+    return lambda year, month: (day for day in days if day <= _days_in_month(year, month))
 
 
 def _before_the_end(year: int, month: int, days: int) -> Iterator[int]:
     """The day so many days before the last day of the month."""
-    day = _length(year, month) - days
+    day = _days_in_month(year, month) - days
     if day > 0:
         yield day
 
 
-def _day_of_week(text: str) -> _DayRule:
+def _day_of_week_rule(text: str) -> _DayRule:
     if text == "L":
         text = "SAT"
     if match := re.fullmatch(r"(\w+)#([1-5])|(\w+)L", text, re.ASCII):
         weekday_text, number, last_text = match.groups()
-        (weekday,) = _values(last_text or weekday_text, 1, 7, _WEEKDAY_NAMES)
+        (weekday,) = _field_values(last_text or weekday_text, 1, 7, _WEEKDAY_NAMES)
         index = int(number) - 1 if number else -1
         return lambda year, month: iter(_on_weekdays(year, month, (weekday,))[index:][:1])
-    weekdays = _values(text, 1, 7, _WEEKDAY_NAMES)
+    weekdays = _field_values(text, 1, 7, _WEEKDAY_NAMES)
     return lambda year, month: iter(_on_weekdays(year, month, weekdays))
 
 
-def _length(year: int, month: int) -> int:
+def _days_in_month(year: int, month: int) -> int:
     return calendar.monthrange(year, month)[1]
 
 
@@ -170,13 +172,15 @@ def _on_weekdays(year: int, month: int, weekdays: Sequence[int]) -> list[int]:
     """The days of a month on these weekdays in AWS's numbers, of which 1 is Sunday."""
     first = date(year, month, 1).isoweekday()
     return [
-        day for day in range(1, _length(year, month) + 1) if (first + day - 1) % 7 + 1 in weekdays
+        day
+        for day in range(1, _days_in_month(year, month) + 1)
+        if (first + day - 1) % 7 + 1 in weekdays
     ]
 
 
 def _nearest_weekday(year: int, month: int, day: int) -> Iterator[int]:
     """The day from Monday to Friday that is nearest to a day, in the same month."""
-    if day <= _length(year, month):
+    if day <= _days_in_month(year, month):
         yield min(_on_weekdays(year, month, _MONDAY_TO_FRIDAY), key=lambda other: abs(other - day))
 
 
@@ -383,15 +387,15 @@ def _clock_changes(zone: tzinfo, now_ns: int) -> Iterator[tuple[int, int]]:
     """The days around each change of the clock after the next 40 days, within a year."""
     start_ns = now_ns + _GAPS_AHEAD_NS
     end_ns = start_ns
-    offset = _offset(start_ns, zone)
+    offset = _utc_offset(start_ns, zone)
     for day_ns in range(start_ns, now_ns + _AHEAD_NS, NS_PER_DAY):
-        if _offset(day_ns, zone) != offset:
-            offset = _offset(day_ns, zone)
+        if _utc_offset(day_ns, zone) != offset:
+            offset = _utc_offset(day_ns, zone)
             yield max(day_ns - 2 * NS_PER_DAY, end_ns), day_ns + NS_PER_DAY
             end_ns = day_ns + NS_PER_DAY
 
 
-def _offset(moment_ns: int, zone: tzinfo) -> timedelta:
+def _utc_offset(moment_ns: int, zone: tzinfo) -> timedelta:
     return _local(moment_ns, zone) - _local(moment_ns, UTC)
 
 
@@ -408,7 +412,7 @@ def _add_gaps(gaps_ns: dict[int, int], starts: Iterable[_DueStart]) -> None:
                 gaps_ns[hour_of_day] = gap_ns
 
 
-def due_a_month(schedules: Sequence[Schedule], now_ns: int) -> float | None:
+def tasks_a_month(schedules: Sequence[Schedule], now_ns: int) -> float | None:
     """The mean number of tasks that schedules start in a month; None if nothing is due.
 
     What happens once, an ``at(…)``, is no rate, and an expression that cannot be read is unknown.
@@ -416,11 +420,11 @@ def due_a_month(schedules: Sequence[Schedule], now_ns: int) -> float | None:
     total = 0.0
     for schedule in schedules:
         with suppress(ScheduleExpressionError):
-            total += _due_a_day(schedule, now_ns) * schedule.task_count
+            total += _tasks_a_day(schedule, now_ns) * schedule.task_count
     return total * DAYS_PER_MONTH or None
 
 
-def _due_a_day(schedule: Schedule, now_ns: int) -> float:
+def _tasks_a_day(schedule: Schedule, now_ns: int) -> float:
     """Counted in four weeks, or in a year if the schedule is not due every hour."""
     if isinstance(_read_expression(schedule.expression), datetime):
         return 0
@@ -432,7 +436,7 @@ def _due_a_day(schedule: Schedule, now_ns: int) -> float:
     return due / days
 
 
-def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: float) -> str | None:
+def overlap_clause(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: float) -> str | None:
     """A clause such as ``takes 1h 10m, due every 1h 00m``; None if the next runs will probably
     not overlap.
     """

@@ -94,8 +94,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
         if self.machine_arn is not None:
             return EXECUTION
         if self.requested_starter is not None:
-            return cut_started_by(self.requested_starter)
-        return self.job_name or cut_started_by(STARTERS[self.kind] + self.name)
+            return certain_started_by(self.requested_starter)
+        return self.job_name or certain_started_by(STARTERS[self.kind] + self.name)
 
     @property
     def is_of_jobs(self) -> bool:
@@ -180,7 +180,7 @@ class StartedTask(Struct, frozen=True, kw_only=True):
     @property
     def starter(self) -> str:
         """What its schedule has as ``started_by``."""
-        return self.job_name or cut_started_by(self.started_by)
+        return self.job_name or certain_started_by(self.started_by)
 
 
 class ClusterTasks(Struct, frozen=True, kw_only=True):
@@ -242,12 +242,12 @@ class TaskSlot(Struct, kw_only=True):
         return bool(self.tasks) and self.tasks[0].created_ns <= self.window_end_ns + _PROMPT_NS
 
 
-def cut_started_by(starter: str | None) -> str:
+def certain_started_by(starter: str | None) -> str:
     """A task's ``startedBy`` in the length that is certain; ECS accepts a longer one today."""
     return (starter or "")[:_MAX_STARTED_BY]
 
 
-def did_start(schedule: Schedule, task: StartedTask) -> bool:
+def may_have_started(schedule: Schedule, task: StartedTask) -> bool:
     """Whether the task can be the schedule's, by its family and ``startedBy``, which similar
     names may share; a job by its definition and its name.
     """
@@ -289,7 +289,8 @@ def assign_tasks(
         due = [
             slot
             for slot in slots[start:end]
-            if task.created_ns <= slot.window_end_ns + _PROMPT_NS and did_start(slot.schedule, task)
+            if task.created_ns <= slot.window_end_ns + _PROMPT_NS
+            and may_have_started(slot.schedule, task)
         ]
         fitting = [slot for slot in due if slot.is_open]
         if fitting:
@@ -315,7 +316,7 @@ def assign_tasks(
                 slot.next_ns, slot.window_end_ns
             )
             is_lacking = slot.due_ns >= known_since_ns or is_next_later
-            if is_retry and slot.is_open and is_lacking and did_start(slot.schedule, task):
+            if is_retry and slot.is_open and is_lacking and may_have_started(slot.schedule, task):
                 slot.tasks.append(task)
                 slot.tasks.sort(key=lambda other: other.created_ns)
                 break

@@ -34,7 +34,7 @@ from profiler.search_setup.cluster_requests import (
 _ISM: Final = "/_plugins/_ism"
 _ISM_POLICY: Final = "index.plugins.index_state_management.policy_id"
 _ILM_POLICY: Final = "index.lifecycle.name"
-_BLOCK: Final = "index.blocks.write"
+_WRITE_BLOCK_SETTING: Final = "index.blocks.write"
 # An index with none of the settings that are asked for is left out of the answer.
 _EACH_HAS: Final = "index.uuid"
 # The states of our policy in which its merge has closed the index.
@@ -103,7 +103,7 @@ class LifecyclePolicy:
         check_put(answer, f"lifecycle policy {self.name}")
         self._existing = {**self._existing, **mapping(answer.body)}
 
-    def of_template(self, name: str) -> Mapping[str, Any]:
+    def template_settings(self, name: str) -> Mapping[str, Any]:
         """The lifecycle in the settings of an index template: this policy. If the server does not
         say whether it has the policy, what the template has. Raises TaskProfilerError.
         """
@@ -139,23 +139,23 @@ class LifecyclePolicy:
             "GET", f"/{','.join(patterns)}/_settings/{asked}?flat_settings=true"
         )
         if not listed.ok:
-            yield self._unread(listed)
+            yield self._unread_step(listed)
             return
         names = [
             name
             for name, told in sorted(mapping(listed.body).items())
             if not mapping(mapping(told).get("settings")).get(_ILM_POLICY)
         ]
-        yield from self._say_without(
+        yield from self._name_without_policy(
             names, f'PUT /NAME/_settings {{"{_ILM_POLICY}": "{self.name}"}}'
         )
 
-    def _unread(self, response: ServerResponse) -> TemplateStep:
+    def _unread_step(self, response: ServerResponse) -> TemplateStep:
         """Which policy existing indices have is not known."""
         what = f"lifecycle policy {self.name} in existing indices ({rejection(response)})"
         return TemplateStep(what=what, done=False)
 
-    def _say_without(self, names: Sequence[str], request: str) -> Iterator[TemplateStep]:
+    def _name_without_policy(self, names: Sequence[str], request: str) -> Iterator[TemplateStep]:
         """Name existing indices without a policy, which nothing deletes."""
         if names:
             have = "it has none and is kept" if len(names) == 1 else "they have none and are kept"
@@ -167,7 +167,7 @@ class LifecyclePolicy:
     ) -> Iterator[TemplateStep]:
         explained = self._server.request("GET", f"{_ISM}/explain/{','.join(patterns)}")
         if not explained.ok:
-            yield self._unread(explained)
+            yield self._unread_step(explained)
             return
         outdated: list[str] = []
         merged: list[str] = []
@@ -187,11 +187,11 @@ class LifecyclePolicy:
             yield self._change_policy(names, dry_run=dry_run)
         for names in batches(merged, _MAX_NAMES):
             yield from self._unblock(names, dry_run=dry_run)
-        yield from self._say_failed(mapping(explained.body))
+        yield from self._name_failed(mapping(explained.body))
         request = f'POST {_ISM}/add/NAME {{"policy_id": "{self.name}"}}'
-        yield from self._say_without(without, request)
+        yield from self._name_without_policy(without, request)
 
-    def _say_failed(self, indices: Mapping[str, object]) -> Iterator[TemplateStep]:
+    def _name_failed(self, indices: Mapping[str, object]) -> Iterator[TemplateStep]:
         """Name the indices on which OpenSearch carries the policy out no more, and why."""
         reasons: dict[str, str] = {}
         for name, told in sorted(indices.items()):
@@ -219,7 +219,7 @@ class LifecyclePolicy:
         if not response.ok:
             return TemplateStep(what=f"{what} ({rejection(response)})", done=False)
         if failed:
-            return TemplateStep(what=f"{what}: {_failures(failed)}", done=False)
+            return TemplateStep(what=f"{what}: {_failure_text(failed)}", done=False)
         return TemplateStep(what=what, done=True)
 
     def _unblock(
@@ -228,7 +228,7 @@ class LifecyclePolicy:
         """Open those of the indices that nobody can write to; only those with this policy in a
         setting.
         """
-        asked = ",".join(filter(None, (_BLOCK, with_setting)))
+        asked = ",".join(filter(None, (_WRITE_BLOCK_SETTING, with_setting)))
         response = self._server.request(
             "GET", f"/{','.join(names)}/_settings/{asked}?flat_settings=true"
         )
@@ -240,7 +240,7 @@ class LifecyclePolicy:
         for name, told in sorted(mapping(response.body).items()):
             settings = mapping(mapping(told).get("settings"))
             is_ours = with_setting is None or settings.get(with_setting) == self.name
-            if settings.get(_BLOCK) == "true" and is_ours:
+            if settings.get(_WRITE_BLOCK_SETTING) == "true" and is_ours:
                 blocked.append(name)
         for some in batches(blocked, _MAX_NAMES):
             what = f"writing to {', '.join(some)}, which {self.feature} had blocked"
@@ -248,13 +248,13 @@ class LifecyclePolicy:
                 yield TemplateStep(what=what, done=True)
                 continue
             path = f"/{','.join(some)}/_settings"
-            response = self._server.request("PUT", path, {_BLOCK: None})
+            response = self._server.request("PUT", path, {_WRITE_BLOCK_SETTING: None})
             if not response.ok:
                 what += f" ({rejection(response)})"
             yield TemplateStep(what=what, done=response.ok)
 
 
-def _failures(failed: object) -> str:
+def _failure_text(failed: object) -> str:
     """The first failure of a change of policies, and how many there are."""
     listed = failed if isinstance(failed, list) else [failed]
     first = mapping(listed[0])

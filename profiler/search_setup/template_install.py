@@ -98,14 +98,14 @@ def install_templates(
         if product.is_serverless:
             for setting in ("number_of_shards", _REPLICAS):  # it rejects them
                 settings.pop(setting, None)
-        lifecycle = policy.of_template(full_name)
+        lifecycle = policy.template_settings(full_name)
         if lifecycle:
             settings["lifecycle"] = lifecycle
         what = f"index template {full_name}"
         if not dry_run:
             what += _put_template(server, full_name, body)
         yield TemplateStep(what=what, done=True)
-    yield from _templates_above(server, ours, now)
+    yield from _overriding_templates(server, ours, now)
     # Before the new indices, to which OpenSearch gives the policy a moment after their creation.
     if policy.is_supported:
         patterns = [pattern for body in ours.values() for pattern in body["index_patterns"]]
@@ -140,7 +140,7 @@ def _put_template(server: SearchServer, name: str, body: Mapping[str, Any]) -> s
     return f" without {_REPLICAS}: the cluster's default replicas fit its {zones} zones"
 
 
-def _templates_above(
+def _overriding_templates(
     server: SearchServer, ours: Mapping[str, Mapping[str, Any]], now: datetime
 ) -> Iterator[TemplateStep]:
     """Name somebody else's template that new indices get instead of ours, without our mappings: of
@@ -165,7 +165,7 @@ def _templates_above(
             continue
         made = server.request("POST", f"/_index_template/_simulate_index/{index}")
         present = field_at(made.body, "template.mappings")
-        if made.ok and not _maps(mapping(present), body["template"]["mappings"]):
+        if made.ok and not _has_mapping(mapping(present), body["template"]["mappings"]):
             priority, other_name = max(above, key=itemgetter(0))
             what = (
                 f"index template {name} in new indices: {other_name} with priority {priority} "
@@ -174,11 +174,11 @@ def _templates_above(
             yield TemplateStep(what=what, done=False)
 
 
-def _maps(present: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
+def _has_mapping(present: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
     """Whether a mapping has the fields that are wanted, with their types."""
     fields = mapping(present.get("properties"))
     return present.get("type") == wanted.get("type") and all(
-        _maps(mapping(fields.get(name)), mapping(field))
+        _has_mapping(mapping(fields.get(name)), mapping(field))
         for name, field in mapping(wanted.get("properties")).items()
     )
 

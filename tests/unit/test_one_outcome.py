@@ -42,7 +42,7 @@ from profiler.report_page.page_run import page_run
 from profiler.report_page.page_series import Run
 from profiler.runs.past_runs.family_evidence import final_report
 from profiler.runs.past_runs.run_source import PastRun
-from profiler.runs.past_runs.search_documents import run_in
+from profiler.runs.past_runs.search_documents import run_of_document
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.run_counts import counted_as
 from profiler.sizing.run_facts import facts_of
@@ -109,7 +109,7 @@ def document_of(end: RunEnd) -> dict[str, Any]:
 
 
 def past(end: RunEnd) -> PastRun:
-    return run_in(document_of(end))
+    return run_of_document(document_of(end))
 
 
 def tells(text: str, outcome: Outcome) -> bool:
@@ -211,7 +211,7 @@ def test_any_report_and_event_are_one_document_in_any_order_and_one_verdict(end:
     assert written(event, report) == first
     assert written(event, report, event) == first
     outcome = ended(end).outcome
-    read = run_in(first).outcome
+    read = run_of_document(first).outcome
     assert (read.status, read.cause) == (outcome.status, outcome.cause)
     assert first["task"]["outcome"] == outcome.cause
     assert first["task"]["status"] == outcome.status
@@ -224,7 +224,7 @@ def test_an_earlier_document_without_the_word_is_read_by_the_same_function(end: 
     task = dict(document["task"])
     for name in ("outcome", "event_outcome", "first_end"):
         task.pop(name, None)
-    earlier = run_in({**document, "task": task}).outcome
+    earlier = run_of_document({**document, "task": task}).outcome
     is_said = end.cause not in ("sidecar", "dependency", "timeout")
     assert (earlier.status, earlier.cause) == (end.status, end.cause) or not is_said
     assert earlier.ran_out_of_memory == (end.cause == "oom")

@@ -39,7 +39,7 @@ from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions
 from profiler.runs.past_runs.run_lookup import find_runs
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
-from profiler.runs.past_runs.search_documents import run_in
+from profiler.runs.past_runs.search_documents import run_of_document
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.fakes import FakeInvocationTime
 from tests.log_subscriptions import event, packed_data, record
@@ -696,15 +696,15 @@ def test_before_its_event_a_document_counts_if_it_is_of_the_containers_own_strea
     fakes = TrustingForwarder()
     assert fakes.forward(line(container={"name": container}), stream=stream) == INDEXED
     (document,) = fakes.documents
-    assert run_in(document.fields).counts == does_count
+    assert run_of_document(document.fields).counts == does_count
     task = document.fields["task"]
-    assert run_in({**document.fields, "task": {**task, "confirmed": True}}).counts
+    assert run_of_document({**document.fields, "task": {**task, "confirmed": True}}).counts
 
 
 def test_a_run_of_a_trusted_log_group_counts_and_is_not_confirmed() -> None:
     fakes = TrustingForwarder()
     assert fakes.forward(line(), group="/builds/linux", stream="agent-7") == INDEXED
-    run = run_in(fakes.documents[0].fields)
+    run = run_of_document(fakes.documents[0].fields)
     assert run.counts
     assert not run.is_confirmed
 

@@ -28,7 +28,12 @@ from profiler.record.record_model import (
     known_status,
 )
 from profiler.runs.past_runs.log_group_runs import ReadPages
-from profiler.runs.past_runs.lost_runs import LATE_PERIODS, MAX_SILENCE_NS, is_silent, period_ns
+from profiler.runs.past_runs.lost_runs import (
+    LATE_PERIODS,
+    MAX_SILENCE_NS,
+    checkpoint_period_ns,
+    is_silent,
+)
 from profiler.runs.past_runs.run_source import RunFilter
 
 LINE_TYPES = ("task.checkpoint", "task.notice", "task.report")
@@ -187,7 +192,7 @@ class RunningRuns(Struct):
         silent_ns = now_ns - (report.time_ns or now_ns)
         is_late = (
             report.record.interval is not NO_INTERVAL
-            and silent_ns > LATE_PERIODS * period_ns(report)
+            and silent_ns > LATE_PERIODS * checkpoint_period_ns(report)
         )
         return RunningRun(
             report=report,

@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from profiler.aggregation.statistics import (
     DeviceReadings,
     MonotonicCounter,
-    RecentByBatch,
+    RecentReadingsByBatch,
     TimeWeightedStatistics,
 )
 from profiler.aggregation.task_record import RecordPart
@@ -117,7 +117,7 @@ class NeuronUsage:
         self._latency = Latency()
         self._ecc: dict[int, MonotonicCounter] = {}
         self._latest = LiveNeuron(reports=0)
-        self._recent_percent = RecentByBatch()
+        self._recent_percent = RecentReadingsByBatch()
 
     def add(self, report: NeuronReport) -> None:
         with self._lock:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.statistics import DeviceReadings, RecentByBatch, UseWindow
+from profiler.aggregation.statistics import DeviceReadings, RecentReadingsByBatch, UseWindow
 from profiler.collectors.impossible_readings import impossible_warning
 from profiler.collectors.nvidia.gpu_owners import GpuOwners, NoOwners
 from profiler.collectors.nvidia.gpu_period import GpuPeriod, GpuRun, TimedSample, gpm_values
@@ -299,8 +299,8 @@ class _GpuAggregate:
         self._listed_ns: int | None = None
         self._gpm_read_ns = 0
         self._last_gpm: Mapping[str, Any] = {}
-        self.recent_percent = RecentByBatch()
-        self.recent_memory_bytes = RecentByBatch()
+        self.recent_percent = RecentReadingsByBatch()
+        self.recent_memory_bytes = RecentReadingsByBatch()
         self._whole = GpuPeriod(facts.link_bytes_per_second)
         self._runs: dict[str, GpuRun] = {}
         self._recent: deque[TimedSample] = deque()

@@ -18,7 +18,7 @@ from profiler.aggregation.process_tree_usage import (
     GroupPeak,
     TreeCpu,
     TreeMemory,
-    lacks_memory,
+    counts_too_little,
 )
 from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.slowdown import CpuDemand
@@ -130,7 +130,7 @@ class SourceComparison:
         of_machine_bytes = difference(machine_bytes, self._outside_bytes)
         own_bytes = max(least_bytes, first_known(of_machine_bytes, total_bytes))
         # Other programs use a few MB more or less.
-        if lacks_memory(*sorted((total_bytes, own_bytes))):
+        if counts_too_little(*sorted((total_bytes, own_bytes))):
             return replace(reading, memory_used_bytes=own_bytes)
         return replace(reading, memory_used_bytes=max(total_bytes, 0))
 

@@ -19,7 +19,7 @@ from profiler.aggregation.memory_evidence import (
     group_evidence,
 )
 from profiler.aggregation.process_table import ShowArguments
-from profiler.aggregation.process_tree_usage import GroupPeak, lacks_memory
+from profiler.aggregation.process_tree_usage import GroupPeak, counts_too_little
 from profiler.aggregation.run_evidence import (
     CpuEvidence,
     KillEvidence,
@@ -160,7 +160,7 @@ def _memory_evidence(batch: BatchProcesses, group: GroupPeak) -> tuple[MemoryEvi
 def _ring_warnings(batch: BatchProcesses, memory: tuple[MemoryEvidence, ...]) -> Iterator[str]:
     """A warning if packet rings may have taken notably more than was measured."""
     bound_bytes = batch.ring_bound_bytes
-    if lacks_memory(choose_peak(memory).size_bytes or 0, bound_bytes):
+    if counts_too_little(choose_peak(memory).size_bytes or 0, bound_bytes):
         yield _RINGS_ARE_NOT_COUNTED.format(format_memory(bound_bytes / MIB))
 
 

@@ -90,7 +90,7 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
     spread_a = _spread(medians_a) * other
     spread_b = _spread(medians_b) * base
     freedom = _freedom(spread_a, len(a), spread_b, len(b))
-    low, high = _ends(ratios, _NORMAL.cdf(-_student_quantile(freedom)))
+    low, high = _outer_values(ratios, _NORMAL.cdf(-_student_quantile(freedom)))
     is_enough = first_known(runs_needed, math.inf) <= runs
     verdict = _verdict(ratio, low, high, is_enough=is_enough)
     if is_enough and verdict == "too few runs":
@@ -143,14 +143,14 @@ def _student_quantile(freedom: float) -> float:
     return _Z + first + second
 
 
-def _ends(ordered: Sequence[float], tail: float) -> tuple[float, float]:
+def _outer_values(ordered: Sequence[float], tail: float) -> tuple[float, float]:
     """The two values that leave out the share ``tail`` on each side."""
     index = int(tail * len(ordered))
     return ordered[index], ordered[-1 - index]
 
 
 def _spread(values: Sequence[float]) -> float:
-    low, high = _ends(sorted(values), _OUTSIDE_MIDDLE)
+    low, high = _outer_values(sorted(values), _OUTSIDE_MIDDLE)
     return high - low
 
 
@@ -170,7 +170,7 @@ def _freedom(spread_a: float, runs_a: int, spread_b: float, runs_b: int) -> floa
 
 
 def _runs_needed(ratios: Sequence[float], runs: float) -> int | None:
-    low, high = _ends(ratios, _OUTSIDE_MIDDLE)
+    low, high = _outer_values(ratios, _OUTSIDE_MIDDLE)
     if not low or math.isinf(high):
         return None
     deviation = (math.log(high) - math.log(low)) / (2 * _NORMAL.inv_cdf(1 - _OUTSIDE_MIDDLE))

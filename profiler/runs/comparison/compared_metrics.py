@@ -168,20 +168,20 @@ def _is_proven(
     """Whether a verdict holds although the median of one set alone is a lower bound, which proves
     only that this set has more.
     """
-    is_least_a = _is_median_least(metric, a)
-    is_least_b = _is_median_least(metric, b)
+    is_least_a = _is_median_lower_bound(metric, a)
+    is_least_b = _is_median_lower_bound(metric, b)
     if is_least_a == is_least_b or change.verdict == "too few runs":
         return True
     return change.verdict == ("less" if is_least_a else "more")
 
 
-def _is_median_least(metric: ComparedMetric, records: Sequence[Record]) -> bool:
+def _is_median_lower_bound(metric: ComparedMetric, records: Sequence[Record]) -> bool:
     """Whether at least half of the values are lower bounds."""
-    are_least = _are_least(metric, records)
+    are_least = _are_lower_bounds(metric, records)
     return 2 * sum(are_least) >= max(len(are_least), 1)
 
 
-def _are_least(metric: ComparedMetric, records: Sequence[Record]) -> Sequence[bool]:
+def _are_lower_bounds(metric: ComparedMetric, records: Sequence[Record]) -> Sequence[bool]:
     """Whether each value is a lower bound."""
     return [metric.row.is_least(record) for record in records if metric.read(record) is not None]
 
@@ -189,6 +189,6 @@ def _are_least(metric: ComparedMetric, records: Sequence[Record]) -> Sequence[bo
 def _median(metric: ComparedMetric, value: float | None, records: Sequence[Record]) -> Measured:
     """The median. The CPU time is estimated from the measured part, not a bound."""
     is_cpu = metric.row is CPU_TIME
-    is_least = not is_cpu and any(_are_least(metric, records))
+    is_least = not is_cpu and any(_are_lower_bounds(metric, records))
     is_estimate = is_cpu_partial if is_cpu else metric.row.is_estimate
     return measured(value, is_least=is_least, is_estimate=any(map(is_estimate, records)))

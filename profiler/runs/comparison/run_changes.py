@@ -113,7 +113,7 @@ def compare_runs(
         title=_title(that, role),
         is_found=True,
         rows=shown,
-        notes=tuple(_notes(this, that, role, shown)),
+        notes=tuple(_comparison_notes(this, that, role, shown)),
         is_complete=is_complete,
         has_few=has_few,
     )
@@ -124,7 +124,9 @@ def _title(that: Record, role: str) -> str:
     return f"Compared with the {role}{started} ({that.task_id[:SHORT_ID_LENGTH]}):"
 
 
-def _notes(this: Record, that: Record, role: str, rows: Sequence[ComparedRow]) -> Iterator[str]:
+def _comparison_notes(
+    this: Record, that: Record, role: str, rows: Sequence[ComparedRow]
+) -> Iterator[str]:
     """Why the numbers are hard to compare."""
     if not have_one_meaning(this.metrics, that.metrics):
         older = "this" if this.metrics.counts_files else "that"
@@ -204,8 +206,8 @@ def _text_without_vcpu(fact: Fact) -> str:
 def _size_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
     if this.revision != that.revision:
         yield from _text_row("revision", this.revision, that.revision)
-    new_tag, new_digest = _image(this)
-    old_tag, old_digest = _image(that)
+    new_tag, new_digest = _image_texts(this)
+    old_tag, old_digest = _image_texts(that)
     if new_digest is not None and new_digest == old_digest:
         return
     if new_tag != old_tag:
@@ -244,7 +246,7 @@ def _time_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
             )
 
 
-def _image(record: Record) -> tuple[str | None, str | None]:
+def _image_texts(record: Record) -> tuple[str | None, str | None]:
     """The tag of the image, and the beginning of its digest."""
     name, _, digest = (record.container.image or "").rpartition("/")[2].partition("@")
     tag = name.rpartition(":")[2] if ":" in name else None

@@ -78,7 +78,7 @@ def read_run_sets(
             family_runs.add(run)
         if all(family_runs.is_full for family_runs in both):
             break
-    _check_one_place(both)
+    _check_same_account_and_region(both)
     sets: list[RunSet] = []
     for family_runs in both:
         if family_runs.families:
@@ -201,7 +201,7 @@ def _counting_report(run: PastRun) -> tuple[Report | None, str]:
     return report, ""
 
 
-def _check_one_place(both: Sequence[_FamilyRuns]) -> None:
+def _check_same_account_and_region(both: Sequence[_FamilyRuns]) -> None:
     """Raise UsageError if the runs of one name are of several accounts or Regions."""
     families_of_name: dict[str, set[FamilyKey]] = {}
     for family_runs in both:

@@ -75,18 +75,20 @@ class HistoryRecorder:
 
     def _write(self, line: bytes, report: Report, series: "RunSeries | None") -> bool:
         with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
-            store = self._open(_MAX_WRITE_SECONDS)
-            store.keep_running(line, report, _points(report, series), self._command())
+            store = self._open_history(_MAX_WRITE_SECONDS)
+            store.keep_running(
+                line, report, _encoded_steps(report, series), self._redacted_command()
+            )
         return True
 
-    def _command(self) -> str:
+    def _redacted_command(self) -> str:
         """The command line without secrets, cut if it is very long."""
         # Its regular expressions take a while to compile.
         from profiler.core.redaction import redact
 
         return truncate_text(without_surrogates(redact(self._words)), 4000)
 
-    def _open(self, max_wait_seconds: float) -> "HistoryStore":
+    def _open_history(self, max_wait_seconds: float) -> "HistoryStore":
         """The history. Raises TaskProfilerError, or ImportError for a Python without SQLite."""
         path = history_path(self._environment)
         # sqlite3 would delay every start.
@@ -102,7 +104,7 @@ class HistoryRecorder:
 
         def search() -> _T | None:
             with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
-                return find(self._open(_MAX_SEARCH_SECONDS))
+                return find(self._open_history(_MAX_SEARCH_SECONDS))
             return None
 
         return BackgroundCall(search, self._clock, _MAX_SEARCH_SECONDS).result
@@ -134,13 +136,13 @@ class HistoryRecorder:
     ) -> tuple[str, ...]:
         self._write_call.result()
         try:
-            store = self._open(LOCK_TIMEOUT_SECONDS - _MAX_SEARCH_SECONDS)
-            points = _points(report, series)
-            command = self._command()
+            store = self._open_history(LOCK_TIMEOUT_SECONDS - _MAX_SEARCH_SECONDS)
+            points = _encoded_steps(report, series)
+            command = self._redacted_command()
             add = partial(
                 store.add, line, report, points, command, max_runs=MAX_RUNS, stacks_line=stacks_line
             )
-            if self._after_own_write(add):
+            if self._retry_after_own_write(add):
                 store.add_abandoned_runs()
         except TaskProfilerError as error:
             return (f"This run is not in the history. {error}",)
@@ -152,7 +154,7 @@ class HistoryRecorder:
             return (sentence,)
         return ()
 
-    def _after_own_write(self, add: Callable[[], bool]) -> bool:
+    def _retry_after_own_write(self, add: Callable[[], bool]) -> bool:
         """The result of ``add``. It is tried again if the write in progress, which a slow disk
         delays, may be what locks the file.
         """
@@ -164,7 +166,7 @@ class HistoryRecorder:
         return add()
 
 
-def _points(report: Report, series: "RunSeries | None") -> bytes:
+def _encoded_steps(report: Report, series: "RunSeries | None") -> bytes:
     """The steps as the history keeps them."""
     if series is None:
         return _NO_STEPS

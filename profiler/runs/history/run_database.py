@@ -205,7 +205,7 @@ class HistoryStore:
     ) -> None:
         """Write down a run in progress of this process, in case that the process is killed."""
         started_ticks = proc.read_stat("/proc/self").started_ticks
-        key = report.record.task_id, _start(report)
+        key = report.record.task_id, _sortable_start(report)
         with self._write_transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO running VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -258,7 +258,7 @@ class HistoryStore:
         None: a stored run stays, and none goes.
         """
         record = report.record
-        key = (report.record.task_id, _start(report))
+        key = (report.record.task_id, _sortable_start(report))
         stacks = None
         if stacks_line is not None:
             import zlib  # most runs have no stacks
@@ -326,7 +326,7 @@ class HistoryStore:
 
         The caller filters by what the table lacks.
         """
-        condition, words = _condition(selection)
+        condition, words = _sql_conditions(selection)
         # SQLite cannot compare bytes that are not UTF-8, and no text in the history has any.
         values = tuple(map(without_surrogates, words))
         query = (
@@ -355,7 +355,7 @@ class HistoryStore:
         """
         for _, report, _, command, is_alive in self._in_progress():
             if is_alive:
-                yield _checkpoint(report, self._clock.wall_ns()), command
+                yield _as_checkpoint(report, self._clock.wall_ns()), command
 
     def names(self, beginning: str, most: int) -> tuple[list[str], list[str]]:
         """The families and the ids of runs with this beginning: the newest, at most ``most`` of
@@ -400,7 +400,7 @@ class HistoryStore:
         """The time series of each run; empty if it is not stored (any more)."""
         from profiler.runs.step_series import StepSeries, decode_steps  # not to add a run
 
-        for text in self._columns("points", reports):
+        for text in self._column_of_runs("points", reports):
             steps = StepSeries()
             if text is not None:
                 with suppress(msgspec.DecodeError, UnicodeDecodeError):
@@ -413,20 +413,20 @@ class HistoryStore:
 
         from profiler.record.stacks_line import decode_stacks  # most runs have none
 
-        (compressed,) = self._columns("stacks", [report])
+        (compressed,) = self._column_of_runs("stacks", [report])
         if compressed is None:
             return None
         with suppress(zlib.error):
             return decode_stacks(zlib.decompressobj().decompress(compressed, _MAX_STACKS_BYTES))
         return None
 
-    def _columns(self, name: str, reports: Iterable[Report]) -> Iterator[bytes | None]:
+    def _column_of_runs(self, name: str, reports: Iterable[Report]) -> Iterator[bytes | None]:
         # Our own names.
         selection = f"SELECT CAST({name} AS BLOB) FROM run"  # noqa: S608
         query = f"{selection} WHERE task_id = ? AND started_at = ?"
         with self._open_for_reading() as connection:
             for report in reports:
-                key = (report.record.task_id, _start(report))
+                key = (report.record.task_id, _sortable_start(report))
                 row = connection.execute(query, key).fetchone()
                 yield row[0] if row else None
 
@@ -477,12 +477,12 @@ def _describe_error(error: sqlite3.Error) -> str:
     )
 
 
-def _start(report: Report) -> str:
+def _sortable_start(report: Report) -> str:
     """The start in UTC with milliseconds (RFC 3339), so that the text order is the time order."""
     return report.record.started_at or report.time
 
 
-def _checkpoint(report: Report, now_ns: int) -> Report:
+def _as_checkpoint(report: Report, now_ns: int) -> Report:
     """The run of a killed profiler, as far as it was written down, as a checkpoint."""
     record = report.record
     monitor = replace(record.monitor, warnings=record.monitor.warnings[:-1])  # "was killed"
@@ -490,8 +490,8 @@ def _checkpoint(report: Report, now_ns: int) -> Report:
     interval = Interval()
     if record.series is not None:
         interval = Interval(
-            vcpu_used=_newest(record.series.vcpu_used),
-            memory_used_mb=_newest(record.series.memory_used_mb),
+            vcpu_used=_newest_value(record.series.vcpu_used),
+            memory_used_mb=_newest_value(record.series.memory_used_mb),
         )
     record = replace(
         record,
@@ -504,20 +504,20 @@ def _checkpoint(report: Report, now_ns: int) -> Report:
     return replace(report, type="task.checkpoint", record=record)
 
 
-def _newest(values: Sequence[float | None] | None) -> Distribution:
+def _newest_value(values: Sequence[float | None] | None) -> Distribution:
     for value in reversed(values or ()):
         if value is not None:
             return Distribution(avg=value)
     return NOT_MEASURED
 
 
-def _condition(selection: "RunFilter") -> tuple[str, tuple[str, ...]]:
+def _sql_conditions(selection: "RunFilter") -> tuple[str, tuple[str, ...]]:
     """The SQL after the first condition, and its values."""
     text = ""
     values: list[str] = []
     if selection.families:
         text += f" AND ({' OR '.join(['family GLOB ?'] * len(selection.families))})"
-        values += map(_glob, selection.families)
+        values += map(_sqlite_glob, selection.families)
     # A status of a newer version counts as unknown, and is stored unchanged.
     if selection.statuses and "unknown" not in selection.statuses:
         text += f" AND ({' OR '.join(['status = ?'] * len(selection.statuses))})"
@@ -532,10 +532,10 @@ def _condition(selection: "RunFilter") -> tuple[str, tuple[str, ...]]:
         text += " AND (instr(task_id, ?) = 1 OR family GLOB ? OR instr(record, ?) > 0)"
         # The part after the slash is a container, which is not a column; nor is a job's id.
         job_id = f'"jobId":"{selection.run}'
-        values += (selection.run.partition("/")[0], _glob(selection.run), job_id)
+        values += (selection.run.partition("/")[0], _sqlite_glob(selection.run), job_id)
     return text, tuple(values)
 
 
-def _glob(pattern: str) -> str:
+def _sqlite_glob(pattern: str) -> str:
     """A shell pattern for SQLite, which negates a character set with ^, the shell with !."""
     return pattern.replace("[!", "[^")

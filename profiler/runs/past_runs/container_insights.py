@@ -114,7 +114,7 @@ class ContainerInsightsRuns(RunSource):
         # The whole group is read first, because the minutes of a task are spread over it.
         if self._runs is None:
             self._read()
-            self.reading = self._reading()
+            self.reading = self._reading_sentence()
             if self._oldest_ms:
                 self.complete_since_ns = int(max(self._oldest_ms.values())) * NS_PER_MS
             self._runs = self._build_runs()
@@ -123,7 +123,7 @@ class ContainerInsightsRuns(RunSource):
             if selection.matches(run.report):
                 yield run
 
-    def _reading(self) -> str:
+    def _reading_sentence(self) -> str:
         since_ms = self._since_ns // NS_PER_MS
         retention_days = self._legal_retention_days()
         read = format_memory(self._bytes / MIB)

@@ -136,11 +136,11 @@ class SeenTask(Struct):
     def add(self, event: PerformanceEvent, minute: Minute) -> None:
         """Add an event and its values. An event that was delivered twice counts once."""
         self.minutes[minute.timestamp] = minute
-        if _precedence(event) > _precedence(self.event):
+        if _event_precedence(event) > _event_precedence(self.event):
             self.event = event
 
 
-def _precedence(event: PerformanceEvent) -> tuple[bool, float]:
+def _event_precedence(event: PerformanceEvent) -> tuple[bool, float]:
     """The order of a task's events: the highest one has its description."""
     return event.started_at is not None, event.timestamp
 
@@ -161,7 +161,7 @@ def unseen_task(end: StoppedTask) -> SeenTask:
     return SeenTask(end.cluster or "", event)
 
 
-class _Span(Struct, frozen=True, kw_only=True):
+class _RunTimes(Struct, frozen=True, kw_only=True):
     """Times of a run in ns since 1970.
 
     Without ECS's event, ``until_ns`` is whole minutes after the start.
@@ -179,14 +179,14 @@ class _Span(Struct, frozen=True, kw_only=True):
         return to_ns - from_ns
 
 
-def _span(event: PerformanceEvent, end: StoppedTask, minutes: Sequence[Minute]) -> _Span:
+def _run_times(event: PerformanceEvent, end: StoppedTask, minutes: Sequence[Minute]) -> _RunTimes:
     started_ns = _known_ns(event.started_at, end.started_at)
     finished_ns = _known_ns(None, end.execution_stopped_at)
     until_ns = finished_ns
     if started_ns is not None and until_ns is None and minutes:
         last_minute = _step_of(minutes[-1], started_ns) + 1
         until_ns = started_ns + max(last_minute, 0) * NS_PER_MINUTE
-    return _Span(
+    return _RunTimes(
         pulled_ns=_known_ns(event.pull_started_at, end.pull_started_at),
         started_ns=started_ns,
         finished_ns=finished_ns,
@@ -218,7 +218,7 @@ def run_of_minutes(
     event = task.event
     minutes = [task.minutes[end_ms] for end_ms in sorted(task.minutes)]
     known_end = end or StoppedTask(arn="")
-    span = _span(event, known_end, minutes)
+    span = _run_times(event, known_end, minutes)
     if span.started_ns is None and event.known_status != "RUNNING":
         return None
     listing = known_end
@@ -285,12 +285,12 @@ def _described_record(task: SeenTask, end: StoppedTask) -> Record:
 
 def _task_size(event: PerformanceEvent) -> TaskSize:
     return TaskSize(
-        vcpu=_reserved(event.cpu_reserved, _UNITS_PER_VCPU),
-        memory_mb=_reserved(event.memory_reserved, 1),
+        vcpu=_reserved_size(event.cpu_reserved, _UNITS_PER_VCPU),
+        memory_mb=_reserved_size(event.memory_reserved, 1),
     )
 
 
-def _reserved(reserved: float | None, per: int) -> Number | None:
+def _reserved_size(reserved: float | None, per: int) -> Number | None:
     """A size; None if nothing is reserved, as for the CPU of tasks on EC2."""
     return rounded_number(_possible_number(reserved, per)) or None
 
@@ -307,7 +307,7 @@ def _priced(record: Record, end: StoppedTask, prices: PriceOverrides, time: str)
     return replace(record, cost=cost_on(end.capacity_provider, cost))
 
 
-def _metrics(event: PerformanceEvent, minutes: Sequence[Minute], span: _Span) -> Metrics:
+def _metrics(event: PerformanceEvent, minutes: Sequence[Minute], span: _RunTimes) -> Metrics:
     metrics = Metrics(
         duration_ms=span_ms(span.started_ns, span.until_ns),
         billed_duration_ms=billed_ms(span.pulled_ns, span.until_ns),

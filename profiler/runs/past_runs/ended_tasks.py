@@ -48,7 +48,7 @@ class BelievedLines:
         return "agrees"
 
 
-BELIEVED: Final = BelievedLines()
+ALL_BELIEVED: Final = BelievedLines()
 
 
 class EndedTaskLines(BelievedLines):

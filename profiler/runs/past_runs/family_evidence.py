@@ -16,7 +16,7 @@ from profiler.record.record_model import CHECKPOINT, Metrics, Report
 from profiler.record.task_needs import is_job
 from profiler.record.units import format_count
 from profiler.runs.past_runs.defined_jobs import EVERY_RUN, EveryRun
-from profiler.runs.past_runs.ended_tasks import BELIEVED, BelievedLines, Word
+from profiler.runs.past_runs.ended_tasks import ALL_BELIEVED, BelievedLines, Word
 from profiler.runs.past_runs.log_places import ANY_PLACE, AnyPlace
 from profiler.runs.past_runs.run_source import (
     NO_TASK_EVENT,
@@ -100,7 +100,7 @@ def read_windows(
     *,
     reads_older: bool = True,
     places: AnyPlace = ANY_PLACE,
-    ended: BelievedLines = BELIEVED,
+    ended: BelievedLines = ALL_BELIEVED,
     jobs: EveryRun = EVERY_RUN,
 ) -> Mapping[FamilyKey, FamilyWindow]:
     """The matching runs of each family within a span, and the newest ones of rarer families from
@@ -142,7 +142,7 @@ def _add_to_window(
 ) -> None:
     """Add a run that has ended, and what is said of it."""
     report = final_report(run)
-    if report is None or not _counts(run, report):
+    if report is None or not _has_started(run, report):
         return
     is_confirmed = run.is_confirmed and word == "agrees"
     facts = facts_of(report, is_confirmed=is_confirmed, outcome=run.outcome)
@@ -165,7 +165,7 @@ def family_evidence(
     if source is not None:
         _add_runs(families, source, filter_of(family, only_counting=True), LAST_RUNS)
     if run.counts:
-        _add(families, run)
+        _add_ended_run(families, run)
     return families.evidence_with(run.record)
 
 
@@ -188,7 +188,7 @@ class ReadFamilies:
     def add(self, run: PastRun) -> None:
         """Add a run, if it counts."""
         if run.counts:
-            _add(self._families, run)
+            _add_ended_run(self._families, run)
 
     def evidence(self) -> Collection[Evidence | None]:
         """The evidence of each family; None if none of its runs was measured."""
@@ -212,7 +212,7 @@ def _add_runs(families: Families, source: RunSource, selection: RunFilter, last:
         wanted = last * KINDS_OF_JOBS if is_job(run.record) else last
         if is_one_family and ended >= wanted and run.started_ns < oldest_ns:
             break
-        if not _add(families, run):
+        if not _add_ended_run(families, run):
             unfinished += 1
             continue
         if ended < wanted:
@@ -221,18 +221,18 @@ def _add_runs(families: Families, source: RunSource, selection: RunFilter, last:
     return unfinished
 
 
-def _add(families: Families, run: PastRun) -> bool:
+def _add_ended_run(families: Families, run: PastRun) -> bool:
     """Add a run that has ended; returns False if it goes on.
 
     A task that never started does not count as a last run.
     """
     report = final_report(run)
-    if report is not None and _counts(run, report):
+    if report is not None and _has_started(run, report):
         families.add(report, is_confirmed=run.is_confirmed, outcome=run.outcome)
     return report is not None
 
 
-def _counts(run: PastRun, report: Report) -> bool:
+def _has_started(run: PastRun, report: Report) -> bool:
     return run.has_record or report.record.started_at is not None
 
 
@@ -258,10 +258,10 @@ def earlier_successes(run: PastRun, source: RunSource) -> tuple[PastRun, ...]:
 
     Raises TaskProfilerError if the source cannot be read.
     """
-    return tuple(islice(source.runs(_earlier_successes(run)), LAST_RUNS))
+    return tuple(islice(source.runs(_earlier_success_filter(run)), LAST_RUNS))
 
 
-def _earlier_successes(run: PastRun) -> RunFilter:
+def _earlier_success_filter(run: PastRun) -> RunFilter:
     return filter_of(run.family, statuses=("success",), until_ns=run.started_ns, only_counting=True)
 
 
@@ -274,7 +274,7 @@ def last_success(run: PastRun, successes: Sequence[PastRun], source: RunSource) 
     cluster = run.record.cluster
     in_cluster = [success for success in successes if success.record.cluster == cluster]
     if not in_cluster and cluster is not None and len(successes) == LAST_RUNS:
-        older = replace(_earlier_successes(run), clusters=(cluster,))
+        older = replace(_earlier_success_filter(run), clusters=(cluster,))
         in_cluster = [*islice(source.runs(older), 1)]
     return next(iter(in_cluster or successes), None)
 
@@ -323,10 +323,10 @@ class KnownFamilies:
             since_ns=self._since_ns,
             only_counting=True,
         )
-        self._add(source.last_runs(selection, LAST_SUCCESSES), set(missing))
+        self._add_until_full(source.last_runs(selection, LAST_SUCCESSES), set(missing))
         self.completeness = joined((self.completeness, source.completeness))
 
-    def _add(self, runs: Iterable[PastRun], incomplete: set[FamilyKey]) -> None:
+    def _add_until_full(self, runs: Iterable[PastRun], incomplete: set[FamilyKey]) -> None:
         """Add the runs of these families; further runs are not read once all are full."""
         for run in runs:
             family = run.family

@@ -156,7 +156,7 @@ def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
         yield from of_task.runs()
 
 
-def _precedence(run: PastRun) -> tuple[bool, bool]:
+def _run_precedence(run: PastRun) -> tuple[bool, bool]:
     return run.is_confirmed, run.report.type != CHECKPOINT
 
 
@@ -181,7 +181,7 @@ class _RunsOfTask:
             return
         key = run_key(run.report)
         known = self._by_key.get(key)
-        if known is None or _precedence(run) > _precedence(known):
+        if known is None or _run_precedence(run) > _run_precedence(known):
             self._by_key[key] = run
 
     def runs(self) -> Iterable[PastRun]:

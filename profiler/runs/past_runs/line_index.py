@@ -25,7 +25,7 @@ from profiler.sizing.job_rows import JobKinds, RunsOf
 # More of what cannot be read again goes to the disk.
 _MEMORY_BYTES: Final = 16 * 1024 * 1024
 # A task's id can be escaped in JSON in one way only if it has none of these.
-_ESCAPED: Final = frozenset('"\\/')
+_ESCAPABLE_CHARACTERS: Final = frozenset('"\\/')
 
 
 class KeptLines:
@@ -70,7 +70,7 @@ class KeptLines:
         return line
 
 
-class _Kind(Struct, frozen=True, kw_only=True):
+class _RunKind(Struct, frozen=True, kw_only=True):
     """What many runs have in common of what filters read."""
 
     head: ReportHead
@@ -101,7 +101,7 @@ class LineIndex:
         self._kinds = array("I")
         self._job_kinds = JobKinds()
         self._known_kinds: dict[tuple[object, ...], int] = {}
-        self._kind_list: list[_Kind] = []
+        self._kind_list: list[_RunKind] = []
         # The lines in the order of their digests; of each run, the place of its first line there.
         self._by_run = array("I")
         self._newest_first = array("I")
@@ -138,7 +138,7 @@ class LineIndex:
         own = ("task_arn", "started_at", "finished_at", "tags", "labels", "batch")
         general = replace(record, task_id="", **dict.fromkeys(own))
         self._kind_list.append(
-            _Kind(
+            _RunKind(
                 head=replace(head, record=general),
                 family=family_key(record),
                 counts_with=counts_with,
@@ -201,7 +201,7 @@ class LineIndex:
         names_family = [
             not selection.run or fnmatchcase(kind.family.name, selection.run) for kind in kinds
         ]
-        for place in self._places(selection):
+        for place in self._places_in_time(selection):
             lines = self._lines_at(place)
             kinds_of_run = [self._kinds[line] for line in lines]
             if not any(
@@ -211,7 +211,7 @@ class LineIndex:
             numbers = [self._numbers[line] for line in lines]
             texts = [self._lines.read(number) for number in numbers]
             is_named = any(names_family[kind] for kind in kinds_of_run)
-            if not is_named and not _may_name(texts, selection.run):
+            if not is_named and not _may_have_id(texts, selection.run):
                 continue
             run_lines: list[RunLine] = []
             for number, text in zip(numbers, texts, strict=True):
@@ -223,7 +223,7 @@ class LineIndex:
             # Two runs of the same digest, of which there are none among billions, are separated.
             yield from group_lines(run_lines)
 
-    def _places(self, selection: RunFilter) -> Iterator[int]:
+    def _places_in_time(self, selection: RunFilter) -> Iterator[int]:
         """The runs within the time of a filter, newest first."""
         starts_ns = self._run_starts_ns
         begin = 0
@@ -237,9 +237,13 @@ class LineIndex:
             yield place
 
 
-def _may_name(texts: Sequence[bytes], run: str | None) -> bool:
+def _may_have_id(texts: Sequence[bytes], run: str | None) -> bool:
     """Whether a line of a run may have an id that begins so: to decode them takes longer."""
     beginning = (run or "").partition("/")[0]
-    if not beginning.isascii() or not beginning.isprintable() or _ESCAPED & set(beginning):
+    if (
+        not beginning.isascii()
+        or not beginning.isprintable()
+        or _ESCAPABLE_CHARACTERS & set(beginning)
+    ):
         return True
     return any(beginning.encode() in text for text in texts)

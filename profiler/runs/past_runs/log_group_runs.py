@@ -255,7 +255,7 @@ class LogGroupRuns(RunSource):
         with self._open_progress() as show:
             while end_ms > start_ms:
                 begin_ms = max(end_ms - length_ms, start_ms)
-                pending += self._stretch(begin_ms, end_ms, selection, seen, kept)
+                pending += self._lines_of_time(begin_ms, end_ms, selection, seen, kept)
                 show(len(seen), (self._now_ms - begin_ms) / max(self._now_ms - start_ms, 1))
                 # A run in an older stretch ended before begin_ms, so it also started before it.
                 is_last = begin_ms == start_ms
@@ -329,7 +329,7 @@ class LogGroupRuns(RunSource):
             return None
         report_ns = report_ns or end_ns
         pattern = '$.type = "task.stacks"'
-        if _is_simple(record.task_id):
+        if _is_understood_pattern(record.task_id):
             pattern += f' && $.taskId = "{record.task_id}"'
         pages = self._read_pages(
             startTime=max(min(end_ns, report_ns) // NS_PER_MS - _BEFORE_END_MS, 0),
@@ -355,7 +355,7 @@ class LogGroupRuns(RunSource):
         verdict = trust.judge(claim_of_stacks(stacks), event["timestamp"])
         return stacks if verdict.counts else None
 
-    def _stretch(
+    def _lines_of_time(
         self,
         start_ms: int,
         end_ms: int,
@@ -376,7 +376,7 @@ class LogGroupRuns(RunSource):
         new_lines: list[_FoundLine] = []
         for group in tuple(self._groups):
             try:
-                for line in self._lines(selection, kept, logGroupName=group, **window):
+                for line in self._judged_lines(selection, kept, logGroupName=group, **window):
                     is_older = line.key in seen and seen[line.key] >= line.is_confirmed
                     if not is_older:
                         new_lines.append(line)
@@ -444,9 +444,9 @@ class LogGroupRuns(RunSource):
         """
         if run.place is None:
             return
-        key = _key(run.report)
+        key = _container_key(run.report)
         kept = KeptLines()
-        lines = self._lines(
+        lines = self._judged_lines(
             selection,
             kept,
             logGroupName=run.place.group,
@@ -465,7 +465,7 @@ class LogGroupRuns(RunSource):
         yield from matching_runs(read_groups, selection, invalid.append, self._now_ns)
         self._unreadable += len(invalid)
 
-    def _lines(
+    def _judged_lines(
         self,
         selection: RunFilter,
         kept: KeptLines,
@@ -474,11 +474,11 @@ class LogGroupRuns(RunSource):
         group = str(parameters["logGroupName"])
         for page in self._read_pages(**parameters):
             for event in page["events"]:
-                line = self._line(event, group, selection, kept)
+                line = self._judged_line(event, group, selection, kept)
                 if line is not None:
                     yield line
 
-    def _line(
+    def _judged_line(
         self, event: Mapping[str, Any], group: str, selection: RunFilter, kept: KeptLines
     ) -> _FoundLine | None:
         """Judge a line, and keep it. An implementation of CloudWatch Logs may ignore the filter
@@ -522,7 +522,7 @@ class LogGroupRuns(RunSource):
             self._unvouched = self._trust.problem
         return _FoundLine(
             number=kept.add(content),
-            key=_key(line.head),
+            key=_container_key(line.head),
             start_ns=start_ns(line.head),
             timestamp_ms=event["timestamp"],
             is_report=line.head.type != CHECKPOINT,
@@ -555,7 +555,7 @@ def _start_of(lines: Sequence[_FoundLine]) -> int:
     return lines[0].start_ns
 
 
-def _key(report: Report | ReportHead) -> _ContainerKey:
+def _container_key(report: Report | ReportHead) -> _ContainerKey:
     return report.record.task_id, report.record.container.name
 
 
@@ -571,13 +571,13 @@ def filter_pattern(selection: RunFilter) -> str:
         ("accountId", tuple(filter(None, selection.accounts))),
         ("region", tuple(filter(None, selection.regions))),
     ):
-        if values and all(map(_is_simple, values)):
+        if values and all(map(_is_understood_pattern, values)):
             conditions.append(_any_of([f'$.record.{field} = "{value}"' for value in values]))
-    conditions += _named_values(selection)
+    conditions += _tag_and_job_conditions(selection)
     if selection.statuses and "unknown" not in selection.statuses:
         statuses = [f'$.record.status = "{status}"' for status in selection.statuses]
         conditions.append(_any_of(statuses))
-    if _is_simple(selection.run):
+    if _is_understood_pattern(selection.run):
         task_id = selection.run.partition("/")[0].rstrip("*")
         names = [f'$.record.taskId = "{task_id}*"']
         if may_begin_job_id(selection.run):
@@ -590,14 +590,14 @@ def filter_pattern(selection: RunFilter) -> str:
     return pattern
 
 
-def _named_values(selection: RunFilter) -> Iterator[str]:
+def _tag_and_job_conditions(selection: RunFilter) -> Iterator[str]:
     """The conditions on tags and on jobs of AWS Batch, as far as CloudWatch can name them."""
     for name, value in selection.tags:
-        if re.fullmatch(r"\w+", name, re.ASCII) and _is_simple(value):
+        if re.fullmatch(r"\w+", name, re.ASCII) and _is_understood_pattern(value):
             yield f'$.record.tags.{name} = "{value}"'
     for name, value in selection.labels:
         job_field = name.removeprefix(BATCH_PREFIX)
-        if job_field != name and job_field not in WHOLE_NUMBERS and _is_simple(value):
+        if job_field != name and job_field not in WHOLE_NUMBERS and _is_understood_pattern(value):
             yield f'$.record.batch.{json_name(job_field)} = "{value}"'
 
 
@@ -620,7 +620,7 @@ def _any_of(conditions: Sequence[str]) -> str:
     return f"({' || '.join(conditions)})"
 
 
-def _is_simple(text: str) -> bool:
+def _is_understood_pattern(text: str) -> bool:
     """Whether CloudWatch reads the text as the shell does: its only wildcard is ``*``."""
     return bool(text) and not any(
         character in '?["\\' or not character.isprintable() for character in text

@@ -12,7 +12,7 @@ LATE_PERIODS = 2.5
 LOST = "lost"
 
 
-def period_ns(report: Report) -> int:
+def checkpoint_period_ns(report: Report) -> int:
     """The time between two checkpoints, as the newest one shows it."""
     interval = report.record.interval
     started_ns = interval.started_ns
@@ -25,4 +25,4 @@ def period_ns(report: Report) -> int:
 def is_silent(report: Report, now_ns: int) -> bool:
     """Whether the batch of this newest checkpoint would have written another one by now."""
     silence_ns = now_ns - (report.time_ns or 0)
-    return silence_ns >= max(MAX_SILENCE_NS, LATE_PERIODS * period_ns(report))
+    return silence_ns >= max(MAX_SILENCE_NS, LATE_PERIODS * checkpoint_period_ns(report))

@@ -61,7 +61,7 @@ def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, 
     stacks.
     """
     series = series or record.series
-    waits = _waits_of(record, series)
+    waits = _cpu_waits_of(record, series)
     moments: list[Moment] = []
     if series is not None:
         length_ms = series_length_ms(record, series)
@@ -104,7 +104,7 @@ class _CpuWaits(Struct, frozen=True, kw_only=True):
         return sum(waits) > _MAX_IDLE_WAIT * len(waits)
 
 
-def _waits_of(record: Record, series: Series | None) -> _CpuWaits:
+def _cpu_waits_of(record: Record, series: Series | None) -> _CpuWaits:
     if series is None or not series.cpu_wait or not series.step_ms:
         return _CpuWaits(is_long=is_long_cpu_wait(record))
     return _CpuWaits(steps=series.cpu_wait, step_ms=series.step_ms)
@@ -188,8 +188,8 @@ def _stretches(
     last = "the end" if has_end else "the last reading"
     vcpu_used = series.vcpu_used or ()
     stretches_of_kind: Mapping[MomentKind, Iterator[tuple[int, int]]] = {
-        "saturated": _stretches_of(vcpu_used, lambda vcpu: vcpu >= busy),
-        "idle": _stretches_of(waits.without_them(vcpu_used), lambda vcpu: vcpu <= idle),
+        "saturated": _step_ranges(vcpu_used, lambda vcpu: vcpu >= busy),
+        "idle": _step_ranges(waits.without_them(vcpu_used), lambda vcpu: vcpu <= idle),
     }
     for kind, stretches in stretches_of_kind.items():
         longest_first = sorted(stretches, key=lambda steps: steps[0] - steps[1])
@@ -208,7 +208,7 @@ def _stretches(
             yield Moment(kind=kind, start_ms=start_ms, end_ms=end_ms, text=text)
 
 
-def _stretches_of(
+def _step_ranges(
     values: Sequence[float | None], matches: Callable[[float], bool]
 ) -> Iterator[tuple[int, int]]:
     """Yield the first step, and the step after the last one, of each stretch of at least three
@@ -240,7 +240,7 @@ def _with_stacks(moments: Iterable[Moment], record: Record, waits: _CpuWaits) ->
         for stack in inside:
             if stack in left and stack.functions == inside[0].functions:
                 left.remove(stack)
-        yield _described(moment, first, record)
+        yield _with_functions(moment, first, record)
     for stack in left:
         yield from _stack_moment(stack, record)
 
@@ -261,16 +261,16 @@ def _stack_moment(stack: SampledStack, record: Record) -> Iterator[Moment]:
         yield Moment(kind="memory", start_ms=start_ms, end_ms=end_ms, text=text)
     elif stack.kind == "idle":
         idle = Moment(kind="idle", start_ms=start_ms, end_ms=end_ms, text=f"idle {during}")
-        yield _described(idle, stack, record)
+        yield _with_functions(idle, stack, record)
     elif stack.kind == "saturated":
         vcpu = record.metrics.vcpu_size
         size = f"all of its {format_vcpu(vcpu)}" if vcpu else "all vCPUs"
         text = f"used {size} {during}"
         saturated = Moment(kind="saturated", start_ms=start_ms, end_ms=end_ms, text=text)
-        yield _described(saturated, stack, record)
+        yield _with_functions(saturated, stack, record)
 
 
-def _described(moment: Moment, stack: SampledStack | None, record: Record) -> Moment:
+def _with_functions(moment: Moment, stack: SampledStack | None, record: Record) -> Moment:
     """The moment with the functions of its stack, and the address that it waited for."""
     text = moment.text
     if stack is not None:

@@ -113,7 +113,7 @@ class FileRuns(RunSource):
             yield run
 
     def _matching(self, selection: RunFilter, left_out: Container[RunsOf]) -> Iterator[PastRun]:
-        with _named_errors(self._source):
+        with _reading_errors_named(self._source):
             add_invalid = self._invalid_numbers.add
             groups = self._indexed().runs(selection, add_invalid, left_out)
             yield from matching_runs(groups, selection, add_invalid, self._now_ns)
@@ -126,7 +126,7 @@ class FileRuns(RunSource):
     def _read(self) -> LineIndex:
         lines, kept = _open_lines(self._source)
         index = LineIndex(kept)
-        for line in self.run_lines(_adding_to(_checked(lines, self._source), kept)):
+        for line in self.run_lines(_adding_to(_lines_if_records(lines, self._source), kept)):
             index.add(line)
         index.sort()
         return index
@@ -173,7 +173,7 @@ def _open_lines(source: str) -> tuple[Iterator[bytes], KeptLines]:
     if source == STANDARD_INPUT:
         return messages(_lines(standard_input())), KeptLines()
     stream = Path(source).open("rb")  # noqa: SIM115  it is read again
-    beginning, found_messages = _beginning(_lines(stream))
+    beginning, found_messages = _first_lines(_lines(stream))
     if found_messages or not stream.seekable():
         return _until_closed(stream, found_messages or beginning), KeptLines()
     return chain(beginning, stream), KeptLines(stream)
@@ -193,7 +193,7 @@ def _is_long_text(line: bytes) -> bool:
     return len(line) > MAX_TEXT_BYTES and not line_text(line).startswith((b"{", b"["))
 
 
-def _checked(lines: Iterable[bytes], source: str) -> Iterator[bytes]:
+def _lines_if_records(lines: Iterable[bytes], source: str) -> Iterator[bytes]:
     """The lines. Raises TaskProfilerError if the first one shows that the file has none."""
     is_first = True
     for line in lines:
@@ -255,7 +255,7 @@ def _similar_files(source: str) -> str:
 
 
 @contextmanager
-def _named_errors(source: str) -> Iterator[None]:
+def _reading_errors_named(source: str) -> Iterator[None]:
     """Raise TaskProfilerError for errors of reading."""
     try:
         yield
@@ -278,12 +278,12 @@ def _named_errors(source: str) -> Iterator[None]:
 def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yield record lines: those of a file, or those in JSON that begins with an unfinished line."""
     remaining = iter(lines)
-    beginning, found_messages = _beginning(remaining)
+    beginning, found_messages = _first_lines(remaining)
     yield from found_messages or beginning
     yield from remaining
 
 
-def _beginning(remaining: Iterator[bytes]) -> tuple[list[bytes], list[bytes]]:
+def _first_lines(remaining: Iterator[bytes]) -> tuple[list[bytes], list[bytes]]:
     """The first lines, which are taken from ``remaining``; what counts in place of them, if they
     are JSON that has record lines or records.
     """
@@ -312,7 +312,7 @@ def _joined_documents(lines: Iterable[bytes]) -> Iterator[bytes]:
             continue
         text = line_text(line)
         if document and line_text(document[0]) + text in (b"{}", b"[]"):
-            yield from _joined([*document, line])
+            yield from _joined_lines([*document, line])
             document = []
             continue
         yield from document
@@ -324,7 +324,7 @@ def _joined_documents(lines: Iterable[bytes]) -> Iterator[bytes]:
     yield from document
 
 
-def _joined(document: Sequence[bytes]) -> Sequence[bytes]:
+def _joined_lines(document: Sequence[bytes]) -> Sequence[bytes]:
     text = b" ".join(map(line_text, document))
     if found_messages := _messages_of(text):
         return found_messages

@@ -141,11 +141,11 @@ def group_lines(lines: Iterable[RunLine]) -> list[list[RunLine]]:
         groups.setdefault(run_key(line.head), []).append(line)
     for group in groups.values():
         if len(group) > 1:
-            group.sort(key=_precedence)
+            group.sort(key=_line_precedence)
             group.reverse()
     return sorted(groups.values(), key=lambda group: start_ns(group[0].head), reverse=True)
 
 
-def _precedence(line: RunLine) -> tuple[bool, int]:
+def _line_precedence(line: RunLine) -> tuple[bool, int]:
     """The order of a run's lines: the highest one counts."""
     return line.head.type != CHECKPOINT, parse_ns(line.head.time) or 0

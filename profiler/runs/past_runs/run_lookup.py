@@ -109,7 +109,7 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     for run in source.runs(selection):
         record = run.record
         identities = (record.task_id, f"{record.task_id}/{record.container.name}")
-        if _is_of_several(record, selection.run):
+        if _names_several_runs(record, selection.run):
             if run.counts:
                 return run
             of_family = of_family or run
@@ -134,7 +134,7 @@ def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     )
 
 
-def _is_of_several(record: Record, name: str) -> bool:
+def _names_several_runs(record: Record, name: str) -> bool:
     """Whether the name is that of the run's family or job, which has several runs."""
     if not name or fnmatchcase(family_key(record).name, name):
         return True
@@ -199,7 +199,7 @@ def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
 
 def _nowhere_sentence(source: RunSource, selection: RunFilter) -> str:
     list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
-    files = [name for name in (selection.run, *selection.families) if _has_json(name)]
+    files = [name for name in (selection.run, *selection.families) if _is_json_file(name)]
     if files:
         list_runs = f"to read the file of this name, write --from {quote(files[0])}."
     if selection.run:
@@ -218,7 +218,7 @@ def _nowhere_sentence(source: RunSource, selection: RunFilter) -> str:
     return f"No run in {source.place} matches: use fewer filters."
 
 
-def _has_json(path: str) -> bool:
+def _is_json_file(path: str) -> bool:
     """Whether there is a file that begins as JSON does, so that it may be one of records."""
     try:
         if not Path(path).is_file():

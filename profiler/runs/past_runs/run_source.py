@@ -246,7 +246,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
             and all(tags.get(name) == value for name, value in self.tags)
             and self._has_labels(record)
             and (not self.statuses or parse_status(record.status) in self.statuses)
-            and self._names(record, family)
+            and self._names_run(record, family)
         )
 
     def _has_labels(self, record: "Record | RecordHead") -> bool:
@@ -255,7 +255,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         labels = label_values(record)
         return all(labels.get(name) == value for name, value in self.labels)
 
-    def _names(self, record: "Record | RecordHead", family: FamilyKey) -> bool:
+    def _names_run(self, record: "Record | RecordHead", family: FamilyKey) -> bool:
         """Whether ``run`` names the run, its job or its family."""
         if not self.run:
             return True

@@ -34,7 +34,7 @@ def family_of_notice(line: ScheduleNoticeLine) -> FamilyKey:
     )
 
 
-def due_ns(line: ScheduleNoticeLine) -> int | None:
+def due_ns_of_notice(line: ScheduleNoticeLine) -> int | None:
     """The due time; None for a notice about something else, such as a task that takes long."""
     return parse_ns(line.notice.due_at)
 
@@ -53,7 +53,9 @@ def select_notices(
     for line in lines:
         if _matches(line, selection):
             line_of_notice[_identity(line)] = line
-    latest_first = sorted(line_of_notice.values(), key=lambda line: due_ns(line) or 0, reverse=True)
+    latest_first = sorted(
+        line_of_notice.values(), key=lambda line: due_ns_of_notice(line) or 0, reverse=True
+    )
     return tuple(latest_first[:MAX_NOTICES])
 
 
@@ -69,7 +71,7 @@ def _identity(line: ScheduleNoticeLine) -> object:
 
 
 def _matches(line: ScheduleNoticeLine, selection: RunFilter) -> bool:
-    at_ns = due_ns(line)
+    at_ns = due_ns_of_notice(line)
     cluster = cluster_name(line.cluster)
     return at_ns is not None and selection.matches_place_and_time(
         family_of_notice(line), cluster, at_ns

@@ -122,7 +122,7 @@ def run_conditions(selection: RunFilter, order: str) -> list[JsonObject]:
     return conditions
 
 
-def of_own_streams(container_ids: Sequence[str]) -> JsonObject:
+def is_of_trusted_stream(container_ids: Sequence[str]) -> JsonObject:
     """A line is from a stream that names the task, or one of its containers, or is the instance
     monitor's.
     """
@@ -138,7 +138,7 @@ def windows_query(
     their last runs, and how many are of jobs.
     """
     conditions = [exists(FAMILY), exists(START), *filter_conditions(selection, START)]
-    composite = composite_of(FAMILY_FIELDS, size)
+    composite = composite_aggregation(FAMILY_FIELDS, size)
     if after is not None:
         composite["after"] = dict(after)
     starts = {"terms": {"field": START, "size": last, "order": {"_key": "desc"}}}
@@ -155,7 +155,7 @@ def windows_query(
     }
 
 
-def composite_of(fields: Mapping[str, str], size: int) -> JsonObject:
+def composite_aggregation(fields: Mapping[str, str], size: int) -> JsonObject:
     """The aggregation of documents that have the same values in all fields, by the fields' names
     in its buckets; ``size`` buckets a page.
     """
@@ -185,7 +185,7 @@ def family_of_bucket(bucket: Mapping[str, Any]) -> FamilyKey:
     return FamilyKey(str(key["name"]), key["account"], key["region"])
 
 
-def in_window(bucket: Mapping[str, Any], family: FamilyKey) -> JsonObject:
+def is_in_window(bucket: Mapping[str, Any], family: FamilyKey) -> JsonObject:
     """The condition that a run is of the family, and not older than the oldest of its last runs."""
     oldest_ms = int(bucket["starts"]["buckets"][-1]["key"])
     is_last = in_range(START, gte=oldest_ms, format="epoch_millis")

@@ -58,16 +58,16 @@ _TASK_TYPES = {
 }
 
 
-def run_in(source: Mapping[str, Any]) -> PastRun:
+def run_of_document(source: Mapping[str, Any]) -> PastRun:
     """The run of a document."""
     task = _task_fields(source)
     event = _task_event(task)
     confirmed = task.get("confirmed")
     is_confirmed = confirmed is True
     does_count = does_run_count(text(task.get("voucher")), is_confirmed=confirmed)
-    read = report_in(source)
+    read = report_of_document(source)
     if read is None:
-        report = _without_record(source)
+        report = _report_of_fields(source)
         return PastRun(report=report, event=event, is_confirmed=is_confirmed, counts=does_count)
     report, line = read
     record = report.record
@@ -83,18 +83,18 @@ def run_in(source: Mapping[str, Any]) -> PastRun:
     if report.type != CHECKPOINT:
         corrected = _with_times(corrected, source)
     elif corrected.status != record.status:
-        corrected = _ended(corrected, source)
+        corrected = _with_end(corrected, source)
     return PastRun(
         report=replace(report, record=corrected),
         line=line,
         event=event,
         is_confirmed=is_confirmed,
         counts=does_count,
-        container_ids=_texts(_at(source, "task.runtime_ids")),
+        container_ids=_texts(_value_at_path(source, "task.runtime_ids")),
     )
 
 
-def report_in(source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
+def report_of_document(source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
     """The report of a document and its line: the whole line, or restored from its record.
 
     None: there is no record, or it cannot be read, or is too long.
@@ -106,10 +106,10 @@ def report_in(source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
         return decode(written), written.encode()
     with contextlib.suppress(msgspec.DecodeError, UnicodeError):
         record = decode_leniently(Record, written)
-        dataset = _at(source, "event.dataset")
+        dataset = _value_at_path(source, "event.dataset")
         report = possible_report(
             Report(
-                time=_time(source),
+                time=_document_time(source),
                 type=CHECKPOINT if dataset == CHECKPOINT else "task.report",
                 schema_version=SCHEMA_VERSION,
                 record=record,
@@ -145,7 +145,7 @@ def _texts(values: object) -> tuple[str, ...]:
     return tuple(value for value in values if isinstance(value, str))
 
 
-def _time(source: Mapping[str, Any]) -> str:
+def _document_time(source: Mapping[str, Any]) -> str:
     written = source.get(TIME)
     moment_ns = parse_ns(written)
     return str(written) if moment_ns is None else format_ms(moment_ns)
@@ -155,7 +155,7 @@ def _with_identity(record: Record, source: Mapping[str, Any]) -> Record:
     """The record with the identity in its document: ECS's, once the task's event has come."""
     values: dict[str, Any] = {}
     for name, path in _IDENTITY.items():
-        value = _at(source, path)
+        value = _value_at_path(source, path)
         if isinstance(value, str):
             values[name] = value
     container_id = values.pop("container_id", record.container.id)
@@ -186,16 +186,16 @@ def _corrected_time(recorded: str | None, indexed: object) -> str | None:
     return format_ms(indexed_ns)
 
 
-def _ended(record: Record, source: Mapping[str, Any]) -> Record:
+def _with_end(record: Record, source: Mapping[str, Any]) -> Record:
     """A checkpoint's record with the end and the duration that ECS reported."""
-    duration_ms = rounded_number(positive_number(_at(source, "usage.duration_ms")))
+    duration_ms = rounded_number(positive_number(_value_at_path(source, "usage.duration_ms")))
     return replace(
         with_whole_duration(record, duration_ms),
-        finished_at=text(_at(source, "event.end")) or record.finished_at,
+        finished_at=text(_value_at_path(source, "event.end")) or record.finished_at,
     )
 
 
-def _without_record(source: Mapping[str, Any]) -> Report:
+def _report_of_fields(source: Mapping[str, Any]) -> Report:
     """A report made of the document's fields.
 
     Where the record could not be read, no other number counts than the duration.
@@ -209,7 +209,7 @@ def _without_record(source: Mapping[str, Any]) -> Report:
         ]
     document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
     for field in known_fields:
-        value = _value_at(source, field)
+        value = _value_of_field(source, field)
         if value is not None and field.record_path:
             *parents, name = field.record_path.split(".")
             part = document
@@ -218,14 +218,17 @@ def _without_record(source: Mapping[str, Any]) -> Report:
             part[name] = value
     record = msgspec.convert(document, Record, strict=False)
     report = Report(
-        time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=record
+        time=_document_time(source),
+        type="task.report",
+        schema_version=SCHEMA_VERSION,
+        record=record,
     )
     return possible_report(report)
 
 
-def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
+def _value_of_field(source: Mapping[str, Any], field: DocumentField) -> object:
     """The value of a field; None if it has another type, which the index ignores."""
-    value = _at(source, field.name)
+    value = _value_at_path(source, field.name)
     if field.is_list or value is None:
         return None
     known_type = _TYPES.get(field.index_type, int | float)
@@ -238,7 +241,7 @@ def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
     return known
 
 
-def _at(source: Mapping[str, Any], path: str) -> object:
+def _value_at_path(source: Mapping[str, Any], path: str) -> object:
     """The value at a path such as ``task.size.vcpu``; None if the document has none."""
     value: object = source
     for name in path.split("."):

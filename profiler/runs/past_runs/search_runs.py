@@ -38,13 +38,13 @@ from profiler.runs.past_runs.search_conditions import (
     family_conditions,
     family_of_bucket,
     filter_conditions,
-    in_window,
+    is_in_window,
+    is_of_trusted_stream,
     is_unconfirmed,
-    of_own_streams,
     run_conditions,
     windows_query,
 )
-from profiler.runs.past_runs.search_documents import report_in, run_in
+from profiler.runs.past_runs.search_documents import report_of_document, run_of_document
 from profiler.runs.past_runs.searched_indices import SearchedIndices
 from profiler.search_setup.cluster_requests import SearchServer
 from profiler.sizing.job_rows import KINDS_OF_JOBS
@@ -195,7 +195,7 @@ class IndexedRuns(RunSource):
             if bucket.get("jobs", _EMPTY).get("doc_count"):
                 of_jobs.append(all_of(family_conditions(family)))
             else:
-                windows.append(in_window(bucket, family))
+                windows.append(is_in_window(bucket, family))
             if len(windows) >= _families_a_search(last):
                 yield [any_of(windows), *filter_conditions(selection, START)]
                 windows = []
@@ -212,7 +212,7 @@ class IndexedRuns(RunSource):
         more = min(KINDS_OF_JOBS * last, _MAX_JOBS)
         for asked in batches(families, _MAX_FAMILIES):
             windows = [
-                in_window(bucket, family_of_bucket(bucket))
+                is_in_window(bucket, family_of_bucket(bucket))
                 for bucket in self._family_buckets(selection, more, asked)
                 if bucket["starts"]["buckets"]
             ]
@@ -256,14 +256,14 @@ class IndexedRuns(RunSource):
         if record.account_id is not None:
             conditions.append(term(ACCOUNT, record.account_id))
         if run.is_confirmed:
-            conditions.append(of_own_streams(run.container_ids))
+            conditions.append(is_of_trusted_stream(run.container_ids))
         hits = self._search("checkpoints", conditions, TIME, _MAX_CHECKPOINTS)
         if len(hits) == _MAX_CHECKPOINTS:
             self._is_cut = True
         reports: list[Report] = []
         for hit in hits:
             source = mapping(hit.get("_source"))
-            read = report_in(source)
+            read = report_of_document(source)
             if read is None:
                 self._note_unreadable(source)
                 continue
@@ -315,7 +315,7 @@ class IndexedRuns(RunSource):
     def run_of(self, hit: Mapping[str, Any]) -> PastRun:
         """The run of a document that a search found."""
         source = mapping(hit.get("_source"))
-        run = run_in(source)
+        run = run_of_document(source)
         if not run.has_record:
             self._note_unreadable(source)
         return run

@@ -42,7 +42,7 @@ from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.runs.past_runs.search_conditions import (
     FAMILY_FIELDS,
     JOB_DEFINITION,
-    composite_of,
+    composite_aggregation,
     family_conditions,
     family_of_bucket,
     filter_conditions,
@@ -172,7 +172,7 @@ class IndexedWindows:
 
     def _counted_groups(self, *, is_killed: bool) -> Iterator[_SizeGroup]:
         """Count the runs that were killed for memory, or the others; yields their groups."""
-        conditions = [*self._conditions(START), *self._complete()]
+        conditions = [*self._conditions(START), *self._computable_conditions()]
         conditions.append(RAN_OUT_OF_MEMORY if is_killed else none_of([RAN_OUT_OF_MEMORY]))
         fields = {**FAMILY_FIELDS, **_RUN_FIELDS}
         if self._jobs.of_definitions:
@@ -190,7 +190,7 @@ class IndexedWindows:
             group = _SizeGroup(family, size, key["launch"])
             outcome: Outcome = "killed" if is_killed else _OUTCOMES[key["status"]]
             revision = key["revision"] or ""
-            counts = _counts(bucket, outcome)
+            counts = _run_counts(bucket, outcome)
             window = self._window(family)
             window.add_counts(revision, size, counts, launch_type=group.launch_type)
             for limit_mb in _limits_mb(bucket, size):
@@ -218,12 +218,16 @@ class IndexedWindows:
 
     def _fetch_deciding(self, group: _SizeGroup) -> None:
         """Add the runs of a group that may decide."""
-        conditions = [*self._conditions(START), *self._complete(), *_same_group(group)]
+        conditions = [
+            *self._conditions(START),
+            *self._computable_conditions(),
+            *_is_of_group(group),
+        ]
         window = self._window(group.family)
-        newest = _query(conditions, NEWEST_RUNS, START, "desc")
+        newest = _runs_query(conditions, NEWEST_RUNS, START, "desc")
         newest["aggs"] = _extreme_aggregations()
         answer = self._runs.post("reports", newest)
-        sample = self._runs.post("reports", _query(conditions, SAMPLED_RUNS, TASK_ID, "asc"))
+        sample = self._runs.post("reports", _runs_query(conditions, SAMPLED_RUNS, TASK_ID, "asc"))
         self._add_hits(window, answer["hits"]["hits"], is_sampled=False)
         self._add_hits(window, sample["hits"]["hits"], is_sampled=True)
         extremes = answer["aggregations"]
@@ -234,7 +238,7 @@ class IndexedWindows:
             window.add_longest(group.size, began_ns, duration_ms, launch_type=group.launch_type)
         bounds = _slowdown_bounds(extremes)
         if bounds:
-            window.add_slowdowns(group.size, _slower(bounds), launch_type=group.launch_type)
+            window.add_slowdowns(group.size, _slower_sizes(bounds), launch_type=group.launch_type)
 
     def _add_hits(
         self, window: FamilyWindow, hits: Sequence[Mapping[str, Any]], *, is_sampled: bool
@@ -249,7 +253,7 @@ class IndexedWindows:
     def _uncountable_runs(self) -> Iterator[PastRun]:
         """The confirmed runs over which the cluster cannot compute."""
         started = [*self._conditions(START), exists(START), IS_CONFIRMED]
-        incomplete = none_of([all_of(self._complete())])
+        incomplete = none_of([all_of(self._computable_conditions())])
         for run in self._runs.all_runs([*started, incomplete], START, _READ_PAGE):
             self._runs.read_one_by_one += 1
             yield run
@@ -262,13 +266,13 @@ class IndexedWindows:
             conditions.append(exists(JOB_DEFINITION))
         return conditions
 
-    def _complete(self) -> list[JsonObject]:
+    def _computable_conditions(self) -> list[JsonObject]:
         """The conditions of a document over which the cluster can compute. On EC2, the size of a
         job is its container's.
         """
         if self._jobs.of_definitions:
-            return [*_complete(), term(_LAUNCH_TYPE, FARGATE)]
-        return _complete()
+            return [*_computable_conditions(), term(_LAUNCH_TYPE, FARGATE)]
+        return _computable_conditions()
 
     def _buckets(
         self,
@@ -277,12 +281,12 @@ class IndexedWindows:
         aggregations: Mapping[str, JsonObject],
     ) -> Iterator[Mapping[str, Any]]:
         """The buckets of documents that have the same values in all fields."""
-        composite = composite_of(fields, _PAGE_BUCKETS)
+        composite = composite_aggregation(fields, _PAGE_BUCKETS)
         while True:
             groups: JsonObject = {"composite": composite}
             if aggregations:
                 groups["aggs"] = dict(aggregations)
-            query = {**_query(conditions, 0, START, "desc"), "aggs": {"groups": groups}}
+            query = {**_runs_query(conditions, 0, START, "desc"), "aggs": {"groups": groups}}
             answer = self._runs.post("reports", query)
             page = answer.get("aggregations", {}).get("groups", {})
             buckets = page.get("buckets", ())
@@ -298,7 +302,9 @@ def _is_named_by_batch(key: Mapping[str, Any]) -> bool:
     return of_task == (key["definition"], str(key["definition_revision"]))
 
 
-def _query(conditions: Sequence[JsonObject], size: int, order: str, direction: str) -> JsonObject:
+def _runs_query(
+    conditions: Sequence[JsonObject], size: int, order: str, direction: str
+) -> JsonObject:
     unmapped_type = "date" if order == START else "keyword"
     return {
         "size": size,
@@ -308,7 +314,7 @@ def _query(conditions: Sequence[JsonObject], size: int, order: str, direction: s
     }
 
 
-def _complete() -> list[JsonObject]:
+def _computable_conditions() -> list[JsonObject]:
     """The conditions of a document over which the cluster can compute."""
     conditions = [IS_CONFIRMED, term("task.complete", value=True)]
     conditions.append(one_of(STATUS, _OUTCOMES))
@@ -317,7 +323,7 @@ def _complete() -> list[JsonObject]:
     return conditions
 
 
-def _same_group(group: _SizeGroup) -> list[JsonObject]:
+def _is_of_group(group: _SizeGroup) -> list[JsonObject]:
     return [
         *family_conditions(group.family),
         has_value(_VCPU, group.size.vcpu),
@@ -392,7 +398,7 @@ def _top_hits(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return hits
 
 
-def _counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
+def _run_counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
     count = bucket["doc_count"]
     measured = bucket["measured"]
     counts = RunCounts(first_ns=_nanoseconds(bucket["first"]), last_ns=_nanoseconds(bucket["last"]))
@@ -439,6 +445,6 @@ def _slowdown_bounds(extremes: Mapping[str, Any]) -> Factors:
     return bounds
 
 
-def _slower(bounds: Factors) -> Factors:
+def _slower_sizes(bounds: Factors) -> Factors:
     """The bounds of the sizes at which a run was slower: the record leaves out the others, too."""
     return {vcpu: slowdown for vcpu, slowdown in bounds.items() if slowdown.max > 1}

@@ -75,7 +75,7 @@ class SearchedIndices:
     @property
     def completeness(self) -> Completeness:
         gaps = [*self._partial.values()]
-        closed = [name for kind in self._closed for name in self._missing(kind)]
+        closed = [name for kind in self._closed for name in self._missing_indices(kind)]
         if closed:
             is_closed = "is closed, so its runs are missing: open it"
             if len(closed) > 1:
@@ -84,7 +84,7 @@ class SearchedIndices:
             gaps.append(Gap(place=self._place, reason=reason))
         return Completeness(tuple(gaps))
 
-    def _missing(self, kind: str) -> list[str]:
+    def _missing_indices(self, kind: str) -> list[str]:
         """The closed indices that can have what was asked for.
 
         Without a time, those that are older than all open ones, and than the runs that advice is
@@ -106,7 +106,7 @@ class SearchedIndices:
         if self._since is not None:
             return names
         for kind, closed in self._closed.items():
-            missing = self._missing(kind)
+            missing = self._missing_indices(kind)
             names += (name for name in closed if name not in missing)
         return names
 
@@ -126,7 +126,7 @@ class SearchedIndices:
             case {"hits": {"hits": [*_]}} if response.ok:
                 self._note_partial(kind, body)
                 return body
-        raise _refusal(response)
+        raise _refusal_error(response)
 
     def _post(self, kind: str, query: object) -> ServerResponse:
         options = WITHOUT_CLOSED if kind in self._closed else WITH_CLOSED
@@ -157,7 +157,7 @@ class SearchedIndices:
             self._partial[why] = Gap(place=self._place, reason=reason)
 
 
-def _refusal(response: ServerResponse) -> TaskProfilerError:
+def _refusal_error(response: ServerResponse) -> TaskProfilerError:
     body = mapping(response.body)
     if response.body is None and response.status in _NO_API:
         return TaskProfilerError(
@@ -165,13 +165,13 @@ def _refusal(response: ServerResponse) -> TaskProfilerError:
             f"(HTTP {response.status}). Check the address and its port."
         )
     return TaskProfilerError(
-        f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): "
+        f"{response.address} rejected the search (HTTP {response.status}: {_first_reason(body)}): "
         "check the address, its prefix, the sign-in and proxies, and that the index "
         "templates are installed (task-profiler kibana import)."
     )
 
 
-def _reason(body: Mapping[str, Any]) -> str:
+def _first_reason(body: Mapping[str, Any]) -> str:
     """The first reason that the answer has: a shard without a node has none."""
     error = body.get("error")
     whole = mapping(error)

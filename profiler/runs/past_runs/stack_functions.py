@@ -67,7 +67,7 @@ def frames_of(moment: StackMoment) -> list[ShownFrame]:
     return [replace(frame, is_own=is_own) for frame, is_own in zip(frames, moment.own, strict=True)]
 
 
-def what_ran(frames: Sequence[ShownFrame]) -> str:
+def what_ran_text(frames: Sequence[ShownFrame]) -> str:
     """The innermost two own functions, followed by the innermost function if it belongs to other
     code.
     """
@@ -98,8 +98,8 @@ def sampled_stacks(record: Record) -> Iterator[SampledStack]:
         return
     for moment in record.stacks.moments[:5]:
         from_ns = moment.from_ns
-        functions = what_ran(frames_of(moment))
-        share = _share(moment)
+        functions = what_ran_text(frames_of(moment))
+        share = _share_text(moment)
         if from_ns is None or not functions:
             continue
         start_ms = max((from_ns - started_ns) / NS_PER_MS, 0)
@@ -108,7 +108,7 @@ def sampled_stacks(record: Record) -> Iterator[SampledStack]:
         yield SampledStack(moment.kind, start_ms, end_ms, functions, share, is_in_socket)
 
 
-def _share(moment: StackMoment) -> str:
+def _share_text(moment: StackMoment) -> str:
     percent = first_known(moment.percent, _MAX_PERCENT)
     samples = first_known(moment.samples, MIN_SAMPLES)
     if percent >= _MAX_PERCENT:

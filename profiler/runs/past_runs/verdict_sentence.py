@@ -53,17 +53,17 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     name = family + words_if_known(":{}", record.revision)
     status = outcome.status
     if status == "running" or record.status == LOST:
-        return _running(run, name, now_ns)
+        return _running_verdict(run, name, now_ns)
     if outcome.ran_out_of_memory:
-        return _out_of_memory(record, outcome, name)
+        return _out_of_memory_verdict(record, outcome, name)
     if status == "success":
-        return _success(record, name)
+        return _success_verdict(record, name)
     if status == "failure":
-        return _failure(run, outcome, name)
+        return _failure_verdict(run, outcome, name)
     if status == "stopped":
         return Verdict(
             text=f"{name} was stopped{_after_duration(record)}.",
-            evidence=_stop(record, outcome),
+            evidence=_stop_sentence(record, outcome),
             tone="warning",
         )
     # The command may have run on when its profiler was killed, and the task after its last minute.
@@ -77,9 +77,9 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
     return Verdict(text=text, evidence=_lost_sentence(run), tone="warning")
 
 
-def _success(record: Record, name: str) -> Verdict:
+def _success_verdict(record: Record, name: str) -> Verdict:
     """An error of the GPU's driver is a warning: the result may be wrong."""
-    text = f"{name} succeeded{_duration(record, ' in ')}."
+    text = f"{name} succeeded{_duration_text(record, ' in ')}."
     if gpu_error(record) is None:
         return Verdict(text=text, tone="good")
     return Verdict(text=text, evidence=_gpu_error_text(record), tone="warning")
@@ -91,11 +91,11 @@ def _gpu_error_text(record: Record) -> str:
     return gpu_error_text(record)
 
 
-def _running(run: PastRun, name: str, now_ns: int) -> Verdict:
+def _running_verdict(run: PastRun, name: str, now_ns: int) -> Verdict:
     seen_ns = run.report.time_ns
     if seen_ns is None or not is_silent(run.report, now_ns):
         return Verdict(
-            text=f"{name} is running{_duration(run.record, ', for ', ' so far')}.",
+            text=f"{name} is running{_duration_text(run.record, ', for ', ' so far')}.",
             evidence="This is its last checkpoint: the numbers are not final.",
             tone="neutral",
         )
@@ -112,13 +112,13 @@ def _running(run: PastRun, name: str, now_ns: int) -> Verdict:
     )
 
 
-def _out_of_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
+def _out_of_memory_verdict(record: Record, outcome: Outcome, name: str) -> Verdict:
     metrics = record.metrics
     if outcome.status == "success":
         kills = record.memory_kills
         count = "a process" if kills is None or kills.count == 1 else f"{kills.count} processes"
         return Verdict(
-            text=f"{name} succeeded{_duration(record, ' in ')}, but ran out of memory.",
+            text=f"{name} succeeded{_duration_text(record, ' in ')}, but ran out of memory.",
             evidence=f"The kernel killed {count} for lack of memory: the result may be incomplete.",
             tone="warning",
         )
@@ -127,19 +127,19 @@ def _out_of_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
     elif record.is_sampled_each_minute:
         evidence = "ECS reported an OutOfMemoryError."
     elif outcome.memory_evidence == "kernel-counter" or record.memory_kills is not None:
-        evidence = f"The kernel counted the kill{_at_peak(metrics)}."
+        evidence = f"The kernel counted the kill{_peak_text(metrics)}."
     else:
         if outcome.exit_code is None:
             code = ""
         else:
             code = f", exit code {describe_exit_code(outcome.exit_code)}"
-        evidence = f"It was killed{_at_peak(metrics)}{code}. No stop was requested."
+        evidence = f"It was killed{_peak_text(metrics)}{code}. No stop was requested."
     return Verdict(
         text=f"{name} ran out of memory{_after_duration(record)}.", evidence=evidence, tone="bad"
     )
 
 
-def _out_of_gpu_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
+def _out_of_gpu_memory_verdict(record: Record, outcome: Outcome, name: str) -> Verdict:
     from profiler.record.gpu_facts import gpu_memory_evidence_text, gpu_memory_sentence
 
     evidence = gpu_memory_evidence_text(record)
@@ -149,11 +149,11 @@ def _out_of_gpu_memory(record: Record, outcome: Outcome, name: str) -> Verdict:
     return Verdict(text=text, evidence=evidence, tone="bad")
 
 
-def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
+def _failure_verdict(run: PastRun, outcome: Outcome, name: str) -> Verdict:
     record = run.record
     if outcome.cause == "gpu-oom":
-        return _out_of_gpu_memory(record, outcome, name)
-    cause = _gpu_error_text(record) if outcome.cause == "gpu-error" else _cause(outcome)
+        return _out_of_gpu_memory_verdict(record, outcome, name)
+    cause = _gpu_error_text(record) if outcome.cause == "gpu-error" else _cause_sentence(outcome)
     if outcome.exit_code is None:
         if record.started_at is None:
             text = f"{name} did not start."
@@ -176,8 +176,8 @@ def _failure(run: PastRun, outcome: Outcome, name: str) -> Verdict:
     )
 
 
-def _stop(record: Record, outcome: Outcome) -> str:
-    cause = _cause(outcome)
+def _stop_sentence(record: Record, outcome: Outcome) -> str:
+    cause = _cause_sentence(outcome)
     if cause and record.launch_type != LOCAL:
         return cause
     if outcome.exit_code is None:
@@ -188,7 +188,7 @@ def _stop(record: Record, outcome: Outcome) -> str:
     return f"The task was stopped before the batch ended, with exit code {code}."
 
 
-def _cause(outcome: Outcome) -> str:
+def _cause_sentence(outcome: Outcome) -> str:
     """Why the run ended, and ECS's text; not the exit code, which stands in the verdict."""
     words = "" if outcome.cause in ("failure", "unknown") else outcome.sentence
     reason = (outcome.additional_reason or "").rstrip(".")
@@ -215,16 +215,16 @@ def _lost_sentence(run: PastRun) -> str:
     return "The monitor did not see the end of the batch."
 
 
-def _duration(record: Record, before: str, after: str = "") -> str:
+def _duration_text(record: Record, before: str, after: str = "") -> str:
     """The run's duration between two texts; nothing if it is unknown."""
     return words_if_known(before + "{}" + after, known(format_duration, record.metrics.duration_ms))
 
 
 def _after_duration(record: Record) -> str:
-    return _duration(record, " after ")
+    return _duration_text(record, " after ")
 
 
-def _at_peak(metrics: Metrics) -> str:
+def _peak_text(metrics: Metrics) -> str:
     used_mb = metrics.max_memory_used_mb
     size_mb = metrics.memory_size_mb
     if used_mb is None:

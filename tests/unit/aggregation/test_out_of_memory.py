@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.out_of_memory import OomKillTracker, OutOfMemoryVerdict, out_of_memory
-from profiler.aggregation.run_end import RunEnd, ended
+from profiler.aggregation.out_of_memory import (
+    OomKillTracker,
+    OutOfMemoryVerdict,
+    judge_out_of_memory,
+)
+from profiler.aggregation.run_end import RunEnd, run_end_of_exit
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import MemoryKills, Process
 from tests import fakes
@@ -18,11 +22,11 @@ from tests import fakes
 MIB = 2**20
 GIB = 2**30
 SECOND = 10**9
-KILLED = ended(137, 1, was_stopped=False)
+KILLED = run_end_of_exit(137, 1, was_stopped=False)
 Counts = tuple[int | None, int | None]  # in the container, on the host
 Step = tuple[Counts, Sequence[ProcessReading], int]
 
-ENDED_WITHOUT_A_CODE = ended(None, 1, was_stopped=False)
+ENDED_WITHOUT_A_CODE = run_end_of_exit(None, 1, was_stopped=False)
 AT_LIMIT = OutOfMemoryVerdict(likely=True, evidence="exit-137-at-limit")
 UNKNOWN = OutOfMemoryVerdict()
 EXCLUDED = OutOfMemoryVerdict(likely=False)
@@ -31,7 +35,7 @@ EXCLUDED = OutOfMemoryVerdict(likely=False)
 def verdict(end: RunEnd, share: float | None, **more: Any) -> OutOfMemoryVerdict:
     """The verdict for a sampled peak of this share of a GiB."""
     peak_bytes = None if share is None else math.ceil(share * GIB)
-    return out_of_memory(
+    return judge_out_of_memory(
         end,
         **{
             "memory_max_bytes": peak_bytes,
@@ -65,10 +69,10 @@ def verdict(end: RunEnd, share: float | None, **more: Any) -> OutOfMemoryVerdict
         ),
         (ENDED_WITHOUT_A_CODE, 0.5, 1, UNKNOWN),
         (RunEnd(status="unknown", finished_ns=1), 0.95, 3, UNKNOWN),
-        (ended(0, 1, was_stopped=False), 0.95, 5, EXCLUDED),
-        (ended(1, 1, was_stopped=False), 0.95, None, EXCLUDED),
-        (ended(143, 1, was_stopped=True), 0.95, 3, EXCLUDED),
-        (ended(137, 1, was_stopped=True), 0.95, 3, UNKNOWN),
+        (run_end_of_exit(0, 1, was_stopped=False), 0.95, 5, EXCLUDED),
+        (run_end_of_exit(1, 1, was_stopped=False), 0.95, None, EXCLUDED),
+        (run_end_of_exit(143, 1, was_stopped=True), 0.95, 3, EXCLUDED),
+        (run_end_of_exit(137, 1, was_stopped=True), 0.95, 3, UNKNOWN),
         (RunEnd(status="stopped", until_ns=1), 0.95, None, UNKNOWN),
         (RunEnd(status="running", until_ns=1), 0.95, 3, UNKNOWN),
     ],
@@ -84,7 +88,7 @@ def test_sampled_memory_at_the_limit_explains_a_kill_and_lower_memory_excludes_n
     [
         (KILLED, 0.89, EXCLUDED),
         (KILLED, 0.9, AT_LIMIT),
-        (ended(137, 1, was_stopped=True), 0.2, EXCLUDED),
+        (run_end_of_exit(137, 1, was_stopped=True), 0.2, EXCLUDED),
         (RunEnd(status="unknown", finished_ns=1), 0.2, UNKNOWN),
     ],
 )
@@ -110,7 +114,7 @@ def test_a_count_that_did_not_rise_outranks_the_exit_code_and_the_memory(
 
 @pytest.mark.parametrize("exit_code", [0, 1, 137])
 def test_a_child_that_may_have_been_killed_leaves_no_verdict(exit_code: int) -> None:
-    end = ended(exit_code, 1, was_stopped=False)
+    end = run_end_of_exit(exit_code, 1, was_stopped=False)
     assert verdict(end, 0.3, peak_source="kernel") == EXCLUDED
     assert verdict(end, 0.3, peak_source="kernel", may_have_missed_a_kill=True) == UNKNOWN
     assert verdict(end, 0.3, may_have_missed_a_kill=True, memory_kills=0) == EXCLUDED
@@ -119,7 +123,7 @@ def test_a_child_that_may_have_been_killed_leaves_no_verdict(exit_code: int) -> 
 @pytest.mark.parametrize(
     "end",
     [
-        ended(0, 1, was_stopped=False),
+        run_end_of_exit(0, 1, was_stopped=False),
         RunEnd(status="stopped", until_ns=1),
         RunEnd(status="running", until_ns=1),
         RunEnd(status="unknown", finished_ns=1),
@@ -132,7 +136,9 @@ def test_a_counted_kill_is_decisive_for_any_end_of_the_batch(end: RunEnd) -> Non
 
 
 @given(
-    end=st.builds(ended, st.none() | st.integers(0, 255), st.just(1), was_stopped=st.booleans()),
+    end=st.builds(
+        run_end_of_exit, st.none() | st.integers(0, 255), st.just(1), was_stopped=st.booleans()
+    ),
     share=st.none() | st.floats(0, 2),
     size=st.none() | st.integers(1, GIB),
     hits=st.none() | st.integers(0, 3),

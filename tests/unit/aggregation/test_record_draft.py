@@ -5,7 +5,7 @@ import pytest
 
 from profiler.aggregation.memory_evidence import EvidenceSource, Exactness, evidence_from
 from profiler.aggregation.record_draft import RecordDraft, choose_cpu
-from profiler.aggregation.run_end import RunEnd, ended
+from profiler.aggregation.run_end import RunEnd, run_end_of_exit
 from profiler.aggregation.run_evidence import (
     NOTHING_SEEN,
     CpuEvidence,
@@ -28,7 +28,7 @@ from profiler.record.record_model import (
 from profiler.record.units import MIB
 from tests.fakes import START_NS, seconds
 
-KILLED = ended(137, START_NS, was_stopped=False)
+KILLED = run_end_of_exit(137, START_NS, was_stopped=False)
 
 
 def draft(end: RunEnd, *seen: RunEvidence, **options: Any) -> RecordDraft:
@@ -106,7 +106,7 @@ def test_a_mark_above_all_samples_and_their_page_cache_is_a_bound(
     )
     memory = evidence_from(source, 205 * MIB, exactness)
     seen = RunEvidence(metrics=metrics, memory=memory, memory_marked_mb=marked_mb)
-    success = ended(0, START_NS, was_stopped=False)
+    success = run_end_of_exit(0, START_NS, was_stopped=False)
     record = draft(success, seen).record()
     assert record.metrics.memory_used_bound_mb == bound_mb
     expected = ["The memory peak may have been 390 MB"] * (bound_mb is not None)
@@ -115,7 +115,7 @@ def test_a_mark_above_all_samples_and_their_page_cache_is_a_bound(
 
 
 def test_kills_on_the_machine_leave_the_verdict_open_unless_all_exits_are_seen() -> None:
-    success = ended(0, START_NS, was_stopped=False)
+    success = run_end_of_exit(0, START_NS, was_stopped=False)
     missed = RunEvidence(kills=KillEvidence(may_have_missed=True))
     assert draft(success, missed).record().likely_out_of_memory is None
     assert draft(success, missed, sees_all_exits=True).record().likely_out_of_memory is False

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.record_draft import RecordDraft
-from profiler.aggregation.run_end import RunEnd, ended
+from profiler.aggregation.run_end import RunEnd, run_end_of_exit
 from profiler.aggregation.run_evidence import Activity, RunEvidence
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import DeviceReadings
@@ -320,7 +320,7 @@ def test_the_record_describes_the_batch_and_its_task() -> None:
     )
     container = ContainerMetadata(docker_id="0123-1", started_ns=START_NS, **of_container)
     side = OtherContainer(name="side")
-    end = ended(3, START_NS + seconds(90), was_stopped=False)
+    end = run_end_of_exit(3, START_NS + seconds(90), was_stopped=False)
     host = replace(HOST, cpu_architecture="ARM64", processor_model="Neoverse-N1", processor_count=4)
     assert batch_record(
         container, task, usage_with(0.123456789), end, host, others=[side]
@@ -369,7 +369,7 @@ def test_a_killed_batch_is_held_against_its_limit_and_the_hits_of_it(
     usage = None if fields is None else usage_with(**fields)
     container = ContainerMetadata(name="b", memory_limit_bytes=limit_bytes)
     record = batch_record(
-        container, TaskMetadata(), usage, ended(137, START_NS, was_stopped=False), Host()
+        container, TaskMetadata(), usage, run_end_of_exit(137, START_NS, was_stopped=False), Host()
     )
     assert record.likely_out_of_memory is likely
     assert record.out_of_memory_evidence == ("exit-137-at-limit" if likely else None)
@@ -393,7 +393,7 @@ def test_usage_at_the_limit_without_a_sample_leaves_a_childs_kill_open(
     fields: dict[str, Any] = {} if peak_mib is None else {"memory_usage_peak_bytes": peak_mib * MIB}
     usage = usage_with(memory_cache_bytes=cache_mib * MIB, **fields)
     container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB, restart_count=restarts)
-    end = ended(0, START_NS, was_stopped=False)
+    end = run_end_of_exit(0, START_NS, was_stopped=False)
     record = batch_record(container, TaskMetadata(), usage, end, Host())
     assert record.likely_out_of_memory is likely
     assert record.out_of_memory_evidence is None
@@ -443,7 +443,7 @@ def test_durations(
 ) -> None:
     container = ContainerMetadata(name="b", started_ns=START_NS + seconds(start))
     task = TaskMetadata(pull_started_ns=None if pull is None else START_NS + seconds(pull))
-    end = ended(0, START_NS + seconds(finish), was_stopped=False)
+    end = run_end_of_exit(0, START_NS + seconds(finish), was_stopped=False)
     metrics = batch_record(container, task, None, end, HOST).metrics
     assert metrics.duration_ms == duration
     assert metrics.init_duration_ms == init

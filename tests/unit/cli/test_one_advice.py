@@ -14,7 +14,7 @@ from profiler.cli.styled_text import Span
 from profiler.forwarder.document_fields import record_fields
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import NO_RECOMMENDATION, Gpu, Record, Report, Sampling, TaskSize
-from profiler.report_page.page_data import size_rows
+from profiler.report_page.page_data import family_size_rows
 from profiler.sizing.advice import Advice, advise, with_recommendation
 from profiler.sizing.advice_document import as_json
 from profiler.sizing.choose_size import Policy
@@ -147,7 +147,7 @@ def shown_texts(case: Case) -> str:
 
 
 def page_row(case: Case) -> dict[str, Any]:
-    (row,) = size_rows([case.evidence], family_labels([case.evidence.family]), NONE)
+    (row,) = family_size_rows([case.evidence], family_labels([case.evidence.family]), NONE)
     return row
 
 

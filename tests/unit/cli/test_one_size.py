@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.cli.run_family import with_family_size
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import Recommendation, Report
-from profiler.report_page.page_data import size_rows
+from profiler.report_page.page_data import family_size_rows
 from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.family_evidence import (
     evidence_of_past_runs,
@@ -52,7 +52,7 @@ def test_every_place_gives_a_family_the_same_size_and_money(
     labels = family_labels(found.keys())
     page = {
         row["family"]: row
-        for row in size_rows(evidence_of_past_runs(every, on_fargate), labels, NONE)
+        for row in family_size_rows(evidence_of_past_runs(every, on_fargate), labels, NONE)
     }
     checked = 0
     for key, evidence in found.items():
@@ -66,7 +66,7 @@ def test_every_place_gives_a_family_the_same_size_and_money(
         saved = recommended["savingUsdPerMonth"]
         assert row.get("savingUsdPerMonth") == pytest.approx(saved, abs=0.005)
         run = random.choice([run for run in every if run.report.record.family == key.name])
-        (alone,) = size_rows([family_evidence(run, source, on_fargate)], labels, NONE)
+        (alone,) = family_size_rows([family_evidence(run, source, on_fargate)], labels, NONE)
         assert alone == row
         if on_fargate is None:
             shown = present(find_advice(run, source, NONE)).choice

@@ -22,7 +22,7 @@ from profiler.record.family import Month
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import Report
 from profiler.record.run_usage import usage_of
-from profiler.report_page.page_data import size_rows
+from profiler.report_page.page_data import family_size_rows
 from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.advice import Advice, advise
@@ -63,7 +63,7 @@ def test_the_pages_possible_saving_is_the_sum_of_recommend(
 ) -> None:
     labels = family_labels([evidence.family for evidence in evidences])
     months = {evidence.family: MONTH for evidence in evidences}
-    rows = [*size_rows(evidences, labels, PRICES, months)]
+    rows = [*family_size_rows(evidences, labels, PRICES, months)]
     changed = [row for row in rows if row["changes"] and row["verdict"] in ("saves", "too small")]
     saved = sum_known(*(row["savingUsdPerMonth"] for row in changed))
     assert saved == pytest.approx(sum_known(*(a.saving_usd_per_month for a in _changed(advices))))

@@ -37,7 +37,7 @@ from profiler.record.event_end import end_of_event
 from profiler.record.fact_list import CPU_TIME, number_fact
 from profiler.record.search_document_fields import FIELDS
 from profiler.record.stopped_task import StoppedTask
-from profiler.runs.past_runs.search_documents import run_in
+from profiler.runs.past_runs.search_documents import run_of_document
 from tests.batch_jobs import CLUSTER as BATCH_CLUSTER
 from tests.batch_jobs import job_id
 from tests.ended_runs import end_of, run_of
@@ -259,7 +259,7 @@ def test_the_job_is_the_events_and_the_report_adds_what_ecs_does_not_say() -> No
     document = in_both_orders(report(batch=IN_BATCH), of_batch())
     assert document["batch"] == {"job_id": JOB, "queue": "nightly", "attempt": 1}
     assert in_both_orders(report(), of_batch())["batch"] == {"job_id": JOB, "queue": "nightly"}
-    run = run_in(document)
+    run = run_of_document(document)
     assert present(run.report.record.batch).attempt == 1
     assert b'"attempt":1' in run.json_line()
 
@@ -268,7 +268,7 @@ def test_a_forged_job_of_a_report_is_replaced_by_the_events() -> None:
     forged = {"jobId": job_id(2), "queue": "payroll", "attempt": 9, "jobName": "<!channel>"}
     document = in_both_orders(report(batch=forged), of_batch())
     assert document["batch"] == {"job_id": JOB, "queue": "nightly"}
-    run = run_in(document)
+    run = run_of_document(document)
     assert run.report.record.batch == BatchJob(job_id=JOB, queue="nightly")
     assert b"payroll" not in run.json_line()
 
@@ -278,7 +278,7 @@ def test_a_task_in_no_cluster_of_batch_has_no_job(stopped: StoppedTask) -> None:
     """Anybody can set a variable of this name where Batch does not start the task."""
     document = in_both_orders(report(batch=IN_BATCH), stopped)
     assert "batch" not in document
-    run = run_in(document)
+    run = run_of_document(document)
     assert run.report.record.batch == NO_JOB
     assert b'batch":{' not in run.json_line()
 
@@ -695,7 +695,10 @@ def test_the_numbers_of_the_last_checkpoint_are_lower_bounds_of_the_ended_run() 
     sampling = {"samples": 30, "cpuCoveredPercent": 98.0}
     line = report("task.checkpoint", status="running", metrics=metrics, sampling=sampling)
     (document, *_) = of_event(stopped, line)
-    for record in (ended(stopped, line).run.record, run_in(document.initial_fields).report.record):
+    for record in (
+        ended(stopped, line).run.record,
+        run_of_document(document.initial_fields).report.record,
+    ):
         assert record.metrics.duration_ms == whole_ms
         assert record.metrics.memory_peak_source == "sampled"
         assert present(record.sampling).cpu_covered_percent == 49.0

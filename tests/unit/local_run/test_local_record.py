@@ -9,10 +9,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.memory_evidence import MemoryPeak, choose_peak, unsure_mark_bytes
+from profiler.aggregation.memory_evidence import (
+    MemoryPeak,
+    choose_peak,
+    mark_bytes_perhaps_of_files,
+)
 from profiler.aggregation.memory_evidence import evidence_from as memory_observed
 from profiler.aggregation.process_tree_usage import GroupPeak, ProcessMarks, TreeBlocks, TreeCpu
-from profiler.aggregation.run_end import RunEnd, ended
+from profiler.aggregation.run_end import RunEnd, run_end_of_exit
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import build_sampling
 from profiler.core.background_call import BackgroundCall, NoCall
@@ -325,7 +329,7 @@ def test_what_a_mark_has_without_page_faults_or_beside_as_many_files_may_be_file
             floor_bytes=20 * _MIB,
         )
         assert choose_peak(evidence) == MemoryPeak(size_bytes=size_mib * _MIB, source="sampled")
-        assert unsure_mark_bytes(evidence) == unsure_mib * _MIB
+        assert mark_bytes_perhaps_of_files(evidence) == unsure_mib * _MIB
 
 
 @pytest.mark.parametrize(("written_mib", "size_mib", "unsure_mib"), [(9, 200, 0), (11, 50, 200)])
@@ -344,7 +348,7 @@ def test_in_a_group_a_mark_beside_notable_files_is_a_bound(
         floor_bytes=20 * _MIB,
     )
     assert choose_peak(evidence) == MemoryPeak(size_bytes=size_mib * _MIB, source="sampled")
-    assert unsure_mark_bytes(evidence) == unsure_mib * _MIB
+    assert mark_bytes_perhaps_of_files(evidence) == unsure_mib * _MIB
 
 
 def _observed(
@@ -355,7 +359,7 @@ def _observed(
     return RunObservation(
         started_ns=10**18,
         finished_ns=finished_ns,
-        end=ended(exit_code, finished_ns, was_stopped=is_stop_requested),
+        end=run_end_of_exit(exit_code, finished_ns, was_stopped=is_stop_requested),
         duration_ns=2_500_250_000,
         was_only_process=True,
         usage=ContainerUsage(10**9),

@@ -15,7 +15,7 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_tree_usage import GroupPeak
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.aggregation.task_record import RecordPart
-from profiler.aggregation.time_series import means
+from profiler.aggregation.time_series import step_means
 from profiler.collectors.collector import Collectors
 from profiler.core.clock import SystemClock
 from profiler.core.look_times import LookTimes
@@ -177,7 +177,7 @@ def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> Non
     buffer.finish(_sample(1002.8), seconds(2.8))
     buffer.add_devices(gpus, seconds(2.8))
     series = present(buffer.usage.series)
-    percents = means(series.gpu, series.length)
+    percents = step_means(series.gpu, series.length)
     assert [percent for percent, _ in itertools.groupby(percents)] == [10, 20, 30]
     # They count for all short steps of their time.
     buffer, gpus = (
@@ -190,7 +190,7 @@ def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> Non
         buffer.add_devices(gpus, seconds(tick))
     series = present(buffer.usage.series)
     assert series.step_ns == seconds(1) // 32
-    assert means(series.gpu, series.length) == (10,) * 32 + (20,) * 32
+    assert step_means(series.gpu, series.length) == (10,) * 32 + (20,) * 32
 
 
 def test_the_cpu_time_of_a_short_step_is_counted_with_the_one_before() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from profiler.otlp.backend_words import quoted, words_of_error, words_of_rejection
+from profiler.otlp.backend_words import quoted_words, words_of_error, words_of_rejection
 from profiler.otlp.otlp_settings import Target, read_targets
 
 PROTOBUF = "application/x-protobuf"
@@ -64,12 +64,12 @@ def test_the_words_of_a_partial_success_are_read_from_json() -> None:
 )
 def test_what_a_backend_repeats_of_a_header_is_hidden(headers: str, said: str) -> None:
     one = target(headers)
-    assert "hunter2" not in quoted(said, one, sent(one))
+    assert "hunter2" not in quoted_words(said, one, sent(one))
 
 
 def test_what_a_backend_repeats_of_the_query_of_the_address_is_hidden() -> None:
     one = target("x-key=other", "http://backend:4318?token=hunter2")
-    assert "hunter2" not in quoted(f"no token in {one.url}", one, sent(one))
+    assert "hunter2" not in quoted_words(f"no token in {one.url}", one, sent(one))
 
 
 def test_what_a_backend_repeats_of_the_signature_is_hidden() -> None:
@@ -79,24 +79,24 @@ def test_what_a_backend_repeats_of_the_signature_is_hidden() -> None:
         "Authorization": "AWS4 Signature=hunter2",
         "X-Amz-Security-Token": "hunter3",
     }
-    assert "hunter" not in quoted("canonical: hunter2, hunter3", one, signed)
+    assert "hunter" not in quoted_words("canonical: hunter2, hunter3", one, signed)
 
 
 def test_the_scheme_of_a_sign_in_is_no_secret() -> None:
     one = target("authorization=Bearer%20hunter2")
-    assert quoted("Bearer token expired", one, sent(one)) == ": Bearer token expired"
+    assert quoted_words("Bearer token expired", one, sent(one)) == ": Bearer token expired"
 
 
 def test_the_words_are_one_line_and_short() -> None:
     one = target("x-key=hunter2")
-    shown = quoted("too\nold " + "x" * 1000, one, sent(one))
+    shown = quoted_words("too\nold " + "x" * 1000, one, sent(one))
     assert shown.startswith(": too old x")
     assert len(shown) <= 202
 
 
 def test_a_secret_at_the_limit_of_the_length_is_hidden() -> None:
     one = target("x-key=hunter2")
-    assert "hunt" not in quoted("x" * 196 + "hunter2", one, sent(one))
+    assert "hunt" not in quoted_words("x" * 196 + "hunter2", one, sent(one))
 
 
 @given(st.binary(), st.sampled_from([PROTOBUF, JSON, "text/plain", ""]))

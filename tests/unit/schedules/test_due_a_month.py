@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY
-from profiler.schedules.due_times import due_a_month
+from profiler.schedules.due_times import tasks_a_month
 from profiler.schedules.schedule_model import Schedule
 from tests.fakes import START_NS
 
@@ -35,18 +35,18 @@ def schedule(expression: str, **more: Any) -> Schedule:
 
 @pytest.mark.parametrize("expression", MONTHS)
 def test_a_month_has_the_mean_number_of_due_times(expression: str) -> None:
-    found = due_a_month([schedule(expression)], START_NS)
+    found = tasks_a_month([schedule(expression)], START_NS)
     assert found == pytest.approx(MONTHS[expression], rel=0.02)
 
 
 def test_the_phase_of_a_rule_with_a_rate_does_not_matter() -> None:
-    found = due_a_month([schedule("rate(1 hour)", kind="rule", created_ns=None)], START_NS)
+    found = tasks_a_month([schedule("rate(1 hour)", kind="rule", created_ns=None)], START_NS)
     assert found == pytest.approx(24 * DAYS_PER_MONTH, rel=0.01)
 
 
 def test_schedules_and_their_tasks_add_up() -> None:
     nightly = schedule("cron(0 2 * * ? *)", task_count=3)
-    found = due_a_month([nightly, schedule("cron(0 14 * * ? *)")], START_NS)
+    found = tasks_a_month([nightly, schedule("cron(0 14 * * ? *)")], START_NS)
     assert found == pytest.approx(4 * DAYS_PER_MONTH, rel=0.01)
 
 
@@ -60,10 +60,10 @@ def test_schedules_and_their_tasks_add_up() -> None:
     ids=["once", "ended", "not readable"],
 )
 def test_what_is_never_due_again_or_cannot_be_read_is_no_rate(dead: Schedule) -> None:
-    assert due_a_month([dead], START_NS) is None
+    assert tasks_a_month([dead], START_NS) is None
     nightly = schedule("cron(0 2 * * ? *)")
-    assert due_a_month([dead, nightly], START_NS) == due_a_month([nightly], START_NS)
+    assert tasks_a_month([dead, nightly], START_NS) == tasks_a_month([nightly], START_NS)
 
 
 def test_without_schedules_nothing_is_known() -> None:
-    assert due_a_month([], START_NS) is None
+    assert tasks_a_month([], START_NS) is None

@@ -14,7 +14,7 @@ from profiler.schedules.schedule_model import (
     DueTime,
     Schedule,
     StartedTask,
-    did_start,
+    may_have_started,
 )
 from tests.due_times import CLUSTER, MINUTE, at, schedule, task
 
@@ -240,9 +240,9 @@ def test_started_by_is_cut() -> None:
     assert schedule(LONG).started_by == "chronos-schedule/prod-batch-runner-c"
     assert schedule("n", kind="rule").started_by == "events-rule/n"
     for length in (36, 40):
-        assert did_start(schedule(LONG), task(1, by=f"chronos-schedule/{LONG}"[:length]))
-    assert not did_start(schedule(LONG), task(1, by=f"chronos-schedule/{LONG}"[:35]))
-    assert not did_start(schedule(LONG), task(1, by=f"chronos-schedule/{LONG}-b"))
+        assert may_have_started(schedule(LONG), task(1, by=f"chronos-schedule/{LONG}"[:length]))
+    assert not may_have_started(schedule(LONG), task(1, by=f"chronos-schedule/{LONG}"[:35]))
+    assert not may_have_started(schedule(LONG), task(1, by=f"chronos-schedule/{LONG}-b"))
 
 
 def test_schedules_that_ecs_does_not_distinguish_are_judged_together() -> None:

@@ -18,7 +18,7 @@ from profiler.schedules.due_times import (
     due_times,
     last_due,
     next_due,
-    overlap_ahead,
+    overlap_clause,
     shortest_gaps_ms,
 )
 from profiler.schedules.schedule_model import Schedule
@@ -374,7 +374,7 @@ def test_the_usual_duration_against_the_shortest_gap(
 ) -> None:
     now_ns = ns("2026-11-20T00:00")
     assert (
-        overlap_ahead(
+        overlap_clause(
             schedule(expression, created_ns=now_ns), now_ns, median * 60_000, p95 * 60_000
         )
         == overlap

@@ -36,7 +36,7 @@ from profiler.runs.past_runs.moments import (
     series_length_ms,
 )
 from profiler.runs.past_runs.run_source import NO_TASK_EVENT, PastRun, TaskEvent
-from profiler.runs.past_runs.stack_functions import frame_of, what_ran
+from profiler.runs.past_runs.stack_functions import frame_of, what_ran_text
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.fakes import START_NS
 from tests.shown_runs import (
@@ -226,7 +226,7 @@ def moment_texts(*moments: StackMoment, **record: Any) -> list[str]:
 
 
 def functions_of(stack: Sequence[str]) -> str:
-    return what_ran([frame_of(text) for text in stack])
+    return what_ran_text([frame_of(text) for text in stack])
 
 
 def waits(target: str = "10.0.3.9:5432", percent: float = 48.3, **parts: Any) -> TimeBreakdown:

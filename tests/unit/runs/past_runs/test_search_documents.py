@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.record_model import Cost, Recommendation, Report, decode, encode
-from profiler.runs.past_runs.search_documents import run_in
+from profiler.runs.past_runs.search_documents import run_of_document
 from tests import shown_runs
 
 ETL = shown_runs.etl()
@@ -38,6 +38,6 @@ def test_what_cannot_be_is_missing_however_a_document_has_it(stored: str) -> Non
     line = encode(ABSURD).decode()
     texts = {"line": line, "record": json.dumps(json.loads(line)["record"]), "fields": None}
     expected = decode(line).record
-    record = run_in(document(ABSURD, texts[stored])).report.record
+    record = run_of_document(document(ABSURD, texts[stored])).report.record
     assert record.cost.usd is None is expected.cost.usd
     assert record.recommendation.saving_percent is None is expected.recommendation.saving_percent
