@@ -23,8 +23,8 @@ from profiler.core.version import __version__
 from profiler.task_definitions.containers import (
     REPORT_STREAM_VARIABLE,
     DefinedContainer,
+    calls_cloudwatch_logs,
     environment_of,
-    needs_put,
 )
 from profiler.task_definitions.monitor_changes import refusal_of
 from profiler.task_definitions.monitor_container import (
@@ -95,7 +95,7 @@ class TaskMonitor:
             logging = ecs.GenericLogDriver(
                 log_driver=AWSLOGS, options=monitor["logConfiguration"]["options"]
             )
-            if needs_put(environment_of(monitor)):
+            if calls_cloudwatch_logs(environment_of(monitor)):
                 _allow_put(task_definition, batch, log_options)
         self._add(task_definition, batch, logging, monitor)
 

@@ -32,14 +32,14 @@ from profiler.schedules.due_times import shortest_gaps_ms
 from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.family_window import OLDER_REVISIONS, FamilyWindow
 from profiler.sizing.sized_revision import TAG_PREFIX, Circumstances, TargetOverride
-from profiler.task_definitions.containers import read_containers, roles_of, windows_of
+from profiler.task_definitions.containers import first_sign_of_windows, read_containers, roles_of
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.job_forms import (
     is_job_definition,
     is_on_fargate,
     job_timeout_ms,
     least_job_vcpu,
-    why_left_alone,
+    why_not_sized,
 )
 from profiler.task_definitions.size_changes import (
     LEAST_CPU_UNITS,
@@ -58,7 +58,7 @@ def circumstances_of(document: TaskDefinitionDocument) -> Circumstances:
     linux = text(platform.get("operatingSystemFamily"))
     is_off = document.tags.get(OFF_TAG, "").strip().lower() in _OFF_WORDS
     circumstances = Circumstances(
-        operating_system=windows_of(document.definition) or linux,
+        operating_system=first_sign_of_windows(document.definition) or linux,
         off_tag=OFF_TAG if is_off else None,
         stack=document.stack,
     )
@@ -67,7 +67,7 @@ def circumstances_of(document: TaskDefinitionDocument) -> Circumstances:
     return replace(
         circumstances,
         is_job=True,
-        left_to=why_left_alone(document.definition),
+        left_to=why_not_sized(document.definition),
         least_vcpu=least_job_vcpu(document.definition),
         timeout_ms=job_timeout_ms(document.definition),
     )

@@ -15,7 +15,7 @@ from profiler.core.optional_math import known
 from profiler.record.family_owner import FamilyOwner
 from profiler.sizing.resize_policy import Resize, ResizeAction
 from profiler.sizing.sized_revision import SizeBefore
-from profiler.task_definitions.containers import DefinedContainer, needs_put
+from profiler.task_definitions.containers import DefinedContainer, calls_cloudwatch_logs
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.monitor_changes import (
     AddMonitorOptions,
@@ -157,7 +157,7 @@ def plan_addition(
         action=action,
         notes=(
             *(note for note in added.notes if note not in general),
-            *starter_notes(started_by, is_printed=not needs_put(monitor.environment)),
+            *starter_notes(started_by, is_printed=not calls_cloudwatch_logs(monitor.environment)),
         ),
         document=document,
         changed=added,

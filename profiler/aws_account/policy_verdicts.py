@@ -16,7 +16,7 @@ from profiler.core.json_fields import mapping
 from profiler.task_definitions.permissions import (
     concerns,
     covers,
-    is_allowed,
+    is_covered,
     statements_of,
     values_of_field,
 )
@@ -149,7 +149,7 @@ def _matches(operator: str, value: str, patterns: list[str]) -> bool:
     if operator == "stringequalsignorecase":
         return value.lower() in [pattern.lower() for pattern in patterns]
     if operator == "stringlike":
-        return is_allowed(value, patterns)
+        return is_covered(value, patterns)
     parts = value.split(":", _ARN_PARTS)
     wanted = (pattern.split(":", _ARN_PARTS) for pattern in patterns)
     return "*" in patterns or any(
@@ -159,4 +159,4 @@ def _matches(operator: str, value: str, patterns: list[str]) -> bool:
 
 
 def _is_like(part: str, pattern: str) -> bool:
-    return is_allowed(part, (pattern,))
+    return is_covered(part, (pattern,))

@@ -31,8 +31,8 @@ from profiler.core.text import listed
 from profiler.task_definitions.permissions import (
     POLICY_NAME,
     RolePolicy,
-    characters,
     concerns,
+    counted_characters,
     planned_policy,
     statements_of,
 )
@@ -71,7 +71,7 @@ def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> 
     ):
         documents = _inline_policies(iam, role)
     existing = documents.pop(POLICY_NAME, None)
-    others = sum(map(characters, documents.values()))
+    others = sum(map(counted_characters, documents.values()))
     return planned_policy(role, streams, existing, other_characters=others)
 
 

@@ -47,7 +47,7 @@ from profiler.task_definitions.job_forms import (
     job_task_mb,
     job_with_size,
     job_with_size_of,
-    repeated_kill,
+    repeated_kill_sentence,
 )
 from profiler.task_definitions.size_changes import (
     SeenMemory,
@@ -470,7 +470,7 @@ def _repeated_kills(case: _Case) -> tuple[str, ...]:
     if not is_job_definition(case.document.definition):
         return ()
     killed = any(runs.counts.outcomes["killed"] for _, runs in case.window.everywhere())
-    return known_values([repeated_kill(case.document.definition)] if killed else [])
+    return known_values([repeated_kill_sentence(case.document.definition)] if killed else [])
 
 
 def _seen_memory(window: FamilyWindow, size: TaskSize, margin: MemoryMargin) -> SeenMemory:

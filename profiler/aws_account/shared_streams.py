@@ -13,7 +13,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.text import listed
 from profiler.task_definitions.containers import read_containers, requested_batch, roles_of
 from profiler.task_definitions.definition_json import read_described
-from profiler.task_definitions.permissions import is_allowed, streams_of_container
+from profiler.task_definitions.permissions import is_covered, streams_of_container
 
 _MAX_NAMED = 5
 # The families beside the plan that are read, at about 20 a second.
@@ -73,7 +73,7 @@ def with_shared_streams(
             covered = [
                 families
                 for stream, families in families_of.items()
-                if is_allowed(stream, plan.streams)
+                if is_covered(stream, plan.streams)
             ]
             writable[plan.streams] = set[str]().union(*covered)
     return [_with_problem(plan, planned, writable[plan.streams], image) for plan in planned]

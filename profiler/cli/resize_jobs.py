@@ -15,7 +15,7 @@ from profiler.core.text import first_names
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.units import format_count
 from profiler.runs.past_runs.defined_jobs import DefinedJobs
-from profiler.task_definitions.job_forms import platform_of
+from profiler.task_definitions.job_forms import launch_type_of_jobs
 
 UNSEEN_SUBMITTERS = (
     "Rules, schedules and Step Functions alone can be seen: where Airflow or another program "
@@ -61,7 +61,7 @@ def read_job_runs(
     Raises TaskProfilerError.
     """
     readable = [name for name in names if definitions.can_read(name)]
-    jobs = DefinedJobs({name: platform_of(definitions.read(name)) for name in readable})
+    jobs = DefinedJobs({name: launch_type_of_jobs(definitions.read(name)) for name in readable})
     found = runs.read(names, definitions.places, jobs)
     if jobs.unnamed:
         verb = "does" if jobs.unnamed == 1 else "do"

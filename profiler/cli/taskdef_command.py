@@ -83,7 +83,7 @@ from profiler.task_definitions.monitor_changes import AddMonitorOptions
 from profiler.task_definitions.monitor_changes import add_monitor as add_to
 from profiler.task_definitions.monitor_changes import remove_monitor as remove_from
 from profiler.task_definitions.monitor_container import CALL_STACKS_VARIABLE, DEFAULT_STREAM_PREFIX
-from profiler.task_definitions.permissions import policy
+from profiler.task_definitions.permissions import report_policy
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PREFIX = "TASK_PROFILER_"
@@ -550,7 +550,7 @@ def _print_plan(
                 "No selected family needs a permission, because no report is written to a "
                 "batch's log stream: see the plan."
             )
-        say(json.dumps(policy(streams), indent=2))
+        say(json.dumps(report_policy(streams), indent=2))
     elif as_json:
         write_json_lines(map(_plan_document, planned))
     else:

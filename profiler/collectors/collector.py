@@ -46,24 +46,24 @@ class Collectors:
     """
 
     def __init__(self, *collectors: "Collector") -> None:
-        self._use(collectors)
+        self._set_collectors(collectors)
 
-    def _use(self, collectors: "tuple[Collector, ...]") -> None:
+    def _set_collectors(self, collectors: "tuple[Collector, ...]") -> None:
         self._all = collectors
-        self.threads: tuple[ThreadCollector, ...] = self._with("start")
-        self._batch_followers: tuple[BatchFollower, ...] = self._with("on_batch_started")
-        self.sample_followers: tuple[SampleFollower, ...] = self._with("on_sample")
-        self.devices: tuple[DeviceCollector, ...] = self._with("take_readings")
+        self.threads: tuple[ThreadCollector, ...] = self._collectors_with("start")
+        self._batch_followers: tuple[BatchFollower, ...] = self._collectors_with("on_batch_started")
+        self.sample_followers: tuple[SampleFollower, ...] = self._collectors_with("on_sample")
+        self.devices: tuple[DeviceCollector, ...] = self._collectors_with("take_readings")
         self.are_timed = bool(self.devices) or not all(
             follower.takes_late_samples for follower in self.sample_followers
         )
-        self._forgetting: tuple[ForgettingCollector, ...] = self._with("forget")
-        self.required: tuple[RequiredCollector, ...] = self._with("child_pid")
-        self._waits: tuple[WaitCollector, ...] = self._with("longest_wait")
-        self._wait_followers: tuple[WaitFollower, ...] = self._with("on_waits")
-        self._lines: tuple[LineCollector, ...] = self._with("stacks_line")
+        self._forgetting: tuple[ForgettingCollector, ...] = self._collectors_with("forget")
+        self.required: tuple[RequiredCollector, ...] = self._collectors_with("child_pid")
+        self._waits: tuple[WaitCollector, ...] = self._collectors_with("longest_wait")
+        self._wait_followers: tuple[WaitFollower, ...] = self._collectors_with("on_waits")
+        self._lines: tuple[LineCollector, ...] = self._collectors_with("stacks_line")
 
-    def _with(self, method: str) -> tuple[Any, ...]:
+    def _collectors_with(self, method: str) -> tuple[Any, ...]:
         # From Python 3.12 on, isinstance() of a Protocol imports the module inspect, which would
         # delay a run.
         return tuple(collector for collector in self._all if hasattr(collector, method))
@@ -79,7 +79,7 @@ class Collectors:
             collectors = list(self._all)
             position = [id(collector) for collector in collectors].index(id(follower))
             collectors[position] = replacement
-            self._use(tuple(collectors))
+            self._set_collectors(tuple(collectors))
 
     def take_readings(self, batch: str = COMMAND) -> DeviceReadings:
         readings = DeviceReadings()
@@ -158,10 +158,10 @@ def add_collected(
 ) -> None:
     """Add the values, evidence, sources and warnings of all collectors to the draft."""
     for collector in collectors:
-        draft.add_part(_part(collector, draft.run, batch))
+        draft.add_part(_part_or_warning(collector, draft.run, batch))
 
 
-def _part(collector: "Collector", record: Record, batch: str) -> RecordPart:
+def _part_or_warning(collector: "Collector", record: Record, batch: str) -> RecordPart:
     try:
         return collector.part(record, batch)
     except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more

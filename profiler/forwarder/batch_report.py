@@ -94,8 +94,8 @@ def identify_containers(
     # forward_logs imports this module for ReportLine, and identifies no containers.
     from profiler.core.container_roles import TaskContainer, container_roles
     from profiler.task_definitions.containers import (
+        calls_cloudwatch_logs,
         log_target,
-        needs_put,
         read_containers,
         requested_batch,
         roles_of,
@@ -123,7 +123,7 @@ def identify_containers(
         candidates=roles.candidates,
         reported=container_roles(measured, requested=requested).candidates,
         default=next(iter(roles.candidates), None),
-        prints_report=any(not needs_put(monitor.environment) for monitor in monitors),
+        prints_report=any(not calls_cloudwatch_logs(monitor.environment) for monitor in monitors),
         logs={
             name: LogTarget(group=target.group, stream=target.stream, region=target.region)
             for name, target in targets.items()

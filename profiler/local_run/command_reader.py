@@ -61,12 +61,12 @@ _MAX_CHECKS = 4
 MIN_CPU_STEP_NS = 100 * NS_PER_MS
 
 
-def _no_pages() -> int | None:
+def _no_lazily_freed() -> int | None:
     """A group of its own knows what was freed lazily."""
     return None
 
 
-def _no_limits() -> tuple[int, int] | None:
+def _no_memory_limits() -> tuple[int, int] | None:
     """A group of its own counts each page once."""
     return None
 
@@ -236,8 +236,8 @@ class CommandReader:
             os.sysconf("SC_PAGE_SIZE"),
             monotonic_ns,
             time.thread_time_ns,
-            _no_pages if prepared.own_cgroup.counts_memory else lazily_freed_pages,
-            limits=_no_limits if shared is None else shared.memory_limits,
+            _no_lazily_freed if prepared.own_cgroup.counts_memory else lazily_freed_pages,
+            limits=_no_memory_limits if shared is None else shared.memory_limits,
         )
         self._huge_pages = HugePages(monotonic_ns, time.thread_time_ns)
         self._huge_pages.begin()
@@ -372,7 +372,7 @@ class CommandReader:
         """
         return max(self._bound_bytes, self._unsure_bound_bytes)
 
-    def _unsure_bytes(self) -> int:
+    def _bytes_beyond_shares(self) -> int:
         """What the processes may hold beyond their shares: of shared memory no more than there
         is.
         """
@@ -439,7 +439,7 @@ class CommandReader:
         merged_bytes = self._merged_pages.mapped_bytes(processes)
         self.merged_peak_bytes = max(self.merged_peak_bytes, merged_bytes)
         if group is not None:
-            group = _with_pinned(group, processes)
+            group = _with_pinned_files(group, processes)
             unmerged_bytes = group.used_bytes + merged_bytes
             self.merged_bound_bytes = max(self.merged_bound_bytes, unmerged_bytes)
             self._counts_huge_pages = group.has_huge_pages
@@ -449,7 +449,7 @@ class CommandReader:
         else:
             self._add_locked_bound(tree_bytes or 0, 0)
             mapped_file_bytes = self._shares.file_bytes
-            self._add_bound((tree_bytes or 0) + self._unsure_bytes())
+            self._add_bound((tree_bytes or 0) + self._bytes_beyond_shares())
             memory_bytes = self._with_uncounted(tree_bytes, processes)
         self._quick_memory.follow(processes)
         if memory_bytes is not None:
@@ -627,7 +627,7 @@ def _unmapped_memory(
     return UnmappedMemory(shared, files, segments, monotonic_ns, time.thread_time_ns)
 
 
-def _with_pinned(group: MemoryReading, processes: Iterable[ProcessReading]) -> MemoryReading:
+def _with_pinned_files(group: MemoryReading, processes: Iterable[ProcessReading]) -> MemoryReading:
     """The group's memory with what the open files of its processes may keep of it."""
     open_files = sum([process.open_files_bound for process in processes])
     pinned_bytes = group.pinned_bound_bytes or pinned_by_files_bytes(group, open_files)

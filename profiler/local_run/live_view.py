@@ -91,10 +91,12 @@ def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
     used = first_known(known(_format_bytes, figures.memory_bytes), _UNKNOWN)
     course = figures.memory_course
     limit_bytes = figures.memory_limit_bytes
-    cpu_top, draw_cpu = _curve(
+    cpu_top, draw_cpu = _curve_text_and_drawing(
         figures.vcpu_course, figures.vcpu_limit, format_vcpu, YELLOW, LEAST_VCPU
     )
-    memory_top, draw_memory = _curve(course, limit_bytes, _format_bytes, RED, LEAST_MB * MIB)
+    memory_top, draw_memory = _curve_text_and_drawing(
+        course, limit_bytes, _format_bytes, RED, LEAST_MB * MIB
+    )
     notices = "  ".join(figures.notices)
     texts = f"{notices} {cpu_top}".lstrip(), memory_top, _time_text(figures)
     room = terminal.columns - _LABEL_WIDTH - _VALUE_WIDTH - 1
@@ -107,23 +109,23 @@ def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
     cpu_text, memory_text, time_text = texts
     rows: list[Row] = [
         (
-            *_head("CPU", vcpu),
+            *_label_and_value("CPU", vcpu),
             *draw_cpu(width),
             (f" {notices}", RED),
             (cpu_text[len(notices) :], DIM),
         ),
-        (*_head("Memory", used), *draw_memory(width), (f" {memory_text}", DIM)),
+        (*_label_and_value("Memory", used), *draw_memory(width), (f" {memory_text}", DIM)),
         _time_row(figures, width if time_text else 0),
         _processes_row(figures.processes, terminal.columns),
     ]
     return rows[: max(terminal.lines // 3, 1)]
 
 
-def _head(label: str, value: str) -> tuple[Part, Part]:
+def _label_and_value(label: str, value: str) -> tuple[Part, Part]:
     return (f"{label:<{_LABEL_WIDTH}}", BOLD), (f"{value:<{_VALUE_WIDTH}}", "")
 
 
-def _curve(
+def _curve_text_and_drawing(
     course: Sequence[float | None],
     limit: float | None,
     format_value: Callable[[float], str],
@@ -165,20 +167,20 @@ def _time_text(figures: LiveFigures) -> str:
     if usual is None:
         return ""
     if usual.is_exceeded_by(elapsed_ms):
-        return f"longer than usual (p95 {_clock(usual.p95_ms)})"
-    about = f"of about {_clock(usual.median_ms)}"
+        return f"longer than usual (p95 {_clock_text(usual.p95_ms)})"
+    about = f"of about {_clock_text(usual.median_ms)}"
     if elapsed_ms >= usual.median_ms:
         return about
     # Rounded as they are shown.
     left_seconds = usual.median_ms // MS_PER_SECOND - elapsed_ms // MS_PER_SECOND
-    return f"{about}, {_clock(left_seconds * MS_PER_SECOND)} left"
+    return f"{about}, {_clock_text(left_seconds * MS_PER_SECOND)} left"
 
 
 def _time_row(figures: LiveFigures, bar_width: int) -> Row:
     """The elapsed time beside the usual one or, without it, beside the number of processes."""
-    now = _clock(figures.elapsed_ms)
+    now = _clock_text(figures.elapsed_ms)
     usual = figures.usual
-    head = _head("Time", now)
+    head = _label_and_value("Time", now)
     text = _time_text(figures)
     if usual is None:
         return (*head, (_counts_text(figures), DIM))
@@ -204,7 +206,7 @@ def _counts_text(figures: LiveFigures) -> str:
     return text
 
 
-def _clock(milliseconds: float) -> str:
+def _clock_text(milliseconds: float) -> str:
     """Format as ``1:05`` or ``3:12:00``."""
     minutes, seconds = divmod(int(milliseconds / MS_PER_SECOND), 60)
     hours, minutes = divmod(minutes, 60)

@@ -58,7 +58,7 @@ def airflow_labels(environment: Mapping[str, str]) -> dict[str, str]:
     return labels
 
 
-def git_commit(folder: str) -> str | None:
+def checked_out_commit(folder: str) -> str | None:
     """The commit checked out in the nearest repository at or above ``folder``; None without a
     repository.
     """
@@ -66,7 +66,7 @@ def git_commit(folder: str) -> str | None:
         git = os.path.join(folder, ".git")
         if os.path.exists(git):
             # In a worktree or submodule, .git is a file with the path of the folder.
-            link = _read(git) if os.path.isfile(git) else ""
+            link = _text_of_file(git) if os.path.isfile(git) else ""
             if link:
                 git = os.path.join(folder, link.removeprefix("gitdir: "))
             return _commit_of(git)
@@ -78,28 +78,30 @@ def git_commit(folder: str) -> str | None:
 
 def _commit_of(git: str) -> str | None:
     """The commit that HEAD names in a folder of git, directly or by a branch."""
-    head = _read(os.path.join(git, "HEAD"))
+    head = _text_of_file(os.path.join(git, "HEAD"))
     if not head.startswith("ref: "):
-        return _commit(head)
+        return _if_commit(head)
     reference = head.removeprefix("ref: ")
-    for folder in (git, os.path.join(git, _read(os.path.join(git, "commondir")))):
-        commit = _commit(_read(os.path.join(folder, reference)))
+    for folder in (git, os.path.join(git, _text_of_file(os.path.join(git, "commondir")))):
+        commit = _if_commit(_text_of_file(os.path.join(folder, reference)))
         if commit is None:  # a large repository has 40 MB of packed references
-            packed_refs = _read(os.path.join(folder, "packed-refs"))
-            commit = _commit(f"{packed_refs}\n".partition(f" {reference}\n")[0].rpartition("\n")[2])
+            packed_refs = _text_of_file(os.path.join(folder, "packed-refs"))
+            commit = _if_commit(
+                f"{packed_refs}\n".partition(f" {reference}\n")[0].rpartition("\n")[2]
+            )
         if commit is not None:
             return commit
     return None
 
 
-def _commit(text: str) -> str | None:
+def _if_commit(text: str) -> str | None:
     """The text if it is a commit, in SHA-1 or SHA-256."""
     if len(text) not in _COMMIT_LENGTHS or not set(text) <= _HEX_DIGITS:
         return None
     return text
 
 
-def _read(path: str) -> str:
+def _text_of_file(path: str) -> str:
     """The text of a file; "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:

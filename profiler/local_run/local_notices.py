@@ -86,7 +86,7 @@ class LocalNotices:
             if self._notices is None:
                 self._notices = self._new_notices()
             for finding in self._findings(self._notices, sample, memory_size_bytes):
-                on_notice(_line(self._notices, finding, record(), longest_wait))
+                on_notice(_notice_line(self._notices, finding, record(), longest_wait))
         # A defect of the notices must not end the sampling.
         except Exception as error:  # noqa: BLE001
             problem = f"The notifications failed ({type(error).__name__})"
@@ -132,7 +132,7 @@ class LocalNotices:
         return [*findings, *notices.add(reading)]
 
 
-def _line(
+def _notice_line(
     notices: "RunNotices",
     finding: "NoticeFinding",
     record: Record,

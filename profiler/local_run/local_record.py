@@ -265,16 +265,16 @@ def _is_within_limits(low_bytes: int, high_bytes: int) -> bool:
     return high_bytes - low_bytes <= max(_EXACT_SHARE * high_bytes, _MARK_ROUNDING_BYTES)
 
 
-def effective_sizes(limits: ResourceLimits, host: Host, usable_cpus: int) -> ResourceLimits:
+def smaller_limits(limits: ResourceLimits, host: Host, usable_cpus: int) -> ResourceLimits:
     """The limits of the command: the smaller ones of the control group and the machine."""
     vcpus = known_values((limits.vcpu, float(usable_cpus), host.vcpu))
     sizes = known_values((limits.memory_bytes, host.memory_bytes))
     return ResourceLimits(vcpu=min(vcpus), memory_bytes=min(sizes, default=None))
 
 
-def read_sizes(cgroups: Cgroups, host: Host) -> ResourceLimits:
-    """The limits of the command now; see :func:`effective_sizes`."""
-    return effective_sizes(cgroups.limits(), host, len(os.sched_getaffinity(0)))
+def read_limits(cgroups: Cgroups, host: Host) -> ResourceLimits:
+    """The limits of the command now; see :func:`smaller_limits`."""
+    return smaller_limits(cgroups.limits(), host, len(os.sched_getaffinity(0)))
 
 
 def draft_run_record(
@@ -310,7 +310,7 @@ def draft_run_record(
         demand=_demand_evidence(observed, first_known(task_vcpu, sizes.vcpu)),
         memory=observed.memory,
         kills=_kill_evidence(observed),
-        rows=_rows(observed),
+        rows=_process_rows(observed),
         warnings=_warnings(observed),
     )
     # The profiler is the parent of the command: it sees the exit of each process.
@@ -356,7 +356,7 @@ def _kill_evidence(observed: RunObservation) -> KillEvidence:
     )
 
 
-def _rows(observed: RunObservation) -> ProcessRows:
+def _process_rows(observed: RunObservation) -> ProcessRows:
     """The largest processes, and whether the run had only one."""
     is_one = observed.was_only_process and len(observed.processes) == 1
     return ProcessRows(rows=observed.processes, with_commands=observed.with_commands, is_one=is_one)

@@ -108,7 +108,7 @@ def memory_doubts(
     ``finished_ns`` is by the clock of the samples. ``marked_bytes``: by the marks, unsurely.
     ``throttling_limit_bytes``: where the kernel makes the command's processes wait for memory.
     """
-    bounds = list(_bounds(peak, command, marked_bytes))
+    bounds = list(_notable_bounds(peak, command, marked_bytes))
     sentences = tuple(sentence for _, sentence in bounds)
     if (peak.size_bytes or 0) >= _HELD_DOWN_SHARE * first_known(throttling_limit_bytes, math.inf):
         limit = format_memory((throttling_limit_bytes or 0) / MIB)
@@ -131,7 +131,7 @@ def memory_doubts(
     return MemoryDoubts(sentences=sentences, notes=notes, bound_mb=bound_mb)
 
 
-def _bounds(
+def _notable_bounds(
     peak: MemoryPeak, command: CommandReader, marked_bytes: float
 ) -> Iterator[tuple[float, str]]:
     """How much the command may have needed, where that is notably more than the peak, and why."""

@@ -76,7 +76,7 @@ def family_name(name: str | None, words: Sequence[str]) -> str:
     """
     if name is None:
         command = words[0]
-        if any(map(str.isspace, command)) and not _is_there(command):
+        if any(map(str.isspace, command)) and not _is_found(command):
             # A whole command line as one word cannot be started, and may have a password.
             command = (command.split() or [command])[0]
         name = os.path.basename(command.rstrip("/")) or command
@@ -87,7 +87,7 @@ def family_name(name: str | None, words: Sequence[str]) -> str:
     return _shorten_name(without_surrogates(name))
 
 
-def _is_there(command: str) -> bool:
+def _is_found(command: str) -> bool:
     """Whether a command is a path to a file, or the name of a program in PATH."""
     from shutil import which  # hardly any command has a space in its name
 
@@ -98,7 +98,7 @@ class NoProcessError(Exception):
     """The kernel made no process for the command."""
 
 
-def low_limit() -> str:
+def low_limit_text() -> str:
     """The limit that is too low, as a part of a sentence: the profiler may fail, or leave the
     command too little.
     """
@@ -514,7 +514,7 @@ def prepare_run(
         own_cgroup.remove(clock.sleep)
 
 
-def begin_runs() -> None:
+def prepare_for_several_runs() -> None:
     """Prepare several runs of one command: standard input is empty, or the first would read what
     the others need.
     """
@@ -527,7 +527,7 @@ def begin_runs() -> None:
         os.close(null)
 
 
-def leave_run() -> float:
+def restart_own_usage() -> float:
     """Reset the high-water mark of this process's memory, if possible; returns the CPU time that
     it has used so far.
     """

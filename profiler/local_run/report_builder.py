@@ -35,7 +35,7 @@ from profiler.local_run.local_record import (
     draft_run_record,
     final_report,
     memory_evidence,
-    read_sizes,
+    read_limits,
 )
 from profiler.local_run.memory_doubts import memory_doubts
 from profiler.local_run.prepared_run import PreparedRun, StartFailure
@@ -69,7 +69,7 @@ _PROFILER_WAS_KILLED = (
 )
 
 
-def not_started(
+def not_started_result(
     prepared: PreparedRun,
     identity: RunIdentity,
     request: NoCall[Placement],
@@ -228,7 +228,7 @@ class ReportBuilder(Struct, eq=False):
         doubts = observation.doubts.sentences
         identity, missing = _with_ecs_task(self._identity, self._request)
         if (observation.duration_ns or 0) >= NS_PER_SECOND:  # a limit may have changed meanwhile
-            self._sizes = read_sizes(self._sampler.prepared.cgroups, self._identity.host)
+            self._sizes = read_limits(self._sampler.prepared.cgroups, self._identity.host)
         warnings = self._warnings(ending) + doubts + observation.doubts.unread
         warnings += observation.doubts.notes + missing
         draft = self._draft(observation, identity, warnings)

@@ -147,11 +147,11 @@ def _memory_values(
 
 
 def _write_memory(size_mb: float) -> tuple[str, str]:
-    return format_memory(size_mb), f"{_exact(size_mb)} MB"
+    return format_memory(size_mb), f"{_exact_text(size_mb)} MB"
 
 
 def _write_percent(percent: float) -> tuple[str, str]:
-    return format_percent(percent), f"{_exact(percent)} %"
+    return format_percent(percent), f"{_exact_text(percent)} %"
 
 
 def _write_seconds(seconds: float) -> tuple[str, str]:
@@ -162,11 +162,11 @@ def _write_duration(milliseconds: float) -> tuple[str, str]:
     """The duration as it is usually written, and exactly."""
     is_short = milliseconds < MS_PER_SECOND
     if is_short:
-        exact = f"{_exact(milliseconds)} ms"
+        exact = f"{_exact_text(milliseconds)} ms"
     else:
-        exact = f"{_exact(milliseconds / MS_PER_SECOND)} s"
+        exact = f"{_exact_text(milliseconds / MS_PER_SECOND)} s"
     return format_duration(milliseconds), exact
 
 
-def _exact(value: float) -> str:
+def _exact_text(value: float) -> str:
     return f"{value:.6f}".rstrip("0").rstrip(".")

@@ -145,7 +145,7 @@ class Details(Struct):
     looks: "LookTimes"
 
 
-def _look_due_ns(details: Details) -> float:
+def _next_look_ns(details: Details) -> float:
     """When the next look or peek at the threads is due, beside the readings."""
     looks = details.looks
     return looks.due_ns if details.threads.sees_calls else looks.peek_due_ns
@@ -186,7 +186,7 @@ class RunSampler:
             self._reading_ns = self.pace.next_ns(self._clock.monotonic_ns(), time.thread_time_ns())
         if self.details is None:
             return self._reading_ns
-        return int(min(self._reading_ns, _look_due_ns(self.details)))
+        return int(min(self._reading_ns, _next_look_ns(self.details)))
 
     def is_due(self, now_ns: int) -> bool:
         """Whether a reading is due; the next one is then asked for."""
@@ -207,7 +207,7 @@ class RunSampler:
             details.time.add_stopped(
                 self.started.wall_ns(stopped_ns), self.started.wall_ns(continued_ns)
             )
-        if now_ns < _look_due_ns(details) or not self.command.processes:
+        if now_ns < _next_look_ns(details) or not self.command.processes:
             return
         if details.looks.is_peek or not details.threads.sees_calls:
             began_ns = time.thread_time_ns()

@@ -15,9 +15,9 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.local_run.command_reader import UnrelatedChildren
 from profiler.local_run.command_supervisor import CommandExit, Supervisor, become_subreaper
 from profiler.local_run.local_notices import LocalNotices, network_of
-from profiler.local_run.local_record import RunIdentity, read_sizes
+from profiler.local_run.local_record import RunIdentity, read_limits
 from profiler.local_run.prepared_run import PreparedRun, StartedRun, StartFailure, family_name
-from profiler.local_run.report_builder import ReportBuilder, not_started
+from profiler.local_run.report_builder import ReportBuilder, not_started_result
 from profiler.local_run.run_plan import RunPlan, RunResult
 from profiler.local_run.sampler import RunSampler
 from profiler.readers.container_sample import ContainerSample
@@ -41,7 +41,7 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     )
     if isinstance(started, StartFailure):
         request = plan.surroundings.request_placement()
-        return not_started(prepared, identity, request, started)
+        return not_started_result(prepared, identity, request, started)
     return _Session(prepared, started, identity, plan).run_to_end()
 
 
@@ -60,7 +60,7 @@ class _Session:
         request = self._around.request_placement()
         labels = {**self._around.find_labels(), **identity.labels}
         identity = replace(identity, labels=labels, host=with_processor(identity.host))
-        self._sizes = read_sizes(prepared.cgroups, identity.host)
+        self._sizes = read_limits(prepared.cgroups, identity.host)
         unrelated_children = UnrelatedChildren(prepared.preexisting_children, plan.collectors)
         self._supervisor = Supervisor(
             started.pid, self._clock, unrelated_children, self._around.before_stop
@@ -92,20 +92,20 @@ class _Session:
 
         The command goes on, and its exit code counts, whatever fails here.
         """
-        failure = _failure_of(self._sample_until_exit)
+        failure = _error_of_action(self._sample_until_exit)
         if failure:
             self._supervisor.wait()
         finished_ns = self._clock.monotonic_ns()
         finished_wall_ns = self._clock.wall_ns()
         if not failure:
-            failure = _failure_of(partial(self._read_ended, finished_ns))
+            failure = _error_of_action(partial(self._read_ended, finished_ns))
         ending = self._supervisor.finish()
         duration_ns = finished_ns - self._started.started_ns
         if not failure:
             try:
                 return self._result(ending, finished_ns, finished_wall_ns)
             except Exception as error:  # noqa: BLE001  the record names it
-                failure = _named(error)
+                failure = _error_text(error)
         return self._reports.unprofiled(ending, finished_wall_ns, duration_ns, failure)
 
     def _sample_until_exit(self) -> None:
@@ -173,14 +173,14 @@ class _Session:
         return self._reports.result(observation, ending)
 
 
-def _failure_of(action: Callable[[], None]) -> str:
+def _error_of_action(action: Callable[[], None]) -> str:
     """The error of an action; empty without one."""
     try:
         action()
     except Exception as error:  # noqa: BLE001  the record names it
-        return _named(error)
+        return _error_text(error)
     return ""
 
 
-def _named(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -51,7 +51,7 @@ class BottomRows:
             self.close()
             return
         texts = [
-            _text(row, terminal.columns, is_coloured=self._is_coloured)
+            _row_text(row, terminal.columns, is_coloured=self._is_coloured)
             for row in build_rows(terminal)
         ]
         before = self._reserved
@@ -99,7 +99,7 @@ def bar(share: float, colour: str = GREEN, *, width: int = 30) -> tuple[Part, Pa
     return (filled, colour), ("━" * (width - len(filled)), _GREY)
 
 
-def _text(row: Row, columns: int, *, is_coloured: bool) -> str:
+def _row_text(row: Row, columns: int, *, is_coloured: bool) -> str:
     """The row, cut at ``columns``, with the codes of its colours."""
     texts = []
     for text, colour in row:

@@ -32,25 +32,25 @@ class BatchNotices(Struct, eq=False):
         """The conditions that the last sample of a running batch meets for the first time, with its
         notices so far.
         """
-        state = self._state(batch)
+        state = self._notice_state(batch)
         usage = batch.usage
         if state is None or usage.last_sample is None or usage.samples == state.samples:
             return
         state.samples = usage.samples
         for finding in state.notices.add(
-            self._reading(state, batch.container, task, usage, usage.last_sample)
+            self._notice_reading(state, batch.container, task, usage, usage.last_sample)
         ):
             yield state.notices, finding
 
     def overdue(self, batch: FollowedContainer) -> Iterator[tuple[RunNotices, NoticeFinding]]:
         """The finding, once, that a running batch takes longer than expected."""
-        state = self._state(batch)
+        state = self._notice_state(batch)
         if state is None:
             return
         for finding in state.notices.overdue(self._now_ns(state)):
             yield state.notices, finding
 
-    def _state(self, batch: FollowedContainer) -> NoticeState | None:
+    def _notice_state(self, batch: FollowedContainer) -> NoticeState | None:
         """The notices of a batch, which begin now if it has none; None unless it runs."""
         if batch.container.is_ending:
             return None
@@ -96,7 +96,7 @@ class BatchNotices(Struct, eq=False):
                 return True
         return False
 
-    def _reading(
+    def _notice_reading(
         self,
         state: NoticeState,
         container: ContainerMetadata,

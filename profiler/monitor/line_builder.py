@@ -93,7 +93,7 @@ class LineBuilder(Struct, eq=False):
         now_ns = self.shared.clock.wall_ns()
         container = batch.container
         usage = batch.usage
-        draft = self._draft(batch, task, self._running(batch, now_ns))
+        draft = self._draft(batch, task, self._end_for_now(batch, now_ns))
         if usage.samples:
             interval = build_interval(
                 usage.end_interval(),
@@ -124,7 +124,7 @@ class LineBuilder(Struct, eq=False):
         now_ns = self.shared.clock.wall_ns()
         collectors = self.shared.collectors
         batch_id = batch.container.followed_id
-        draft = self._draft(batch, task, self._running(batch, now_ns))
+        draft = self._draft(batch, task, self._end_for_now(batch, now_ns))
         add_collected(draft, collectors, batch_id)
         record = without_lists(draft.record())
         notice = notices.describe(finding, partial(collectors.longest_wait, batch_id))
@@ -136,7 +136,7 @@ class LineBuilder(Struct, eq=False):
             )
         )
 
-    def _running(self, followed: FollowedContainer, now_ns: int) -> RunEnd:
+    def _end_for_now(self, followed: FollowedContainer, now_ns: int) -> RunEnd:
         """The end for now of a container that runs."""
         return self.sampler.by_clock_of_start(followed, RunEnd(status="running", until_ns=now_ns))
 
@@ -197,7 +197,7 @@ class LineBuilder(Struct, eq=False):
         sampler = self.sampler
         for other in sampler.followed.listed:
             if other is not batch:
-                running = self._running(other, now_ns)
+                running = self._end_for_now(other, now_ns)
                 yield build_other_container(
                     other.container, task, other.usage, running, sampler.host
                 )

@@ -20,7 +20,7 @@ from profiler.monitor.shared_parts import (
     REPORT_DEFECT,
     LiveMetrics,
     SharedParts,
-    describe,
+    describe_error,
 )
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import (
@@ -303,8 +303,8 @@ class MonitoredTask:
     def _report_after_failure(self, error: Exception) -> None:
         """Report each batch with the defect as a warning, without measurements if those fail."""
         self.add_warning(
-            f"The monitor failed ({describe(error)}). The report holds only what was measured "
-            f"until then: {REPORT_DEFECT}"
+            f"The monitor failed ({describe_error(error)}). The report holds only what was "
+            f"measured until then: {REPORT_DEFECT}"
         )
         task = self._sampler.task
         if task is None:
@@ -318,7 +318,7 @@ class MonitoredTask:
             try:
                 self._report(batch, task, outcome)
             except Exception as second:  # noqa: BLE001  the same defect, or another one
-                self._log.error(f"The report has no measurements ({describe(second)}).")
+                self._log.error(f"The report has no measurements ({describe_error(second)}).")
                 self._shared.attempt(partial(self._report, batch, task, outcome, is_bare=True))
 
     def _report(
@@ -382,7 +382,7 @@ class MonitoredTask:
         # A defect of the notices must not end the sampling.
         except Exception as error:  # noqa: BLE001
             self._notices = None
-            self.add_warning(f"The notifications failed ({describe(error)}): {REPORT_DEFECT}")
+            self.add_warning(f"The notifications failed ({describe_error(error)}): {REPORT_DEFECT}")
 
     def _send_notice(self, batch: FollowedContainer, line: bytes) -> None:
         """Print the line; of another task than the monitor's it is trusted in that task's own

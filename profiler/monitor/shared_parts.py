@@ -83,11 +83,11 @@ class SharedParts(Struct, frozen=True, kw_only=True):
             step()
         # A defect must not lose what the next steps report.
         except Exception as error:  # noqa: BLE001
-            problem = f"The monitor failed at its end ({describe(error)}): {REPORT_DEFECT}"
+            problem = f"The monitor failed at its end ({describe_error(error)}): {REPORT_DEFECT}"
             self.log.error(problem)  # noqa: TRY400  it has no traceback
 
 
-def describe(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """The error's type and line of code, not its text, which may be a secret.
 
     It imports nothing: that may fail.

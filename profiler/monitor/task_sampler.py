@@ -119,7 +119,7 @@ class OutputWarning:
         return RecordPart(warnings=tuple(sentences))
 
 
-def _shift_since(followed: FollowedContainer, jumped_ns: int) -> int:
+def _clock_shift_since(followed: FollowedContainer, jumped_ns: int) -> int:
     """The time by which the wall clock was set between the container's start and ``jumped_ns``."""
     if followed.shift_at_start_ns is None:
         return 0
@@ -226,7 +226,7 @@ class TaskSampler:
             self._follow_only(watched)
         previous = self.last_reading
         reading = self._read_stats()
-        self.is_waiting = may_wait and self._may_wait(reading, previous, watched)
+        self.is_waiting = may_wait and self._may_readings_wait(reading, previous, watched)
         if self.is_waiting and not isinstance(reading, Unavailable):
             self._keep(reading)
             return False
@@ -274,7 +274,7 @@ class TaskSampler:
         finally:
             self._kept[:0] = kept
 
-    def _may_wait(
+    def _may_readings_wait(
         self,
         reading: StatsReading | Unavailable,
         before: StatsReading | None,
@@ -296,7 +296,7 @@ class TaskSampler:
     def _read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         """Read the stats, and log when they begin or cease to be readable."""
         reading = self._source.stats(max_seconds)
-        self._look_at_clock()
+        self._log_clock_jumps()
         if isinstance(reading, Unavailable):
             self.stats_health.on_failure(reading)
             return reading
@@ -344,7 +344,7 @@ class TaskSampler:
 
     def refresh(self, max_seconds: float | None = None) -> bool:
         """Read the task; returns True on success. After a failure the last metadata is kept."""
-        self._look_at_clock()
+        self._log_clock_jumps()
         self._task_read_ns = self._clock.monotonic_ns()
         task = self._source.task(max_seconds)
         if isinstance(task, Unavailable):
@@ -361,7 +361,7 @@ class TaskSampler:
             self.own = None if isinstance(own, Unavailable) else own
         return True
 
-    def _look_at_clock(self) -> None:
+    def _log_clock_jumps(self) -> None:
         if self._clock_jumps.check():
             for warning in self._clock_jumps.warnings:
                 self._log.warning(warning)
@@ -379,8 +379,8 @@ class TaskSampler:
 
     def by_clock_of_start(self, followed: FollowedContainer, end: RunEnd) -> RunEnd:
         """The end with durations by the wall clock as it was set when the container started."""
-        self._look_at_clock()
-        shift_ns = _shift_since(followed, self._clock_jumps.jumped_ns)
+        self._log_clock_jumps()
+        shift_ns = _clock_shift_since(followed, self._clock_jumps.jumped_ns)
         now_ns = self._clock.wall_ns()
         return with_clock_shift(end, followed.container.started_ns, shift_ns, now_ns=now_ns)
 
@@ -481,7 +481,7 @@ class TaskSampler:
                 attempt_started_ns=container.attempt_started_ns,
                 is_new=not (container.restart_count or self._source.is_resumed),
                 shares_network=container.shares_network,
-                clock_shift_ns=_shift_since(followed, jumped_ns),
+                clock_shift_ns=_clock_shift_since(followed, jumped_ns),
             )
             if is_new and self._collectors.sample_followers:
                 self._show_collectors(followed, usage, sample)

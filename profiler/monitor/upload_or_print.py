@@ -23,7 +23,7 @@ def _wait_for_nothing() -> None:
     """Nobody waits for the delivery."""
 
 
-class _Upload(Struct, frozen=True):
+class _PendingUpload(Struct, frozen=True):
     line: bytes
     seconds: float
     call: BackgroundCall[UploadResult]
@@ -44,7 +44,7 @@ class ReportDelivery(Struct, eq=False):
     _log: Log
     _start_call: Callable[[float, Callable[[], UploadResult]], BackgroundCall[UploadResult]]
     _can_print: bool = True
-    _uploads: list[_Upload] = field(default_factory=list)
+    _uploads: list[_PendingUpload] = field(default_factory=list)
     _printed_last: list[bytes] = field(default_factory=list)
 
     def deliver(
@@ -67,7 +67,9 @@ class ReportDelivery(Struct, eq=False):
         """
         if isinstance(target, LogTarget) and seconds > 0:
             upload = partial(self._upload, line, target, seconds, stacks, may_be_there=may_be_there)
-            self._uploads.append(_Upload(line, seconds, self._start_call(seconds, upload), on_done))
+            self._uploads.append(
+                _PendingUpload(line, seconds, self._start_call(seconds, upload), on_done)
+            )
             return
         if isinstance(target, LogTarget):
             reason = (
@@ -99,7 +101,7 @@ class ReportDelivery(Struct, eq=False):
         while self._printed_last:
             self.print(self._printed_last.pop(0))
 
-    def _conclude(self, upload: _Upload) -> None:
+    def _conclude(self, upload: _PendingUpload) -> None:
         """Wait for the upload's result; a report that was not accepted is printed."""
         result = upload.call.result()
         if result is None:

@@ -64,16 +64,16 @@ def container_text(request: ContainerRequest, container_format: ContainerFormat)
             return json.dumps(monitor_container(request), indent=_INDENT, ensure_ascii=False) + "\n"
         case "terraform":
             # An object for jsonencode() in container_definitions of aws_ecs_task_definition.
-            return f"{_hcl(monitor_container(request), '')}\n"
+            return f"{_hcl_text(monitor_container(request), '')}\n"
         case "cloudformation":
             # An item of ContainerDefinitions, in YAML.
             container = pascal_case(monitor_container(request, default_region=TEMPLATE_REGION))
             return TextStyle(is_yaml=True).block([container], "") + "\n"
         case "cdk":
-            return _cdk(request)
+            return _cdk_text(request)
 
 
-def _hcl(value: object, indent: str) -> str:
+def _hcl_text(value: object, indent: str) -> str:
     """The value in the language of Terraform; further lines begin with ``indent``."""
     inner_indent = indent + _INDENT
     if isinstance(value, dict):
@@ -81,10 +81,10 @@ def _hcl(value: object, indent: str) -> str:
         width = max(map(len, names))
         lines = ""
         for name, item in zip(names, value.values(), strict=True):
-            lines += f"{inner_indent}{name:<{width}} = {_hcl(item, inner_indent)}\n"
+            lines += f"{inner_indent}{name:<{width}} = {_hcl_text(item, inner_indent)}\n"
         return f"{{\n{lines}{indent}}}"
     if isinstance(value, list):
-        items = [_hcl(item, indent) for item in value]
+        items = [_hcl_text(item, indent) for item in value]
         return f"[{', '.join(items)}]"
     json_text = json.dumps(value, ensure_ascii=False)
     return json_text.replace("${", "$${").replace("%{", "%%{")  # no interpolation
@@ -121,39 +121,41 @@ monitor.linuxParameters!.addCapabilities(ecs.Capability.SYS_PTRACE);
 """
 
 
-def _quoted(value: object) -> str:
+def _typescript_literal(value: object) -> str:
     """The text as a literal of TypeScript."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def _cdk(request: ContainerRequest) -> str:
+def _cdk_text(request: ContainerRequest) -> str:
     """TypeScript that adds the monitor to a ``taskDefinition`` of aws-cdk-lib/aws-ecs."""
     monitor = monitor_container(request)
-    variables = [f"{name}: {_quoted(value)}" for name, value in environment_of(monitor).items()]
-    group = _quoted(request.log_group)
+    variables = [
+        f"{name}: {_typescript_literal(value)}" for name, value in environment_of(monitor).items()
+    ]
+    group = _typescript_literal(request.log_group)
     access = ""
     grants = ""
     if request.stacks:
         access = '  linuxParameters: new ecs.LinuxParameters(taskDefinition, "TaskMonitorLinux"),\n'
         grants = _CDK_ACCESS
     return f"""\
-const monitor = taskDefinition.addContainer({_quoted(monitor["name"])}, {{
-  image: ecs.ContainerImage.fromRegistry({_quoted(request.image)}),
+const monitor = taskDefinition.addContainer({_typescript_literal(monitor["name"])}, {{
+  image: ecs.ContainerImage.fromRegistry({_typescript_literal(request.image)}),
   command: ["monitor"],
   essential: false,
   stopTimeout: cdk.Duration.seconds({monitor["stopTimeout"]}),
   memoryReservationMiB: {monitor["memoryReservation"]},
   memoryLimitMiB: {monitor["memory"]},
-  user: {_quoted(monitor["user"])},
+  user: {_typescript_literal(monitor["user"])},
   readonlyRootFilesystem: true,
 {access}  environment: {{ {", ".join(variables)} }},
   logging: ecs.LogDrivers.awsLogs({{
     logGroup: logs.LogGroup.fromLogGroupName(taskDefinition, "TaskMonitorLogGroup", {group}),
-    streamPrefix: {_quoted(request.stream_prefix)},
+    streamPrefix: {_typescript_literal(request.stream_prefix)},
   }}),
 }});
 monitor.addContainerDependencies({{
-  container: taskDefinition.findContainer({_quoted(request.container)})!,
+  container: taskDefinition.findContainer({_typescript_literal(request.container)})!,
   condition: ecs.ContainerDependencyCondition.START,
 }});
 {grants}"""

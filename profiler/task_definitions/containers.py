@@ -112,7 +112,7 @@ def find_monitor(
     for monitor in reversed(monitors):
         if batch and is_monitor_for(monitor, batch):
             return monitor
-    named = _named(containers, MONITOR_NAME)
+    named = _container_named(containers, MONITOR_NAME)
     if named is None:
         return monitors[-1] if monitors else None
     if named not in monitors:
@@ -177,13 +177,15 @@ def roles_of(
 
 def requested_batch(containers: Sequence[DefinedContainer]) -> str | None:
     """The container that the monitor's own setting names as the batch, whether it exists or not."""
-    monitor = _named(containers, roles_of(containers).monitor)
+    monitor = _container_named(containers, roles_of(containers).monitor)
     if monitor is None:
         return None
     return text(monitor.environment.get(CONTAINER_VARIABLE))
 
 
-def _named(containers: Sequence[DefinedContainer], name: str | None) -> DefinedContainer | None:
+def _container_named(
+    containers: Sequence[DefinedContainer], name: str | None
+) -> DefinedContainer | None:
     for container in containers:
         if container.name == name:
             return container
@@ -212,7 +214,7 @@ def _with_known_image(container: DefinedContainer, image: str | None) -> Defined
     return container
 
 
-def needs_put(environment: Mapping[str, object]) -> bool:
+def calls_cloudwatch_logs(environment: Mapping[str, object]) -> bool:
     """Whether a monitor with these variables calls CloudWatch Logs: its log driver writes into
     its own stream.
     """
@@ -237,7 +239,7 @@ def task_memory_mb(definition: Mapping[str, object]) -> float | None:
     return amount or None
 
 
-def windows_of(definition: Mapping[str, object]) -> str | None:
+def first_sign_of_windows(definition: Mapping[str, object]) -> str | None:
     """What says that the tasks run on Windows, in words; None: nothing does. On EC2 and on
     external instances, ``runtimePlatform`` is optional.
     """
@@ -296,7 +298,7 @@ def find_batch(containers: Sequence[DefinedContainer], requested: str | None) ->
             f"--container names {requested!r}, which cannot be the batch of this definition: "
             f"choose one of {', '.join(names) or 'none'}."
         )
-    chosen = _named(containers, requested)
+    chosen = _container_named(containers, requested)
     if chosen is not None:
         return chosen
     roles = roles_of(containers)
@@ -336,10 +338,10 @@ def read_container(raw: Mapping[str, object]) -> DefinedContainer:
         depends_on=tuple(
             str(dependency.get("containerName")) for dependency in mappings(raw.get("dependsOn"))
         ),
-        command=(*_words(raw.get("entryPoint")), *_words(raw.get("command"))),
+        command=(*_list_of_texts(raw.get("entryPoint")), *_list_of_texts(raw.get("command"))),
         environment=environment_of(raw),
         user=text(raw.get("user")),
-        capabilities=frozenset(_words(mapping(linux.get("capabilities")).get("add"))),
+        capabilities=frozenset(_list_of_texts(mapping(linux.get("capabilities")).get("add"))),
     )
 
 
@@ -359,7 +361,7 @@ def environment_of(container: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _words(value: object) -> tuple[str, ...]:
+def _list_of_texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         return ()
     return tuple(map(str, value))

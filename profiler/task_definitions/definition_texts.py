@@ -35,8 +35,8 @@ from profiler.task_definitions.json_yaml_edits import Edit, EditFinder, Names, w
 from profiler.task_definitions.json_yaml_style import TEMPLATE_REGION, Function, TextStyle, style_of
 from profiler.task_definitions.json_yaml_tree import (
     Node,
-    decoded,
-    encoded,
+    decoded_text,
+    encoded_like,
     json_tree,
     read_json,
     yaml_tree,
@@ -49,7 +49,7 @@ _RESOURCES = "Resources"
 # The sections of a template that a task definition cannot have.
 _SECTIONS = (_RESOURCES, "AWSTemplateFormatVersion", "Transform")
 _JSON = re.compile(rb"(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*[{\[]")
-_BY_TERRAFORM = (
+_TERRAFORM_REMEDY = (
     "the module in taskdef/terraform, or paste the container that task-profiler taskdef container "
     "--format terraform prints"
 )
@@ -57,7 +57,7 @@ _BY_CDK = "what task-profiler taskdef container --format cdk prints"
 # Files of code: the ends of their names, what they are, and what gives a monitor to their
 # definitions.
 _CODE = (
-    ((".tf", ".tf.json"), "a file of Terraform", _BY_TERRAFORM),
+    ((".tf", ".tf.json"), "a file of Terraform", _TERRAFORM_REMEDY),
     (
         (".ts", ".mts", ".js", ".mjs", ".cjs", ".py", ".java", ".cs", ".go"),
         "a program",
@@ -69,7 +69,7 @@ _UNCHANGED = (
     "{} was not changed, because its form does not allow to change the definition alone: change it "
     "by hand."
 )
-_TASK_NUMBERS = ("cpu", "memory")
+_NUMERIC_TASK_FIELDS = ("cpu", "memory")
 _CONTAINER_NUMBERS = ("memory", "memoryReservation", "stopTimeout", "cpu")
 _CONTAINER_FLAGS = ("essential", "readonlyRootFilesystem")
 # CloudFormation reads YAML 1.1, and flags in quotes.
@@ -144,20 +144,20 @@ def read_definitions(
 
     Raises TaskProfilerError.
     """
-    document = _response(data, source_name)
+    document = _document_of_response(data, source_name)
     if document is not None:
         return ((document.definition, document.arn),)
-    return tuple((place.definition, None) for place in _read(data, source_name).places)
+    return tuple((place.definition, None) for place in _read_source(data, source_name).places)
 
 
 def located_definitions(data: bytes, source_name: str) -> tuple[LocatedDefinition, ...]:
     """The definitions of a text, with the lines of their sizes. Raises TaskProfilerError."""
-    document = _response(data, source_name)
+    document = _document_of_response(data, source_name)
     if document is not None:
         return (
             LocatedDefinition(definition=document.definition, size_lines={}, is_only_read=False),
         )
-    source = _read(data, source_name)
+    source = _read_source(data, source_name)
     names = _TEMPLATE_NAMES if source.is_template else Names()
     located = []
     for place in source.places:
@@ -165,7 +165,7 @@ def located_definitions(data: bytes, source_name: str) -> tuple[LocatedDefinitio
         for child in place.node.children:
             name = names.read(child.key)
             is_plain = child.node.kind == "scalar" and not _is_function(child.node)
-            if name in _TASK_NUMBERS and is_plain:
+            if name in _NUMERIC_TASK_FIELDS and is_plain:
                 lines[name] = source.text.count("\n", 0, child.node.start) + 1
         located.append(
             LocatedDefinition(
@@ -186,15 +186,15 @@ def change_text(
 
     A response of ECS becomes the definition in it, unless ``keeps_form``.
     """
-    document = None if keeps_form else _response(data, source_name)
+    document = None if keeps_form else _document_of_response(data, source_name)
     if document is not None:
         changed = change(document.definition, document.arn, None)
-        text = decoded(data, source_name)
+        text = decoded_text(data, source_name)
         style = style_of(text, json_tree(text, source_name), is_yaml=False)
         before = f"{style.lines(document.definition, '')}\n".encode()
         after = f"{style.lines(changed.definition, '')}\n".encode()
         return ChangedText(before=before, after=after, is_changed=True, notes=changed.notes)
-    source = _read(data, source_name)
+    source = _read_source(data, source_name)
     finder = EditFinder(
         text=source.text,
         style=style_of(source.text, source.root, is_yaml=source.is_yaml),
@@ -212,8 +212,8 @@ def change_text(
         wanted.append(changed.definition)
     after = data
     if edits:
-        after = encoded(with_edits(source.text, edits), data)
-        _check(source, wanted, after, source_name)
+        after = encoded_like(with_edits(source.text, edits), data)
+        _check_only_wanted_changes(source, wanted, after, source_name)
     return ChangedText(before=data, after=after, is_changed=after != data, notes=tuple(notes))
 
 
@@ -234,7 +234,7 @@ def change_job_text(data: bytes, source_name: str, change: ChangeJob) -> Changed
     root = _job_root(data, source_name)
     if root is None:
         return None
-    text = decoded(data, source_name)
+    text = decoded_text(data, source_name)
     is_yaml = not _JSON.match(data)
     document = mapping(_plain_value(root, text, is_template=False))
     job = read_job_definition(document, source_name)
@@ -246,7 +246,7 @@ def change_job_text(data: bytes, source_name: str, change: ChangeJob) -> Changed
         return ChangedText(before=before, after=after, is_changed=True, notes=changed.notes)
     finder = EditFinder(text=text, style=style)
     edits = finder.edits(root, job.definition, changed.definition, Names())
-    after = encoded(with_edits(text, edits), data) if edits else data
+    after = encoded_like(with_edits(text, edits), data) if edits else data
     again = read_job(after, source_name)
     if again is None or again.definition != changed.definition:
         raise TaskProfilerError(_UNCHANGED.format(source_name))
@@ -257,11 +257,11 @@ def _job_root(data: bytes, source_name: str) -> Node | None:
     """The tree of a text that is a job definition. Raises TaskProfilerError."""
     _check_kind(data, source_name)
     if not _JSON.match(data):
-        text = decoded(data, source_name)
+        text = decoded_text(data, source_name)
         root = yaml_tree(text, source_name)
     else:
         read_json(data, source_name)  # the tree is of valid JSON
-        root = json_tree(decoded(data, source_name), source_name)
+        root = json_tree(decoded_text(data, source_name), source_name)
     is_other = any(name in root.members for name in (*_SECTIONS, "containerDefinitions"))
     return root if is_job_definition(root.members) and not is_other else None
 
@@ -283,12 +283,14 @@ def _check_kind(data: bytes, source_name: str) -> None:
             )
 
 
-def _check(source: _Source, wanted: list[object], after: bytes, source_name: str) -> None:
+def _check_only_wanted_changes(
+    source: _Source, wanted: list[object], after: bytes, source_name: str
+) -> None:
     """Raise TaskProfilerError unless the changed text has the wanted definitions, and everything
     else as before.
     """
     try:
-        changed = _read(after, source_name)
+        changed = _read_source(after, source_name)
         definitions = [_comparable(place.definition) for place in changed.places]
         is_right = definitions == [*map(_comparable, wanted)] and changed.rest == source.rest
     except TaskProfilerError:
@@ -306,7 +308,7 @@ def _comparable(value: object) -> object:
     return value
 
 
-def _response(data: bytes, source_name: str) -> TaskDefinitionDocument | None:
+def _document_of_response(data: bytes, source_name: str) -> TaskDefinitionDocument | None:
     """The document if the text is a response of ECS. Raises TaskProfilerError."""
     _check_kind(data, source_name)
     if not _JSON.match(data) and (
@@ -322,10 +324,10 @@ def _response(data: bytes, source_name: str) -> TaskDefinitionDocument | None:
     return document
 
 
-def _read(data: bytes, source_name: str) -> _Source:
+def _read_source(data: bytes, source_name: str) -> _Source:
     """Raises TaskProfilerError."""
     is_yaml = not _JSON.match(data)
-    text = decoded(data, source_name)
+    text = decoded_text(data, source_name)
     root = yaml_tree(text, source_name) if is_yaml else json_tree(text, source_name)
     described = root.members.get("taskDefinition", root)
     if "containerDefinitions" in described.members:
@@ -342,7 +344,9 @@ def _read(data: bytes, source_name: str) -> _Source:
             text=text, root=root, is_yaml=is_yaml, is_template=False, places=(place,), rest=outside
         )
     resources = _task_definitions(root, source_name, "YAML" if is_yaml else "JSON")
-    places = tuple(_resource(logical_id, node, text) for logical_id, node in resources.items())
+    places = tuple(
+        _place_of_resource(logical_id, node, text) for logical_id, node in resources.items()
+    )
     rest = mapping(_plain_value(root, text, is_template=True))
     for logical_id in resources:
         resource = mapping(mapping(rest[_RESOURCES])[logical_id])
@@ -386,7 +390,7 @@ def _type_of(resource: Node) -> object:
     return known(attrgetter("scalar"), resource.members.get("Type"))
 
 
-def _resource(logical_id: str, resource: Node, text: str) -> _Place:
+def _place_of_resource(logical_id: str, resource: Node, text: str) -> _Place:
     """The definition of a template's resource, with the names and types of the API."""
     properties = resource.members.get("Properties")
     containers = None
@@ -405,13 +409,13 @@ def _resource(logical_id: str, resource: Node, text: str) -> _Place:
     view = mapping(camel_case(_plain_value(properties, text, is_template=True)))
     # Templates may write numbers and flags as texts, and texts as numbers.
     typed: list[object] = []
-    for container in _list(view["containerDefinitions"]):
+    for container in _list_or_empty(view["containerDefinitions"]):
         if isinstance(container, dict):
             typed.append(_with_types(container))
         else:
             typed.append(container)
     definition = {"family": logical_id, **view, "containerDefinitions": typed}
-    for name in _TASK_NUMBERS:
+    for name in _NUMERIC_TASK_FIELDS:
         if isinstance(view.get(name), int):
             definition[name] = str(view[name])
     return _Place(node=properties, definition=definition, logical_id=logical_id)
@@ -431,7 +435,7 @@ def _with_types(container: Mapping[str, object]) -> Mapping[str, object]:
     return typed
 
 
-def _list(value: object) -> list[object]:
+def _list_or_empty(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 

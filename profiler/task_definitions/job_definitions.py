@@ -44,11 +44,17 @@ class Share(Struct, frozen=True):
 
     def __add__(self, other: "Share") -> "Share":
         """The sum."""
-        return Share(_exact(self.vcpu + other.vcpu), _exact(self.memory_mb + other.memory_mb))
+        return Share(
+            _without_float_error(self.vcpu + other.vcpu),
+            _without_float_error(self.memory_mb + other.memory_mb),
+        )
 
     def __sub__(self, other: "Share") -> "Share":
         """The difference."""
-        return Share(_exact(self.vcpu - other.vcpu), _exact(self.memory_mb - other.memory_mb))
+        return Share(
+            _without_float_error(self.vcpu - other.vcpu),
+            _without_float_error(self.memory_mb - other.memory_mb),
+        )
 
     @property
     def is_legal_on_fargate(self) -> bool:
@@ -59,7 +65,7 @@ class Share(Struct, frozen=True):
         return f"{self.vcpu:g} vCPU, {self.memory_mb:.0f} MiB"
 
 
-def _exact(number: float) -> float:
+def _without_float_error(number: float) -> float:
     """The number without what is lost by the sums of fractions such as 0.1."""
     return round(number, 6)
 
@@ -89,7 +95,7 @@ def read_job_definition(document: Mapping[str, object], source_name: str) -> Job
     return JobDefinition(definition=definition, arn=arn)
 
 
-def form_of(definition: Mapping[str, object]) -> str | None:
+def container_form(definition: Mapping[str, object]) -> str | None:
     """The member with the containers; None without one. A multi-node definition may have others
     inside.
     """
@@ -122,7 +128,7 @@ def task_properties(definition: Mapping[str, object]) -> Mapping[str, object]:
 
 def raw_containers(definition: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
     """The containers of a definition that AWS Batch starts by ECS; empty for others."""
-    form = form_of(definition)
+    form = container_form(definition)
     if form == ECS:
         return list(mappings(task_properties(definition).get("containers")))
     if form == ONE_CONTAINER:

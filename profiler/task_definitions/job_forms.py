@@ -72,7 +72,7 @@ def is_on_fargate(definition: Mapping[str, object]) -> bool:
     return definition.get("requiresCompatibilities") == [FARGATE]
 
 
-def platform_of(definition: Mapping[str, object]) -> str:
+def launch_type_of_jobs(definition: Mapping[str, object]) -> str:
     """The launch type of the jobs of this definition."""
     return FARGATE if is_on_fargate(definition) else EC2
 
@@ -92,8 +92,8 @@ def described_form(job: Mapping[str, object]) -> dict[str, object]:
         "taskDefinitionArn": job.get("jobDefinitionArn"),
         "status": job.get("status"),
     }
-    cpu_units = product(_total(defined, "VCPU"), CPU_UNITS)
-    sizes = {"cpu": cpu_units, "memory": _total(defined, "MEMORY")}
+    cpu_units = product(_total_if_all_known(defined, "VCPU"), CPU_UNITS)
+    sizes = {"cpu": cpu_units, "memory": _total_if_all_known(defined, "MEMORY")}
     form |= {name: f"{amount:.0f}" for name, amount in known_members(sizes).items()}
     tags = [{"key": key, "value": value} for key, value in mapping(job.get("tags")).items()]
     return {"taskDefinition": form, "tags": tags}
@@ -118,7 +118,7 @@ def registered_form(definition: Mapping[str, object]) -> dict[str, Any]:
     return {**job, "tags": tags} if tags else job
 
 
-def why_left_alone(definition: Mapping[str, object]) -> str | None:
+def why_not_sized(definition: Mapping[str, object]) -> str | None:
     """Why nobody sizes jobs of this definition here, in words; None: its size is its jobs'."""
     job = mapping(definition.get(JOB))
     name = on_one_line(text(job.get("jobDefinitionName")) or "")
@@ -150,7 +150,7 @@ def _why_unsized(definition: Mapping[str, object]) -> str | None:
     return None
 
 
-def repeated_kill(definition: Mapping[str, object]) -> str | None:
+def repeated_kill_sentence(definition: Mapping[str, object]) -> str | None:
     """A sentence if Batch repeats a job that was killed for memory, at the same size."""
     retry = mapping(mapping(definition.get(JOB)).get("retryStrategy"))
     attempts = retry.get("attempts")
@@ -228,7 +228,7 @@ def job_with_size(
         )
     batch = roles_of(read_containers(definition)).batch
     other_units = sum(task_cpu_units(form) or 0 for form in forms if form.get("name") != batch)
-    other_mb = sum(_memory(form) for form in forms if form.get("name") != batch)
+    other_mb = sum(_memory_mb_of(form) for form in forms if form.get("name") != batch)
     own = TaskSize(vcpu=vcpu - other_units / CPU_UNITS, memory_mb=math.floor(memory_mb) - other_mb)
     containers = []
     notes = []
@@ -400,11 +400,11 @@ def asked_amount(container: Mapping[str, object], kind: Kind) -> float | None:
     return (float(found[0]) or None) if found else None
 
 
-def _memory(form: Mapping[str, object]) -> int:
+def _memory_mb_of(form: Mapping[str, object]) -> int:
     return int(definition_size(form).memory_mb or 0)
 
 
-def _total(containers: Sequence[Mapping[str, object]], kind: Kind) -> float | None:
+def _total_if_all_known(containers: Sequence[Mapping[str, object]], kind: Kind) -> float | None:
     """The sum of all containers; None if one of them does not say."""
     amounts = [asked_amount(container, kind) for container in containers]
     told = known_values(amounts)

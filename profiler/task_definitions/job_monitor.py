@@ -28,7 +28,7 @@ from profiler.task_definitions.job_definitions import (
     ONE_CONTAINER,
     JobDefinition,
     Share,
-    form_of,
+    container_form,
     is_on_fargate,
     raw_containers,
     share_of,
@@ -75,9 +75,9 @@ def remove_from_job(job: JobDefinition, image: str | None) -> ChangedDefinition:
     Raises TaskProfilerError.
     """
     definition = job.definition
-    if form_of(definition) not in (ECS, ONE_CONTAINER):
+    if container_form(definition) not in (ECS, ONE_CONTAINER):
         return ChangedDefinition(definition=definition, notes=(_NO_MONITOR,))
-    containers = _read(definition)
+    containers = _read_job_containers(definition)
     notes: tuple[str, ...] = ()
     monitor = find_monitor(containers, image)
     if monitor is not None:
@@ -92,7 +92,7 @@ def remove_from_job(job: JobDefinition, image: str | None) -> ChangedDefinition:
 def _check_platform(job: JobDefinition) -> None:
     """Raise TaskProfilerError for a definition to which nothing can be added."""
     definition = job.definition
-    form = form_of(definition)
+    form = container_form(definition)
     if form == NODES:
         raise TaskProfilerError(
             "The job definition is for jobs of several nodes, of which only the main one would be "
@@ -121,7 +121,7 @@ def _check_platform(job: JobDefinition) -> None:
 def _task_view(definition: Mapping[str, object]) -> Mapping[str, object]:
     """The definition as one of ECS: its task's properties, with ``containerDefinitions``."""
     view: dict[str, object] = {}
-    if form_of(definition) == ECS:
+    if container_form(definition) == ECS:
         view.update(task_properties(definition))
         view.pop("containers")
     else:
@@ -136,7 +136,7 @@ def _view_of(definition: Mapping[str, object], image: str | None) -> Mapping[str
     view = _task_view(definition)
     if mapping(definition.get("tags")).get(_PID_MODE_TAG) != PID_MODE_ADDED:
         return view
-    own = find_monitor(_read(definition), image)
+    own = find_monitor(_read_job_containers(definition), image)
     labels = {PID_MODE_LABEL: PID_MODE_ADDED}
     containers = []
     for raw in mappings(view["containerDefinitions"]):
@@ -170,7 +170,7 @@ def _with_task_view(
     return {**changed, "tags": tags} if tags else changed
 
 
-def _read(definition: Mapping[str, object]) -> tuple[DefinedContainer, ...]:
+def _read_job_containers(definition: Mapping[str, object]) -> tuple[DefinedContainer, ...]:
     return tuple(map(read_container, raw_containers(definition)))
 
 
@@ -178,7 +178,7 @@ def _with_containers(
     definition: Mapping[str, object], raw: Sequence[Mapping[str, object]]
 ) -> Mapping[str, object]:
     """The definition with other values of its containers."""
-    if form_of(definition) == ECS:
+    if container_form(definition) == ECS:
         (before,) = mappings(mapping(definition[ECS]).get("taskProperties"))
         changed = {**before, "containers": raw}
         return {**definition, ECS: {**mapping(definition[ECS]), "taskProperties": [changed]}}
@@ -192,7 +192,7 @@ def _with_containers(
 
 def _with_monitor(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefinition:
     definition = job.definition
-    if form_of(definition) != ECS:
+    if container_form(definition) != ECS:
         raise TaskProfilerError(
             f"The job definition has {ONE_CONTAINER}, in which AWS Batch allows no second "
             "container: --wrap puts task-profiler run before its command, for which its image "
@@ -214,7 +214,7 @@ def _with_monitor(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefi
             "--stacks needs the capability SYS_PTRACE, which AWS Batch gives to no container: "
             "leave it out."
         )
-    containers = _read(definition)
+    containers = _read_job_containers(definition)
     batch = find_batch(_without_own(containers, options), options.container)
     if batch.wraps_batch:
         raise TaskProfilerError(
@@ -263,7 +263,7 @@ def _with_legal_sum(
     note = ""
     for raw in raw_containers(changed):
         if raw.get("name") == batch:
-            containers.append(_lowered(raw, taken, before))
+            containers.append(_with_lowered_share(raw, taken, before))
             old, new = share_of(raw), share_of(containers[-1])
             note = _share_note(batch, old or Share(), new or Share(), before, taken)
         else:
@@ -271,7 +271,9 @@ def _with_legal_sum(
     return _with_containers(changed, containers), (note, _override_note(batch, taken))
 
 
-def _lowered(raw: Mapping[str, object], taken: Share, total: Share) -> Mapping[str, object]:
+def _with_lowered_share(
+    raw: Mapping[str, object], taken: Share, total: Share
+) -> Mapping[str, object]:
     """The batch's container with less. Raises TaskProfilerError if too little is left for it."""
     left = (share_of(raw) or Share()) - taken
     if left.vcpu < LEAST_VCPU or left.memory_mb < LEAST_MB:
@@ -303,7 +305,7 @@ def _without_monitor(
     image: str | None,
 ) -> tuple[Mapping[str, object], tuple[str, ...]]:
     """The definition without the monitor, and notes; on Fargate the batch gets its share."""
-    if form_of(definition) != ECS:
+    if container_form(definition) != ECS:
         raise TaskProfilerError(
             "The only container of the job definition starts the monitor itself: there is no batch."
         )
@@ -335,7 +337,7 @@ def _without_monitor(
 
 def _with_wrapped_command(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefinition:
     definition = job.definition
-    containers = _read(definition)
+    containers = _read_job_containers(definition)
     if find_monitor(containers, options.image) is not None:
         raise TaskProfilerError(
             "The job definition has a monitor already, which reports on the batch: remove it with "

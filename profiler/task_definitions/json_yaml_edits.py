@@ -65,14 +65,14 @@ class EditFinder(Struct, frozen=True, kw_only=True):
         inner_edits = None
         if node.children:
             if isinstance(before, dict) and isinstance(after, dict):
-                inner_edits = self._in_mapping(node, before, after, names)
+                inner_edits = self._edits_in_mapping(node, before, after, names)
             elif isinstance(before, list) and isinstance(after, list):
-                inner_edits = self._in_sequence(node, before, after, names)
+                inner_edits = self._edits_in_sequence(node, before, after, names)
         if inner_edits is None:
             return [self._replacement(node, names.write(after))]
         return inner_edits
 
-    def _in_mapping(
+    def _edits_in_mapping(
         self, node: Node, before: Mapping[str, object], after: Mapping[str, object], names: Names
     ) -> list[Edit] | None:
         """The edits, None if nothing of the mapping is kept."""
@@ -92,11 +92,11 @@ class EditFinder(Struct, frozen=True, kw_only=True):
                     edits += self.edits(previous.node, before.get(name), value, inner)
             elif is_changed:
                 ((key, written),) = mapping(names.write({name: value})).items()
-                entry = partial(self._entry, node, key, written)
+                entry = partial(self._entry_text, node, key, written)
                 edits.append(self._inserted(node, previous, kept[0], entry))
         return edits + list(self._removals(node, kept))
 
-    def _entry(self, parent: Node, key: str, value: object, margin: str | None) -> str:
+    def _entry_text(self, parent: Node, key: str, value: object, margin: str | None) -> str:
         """A member of a mapping, or an item of a list, which has no key."""
         is_member = parent.kind == "mapping"
         if parent.is_flow:
@@ -113,15 +113,15 @@ class EditFinder(Struct, frozen=True, kw_only=True):
             )
         return f"- {self.style.lines(value, (margin or '') + '  ')}"
 
-    def _in_sequence(
+    def _edits_in_sequence(
         self, node: Node, before: Sequence[object], after: Sequence[object], names: Names
     ) -> list[Edit] | None:
         """The edits, None if nothing of the list is kept.
 
         Functions are always kept; a moved item keeps its text.
         """
-        sources = _sources(before, after)
-        in_place = _in_same_order(sources)
+        sources = _old_places(before, after)
+        in_place = _kept_order(sources)
         kept = []
         for index, child in enumerate(node.children):
             is_kept_function = index not in sources and isinstance(before[index], Function)
@@ -138,7 +138,7 @@ class EditFinder(Struct, frozen=True, kw_only=True):
         for at, (source, value) in enumerate(zip(sources, after, strict=True)):
             place = kept[-1] if at > last_in_place else previous
             if source is None:
-                entry = partial(self._entry, node, "", names.write(value))
+                entry = partial(self._entry_text, node, "", names.write(value))
                 edits.append(self._inserted(node, place, kept[0], entry))
                 continue
             child = node.children[source]
@@ -147,11 +147,11 @@ class EditFinder(Struct, frozen=True, kw_only=True):
                 edits += changes
                 previous = child
             else:
-                entry = partial(self._moved, node, child, changes)
+                entry = partial(self._moved_text, node, child, changes)
                 edits.append(self._inserted(node, place, kept[0], entry))
         return edits + list(self._removals(node, kept))
 
-    def _moved(
+    def _moved_text(
         self, parent: Node, child: Child, changes: Sequence[Edit], _margin: str | None
     ) -> str:
         """The text of an item that moves to another place of its list, with its changes."""
@@ -285,7 +285,7 @@ class EditFinder(Struct, frozen=True, kw_only=True):
         return end
 
 
-def _sources(before: Sequence[object], after: Sequence[object]) -> list[int | None]:
+def _old_places(before: Sequence[object], after: Sequence[object]) -> list[int | None]:
     """The place that each item had before the change, by its value or its name; None for a new
     one.
     """
@@ -293,15 +293,15 @@ def _sources(before: Sequence[object], after: Sequence[object]) -> list[int | No
         return [0]
     left: dict[str, list[int]] = {}
     for index, item in enumerate(before):
-        left.setdefault(_identity(item), []).append(index)
+        left.setdefault(_matching_key(item), []).append(index)
     sources: list[int | None] = []
     for item in after:
-        same_items = left.get(_identity(item))
+        same_items = left.get(_matching_key(item))
         sources.append(same_items.pop(0) if same_items else None)
     return sources
 
 
-def _identity(item: object) -> str:
+def _matching_key(item: object) -> str:
     """What two items have in common that count as one: the name, the type, else the value."""
     if isinstance(item, dict):
         for member in ("name", "type"):
@@ -310,7 +310,7 @@ def _identity(item: object) -> str:
     return json.dumps(item, sort_keys=True, default=str)
 
 
-def _in_same_order(sources: Sequence[int | None]) -> frozenset[int]:
+def _kept_order(sources: Sequence[int | None]) -> frozenset[int]:
     """The sources that keep their order."""
     in_order: set[int] = set()
     last = -1

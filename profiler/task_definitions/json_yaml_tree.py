@@ -48,7 +48,7 @@ class Child(Struct, frozen=True, kw_only=True):
         return self.node.end
 
 
-def decoded(data: bytes, source_name: str) -> str:
+def decoded_text(data: bytes, source_name: str) -> str:
     """The text. Raises TaskProfilerError if it has no encoding of Unicode."""
     try:
         return data.decode(json.detect_encoding(data), _ERRORS)
@@ -58,7 +58,7 @@ def decoded(data: bytes, source_name: str) -> str:
         ) from error
 
 
-def encoded(text: str, like: bytes) -> bytes:
+def encoded_like(text: str, like: bytes) -> bytes:
     """The text in the encoding of ``like``, with its byte order mark."""
     return text.encode(json.detect_encoding(like), _ERRORS)
 
@@ -90,7 +90,7 @@ def json_tree(text: str, source_name: str) -> Node:
         within_levels(text)
     except TooManyLevelsError as error:
         raise _too_many_levels(source_name) from error
-    return _json_node(text, _after_space(text, 0))
+    return _json_node(text, _place_after_space(text, 0))
 
 
 def _json_node(text: str, start: int) -> Node:
@@ -98,22 +98,22 @@ def _json_node(text: str, start: int) -> Node:
         scalar, end = json.JSONDecoder().raw_decode(text, start)
         return Node(start=start, end=end, kind="scalar", scalar=scalar)
     children = []
-    at = _after_space(text, start + 1)
+    at = _place_after_space(text, start + 1)
     while text[at] not in "}]":
         key = ""
         value_start = at
         if text[start] == "{":
             key, key_end = json.JSONDecoder().raw_decode(text, at)
-            value_start = _after_space(text, _after_space(text, key_end) + 1)
+            value_start = _place_after_space(text, _place_after_space(text, key_end) + 1)
         children.append(Child(key=key, start=at, node=_json_node(text, value_start)))
-        at = _after_space(text, children[-1].end)
+        at = _place_after_space(text, children[-1].end)
         if text[at] == ",":
-            at = _after_space(text, at + 1)
+            at = _place_after_space(text, at + 1)
     kind: Literal["mapping", "sequence"] = "mapping" if text[start] == "{" else "sequence"
     return Node(start=start, end=at + 1, kind=kind, children=tuple(children))
 
 
-def _after_space(text: str, at: int) -> int:
+def _place_after_space(text: str, at: int) -> int:
     match = _SPACE.match(text, at)
     return at if not match else match.end()
 

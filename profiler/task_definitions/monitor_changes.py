@@ -24,16 +24,16 @@ from profiler.core.optional_math import known
 from profiler.task_definitions.containers import (
     REPORT_STREAM_VARIABLE,
     DefinedContainer,
+    calls_cloudwatch_logs,
     environment_of,
     find_batch,
     find_monitor,
+    first_sign_of_windows,
     is_monitor_for,
-    needs_put,
     other_monitors,
     read_container,
     read_containers,
     task_memory_mb,
-    windows_of,
 )
 from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.json_yaml_style import Function
@@ -46,7 +46,7 @@ from profiler.task_definitions.monitor_container import (
     MonitorContainer,
     OwnLog,
     default_image,
-    refresh,
+    upgrade_container,
 )
 
 _MAX_CONTAINERS = 10
@@ -101,7 +101,7 @@ def add_monitor(
         added = _with_new_monitor(definition, containers, options, image)
     family = definition.get("family")
     own_group = known(attrgetter("own_log_group"), added.monitor)
-    if isinstance(family, Function) and own_group == _own_group(family):
+    if isinstance(family, Function) and own_group == _own_log_group_name(family):
         raise TaskProfilerError(
             "The report needs a log group of its own, and only a deployment knows the family "
             f"({family}): name the group with --log-group."
@@ -119,7 +119,7 @@ def refusal_of(definition: Mapping[str, object], monitor_mb: int) -> str | None:
     others = [container for container in containers if container.name != MONITOR_NAME]
     try:
         check_definition(definition)
-        _check_count(others)
+        _check_container_count(others)
         for _ in _memory_notes(definition, others, monitor_mb):
             pass
     except TaskProfilerError as error:
@@ -129,7 +129,7 @@ def refusal_of(definition: Mapping[str, object], monitor_mb: int) -> str | None:
 
 def check_definition(definition: Mapping[str, object]) -> None:
     """Raise TaskProfilerError for Windows tasks, and for a container without a name."""
-    system = windows_of(definition)
+    system = first_sign_of_windows(definition)
     if system:
         raise TaskProfilerError(
             f"The definition is for {system}, where the monitor does not work: profile Linux tasks."
@@ -142,7 +142,7 @@ def check_definition(definition: Mapping[str, object]) -> None:
             )
 
 
-def _check_count(containers: Sequence[DefinedContainer]) -> None:
+def _check_container_count(containers: Sequence[DefinedContainer]) -> None:
     """Raise TaskProfilerError if ECS allows no container beside these."""
     if len(containers) >= _MAX_CONTAINERS:
         raise TaskProfilerError(
@@ -160,7 +160,7 @@ def default_image_note(image: str) -> str:
     )
 
 
-def no_registry(image: str) -> str:
+def no_registry_sentence(image: str) -> str:
     """The sentence about an image whose name has neither a registry nor an owner."""
     return (
         f"The image {image} contains no registry, so ECS looks for it in Docker Hub, which does "
@@ -181,7 +181,7 @@ def cannot_be_pulled(definition: Mapping[str, object], image: str) -> bool:
 def _registry_notes(definition: Mapping[str, object], image: str) -> Iterator[str]:
     """Why a monitor whose image was named may not start: only an instance can have the image."""
     if "/" not in image and not cannot_be_pulled(definition, image):
-        yield f"{no_registry(image)} It starts on instances alone that have it already."
+        yield f"{no_registry_sentence(image)} It starts on instances alone that have it already."
 
 
 def log_group_note(group: str | None) -> str:
@@ -239,7 +239,7 @@ def _with_existing_monitor(
     parts = list(_raw_containers(definition))
     old = parts.pop(containers.index(existing))
     has_image = bool(options.image)
-    own, changes = refresh(old, present, has_image=has_image, is_stricter=is_stricter)
+    own, changes = upgrade_container(old, present, has_image=has_image, is_stricter=is_stricter)
     parts.append(own)
     if containers[-1] is not existing:
         # Airflow takes the first container's last line for the task's result.
@@ -282,7 +282,7 @@ def _with_new_monitor(
 ) -> ChangedDefinition:
     """Add a monitor. Raises TaskProfilerError if there is no room for it."""
     batch = find_batch(containers, options.container)
-    _check_count(containers)
+    _check_container_count(containers)
     monitor = _monitor(definition, containers, batch, options, image=image)
     own = monitor.definition()
     notes = [*_memory_notes(definition, containers, monitor.memory_mb), *_log_notes(batch, monitor)]
@@ -327,7 +327,7 @@ def _monitor(
     default_driver = AWSLOGS if options.is_of_job else None
     is_awslogs = (batch.log_driver or default_driver) == AWSLOGS
     if options.log_group or not is_awslogs or not is_log_known:
-        default_group = _own_group(text(definition.get("family")) or batch.name)
+        default_group = _own_log_group_name(text(definition.get("family")) or batch.name)
         own_log = OwnLog(
             group=options.log_group or (BATCH_LOG_GROUP if options.is_of_job else default_group),
             region=text(batch.log_options.get("awslogs-region")) or options.region,
@@ -347,7 +347,7 @@ def _monitor(
     )
 
 
-def _own_group(family: str) -> str:
+def _own_log_group_name(family: str) -> str:
     return f"/ecs/{family}"
 
 
@@ -390,7 +390,7 @@ def unreachable_notes(
     """Why the report of the monitor with these environment variables does not arrive in its log
     stream.
     """
-    if needs_put(environment) and not definition.get("taskRoleArn"):
+    if calls_cloudwatch_logs(environment) and not definition.get("taskRoleArn"):
         yield (
             "The definition has no taskRoleArn, so the monitor has no permission to write "
             "the report to the batch's log stream: give the task a role with logs:PutLogEvents, "
@@ -485,7 +485,9 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
             notes.append(f"The container {container.name!r} no longer depends on the monitor.")
     changed = {
         **definition,
-        "containerDefinitions": [_independent_of(monitor.name, container) for container in raw],
+        "containerDefinitions": [
+            _without_dependency_on(monitor.name, container) for container in raw
+        ],
     }
     if mapping(own.get("dockerLabels")).get(PID_MODE_LABEL) == PID_MODE_ADDED:
         changed.pop("pidMode", None)
@@ -495,7 +497,7 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
     )
 
 
-def _independent_of(monitor: str, container: Mapping[str, object]) -> Mapping[str, object]:
+def _without_dependency_on(monitor: str, container: Mapping[str, object]) -> Mapping[str, object]:
     dependencies = list(mappings(container.get("dependsOn")))
     left = [dependency for dependency in dependencies if dependency.get("containerName") != monitor]
     if left == dependencies:

@@ -137,7 +137,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             "environment": [{"name": name, "value": value} for name, value in variables.items()],
         }
         if self.is_root:
-            definition["linuxParameters"] = self._access()
+            definition["linuxParameters"] = self._linux_parameters()
         if self.has_log_configuration:
             options = self.own_log.options if self.own_log.group else self.batch.log_options
             definition["logConfiguration"] = {
@@ -164,7 +164,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             variables[CALL_STACKS_VARIABLE] = self.stacks
         return {**variables, **self.settings}
 
-    def _access(self) -> Mapping[str, object]:
+    def _linux_parameters(self) -> Mapping[str, object]:
         """``linuxParameters``: the capabilities of root that it needs, and Neuron devices."""
         capabilities = []
         if self.uses_neuron:
@@ -193,7 +193,7 @@ def default_image(revision_arn: str | None) -> str:
     return f"{account}.dkr.ecr.{region}.{service_domain(partition)}/{image}"
 
 
-def refresh(
+def upgrade_container(
     container: Mapping[str, object],
     present: MonitorContainer,
     *,
@@ -218,14 +218,14 @@ def refresh(
         if field in kept_fields:
             continue
         old = container.get(field)
-        new = _present_value(field, container, added_today, present)
+        new = _upgraded_value(field, container, added_today, present)
         if new != old:
             changed[field] = new
-            notes.append(_note(field, old, new))
+            notes.append(_change_note(field, old, new))
     return changed, tuple(notes)
 
 
-def _present_value(
+def _upgraded_value(
     field: str, container: Mapping[str, object], added_today: object, present: MonitorContainer
 ) -> object:
     """The new value of the field; ``added_today`` is a new monitor's."""
@@ -240,13 +240,13 @@ def _present_value(
             if not isinstance(old, list) or "monitor" not in old:
                 new = added_today
         case "dependsOn":
-            new = _with_start(old, added_today, present.batch.name)
+            new = _with_dependencies(old, added_today, present.batch.name)
         case "environment":
             new = _with_variables(list(mappings(old)), list(mappings(added_today)), present)
         case "linuxParameters":
             new = _with_access(mapping(old), mapping(added_today))
         case "logConfiguration":
-            new = _present_log(container, mapping(old), mapping(added_today), present)
+            new = _upgraded_log(container, mapping(old), mapping(added_today), present)
         case "user":
             new = added_today if present.is_root and old not in ROOT_USERS else old
     return new
@@ -256,7 +256,7 @@ def _larger_number(old: object, new: object) -> object:
     return new if (count(old) or 0) < (count(new) or 0) else old
 
 
-def _with_start(old: object, new: object, batch: str) -> object:
+def _with_dependencies(old: object, new: object, batch: str) -> object:
     """The owner's dependencies, of which the one on the batch is the monitor's."""
     dependencies = list(mappings(old))
     (start,) = mappings(new)
@@ -287,15 +287,15 @@ def _with_variables(
 def _with_access(old: Mapping[str, object], new: Mapping[str, object]) -> Mapping[str, object]:
     """The owner's ``linuxParameters`` with the monitor's capabilities and devices."""
     capabilities = mapping(old.get("capabilities"))
-    added = _joined(capabilities.get("add"), mapping(new.get("capabilities")).get("add"))
-    devices = _joined(old.get("devices"), new.get("devices"))
+    added = _with_new_items(capabilities.get("add"), mapping(new.get("capabilities")).get("add"))
+    devices = _with_new_items(old.get("devices"), new.get("devices"))
     changed: dict[str, object] = {**old, "capabilities": {**capabilities, "add": added}}
     if devices:
         changed["devices"] = devices
     return changed
 
 
-def _joined(old: object, new: object) -> list[object]:
+def _with_new_items(old: object, new: object) -> list[object]:
     """The items of the old list, and the new ones that it lacks; anything else is no list."""
     joined: list[object] = list(old) if isinstance(old, list) else []
     if not isinstance(new, list):
@@ -303,7 +303,7 @@ def _joined(old: object, new: object) -> list[object]:
     return joined + [item for item in new if item not in joined]
 
 
-def _present_log(
+def _upgraded_log(
     container: Mapping[str, object],
     old: Mapping[str, object],
     new: Mapping[str, object],
@@ -327,7 +327,7 @@ def _present_log(
     return {**old, "options": _one_line_options(options)}
 
 
-def _note(field: str, old: object, new: object) -> str:
+def _change_note(field: str, old: object, new: object) -> str:
     if old is None:
         return f"The monitor gets {field}."
     if isinstance(new, str | int):

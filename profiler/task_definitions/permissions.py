@@ -19,7 +19,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings, text
-from profiler.task_definitions.containers import DefinedContainer, log_target, needs_put
+from profiler.task_definitions.containers import DefinedContainer, calls_cloudwatch_logs, log_target
 from profiler.task_definitions.definition_json import ChangedDefinition
 
 POLICY_NAME = "task-profiler"
@@ -40,7 +40,7 @@ def report_streams(changed: ChangedDefinition, revision_arn: str) -> frozenset[s
     """The ARNs of the log streams to which an added monitor writes the report; none if its log
     driver does.
     """
-    if changed.monitor is None or not needs_put(changed.monitor.environment):
+    if changed.monitor is None or not calls_cloudwatch_logs(changed.monitor.environment):
         return frozenset()
     batch = next(container for container in changed.containers if container.name == changed.batch)
     return frozenset(filter(None, (streams_of_container(batch, revision_arn),)))
@@ -61,7 +61,7 @@ def streams_of_container(container: DefinedContainer, revision_arn: str) -> str 
     return f"arn:{partition}:logs:{region}:{account}:log-group:{target.group}:log-stream:{stream}"
 
 
-def policy(streams: Iterable[str]) -> Mapping[str, object]:
+def report_policy(streams: Iterable[str]) -> Mapping[str, object]:
     """The policy document that allows writing to these log streams."""
     statement = {
         "Sid": _SID,
@@ -123,22 +123,22 @@ def planned_policy(
             own = statement
             allowed = frozenset(map(str, values_of_field(own.get("Resource"))))
             break
-    if existing is not None and all(is_allowed(stream, allowed) for stream in streams):
+    if existing is not None and all(is_covered(stream, allowed) for stream in streams):
         return RolePolicy(role=role, streams=streams)
 
     def document(resources: Iterable[str]) -> Mapping[str, object]:
-        (new,) = mappings(policy(resources)["Statement"])
+        (new,) = mappings(report_policy(resources)["Statement"])
         changed = [*statements]
         if own is None:
             changed.append(new)
         else:
             changed[statements.index(own)] = {**own, "Resource": new["Resource"]}
-        return {**(existing or policy(())), "Statement": changed}
+        return {**(existing or report_policy(())), "Statement": changed}
 
     exact = _without_covered(sorted(allowed | streams))
     resources = exact
-    exact_characters = characters(document(exact))
-    while characters(document(resources)) > MAX_INLINE_CHARACTERS - other_characters:
+    exact_characters = counted_characters(document(exact))
+    while counted_characters(document(resources)) > MAX_INLINE_CHARACTERS - other_characters:
         prefix = max(map(commonprefix, pairwise(resources)), key=len, default="")
         if not _SHORTEST_PREFIX.match(prefix):
             raise TaskProfilerError(
@@ -158,7 +158,7 @@ def planned_policy(
     )
 
 
-def is_allowed(stream: str, resources: Iterable[str]) -> bool:
+def is_covered(stream: str, resources: Iterable[str]) -> bool:
     """Whether one of the resources of a statement covers the log stream, which may end in ``*``
     itself.
     """
@@ -180,7 +180,7 @@ def _without_covered(resources: Sequence[str]) -> list[str]:
     return kept
 
 
-def characters(document: Mapping[str, object]) -> int:
+def counted_characters(document: Mapping[str, object]) -> int:
     """The length that IAM counts: without whitespace."""
     return len("".join(json.dumps(document, separators=(",", ":"), ensure_ascii=False).split()))
 
@@ -208,18 +208,20 @@ def covers(statement: Mapping[str, object], resource: str) -> Literal["yes", "no
     """
     field = "NotResource" if "NotResource" in statement else "Resource"
     patterns = [*map(str, values_of_field(statement.get(field)))]
-    if is_allowed(resource, patterns):
+    if is_covered(resource, patterns):
         return "yes" if field == "Resource" else "no"
     anyhow = [_VARIABLE.sub("*", pattern) for pattern in patterns]
     names_refused = (statement.get("Effect") == "Deny") == (field == "Resource")
     # The resource ``*`` is that of an action that has none.
-    is_part = names_refused and resource != "*" and any(may_name(resource, one) for one in anyhow)
-    if is_part or is_allowed(resource, anyhow):
+    is_part = (
+        names_refused and resource != "*" and any(may_name_stream(resource, one) for one in anyhow)
+    )
+    if is_part or is_covered(resource, anyhow):
         return "unknown"
     return "no" if field == "Resource" else "yes"
 
 
-def may_name(stream: str, pattern: str) -> bool:
+def may_name_stream(stream: str, pattern: str) -> bool:
     """Whether a pattern of IAM, whose wildcards are ``*`` and ``?``, names one of the log streams,
     whose last ``*`` is the id of a task or a container; one before it is any name.
     """

@@ -170,7 +170,7 @@ def _cpu_changes(definition: Mapping[str, object], units: int) -> Iterator[tuple
             present[container.name] = container.cpu_units
     least = {name: min(amount, LEAST_CPU_UNITS) for name, amount in present.items()}
     _check_fits(sum(least.values()) + of_monitor, units, "CPU units")
-    for name, amount in _in_proportion(present, least, units - of_monitor).items():
+    for name, amount in _lowered_in_proportion(present, least, units - of_monitor).items():
         if amount != present[name]:
             yield name, amount
 
@@ -190,7 +190,7 @@ def _memory_changes(
             continue
         reserved[container.name] = _reserved_mb(container)
         least[container.name] = seen.least_mb(container, reserved[container.name])
-    fitting = _fitting(reserved, least, memory_mb - of_monitor)
+    fitting = _within_limit(reserved, least, memory_mb - of_monitor)
     # The containers as they are defined, beside those with raised limits.
     for present, container in zip(read_containers(definition), containers, strict=True):
         if container.name == own:
@@ -222,7 +222,7 @@ def _check_fits(least: int, given: int, unit: str) -> None:
         )
 
 
-def _fitting(
+def _within_limit(
     amounts: Mapping[str, int], least: Mapping[str, int], available: int
 ) -> Mapping[str, int]:
     """The amounts with one upper limit for all of them, so that their sum is available.
@@ -241,7 +241,7 @@ def _fitting(
     return limited(limit - 1)
 
 
-def _in_proportion(
+def _lowered_in_proportion(
     amounts: Mapping[str, int], least: Mapping[str, int], available: int
 ) -> Mapping[str, int]:
     """The amounts, all lowered by the same factor if their sum is not available: shares of the CPU

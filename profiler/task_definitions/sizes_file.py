@@ -64,15 +64,15 @@ def read_sizes(data: bytes, source_name: str) -> SizesFile:
     """Read the file. Raises TaskProfilerError for one that is something else."""
     value = read_json(data, source_name)
     if not isinstance(value, dict):
-        raise _not_sizes(source_name, "it is no object")
+        raise _not_sizes_error(source_name, "it is no object")
     for family, member in value.items():
         sizes = [mapping(member).get(name) for name in (_CPU, _MEMORY)]
         if not all(type(size) is int and size > 0 for size in sizes):
-            raise _not_sizes(source_name, f"{family!r} has no whole numbers cpu and memory")
+            raise _not_sizes_error(source_name, f"{family!r} has no whole numbers cpu and memory")
     return SizesFile(members=value)
 
 
-def _not_sizes(source_name: str, reason: str) -> TaskProfilerError:
+def _not_sizes_error(source_name: str, reason: str) -> TaskProfilerError:
     return TaskProfilerError(
         f"{source_name} is not a file of sizes, because {reason}: name a file that --write-sizes "
         "has written, or a new one."

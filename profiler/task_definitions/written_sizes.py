@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.definition_texts import LocatedDefinition, located_definitions
-from profiler.task_definitions.json_yaml_tree import decoded
+from profiler.task_definitions.json_yaml_tree import decoded_text
 
 _SIZES = ("cpu", "memory")
 _RESOURCE = re.compile(r'\s*resource\s+"aws_ecs_task_definition"\s+"([^"]+)"\s*\{')
@@ -56,7 +56,7 @@ def is_only_read(data: bytes, file: str) -> bool:
 def written_sizes(data: bytes, file: str) -> Sequence[WrittenSize]:
     """The definitions of such a file. Raises TaskProfilerError if there are none."""
     if file.endswith(".tf"):
-        return _of_terraform(data, file)
+        return _sizes_of_terraform(data, file)
     return [_located_size(located, file) for located in located_definitions(data, file)]
 
 
@@ -64,15 +64,15 @@ def _located_size(located: LocatedDefinition, file: str) -> WrittenSize:
     return WrittenSize(file=file, definition=located.definition, lines=located.size_lines)
 
 
-def _of_terraform(data: bytes, file: str) -> Sequence[WrittenSize]:
+def _sizes_of_terraform(data: bytes, file: str) -> Sequence[WrittenSize]:
     """The resources of task definitions."""
-    code = _NO_CODE.sub(_kept_text, decoded(data, file))
+    code = _NO_CODE.sub(_kept_text, decoded_text(data, file))
     rows = list(enumerate(code.split("\n"), start=1))
     resources = []
     for at, (_, row) in enumerate(rows):
         start = _RESOURCE.match(row)
         if start:
-            resources.append(_resource(rows[at:], file, start[1]))
+            resources.append(_size_of_resource(rows[at:], file, start[1]))
     if not resources:
         of_jobs = ""
         if _JOB_RESOURCE in code:
@@ -92,12 +92,12 @@ def _kept_text(match: re.Match[str]) -> str:
     return found if found.startswith('"') else "\n" * found.count("\n")
 
 
-def _resource(rows: Sequence[tuple[int, str]], file: str, name: str) -> WrittenSize:
+def _size_of_resource(rows: Sequence[tuple[int, str]], file: str, name: str) -> WrittenSize:
     """The resource that begins in the first row. A size that is an expression is not known here."""
     definition: dict[str, object] = {}
     lines: dict[str, int] = {}
     repeats = False
-    for number, field, value in _members(rows):
+    for number, field, value in _members_of_block(rows):
         repeats = repeats or field in ("count", "for_each")
         literal = (_NAME if field == "family" else _NUMBER).fullmatch(value)
         if literal and field in ("family", *_SIZES):
@@ -109,7 +109,7 @@ def _resource(rows: Sequence[tuple[int, str]], file: str, name: str) -> WrittenS
     return WrittenSize(file=file, definition=definition, lines=lines, unnamed=unnamed)
 
 
-def _members(rows: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
+def _members_of_block(rows: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
     """The members of the block that begins in the first row: line, name and value."""
     depth = 0
     for number, row in rows:

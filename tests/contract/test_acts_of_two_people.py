@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from profiler.cli.wiring import aws_options
-from profiler.task_definitions.permissions import policy
+from profiler.task_definitions.permissions import report_policy
 from tests.aws_proxy import Answer, AwsProxy, Request
 from tests.resize_account import ACCOUNT, BATCH, DEFINITIONS, STACK_TAG, Account, logs_to
 from tests.role_policies import starter_role
@@ -725,7 +725,7 @@ def test_a_policy_that_somebody_replaces_is_attached_again(
     role = f"arn:aws:iam::{ACCOUNT}:role/shared"
     account.family("nightly", containerDefinitions=[BATCH], taskRoleArn=role)
     groups = f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:"
-    theirs = policy([f"{groups}/ecs/weekly:log-stream:ecs/batch/*"])
+    theirs = report_policy([f"{groups}/ecs/weekly:log-stream:ecs/batch/*"])
 
     def puts() -> int:
         return sum(b"Action=PutRolePolicy" in body for _, body in people.proxy.bodies)

@@ -27,8 +27,8 @@ from profiler.schedules.due_times import ScheduleExpressionError, last_due
 from profiler.schedules.schedule_model import Schedule
 from profiler.task_definitions.containers import (
     DefinedContainer,
+    calls_cloudwatch_logs,
     log_target,
-    needs_put,
     prints_report,
 )
 
@@ -168,7 +168,7 @@ class ClusterChecks(Struct):
         its schedules say.
         """
         present = monitor.planned.changed.old_monitor
-        has_own_stream = present is not None and not needs_put(present.environment)
+        has_own_stream = present is not None and not calls_cloudwatch_logs(present.environment)
         is_present = monitor.state in ("current", "outdated", "instance")
         if is_present and AIRFLOW in monitor.planned.started_by and not has_own_stream:
             command = add_command(monitor.planned.family)

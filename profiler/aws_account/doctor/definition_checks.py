@@ -42,7 +42,7 @@ from profiler.task_definitions.monitor_changes import (
     add_monitor,
     architecture_notes,
     cannot_be_pulled,
-    no_registry,
+    no_registry_sentence,
     unreachable_notes,
 )
 
@@ -163,7 +163,7 @@ def definition_findings(
     if repository(monitor.image) == MONITOR_REPOSITORY:
         yield problem(
             MONITOR,
-            no_registry(monitor.image or ""),
+            no_registry_sentence(monitor.image or ""),
             _PUSH,
         )
 
@@ -244,7 +244,7 @@ def image_problems(planned: PlannedFamily, paths: ReportPaths) -> tuple[Finding,
     """
     image = _monitor_image(planned) or ""
     if image and cannot_be_pulled(planned.changed.definition, image):
-        return (problem(_IMAGE, no_registry(image), _PUSH),)
+        return (problem(_IMAGE, no_registry_sentence(image), _PUSH),)
     missing = paths.missing_image(image, arn_account(planned.revision_arn))
     if missing is None:
         return ()

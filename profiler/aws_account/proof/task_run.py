@@ -29,7 +29,7 @@ from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_SECOND, format_datetime
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.stopped_task import parse_stopped_task
-from profiler.task_definitions.permissions import policy
+from profiler.task_definitions.permissions import report_policy
 
 _STOP_SECONDS = 180.0  # a monitor's stop timeout is 120 s
 _STOPPED = "STOPPED"
@@ -67,7 +67,7 @@ class TaskRunner(Struct, kw_only=True):
         self._revisions.append(TaskDefinitions(self.open_client("ecs")).register(definition))
 
     def _put_policy(self) -> None:
-        document = json.dumps(policy(self.plan.policy_streams))
+        document = json.dumps(report_policy(self.plan.policy_streams))
         with aws_errors(f"The policy of {self.plan.role} was not changed", "iam:PutRolePolicy"):
             self.open_client("iam").put_role_policy(
                 RoleName=self.plan.role, PolicyName=self.plan.name, PolicyDocument=document

@@ -170,10 +170,10 @@ def accelerator_collectors(
 
 def _gpu_owners(*, is_local: bool) -> "GpuOwners":
     # See the module's docstring.
-    from profiler.collectors.nvidia.gpu_owners import GroupMembers, of_this_process
+    from profiler.collectors.nvidia.gpu_owners import GroupMembers, descendants_of_this_process
 
     if is_local:
-        return of_this_process()
+        return descendants_of_this_process()
     from profiler.collectors.processes.discovery import is_group_of, pids_of
 
     def docker_id_of(batch: str) -> str | None:

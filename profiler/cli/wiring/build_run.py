@@ -21,12 +21,12 @@ from profiler.local_run.local_labels import parse_labels
 from profiler.local_run.prepared_run import (
     MAX_NAME_CHARS,
     NoProcessError,
-    begin_runs,
     execute_in_place,
-    leave_run,
-    low_limit,
+    low_limit_text,
+    prepare_for_several_runs,
     prepare_run,
     read_caller_environment,
+    restart_own_usage,
     take_over_signals,
     take_stop_signal,
 )
@@ -50,7 +50,7 @@ def run_command(options: RunOptions) -> int:
     Returns the exit code. Raises UsageError before the start.
     """
     runner = _Runner(options)
-    reason = low_limit()
+    reason = low_limit_text()
     try:
         exit_code = runner.run_unprofiled(reason) if reason else runner.run_all()
     except NoProcessError as error:
@@ -71,7 +71,7 @@ class _Runner:
         self._labels = parse_labels(options.labels)
         self._file = known(_open_file, options.output)
         if options.runs > 1:
-            begin_runs()
+            prepare_for_several_runs()
         self.stderr = Output(_STDERR)
         self._notes = self.stderr
         if options.quiet:
@@ -122,7 +122,7 @@ class _Runner:
         is_first = self._session is None
         earlier_cpu_seconds = 0.0
         if not is_first:
-            earlier_cpu_seconds = leave_run()
+            earlier_cpu_seconds = restart_own_usage()
         options = self._options
         with prepare_run(
             options.words,

@@ -21,8 +21,8 @@ from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.local_run.local_labels import MAX_LABEL_CHARS, airflow_labels, git_commit
-from profiler.local_run.local_record import Placement, read_sizes
+from profiler.local_run.local_labels import MAX_LABEL_CHARS, airflow_labels, checked_out_commit
+from profiler.local_run.local_record import Placement, read_limits
 from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.run_plan import BuildSoFar, RunPlan, RunResult, RunSurroundings
 from profiler.local_run.session import run
@@ -238,7 +238,7 @@ class _Surroundings(Struct, RunSurroundings):
         with suppress(KeyError):  # in many containers, the user has no name
             facts["user"] = pwd.getpwuid(os.getuid()).pw_name
         with suppress(OSError):
-            facts[COMMIT] = git_commit(os.getcwd())
+            facts[COMMIT] = checked_out_commit(os.getcwd())
         labels = {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
         return {**labels, **airflow_labels(os.environ)}
 
@@ -359,7 +359,7 @@ class _LateView(_NoView):
 
         return LiveView(
             stderr_rows(write),
-            read_sizes(read_own_cgroups(), read_host()),
+            read_limits(read_own_cgroups(), read_host()),
             self._started_ns,
             usual_duration,
         )

@@ -44,10 +44,10 @@ def with_local_stacks(collectors: Collectors, word: str, prepared: "PreparedRun"
     """
     # In memory already, and not needed in the monitor.
     from profiler.local_run.command_reader import UnrelatedChildren
-    from profiler.local_run.local_record import read_sizes
+    from profiler.local_run.local_record import read_limits
 
     clock = prepared.clock
-    vcpu = read_sizes(prepared.cgroups, read_host()).vcpu
+    vcpu = read_limits(prepared.cgroups, read_host()).vcpu
     mode: StacksMode = "moments" if word == "moments" else "on"
     access = _access(lambda _: (), _IN_RUN, vcpu)
     collector = StackCollector(access, mode, clock, Log(), rate_hz(word))

@@ -150,7 +150,7 @@ class NeuronUsage:
                 core_memory_bytes=core_bytes,
                 device_memory_bytes=device_bytes,
                 device_memory_size_bytes=size_bytes or last.device_memory_size_bytes,
-                memory_bytes_by_category=_summed(
+                memory_bytes_by_category=_sums_if_all_known(
                     runtime.memory_bytes_by_category for runtime in readable
                 ),
                 completed=completed,
@@ -254,7 +254,7 @@ class NeuronUsage:
         self, runtimes: Sequence[RuntimeReport]
     ) -> tuple[Mapping[int, int], int | None]:
         """Add the memory of a report; returns the bytes by core, and the bytes on all devices."""
-        by_core = _summed(runtime.core_memory_bytes for runtime in runtimes)
+        by_core = _sums_if_all_known(runtime.core_memory_bytes for runtime in runtimes)
         weight_ns = 1  # a reading counts even if its period is 0
         for runtime in runtimes:
             weight_ns = max(weight_ns, self._covered_ns(runtime.memory_period_seconds))
@@ -288,7 +288,7 @@ class NeuronUsage:
         return round(covered * NS_PER_SECOND)
 
 
-def _summed(runtimes: Iterable[Mapping[_Key, int | None]]) -> Mapping[_Key, int]:
+def _sums_if_all_known(runtimes: Iterable[Mapping[_Key, int | None]]) -> Mapping[_Key, int]:
     """The sums over all runtimes, without those that lack a value of one."""
     totals: Counter[_Key] = Counter()
     unknown: set[_Key] = set()

@@ -180,14 +180,14 @@ _decoder = msgspec.json.Decoder(_Document)
 _NOT_FINITE = re.compile(rb"(?<=[:\[,\s])([-+]?(?:NaN|Infinity|Inf))(?=[\s,}\]])", re.IGNORECASE)
 
 
-def _decoded(line: bytes) -> tuple[_Document, int]:
+def _decoded_document(line: bytes) -> tuple[_Document, int]:
     """The report, and how many of its parts had another type and are missing."""
     try:
         return _decoder.decode(line), 0
     except msgspec.DecodeError:
         # Unlike msgspec's decoder, this one knows numbers of any size.
         value = json.loads(_NOT_FINITE.sub(rb'"\1"', line))
-    parts = _Parts()
+    parts = _TypedParts()
     document = msgspec.convert(parts.fitting(value, _Document), _Document)
     for runtime in document.neuron_runtime_data or ():
         if (runtime.report or _RuntimeGroups()) == _RuntimeGroups():
@@ -195,7 +195,7 @@ def _decoded(line: bytes) -> tuple[_Document, int]:
     return document, parts.unfit
 
 
-class _Parts:
+class _TypedParts:
     """Takes the parts of a value that have the type of the report; counts the others."""
 
     def __init__(self) -> None:
@@ -234,7 +234,7 @@ class _Parts:
 def decode_report(line: bytes) -> NeuronReport | Unavailable:
     """Decode one line; returns the reason if it is not a report."""
     try:
-        document, unfit = _decoded(within_levels(line))
+        document, unfit = _decoded_document(within_levels(line))
     except (msgspec.DecodeError, ValueError) as error:
         return Unavailable(f"it printed a line that is not a report: {error}")
     if document == _Document():
@@ -319,14 +319,15 @@ def _runtime(runtime: _Runtime, numbers: _Numbers, most_bytes: int) -> RuntimeRe
     percents: dict[int, float | None] | None = None
     if cores.neuroncores_in_use is not None:
         percents = {}
-        for index, core in _by_index(cores.neuroncores_in_use):
+        for index, core in _cores_by_index(cores.neuroncores_in_use):
             if core is not None:
                 percents[index] = numbers.percent(core.neuroncore_utilization)
     memory = groups.memory_used or _MemoryUsed()
     used = memory.neuron_runtime_used_bytes or _UsedBytes()
     core_memory = (used.usage_breakdown or _Breakdown()).neuroncore_memory_usage or {}
     categories = {
-        index: _sizes(listed or {}, numbers, most_bytes) for index, listed in _by_index(core_memory)
+        index: _sizes_by_category(listed or {}, numbers, most_bytes)
+        for index, listed in _cores_by_index(core_memory)
     }
     stats = groups.execution_stats or groups.inference_stats or _ExecutionStats()
     stated = stats.latency_stats or _LatencyStats()
@@ -340,8 +341,10 @@ def _runtime(runtime: _Runtime, numbers: _Numbers, most_bytes: int) -> RuntimeRe
     return RuntimeReport(
         utilization_percent=percents,
         utilization_period_seconds=numbers.seconds(cores.period),
-        core_memory_bytes={core: _total(sizes) for core, sizes in categories.items() if sizes},
-        memory_bytes_by_category=_by_category(categories.values()),
+        core_memory_bytes={
+            core: _total_if_all_known(sizes) for core, sizes in categories.items() if sizes
+        },
+        memory_bytes_by_category=_sums_by_category(categories.values()),
         device_memory_bytes=numbers.count(used.neuron_device, most_bytes),
         memory_period_seconds=numbers.seconds(memory.period),
         completed=numbers.count(summary.get("completed")),
@@ -372,7 +375,7 @@ def _ecc_uncorrected(
     return errors_by_device
 
 
-def _by_index(cores: Mapping[str, _Value]) -> Iterator[tuple[int, _Value]]:
+def _cores_by_index(cores: Mapping[str, _Value]) -> Iterator[tuple[int, _Value]]:
     """The cores by their index on the node; the parts of Trn2's logical cores, such as
     ``nc_v3.0``, are skipped.
     """
@@ -381,7 +384,7 @@ def _by_index(cores: Mapping[str, _Value]) -> Iterator[tuple[int, _Value]]:
             yield int(core), value
 
 
-def _sizes(
+def _sizes_by_category(
     categories: Mapping[str, Json], numbers: _Numbers, most_bytes: int
 ) -> Mapping[str, int | None]:
     """The bytes by category; what is no number, such as new groups of categories, is skipped."""
@@ -394,12 +397,12 @@ def _sizes(
     return sizes
 
 
-def _total(sizes: Mapping[str, int | None]) -> int | None:
+def _total_if_all_known(sizes: Mapping[str, int | None]) -> int | None:
     """The sum of the sizes; None if one is unknown."""
     return known(sum, all_known(*sizes.values()))
 
 
-def _by_category(cores: Iterable[Mapping[str, int | None]]) -> Mapping[str, int | None]:
+def _sums_by_category(cores: Iterable[Mapping[str, int | None]]) -> Mapping[str, int | None]:
     totals: Counter[str] = Counter()
     unknown: dict[str, None] = {}
     for sizes in cores:

@@ -141,7 +141,7 @@ class _Sample(Struct, frozen=True, gc=False):
     percent: int
 
 
-class _Time(Struct, gc=False):
+class _OffsetPeriod(Struct, gc=False):
     """A time in which the wall clock was not set: its difference to the monotonic clock, and from
     when to when it may have been so.
     """
@@ -155,7 +155,7 @@ class _WallClockOffsets:
     """The times between the settings of the wall clock, as far as samples may be of them."""
 
     def __init__(self) -> None:
-        self._times: deque[_Time] = deque(maxlen=_MAX_TIMES)
+        self._times: deque[_OffsetPeriod] = deque(maxlen=_MAX_TIMES)
         self._seen_ns = 0
 
     @property
@@ -166,12 +166,12 @@ class _WallClockOffsets:
         """Note the clocks' difference at a moment."""
         last = self._times[-1] if self._times else None
         if last is None:
-            self._times.append(_Time(offset_ns, -_MAX_AGE_NS, NEVER_NS))
+            self._times.append(_OffsetPeriod(offset_ns, -_MAX_AGE_NS, NEVER_NS))
         elif abs(offset_ns - last.offset_ns) < _MIN_SET_NS:
             last.offset_ns = offset_ns  # the clock runs a little faster or slower
         else:
             last.until_ns = now_ns
-            self._times.append(_Time(offset_ns, self._seen_ns, NEVER_NS))
+            self._times.append(_OffsetPeriod(offset_ns, self._seen_ns, NEVER_NS))
         self._seen_ns = now_ns
 
     def forget(self, before_ns: int) -> None:

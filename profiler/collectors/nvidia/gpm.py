@@ -94,7 +94,7 @@ class Gpm:
     def _read(self, *, is_complete: bool) -> Mapping[str, Any] | Failure:
         """The values by field; empty after the first sample, and too early after the one before."""
         if not self._samples:
-            failure = self._open()
+            failure = self._allocate_samples()
             if failure is not None:
                 return failure
         now_ns = self._clock.monotonic_ns()
@@ -115,7 +115,7 @@ class Gpm:
         self._call.add(now_ns, self._clock.monotonic_ns())
         return values
 
-    def _open(self) -> Failure | None:
+    def _allocate_samples(self) -> Failure | None:
         support = call_nvml(self._nvml, "nvmlGpmQueryDeviceSupport", self._handle)
         if isinstance(support, Failure):
             return support

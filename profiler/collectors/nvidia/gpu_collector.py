@@ -266,7 +266,7 @@ class GpuCollector:
             values["gpus"] = gpus
             values["gpu_scope"] = None if is_known else WHOLE_INSTANCE
             values["gpu_idle"] = gpu_idle(gpus, duration_ms, self._hour_usd)
-            values |= _memory_verdict(record, found)
+            values |= _gpu_memory_fields(record, found)
         return RecordPart(
             values=values, source=self.name if self.has_data else None, warnings=tuple(warnings)
         )
@@ -435,7 +435,7 @@ def _partial_warnings(gpus: Sequence[Gpu]) -> Iterator[str]:
             yield what.format(f"GPU{'s' * (len(lacking) > 1)} {numbers}", format_percent(percent))
 
 
-def _memory_verdict(record: Record, found: tuple[RunGpu, ...]) -> dict[str, Any]:
+def _gpu_memory_fields(record: Record, found: tuple[RunGpu, ...]) -> dict[str, Any]:
     """The verdict on the GPUs' memory, where a lack of it can be why the run failed."""
     if not may_lack_gpu_memory(record, [run_gpu.gpu for run_gpu in found]):
         return {}

@@ -190,6 +190,6 @@ def is_in_first_namespace() -> bool:
         return False
 
 
-def of_this_process() -> Descendants:
+def descendants_of_this_process() -> Descendants:
     """The processes that descend from this one."""
     return Descendants(os.getpid())

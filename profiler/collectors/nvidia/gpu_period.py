@@ -110,7 +110,7 @@ class GpuPeriod:
     def total_joules(self) -> float | None:
         """The energy by the driver's counter since the driver was loaded, else by the power."""
         counted_joules = quotient(self._counters[ENERGY].total, 1000)
-        return _rounded(first_known(counted_joules, self._power_joules))
+        return _rounded_joules(first_known(counted_joules, self._power_joules))
 
     def add(self, timed: TimedSample, *, since_ns: int = 0) -> None:
         """Add a sample, with its time from ``since_ns`` on (monotonic)."""
@@ -172,7 +172,7 @@ class GpuPeriod:
             self._copy_ns += gpm_ns
             self._copy_rate = max(self._copy_rate, moved / seconds)
 
-    def _copies(self) -> Mapping[str, Any]:
+    def _copy_values(self) -> Mapping[str, Any]:
         if not self._copy_ns:
             return {}
         seconds = self._copy_ns / NS_PER_SECOND
@@ -217,7 +217,7 @@ class GpuPeriod:
             if sample.throttle_reasons & bit:
                 self._throttled_ns[reason] += weight_ns
 
-    def hardly_known(self, duration_ns: int) -> Mapping[str, Any]:
+    def fields_hardly_known(self, duration_ns: int) -> Mapping[str, Any]:
         """The fields of the record's entry, as absent, that are known of less than half of a run:
         of the rest nothing is known. The first readings of a short run stay.
         """
@@ -232,7 +232,7 @@ class GpuPeriod:
         if is_lacking(self._series["sm_active_percent"].weight_ns):
             lacking |= dict.fromkeys(GPM_SERIES, NOT_MEASURED)
         if is_lacking(self._spans_ns):
-            lacking |= dict.fromkeys((*self._amounts, *self._copies()))
+            lacking |= dict.fromkeys((*self._amounts, *self._copy_values()))
         for name in _READ_VALUES:
             if is_long_lacking(self._series[name].weight_ns):
                 lacking[name] = NOT_MEASURED
@@ -263,11 +263,11 @@ class GpuPeriod:
         uncounted_joules = self._joules_before + self._joules_after
         joules = first_known(sum_of_both(counted_joules, uncounted_joules), self._power_joules)
         return {
-            **self._copies(),
+            **self._copy_values(),
             "utilization_percent": series["utilization_percent"].distribution(),
             "memory_used_mb": series["memory_used_bytes"].distribution(per=MIB),
             "power_watts": series["power_watts"].distribution(),
-            "energy_joules": _rounded(joules),
+            "energy_joules": _rounded_joules(joules),
             "temperature_celsius": series["temperature_celsius"].distribution(),
             "sm_clock_mhz": series["sm_clock_mhz"].distribution(),
             "throttle_reasons": throttled_percent if self._throttle_observed_ns else None,
@@ -308,5 +308,5 @@ class GpuRun:
         return period
 
 
-def _rounded(joules: float | None) -> float | None:
+def _rounded_joules(joules: float | None) -> float | None:
     return rounded(joules, 3)

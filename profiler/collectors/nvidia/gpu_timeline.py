@@ -108,14 +108,14 @@ class GpuTimeline:
 
     def idle_ns(self, start_ns: int, end_ns: int) -> int:
         """The time in which the GPU did not work between two moments of the last minute."""
-        parts = self._parts(start_ns, end_ns)
+        parts = self._parts_of_windows(start_ns, end_ns)
         return round(sum(part_ns * (1 - percent / _PERCENT) for part_ns, percent in parts))
 
     def known_ns(self, start_ns: int, end_ns: int) -> int:
         """The time in which its work is known between two moments of the last minute."""
-        return sum(part_ns for part_ns, _ in self._parts(start_ns, end_ns))
+        return sum(part_ns for part_ns, _ in self._parts_of_windows(start_ns, end_ns))
 
-    def _parts(self, start_ns: int, end_ns: int) -> Iterator[tuple[int, float]]:
+    def _parts_of_windows(self, start_ns: int, end_ns: int) -> Iterator[tuple[int, float]]:
         """The lengths of the windows between the moments, and how much the GPU worked in each."""
         for window in reversed(self._recent_windows):
             if window.end_ns <= start_ns:

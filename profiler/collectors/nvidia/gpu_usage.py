@@ -311,7 +311,7 @@ class _GpuAggregate:
         self._memory_size_bytes: int | None = None
 
     def add(self, sample: GpuSample, step_ns: int, now_ns: int) -> None:
-        self._keep(TimedSample(sample=sample, start_ns=now_ns - step_ns, end_ns=now_ns))
+        self._keep_sample(TimedSample(sample=sample, start_ns=now_ns - step_ns, end_ns=now_ns))
         if sample.gpm_ns is not None:
             self._gpm_read_ns = now_ns
             self._last_gpm = gpm_values(sample)
@@ -371,9 +371,11 @@ class _GpuAggregate:
     def add_error(self, xid: int, before_ns: int, now_ns: int) -> None:
         """Add an error of the driver since the reading before, also of a GPU that was lost."""
         nothing = GpuSample(facts=self.facts)
-        self._keep(TimedSample(sample=nothing, start_ns=before_ns, end_ns=now_ns, xids=(xid,)))
+        self._keep_sample(
+            TimedSample(sample=nothing, start_ns=before_ns, end_ns=now_ns, xids=(xid,))
+        )
 
-    def _keep(self, timed: TimedSample) -> None:
+    def _keep_sample(self, timed: TimedSample) -> None:
         """Add a sample; to the runs when it is old enough."""
         self._whole.add(timed)
         self._recent.append(timed)

@@ -21,7 +21,7 @@ _WEAK_PERCENT = 2
 _PERCENT = 100
 
 
-class _Piece(Struct):
+class _PieceOfWork(Struct):
     """Work on the GPU without a long pause; the times in use are sums since the run's start."""
 
     start_ns: int
@@ -31,14 +31,14 @@ class _Piece(Struct):
     used_until_ns: float
 
 
-class _Pieces:
+class _PiecesOfWork:
     """The pieces of work of a run: the pauses that separate them grow with the run."""
 
     def __init__(self, started_ns: int) -> None:
         self._started_ns = started_ns
-        self._pieces: list[_Piece] = []
+        self._pieces: list[_PieceOfWork] = []
 
-    def add(self, piece: _Piece) -> None:
+    def add(self, piece: _PieceOfWork) -> None:
         """Add work that begins at the end of the last piece or later."""
         self._pieces.append(piece)
         if len(self._pieces) > 1 and self._are_one(self._pieces[-2], piece, piece.end_ns):
@@ -47,7 +47,7 @@ class _Pieces:
         if len(self._pieces) > _MAX_PIECES:
             self._pieces = self._merged(piece.end_ns)
 
-    def limits(self, until_ns: int) -> tuple[_Piece, _Piece] | None:
+    def limits(self, until_ns: int) -> tuple[_PieceOfWork, _PieceOfWork] | None:
         """The first and the last piece that are more than a small part of the work; None without
         work.
         """
@@ -56,17 +56,17 @@ class _Pieces:
         large = [piece for piece in pieces if piece.used_ns and piece.used_ns >= least_ns]
         return (large[0], large[-1]) if large else None
 
-    def _are_one(self, first: _Piece, second: _Piece, until_ns: int) -> bool:
+    def _are_one(self, first: _PieceOfWork, second: _PieceOfWork, until_ns: int) -> bool:
         pause_ns = max(_MIN_PAUSE_NS, (until_ns - self._started_ns) // _PAUSE_SHARE)
         return second.start_ns - first.end_ns < pause_ns
 
-    def _extend(self, piece: _Piece, following: _Piece) -> None:
+    def _extend(self, piece: _PieceOfWork, following: _PieceOfWork) -> None:
         piece.end_ns = max(piece.end_ns, following.end_ns)
         piece.used_ns += following.used_ns
         piece.used_until_ns = following.used_until_ns
 
-    def _merged(self, until_ns: int) -> list[_Piece]:
-        merged: list[_Piece] = []
+    def _merged(self, until_ns: int) -> list[_PieceOfWork]:
+        merged: list[_PieceOfWork] = []
         for piece in self._pieces:
             if merged and self._are_one(merged[-1], piece, until_ns):
                 self._extend(merged[-1], piece)
@@ -95,8 +95,8 @@ class GpuWork:
         self.utilization = TimeWeightedStatistics()
         self.used_ns = 0.0
         self.covered_ns = 0
-        self._pieces = _Pieces(started_ns)
-        self._strong_pieces = _Pieces(started_ns)
+        self._pieces = _PiecesOfWork(started_ns)
+        self._strong_pieces = _PiecesOfWork(started_ns)
         self._strong_ns = 0.0
         self._used_until_ns: int | None = None
 
@@ -121,10 +121,10 @@ class GpuWork:
         before_ns = self.used_ns
         self.used_ns += used_ns
         work = (begin_ns, until_ns, used_ns, before_ns, self.used_ns)
-        self._pieces.add(_Piece(*work))
+        self._pieces.add(_PieceOfWork(*work))
         if percent > _WEAK_PERCENT:
             self._strong_ns += used_ns
-            self._strong_pieces.add(_Piece(*work))
+            self._strong_pieces.add(_PieceOfWork(*work))
         self._used_until_ns = last_ns
 
     def limits(self, until_ns: int) -> WorkLimits | None:

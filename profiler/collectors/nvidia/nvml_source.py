@@ -86,7 +86,7 @@ class NvmlSource:
         # The GPUs that are lost since the last reading, or not visible since NVML was initialized
         # again.
         before = self._lost
-        self._lost = self._missing()
+        self._lost = self._lost_uuids()
         lost = tuple(
             facts for uuid, facts in self._known_gpus.items() if uuid in self._lost - before
         )
@@ -111,14 +111,14 @@ class NvmlSource:
         self._next_look_ns = now_ns + self._look_pause_ns
         self._quiet_ns = self._next_look_ns + _RETRY_NS
 
-    def _missing(self) -> set[str]:
+    def _lost_uuids(self) -> set[str]:
         return self._known_gpus.keys() - {device.facts.uuid for device in self._devices}
 
     def _find_lost(self, events: XidEvents) -> None:
         """Read the GPUs again that are lost, or could not be opened when NVML was initialized
         again.
         """
-        for uuid in self._missing():
+        for uuid in self._lost_uuids():
             handle = call_nvml(self._nvml, "nvmlDeviceGetHandleByUUID", uuid)
             if isinstance(handle, Failure):
                 continue

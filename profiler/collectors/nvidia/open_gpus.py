@@ -28,7 +28,9 @@ def open_devices(nvml: Nvml, index: int, more: int, clock: Clock) -> list[Device
     is_divided = _is_divided(nvml, handle)
     if is_divided:
         whole = GpuFacts(uuid=uuid, index=index)
-        parts = [Device(nvml, *part, clock) for part in _parts(nvml, handle, whole, more)]
+        parts = [
+            Device(nvml, *part, clock) for part in _visible_mig_parts(nvml, handle, whole, more)
+        ]
         if parts:
             return parts
     facts = GpuFacts(
@@ -50,7 +52,7 @@ def _is_divided(nvml: Nvml, handle: object) -> bool:
 
 
 # A handle is the driver's.
-def _parts(
+def _visible_mig_parts(
     nvml: Nvml, handle: object, whole: GpuFacts, more: int
 ) -> Iterator[tuple[Any, GpuFacts]]:
     """The parts that this container sees, which may be any of the possible ones."""

@@ -56,7 +56,7 @@ class ProcessLists:
         began_ns = self._clock.monotonic_ns()
         if not (is_complete or self._call.is_due(began_ns) or self._has_changed(memory_bytes)):
             return None
-        computing = self._list(_COMPUTE)
+        computing = self._processes_on_list(_COMPUTE)
         self._call.add(began_ns, self._clock.monotonic_ns())
         if computing is None:
             return None
@@ -98,22 +98,22 @@ class ProcessLists:
     def _other_processes(self, function: str, *, is_complete: bool) -> list[Any]:
         if not is_complete and function not in self._used_lists:
             return []
-        found = list(self._list(function) or ())
+        found = list(self._processes_on_list(function) or ())
         if found:
             self._used_lists.add(function)
         return found
 
-    def _list(self, function: str) -> list[Any] | None:
+    def _processes_on_list(self, function: str) -> list[Any] | None:
         """One of the driver's lists; None if it has none, or one that cannot be read."""
         if not self._is_newest_wrong:
             newest = self._ask(function)
-            self._is_newest_wrong = not _is_possible(newest or ())
+            self._is_newest_wrong = not _are_ids_possible(newest or ())
             if newest is not None and not self._is_newest_wrong:
                 return list(newest)
         before = self._ask(f"{function}{_BEFORE}")
-        return list(before) if before is not None and _is_possible(before) else None
+        return list(before) if before is not None and _are_ids_possible(before) else None
 
 
-def _is_possible(processes: Sequence[Any]) -> bool:
+def _are_ids_possible(processes: Sequence[Any]) -> bool:
     """Whether all ids are those of processes."""
     return all(0 < process.pid <= _MAX_PID for process in processes)

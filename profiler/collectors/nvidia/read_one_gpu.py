@@ -316,7 +316,7 @@ class XidEvents:
             self._unregistered[device.facts.uuid] = None
             return
         self._registered[device.facts.uuid] = None
-        self._uuids[_address(handle)] = uuid
+        self._uuids[_handle_address(handle)] = uuid
         if part is not None:
             self._divided.add(uuid)
 
@@ -336,7 +336,7 @@ class XidEvents:
     # The driver's type.
     def _gpu_of(self, event: Any) -> str | None:  # noqa: ANN401
         # A GPU that has fallen off the bus does not say its UUID any more.
-        uuid = self._uuids.get(_address(event.device))
+        uuid = self._uuids.get(_handle_address(event.device))
         if uuid in self._divided:
             return self._parts.get((uuid, event.gpuInstanceId))
         return uuid
@@ -348,5 +348,5 @@ class XidEvents:
 
 
 # The driver's type.
-def _address(handle: Any) -> int | None:  # noqa: ANN401
+def _handle_address(handle: Any) -> int | None:  # noqa: ANN401
     return ctypes.cast(handle, ctypes.c_void_p).value

@@ -90,7 +90,7 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         }
         if not is_shared:
             values["shared"] = False if is_seen and not is_open else None
-        values |= self.period.hardly_known(self._duration_ns(use))
+        values |= self.period.fields_hardly_known(self._duration_ns(use))
         return RunGpu(
             gpu=replace(gpu, **values),
             is_own=use.has_own if is_seen else None,
@@ -155,7 +155,7 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
         if is_shared or is_open or not work.covered_ns:
             return values
         idle_ns = _idle_ns(work, known_ns)
-        values["idle_seconds"] = _seconds(idle_ns)
+        values["idle_seconds"] = _rounded_seconds(idle_ns)
         values["idle_percent"] = round(_PERCENT * idle_ns / known_ns, 3)
         # Else it may have worked before, after or in between: one moment of each second misses
         # most pieces of work.
@@ -185,15 +185,15 @@ def _work_values(use: RunUse, limits: WorkLimits | None, idle_ns: float) -> Mapp
         return {}
     parts_ns = (limits.before_ns, limits.between_ns, limits.after_ns)
     scale = idle_ns / (sum(parts_ns) or 1)
-    before, between, after = (_seconds(scale * part_ns) for part_ns in parts_ns)
+    before, between, after = (_rounded_seconds(scale * part_ns) for part_ns in parts_ns)
     return {
-        "first_used_seconds": _seconds(limits.first_ns - use.started_ns),
-        "last_used_seconds": _seconds(limits.last_ns - use.started_ns),
+        "first_used_seconds": _rounded_seconds(limits.first_ns - use.started_ns),
+        "last_used_seconds": _rounded_seconds(limits.last_ns - use.started_ns),
         "idle_before_seconds": before,
         "idle_between_seconds": between,
         "idle_after_seconds": after,
     }
 
 
-def _seconds(value_ns: float) -> float:
+def _rounded_seconds(value_ns: float) -> float:
     return round(value_ns / NS_PER_SECOND, 3)

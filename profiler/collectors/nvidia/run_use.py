@@ -63,7 +63,7 @@ class GpuReading(Struct, frozen=True, kw_only=True, gc=False):
     used_bytes: int | None = None
 
 
-class _Listed(Struct, kw_only=True):
+class _ListedProcesses(Struct, kw_only=True):
     """The processes of a reading, counted: ``own_bytes`` is None if the driver does not say what
     one of the run's processes holds.
     """
@@ -326,7 +326,7 @@ class RunUse:
                 reading.end_ns, listed.own_bytes, reading.used_bytes, listed.largest_bytes
             )
 
-    def _with_unlisted(self, reading: GpuReading, listed: _Listed) -> int | None:
+    def _with_unlisted(self, reading: GpuReading, listed: _ListedProcesses) -> int | None:
         """What the run's processes hold, with what the driver counts for no process: its own need,
         and managed memory.
         """
@@ -339,7 +339,7 @@ class RunUse:
             return listed.own_bytes
         return sum_of_both(listed.own_bytes, max(reading.used_bytes - listed.all_bytes, 0))
 
-    def _find_hidden_use(self, reading: GpuReading, listed: _Listed) -> None:
+    def _find_hidden_use(self, reading: GpuReading, listed: _ListedProcesses) -> None:
         """Whether a process was there that is not the run's, and that cannot be seen here."""
         self._hidden.add(reading)
         is_hidden = not reading.processes and (reading.used_bytes or 0) >= CHANGED_BYTES
@@ -352,8 +352,8 @@ class RunUse:
         self._has_hidden_use = self._has_hidden_use or (is_unmatched and self._was_unmatched)
         self._was_unmatched = is_unmatched
 
-    def _count(self, processes: tuple[ProcessOnGpu, ...]) -> _Listed:
-        listed = _Listed()
+    def _count(self, processes: tuple[ProcessOnGpu, ...]) -> _ListedProcesses:
+        listed = _ListedProcesses()
         for process in processes:
             listed.all_bytes += process.memory_bytes or 0
             is_own = self._judge(process)

@@ -29,10 +29,10 @@ def main(program: str) -> None:
     )  # at most half the weight of a usual process: enough to read a stack before it has changed
     before_seconds = time.process_time()
     for line in sys.stdin.buffer:
-        started = [_start(program, call.split()) for call in line.decode().split("|")]
+        started = [_start_call(program, call.split()) for call in line.decode().split("|")]
         answers = []
         for call in started:
-            status, cpu_seconds, output = _finish(*call)
+            status, cpu_seconds, output = _answer_of_call(*call)
             own_seconds = time.process_time()
             cpu_seconds += own_seconds - before_seconds
             before_seconds = own_seconds
@@ -41,7 +41,7 @@ def main(program: str) -> None:
         sys.stdout.buffer.flush()
 
 
-def _start(program: str, words: list[str]) -> tuple[int, int, int]:
+def _start_call(program: str, words: list[str]) -> tuple[int, int, int]:
     """Start a call; returns its process, and the files of its output and its errors."""
     output = os.memfd_create("output")
     errors = os.memfd_create("errors")
@@ -70,7 +70,7 @@ def _start(program: str, words: list[str]) -> tuple[int, int, int]:
     return pid, output, errors
 
 
-def _finish(pid: int, output: int, errors: int) -> tuple[int, float, bytes]:
+def _answer_of_call(pid: int, output: int, errors: int) -> tuple[int, float, bytes]:
     _, status, used = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     text = os.pread(output if code == 0 else errors, _MAX_OUTPUT_BYTES, 0)

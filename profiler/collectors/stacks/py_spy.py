@@ -143,7 +143,7 @@ def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailabl
         if not thread.frames:
             continue
         stack = ThreadStack(
-            frames=tuple(map(_clean, reversed(thread.frames))),
+            frames=tuple(map(_shown_frame, reversed(thread.frames))),
             is_active=thread.active,
             is_main=thread.thread_name == "MainThread" or thread.os_thread_id == pid,
             thread_id=thread.thread_id,
@@ -162,15 +162,18 @@ def shortened(
     return (*frames[:outer], _LEFT_OUT, *frames[-inner:])
 
 
-def _clean(frame: _Frame) -> Frame:
+def _shown_frame(frame: _Frame) -> Frame:
     short = frame.short_filename or frame.filename.rpartition("/")[2]
     line = frame.line if 0 < (frame.line or 0) <= _MAX_LINE else None
     return Frame(
-        _word(frame.name) or "?", _word(short), line, is_own=not _LIBRARY.search(frame.filename)
+        _folded_word(frame.name) or "?",
+        _folded_word(short),
+        line,
+        is_own=not _LIBRARY.search(frame.filename),
     )
 
 
-def _word(text: str) -> str:
+def _folded_word(text: str) -> str:
     """The text on one line without the separator of folded stacks.
 
     A long text is cut at its beginning.
@@ -235,9 +238,9 @@ def decode_recording(output: bytes) -> tuple[ThreadStack, ...] | Unavailable:
 def _recorded_frame(text: str) -> Frame:
     found = _RECORDED_FRAME.fullmatch(text)
     if not found:
-        return _clean(_Frame(name=text))
+        return _shown_frame(_Frame(name=text))
     name, file, line = found.groups()
-    return _clean(_Frame(name, file, short_file(file), int(line[:9])))
+    return _shown_frame(_Frame(name, file, short_file(file), int(line[:9])))
 
 
 @lru_cache(maxsize=5000)
@@ -312,7 +315,7 @@ class PySpy:
         """The stacks of a process now."""
         call = f"{_DEADLINE_SECONDS} dump --nonblocking --json --pid {pid}"
         (answer,) = self._call([call], _DEADLINE_SECONDS)
-        return _dump(answer, lambda output: decode_dump(output, pid))
+        return _dump_of_answer(answer, lambda output: decode_dump(output, pid))
 
     def record(self, pids: Sequence[int], seconds: int, rate_hz: int) -> tuple[Dump, ...]:
         """What ran in these processes for so long, or until their end, in this order."""
@@ -326,7 +329,7 @@ class PySpy:
         self._is_recording = True
         answers = self._call(calls, deadline_seconds)
         self._is_recording = False
-        return tuple(_dump(answer, decode_recording) for answer in answers)
+        return tuple(_dump_of_answer(answer, decode_recording) for answer in answers)
 
     def interrupt(self) -> None:
         """End a recording in progress, which then answers with what it has."""
@@ -376,7 +379,7 @@ class PySpy:
         return answers
 
 
-def _dump(
+def _dump_of_answer(
     answer: _Answer | Unavailable,
     decode: Callable[[bytes], tuple[ThreadStack, ...] | Unavailable],
 ) -> Dump:
@@ -385,13 +388,13 @@ def _dump(
     status, cpu_ns, output = answer
     if status == -signal.SIGINT:  # it was interrupted before it began
         return Dump(cpu_ns=cpu_ns)
-    stacks = Unavailable(_reason(status, output)) if status else decode(output)
+    stacks = Unavailable(_failure_reason(status, output)) if status else decode(output)
     if isinstance(stacks, Unavailable):
         return Dump(failure=stacks.reason, cpu_ns=cpu_ns)
     return Dump(stacks=stacks, cpu_ns=cpu_ns)
 
 
-def _reason(status: int, errors: bytes) -> str:
+def _failure_reason(status: int, errors: bytes) -> str:
     if status < 0:
         return f"it was ended by signal {-status}, after its deadline or too much output"
     first = f"exit code {status}"

@@ -14,7 +14,7 @@ _MAX_SAMPLES_ON_ONE_CPU_HZ = 10
 # soon, and a moment needs the stacks of waiting threads, which are read between two recordings.
 _FIRST_NS = 4 * NS_PER_SECOND
 _FIRST_SECONDS = 1
-_EARLY_NS = 60 * NS_PER_SECOND
+_FIRST_PERIOD_NS = 60 * NS_PER_SECOND
 _EARLY_SECONDS = 4
 _MOMENT_SECONDS = 2
 _LATER_SECONDS = 20
@@ -66,7 +66,7 @@ class RecordingRate:
             seconds = _FIRST_SECONDS
         elif is_moment:
             seconds = _MOMENT_SECONDS
-        elif elapsed_ns < _EARLY_NS:
+        elif elapsed_ns < _FIRST_PERIOD_NS:
             seconds = _EARLY_SECONDS
         rate_hz = self._own_rate_hz
         if rate_hz is None:
@@ -86,7 +86,7 @@ class RecordingRate:
         if self.spent_ns + cost_ns > _MAX_SHARE * _MIN_RUN_NS:
             affordable_ns = round((self.spent_ns + cost_ns) / _MAX_SHARE)
             self._due_ns = max(self._due_ns, self._started_ns + affordable_ns)
-        if ended_ns - self._started_ns < _EARLY_NS or recording is None:
+        if ended_ns - self._started_ns < _FIRST_PERIOD_NS or recording is None:
             return
         # Of a recording that ended early, most is the start of py-spy.
         share = cost_ns / (recording.seconds * NS_PER_SECOND)

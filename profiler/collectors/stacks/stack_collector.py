@@ -111,7 +111,7 @@ class SamplingSchedule:
         self.spent_ns += cost_ns
 
 
-class _Batch(Struct):
+class _SampledBatch(Struct):
     find: Callable[[], Iterable[Identity]]
     python: PythonProcesses
     profile: StackProfile = field(default_factory=StackProfile)
@@ -164,7 +164,7 @@ class StackCollector:
             self._rate = RecordingRate(clock.monotonic_ns(), vcpu, rate_hz)
         # Wall-clock time that is not set during the run.
         self._wall_offset_ns = clock.wall_ns() - clock.monotonic_ns()
-        self._batches: dict[str, _Batch] = {}
+        self._batches: dict[str, _SampledBatch] = {}
         self._lock = threading.Lock()
         self._waiter = Waiter()
         self._thread = StoppableThread("stacks", self._run, self._waiter.wake, clock)
@@ -199,7 +199,7 @@ class StackCollector:
             if batch is not None:
                 batch.find = find
                 return
-            self._batches[batch_id] = _Batch(find, PythonProcesses(self._access.runs_python))
+            self._batches[batch_id] = _SampledBatch(find, PythonProcesses(self._access.runs_python))
         self._waiter.wake()
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
@@ -292,7 +292,7 @@ class StackCollector:
         self._thread.stop(max_seconds)
 
     def _warnings(
-        self, batch: _Batch | None, *, has_samples: bool, has_ended: bool
+        self, batch: _SampledBatch | None, *, has_samples: bool, has_ended: bool
     ) -> tuple[str, ...]:
         advice = self._access.advice
         if not self._reader.is_installed:
@@ -313,7 +313,7 @@ class StackCollector:
         return self._without_python(batch, has_samples=has_samples, has_ended=has_ended)
 
     def _without_python(
-        self, batch: _Batch, *, has_samples: bool, has_ended: bool
+        self, batch: _SampledBatch, *, has_samples: bool, has_ended: bool
     ) -> tuple[str, ...]:
         """Why nothing could be read, although nothing failed."""
         enough_scans = 1 if has_ended else _MAX_LOOKS
@@ -371,7 +371,7 @@ class StackCollector:
         else:
             self._rate.add(now_ns, self._clock.monotonic_ns(), cost_ns, recording)
 
-    def _dump(self, reader: PySpy, batch: _Batch) -> list[Identity]:
+    def _dump(self, reader: PySpy, batch: _SampledBatch) -> list[Identity]:
         """Read the stacks of all threads once; returns the processes."""
         dumps = []
         now_ns = self._clock.monotonic_ns()
@@ -393,7 +393,7 @@ class StackCollector:
         return identities
 
     def _record(
-        self, reader: PySpy, batch: _Batch, identities: list[Identity], recording: Recording
+        self, reader: PySpy, batch: _SampledBatch, identities: list[Identity], recording: Recording
     ) -> None:
         """Record what runs; threads that wait are only in the readings before and after."""
         batch.rate_hz = recording.rate_hz
@@ -417,7 +417,7 @@ class StackCollector:
         self._has_recorded.set()
 
     def _read(
-        self, reader: PySpy, batch: _Batch, identity: Identity, now_seconds: float
+        self, reader: PySpy, batch: _SampledBatch, identity: Identity, now_seconds: float
     ) -> tuple[ThreadStack, ...]:
         """Read one process; again if it changed meanwhile."""
         reader.start()
@@ -439,7 +439,7 @@ class StackCollector:
         return ()
 
     def _add_failure(
-        self, batch: _Batch, identity: Identity, now_seconds: float, reason: str
+        self, batch: _SampledBatch, identity: Identity, now_seconds: float, reason: str
     ) -> None:
         if identity not in batch.find() or self._thread.is_stopping:
             return  # the process has ended meanwhile

@@ -358,7 +358,7 @@ class FoldedStacks:
         if index not in self._steps:
             self._bytes += _STEP_BYTES
         step = self._steps.setdefault(index, Counter())
-        self._bytes += sum(map(_size_of, stacks.keys() - step.keys()))
+        self._bytes += sum(map(_encoded_bytes, stacks.keys() - step.keys()))
         step.update(stacks)
         while len(self._steps) > MAX_STEPS or (
             self._bytes > MAX_BYTES and len(self._steps) > _MIN_STEPS
@@ -409,7 +409,7 @@ class FoldedStacks:
         left = 3 * MAX_BYTES // 4 - len(self._steps) * _STEP_BYTES
         kept = set()
         for stack, _ in totals.most_common():
-            left -= present[stack] * _size_of(stack)
+            left -= present[stack] * _encoded_bytes(stack)
             if left < 0:
                 break
             kept.add(stack)
@@ -420,21 +420,23 @@ class FoldedStacks:
         self._measure()
 
     def _measure(self) -> None:
-        self._bytes = sum(_STEP_BYTES + sum(map(_size_of, step)) for step in self._steps.values())
+        self._bytes = sum(
+            _STEP_BYTES + sum(map(_encoded_bytes, step)) for step in self._steps.values()
+        )
 
 
-def _size_of(stack: str) -> int:
+def _encoded_bytes(stack: str) -> int:
     return len(msgspec.json.encode(stack)) + _COUNT_BYTES
 
 
-def _folded(stacks: Iterable[ThreadStack]) -> Counter[str]:
+def _folded_counts(stacks: Iterable[ThreadStack]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for stack in stacks:
         counts[stack.folded] += stack.count
     return counts
 
 
-def _samples_of(recording: Iterable[ThreadStack]) -> int:
+def _samples_of_busiest(recording: Iterable[ThreadStack]) -> int:
     """How many samples of a process had a running thread, at least: those of the busiest one."""
     counts: Counter[int] = Counter()
     for stack in recording:
@@ -458,7 +460,7 @@ class StackProfile:
             return
         self.samples += sum(map(bool, dumps))
         self._add_functions(stacks)
-        self.folded.add(wall_ns, _folded(stacks))
+        self.folded.add(wall_ns, _folded_counts(stacks))
         self.moments.add_stacks(stacks, wall_ns)
 
     def add_recordings(
@@ -470,10 +472,10 @@ class StackProfile:
         stacks = list(chain.from_iterable(recordings))
         if not stacks:
             return
-        samples = sum(map(_samples_of, recordings))
+        samples = sum(map(_samples_of_busiest, recordings))
         self.samples += samples
         self._add_functions(stacks)
-        counts = _folded(stacks)
+        counts = _folded_counts(stacks)
         steps = max(round((until_ns - from_ns) / NS_PER_SECOND), 1)
         for step in range(steps):
             part: Counter[str] = Counter()

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from profiler.core.clock import Clock
 from profiler.core.optional_math import first_known, known_values
 from profiler.core.timestamps import NEVER_NS
-from profiler.monitor.instance.instance_container import InstanceContainer, is_pause
+from profiler.monitor.instance.instance_container import InstanceContainer, is_pause_container
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
@@ -38,7 +38,7 @@ def sharers_of(
         if other.docker_id == container.docker_id:
             continue
         has_started = first_known(other.started_ns, NEVER_NS) < container.at_end_ns
-        if has_started and not is_pause(other.name):
+        if has_started and not is_pause_container(other.name):
             sharers.add(other.docker_id or UNKNOWN_SHARER)
     if lacks_containers:
         sharers.add(UNKNOWN_SHARER)

@@ -69,7 +69,7 @@ def next_phase(phase: Phase, seen: Seen) -> Phase:
     return _NEXT.get((phase, seen), phase)
 
 
-def is_pause(container_name: str) -> bool:
+def is_pause_container(container_name: str) -> bool:
     """Whether the agent has added the container."""
     return container_name.startswith(_PAUSE)
 
@@ -124,7 +124,7 @@ class InstanceContainer(Struct, eq=False):
 
     @property
     def is_pause(self) -> bool:
-        return is_pause(self.name)
+        return is_pause_container(self.name)
 
     @property
     def has_run(self) -> bool:

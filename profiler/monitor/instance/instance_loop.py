@@ -20,7 +20,7 @@ from profiler.monitor.instance.known_containers import KnownContainers
 from profiler.monitor.instance.paced_docker import PacedDocker
 from profiler.monitor.instance.reported_file import ReportedFile
 from profiler.monitor.loop import MonitoredTask
-from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe
+from profiler.monitor.shared_parts import REPORT_DEFECT, SharedParts, describe_error
 from profiler.readers import Unavailable
 from profiler.readers.docker.docker_api import ContainerEvent, DockerApi, DockerEvents
 from profiler.readers.docker.ecs_container import EcsContainer, ListedContainer
@@ -123,7 +123,7 @@ class InstanceLoop:
             self._watch()
         # The last handler: the reports that are on their way are delivered.
         except Exception as error:  # noqa: BLE001
-            self._log.error(f"The monitor failed ({describe(error)}): {REPORT_DEFECT}")
+            self._log.error(f"The monitor failed ({describe_error(error)}): {REPORT_DEFECT}")
         shared.attempt(shared.delivery.finish)
         shared.attempt(shared.collectors.stop)
         shared.attempt(partial(self._access.events.stop, 1.0))
@@ -148,9 +148,9 @@ class InstanceLoop:
                 next_tick_ns = now_ns + round(shared.ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
             due_ns = min((next_tick_ns, *self._due_ns()))
             self._wait(max(due_ns - now_ns, 0) / NS_PER_SECOND)
-        self._finish()
+        self._accept_last_ends()
 
-    def _finish(self) -> None:
+    def _accept_last_ends(self) -> None:
         """Accept the ends that were seen before the stop request."""
         deadline_ns = self._clock.monotonic_ns() + _FINISH_NS
         self._step(is_tick=False)
@@ -189,7 +189,7 @@ class InstanceLoop:
         source = task.source
         is_steady = source.is_steady
         if source.has_news or source.awaits_answer or not is_steady:
-            self._guard(arn, partial(self._settle, arn, source, is_tick=is_tick))
+            self._step_guarded(arn, partial(self._settle, arn, source, is_tick=is_tick))
             if arn not in self._tasks:
                 return
         if source.has_news or (is_tick and self._is_due(task, now_ns, is_steady=is_steady)):
@@ -198,9 +198,9 @@ class InstanceLoop:
                 task.monitored.add_warning(warning)
             task.warned = len(source.warnings)
             if task.monitored.step() or source.is_gone:
-                self._drop(arn)
+                self._stop_following(arn)
         elif is_tick and task.monitored.keep_sample():
-            self._drop(arn)
+            self._stop_following(arn)
 
     def _is_due(self, task: _Task, now_ns: int, *, is_steady: bool) -> bool:
         """Whether a task without news needs more than a sample."""
@@ -218,7 +218,7 @@ class InstanceLoop:
             source.lacks_containers = self._containers.lacks_inspection(arn)
             self._may_ask = source.settle(may_ask=self._may_ask)
         if source.has_news and source.is_without_batch:
-            self._drop(arn)
+            self._stop_following(arn)
 
     # What Docker shows
 
@@ -233,13 +233,13 @@ class InstanceLoop:
             self._docker.on_stream_begun()
         for event in news:
             if event is not None:
-                self._guard(event.docker_id, partial(self._on_event, event))
+                self._step_guarded(event.docker_id, partial(self._on_event, event))
         if self._clock.monotonic_ns() >= self._list_at_ns:
-            self._list()
+            self._compare_list()
         for docker_id in self._containers.due_before(self._clock.monotonic_ns()):
             if self._docker.is_time_used:
                 break
-            self._guard(docker_id, partial(self._inspect, docker_id))
+            self._step_guarded(docker_id, partial(self._inspect, docker_id))
 
     def _on_event(self, event: ContainerEvent) -> None:
         """Pass the event to its task, or keep it until a new container is inspected."""
@@ -264,7 +264,7 @@ class InstanceLoop:
                 due_ns = self._clock.monotonic_ns() + _AFTER_END_NS
                 self._containers.inspect_at(docker_id, due_ns)
 
-    def _list(self) -> None:
+    def _compare_list(self) -> None:
         """Compare Docker's list with what is followed: the stream of events may have missed
         something.
         """
@@ -276,11 +276,11 @@ class InstanceLoop:
         shown = {container.docker_id for container in listed}
         self._reported.keep_only(shown)
         for container in sorted(listed, key=lambda container: not container.is_running):
-            self._compare(container)
+            self._inspect_if_different(container)
         for docker_id in self._containers.not_shown(shown):
             self._on_removed(docker_id)
 
-    def _compare(self, listed: ListedContainer) -> None:
+    def _inspect_if_different(self, listed: ListedContainer) -> None:
         """Inspect a container that is new, or whose state differs from what was seen."""
         docker_id = listed.docker_id
         known = self._containers.get_or_add(docker_id, listed.task_arn)
@@ -351,7 +351,7 @@ class InstanceLoop:
             log_options=inspected.log_options,
         )
         arn = inspected.labels.task_arn
-        self._drop(arn)
+        self._stop_following(arn)
         self._done.add(arn)
 
     def _new_task(self, inspected: EcsContainer) -> _Task:
@@ -384,7 +384,7 @@ class InstanceLoop:
         if arn in self._done and not self._containers.has_followed(arn):
             self._done.discard(arn)
 
-    def _drop(self, arn: str) -> None:
+    def _stop_following(self, arn: str) -> None:
         """Follow the task no longer."""
         task = self._tasks.pop(arn, None)
         if self._containers.has_followed(arn):
@@ -396,7 +396,7 @@ class InstanceLoop:
             self._containers.inspect_at(docker_id, NEVER_NS)
             self._shared.collectors.forget(docker_id)
 
-    def _guard(self, key: str, step: Callable[[], object]) -> None:
+    def _step_guarded(self, key: str, step: Callable[[], object]) -> None:
         """Handle a container, by its id, or a task, by its ARN. A defect ends the task with what
         is known of it.
         """
@@ -404,12 +404,12 @@ class InstanceLoop:
             step()
         except Exception as error:  # noqa: BLE001  as above
             self._log.error(
-                f"The monitor cannot follow a container ({describe(error)}): {REPORT_DEFECT}"
+                f"The monitor cannot follow a container ({describe_error(error)}): {REPORT_DEFECT}"
             )
             self._on_defect(key, error)
 
     def _on_defect(self, key: str, error: Exception) -> None:
-        """Report the task of the key as far as it is known; see :meth:`_guard`."""
+        """Report the task of the key as far as it is known; see :meth:`_step_guarded`."""
         arn = key
         if key not in self._tasks:
             known = self._containers.get(key)
@@ -419,4 +419,4 @@ class InstanceLoop:
             arn = self._containers.task_arn_of(key)
         if arn in self._tasks:
             self._tasks[arn].monitored.fail(error)
-            self._drop(arn)
+            self._stop_following(arn)

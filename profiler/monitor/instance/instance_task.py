@@ -188,7 +188,7 @@ class InstanceTask:
         container = self._containers.get(inspected.docker_id)
         if container is None:
             container = InstanceContainer(
-                inspected, earlier_starts_ns=_starts_before(inspected.started_ns, events)
+                inspected, earlier_starts_ns=_earlier_starts(inspected.started_ns, events)
             )
             self._containers[inspected.docker_id] = container
         before = container.inspected
@@ -409,7 +409,7 @@ class InstanceTask:
         self._group.close()
 
 
-def _starts_before(started_ns: int | None, events: Sequence[ContainerEvent]) -> tuple[int, ...]:
+def _earlier_starts(started_ns: int | None, events: Sequence[ContainerEvent]) -> tuple[int, ...]:
     """The times of the attempts before the one that began at ``started_ns``."""
     earlier: list[int] = []
     for event in events:

@@ -83,7 +83,7 @@ class MetricGroup(Struct, frozen=True):
 # The subjects of a snapshot
 
 
-def _part(name: str) -> Callable[[Snapshot], list[Subject]]:
+def _part_of_snapshot(name: str) -> Callable[[Snapshot], list[Subject]]:
     """A part of the snapshot."""
 
     def subjects(snapshot: Snapshot) -> list[Subject]:
@@ -188,7 +188,7 @@ def _latencies(snapshot: Snapshot) -> Iterator[Subject]:
         yield ("p100",), neuron.latency.p100_seconds
 
 
-def _swap(snapshot: Snapshot) -> Iterator[Subject]:
+def _swap_counters(snapshot: Snapshot) -> Iterator[Subject]:
     for counters in known_values((snapshot.instance.swap_counters,)):
         yield (), counters
 
@@ -214,7 +214,7 @@ def _always_one(_: object) -> float:
     return 1
 
 
-def _at(path: str, unit: Callable[[float], float] = float) -> Callable[[Any], float | None]:
+def _value_at(path: str, unit: Callable[[float], float] = float) -> Callable[[Any], float | None]:
     """The value at a path of the subject, converted to the base unit."""
     get = attrgetter(path)
 
@@ -225,19 +225,19 @@ def _at(path: str, unit: Callable[[float], float] = float) -> Callable[[Any], fl
     return value
 
 
-def _from_ns(time_ns: float) -> float:
+def _ns_to_seconds(time_ns: float) -> float:
     return time_ns / NS_PER_SECOND
 
 
-def _from_percent(percent: float) -> float:
+def _percent_to_ratio(percent: float) -> float:
     return percent / _PERCENT
 
 
-def _from_mhz(frequency_mhz: float) -> float:
+def _mhz_to_hertz(frequency_mhz: float) -> float:
     return frequency_mhz * _HERTZ_PER_MHZ
 
 
-def _from_mib(size_mib: float) -> float:
+def _mib_to_bytes(size_mib: float) -> float:
     return round(size_mib * MIB)
 
 
@@ -276,12 +276,12 @@ GROUPS: tuple[MetricGroup, ...] = (
         (
             "task_network_receive_bytes_total",
             "Bytes received by the task in awsvpc mode.",
-            _at("task_rx_bytes"),
+            _value_at("task_rx_bytes"),
         ),
         (
             "task_network_transmit_bytes_total",
             "Bytes sent by the task in awsvpc mode.",
-            _at("task_tx_bytes"),
+            _value_at("task_tx_bytes"),
         ),
     ),
     _group(
@@ -290,34 +290,42 @@ GROUPS: tuple[MetricGroup, ...] = (
         (
             "container_start_time_seconds",
             "Start time, in seconds since 1970.",
-            _at("container.started_ns", _from_ns),
+            _value_at("container.started_ns", _ns_to_seconds),
         ),
-        ("container_cpu_seconds_total", "CPU time used.", _at("sample.cpu_ns", _from_ns)),
+        (
+            "container_cpu_seconds_total",
+            "CPU time used.",
+            _value_at("sample.cpu_ns", _ns_to_seconds),
+        ),
         (
             "container_cpu_used_vcpus",
             "Mean vCPU used between the last two samples.",
-            _at("vcpu_used"),
+            _value_at("vcpu_used"),
         ),
-        ("container_cpu_limit_vcpus", "vCPUs that the container can use.", _at("limits.vcpu")),
+        (
+            "container_cpu_limit_vcpus",
+            "vCPUs that the container can use.",
+            _value_at("limits.vcpu"),
+        ),
         (
             "container_memory_used_bytes",
             "Memory in use without what the kernel can drop: pages of files, its own caches.",
-            _at("sample.memory_used_bytes"),
+            _value_at("sample.memory_used_bytes"),
         ),
         (
             "container_memory_mapped_file_bytes",
             "Pages of files that the container keeps mapped, which the kernel can drop.",
-            _at("sample.memory_mapped_file_bytes"),
+            _value_at("sample.memory_mapped_file_bytes"),
         ),
         (
             "container_memory_huge_pages_bytes",
             "Huge pages of the machine's pool, which the container's limit does not count.",
-            _at("sample.memory_huge_page_bytes"),
+            _value_at("sample.memory_huge_page_bytes"),
         ),
         (
             "container_memory_limit_bytes",
             "Memory limit of the container.",
-            _at("limits.memory_bytes"),
+            _value_at("limits.memory_bytes"),
         ),
     ),
     _group(
@@ -326,12 +334,12 @@ GROUPS: tuple[MetricGroup, ...] = (
         (
             "container_network_receive_bytes_total",
             "Bytes received on the container's own network.",
-            _at("sample.network_rx_bytes"),
+            _value_at("sample.network_rx_bytes"),
         ),
         (
             "container_network_transmit_bytes_total",
             "Bytes sent on the container's own network.",
-            _at("sample.network_tx_bytes"),
+            _value_at("sample.network_tx_bytes"),
         ),
     ),
     _group(
@@ -340,12 +348,12 @@ GROUPS: tuple[MetricGroup, ...] = (
         (
             "container_block_read_bytes_total",
             "Bytes read from block devices.",
-            _at("sample.block_read_bytes"),
+            _value_at("sample.block_read_bytes"),
         ),
         (
             "container_block_write_bytes_total",
             "Bytes written to block devices.",
-            _at("sample.block_write_bytes"),
+            _value_at("sample.block_write_bytes"),
         ),
     ),
     _group(
@@ -363,55 +371,55 @@ GROUPS: tuple[MetricGroup, ...] = (
         (
             "gpu_utilization_ratio",
             "Share of the driver's last period in which a kernel or a copy ran, 0 to 1.",
-            _at("sample.utilization_percent", _from_percent),
+            _value_at("sample.utilization_percent", _percent_to_ratio),
         ),
         (
             "gpu_sm_active_ratio",
             "Share of time and of multiprocessors in which a warp ran, 0 to 1. From Hopper on.",
-            _at("sample.sm_active_percent", _from_percent),
+            _value_at("sample.sm_active_percent", _percent_to_ratio),
         ),
         (
             "gpu_sm_occupancy_ratio",
             "Active warps divided by the warps that the multiprocessors can hold. From Hopper on.",
-            _at("sample.sm_occupancy_percent", _from_percent),
+            _value_at("sample.sm_occupancy_percent", _percent_to_ratio),
         ),
         (
             "gpu_tensor_active_ratio",
             "Share of time in which the tensor cores worked, 0 to 1. From Hopper on.",
-            _at("sample.tensor_active_percent", _from_percent),
+            _value_at("sample.tensor_active_percent", _percent_to_ratio),
         ),
         (
             "gpu_dram_active_ratio",
             "Share of time in which the device memory transferred data, 0 to 1. From Hopper on.",
-            _at("sample.dram_active_percent", _from_percent),
+            _value_at("sample.dram_active_percent", _percent_to_ratio),
         ),
         (
             "gpu_idle_seconds_total",
             "Time in which neither a kernel nor a copy ran, as far as it was seen.",
-            _at("idle_seconds"),
+            _value_at("idle_seconds"),
         ),
         (
             "gpu_known_seconds_total",
             "Time for which it is known whether the GPU worked: the idle time is a part of it.",
-            _at("known_seconds"),
+            _value_at("known_seconds"),
         ),
         *(
             (metric.live_name, metric.live_help, partial(_gpu_total, metric.gpu_field))
             for metric in LIVE_GPU_TOTALS
         ),
-        ("gpu_memory_used_bytes", "Memory in use.", _at("sample.memory_used_bytes")),
-        ("gpu_memory_size_bytes", "Memory size.", _at("sample.memory_size_bytes")),
-        ("gpu_power_watts", "Power draw.", _at("sample.power_watts")),
+        ("gpu_memory_used_bytes", "Memory in use.", _value_at("sample.memory_used_bytes")),
+        ("gpu_memory_size_bytes", "Memory size.", _value_at("sample.memory_size_bytes")),
+        ("gpu_power_watts", "Power draw.", _value_at("sample.power_watts")),
         (
             "gpu_energy_joules_total",
             "Energy used, by the driver's counter or the integrated power.",
-            _at("energy_joules"),
+            _value_at("energy_joules"),
         ),
-        ("gpu_temperature_celsius", "Temperature.", _at("sample.temperature_celsius")),
+        ("gpu_temperature_celsius", "Temperature.", _value_at("sample.temperature_celsius")),
         (
             "gpu_sm_clock_hertz",
             "Clock frequency of the multiprocessors.",
-            _at("sample.sm_clock_mhz", _from_mhz),
+            _value_at("sample.sm_clock_mhz", _mhz_to_hertz),
         ),
     ),
     _group(
@@ -430,7 +438,7 @@ GROUPS: tuple[MetricGroup, ...] = (
         (
             "neuron_core_utilization_ratio",
             "Share of the last period in which the core computed, 0 to 1.",
-            _from_percent,
+            _percent_to_ratio,
         ),
     ),
     _group(
@@ -453,12 +461,12 @@ GROUPS: tuple[MetricGroup, ...] = (
         (
             "neuron_device_memory_used_bytes",
             "Device memory in use on all devices.",
-            _at("device_memory_bytes"),
+            _value_at("device_memory_bytes"),
         ),
         (
             "neuron_device_memory_size_bytes",
             "Memory of all visible devices.",
-            _at("device_memory_size_bytes"),
+            _value_at("device_memory_size_bytes"),
         ),
     ),
     _group(
@@ -481,35 +489,35 @@ GROUPS: tuple[MetricGroup, ...] = (
         (
             "neuron_ecc_uncorrected_errors_total",
             "Uncorrected memory errors on all devices.",
-            _at("ecc_uncorrected"),
+            _value_at("ecc_uncorrected"),
         ),
     ),
     _group(
         (),
-        _part("instance"),
-        ("instance_memory_size_bytes", "Memory of the instance.", _at("memory_size_bytes")),
+        _part_of_snapshot("instance"),
+        ("instance_memory_size_bytes", "Memory of the instance.", _value_at("memory_size_bytes")),
         (
             "instance_memory_available_bytes",
             "Memory that is available without swapping.",
-            _at("memory_available_bytes"),
+            _value_at("memory_available_bytes"),
         ),
-        ("instance_swap_size_bytes", "Swap space of the instance.", _at("swap_size_bytes")),
-        ("instance_swap_free_bytes", "Free swap space.", _at("swap_free_bytes")),
+        ("instance_swap_size_bytes", "Swap space of the instance.", _value_at("swap_size_bytes")),
+        ("instance_swap_free_bytes", "Free swap space.", _value_at("swap_free_bytes")),
     ),
     _group(
         (),
-        _swap,
-        ("instance_swap_out_bytes_total", "Bytes written to swap space.", _at("out_bytes")),
-        ("instance_swap_in_bytes_total", "Bytes read from swap space.", _at("in_bytes")),
+        _swap_counters,
+        ("instance_swap_out_bytes_total", "Bytes written to swap space.", _value_at("out_bytes")),
+        ("instance_swap_in_bytes_total", "Bytes read from swap space.", _value_at("in_bytes")),
     ),
     _group(
         ("mount_point",),
         _disks,
-        ("instance_disk_size_bytes", "Size of the file system.", _at("size_bytes")),
+        ("instance_disk_size_bytes", "Size of the file system.", _value_at("size_bytes")),
         (
             "instance_disk_available_bytes",
             "Bytes available to users other than root.",
-            _at("available_bytes"),
+            _value_at("available_bytes"),
         ),
     ),
     _group(
@@ -519,12 +527,12 @@ GROUPS: tuple[MetricGroup, ...] = (
     ),
     _group(
         (),
-        _part("own_usage"),
-        ("monitor_cpu_seconds_total", "CPU time of the monitor.", _at("cpu_seconds")),
+        _part_of_snapshot("own_usage"),
+        ("monitor_cpu_seconds_total", "CPU time of the monitor.", _value_at("cpu_seconds")),
         (
             "monitor_memory_peak_bytes",
             "Peak resident memory of the monitor.",
-            _at("max_rss_mb", _from_mib),
+            _value_at("max_rss_mb", _mib_to_bytes),
         ),
     ),
     _group(
@@ -538,12 +546,12 @@ GROUPS: tuple[MetricGroup, ...] = (
         (
             "monitor_read_failures_total",
             "Failed reads of the containers' stats.",
-            _at("read_failures"),
+            _value_at("read_failures"),
         ),
         (
             "monitor_missed_ticks_total",
             "Sampling times that the monitor missed.",
-            _at("missed_ticks"),
+            _value_at("missed_ticks"),
         ),
     ),
 )

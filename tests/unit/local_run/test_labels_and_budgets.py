@@ -13,7 +13,7 @@ from profiler.local_run.local_labels import (
     _AIRFLOW_LABELS,
     MAX_LABEL_CHARS,
     airflow_labels,
-    git_commit,
+    checked_out_commit,
     parse_labels,
 )
 from profiler.local_run.run_budgets import failed_budgets, gpu_use
@@ -71,12 +71,12 @@ def test_the_commit_of_a_branch_of_a_detached_head_and_of_a_worktree(
         git / "packed-refs",
         f"# pack-refs with: peeled\n{'f' * 40} refs/heads/other\n{COMMIT} refs/heads/main\n",
     )
-    assert git_commit(str(tmp_path)) == COMMIT
+    assert checked_out_commit(str(tmp_path)) == COMMIT
     write(git / "refs" / "heads" / "main", "a" * 40 + "\n")
     below.mkdir(parents=True)
-    reader = Mock(wraps=labels_module._read)
-    monkeypatch.setattr(labels_module, "_read", reader)
-    assert git_commit(str(below)) == "a" * 40
+    reader = Mock(wraps=labels_module._text_of_file)
+    monkeypatch.setattr(labels_module, "_text_of_file", reader)
+    assert checked_out_commit(str(below)) == "a" * 40
     assert (
         call(str(git / "packed-refs")) not in reader.mock_calls
     )  # which takes seconds if they are many
@@ -87,12 +87,12 @@ def test_the_commit_of_a_branch_of_a_detached_head_and_of_a_worktree(
         ("nonsense", None),
     ):
         write(git / "HEAD", f"{head}\n")
-        assert git_commit(str(tmp_path)) == commit
+        assert checked_out_commit(str(tmp_path)) == commit
     write(git / "refs" / "heads" / "topic", COMMIT)
     write(git / "worktrees" / "topic" / "HEAD", "ref: refs/heads/topic\n")
     write(git / "worktrees" / "topic" / "commondir", "../..\n")
     write(below / ".git", f"gitdir: {git / 'worktrees' / 'topic'}\n")
-    assert git_commit(str(below)) == COMMIT
+    assert checked_out_commit(str(below)) == COMMIT
 
 
 def check(*runs: Metrics, bound_mb: float | None = None, **limits: float) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from profiler.task_definitions.job_forms import (
     job_with_size,
     job_with_size_of,
     registered_form,
-    repeated_kill,
-    why_left_alone,
+    repeated_kill_sentence,
+    why_not_sized,
 )
 from profiler.task_definitions.size_changes import SeenMemory, definition_size
 
@@ -136,7 +136,7 @@ def test_a_batch_gets_what_the_others_leave_and_never_too_little() -> None:
 def test_a_size_that_cannot_be_read_stays_and_is_left_alone() -> None:
     odd = on_instances(resourceRequirements=requirements("four", "8192"))
     read = document(**odd).definition
-    assert why_left_alone(read) == "its size is not known"
+    assert why_not_sized(read) == "its size is not known"
     assert registered_form(read)["containerProperties"] == odd["containerProperties"]
     with pytest.raises(TaskProfilerError, match="not known"):
         job_with_size(read, TaskSize(memory_mb=4096), SeenMemory())
@@ -155,7 +155,7 @@ def test_two_batches_are_left_alone() -> None:
         {"name": name, "resourceRequirements": requirements("0.5", "1024")} for name in ("a", "b")
     ]
     tasks = {"ecsProperties": {"taskProperties": [{"containers": containers}]}}
-    reason = why_left_alone(document(**tasks).definition)
+    reason = why_not_sized(document(**tasks).definition)
     assert reason == "which of its containers is the batch is not known (a, b)"
 
 
@@ -171,7 +171,7 @@ def test_two_batches_are_left_alone() -> None:
     ],
 )
 def test_whose_size_is_somebody_elses_is_said(more: dict[str, Any], reason: str) -> None:
-    assert reason in (why_left_alone(document(**more).definition) or "")
+    assert reason in (why_not_sized(document(**more).definition) or "")
 
 
 EXIT = {"onReason": "outofmemoryerror*", "action": "exit"}
@@ -194,4 +194,6 @@ def test_a_kill_that_batch_repeats_is_known_by_the_first_rule_that_matches(
     attempts: int, rules: list[dict[str, str]], *, is_repeated: bool
 ) -> None:
     retry = {"attempts": attempts, "evaluateOnExit": rules}
-    assert (repeated_kill(document(retryStrategy=retry).definition) is not None) is is_repeated
+    assert (
+        repeated_kill_sentence(document(retryStrategy=retry).definition) is not None
+    ) is is_repeated

@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions import permissions
-from profiler.task_definitions.permissions import MAX_INLINE_CHARACTERS, characters, is_allowed
+from profiler.task_definitions.permissions import (
+    MAX_INLINE_CHARACTERS,
+    counted_characters,
+    is_covered,
+)
 
 FIRST, SECOND = (f"arn:aws:logs:us-east-1:123456789012:log-group:/{name}:*" for name in "ab")
 OF_TEAM = "arn:aws:logs:*:*:log-group:/${aws:PrincipalTag/team}:*"
 OWN: dict[str, Any] = {"Sid": "Own", "Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
-STATEMENTS: Any = permissions.policy({FIRST})["Statement"]
+STATEMENTS: Any = permissions.report_policy({FIRST})["Statement"]
 PUT: dict[str, Any] = STATEMENTS[0]
 planned: Any = partial(permissions.planned_policy, "nightly")
 
@@ -43,7 +47,7 @@ def streams_of(*groups: str) -> frozenset[str]:
 def test_a_policy_beyond_the_limit_gets_the_longest_prefixes_that_fit_or_is_refused() -> None:
     needed = streams_of("/other/one", *(f"/ecs/nightly-{number:03}" for number in range(125)))
     fitted = planned(needed)
-    assert fitted.exact_characters > MAX_INLINE_CHARACTERS >= characters(fitted.document)
+    assert fitted.exact_characters > MAX_INLINE_CHARACTERS >= counted_characters(fitted.document)
     assert [prefix.rpartition(":")[2] for prefix in fitted.prefixes] == [
         "/ecs/nightly-00*",
         "/ecs/nightly-01*",
@@ -133,15 +137,15 @@ def test_a_pattern_may_name_a_stream_where_a_text_fits_both(stream: str, pattern
     fitting = (
         of_stream.fullmatch(text) and fnmatchcase(text, pattern) for text in map("".join, texts)
     )
-    assert permissions.may_name(stream, pattern) == any(fitting)
+    assert permissions.may_name_stream(stream, pattern) == any(fitting)
 
 
 # IAM takes a policy of 6,144 characters, of which one pattern may be nearly all.
 @pytest.mark.parametrize("character", ["*", "a"])
 def test_a_pattern_may_be_as_long_as_a_policy(character: str) -> None:
     pattern = character * 6_000
-    assert permissions.may_name("*", pattern)
-    assert permissions.may_name("stream", pattern) == (character == "*")
+    assert permissions.may_name_stream("*", pattern)
+    assert permissions.may_name_stream("stream", pattern) == (character == "*")
 
 
 names = st.text("abc-_/.", min_size=1, max_size=12).map("/ecs/{}".format)
@@ -153,7 +157,7 @@ def test_a_policy_with_prefixes_allows_all_that_it_must(groups: list[str], other
     fitted = planned(needed, other_characters=others)
     statements: Any = fitted.document["Statement"]
     allowed = statements[0]["Resource"]
-    assert all(is_allowed(stream, allowed) for stream in needed)
-    assert not any(is_allowed(stream, allowed) for stream in streams_of("/secret"))
-    assert characters(fitted.document) + others <= MAX_INLINE_CHARACTERS
+    assert all(is_covered(stream, allowed) for stream in needed)
+    assert not any(is_covered(stream, allowed) for stream in streams_of("/secret"))
+    assert counted_characters(fitted.document) + others <= MAX_INLINE_CHARACTERS
     assert planned(needed, fitted.document, other_characters=others).document is None
