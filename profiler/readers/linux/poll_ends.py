@@ -47,7 +47,9 @@ def is_by_timeout(
     Runtimes such as tokio divide a long timeout: after the one of this poll came another one.
     """
     until_ns = blocked.until_ns
-    if until_ns is None or begin.last_ns < until_ns - _SLACK_NS:
+    if until_ns is None:
+        return None if any(arrival.came for arrival in arrivals) else False
+    if begin.last_ns < until_ns - _SLACK_NS:
         return False
     if any(arrival.came is None for arrival in arrivals):
         return False

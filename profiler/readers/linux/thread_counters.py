@@ -25,6 +25,7 @@ _MAX_SHARE_OF_FILES = 4
 # can have waited for at most the last step or this time. A longer wait does not count.
 _MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
 _MAX_FILE_BYTES = 1024
+_QUEUED_DIVISOR = 10
 _WORDS = 3  # time on a CPU, time waiting for one, time slices
 # Linux 6.12 and later leave a thread that goes to sleep in the queue of its CPU for a while. If it
 # is moved to another CPU meanwhile, the kernel counts its sleep as a wait for a CPU. This happens
@@ -99,7 +100,8 @@ class Thread(Struct, eq=False):
     not.
     ``sleeps_unsignalled``: it blocked all signals when it was last seen in an interruptible sleep.
     ``ran_after_ns``: its present wait has begun after this. ``waited_until_ns``: the wait before
-    went on until then; since then the thread ran, and waited for a CPU, for ``busy_ns``.
+    went on until then; since then the thread ran, and waited for a CPU, for ``busy_ns``, of which
+    it waited for ``queued_ns``.
     """
 
     thread_id: int
@@ -120,6 +122,7 @@ class Thread(Struct, eq=False):
     ran_after_ns: int = 0
     waited_until_ns: int = 0
     busy_ns: int = 0
+    queued_ns: int = 0
 
     def read(self, since: ReadingTime, now: ReadingTime, process: int) -> ThreadGrowth | None:
         """Read the counters; None if they are the same as before.
@@ -165,8 +168,9 @@ class Thread(Struct, eq=False):
         self.wait_ns = wait_ns
         if not self.is_stale:
             self.waited_until_ns = since.at_ns
-            self.busy_ns = 0
+            self.busy_ns = self.queued_ns = 0
         self.busy_ns += ran_ns + waited_ns
+        self.queued_ns += waited_ns
         self.is_stale = True
         self.ran_after_ns = since.at_ns
         return growth
@@ -174,8 +178,10 @@ class Thread(Struct, eq=False):
     def begin_of_work(self, now_ns: int, *, is_able: bool) -> WorkBegin:
         """When the thread has begun to run since the wait before; ``is_able``: it still can."""
         last_ns = now_ns - self.busy_ns
-        first_ns = last_ns if is_able else min(self.waited_until_ns, last_ns)
-        return WorkBegin(first_ns, last_ns, is_known=is_able)
+        # On a busy machine, it may wait for a CPU now, which is not counted yet.
+        is_known = is_able and _QUEUED_DIVISOR * self.queued_ns <= self.busy_ns
+        first_ns = last_ns if is_known else min(self.waited_until_ns, last_ns)
+        return WorkBegin(first_ns, last_ns, is_known=is_known)
 
     def read_state(self) -> ThreadState:
         """The present state."""

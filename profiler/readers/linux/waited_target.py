@@ -110,6 +110,8 @@ _FUTEX_PRIVATE = 0x80
 _FUTEX_FLAGS = {"futex": 1, "futex_wait": 3}
 _FUTEX_BY_WALL_CLOCK = 0x100
 _TIMESPEC = struct.Struct("=qq")
+# The end of a shorter poll is always near: clients poll so until their answer comes.
+_MIN_TIMEOUT_NS = 250 * NS_PER_MS
 # So long, nobody sleeps: Java's ExecutorService.close waits for its tasks a day at a time.
 _ENDLESS_NS = 12 * NS_PER_HOUR
 # Where poll and epoll have their timeout in milliseconds, and where others have that of a struct
@@ -323,7 +325,7 @@ class WaitResolver:
         if self._quiet_ns is not None:
             since_ns = max(since_ns, now_ns - self._quiet_ns)
         timeout_ns = self._timeout_ns(pid, name, call)
-        if timeout_ns is None:
+        if timeout_ns is None or timeout_ns < _MIN_TIMEOUT_NS:
             return blocked
         return replace(
             blocked, until_ns=since_ns + timeout_ns, until_within_ns=max(now_ns - since_ns, 0)

@@ -64,3 +64,4 @@ def test_a_timeout_that_is_not_known_well_is_not_told_by_the_moment() -> None:
     assert is_by_timeout(_poll(9.3, 0.3), [_came(0.2, 3)], begin, seconds(10)) is None
     assert is_by_timeout(_poll(9.5, None), [_came(0.2, 3)], begin, seconds(10)) is None
     assert is_by_timeout(_poll(None), [_NOTHING], begin, seconds(10)) is False
+    assert is_by_timeout(_poll(None), [_came(0.7)], begin, seconds(10)) is None
