@@ -21,8 +21,9 @@ from benchmarks.figures import BenchmarkResult, benchmark_parser
 from benchmarks.measured_process import process_figures
 from benchmarks.resize_windows import NOW_NS, lines
 from benchmarks.subscription import install_templates
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.run_documents import report_document
 from profiler.record.record_model import decode
 from tools.search_engines import VERSION_7, VERSION_8, running_elasticsearch, running_opensearch
 from tools.search_server import SearchServer

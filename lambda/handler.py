@@ -20,10 +20,9 @@ from profiler.core.ecs_terms import arn_account
 from profiler.core.json_fields import mapping
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_datetime
 from profiler.forwarder import function_settings
-from profiler.forwarder.batch_report import ReportFinder, ReportLine
-from profiler.forwarder.documents import Document, schedule_notice_document
+from profiler.forwarder.batch_report import ReportFinder, ReportLine, TaskContainers
+from profiler.forwarder.documents import Document
 from profiler.forwarder.ended_run import Comparison, EndedTask, MemoryRetry
-from profiler.forwarder.event_document import find_indexed_report
 from profiler.forwarder.family_runs import (
     COMPARISON_SECONDS,
     FamilyContainer,
@@ -33,6 +32,7 @@ from profiler.forwarder.family_runs import (
     FamilyRates,
 )
 from profiler.forwarder.function_settings import Credentials, ForwarderSettings, NoticeSettings
+from profiler.forwarder.indexed_report import find_indexed_report
 from profiler.forwarder.invocation import (
     NO_TIME_TO_NOTIFY,
     RESERVED_SECONDS,
@@ -47,6 +47,7 @@ from profiler.forwarder.invocation import (
     configure_library_logging,
     raise_errors,
 )
+from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.forwarder.notifications.idempotency import Endless, run_idempotently
 from profiler.forwarder.notifications.notification import NoticeChannel
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
@@ -214,9 +215,9 @@ class _Account:
     def describe(self, definition_arn: str) -> Mapping[str, object] | None:
         return _definitions().describe(definition_arn, _definition_wait(self._context))
 
-    def reports(self, task: StoppedTask, container: str | None) -> ReportFinder:
+    def reports(self, task: StoppedTask, containers: TaskContainers) -> ReportFinder:
         trusted = TrustedGroups(globs=read_trusted_globs(os.environ))
-        return ReportFinder(_log_tail().newest, self._budget, task, container, trusted)
+        return ReportFinder(_log_tail().newest, self._budget, task, containers, trusted)
 
     def is_on_instance(self, task: StoppedTask) -> bool:
         return _instance_monitors(time.time_ns() // _MONITORS_KEPT_NS).reports_task(task)

@@ -1,8 +1,8 @@
 """The documents that the report and the event of one run make."""
 
-from profiler.forwarder.documents import Document, report_document
-from profiler.forwarder.event_document import event_documents
+from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.run_documents import event_documents, report_document
 from profiler.record.event_end import end_of_event
 from tests.ended_runs import run_of
 from tests.notices import report_line

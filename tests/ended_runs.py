@@ -7,10 +7,13 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
+from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.forwarder.batch_report import ReportLine
-from profiler.forwarder.ended_run import EndedRun, UnusualMeasure, run_of_task
+from profiler.forwarder.ended_run import EndedRun, UnusualMeasure
+from profiler.forwarder.merged_run import merge, run_of_event
 from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
+from profiler.forwarder.run_event import run_event
 from profiler.record import record_model as model
 from profiler.record.activity_model import WaitTarget
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -60,10 +63,21 @@ def run_of(
     **more: Any,
 ) -> EndedRun:
     """The run of a stopped task, merged of its event and its report."""
-    run = run_of_task(
-        task, end, container, report_line, log=more.get("log"), resized_from=resized_from
+    event = run_event(
+        task,
+        end,
+        task.container(container or ""),
+        task.container(MONITOR_NAME),
+        log=more.get("log"),
+        resized_from=resized_from,
     )
-    return EndedRun(task=task, run=run, container=container, report_line=report_line, **more)
+    alone = run_of_event(event)
+    run = alone
+    if report_line is not None:
+        run = merge(report_line.report, event, report_line.claim)
+    return EndedRun(
+        task=task, run=run, alone=alone, container=container, report_line=report_line, **more
+    )
 
 
 NOTICE = run_of(
@@ -83,7 +97,7 @@ def end_of(notice: EndedRun) -> EventEnd:
 
 def changed(notice: EndedRun, **changes: Any) -> EndedRun:
     """The notice with other parts, merged again."""
-    parts = {name: value for name, value in asdict(notice).items() if name != "run"}
+    parts = {name: value for name, value in asdict(notice).items() if name not in ("run", "alone")}
     parts["end"] = end_of(notice)
     return run_of(**(parts | changes))
 

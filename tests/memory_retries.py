@@ -15,9 +15,9 @@ from botocore.validate import ParamValidator
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.ended_run import EndedRun, MemoryRetry
-from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.run_documents import event_documents
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.task_retry import MemoryRetries, larger_memory, run_task_request
 from profiler.record.family import NeedAtSize

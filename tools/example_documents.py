@@ -19,15 +19,11 @@ import requests
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.forwarder.documents import (
-    Document,
-    notice_document,
-    report_document,
-    schedule_notice_document,
-    with_runs_per_month,
-)
+from profiler.forwarder.documents import Document, with_runs_per_month
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.line_kinds import InvalidReport
+from profiler.forwarder.notice_documents import notice_document, schedule_notice_document
+from profiler.forwarder.run_documents import report_document
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.metric_catalogue import TIME_PARTS
 from profiler.record.notice_model import (

@@ -22,7 +22,7 @@ from profiler.core.files import read_text_file
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import SENDERS, ChannelKind
 from profiler.core.text import install_hint, listed
-from profiler.forwarder.batch_report import ReportFinder
+from profiler.forwarder.batch_report import ReportFinder, TaskContainers
 from profiler.forwarder.ended_run import EndedTask
 from profiler.forwarder.function_settings import NoticeSettings, read_notice_settings
 from profiler.forwarder.invocation import ForwarderError, InvocationTime, SettingsError
@@ -132,8 +132,8 @@ class _Preview:
     def describe(self, _definition_arn: str) -> None:
         return None
 
-    def reports(self, task: StoppedTask, container: str | None) -> ReportFinder:
-        return ReportFinder(lambda _stream: iter(()), self._budget, task, container)
+    def reports(self, task: StoppedTask, containers: TaskContainers) -> ReportFinder:
+        return ReportFinder(lambda _stream: iter(()), self._budget, task, containers)
 
     def is_on_instance(self, _task: StoppedTask) -> bool:
         return False

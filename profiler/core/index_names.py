@@ -28,6 +28,19 @@ def _period_of(day: date, period: str) -> str:
     return day.strftime(INDEX_PERIODS[period])
 
 
+@lru_cache(maxsize=64)
+def months_of_runs(prefix: str, first: date, last: date) -> str:
+    """The monthly and daily indices of these days, and of a day on each side, separated by commas:
+    ``task-reports-2026.02*,task-reports-2026.03*``.
+    """
+    month = (first - timedelta(days=1)).replace(day=1)
+    patterns = []
+    while month <= last + timedelta(days=1):
+        patterns.append(f"{prefix}-reports-{month:%Y.%m}*")
+        month = (month + timedelta(days=31)).replace(day=1)
+    return ",".join(patterns)
+
+
 def may_have_runs_since(index: str, since: datetime) -> bool:
     """Whether the index can have a run that started since then. It has those whose images were
     pulled in its month or day (UTC), and whose batches started within a day.

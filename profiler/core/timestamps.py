@@ -198,8 +198,12 @@ def datetime_of_ms(moment_ms: int | None) -> datetime | None:
     return _EPOCH + timedelta(milliseconds=moment_ms)
 
 
-def subtract_ms(moment: datetime, milliseconds: float | None) -> datetime:
-    """Subtract milliseconds; return ``moment`` unchanged if the result is before the year 1970."""
+def subtract_ms(moment: datetime | None, milliseconds: float | None) -> datetime | None:
+    """Subtract milliseconds; return ``moment`` unchanged if it is unknown, or if the result is
+    before the year 1970.
+    """
+    if moment is None:
+        return None
     earlier = moment - timedelta(milliseconds=milliseconds or 0)
     return earlier if earlier.year >= _MIN_YEAR else moment
 

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import MONITOR_NAME, AwslogsTarget, LogTarget
+from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.json_fields import mapping, mappings
 from profiler.core.optional_math import any_known, known_values
 from profiler.forwarder.invocation import (
@@ -28,8 +28,6 @@ from profiler.record.line_trust import (
     TrustedGroups,
     Voucher,
     claim_of,
-    is_container_id,
-    task_of_stream,
 )
 from profiler.record.record_model import CHECKPOINT, UNKNOWN_COST, Cost, Report
 from profiler.record.stopped_task import StoppedTask
@@ -79,6 +77,11 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
     def monitor_log(self) -> LogTarget | None:
         return self.logs.get(self.monitor or "")
 
+    @property
+    def report_logs(self) -> tuple[LogTarget, ...]:
+        """The log streams that may have the report."""
+        return known_values((self.batch_log, self.monitor_log))
+
     def log_of(self, line: "ReportLine | None") -> LogTarget | None:
         """The log stream that has this report or checkpoint."""
         is_printed = line is not None and (self.prints_report or not line.is_final)
@@ -112,8 +115,9 @@ def identify_containers(
     requested = requested_batch(containers)
     roles = roles_of(containers, requested=requested)
     measured = [replace(container, essential=None) for container in containers]
+    ids = {container.name: container.runtime_id for container in task.containers}
     targets = {
-        container.name: _with_container_id(log_target(container, task.arn), container.name, task)
+        container.name: log_target(container, task.arn, ids.get(container.name))
         for container in containers
     }
     monitors = [container for container in containers if container.name == roles.monitor]
@@ -138,24 +142,6 @@ def identify_containers(
     )
 
 
-def _with_container_id(target: AwslogsTarget, name: str, task: StoppedTask) -> AwslogsTarget:
-    """The log stream, which without a prefix has the name of Docker's container id."""
-    if not target.group or target.stream:
-        return target
-    names = container_names(task)
-    stream = next((known for known, container in names.items() if container == name), None)
-    return replace(target, stream=stream)
-
-
-def container_names(task: StoppedTask) -> Mapping[str, str]:
-    """The names of the task's containers, by Docker's container ids."""
-    return {
-        container.runtime_id: container.name
-        for container in task.containers
-        if container.runtime_id and is_container_id(container.runtime_id)
-    }
-
-
 class ReportLine(Struct, frozen=True):
     """A report or checkpoint, its line, and whether it is in the search cluster already.
 
@@ -173,10 +159,14 @@ class ReportLine(Struct, frozen=True):
 
 
 class _Tail(Struct):
-    """What was read of a log stream, the newest line first, and the pages that follow."""
+    """What was read of a log stream, the newest line first, and the pages that follow.
+
+    ``has_report``: a report or checkpoint of the batch is among the lines.
+    """
 
     pages: Iterator[Sequence[StreamLine]]
     lines: list[StreamLine] = []
+    has_report: bool = False
     is_whole: bool = False
     has_failed: bool = False  # the pages that follow are lost
     is_missing: bool = False
@@ -198,7 +188,7 @@ class ReportFinder(Struct):
     newest_pages: Callable[[LogTarget], Iterator[Sequence[StreamLine]]]
     budget: InvocationTime
     task: StoppedTask
-    container: str | None  # the batch's name, None if it is unknown
+    containers: TaskContainers
     trusted_groups: TrustedGroups = TrustedGroups()
     has_time: bool = True  # all requested lines were read
     _reserved_seconds: float = 0
@@ -207,9 +197,6 @@ class ReportFinder(Struct):
     _wait_seconds: float = 0
     _tails: dict[LogTarget, _Tail] = {}
     _checkpoint: ReportLine | None = None
-    _answered: set[LogTarget] = set()  # the streams with a report or checkpoint of the batch
-    # The names of the monitor, by its log stream.
-    _monitors: dict[LogTarget, str] = {}
 
     def find(
         self,
@@ -222,10 +209,6 @@ class ReportFinder(Struct):
         """Return the report from the cluster, in half of the wait, else from a log stream; else
         the last checkpoint. ``streams``: the batch's and the monitor's.
         """
-        for stream in streams:
-            name = self._container_of(stream)
-            if name and name != self.container:
-                self._monitors[stream] = name
         left_seconds = self.budget.remaining_seconds()
         self._reserved_seconds = min(WAIT_RESERVED_SECONDS, left_seconds / 2)
         self._wait_seconds = min(wait_seconds, left_seconds - WAIT_RESERVED_SECONDS)
@@ -273,7 +256,7 @@ class ReportFinder(Struct):
                 of_batch = [
                     line
                     for line in self._reports(stream, page)
-                    if self.container in (None, line.report.record.container.name)
+                    if self.containers.batch in (None, line.report.record.container.name)
                 ]
                 newest = newest or next(iter(of_batch), None)
                 report = next((line for line in of_batch if line.is_final), None)
@@ -281,7 +264,7 @@ class ReportFinder(Struct):
                     return report
                 unproven = unproven or report
                 if newest is not None:  # no older page has a report of the same run
-                    self._answered.add(stream)
+                    self._tails[stream].has_report = True
                     break
             self._checkpoint = newest or self._checkpoint
         return unproven
@@ -293,9 +276,7 @@ class ReportFinder(Struct):
         unread = [
             stream
             for stream in streams
-            if stream in self._tails
-            and stream not in self._answered
-            and not self._tails[stream].is_whole
+            if (tail := self._tails.get(stream)) and not (tail.has_report or tail.is_whole)
         ]
         return self._look(unread, _MAX_LINES if is_expected else _MAX_LINES_UNEXPECTED, again=False)
 
@@ -310,12 +291,13 @@ class ReportFinder(Struct):
         self.budget.sleep(min(seconds, left_seconds) * (0.5 + self.budget.jitter() / 2))
         return True
 
-    def priced(self, line: ReportLine | None, containers: TaskContainers) -> Report | None:
+    def priced(self, line: ReportLine | None) -> Report | None:
         """The report with the cost of the task: of several reports, only the last one has it."""
         if line is None:
             return None
         report = line.report
         record = report.record
+        containers = self.containers
         others = [name for name in containers.reported if name != record.container.name]
         if record.cost != UNKNOWN_COST or not line.is_final or not others:
             return report
@@ -381,27 +363,19 @@ class ReportFinder(Struct):
         """
         if report.record.task_id != self.task.id:
             return None
+        # The task's definition may give the monitor another name than usual.
+        monitor = self.containers.monitor or MONITOR_NAME
         trust = self.trusted_groups.trust_in_stream(
-            self.task.account_id, stream.group, stream.stream, monitor=self._monitor_of(stream)
+            self.task.account_id, stream.group, stream.stream, monitor=monitor
         )
         verdict = trust.judge(claim_of(report), timestamp_ms)
         if verdict.is_unconfirmed_container_id:
             # ECS's event names the container that has this id.
-            name = self._container_of(stream)
-            if name not in (report.record.container.name, self._monitor_of(stream)):
+            speakers = (report.record.container.name, monitor)
+            ids = (one.runtime_id for one in self.task.containers if one.name in speakers)
+            if stream.stream not in ids:
                 return None
         return verdict.voucher
-
-    def _monitor_of(self, stream: LogTarget) -> str:
-        """The name of the monitor, which the task's definition may call otherwise than usual."""
-        return self._monitors.get(stream, MONITOR_NAME)
-
-    def _container_of(self, stream: LogTarget) -> str | None:
-        """The container that a log stream belongs to, by its name or by ECS's event."""
-        named = task_of_stream(stream.stream)
-        if named is not None:
-            return named.container
-        return container_names(self.task).get(stream.stream)
 
     def _pages(
         self, stream: LogTarget, most: int, *, again: bool = True
@@ -438,6 +412,7 @@ class ReportFinder(Struct):
                 tail = _Tail(self.newest_pages(stream))
         if before is not None:
             tail = self._joined(tail, before)
+            tail.has_report = before.has_report
         self._tails[stream] = tail
         return tail
 

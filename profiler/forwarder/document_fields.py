@@ -8,12 +8,12 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from profiler.core.ecs_terms import task_id
-from profiler.core.json_fields import mapping, positive_number
-from profiler.core.optional_math import first_known, known, known_members, product
-from profiler.core.timestamps import NS_PER_MS, format_datetime, formatted_datetime
+from profiler.core.json_fields import mapping
+from profiler.core.optional_math import first_known, known, known_members
+from profiler.core.timestamps import format_datetime, formatted_datetime
 from profiler.forwarder.line_kinds import replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun
-from profiler.forwarder.run_event import EVENT_FIELDS, OWN_STREAM, RunEvent, StreamClaim
+from profiler.forwarder.run_event import EVENT_FIELDS, RunEvent, StreamClaim
 from profiler.forwarder.run_links import ecs_task, links_of_run
 from profiler.record.batch_job import NO_JOB, BatchJob, known_job_fields
 from profiler.record.metric_catalogue import SLOWDOWN_FIELDS, slowdown_values
@@ -34,12 +34,7 @@ _REPORT = "task.report"
 
 
 def run_fields(
-    run: MergedRun,
-    line: str | None,
-    kibana_url: str | None,
-    *,
-    moment: datetime | None = None,
-    claim: StreamClaim = OWN_STREAM,
+    run: MergedRun, line: str | None, kibana_url: str | None, *, moment: datetime | None = None
 ) -> Fields:
     """The document of a run.
 
@@ -56,16 +51,28 @@ def run_fields(
         fields = merge_fields(fields, event_fields(run.event))
     for name, values in outcome_fields(run).items():
         fields[name] |= values
-    if not claim.is_own:
-        fields["task"] |= claim_fields(claim)
+    if not run.claim.is_own:
+        fields["task"] |= claim_fields(run.claim)
+    set_monthly_saving(fields, None)
     of_report: dict[str, object] = {
         "confirmed": run.is_confirmed,
         "complete": run.is_complete,
         "report_account": run.report_account,
     }
     fields["task"] |= known_members(of_report)
-    set_monthly_saving(fields, None)
     return {**fields, **known_members({"record": known(replace_lone_surrogates, line)})}
+
+
+def own_fields(run: MergedRun, event: RunEvent) -> Fields:
+    """What the event says, in a document that a report may have written."""
+    fields = event_fields(event)
+    link = ecs_task(event.region, event.cluster, task_id(event.task_arn))
+    if link:
+        set_field(fields, "links.task", link)
+    if run.outcome.status != "unknown":
+        fields = merge_fields(fields, outcome_fields(run))
+    fields["task"]["confirmed"] = event.is_identified
+    return fields
 
 
 def set_monthly_saving(fields: Fields, runs_per_month: float | None) -> None:
@@ -73,8 +80,8 @@ def set_monthly_saving(fields: Fields, runs_per_month: float | None) -> None:
 
     None: the family's runs a month are unknown, so that the run itself is all that is certain.
     """
-    saving_usd = positive_number(mapping(fields.get("cost")).get("waste_usd"))
-    if saving_usd is not None:
+    saving_usd = fields.get("cost", {}).get("waste_usd")
+    if saving_usd:
         monthly_usd = saving_usd * first_known(runs_per_month, 1)
         set_field(fields, "recommendation.saving_usd_per_month", monthly_usd)
 
@@ -94,7 +101,8 @@ def fields_of_outcome(outcome: Outcome, *, is_of_event: bool) -> Fields:
     task: Fields = {"status": outcome.status, "outcome": outcome.cause}
     if is_of_event:
         task["stop_category"] = outcome.category
-    task |= known_members({"exit_code": outcome.exit_code})
+    if outcome.exit_code is not None:
+        task["exit_code"] = outcome.exit_code
     return {"event": {"outcome": event_outcome(outcome.status)}, "task": task}
 
 
@@ -113,9 +121,6 @@ def event_fields(event: RunEvent) -> Fields:
         fields["batch"] = job_fields(event.batch)
     set_field(fields, "cloud.provider", "aws")
     set_field(fields, "orchestrator.type", "ecs")
-    link = ecs_task(event.region, event.cluster, task_id(event.task_arn))
-    if link:
-        set_field(fields, "links.task", link)
     return fields
 
 
@@ -136,25 +141,32 @@ def record_fields(
     record: Record, dataset: str, moment: datetime, *, is_end: bool = False
 ) -> Fields:
     """The fields of a record, without its line. ``is_end``: the moment is the record's end."""
-    duration_ms = record.metrics.duration_ms
     fields = _read_fields(RunView(record))
     timed = fields.pop("event", {})
     event = {
         "kind": "metric",
         "dataset": dataset,
         "outcome": event_outcome(record.status),
-        "duration": known(round, product(duration_ms, NS_PER_MS)),
         **timed,
     }
     written = timed["end"] if is_end else format_datetime(moment)
     return {"@timestamp": written, "event": drop_empty(event), **fields}
 
 
-def record_cost_fields(record: Record) -> Fields:
-    """The fields of a record's cost, and of what may have been larger: the cost may."""
+def corrected_cost(record: Record, of_report: Mapping[str, object]) -> Fields:
+    """The fields of a record's cost, and of what may have been larger, where the report's document
+    has another cost; none of a run whose report has none.
+    """
     fields = _read_fields(RunView(record))
+    cost = fields.get("cost", {})
+    if not of_report or cost == of_report:
+        return {}
     at_least = mapping(fields.get("usage")).get("at_least")
-    return {"cost": fields.get("cost", {}), "usage": {"at_least": at_least}}
+    cost = {**dict.fromkeys(of_report), **cost}
+    corrected = {"cost": cost, "usage": {"at_least": at_least}}
+    if cost.get("usd") is None:
+        corrected["recommendation"] = {"saving_usd_per_month": None}
+    return corrected
 
 
 def event_outcome(status: str) -> str:

@@ -4,53 +4,43 @@ Every writer of a run's document first sees what is there, so that the document 
 whatever order report and event arrive (``profiler/forwarder/merged_run.py``).
 """
 
-import hashlib
-import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from datetime import date, datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from profiler.core.ecs_terms import cluster_name
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import first_known, known, known_members
-from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
+from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.document_fields import (
     Fields,
-    claim_fields,
-    drop_empty,
     fields_of_outcome,
     job_fields,
     merge_fields,
     outcome_fields,
-    record_fields,
     run_fields,
     set_field,
     set_monthly_saving,
 )
-from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.line_kinds import InvalidReport, read_line, replace_lone_surrogates
-from profiler.forwarder.merged_run import completed, merge, merged_run_of_report, within_task
+from profiler.forwarder.line_kinds import InvalidReport, read_line
+from profiler.forwarder.merged_run import completed, merge, within_task
 from profiler.forwarder.run_event import (
     CLAIM_FIELDS,
     EVENT_FIELDS,
     INSTANCE_MONITOR,
-    OWN_STREAM,
     RunEvent,
     StreamClaim,
     read_claim,
     read_run_event,
 )
-from profiler.forwarder.run_links import kibana_task, links_of_line, links_of_schedule_notice
+from profiler.forwarder.run_links import kibana_task
 from profiler.record.batch_job import NO_JOB, BatchJob, known_job_fields, read_batch
-from profiler.record.line_trust import MAX_RUN_LENGTH
-from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
-from profiler.record.record_model import CHECKPOINT, Record, Report
+from profiler.record.notice_model import NoticeLine
+from profiler.record.record_model import Report
 from profiler.record.stop_causes import outcome_of
 
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
@@ -62,7 +52,7 @@ _WORDS_OF_ATTEMPT = ("repeated", "last_attempt")
 _WORDS_OF_JOB = ("job_end", *_WORDS_OF_ATTEMPT, "retry_of", "retried_as")
 _STREAM_DIGITS = 16
 _MAX_SHOWN_LENGTH = 40
-_TOO_LONG = InvalidReport(
+TOO_LONG = InvalidReport(
     f"The document's id, of task id, container name and the kind of a notification, would "
     f"exceed {MAX_ID_BYTES} bytes."
 )
@@ -201,7 +191,7 @@ class EventPart(Struct, frozen=True, kw_only=True):
         """Whether the report in the document is not of the event's task."""
         if self.is_of_job:
             return False
-        return self.event.refutes(stored.claim, stored.report_account)
+        return self.event.verdict_on(stored.claim, stored.report_account) == "refuted"
 
 
 class Document(Struct, frozen=True, kw_only=True, dict=True):
@@ -428,14 +418,11 @@ def _is_accepted(document: ReportDocument, stored: Stored) -> bool:
         if not document.is_of_event and _differ_in_account(document, stored):
             return claim.is_own and not stored.claim.is_own
         return claim.is_own or is_first
-    if event.is_of_other_account(document.report_account):
+    verdict = event.verdict_on(claim, document.report_account)
+    if verdict == "refuted":
         return False
-    if claim.is_own:
-        return True
-    if event.refutes(claim):
-        return False
-    is_vouched_for = claim.voucher != INSTANCE_MONITOR and event.vouches_for(claim)
-    return is_first or is_vouched_for
+    is_vouched_for = claim.voucher != INSTANCE_MONITOR and verdict == "confirmed"
+    return claim.is_own or is_first or is_vouched_for
 
 
 def _differ_in_account(document: Document, stored: Stored) -> bool:
@@ -449,114 +436,16 @@ def run_id(task_id: str, container: str) -> str:
     return f"{task_id}/{container}"
 
 
-def unconfirmed_document(document: Document, claim: StreamClaim) -> Document | InvalidReport:
-    """The document of a line whose log stream does not name the task.
-
-    A checkpoint or notice has an id of its own, so that it replaces none of the task's streams; of
-    two reports, :func:`_is_accepted` chooses.
-    """
-    fields = merge_fields(document.fields, {"task": claim_fields(claim)})
-    if isinstance(document, ReportDocument):
-        return replace(document, fields=fields)
-    digest = hashlib.sha256(claim.stream.encode()).hexdigest()[:_STREAM_DIGITS]
-    document_id = f"{document.id}/{digest}"
-    if _is_too_long(document_id):
-        return _TOO_LONG
-    return replace(document, id=document_id, fields=fields)
-
-
-def _is_too_long(document_id: str) -> bool:
+def is_id_too_long(document_id: str) -> bool:
+    """Whether a bulk request with this id would be rejected."""
     return len(document_id.encode()) > MAX_ID_BYTES
-
-
-def report_document(
-    report: Report, line: str, settings: ForwarderSettings
-) -> Document | InvalidReport:
-    """The document of a report or checkpoint; a checkpoint's lies at most 60 days back."""
-    if report.type == CHECKPOINT:
-        return _checkpoint_document(report, line, settings)
-    return final_document(report, line, settings)
-
-
-def final_document(
-    report: Report, line: str, settings: ForwarderSettings, claim: StreamClaim = OWN_STREAM
-) -> ReportDocument | InvalidReport:
-    """The document of a final report, in the index of the start of the image pull, else of the
-    batch. ``claim``: the report's log stream.
-    """
-    record = report.record
-    run = merged_run_of_report(report, claim)
-    if run.written_at is None:
-        return _without_time(report)
-    document_id = run_id(record.task_id, record.container.name)
-    if _is_too_long(document_id):
-        return _TOO_LONG
-    return ReportDocument(
-        index=settings.index("reports", _began(record, run.started_at, run.written_at)),
-        id=document_id,
-        fields=run_fields(run, line, settings.kibana_url, claim=claim),
-        report=ReportPart(report=report, text=line),
-        kibana_url=settings.kibana_url,
-        searched=indices_of_runs(settings, run.written_at),
-    )
-
-
-def _checkpoint_document(
-    report: Report, line: str, settings: ForwarderSettings
-) -> Document | InvalidReport:
-    record = report.record
-    written = parse_datetime(report.time)
-    if written is None:
-        return _without_time(report)
-    began = _began(record, parse_datetime(record.started_at), written)
-    document_id = f"{run_id(record.task_id, record.container.name)}/{report.time}"
-    if _is_too_long(document_id):
-        return _TOO_LONG
-    fields = record_fields(record, CHECKPOINT, written)
-    fields["task"]["outcome"] = outcome_of(record).cause
-    fields["record"] = replace_lone_surrogates(line)
-    links = links_of_line(report, settings.kibana_url).document_fields()
-    if links:
-        fields["links"] = links
-    index = settings.index("checkpoints", max(began, written - MAX_RUN_LENGTH))
-    return Document(index=index, id=document_id, fields=fields)
-
-
-def _without_time(report: Report) -> InvalidReport:
-    return InvalidReport(
-        f"The report's time {report.time[:40]!r} is not an RFC 3339 time between 1970 and 2200."
-    )
-
-
-def _began(record: Record, started: datetime | None, written: datetime) -> datetime:
-    """The start of the image pull, else of the batch; without one, when the report was written."""
-    if started is None:
-        return written
-    return subtract_ms(started, record.metrics.init_duration_ms)
-
-
-def indices_of_runs(settings: ForwarderSettings, ended: datetime) -> str:
-    """The indices that can have a run that ended then, whatever start its report claims."""
-    return _months_before(settings.index_prefix, ended.date())
-
-
-@lru_cache(maxsize=64)
-def _months_before(prefix: str, ended: date) -> str:
-    """The monthly indices from ``MAX_RUN_LENGTH`` before the end to it, with a day on each side."""
-    latest = ended + timedelta(days=1)
-    month = (ended - MAX_RUN_LENGTH - timedelta(days=1)).replace(day=1)
-    patterns = []
-    while month <= latest:
-        patterns.append(f"{prefix}-reports-{month:%Y.%m}*")
-        month = (month + timedelta(days=31)).replace(day=1)
-    return ",".join(patterns)
 
 
 def completed_fields(document: ReportDocument, stored: Stored) -> Fields:
     """The fields of a report, merged with those that the task's event has written."""
     event = read_run_event(stored.fields)
     run = merge(document.report.report, event, document.claim)
-    fields = run_fields(run, document.report.text, document.kibana_url, claim=document.claim)
+    fields = run_fields(run, document.report.text, document.kibana_url)
     if event is None:
         fields = merge_fields(fields, _fields_of_job(stored))
     else:  # which has the other words
@@ -613,8 +502,8 @@ def _corrections(document: EventDocument, stored: Stored) -> Fields:
     fields = {**_corrected_outcome(event, stored), **_corrected_job(event, stored)}
     if document.event.is_of_job:
         return fields
-    is_vouched_for = event.vouches_for(stored.claim, stored.report_account)
-    if not is_vouched_for and event.vouches_for():
+    verdict = event.verdict_on(stored.claim, stored.report_account)
+    if event.is_identified and verdict != "confirmed":
         fields = merge_fields(fields, {"task": {"confirmed": False}})
     times = mapping(stored.fields.get("event"))
     before = {
@@ -670,128 +559,3 @@ def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
     if wanted == present:
         return {}
     return {"batch": None if wanted is NO_JOB else asdict(wanted)}
-
-
-def notice_document(
-    line: NoticeLine, line_text: str, settings: ForwarderSettings
-) -> Document | InvalidReport:
-    """The document of a notice of a running task, or the reason why there is none.
-
-    Its id: the run's, and the kind.
-    """
-    record = line.record
-    notice = line.notice
-    run = run_id(record.task_id, record.container.name)
-    document_id = f"{run}/{notice.kind}"
-    if _is_too_long(document_id):
-        return _TOO_LONG
-    written = parse_datetime(line.time)
-    if written is None:
-        return InvalidReport(
-            f"The notification's time {line.time[:_MAX_SHOWN_LENGTH]!r} is not an RFC 3339 time "
-            "between 1970 and 2200."
-        )
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", notice.kind):
-        return InvalidReport(
-            f"The notification's kind {notice.kind[:_MAX_SHOWN_LENGTH]!r} is not a word."
-        )
-    fields = {
-        "notice": {
-            "kind": notice.kind,
-            "message": notice.message,
-            "since": known(format_datetime, parse_datetime(notice.since)),
-        },
-        **_place(record.account_id, record.region, record.cluster, record.family),
-        "container": {"name": record.container.name},
-        "aws": {"cloudwatch": {"log_group": record.log_group, "log_stream": record.log_stream}},
-        "task": {
-            "id": record.task_id,
-            "arn": record.task_arn,
-            "family": record.family,
-            "revision": record.revision,
-        },
-        "links": links_of_line(line, settings.kibana_url).document_fields(),
-    }
-    return _notice_document(
-        line, line_text, fields, settings, written=written, document_id=document_id
-    )
-
-
-def schedule_notice_document(
-    line: ScheduleNoticeLine, line_text: str, settings: ForwarderSettings
-) -> Document:
-    """The document of a notice of a schedule.
-
-    Its id consists of the schedule, the due time and the kind.
-    """
-    notice = line.notice
-    fields = {
-        "notice": {
-            "kind": notice.kind,
-            "message": notice.message,
-            "due_at": known(format_datetime, parse_datetime(notice.due_at)),
-            "reason": notice.reason,
-        },
-        **_place(line.account_id, line.region, line.cluster, line.family),
-        **_noticed_task(line),
-        "links": links_of_schedule_notice(line, settings.kibana_url).document_fields(),
-        "schedule": asdict(line.schedule),
-    }
-    written = datetime.fromisoformat(line.time)
-    return _notice_document(
-        line, line_text, fields, settings, written=written, document_id=schedule_notice_id(line)
-    )
-
-
-def _noticed_task(line: ScheduleNoticeLine) -> Fields:
-    """The task that the notice is about, or the job."""
-    if not line.is_of_jobs:
-        return {"task": {"id": line.notice.task_id, "family": line.family}}
-    job = {
-        "job_id": line.notice.task_id,
-        "queue": line.queue,
-        "job_definition": line.family,
-    }
-    return {"task": {"family": line.family}, "batch": job}
-
-
-def schedule_notice_id(line: ScheduleNoticeLine) -> str:
-    """The schedule, the due time (the task of a notice without one), and the kind of the notice."""
-    schedule = line.schedule
-    notice = line.notice
-    subject = notice.due_at or notice.task_id or ""
-    return "/".join((schedule.kind, schedule.group or "", schedule.name, subject, notice.kind))
-
-
-def _notice_document(
-    line: NoticeLine | ScheduleNoticeLine,
-    line_text: str,
-    fields: Fields,
-    settings: ForwarderSettings,
-    *,
-    written: datetime,
-    document_id: str,
-) -> Document:
-    notice = line if isinstance(line, NoticeLine) else None
-    whole = {
-        "@timestamp": format_datetime(written),
-        "event": {
-            "kind": "alert",
-            "dataset": "schedule.notice" if notice is None else "task.notice",
-        },
-        **drop_empty(fields),
-        "record": replace_lone_surrogates(line_text),
-    }
-    return Document(
-        index=settings.index("notices", written), id=document_id, fields=whole, notice=notice
-    )
-
-
-def _place(
-    account_id: str | None, region: str | None, cluster: str | None, family: str | None
-) -> Fields:
-    return {
-        "cloud": {"provider": "aws", "account": {"id": account_id}, "region": region},
-        "orchestrator": {"type": "ecs", "cluster": {"name": cluster_name(cluster)}},
-        "service": {"name": family},
-    }

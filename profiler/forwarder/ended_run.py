@@ -13,14 +13,13 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
-from profiler.forwarder.merged_run import MergedRun, completed, merge, run_of_event
-from profiler.forwarder.run_event import OWN_STREAM, StreamClaim, run_event
+from profiler.forwarder.merged_run import MergedRun, completed
+from profiler.forwarder.run_event import OWN_STREAM, StreamClaim
 from profiler.forwarder.run_links import RunLinks, links_of_run
 from profiler.record.event_end import failures_of_others
 from profiler.record.measured import Number
-from profiler.record.record_model import Cost, Metrics, Record, Report
+from profiler.record.record_model import Cost, Metrics, Record
 from profiler.record.run_outcome import Outcome
-from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
 
 _RETRY_IS_UNKNOWN = (
@@ -82,15 +81,16 @@ def tried_retry(
 class EndedTask(Struct, frozen=True, kw_only=True):
     """One stopped task: its event, its report, and the run that both make.
 
-    ``run``: see :func:`run_of_task`. ``container``, ``log`` and ``labels`` are the batch
-    container's, None where unknown. ``also_reported``: the other containers that the monitor
-    reports on.
+    ``alone``: the run as the event alone shows it.
+    ``container``, ``log`` and ``labels`` are the batch container's, None where unknown.
+    ``others``: the runs of the other containers that the monitor reports on, by the event alone.
     """
 
     task: StoppedTask
     run: MergedRun
+    alone: MergedRun
     container: str | None = None
-    also_reported: tuple[str, ...] = ()
+    others: tuple[MergedRun, ...] = ()
     monitor: str = MONITOR_NAME
     report_line: ReportLine | None = None  # a report or checkpoint
     report_log: LogTarget | None = None  # the log stream that it is from
@@ -181,19 +181,16 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     def confirmed(self) -> "EndedTask":
         """The task without a report of a log stream that nothing confirms, on which nobody acts."""
         line = self.report_line
-        event = self.run.event
-        if line is None or line.claim.is_own or self.run.is_confirmed or event is None:
+        if line is None or line.claim.is_own or self.run.is_confirmed:
             return self
-        return replace(self, run=run_of_event(event), report_line=None, report_log=None)
+        return replace(self, run=self.alone, report_line=None, report_log=None)
 
     def links(self, kibana_url: str | None) -> RunLinks:
         """The addresses of the run, as in its document; its log is the definition's without a
         report.
         """
         links = links_of_run(self.run, kibana_url)
-        if self.run.event is None:
-            return links
-        return completed(links, links_of_run(run_of_event(self.run.event), kibana_url))
+        return completed(links, links_of_run(self.alone, kibana_url))
 
 
 class EndedRun(EndedTask, frozen=True, kw_only=True):
@@ -217,25 +214,3 @@ class EndedRun(EndedTask, frozen=True, kw_only=True):
     @property
     def unusual(self) -> tuple[UnusualMeasure, ...]:
         return self.comparison.unusual
-
-
-def run_of_task(
-    task: StoppedTask,
-    end: EventEnd,
-    container: str | None,
-    line: ReportLine | None = None,
-    *,
-    report: Report | None = None,
-    log: LogTarget | None = None,
-    monitor: str = MONITOR_NAME,
-    resized_from: str | None = None,
-) -> MergedRun:
-    """Merge the event of a task with the report or checkpoint of its batch.
-
-    ``report``: the line's, if it is not as the line has it. ``log`` is the batch's.
-    ``resized_from``: the tag of a definition that ``taskdef resize`` registered.
-    """
-    event = run_event(task, end, container, log=log, monitor=monitor, resized_from=resized_from)
-    if line is None:
-        return merge(report, event)
-    return merge(report or line.report, event, line.claim)

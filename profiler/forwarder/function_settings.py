@@ -18,13 +18,18 @@ from profiler.core.aws_clients import bounded_config
 from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_service
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import UsageError
-from profiler.core.index_names import IndexKind, IndexPeriod, index_name
+from profiler.core.index_names import IndexKind, IndexPeriod, index_name, months_of_runs
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS
 from profiler.core.text import split_names
 from profiler.forwarder.invocation import ForwarderError, SettingsError, attempt
 from profiler.record.family_identity import matches_any
-from profiler.record.line_trust import InstanceMonitorGroup, TrustedGroups, read_trusted_globs
+from profiler.record.line_trust import (
+    MAX_RUN_LENGTH,
+    InstanceMonitorGroup,
+    TrustedGroups,
+    read_trusted_globs,
+)
 from profiler.schedules.schedule_model import DEFAULT_GRACE_MINUTES
 
 if TYPE_CHECKING:  # only an export imports it
@@ -122,6 +127,10 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
 
     def index(self, kind: IndexKind, moment: datetime) -> str:
         return index_name(kind, moment, prefix=self.index_prefix, period=self.index_period)
+
+    def indices_of_runs(self, ended: datetime) -> str:
+        """The indices that can have a run that ended then, whatever start its report claims."""
+        return months_of_runs(self.index_prefix, (ended - MAX_RUN_LENGTH).date(), ended.date())
 
 
 class NoticeSettings(Struct, frozen=True, kw_only=True):

@@ -31,7 +31,6 @@ from profiler.forwarder.documents import (
     Document,
     EventDocument,
     EventPart,
-    indices_of_runs,
     run_id,
 )
 from profiler.forwarder.end_outputs import (
@@ -398,7 +397,7 @@ def attempt_documents(
             fields=known_fields,
             upsert=merge_fields(known_fields, _fields_alone(job, each, outcome, container)),
             event=EventPart(event=RunEvent(), task_id=task_id(each.task_arn), is_of_job=True),
-            searched=indices_of_runs(settings, ended),
+            searched=settings.indices_of_runs(ended),
         )
 
 

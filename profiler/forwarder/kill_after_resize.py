@@ -2,7 +2,7 @@
 before, and a sentence about a run that was killed for memory after it was reduced.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -65,11 +65,8 @@ def reduced_memory(ended: EndedTask, change: SizeChange) -> str | None:
     """
     if not ended.outcome.ran_out_of_memory:
         return None
-    command = command_line(
-        *("taskdef", "resize", Named(ended.family), "--revert", "--register", "--update-schedules"),
-        region=ended.task.region,
-    )
-    return _sentence(change, ended.task.memory_mb, command)
+    resize = ("taskdef", "resize", Named(ended.family))
+    return _sentence(change, ended.task.memory_mb, resize, ended.task.region)
 
 
 def reduced_memory_of_job(job: JobDetail, definition: Mapping[str, Json] | None) -> str | None:
@@ -84,22 +81,23 @@ def reduced_memory_of_job(job: JobDetail, definition: Mapping[str, Json] | None)
     described = described_form(definition)
     change = size_change({**mapping(described["taskDefinition"]), "tags": described["tags"]})
     name = job.identity().job_definition or ""
-    command = command_line(
-        *("taskdef", "resize", "--job-definition", name),
-        *("--revert", "--register", "--update-schedules"),
-        region=job.region,
-    )
-    return _sentence(change, job.memory_mb, command)
+    resize = ("taskdef", "resize", "--job-definition", name)
+    return _sentence(change, job.memory_mb, resize, job.region)
 
 
-def _sentence(change: SizeChange, killed_mb: float | None, command: str) -> str | None:
-    """What reduced the memory. None: the run was killed at another size, or nothing did."""
+def _sentence(
+    change: SizeChange, killed_mb: float | None, resize: Sequence[str | Named], region: str | None
+) -> str | None:
+    """What reduced the memory, and the command that puts it back. None: the run was killed at
+    another size, or nothing did.
+    """
     sizes_mb = all_known(change.old_memory_mb, change.memory_mb)
     if sizes_mb is None:
         return None
     old_mb, memory_mb = sizes_mb
     if killed_mb not in (None, memory_mb) or old_mb <= memory_mb:
         return None
+    command = command_line(*resize, "--revert", "--register", "--update-schedules", region=region)
     return (
         f"Its memory was reduced from {format_memory(old_mb)} to {format_memory(memory_mb)}"
         f"{_on_day(change.registered_at)}. This puts it back: {command}"

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.core.optional_math import first_known, known
-from profiler.core.timestamps import format_datetime, parse_datetime
-from profiler.forwarder.run_event import NOTHING_SEEN, OWN_STREAM, EventAlone, RunEvent, StreamClaim
+from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
+from profiler.forwarder.run_event import NOTHING_SEEN, OWN_STREAM, RunEvent, SeenRun, StreamClaim
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.gpu_memory_texts import with_gpu_memory_error
 from profiler.record.last_checkpoint import with_whole_duration
@@ -42,16 +42,19 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 class MergedRun(Struct, frozen=True, kw_only=True):
     """One run of one container, merged by :func:`merge`.
 
-    ``started_at`` and ``finished_at`` are the record's, ``written_at`` is the report's time: values
-    of the record's texts, within the task's life. ``is_complete``: the numbers are a report's,
-    which cover the whole run. ``is_confirmed``: the event agrees with the report; None until there
-    is an event, False if the report's log stream does not name its task.
+    ``claim``: the report's log stream. ``began_at`` names the index of its document. ``started_at``
+    and ``finished_at`` are the record's, ``written_at`` is the report's time: values of the
+    record's texts, within the task's life. ``is_complete``: the numbers are a report's, which cover
+    the whole run. ``is_confirmed``: the event agrees with the report; None until there is an event,
+    False if the report's log stream does not name its task.
     """
 
     record: Record
     outcome: Outcome
     report: Report | None
     event: RunEvent | None
+    claim: StreamClaim
+    began_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
     written_at: datetime | None
@@ -74,7 +77,7 @@ class MergedRun(Struct, frozen=True, kw_only=True):
         return first_known(self.report.record.metrics.duration_ms, by_event)
 
     @property
-    def _alone(self) -> EventAlone:
+    def _alone(self) -> SeenRun:
         """The run as its event alone shows it; nothing also if that was read from a document."""
         return NOTHING_SEEN if self.event is None else self.event.alone
 
@@ -107,27 +110,22 @@ class MergedRun(Struct, frozen=True, kw_only=True):
         )
 
 
-class _Seen(Struct, frozen=True, kw_only=True):
-    """A record, and the values of its times."""
-
-    record: Record
-    started_at: datetime | None
-    finished_at: datetime | None
-    written_at: datetime | None = None
-
-
-def merged_run_of_report(report: Report, claim: StreamClaim = OWN_STREAM) -> MergedRun:
+def run_of_report(report: Report, claim: StreamClaim = OWN_STREAM) -> MergedRun:
     """The run as its report or last checkpoint alone shows it, before the task's event.
 
     ``claim``: the report's log stream.
     """
-    return _judged(_seen_by_monitor(report), report, None, claim)
+    is_confirmed = None if claim.is_own else False
+    return _judged(_seen_by_monitor(report), report, None, claim, is_confirmed=is_confirmed)
 
 
 def run_of_event(event: RunEvent) -> MergedRun:
     """The run as the task's event alone shows it, without a report."""
-    seen = _by_event(_seen_by_ecs(event), event)
-    return _judged(seen, None, event, OWN_STREAM)
+    if event.is_from_document:
+        raise ValueError("A run has a report, or a task's event, not read back from a document.")
+    record = with_gpu_memory_error(event.alone.record, event.gpu_memory_error)
+    seen = replace(event.alone, record=record)
+    return _judged(seen, None, event, OWN_STREAM, is_confirmed=event.is_identified)
 
 
 def merge(
@@ -169,39 +167,31 @@ def merge(
     Its CPU time and its memory peak are lower bounds.
     A report of another container, which the event refutes, does not count.
     """
+    if report is not None and event is not None:
+        verdict = event.verdict_on(claim, report.record.account_id)
+        if verdict != "refuted":
+            seen = _seen_by_both(report, event)
+            return _judged(seen, report, event, claim, is_confirmed=verdict == "confirmed")
+        report = None
     if report is None:
         return run_of_event(event or RunEvent())
-    if event is None:
-        return merged_run_of_report(report, claim)
-    if event.refutes(claim, report.record.account_id):
-        return run_of_event(event)
-    seen = _seen_by_monitor(report)
-    if report.type != CHECKPOINT:
-        seen = _within_task(seen, event)
-    elif not event.is_from_document:
-        seen = _until_the_end(seen, event.alone)
-    seen = _by_event(seen, event)
-    return _judged(seen, report, event, claim)
-
-
-def _by_event(seen: _Seen, event: RunEvent) -> _Seen:
-    """The run with what the event decides."""
-    record = with_gpu_memory_error(seen.record, event.gpu_memory_error)
-    record = _with_event(record, event)
-    return replace(seen, record=replace(record, cost=_cost_of(record, event)))
+    return run_of_report(report, claim)
 
 
 def _judged(
-    seen: _Seen, report: Report | None, event: RunEvent | None, claim: StreamClaim
+    seen: SeenRun,
+    report: Report | None,
+    event: RunEvent | None,
+    claim: StreamClaim,
+    *,
+    is_confirmed: bool | None,
 ) -> MergedRun:
-    """The run with how it ended, by the monitor's words and ECS's, and whether it is confirmed."""
+    """The run with how it ended, by the monitor's words and by ECS's."""
     record = seen.record
     reported = None if report is None else report.record
     end = NO_EVENT
-    is_confirmed = None if claim.is_own else False
     if event is not None:
         end = event.end
-        is_confirmed = event.vouches_for(claim, None if reported is None else reported.account_id)
         if reported is not None:
             reported = with_gpu_memory_error(reported, event.gpu_memory_error)
     outcome = outcome_of(
@@ -214,12 +204,24 @@ def _judged(
         outcome=outcome,
         report=report,
         event=event,
+        claim=claim,
+        began_at=seen.began_at,
         started_at=seen.started_at,
         finished_at=seen.finished_at,
         written_at=seen.written_at,
         is_complete=report is not None and report.type != CHECKPOINT,
         is_confirmed=is_confirmed,
     )
+
+
+def _seen_by_both(report: Report, event: RunEvent) -> SeenRun:
+    """The run as the report shows it, with what the event decides."""
+    seen = _seen_by_monitor(report)
+    if report.type != CHECKPOINT:
+        seen = _within_task(seen, event)
+    elif not event.is_from_document:
+        seen = _until_the_end(seen, event.alone)
+    return replace(seen, record=_with_event(seen.record, event))
 
 
 def _cost_of(record: Record, event: RunEvent) -> Cost:
@@ -231,32 +233,29 @@ def _cost_of(record: Record, event: RunEvent) -> Cost:
     return cost_on(event.capacity_provider, possible_cost(record, longest_ms))
 
 
-def _seen_by_monitor(report: Report) -> _Seen:
-    """The record of a report; of a checkpoint, without what is only known at the end."""
+def _seen_by_monitor(report: Report) -> SeenRun:
+    """The run as a report shows it; a checkpoint, without what is only known at the end."""
     record = report.record
-    is_checkpoint = report.type == CHECKPOINT
-    if is_checkpoint:
+    started_at = parse_datetime(record.started_at)
+    finished_at = parse_datetime(record.finished_at)
+    written_at = parse_datetime(report.time)
+    began_at = subtract_ms(started_at, record.metrics.init_duration_ms) or written_at
+    if report.type == CHECKPOINT:
+        written_at = None
         metrics = replace(record.metrics, billed_duration_ms=None)
         record = replace(
             record, cost=UNKNOWN_COST, interval=NO_INTERVAL, exit_code=None, metrics=metrics
         )
-    return _Seen(
+    return SeenRun(
         record=record,
-        started_at=parse_datetime(record.started_at),
-        finished_at=parse_datetime(record.finished_at),
-        written_at=None if is_checkpoint else parse_datetime(report.time),
+        began_at=began_at,
+        started_at=started_at,
+        finished_at=finished_at,
+        written_at=written_at,
     )
 
 
-def _seen_by_ecs(event: RunEvent) -> _Seen:
-    """The record of the event alone."""
-    if event.is_from_document:
-        raise ValueError("A run has a report, or a task's event, not read back from a document.")
-    alone = event.alone
-    return _Seen(record=alone.record, started_at=alone.started_at, finished_at=alone.finished_at)
-
-
-def _within_task(seen: _Seen, event: RunEvent) -> _Seen:
+def _within_task(seen: SeenRun, event: RunEvent) -> SeenRun:
     """What the report says, with times within the task's life."""
     started_at = within_task(seen.started_at, event)
     finished_at = within_task(seen.finished_at, event)
@@ -265,7 +264,8 @@ def _within_task(seen: _Seen, event: RunEvent) -> _Seen:
         record = replace(record, started_at=known(format_datetime, started_at))
     if finished_at != seen.finished_at:
         record = replace(record, finished_at=known(format_datetime, finished_at))
-    return _Seen(
+    return replace(
+        seen,
         record=record,
         started_at=started_at,
         finished_at=finished_at,
@@ -273,7 +273,7 @@ def _within_task(seen: _Seen, event: RunEvent) -> _Seen:
     )
 
 
-def _until_the_end(seen: _Seen, alone: EventAlone) -> _Seen:
+def _until_the_end(seen: SeenRun, alone: SeenRun) -> SeenRun:
     """What a checkpoint says, with the start and the end of the task's event."""
     of_event = alone.record
     record = with_whole_duration(seen.record, of_event.metrics.duration_ms)
@@ -286,8 +286,10 @@ def _until_the_end(seen: _Seen, alone: EventAlone) -> _Seen:
         log_region=of_event.log_region or record.log_region,
         task_size=record.task_size if of_event.task_size == UNKNOWN_SIZE else of_event.task_size,
     )
-    return _Seen(
+    return replace(
+        seen,
         record=record,
+        began_at=alone.began_at,
         started_at=alone.started_at or seen.started_at,
         finished_at=alone.finished_at,
     )
@@ -295,6 +297,7 @@ def _until_the_end(seen: _Seen, alone: EventAlone) -> _Seen:
 
 def _with_event(record: Record, event: RunEvent) -> Record:
     """The record with what the event decides."""
+    record = with_gpu_memory_error(record, event.gpu_memory_error)
     digest = next(iter(event.image_digests), None)
     container = replace(
         record.container,
@@ -302,7 +305,7 @@ def _with_event(record: Record, event: RunEvent) -> Record:
         image=event.image or record.container.image,
         image_digest=digest or record.container.image_digest,
     )
-    return replace(
+    record = replace(
         record,
         account_id=event.account_id or record.account_id,
         region=event.region or record.region,
@@ -315,6 +318,7 @@ def _with_event(record: Record, event: RunEvent) -> Record:
         batch=_job_of(record, event),
         container=container,
     )
+    return replace(record, cost=_cost_of(record, event))
 
 
 def _job_of(record: Record, event: RunEvent) -> BatchJob:

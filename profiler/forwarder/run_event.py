@@ -5,13 +5,13 @@ A document keeps all of it, so that a report that comes later is merged as one t
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import EC2, MONITOR_NAME, LogTarget
+from profiler.core.ecs_terms import EC2, LogTarget
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import format_datetime, parse_datetime
@@ -56,17 +56,25 @@ class StreamClaim(Struct, frozen=True, kw_only=True):
 
 
 OWN_STREAM: Final = StreamClaim(voucher="", stream="")
+# What an event says of a report: the run's, perhaps the run's, or another run's.
+Verdict: TypeAlias = Literal["confirmed", "unconfirmed", "refuted"]
 
 
-class EventAlone(Struct, frozen=True, kw_only=True):
-    """The run as its event alone shows it: a record, and the values of its start and its end."""
+class SeenRun(Struct, frozen=True, kw_only=True):
+    """A run as one witness shows it: a record, and the values of its times.
+
+    ``began_at``, the start of the image pull if it is known, names the index of its document.
+    ``written_at`` is a report's time.
+    """
 
     record: Record
+    began_at: datetime | None = None
     started_at: datetime | None
     finished_at: datetime | None
+    written_at: datetime | None = None
 
 
-NOTHING_SEEN: Final = EventAlone(
+NOTHING_SEEN: Final = SeenRun(
     record=Record(task_id="", container=Container(name="")), started_at=None, finished_at=None
 )
 
@@ -114,7 +122,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     batch: BatchJob = NO_JOB
     is_identified: bool = False
     # Nothing if the event was read back from a document.
-    alone: EventAlone = NOTHING_SEEN
+    alone: SeenRun = NOTHING_SEEN
 
     @property
     def is_from_document(self) -> bool:
@@ -136,36 +144,29 @@ class RunEvent(Struct, frozen=True, kw_only=True):
         """Whether the log group of a report is of another account than the task; None: unknown."""
         return None not in (self.account_id, report_account) and self.account_id != report_account
 
-    def vouches_for(
-        self, claim: StreamClaim = OWN_STREAM, report_account: str | None = None
-    ) -> bool:
-        """Whether the run is confirmed: the task's identity is known, and the report's stream and
-        its account, if there is a report, are the task's.
+    def verdict_on(self, claim: StreamClaim, report_account: str | None = None) -> Verdict:
+        """Whether a report is the run's, by its log stream and the account of its log group.
+
+        ``refuted``: the report is of another container or account. Its stream is named by a
+        container id that is not one of the task's, or is an instance monitor's, and the task was
+        not on EC2; or its log group is not in the task's account. A stream that only may be an
+        instance monitor's takes nothing from the run that ECS knows. ``confirmed`` needs the task's
+        identity, too.
         """
-        if not self.is_identified or self.is_of_other_account(report_account):
-            return False
+        if self.is_of_other_account(report_account) or claim.voucher in _UNPROVEN_MONITORS:
+            return "refuted"
+        is_of_run: bool | None = None
         if claim.is_own or claim.voucher == MONITOR_STREAM:
-            return True
-        if claim.voucher == INSTANCE_MONITOR:
-            return self.launch_type == EC2
-        return claim.stream in self.runtime_ids
-
-    def refutes(self, claim: StreamClaim, report_account: str | None = None) -> bool:
-        """Whether the report is of another container or account: its stream is named by a container
-        id that is not one of the task's, or is an instance monitor's, and the task was not on EC2;
-        or its log group is not in the task's account.
-
-        A stream that only may be an instance monitor's takes nothing from the run that ECS knows.
-        """
-        if self.is_of_other_account(report_account):
-            return True
-        if claim.voucher in _UNPROVEN_MONITORS:
-            return True
-        if claim.voucher == INSTANCE_MONITOR:
-            return self.launch_type not in (None, EC2)
-        if claim.voucher != CONTAINER_ID or not self.runtime_ids:
-            return False
-        return claim.stream not in self.runtime_ids
+            is_of_run = True
+        elif claim.voucher == INSTANCE_MONITOR:
+            is_of_run = None if self.launch_type is None else self.launch_type == EC2
+        elif claim.stream in self.runtime_ids:
+            is_of_run = True
+        elif claim.voucher == CONTAINER_ID and self.runtime_ids:
+            is_of_run = False
+        if is_of_run is False:
+            return "refuted"
+        return "confirmed" if is_of_run and self.is_identified else "unconfirmed"
 
 
 # The fields of a document that only the event writes, with the event's attribute.
@@ -207,22 +208,18 @@ _TIMES = ("created_at", "stopped_at")
 def run_event(
     task: StoppedTask,
     end: EventEnd,
-    container: str | None,
+    container: EventContainer,
+    monitor: EventContainer,
     *,
     log: LogTarget | None = None,
-    monitor: str = MONITOR_NAME,
-    retry_of: str | None = None,
-    retried_as: str | None = None,
     resized_from: str | None = None,
 ) -> RunEvent:
-    """What the event says of the run of this container, the batch.
+    """What the event says of the run of this container.
 
-    ``monitor``: the name of the task's monitor. ``resized_from``: the definition's tag.
+    The stream of the task's ``monitor`` may speak for the container, too. ``resized_from``: the
+    definition's tag.
     """
-    if container is None:
-        batch = EventContainer(name="")
-    else:
-        batch = task.container(container)
+    speakers = (container, monitor)
     return RunEvent(
         account_id=task.account_id,
         region=task.region,
@@ -232,10 +229,10 @@ def run_event(
         family=task.family,
         revision=task.revision,
         launch_type=task.launch_type,
-        container_id=batch.runtime_id,
-        image=batch.image,
-        image_digests=known_values((batch.image_digest,)),
-        runtime_ids=_runtime_ids(task, batch, monitor),
+        container_id=container.runtime_id,
+        image=container.image,
+        image_digests=known_values((container.image_digest,)),
+        runtime_ids=known_values(speaker.runtime_id for speaker in speakers),
         created_at=task.created_at,
         stopped_at=task.stopped_at,
         cause=end.cause,
@@ -246,26 +243,20 @@ def run_event(
         started_by=task.started_by,
         capacity_provider=task.capacity_provider,
         out_of_memory=end.out_of_memory,
-        retry_of=retry_of,
-        retried_as=retried_as,
         resized_from=resized_from,
         batch=task.batch,
         is_identified=None not in (task.account_id, task.region, task.family),
-        alone=EventAlone(
-            record=_event_record(task, batch, log),
+        alone=SeenRun(
+            record=_event_record(task, container, log),
+            # ECS does not pull a cached image.
+            began_at=task.pull_started_at or task.started_at or task.created_at or task.stopped_at,
             started_at=task.started_at,
             finished_at=task.execution_stopped_at or task.stopped_at,
         ),
     )
 
 
-def _runtime_ids(task: StoppedTask, batch: EventContainer, monitor: str) -> tuple[str, ...]:
-    """The ids of the batch and of the task's monitor, which may speak for it."""
-    speakers = (batch, task.container(monitor))
-    return known_values(speaker.runtime_id for speaker in speakers)
-
-
-def _event_record(task: StoppedTask, batch: EventContainer, log: LogTarget | None) -> Record:
+def _event_record(task: StoppedTask, container: EventContainer, log: LogTarget | None) -> Record:
     """The event's data as a record, without the end."""
     size = UNKNOWN_SIZE
     if task.is_on_fargate:
@@ -283,15 +274,15 @@ def _event_record(task: StoppedTask, batch: EventContainer, log: LogTarget | Non
         batch=task.batch,
         task_size=size,
         container=Container(
-            name=batch.name,
-            id=batch.runtime_id,
-            arn=batch.arn,
-            image=batch.image,
-            image_digest=batch.image_digest,
+            name=container.name,
+            id=container.runtime_id,
+            arn=container.arn,
+            image=container.image,
+            image_digest=container.image_digest,
         ),
         started_at=known(format_datetime, task.started_at),
         finished_at=known(format_datetime, task.execution_stopped_at or task.stopped_at),
-        metrics=Metrics(duration_ms=task.duration_ms, memory_size_mb=batch.memory_mb),
+        metrics=Metrics(duration_ms=task.duration_ms, memory_size_mb=container.memory_mb),
     )
     if log is None:
         return record

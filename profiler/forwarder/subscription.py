@@ -22,14 +22,7 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import REPLAY_FILTER
 from profiler.core.json_fields import mapping, text
 from profiler.core.timestamps import format_datetime
-from profiler.forwarder.documents import (
-    MAX_ID_BYTES,
-    Document,
-    ReportDocument,
-    notice_document,
-    report_document,
-    unconfirmed_document,
-)
+from profiler.forwarder.documents import MAX_ID_BYTES, Document, ReportDocument
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import (
     ForwarderError,
@@ -45,8 +38,10 @@ from profiler.forwarder.line_kinds import (
     read_notice,
     replace_lone_surrogates,
 )
+from profiler.forwarder.notice_documents import notice_document
 from profiler.forwarder.notifications.notification import notification_key
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
+from profiler.forwarder.run_documents import report_document, unconfirmed_document
 from profiler.forwarder.run_event import INSTANCE_MONITOR, MONITOR_STREAM, StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliverDocuments,

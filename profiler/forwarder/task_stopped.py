@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.core.notice_channels import ChannelKind
-from profiler.core.optional_math import known, known_values
+from profiler.core.optional_math import known
 from profiler.forwarder.batch_report import (
     ReportFinder,
     ReportLine,
@@ -31,10 +31,8 @@ from profiler.forwarder.ended_run import (
     EndedRun,
     EndedTask,
     MemoryRetry,
-    run_of_task,
     tried_retry,
 )
-from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import (
     NO_NOTICES,
     NoticeSettings,
@@ -51,11 +49,13 @@ from profiler.forwarder.kill_after_resize import (
     reduced_memory,
     size_change,
 )
-from profiler.forwarder.merged_run import merge
+from profiler.forwarder.merged_run import merge, run_of_event
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import notification_key
+from profiler.forwarder.run_documents import event_documents
+from profiler.forwarder.run_event import OWN_STREAM, run_event
 from profiler.record.batch_job import NO_JOB
-from profiler.record.event_end import judge_candidates
+from profiler.record.event_end import end_of_other, judge_candidates
 from profiler.record.gpu_memory_texts import SEARCHED_LINES, gpu_memory_error_line
 from profiler.record.run_outcome import Status
 from profiler.record.stop_causes import EventEnd
@@ -90,8 +90,8 @@ class AccountAccess(Protocol):
     def describe(self, definition_arn: str) -> Mapping[str, object] | None:
         """Return the task definition; None if it does not exist or may not be read."""
 
-    def reports(self, task: StoppedTask, container: str | None) -> ReportFinder:
-        """Return what reads the log streams of the task and of its batch."""
+    def reports(self, task: StoppedTask, containers: TaskContainers) -> ReportFinder:
+        """Return what reads the log streams of the task's containers."""
 
     def is_on_instance(self, task: StoppedTask) -> bool:
         """Whether a monitor of its instance reports the task."""
@@ -116,20 +116,17 @@ class Outputs(EndOutputs, Protocol):
 
 
 class _JudgedTask(Struct, frozen=True, kw_only=True):
-    """What the event and the definition say of a task, before its report is looked for."""
+    """What the event and the definition say of a task, before its report is looked for.
+
+    ``others``: the containers that ran beside the batch, and that the monitor reports on.
+    """
 
     task: StoppedTask
     definition: Mapping[str, object] | None
     containers: TaskContainers
     end: EventEnd
+    others: Sequence[tuple[EventContainer, EventEnd]] = ()
     size_change: SizeChange = NOT_RESIZED
-
-    @property
-    def other_runs(self) -> tuple[str, ...]:
-        """The containers that ran, other than the batch, of which the monitor reports each."""
-        ran = {container.name for container in self.task.containers if container.has_run}
-        others = (name for name in self.containers.reported if name != self.containers.batch)
-        return tuple(name for name in others if name in ran)
 
 
 class TaskStoppedHandler(Struct, frozen=True):
@@ -147,7 +144,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         settings = attempt(self.outputs.settings, errors) or NO_NOTICES
         index = attempt(self.outputs.index, errors)
         judged = self._judge(task)
-        reports = self.account.reports(task, judged.containers.batch)
+        reports = self.account.reports(task, judged.containers)
         found = self._ended(judged, reports, settings, index)
         # First: neither the log nor the GPU decides whether a run that was killed for memory starts
         # again.
@@ -177,8 +174,10 @@ class TaskStoppedHandler(Struct, frozen=True):
         """How the task ended and which container is its batch, by the event and the definition."""
         definition = known(self.account.describe, task.definition_arn)
         containers = identify_containers(definition, task)
+        candidates = [task.container(name) for name in containers.candidates]
+        reported = [task.container(name) for name in containers.reported]
         end, batch = judge_candidates(
-            task, containers.candidates, default=containers.default, monitor=containers.monitor
+            task, candidates, default=containers.default, monitor=containers.monitor
         )
         if len(containers.candidates) > 1:
             self.outputs.warn(
@@ -191,6 +190,11 @@ class TaskStoppedHandler(Struct, frozen=True):
             definition=definition,
             containers=replace(containers, batch=batch),
             end=end,
+            others=[
+                (other, end_of_other(task, other))
+                for other in reported
+                if other.name != batch and other.has_run
+            ],
             size_change=size_change(definition or {}),
         )
 
@@ -204,12 +208,13 @@ class TaskStoppedHandler(Struct, frozen=True):
         """The task with its report or its last checkpoint, merged with the event."""
         task = judged.task
         containers = judged.containers
+        monitor = task.container(containers.monitor or MONITOR_NAME)
+        batch = task.container(containers.batch or "")
         streams = self._report_streams(judged, settings)
-        others = judged.other_runs
-        is_monitored = bool(streams or others) and self._has_monitor(judged)
+        is_monitored = bool(streams or judged.others) and self._has_monitor(judged, batch)
         find_indexed = None
         if index is not None and containers.batch:
-            find_indexed = partial(index.find, task, task.container(containers.batch))
+            find_indexed = partial(index.find, task, batch)
         line = reports.find(
             streams,
             settings.report_wait_seconds,
@@ -221,26 +226,27 @@ class TaskStoppedHandler(Struct, frozen=True):
                 f"CloudWatch Logs throttles or is slow: the report of task {task.id} was not "
                 "looked for everywhere."
             )
+        report = reports.priced(line)
         report_log = containers.log_of(line)
         log = containers.batch_log
-        priced = reports.priced(line, containers)
         existing_log = log if reports.exists(log) else None
-        run = run_of_task(
+        event = run_event(
             task,
             judged.end,
-            containers.batch,
-            line,
-            report=priced,
+            batch,
+            monitor,
             log=existing_log,
-            monitor=containers.monitor or MONITOR_NAME,
             resized_from=judged.size_change.tag,
         )
+        others = judged.others if is_monitored else ()
+        events = [run_event(task, end, other, monitor) for other, end in others]
         return EndedTask(
             task=task,
-            run=run,
+            run=merge(report, event, OWN_STREAM if line is None else line.claim),
             container=containers.batch,
-            also_reported=others if is_monitored else (),
-            monitor=containers.monitor or MONITOR_NAME,
+            alone=run_of_event(event),
+            others=tuple(map(run_of_event, events)),
+            monitor=monitor.name,
             report_line=line,
             report_log=report_log,
             log=log,
@@ -258,10 +264,9 @@ class TaskStoppedHandler(Struct, frozen=True):
             or not judged.task.is_service_task
             or selects(settings, judged.task, is_success=judged.end.cause == "success")
         )
-        logs = (containers.batch_log, containers.monitor_log) if is_read else ()
-        return known_values(logs)
+        return containers.report_logs if is_read else ()
 
-    def _has_monitor(self, judged: _JudgedTask) -> bool:
+    def _has_monitor(self, judged: _JudgedTask, batch: EventContainer) -> bool:
         """Whether the run was monitored.
 
         ECS starts no monitor of the task's own for a batch of milliseconds.
@@ -270,8 +275,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         containers = judged.containers
         if containers.monitor and task.started_at:
             return True
-        has_run = task.container(containers.batch or "").has_run
-        return has_run and self.account.is_on_instance(task)
+        return batch.has_run and self.account.is_on_instance(task)
 
     def _last_lines(
         self,
@@ -332,8 +336,9 @@ def _with_gpu_memory_error(ended: EndedTask, reports: ReportFinder) -> EndedTask
     error = gpu_memory_error_line(reports.lines_read(ended.log, SEARCHED_LINES))
     if not error or event is None or ended.outcome.status != "failure":
         return ended
-    run = merge(ended.run.report, replace(event, gpu_memory_error=error), ended.claim)
-    return replace(ended, run=run)
+    event = replace(event, gpu_memory_error=error)
+    run = merge(ended.run.report, event, ended.claim)
+    return replace(ended, run=run, alone=run_of_event(event))
 
 
 def _comparison(ended: EndedTask, settings: NoticeSettings, index: Index | None) -> Comparison:

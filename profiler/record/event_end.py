@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from profiler.core.ecs_terms import MONITOR_NAME, is_of_aws_batch, is_vague
+from msgspec.structs import replace
+
+from profiler.core.ecs_terms import MONITOR_NAME, is_vague
 from profiler.core.json_fields import integer, text
 from profiler.core.optional_math import any_known
 from profiler.record.record_model import parse_status
@@ -61,7 +63,7 @@ def end_of_event(
         is_out_of_memory=_is_out_of_memory(task, batch),
         has_started=task.started_at is not None,
         is_on_fargate_spot=task.capacity_provider == FARGATE_SPOT,
-        is_of_aws_batch=is_of_aws_batch(task.cluster),
+        is_of_aws_batch=task.is_of_aws_batch,
         has_failed_container=bool(failed),
     )
     return EventEnd(
@@ -71,6 +73,14 @@ def end_of_event(
         out_of_memory=said.is_out_of_memory,
         first_end=_described_ends(failed),
     )
+
+
+def end_of_other(task: StoppedTask, container: EventContainer) -> EventEnd:
+    """How another container than the batch ended, as far as the event says that: the task's end is
+    the batch's, and the status of another container is its report's.
+    """
+    end = end_of_event(task, container)
+    return replace(end, cause="oom" if end.out_of_memory else "unknown", exit_code=None)
 
 
 def written_event_end(task: Mapping[str, object]) -> EventEnd | None:
@@ -176,7 +186,7 @@ def _described_ends(containers: Sequence[EventContainer]) -> str | None:
 
 def judge_candidates(
     task: StoppedTask,
-    candidates: Sequence[str],
+    candidates: Sequence[EventContainer],
     *,
     default: str | None = None,
     monitor: str | None = None,
@@ -187,16 +197,15 @@ def judge_candidates(
     Several are judged together: one that failed is the batch, and the run is a success only if all
     exited with 0. Those that ECS stopped because another one ended do not count.
     """
-    listed = [task.container(name) for name in candidates]
-    if not listed:
+    if not candidates:
         return end_of_event(task, UNKNOWN_CONTAINER, monitor=monitor), None
-    if len(listed) == 1:
-        return end_of_event(task, listed[0], monitor=monitor), listed[0].name
-    not_stopped = [container for container in listed if not _may_be_stopped_by_ecs(task, container)]
-    if any_known(*(container.exit_code for container in not_stopped)):
-        ended = not_stopped
-    else:
-        ended = listed
+    if len(candidates) == 1:
+        return end_of_event(task, candidates[0], monitor=monitor), candidates[0].name
+    not_stopped = [
+        container for container in candidates if not _may_be_stopped_by_ecs(task, container)
+    ]
+    has_ended = any_known(*(container.exit_code for container in not_stopped))
+    ended = not_stopped if has_ended else candidates
     for container in ended:
         if _has_failed(container):
             return end_of_event(task, container, monitor=monitor), container.name

@@ -121,7 +121,7 @@ def _outcome(
         started_at=datetime.fromtimestamp(0, UTC) if has_started else None,
         containers=tuple(containers),
     )
-    end, name = judge_candidates(task, [container.name for container in containers])
+    end, name = judge_candidates(task, task.containers)
     return outcome_of(None, end, container=name), name
 
 

@@ -45,7 +45,9 @@ def longest_billed_ms(
 
     ``durations_ms`` count if one of the times, in RFC 3339, is unknown.
     """
-    took_ns = difference(parse_ns(finished_at), parse_ns(started_at))
+    started_ns = parse_ns(started_at)
+    finished_ns = parse_ns(finished_at)
+    took_ns = difference(finished_ns, started_ns)
     if took_ns is None:
         billed_ms = max_known(*durations_ms) or 0
     else:

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from profiler.core.json_fields import integer
-from profiler.core.optional_math import known
-from profiler.core.timestamps import format_datetime, parse_datetime
+from profiler.core.optional_math import known, product
+from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime
 from profiler.record.batch_job import WHOLE_NUMBERS, BatchJob
 from profiler.record.equal_steps import with_longer_steps
 from profiler.record.fact_list import estimated_paths, lower_bound_paths
@@ -136,10 +136,14 @@ def _only_on_ecs(value: str) -> Callable[[RunView], str | None]:
     return lambda run: None if run.record.task_arn is None else value
 
 
+def _duration_ns(run: RunView) -> int | None:
+    return known(round, product(run.metrics.duration_ms, NS_PER_MS))
+
+
 IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(name="@timestamp", index_type="date"),
     *keyword_fields("event.kind event.dataset event.outcome"),
-    DocumentField(name="event.duration", index_type="long"),
+    DocumentField(name="event.duration", index_type="long", get=_duration_ns),
     _copied_field("event.start", "started_at", "date"),
     _copied_field("event.end", "finished_at", "date"),
     DocumentField(name="event.ingested", index_type="date"),

@@ -406,9 +406,10 @@ def outcome_of(
     if status == "stopped" and _ended_by_itself(event):
         status = "unknown"
     cause = _cause(event, record, status, evidence)
+    status = _status(cause, exit_code, event, status)
     return _outcome_in_words(
         cause,
-        _status(cause, exit_code, event, status),
+        status,
         exit_code=exit_code,
         evidence=evidence,
         reason=event.reason,

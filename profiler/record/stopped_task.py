@@ -144,6 +144,11 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
         return self.launch_type == FARGATE or self.capacity_provider in (FARGATE, FARGATE_SPOT)
 
     @property
+    def is_of_aws_batch(self) -> bool:
+        """Whether it is an attempt of a job of AWS Batch."""
+        return is_of_aws_batch(self.cluster)
+
+    @property
     def reason_of_ecs(self) -> str:
         """The reason in lower case; empty if a user can have written it, in StopTask."""
         if (self.stop_code or "").lower() == STOPPED_BY_USER:

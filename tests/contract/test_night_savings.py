@@ -19,12 +19,13 @@ import handler
 from profiler.core.timestamps import NS_PER_HOUR, format_ms
 from profiler.forwarder import night_savings
 from profiler.forwarder.digest_delivery import StoredMessages
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.morning_digest import NightSaving
 from profiler.forwarder.night_period import Remembered
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory
+from profiler.forwarder.run_documents import report_document
 from profiler.record.record_model import encode
 from profiler.record.units import format_usd
 from profiler.runs.past_runs.record_files import FileRuns

@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from msgspec.structs import replace
 
-from profiler.forwarder.batch_report import ReportFinder
+from profiler.forwarder.batch_report import ReportFinder, TaskContainers
 from profiler.forwarder.invocation import DeliveryError, RetryBackoff, ThrottledError
 from profiler.forwarder.notifications.channels import SlackTarget, read_targets
 from profiler.forwarder.stopped_task_reads import CloudWatchTail, EcsDefinitions, MissingStreamError
@@ -23,6 +23,7 @@ from tests.fakes import FakeInvocationTime
 from tests.lambda_environment import moto_account
 
 TASK = StoppedTask(arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/" + "1" * 32)
+CONTAINERS = TaskContainers(batch="batch", monitor=None)
 PLACE = LogTarget(group="/ecs/jobs", stream=f"ecs/batch/{TASK.id}", region="eu-west-1")
 
 
@@ -140,7 +141,7 @@ class LimitedLogs:
         """
         self.begins, self.time = begins, FakeInvocationTime(120, jitter)
         finder = ReportFinder(
-            CloudWatchTail(lambda _region: self, print).newest, self.time, TASK, "batch"
+            CloudWatchTail(lambda _region: self, print).newest, self.time, TASK, CONTAINERS
         )
         found = finder.find([PLACE, replace(PLACE, stream=f"ecs/task-monitor/{TASK.id}")], 20)
         return found is not None and finder.has_time and self.time.left > 120 - 20.5
@@ -255,7 +256,7 @@ class Pages:
 
     def finder(self) -> ReportFinder:
         tail = CloudWatchTail(lambda _region: self, print)
-        return ReportFinder(tail.newest, self.time, TASK, "batch")
+        return ReportFinder(tail.newest, self.time, TASK, CONTAINERS)
 
 
 @pytest.mark.parametrize(

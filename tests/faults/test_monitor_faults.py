@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.run_documents import report_document
 from profiler.record.record_model import decode
 from tests.faults.misbehaving import (
     IS_SILENT,

@@ -12,7 +12,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 import handler
-from profiler.forwarder import event_document
+from profiler.forwarder import indexed_report
 from profiler.forwarder.search_cluster import document_delivery
 from profiler.search_setup import search_servers
 from tests.prerequisites import skip_or_fail
@@ -65,7 +65,7 @@ def _patience() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(handler, "COMPARISON_SECONDS", _ANSWER_SECONDS)
-        patch.setattr(event_document, "_MAX_REQUEST_SECONDS", _ANSWER_SECONDS)
+        patch.setattr(indexed_report, "_MAX_REQUEST_SECONDS", _ANSWER_SECONDS)
         patch.setattr(document_delivery, "_MAX_REQUEST_SECONDS", _ANSWER_SECONDS)
         patch.setattr(document_delivery, "_MAX_SEARCH_SECONDS", _ANSWER_SECONDS)
         patch.setattr(search_servers, "_ANSWER_SECONDS", _ANSWER_SECONDS)

@@ -18,7 +18,6 @@ import requests
 
 import handler
 from profiler.core.timestamps import format_datetime
-from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import (
@@ -27,6 +26,7 @@ from profiler.forwarder.invocation import (
     PartialAnswerError,
     SearchClusterError,
 )
+from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.notice_model import encode_notice
 from tests.http_server import FakeHttpServer

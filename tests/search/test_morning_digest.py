@@ -23,13 +23,15 @@ from profiler.core.timestamps import (
 from profiler.forwarder import cluster_night as cluster_night_module
 from profiler.forwarder import night_period
 from profiler.forwarder.cluster_night import ClusterNight
-from profiler.forwarder.documents import Document, report_document, schedule_notice_document
+from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.morning_digest import DigestPlace, summarize
 from profiler.forwarder.night_period import NightPeriod, Remembered
 from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
 from profiler.forwarder.night_savings import Budget, NightSizes, SearchedCluster
+from profiler.forwarder.notice_documents import schedule_notice_document
+from profiler.forwarder.run_documents import report_document
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.measured import AtLeast, Exactly

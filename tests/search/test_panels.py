@@ -29,8 +29,8 @@ from kibana.dashboard_model import (
     terms_id,
     time_id,
 )
-from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.record import units
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import (

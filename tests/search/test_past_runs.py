@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.timestamps import parse_ns
-from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.record.mapped_files import INCLUDES_FILES
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import AverageAndMaximum, Distribution, Report, decode, encode

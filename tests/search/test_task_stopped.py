@@ -17,12 +17,13 @@ from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.batch_report import ReportLine
-from profiler.forwarder.documents import Document, report_document, unconfirmed_document
-from profiler.forwarder.event_document import find_indexed_report
+from profiler.forwarder.documents import Document
 from profiler.forwarder.family_runs import FamilyMemory
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.indexed_report import find_indexed_report
 from profiler.forwarder.invocation import ForwarderError, InvocationTime
 from profiler.forwarder.line_kinds import read_line
+from profiler.forwarder.run_documents import report_document, unconfirmed_document
 from profiler.forwarder.run_event import StreamClaim
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.family import NeedAtSize

@@ -22,12 +22,12 @@ from profiler.core.timestamps import (
 )
 from profiler.forwarder import cluster_night, night_period
 from profiler.forwarder.cluster_night import ClusterNight
-from profiler.forwarder.documents import Document, report_document
-from profiler.forwarder.event_document import event_documents
+from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.job_changed import attempt_documents
 from profiler.forwarder.night_period import NightPeriod, first_period
 from profiler.forwarder.night_runs import NightRuns
+from profiler.forwarder.run_documents import event_documents, report_document
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.batch_detail import parse_job
 from profiler.record.event_end import end_of_event

@@ -20,9 +20,10 @@ from profiler.cli.terminal.run_curves import run_curves
 from profiler.collectors.nvidia.gpu_usage import LiveGpus
 from profiler.collectors.nvidia.visible_gpus import GpuLimits
 from profiler.core.optional_math import known_values
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notifications.event_details import ended_run
+from profiler.forwarder.run_documents import report_document
 from profiler.local_run.run_budgets import gpu_use
 from profiler.monitor.prometheus.prometheus_metrics import metrics_text
 from profiler.monitor.prometheus.snapshot import Snapshot

@@ -19,15 +19,15 @@ from profiler.cli.history_command import table_lines
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.forwarder.cluster_night import ClusterNight
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document
 from profiler.forwarder.ended_run import Comparison, EndedRun
-from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.night_period import NightPeriod, Remembered
 from profiler.forwarder.night_runs import NightRuns
 from profiler.forwarder.notifications import value_formats
 from profiler.forwarder.notifications.event_details import ended_line, ended_run
 from profiler.forwarder.notifications.slack_messages import message_of
+from profiler.forwarder.run_documents import event_documents, report_document
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.forwarder.task_retry import should_retry

@@ -20,7 +20,7 @@ from profiler.cli.show_command import log_lines
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_datetime
-from profiler.forwarder.batch_report import ReportFinder, identify_containers
+from profiler.forwarder.batch_report import ReportFinder, TaskContainers, identify_containers
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
@@ -428,11 +428,14 @@ def test_a_trusted_group_speaks_for_no_other_account_and_no_other_tasks_stream()
     assert fakes.forward(line(), group="/BUILDS/linux", stream="x") == UNTRUSTED
 
 
-def finder(task: StoppedTask, lines: Mapping[str, str], at_ms: int = NOW_MS) -> ReportFinder:
+def finder(
+    task: StoppedTask, lines: Mapping[str, str], at_ms: int = NOW_MS, monitor: str | None = None
+) -> ReportFinder:
     def newest(place: LogTarget) -> Iterator[Sequence[StreamLine]]:
         yield [StreamLine(lines[place.stream], at_ms)] if place.stream in lines else []
 
-    return ReportFinder(newest, FakeInvocationTime(60), task, "batch")
+    containers = TaskContainers(batch="batch", monitor=monitor)
+    return ReportFinder(newest, FakeInvocationTime(60), task, containers)
 
 
 STOPPED = StoppedTask(
@@ -481,7 +484,9 @@ def test_task_stopped_takes_numbers_from_the_streams_of_the_tasks_definition_alo
     stream: str, text: str, *, is_found: bool
 ) -> None:
     """The definition may call the monitor otherwise: here ``watcher``."""
-    found = finder(STOPPED, {stream: text}).find([LogTarget(group=GROUP, stream=stream)], 0)
+    monitor = "watcher" if "/watcher/" in stream else None
+    reports = finder(STOPPED, {stream: text}, monitor=monitor)
+    found = reports.find([LogTarget(group=GROUP, stream=stream)], 0)
     assert (found is not None) is is_found
 
 

@@ -3,7 +3,7 @@
 from profiler.aws_account.proof.arrivals import ProofTask
 from profiler.aws_account.proof.plan import ProofPlan
 from profiler.aws_account.proof.verdicts import NO, NO_WITNESS, CheckResult, record_of, unknown
-from profiler.core.ecs_terms import family_of, is_of_aws_batch
+from profiler.core.ecs_terms import family_of
 from profiler.core.optional_math import first_known, known_values
 from profiler.core.text import words_if_known
 from profiler.record.batch_job import NO_JOB
@@ -30,7 +30,7 @@ def cluster_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether the task's cluster is known as Batch's by its name, which is the account's own."""
     if not task.has_stopped:
         return unknown("the task has not stopped")
-    is_known = is_of_aws_batch(task.end.cluster)
+    is_known = task.end.is_of_aws_batch
     return CheckResult(is_known, _CLUSTER, _CLUSTER if is_known else "another name")
 
 

@@ -195,7 +195,8 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
         started_at = format_datetime(task["startedAt"].astimezone(UTC))
     end = parse_stopped_task({"detail": task})  # ECS's event has the same fields
     if end is not None:
-        judged, _ = judge_candidates(end, definition.candidates, monitor=definition.monitor)
+        candidates = [end.container(name) for name in definition.candidates]
+        judged, _ = judge_candidates(end, candidates, monitor=definition.monitor)
         outcome = outcome_of(None, judged)
         status = outcome.status
         exit_code = outcome.exit_code

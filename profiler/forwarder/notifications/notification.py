@@ -10,10 +10,10 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from profiler.core.notice_channels import ChannelKind
-from profiler.forwarder.documents import schedule_notice_id
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.invocation import ForwarderError
 from profiler.forwarder.job_notice import JobNotice
+from profiler.forwarder.notice_documents import schedule_notice_id
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Record

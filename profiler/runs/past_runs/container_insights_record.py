@@ -229,7 +229,8 @@ def run_of_minutes(
         [TaskContainer(name=listed.name, image=listed.image) for listed in listing.containers]
     )
     batch = listing.container(roles.batch or event.task_definition_family or "unknown")
-    judged, _ = judge_candidates(known_end, roles.candidates, monitor=roles.monitor)
+    candidates = [known_end.container(name) for name in roles.candidates]
+    judged, _ = judge_candidates(known_end, candidates, monitor=roles.monitor)
     outcome = outcome_of(None, judged, container=batch.name)
     record = replace(
         _described_record(task, known_end),

@@ -10,11 +10,11 @@ import pytest
 
 from profiler.core.ecs_terms import RETRY_OF
 from profiler.forwarder.document_fields import drop_empty
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document
 from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry
-from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.job_changed import attempt_documents
+from profiler.forwarder.run_documents import event_documents, report_document
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.record.batch_detail import parse_job, parse_job_event
 from profiler.record.event_end import end_of_event, written_event_end

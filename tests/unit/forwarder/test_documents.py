@@ -23,15 +23,13 @@ from profiler.forwarder.documents import (
     ReportDocument,
     Stored,
     completed_fields,
-    notice_document,
-    report_document,
-    schedule_notice_document,
     with_runs_per_month,
 )
 from profiler.forwarder.ended_run import MemoryRetry
-from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.line_kinds import InvalidReport, read_line
+from profiler.forwarder.notice_documents import notice_document, schedule_notice_document
+from profiler.forwarder.run_documents import event_documents, report_document
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID, ecs_task, log_stream
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.forwarder.ended_run import EndedRun
-from profiler.forwarder.event_document import event_documents
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.kill_after_resize import NOT_RESIZED, reduced_memory, size_change
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.slack_messages import ended_task_message
+from profiler.forwarder.run_documents import event_documents
 from profiler.record.stop_causes import EventEnd
 from tests.ended_runs import changed, run_of
 from tests.task_events import task

@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from profiler.core.completeness import Completeness
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.document_fields import drop_empty, event_fields
-from profiler.forwarder.documents import Document, report_document, unconfirmed_document
+from profiler.forwarder.documents import Document
 from profiler.forwarder.ended_run import EndedRun
-from profiler.forwarder.event_document import event_documents, find_indexed_report
 from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.indexed_report import find_indexed_report
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.merged_run import merge
+from profiler.forwarder.merged_run import merge, run_of_event
+from profiler.forwarder.run_documents import event_documents, report_document, unconfirmed_document
 from profiler.forwarder.run_event import (
     EVENT_FIELDS,
     NOTHING_SEEN,
@@ -33,14 +34,14 @@ from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.record.batch_job import NO_JOB, BatchJob
-from profiler.record.event_end import end_of_event
+from profiler.record.event_end import end_of_event, end_of_other
 from profiler.record.fact_list import CPU_TIME, number_fact
 from profiler.record.search_document_fields import FIELDS
 from profiler.record.stopped_task import StoppedTask
 from profiler.runs.past_runs.search_documents import run_of_document
 from tests.batch_jobs import CLUSTER as BATCH_CLUSTER
 from tests.batch_jobs import job_id
-from tests.ended_runs import end_of, run_of
+from tests.ended_runs import run_of
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.notices import report_line
@@ -199,7 +200,7 @@ def test_a_report_of_a_container_that_the_task_does_not_have_stays_unconfirmed()
     "stopped", [NO_FAMILY, replace(task(), account_id=None), replace(task(), region=None)]
 )
 def test_an_event_without_account_region_or_family_confirms_nothing(stopped: StoppedTask) -> None:
-    event = run_event(stopped, end_of(ended(stopped)), "batch")
+    event = present(ended(stopped).run.event)
     assert merge(report_line(report()).report, event).is_confirmed is False
 
 
@@ -329,7 +330,7 @@ def test_a_clock_that_is_a_minute_off_changes_nothing() -> None:
 
 @pytest.mark.parametrize("text", [None, "never", ""])
 def test_what_is_no_time_is_not_changed(text: str | None) -> None:
-    event = run_event(task(), end_of(ended(task())), "batch")
+    event = present(ended(task()).run.event)
     reported = report_line(report()).report
     reported = replace(reported, record=replace(reported.record, started_at=text))
     run = merge(reported, event)
@@ -744,7 +745,9 @@ WITH_PROXY = task(
 
 
 def of_both(text: str | None = None) -> list[Document]:
-    both = replace(ended(WITH_PROXY, text), also_reported=("proxy",))
+    proxy, monitor = map(WITH_PROXY.container, ("proxy", "task-monitor"))
+    of_proxy = run_event(WITH_PROXY, end_of_other(WITH_PROXY, proxy), proxy, monitor)
+    both = replace(ended(WITH_PROXY, text), others=(run_of_event(of_proxy),))
     return [*event_documents(both, SETTINGS)]
 
 
@@ -801,11 +804,11 @@ def test_an_event_is_the_same_after_it_was_written_and_read() -> None:
     every = run_event(
         ON_EC2,
         end_of_event(task(capacityProviderName="FARGATE_SPOT"), ON_EC2.container("batch")),
-        "batch",
-        retry_of="8" * 32,
-        retried_as="9" * 32,
+        ON_EC2.container("batch"),
+        ON_EC2.container("task-monitor"),
     )
-    for event in (every, run_event(task(), end_of(ended(task())), "batch")):
+    every = replace(every, retry_of="8" * 32, retried_as="9" * 32)
+    for event in (every, present(ended(task()).run.event)):
         fields = event_fields(event)
         fields["task"]["confirmed"] = True
         assert read_run_event(fields) == replace(event, alone=NOTHING_SEEN)

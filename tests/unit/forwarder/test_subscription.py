@@ -19,11 +19,12 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.forwarder import subscription
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, PayloadError
 from profiler.forwarder.line_kinds import InvalidReport, read_line
 from profiler.forwarder.notifications.running_task_notices import TaskNotices
+from profiler.forwarder.run_documents import report_document
 from profiler.forwarder.search_cluster import document_delivery
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliveryResult,

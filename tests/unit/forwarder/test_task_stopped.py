@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from profiler.core.notice_channels import ChannelKind
 from profiler.forwarder import invocation
-from profiler.forwarder.batch_report import ReportFinder, ReportLine
+from profiler.forwarder.batch_report import ReportFinder, ReportLine, TaskContainers
 from profiler.forwarder.documents import Document
 from profiler.forwarder.ended_run import (
     Comparison,
@@ -136,8 +136,8 @@ class StoppedTaskFakes:
     def describe(self, _arn: str) -> Mapping[str, Any] | None:
         return self.described
 
-    def reports(self, stopped: StoppedTask, container: str | None) -> ReportFinder:
-        return ReportFinder(self.newest, self.time, stopped, container)
+    def reports(self, stopped: StoppedTask, containers: TaskContainers) -> ReportFinder:
+        return ReportFinder(self.newest, self.time, stopped, containers)
 
     def settings(self) -> NoticeSettings:
         return NoticeSettings(**self.notice_settings)

@@ -183,7 +183,7 @@ def test_a_run_killed_for_memory_is_known_by_its_reason_whatever_its_exit_code(
     event = task_event(job, containers=[killed], cluster=JOBS, launchType="EC2")
     task = parse_stopped_task(event)
     assert task is not None
-    end, batch = judge_candidates(task, ["default"])
+    end, batch = judge_candidates(task, task.containers)
     assert batch == "default"
     failed = jobs(peak_mb=3_000, size=(4, 4_096), status="failure", exit_code=exit_code)
     families = Families()

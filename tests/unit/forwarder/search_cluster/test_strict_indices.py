@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.forwarder.documents import (
-    can_be_left_out,
-    schedule_notice_document,
-)
+from profiler.forwarder.documents import can_be_left_out
 from profiler.forwarder.invocation import DeliveryError
+from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.forwarder.search_cluster import document_delivery
 from profiler.forwarder.search_cluster.document_delivery import deliver
 from profiler.forwarder.search_cluster.interface import ItemResult

@@ -1,0 +1,45 @@
+"""Finds the report of a stopped task in the search cluster."""
+
+from profiler.core.ecs_terms import MONITOR_NAME
+from profiler.core.json_fields import mapping, text
+from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.invocation import InvocationTime
+from profiler.forwarder.line_kinds import read_line
+from profiler.forwarder.run_documents import place_of
+from profiler.forwarder.run_event import read_claim, run_event
+from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.record.event_end import end_of_event
+from profiler.record.record_model import Report
+from profiler.record.stopped_task import EventContainer, StoppedTask
+
+_MAX_REQUEST_SECONDS = 5.0
+
+
+def find_indexed_report(
+    cluster: SearchCluster,
+    time: InvocationTime,
+    settings: ForwarderSettings,
+    task: StoppedTask,
+    batch: EventContainer,
+) -> ReportLine | None:
+    """Return the run's final report, None if it is not indexed (yet), or if the task's event does
+    not vouch for its log stream. Raises SearchClusterError.
+    """
+    event = run_event(task, end_of_event(task, batch), batch, task.container(MONITOR_NAME))
+    place = place_of(event.alone, settings)
+    if place is None:
+        return None
+    left_seconds = time.remaining_seconds() - WAIT_RESERVED_SECONDS
+    source = cluster.get(*place, max(1.0, min(left_seconds, _MAX_REQUEST_SECONDS))) or {}
+    claim = read_claim(source)
+    report_account = text(mapping(source.get("task")).get("report_account"))
+    verdict = event.verdict_on(claim, report_account)
+    if verdict == "refuted" or not (claim.is_own or verdict == "confirmed"):
+        return None
+    line = str(source.get("record"))
+    report = read_line(line)
+    if not isinstance(report, Report):
+        return None
+    report_line = ReportLine(report, line, is_indexed=True, claim=claim)
+    return report_line if report_line.is_final else None
