@@ -51,6 +51,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
     roles: StarterRoles | None = None  # likewise
     clusters: TargetClusters | None = None
     describe: Callable[[str], bytes]
+    describe_again: Callable[[str], bytes]  # a revision before a target is moved to it
     now_ns: int  # a target that starts no task later is never dead
     moves: bool = False  # pinned targets to a new revision
     # Many schedules may start one revision, which never changes.
@@ -403,8 +404,14 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         refusal = refusal or self._refusal_of_tags(planned, current, present)
         if refusal:
             return "skipped", f"{current.title} skipped: {refusal}"
+        revision = revision_of(arn) or arn
+        if not read_described(self.describe_again, revision).is_active:
+            raise TaskProfilerError(
+                f"The {current.title} was not moved, because {revision} was deregistered "
+                f"meanwhile: it goes on starting {current.pinned_revision}."
+            )
         without = move_target(schedules, current, arn)
-        return "moved", f"moved {current.title} to {revision_of(arn)}{without}"
+        return "moved", f"moved {current.title} to {revision}{without}"
 
 
 def would_start_nothing(target: ScheduledTarget, newest: str, refusal: str) -> str:

@@ -189,6 +189,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             roles=self.starter_roles,
             clusters=TargetClusters(self.open_client, self.on_problem),
             describe=self._describe,
+            describe_again=self._definitions.describe,
             now_ns=self.now_ns,
             moves=self.request.update_schedules,
         )

@@ -134,6 +134,38 @@ def test_what_changes_between_the_registration_and_the_move_is_seen(people: TwoP
     assert account.started_by_rule("often") == "nightly:1"
 
 
+@pytest.mark.parametrize(
+    ("read", "started"), [("GET /schedules/night", "schedule"), ("ListRules", "rule")]
+)
+def test_nothing_is_moved_to_a_revision_that_somebody_deregisters_meanwhile(
+    people: TwoPeople, read: str, started: str
+) -> None:
+    """It would start no task any more."""
+    account = people.account
+    account.oversized("nightly")
+    if started == "schedule":
+        account.schedule("night", "nightly:1")
+    else:
+        account.rule("night", "nightly:1")
+    ecs = account.aws.client("ecs")
+
+    def deregister(operation: str, _body: bytes) -> None:
+        if operation == read and "RegisterTaskDefinition" in people.operations:
+            ecs.deregister_task_definition(taskDefinition="nightly:2")
+
+    people.operations.clear()
+    people.proxy.before = deregister
+    done = account.resize(*ACT)
+    assert done.returncode == 1
+    sentence = (
+        f"The {started} night was not moved, because nightly:2 was deregistered meanwhile: it goes "
+        "on starting nightly:1."
+    )
+    assert sentence in " ".join(done.stderr.split())
+    find = account.started_by_schedule if started == "schedule" else account.started_by_rule
+    assert find("night") == "nightly:1"
+
+
 def test_a_reading_that_failed_is_not_taken_for_the_plan(people: TwoPeople) -> None:
     """The services cannot be read for the first family, after the schedules."""
     account = people.account
