@@ -3,7 +3,7 @@ subscription of it.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from typing import Literal, TypeAlias
@@ -42,6 +42,8 @@ from profiler.task_definitions.permissions import (
 Permission = Literal[
     "allowed", "denied", "denied by policy", "denied by boundary", "no role", "unknown"
 ]
+# Of a role that was deleted, the deletion is said.
+_NOT_REFUSED: frozenset[Permission] = frozenset({"allowed", "unknown", "no role"})
 RoleKind = Literal["task role", "execution role"]
 _Resources: TypeAlias = Mapping[str, Iterable[str]]  # the resources by the action
 READ_POLICIES = (
@@ -52,6 +54,7 @@ _UNEVALUATED = (
     "conditions or variables, which are not evaluated, or a Deny for a part of the log streams"
 )
 _BOUNDARY_ARN = "PermissionsBoundaryArn"
+READ_VALUE = "secretsmanager:GetSecretValue"
 
 
 def task_role(definition: Mapping[str, object]) -> str | None:
@@ -220,6 +223,45 @@ class ReportPaths:
                 return permission
             return "unknown" if self._repository_allows(stored) else "denied"
         return "unknown"
+
+    def refused_reads(
+        self, role_arn: str, action: str, resources: Iterable[str]
+    ) -> Mapping[Permission, Sequence[str]]:
+        """The resources that an execution role certainly may not read, by the answer."""
+        role = role_arn.rpartition("/")[2]
+        refused: dict[Permission, list[str]] = {}
+        with noted_errors(
+            self.problems.add, "The execution roles could not be read", READ_POLICIES
+        ):
+            listed_resources = list(resources)
+            if self._permission(role, {action: listed_resources}) in _NOT_REFUSED:
+                return refused
+            for resource in listed_resources:
+                permission = self._permission(role, {action: (resource,)})
+                is_allowed = permission in _NOT_REFUSED
+                if not is_allowed and not (
+                    permission == "denied" and self._may_secret_allow(action, resource)
+                ):
+                    refused.setdefault(permission, []).append(resource)
+        return refused
+
+    def _may_secret_allow(self, action: str, arn: str) -> bool:
+        """Whether the policy of a secret may allow what the role's do not; it may if it cannot be
+        read, or is of another Region.
+        """
+        if action != READ_VALUE:
+            return False
+        secrets = self._open("secretsmanager")
+        if secrets.meta.region_name != arn_region(arn):
+            return True
+        with noted_errors(
+            self.problems.add,
+            f"The policy of the secret {arn.rpartition(':')[2]} could not be read",
+            "secretsmanager:GetResourcePolicy",
+        ):
+            policy = secrets.get_resource_policy(SecretId=arn).get("ResourcePolicy") or "{}"
+            return _allows(policy, action)
+        return True
 
     def _repository_allows(self, image: EcrImage) -> bool:
         """Whether the policy of a repository may allow the pull; it may if it cannot be read."""
@@ -506,7 +548,12 @@ def _may_allow_pull(open_client: OpenClient, account: str, region: str, reposito
         ecr.exceptions.RepositoryNotFoundException,
     ):
         return False
+    return _allows(answer["policyText"], "ecr:BatchGetImage")
+
+
+def _allows(policy: str, action: str) -> bool:
+    """Whether a statement of a resource's policy allows an action, perhaps to others."""
     return any(
-        statement.get("Effect") == "Allow" and concerns(statement, "ecr:BatchGetImage")
-        for statement in statements_of(mapping(json.loads(answer["policyText"])))
+        statement.get("Effect") == "Allow" and concerns(statement, action)
+        for statement in statements_of(mapping(json.loads(policy)))
     )

@@ -773,3 +773,50 @@ def test_no_schedule_is_moved_to_a_revision_that_its_input_does_not_fit(account:
     assert starts_nothing(NOT_THERE, "bare") in " ".join(done.stdout.split())
     assert "moved schedule bare to bare:2" in done.stdout
     assert done.returncode == 1, "it starts nothing where it was, and none here"
+
+
+def test_secrets_that_the_execution_role_may_not_read_are_a_problem(account: Account) -> None:
+    """By the policies of the role and of the secret; no value is read."""
+    secrets = account.aws.client("secretsmanager")
+    arns = [secrets.create_secret(Name=name, SecretString="x")["ARN"] for name in ("db", "own")]
+    place = f"arn:aws:ssm:us-east-1:{ACCOUNT}:parameter"
+    values = [f"{arns[0]}:password::", arns[1], "/jobs/key", f"{place}/jobs/token"]
+    listed = [{"name": f"V{number}", "valueFrom": value} for number, value in enumerate(values)]
+    start = f"arn:aws:iam::{ACCOUNT}:role/start"
+    account.iam.create_role(RoleName="start", AssumeRolePolicyDocument="{}")
+    batch = {**in_group("/ecs/jobs"), "secrets": listed}
+    account.register("etl", executionRoleArn=start, containerDefinitions=[batch])
+    policy = {"Effect": "Allow", "Principal": {"AWS": start}, "Action": "secretsmanager:*"}
+    secrets.put_resource_policy(
+        SecretId="own", ResourcePolicy=json.dumps({"Statement": [policy | {"Resource": "*"}]})
+    )
+
+    def found() -> list[str]:
+        of_family = [one["text"] for one in account.of_family() if one["topic"] == "secrets"]
+        of_cluster = [one["text"] for one in account.of_cluster() if one["topic"] == "secrets"]
+        assert of_family == of_cluster
+        return of_family
+
+    def allow(*statements: dict[str, object]) -> None:
+        document = json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
+        account.iam.put_role_policy(RoleName="start", PolicyName="x", PolicyDocument=document)
+
+    refused = "The execution role start does not allow {}, without which no task starts."
+    no_secret = refused.format("secretsmanager:GetSecretValue on the secret db")
+    both = "ssm:GetParameters on the parameter /jobs/key, the parameter /jobs/token"
+    assert found() == [no_secret, refused.format(both)]
+    parameters: dict[str, object] = {
+        "Effect": "Allow",
+        "Action": "ssm:GetParameters",
+        "Resource": f"{place}/jobs/k*",
+    }
+    allow(parameters)
+    one = "ssm:GetParameters on the parameter /jobs/token"
+    assert found() == [no_secret, refused.format(one)]
+    every: dict[str, object] = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+    allow(every)
+    assert found() == []
+    allow(every, {"Effect": "Deny", "Action": "secretsmanager:*", "Resource": arns[1]})
+    denied = "secretsmanager:GetSecretValue on the secret own, without which no task starts"
+    assert found() == [f"A policy of the execution role start denies {denied}."]
+    assert "GetSecretValue" not in account.proxy.operations

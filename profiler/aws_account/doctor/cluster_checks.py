@@ -14,6 +14,7 @@ from profiler.aws_account.doctor.definition_checks import (
     start_problems,
 )
 from profiler.aws_account.doctor.findings import Finding, Level, note, problem
+from profiler.aws_account.doctor.secret_checks import secret_problems
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
 from profiler.aws_account.report_paths import LogGroupState, Permission, ReportPaths, task_role
 from profiler.aws_account.started_tasks import AIRFLOW
@@ -106,7 +107,10 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
         group_state = paths.log_group(group)
     if is_made_by_ecs and not group_state.exists:
         group_state = replace(group_state, exists=None)
-    findings = start_problems(planned, permission, paths, add_command(planned.family))
+    findings = [
+        *start_problems(planned, permission, paths, add_command(planned.family)),
+        *secret_problems(planned, paths),
+    ]
     return replace(
         health,
         role=role,
