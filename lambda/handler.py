@@ -547,14 +547,14 @@ def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "N
     families = families_to_size(history)
     if not families:
         return NO_SAVING
-    from profiler.forwarder.night_savings import Budget, NightSizes, SearchedCluster
+    from profiler.forwarder.night_savings import Budget, NightSavingPlanner, SearchedCluster
 
     settings = _settings()
     whole_seconds = InvocationTime(context).remaining_seconds()
     reserved_seconds = max(whole_seconds / 2, _AFTER_READING_SECONDS)
     reading = InvocationTime(context, reserved_seconds=reserved_seconds)
     budget = Budget(lambda: reading.remaining_seconds() > 0)
-    sizes = NightSizes(
+    sizes = NightSavingPlanner(
         cluster=SearchedCluster(
             cluster=_cluster(settings), budget=budget, timeout_seconds=whole_seconds / 5
         ),

@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 from profiler.cli.setup import proof_output
-from profiler.cli.setup.proof_output import prove
+from profiler.cli.setup.proof_output import print_proof
 from tests.aws_proxy import AwsProxy, Reply
 from tests.batch_jobs import CLUSTER, Json
 from tests.command_line import run_here
@@ -210,7 +210,7 @@ class JobProofAccount(Account):
         environment |= self.batch.environment()
         with (
             functions_get_no_lines(),
-            patch.object(proof_output, "prove", partial(prove, clock=clock)),
+            patch.object(proof_output, "print_proof", partial(print_proof, clock=clock)),
         ):
             return run_here(environment, "setup", "proof", *words)
 

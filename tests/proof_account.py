@@ -19,7 +19,7 @@ from unittest.mock import patch
 from moto.awslambda.models import LambdaBackend
 
 from profiler.cli.setup import proof_output
-from profiler.cli.setup.proof_output import prove
+from profiler.cli.setup.proof_output import print_proof
 from tests.aws_proxy import AwsProxy, Reply
 from tests.command_line import run_here
 from tests.fakes import FakeClock
@@ -249,7 +249,7 @@ class ProofAccount(Account):
         environment = self.environment | {"AWS_ENDPOINT_URL": self.proxy.url}
         with (
             functions_get_no_lines(),
-            patch.object(proof_output, "prove", partial(prove, clock=clock)),
+            patch.object(proof_output, "print_proof", partial(print_proof, clock=clock)),
         ):
             return run_here(environment, "setup", "proof", "--cluster", "jobs", *words)
 

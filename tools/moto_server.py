@@ -366,7 +366,7 @@ def _pull_through_cache_rules(_response: Any) -> str:
     return json.dumps({"pullThroughCacheRules": rules})
 
 
-def _simulated(response: Any) -> Any:
+def _simulate_principal_policy(response: Any) -> Any:
     """The simulation of a role's policies, which moto's IAM does not know, in an account without
     an organization: the decision is not read.
     """
@@ -594,7 +594,7 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
             ECRResponse, "describe_pull_through_cache_rules", _pull_through_cache_rules, create=True
         )
         by_simulation = patch.object(
-            IamResponse, "simulate_principal_policy", _simulated, create=True
+            IamResponse, "simulate_principal_policy", _simulate_principal_policy, create=True
         )
         by_start = patch.object(Schedule, "update", _update_as_aws)
         by_family = patch.object(

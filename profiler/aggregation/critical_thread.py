@@ -61,7 +61,7 @@ def _woken(blocked: Blocked) -> Blocked:
     return Blocked(wait=Wait("lock"), helpers=helpers, helper_pids=blocked.helper_pids)
 
 
-def _named(blocked: Blocked, wait: ThreadWait) -> Wait:
+def _with_busy_peer(blocked: Blocked, wait: ThreadWait) -> Wait:
     """The wait with the one connection that is not idle, if several are watched."""
     if blocked.is_hidden and blocked.wait.kind == "other":
         return HIDDEN
@@ -142,7 +142,7 @@ class Division:
                 continue
             is_firm = not (blocked.may_be_idle or blocked.is_stopped or wait.was_woken)
             if is_firm and blocked.helpers == "nobody":
-                self._firm[wait] = _named(blocked, wait)
+                self._firm[wait] = _with_busy_peer(blocked, wait)
             else:
                 self._add(wait, blocked)
         self._by_process: dict[int, list[ThreadWait]] = {}
@@ -167,7 +167,7 @@ class Division:
         elif blocked.helpers != "nobody":
             self._handing[wait] = blocked
         else:
-            self._firm[wait] = _named(blocked, wait)
+            self._firm[wait] = _with_busy_peer(blocked, wait)
 
     def shares(self) -> Mapping[Wait, float]:
         """The share of each wait; empty if no thread is blocked, or all that are wait for some of
@@ -216,7 +216,7 @@ class Division:
 
     def _name_of(self, wait: ThreadWait) -> Wait:
         if wait in self._handing and wait not in self._idle:
-            return self._woken.get(wait) or _named(self._handing[wait], wait)
+            return self._woken.get(wait) or _with_busy_peer(self._handing[wait], wait)
         return self._firm.get(wait) or self._stopped.get(wait) or self._idle[wait]
 
     def _hand_on(self, wait: ThreadWait, carried: dict[ThreadWait, float]) -> None:

@@ -107,11 +107,11 @@ class TimeParts(Struct):
         covered = 100 * self.covered_ns / max(duration_ns or 0, length_ns)
         return TimeBreakdown(
             **{f"{name}_percent": percent for name, percent in percents.items()},
-            waiting_for=self._waiting_for(percents, open_share, is_full=is_full),
+            waiting_for=self._wait_targets(percents, open_share, is_full=is_full),
             covered_percent=round(min(covered, 100.0), _PERCENT_DIGITS),
         )
 
-    def _waiting_for(
+    def _wait_targets(
         self, percents: Mapping[str, float], open_share: float, *, is_full: bool
     ) -> tuple[WaitTarget, ...]:
         """The targets with the most time, each at most its kind's ``percents``; the others

@@ -68,7 +68,7 @@ def aws_errors(
         needed = permission or f"the operation {error.operation_name}"
         details = error.response.get("Error", {})
         status = error_status(error)
-        reason = _refusal(details, status, needed)
+        reason = _refusal_cause(details, status, needed)
         if not_found is not None and details.get("Code") in _NOT_FOUND:
             reason = not_found
         raise TaskProfilerError(f"{what}: {reason}") from error
@@ -84,7 +84,7 @@ def aws_errors(
             "network."
         ) from error
     except BotoCoreError as error:
-        raise TaskProfilerError(f"{what}: {_describe(error)}") from error
+        raise TaskProfilerError(f"{what}: {_describe_unanswered(error)}") from error
 
 
 def answer_unless(
@@ -104,7 +104,7 @@ def answer_unless(
         raise
 
 
-def look_for(lost: TaskProfilerError, is_done: Callable[[], bool], what: str) -> None:
+def check_carried_out(lost: TaskProfilerError, is_done: Callable[[], bool], what: str) -> None:
     """Return if a call was carried out that failed without AWS's answer.
 
     ``is_done`` reads what the call changes. Raises ``lost``, the call's error, if AWS has refused
@@ -145,7 +145,7 @@ def first_only(note: Callable[[str], object]) -> Callable[[str], object]:
     return note_first
 
 
-def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
+def _refusal_cause(error: Mapping[str, Any], status: int, permission: str) -> str:
     """The cause of an answer of AWS, and what to do; ``permission`` names what may be missing."""
     code = str(error.get("Code", "unknown error"))
     message = " ".join(str(error.get("Message", "")).split()).rstrip(".")
@@ -203,7 +203,7 @@ def _passing_refusal(code: str, message: str, answer: str) -> str:
     return f"AWS failed ({answer}): try again in a minute."
 
 
-def _describe(error: Exception) -> str:
+def _describe_unanswered(error: Exception) -> str:
     """Describe an error before any answer of AWS."""
     from botocore import exceptions  # see the module's docstring
 

@@ -50,7 +50,7 @@ class BatchJobs:
         """
         if not job.job_id:
             return job
-        detail = self._detail(parent_id(job.job_id))
+        detail = self._job_detail(parent_id(job.job_id))
         if detail is None:
             return job
         known = detail.identity()
@@ -63,7 +63,7 @@ class BatchJobs:
             allowed_attempts=known.allowed_attempts,
         )
 
-    def _detail(self, job_id: str) -> JobDetail | None:
+    def _job_detail(self, job_id: str) -> JobDetail | None:
         known = self._known.get(job_id)
         if known is not None:
             return known

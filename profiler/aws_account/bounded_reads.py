@@ -44,12 +44,12 @@ class BoundedReads:
             self._reads[family] += 1
             return self._describe(name)
         if name not in self._known:
-            self._check(family, name)
+            self._check_limit(family, name)
             self._reads[family] += 1
             self._known[name] = self._describe(name)
         return self._known[name]
 
-    def _check(self, family: str, name: str) -> None:
+    def _check_limit(self, family: str, name: str) -> None:
         is_second_to_come = self._reads_twice and self._newest_reads[family] < 2  # noqa: PLR2004
         if self._reads[family] + is_second_to_come >= MAX_READS:
             raise TaskProfilerError(

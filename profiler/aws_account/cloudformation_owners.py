@@ -135,11 +135,11 @@ class CloudFormationOwners:
             self._may_list = False
 
         with noted_errors(may_not, "The stacks could not be listed", _LIST_RIGHTS):
-            stacks = self._stacks(self._asked)
+            stacks = self._listed_stacks(self._asked)
             if stacks is not None:
                 self._listed = dict(self._resources_of(stacks))
 
-    def _stacks(self, most_calls: int) -> Mapping[str, str] | None:
+    def _listed_stacks(self, most_calls: int) -> Mapping[str, str] | None:
         """The names of the stacks by their ids; None if to list them and their resources takes more
         calls. Raises boto3's errors.
         """

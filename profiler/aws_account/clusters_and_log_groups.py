@@ -69,7 +69,7 @@ def check_clusters(open_client: OpenClient, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def named_cluster(open_client: OpenClient, cluster: str) -> Iterator[None]:
+def missing_cluster_named(open_client: OpenClient, cluster: str) -> Iterator[None]:
     """Say that there is no such cluster, with a similar name, where AWS's answer says so."""
     try:
         yield
@@ -100,7 +100,7 @@ def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[
     return tuple(matched)
 
 
-def missing_log_group(open_client: OpenClient, name: str) -> TaskProfilerError:
+def missing_log_group_error(open_client: OpenClient, name: str) -> TaskProfilerError:
     """The error about a log group that does not exist, with a similar name if one is known."""
     existing: list[str] = []
     with suppress(TaskProfilerError):  # without the right to list them, there is no similar name

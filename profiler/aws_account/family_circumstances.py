@@ -142,7 +142,7 @@ def _overridden_limits_mb(
     What an older revision defined is not read: one limit of all its runs is its own, and of several
     each may be an override.
     """
-    newest = _newest_revision(document, window)
+    newest = _newest_revision_number(document, window)
     overridden: dict[str, float] = {}
     limits_mb = _limits_by_revision(window)
     for container in read_containers(document.definition):
@@ -173,7 +173,7 @@ def _overridden_sizes(
     alone, and ECS takes the other one from the definition.
     """
     size = definition_size(document.definition)
-    newest = _newest_revision(document, window)
+    newest = _newest_revision_number(document, window)
     at_size = window.at(size)
     revisions = {newest} | (at_size.revisions.keys() - {OLDER_REVISIONS})
     for other, runs in window.sizes.items():
@@ -185,7 +185,7 @@ def _overridden_sizes(
             yield TargetOverride(target=_UNKNOWN_STARTER, vcpu=other.vcpu)
 
 
-def _newest_revision(document: TaskDefinitionDocument, window: FamilyWindow) -> str:
+def _newest_revision_number(document: TaskDefinitionDocument, window: FamilyWindow) -> str:
     """The definition's; for a file, the newest that has run at its size."""
     if document.arn:
         return revision_text(document.arn)
@@ -247,7 +247,7 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
             known,
             timeout_ms=min(timeouts_ms, default=None),
             time_limits_ms=known_members(
-                {target.title: target.time_limit_ms for target in (*targets, *outer)}
+                {target.title: target.state_timeout_ms for target in (*targets, *outer)}
             ),
             is_service=family in self.of_services(),
             intervals_ms=shortest_gaps_ms(enabled, self.now_ns),

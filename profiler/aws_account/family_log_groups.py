@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.clusters_and_log_groups import named_cluster
+from profiler.aws_account.clusters_and_log_groups import missing_cluster_named
 from profiler.aws_account.scheduled_targets import Schedules
 from profiler.aws_account.started_tasks import SERVICE, starters_of_families
 from profiler.core.ecs_terms import MONITOR_NAME, cluster_name
@@ -119,7 +119,7 @@ def families_of_clusters(
     ecs = open_client("ecs")
     for cluster in clusters:
         try:
-            with named_cluster(open_client, cluster):
+            with missing_cluster_named(open_client, cluster):
                 seen = starters_of_families(ecs, cluster)
         except TaskProfilerError as error:
             problems.append(str(error))

@@ -169,7 +169,7 @@ def monitor_log_group(stack: str) -> str:
     return f"/ecs/{stack}-instance-monitor"
 
 
-def obstacle(state: ForwarderStack) -> str | None:
+def change_obstacle(state: ForwarderStack) -> str | None:
     """Why the stack can be neither created nor updated now, and what to do; None if it can."""
     if state.phase == "in progress":
         return (

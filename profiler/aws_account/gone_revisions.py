@@ -8,7 +8,7 @@ from functools import cache, cached_property, partial
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.registered_definitions import (
     TaskDefinitions,
-    is_missing,
+    is_definition_missing,
     read_items,
     revision_of,
 )
@@ -36,7 +36,7 @@ def why_gone(
     try:
         return None if read(revision).is_active else "was deregistered"
     except TaskProfilerError as error:
-        if is_missing(error):
+        if is_definition_missing(error):
             return "was deleted"
         on_unread(error)
         return None

@@ -14,7 +14,7 @@ _WRONG_REQUEST = "ClientException"
 
 
 @contextmanager
-def named_queue(open_client: OpenClient, queue: str) -> Iterator[None]:
+def missing_queue_named(open_client: OpenClient, queue: str) -> Iterator[None]:
     """Say that there is no such queue, where AWS refuses to list its jobs for that: its answer
     names no remedy.
     """
@@ -24,16 +24,16 @@ def named_queue(open_client: OpenClient, queue: str) -> Iterator[None]:
         if cause_code(error) == _WRONG_REQUEST:
             known = _known_queues(open_client)
             if known is not None and queue not in known:
-                raise _missing(queue, known) from error
+                raise _missing_queue_error(queue, known) from error
         raise
 
 
-def missing_queue(open_client: OpenClient, queue: str) -> TaskProfilerError:
+def missing_queue_error(open_client: OpenClient, queue: str) -> TaskProfilerError:
     """The error about a queue that does not exist, with a similar name if one is known."""
-    return _missing(queue, _known_queues(open_client) or ())
+    return _missing_queue_error(queue, _known_queues(open_client) or ())
 
 
-def _missing(queue: str, known: Collection[str]) -> TaskProfilerError:
+def _missing_queue_error(queue: str, known: Collection[str]) -> TaskProfilerError:
     meant = did_you_mean([resource_name(queue)], dict.fromkeys(map(resource_name, known)))
     return TaskProfilerError(
         f"There is no job queue {queue!r}: check the name, --region and --profile.{meant}"

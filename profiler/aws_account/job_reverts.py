@@ -18,7 +18,7 @@ from profiler.task_definitions.definition_json import read_described
 from profiler.task_definitions.size_changes import definition_size
 
 
-def with_uncovered(
+def plan_uncovering(
     planned: PlannedFamily,
     jobs: JobDefinitions,
     starting: Iterable[ScheduledTarget],
@@ -59,7 +59,7 @@ def with_uncovered(
     return replace(planned, uncovered_arn=older_arn, notes=(*planned.notes, note))
 
 
-def uncover(planned: PlannedFamily, older_arn: str, jobs: JobDefinitions) -> None:
+def restore_older_revision(planned: PlannedFamily, older_arn: str, jobs: JobDefinitions) -> None:
     """Carry the plan out: the older revision remembers the size that has failed.
 
     Raises TaskProfilerError.

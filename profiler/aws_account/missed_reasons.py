@@ -68,7 +68,7 @@ class MissedReasons:
         calls = () if not is_of_task else self._calls("RunTask", due_ns, end_ns)
         letters = self._dead_letters(schedule.dead_letter_arn)
         for event in filter(None, calls):
-            reason = _failure(event, schedule)
+            reason = _failure_reason(event, schedule)
             if reason:
                 return reason
         # A rule's ARN does not contain the default bus.
@@ -90,7 +90,7 @@ class MissedReasons:
         calls = [self._calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES]
         for event in filter(None, chain(*calls)):
             at_ns = parse_ns(event.get("eventTime")) or 0
-            if at_ns >= since_ns and _changes(event, schedule):
+            if at_ns >= since_ns and _changes_rule(event, schedule):
                 return True
         if all(events[-1:] == (None,) for events in calls):
             return False
@@ -121,7 +121,7 @@ class MissedReasons:
                 self._lookups_left = 0
                 return
             self._lookups_left -= 1
-            yield from (_decode(event.get("CloudTrailEvent")) for event in page["Events"])
+            yield from (_decoded_event(event.get("CloudTrailEvent")) for event in page["Events"])
             if not page.get("NextToken"):
                 yield None
                 return
@@ -150,13 +150,13 @@ class MissedReasons:
                     )
                     if not messages:
                         return
-                    yield from filter(None, map(_dead_letter, messages))
+                    yield from filter(None, map(_parse_dead_letter, messages))
             raise TaskProfilerError(
                 f"The dead-letter queue {name} has too many messages to read all: delete old ones."
             )
 
 
-def _failure(event: _Event, schedule: Schedule) -> str | None:
+def _failure_reason(event: _Event, schedule: Schedule) -> str | None:
     """Why a call of RunTask started no task; None if the call is not the schedule's, or has
     started a task.
     """
@@ -187,7 +187,7 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
     )
 
 
-def _changes(event: _Event, schedule: Schedule) -> bool:
+def _changes_rule(event: _Event, schedule: Schedule) -> bool:
     """Whether the call succeeded and is about the rule, which PutTargets has in another field."""
     request = mapping(event.get("requestParameters"))
     return schedule.name in (request.get("name"), request.get("rule")) and not event.get(
@@ -195,7 +195,7 @@ def _changes(event: _Event, schedule: Schedule) -> bool:
     )
 
 
-def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
+def _parse_dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
     """Read a message of EventBridge Scheduler, which contains the time, or of a rule, whose body
     is the event.
     """
@@ -205,7 +205,7 @@ def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
     }
     source_arn = attributes.get("SCHEDULE_ARN") or attributes.get("RULE_ARN")
     scheduled_ns = parse_ns(attributes.get("SCHEDULED_TIME")) or parse_ns(
-        _decode(message.get("Body")).get("time")
+        _decoded_event(message.get("Body")).get("time")
     )
     if not source_arn or scheduled_ns is None:
         return None
@@ -220,7 +220,7 @@ def _sentence(what: str, why: str) -> str:
     return on_one_line(whole[:_MAX_REASON_LENGTH]).strip().rstrip(".") + "."
 
 
-def _decode(content: object) -> _Event:
+def _decoded_event(content: object) -> _Event:
     return (
         mapping(decoded_or_none(msgspec.json.decode, content)) if isinstance(content, str) else {}
     )

@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.registered_definitions import may_exist, revision_of
+from profiler.aws_account.registered_definitions import may_definition_exist, revision_of
 from profiler.core.aws_clients import has_surely_changed_nothing
 from profiler.core.ecs_terms import revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
@@ -35,7 +35,7 @@ class Definitions(Protocol):
         ...
 
 
-def registered(definitions: Definitions, planned: PlannedFamily) -> str:
+def register_or_find(definitions: Definitions, planned: PlannedFamily) -> str:
     """Register the plan's revision, and return its ARN: that of the newest one if no answer
     arrived, and it is the same.
 
@@ -66,7 +66,9 @@ def registered(definitions: Definitions, planned: PlannedFamily) -> str:
     )
 
 
-def keep_overtaken(definitions: Definitions, planned: PlannedFamily, new_arn: str) -> None:
+def register_overtaken_again(
+    definitions: Definitions, planned: PlannedFamily, new_arn: str
+) -> None:
     """Register the revision again that the new one hides, as it was. If ours has a size's tag, the
     copy says that ours does not count.
 
@@ -123,7 +125,7 @@ def _overtaken(
         try:
             document = read_described(definitions.describe, name)
         except TaskProfilerError as error:
-            if may_exist(error):
+            if may_definition_exist(error):
                 raise TaskProfilerError(
                     f"{name} could not be read, so it is unknown whether {family}:{new_text} hides "
                     f"a deployment: compare the two. {error}"

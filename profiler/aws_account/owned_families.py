@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.registered_definitions import AccountDefinitions, is_missing
+from profiler.aws_account.registered_definitions import AccountDefinitions, is_definition_missing
 from profiler.aws_account.size_before import EarlierRevisions
 from profiler.core.ecs_terms import revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
@@ -67,7 +67,7 @@ def left_to_person(
     try:
         withdrawn = read_described(account.describe, name).definition
     except TaskProfilerError as error:
-        if is_missing(error):  # it was deleted meanwhile
+        if is_definition_missing(error):  # it was deleted meanwhile
             return planned
         raise
     if monitor_of(withdrawn, known(attrgetter("image"), planned.changed.monitor)) is None:

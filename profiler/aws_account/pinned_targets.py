@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.aws_errors import look_for
+from profiler.aws_account.aws_errors import check_carried_out
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.gone_revisions import why_gone
 from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
@@ -25,7 +25,7 @@ from profiler.aws_account.scheduled_targets import (
 from profiler.aws_account.starter_roles import StarterRoles
 from profiler.aws_account.target_clusters import TargetClusters
 from profiler.aws_account.target_overrides import why_refused
-from profiler.core.command_lines import Named, command_line
+from profiler.core.command_lines import NameArgument, command_line
 from profiler.core.ecs_terms import arn_region, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known
@@ -76,16 +76,16 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         for target in targets:
             if not target.is_pin_of(planned.revision_arn):
                 continue
-            death = self._death(target)
+            death = self._why_starts_nothing(target)
             if death is not None and self.part == "size":
                 # Whoever only changes a size starts nothing that has stopped.
-                notes.append(_dead(target, death, is_movable=False).problem)
+                notes.append(_dead_target(target, death, is_movable=False).problem)
                 continue
             try:
                 pin_difference = self._difference(planned, target)
                 if pin_difference == "none" and not death:
                     continue
-                obstacle = self._obstacle(planned, target, pin_difference)
+                obstacle = self._move_obstacle(planned, target, pin_difference)
                 starts_monitor = self._starts_monitor(target)
             except TaskProfilerError as error:
                 obstacle = f". {error}"
@@ -94,10 +94,10 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 pinned.append(target)
             if not obstacle:
                 movable.append(target)
-                obstacle = self._ownership(target)
+                obstacle = self._ownership_sentence(target)
             pin = f"The {target.title} is pinned to {target.pinned_revision}"
             if death:
-                dead.append(_dead(target, death, is_movable=not obstacle))
+                dead.append(_dead_target(target, death, is_movable=not obstacle))
                 continue
             notes.append(f"{pin}{obstacle or '.'}")
             if not starts_monitor:
@@ -118,9 +118,9 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         dead = []
         for target in targets:
             if target.is_pin_of(planned.revision_arn):
-                death = self._death(target)
+                death = self._why_starts_nothing(target)
                 if death:
-                    dead.append(_dead(target, death, is_movable=False))
+                    dead.append(_dead_target(target, death, is_movable=False))
         return replace(planned, dead=tuple(dead))
 
     def with_refused_inputs(
@@ -147,7 +147,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 remedy = as_sentence(lack.remedy)
                 dead.append(DeadTarget(target=target, sentence=sentence, remedy=remedy))
                 continue
-            refusal = self._refusal(planned, target)
+            refusal = self._refusal_of_target(planned, target)
             if refusal:
                 sentence = f"The {target.title} starts nothing, because {refusal}."
                 where = " in the state machine" if target.kind == "state" else ""
@@ -250,7 +250,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         """
         return self.roles is None or not self.roles.refusal(target, revision_arn)
 
-    def _refusal(self, planned: PlannedFamily, target: ScheduledTarget) -> str | None:
+    def _refusal_of_target(self, planned: PlannedFamily, target: ScheduledTarget) -> str | None:
         """Why RunTask refuses a target the revision that it starts; None if it does not, or if this
         could not be read.
         """
@@ -262,7 +262,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 return None
         return why_refused(target, definition)
 
-    def _ownership(self, target: ScheduledTarget) -> str | None:
+    def _ownership_sentence(self, target: ScheduledTarget) -> str | None:
         """Why --update-schedules will leave a target to its stack, after its revision's name."""
         try:
             owner = self._owner_of(target)
@@ -279,7 +279,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return True
         return monitor_of(self._pinned_definition(target), self.image) is not None
 
-    def _death(self, target: ScheduledTarget) -> str | None:
+    def _why_starts_nothing(self, target: ScheduledTarget) -> str | None:
         """Why a target that may still be due starts nothing; None: it starts tasks, or this could
         not be read.
         """
@@ -287,7 +287,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return None
         return why_gone(self._pinned_document, target.pinned_revision or "")
 
-    def _obstacle(
+    def _move_obstacle(
         self, planned: PlannedFamily, target: ScheduledTarget, pin_difference: Difference
     ) -> str | None:
         """Why --update-schedules leaves a pinned target as it is, after its revision's name; None
@@ -310,7 +310,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return None
         if self._is_named_by_user(planned) or self._was_left_behind(planned, target):
             return None
-        name_it = _name_it(planned, target)
+        name_it = _name_target_remedy(planned, target)
         if not planned.is_new_revision:
             return f", although a newer revision differs only by the size: {name_it}."
         number = revision_number(revision_text(target.pinned_revision or ""))
@@ -355,7 +355,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         pin_difference = difference(
             self._pinned_definition(target), planned.changed.definition, self.image, part=self.part
         )
-        if pin_difference == "none" and self._death(target):
+        if pin_difference == "none" and self._why_starts_nothing(target):
             return self.part  # an equal revision that starts its task
         return pin_difference
 
@@ -389,12 +389,12 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         pin_difference = self._difference(planned, current)
         if pin_difference == "none":
             return "unchanged", ""
-        if self._obstacle(planned, current, pin_difference):
+        if self._move_obstacle(planned, current, pin_difference):
             return "skipped", f"{current.title} skipped: pinned to {current.pinned_revision}"
         remedy = "run the command again"
         # Its revision is the newest now.
         if self.part == "size" and not self._is_named_by_user(planned):
-            remedy = _name_it(planned, current)
+            remedy = _name_target_remedy(planned, current)
         _check_as_shown(current, shown, remedy)
         owner = self._owner_of(current)
         if owner:
@@ -436,13 +436,17 @@ def move_target(schedules: Schedules, current: ScheduledTarget, arn: str) -> str
     try:
         return schedules.move(current, arn)
     except TaskProfilerError as error:
-        look_for(error, is_moved, f"the {current.title} was moved")
+        check_carried_out(error, is_moved, f"the {current.title} was moved")
     return WITHOUT_START if "StartDate" in changes else ""
 
 
-def _name_it(planned: PlannedFamily, target: ScheduledTarget) -> str:
+def _name_target_remedy(planned: PlannedFamily, target: ScheduledTarget) -> str:
     """What lets ``resize`` move a target that it leaves to the user."""
-    name = ("--job-definition", planned.family) if target.is_of_job else (Named(planned.family),)
+    name = (
+        ("--job-definition", planned.family)
+        if target.is_of_job
+        else (NameArgument(planned.family),)
+    )
     words = ("taskdef", "resize", *name, "--register", "--update-schedules")
     command = command_line(*words, region=arn_region(planned.revision_arn))
     return f"name the family to move it: {command}"
@@ -461,7 +465,7 @@ def _check_as_shown(
     raise TaskProfilerError(f"The {current.title} was not moved, because {why}: {remedy}.")
 
 
-def _dead(target: ScheduledTarget, death: str, *, is_movable: bool) -> DeadTarget:
+def _dead_target(target: ScheduledTarget, death: str, *, is_movable: bool) -> DeadTarget:
     sentence = (
         f"The {target.title} is pinned to {target.pinned_revision}, which {death}, so it starts "
         "nothing."

@@ -25,7 +25,7 @@ Policies: TypeAlias = tuple[Mapping[str, object], ...]
 # The values of condition keys, by their names in small letters; ``()``: the request has none. A key
 # that is not there has an unknown value. A tag's key that is not there has none, beside TAG_KEYS.
 Context: TypeAlias = Mapping[str, tuple[str, ...]]
-Known: TypeAlias = Literal["yes", "no", "unknown"]
+Answer: TypeAlias = Literal["yes", "no", "unknown"]
 TAG_KEYS = "aws:tagkeys"
 TAG = "aws:requesttag/"
 _VARIABLE = "${"
@@ -47,8 +47,8 @@ class Question(Struct, frozen=True, kw_only=True):
 class Effects(Struct, frozen=True):
     """Whether each statement of policies applies to a question, in their order."""
 
-    allows: tuple[Known, ...]
-    denies: tuple[Known, ...]
+    allows: tuple[Answer, ...]
+    denies: tuple[Answer, ...]
 
     @property
     def verdict(self) -> Literal["allowed", "denied", "denied by policy", "unknown"]:
@@ -65,17 +65,17 @@ class Effects(Struct, frozen=True):
         """
         levels = ("no", "unknown", "yes")
 
-        def is_least(mine: Iterable[Known], of_other: Iterable[Known]) -> bool:
+        def is_least(mine: Iterable[Answer], of_other: Iterable[Answer]) -> bool:
             pairs = zip(mine, of_other, strict=True)
             return all(levels.index(one) >= levels.index(least) for one, least in pairs)
 
         return is_least(self.allows, other.allows) and is_least(other.denies, self.denies)
 
 
-def effects(documents: Policies, question: Question) -> Effects:
+def statement_effects(documents: Policies, question: Question) -> Effects:
     """What the statements of policies say."""
-    allows: list[Known] = []
-    denies: list[Known] = []
+    allows: list[Answer] = []
+    denies: list[Answer] = []
     for statement in chain.from_iterable(map(statements_of, documents)):
         applies = _applies(statement, question)
         is_deny = statement.get("Effect") == "Deny"
@@ -83,25 +83,25 @@ def effects(documents: Policies, question: Question) -> Effects:
     return Effects(tuple(allows), tuple(denies))
 
 
-def _applies(statement: Mapping[str, object], question: Question) -> Known:
+def _applies(statement: Mapping[str, object], question: Question) -> Answer:
     if not concerns(statement, question.action):
         return "no"
     covered = covers(statement, question.resource)
-    return _all_of([covered, *_conditions(statement, question.context)])
+    return _all_of([covered, *_met_conditions(statement, question.context)])
 
 
-def _all_of(parts: Iterable[Known]) -> Known:
+def _all_of(parts: Iterable[Answer]) -> Answer:
     kinds = {*parts}
     if "no" in kinds:
         return "no"
     return "unknown" if "unknown" in kinds else "yes"
 
 
-def _conditions(statement: Mapping[str, object], context: Context) -> Iterator[Known]:
+def _met_conditions(statement: Mapping[str, object], context: Context) -> Iterator[Answer]:
     """Whether each condition of a statement is met."""
     for operator, keys in mapping(statement.get("Condition")).items():
         for key, wanted in mapping(keys).items():
-            values = _values(key.lower(), context)
+            values = _values_of_key(key.lower(), context)
             patterns = [*map(str, values_of_field(wanted))]
             is_variable = any(_VARIABLE in pattern for pattern in patterns)
             if values is None or is_variable:
@@ -110,14 +110,14 @@ def _conditions(statement: Mapping[str, object], context: Context) -> Iterator[K
                 yield _is_met(operator.lower(), values, patterns)
 
 
-def _values(key: str, context: Context) -> tuple[str, ...] | None:
+def _values_of_key(key: str, context: Context) -> tuple[str, ...] | None:
     """The values of a key; None if they are not known."""
     if key in context:
         return context[key]
     return () if key.startswith(TAG) and TAG_KEYS in context else None
 
 
-def _is_met(operator: str, values: tuple[str, ...], patterns: list[str]) -> Known:
+def _is_met(operator: str, values: tuple[str, ...], patterns: list[str]) -> Answer:
     """Whether values meet a condition of this operator, in small letters."""
     if operator == "null":
         wants_none = [pattern.lower() == "true" for pattern in patterns]

@@ -185,12 +185,12 @@ def _definitions_of_service(service: Mapping[str, Any]) -> Iterator[str]:
 
 
 @contextmanager
-def named_definition(definitions: TaskDefinitions, name: str) -> Iterator[None]:
+def missing_definition_named(definitions: TaskDefinitions, name: str) -> Iterator[None]:
     """Raise an error that names a similar definition, if ECS says that there is none of a name."""
     try:
         yield
     except TaskProfilerError as error:
-        if not is_missing(error):
+        if not is_definition_missing(error):
             raise
         known: frozenset[str] = frozenset()
         with suppress(TaskProfilerError):  # without the right to list them, no name is similar
@@ -201,14 +201,14 @@ def named_definition(definitions: TaskDefinitions, name: str) -> Iterator[None]:
         ) from error.__cause__
 
 
-def may_exist(error: TaskProfilerError) -> bool:
+def may_definition_exist(error: TaskProfilerError) -> bool:
     """Whether a definition that was not read may exist, because AWS gave another reason than that
     it has none.
     """
-    return isinstance(error.__cause__, Exception) and not is_missing(error)
+    return isinstance(error.__cause__, Exception) and not is_definition_missing(error)
 
 
-def is_missing(error: TaskProfilerError) -> bool:
+def is_definition_missing(error: TaskProfilerError) -> bool:
     """Whether a definition was not read because AWS says that it has none."""
     cause = error.__cause__
     return isinstance(cause, Exception) and error_code(cause) == _NO_SUCH_DEFINITION

@@ -13,10 +13,10 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors, look_for
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, check_carried_out
 from profiler.aws_account.cloudformation_owners import JOB_DEFINITION_TYPE, CloudFormationOwners
 from profiler.aws_account.family_circumstances import FamilyAccount
-from profiler.aws_account.job_queues import named_queue
+from profiler.aws_account.job_queues import missing_queue_named
 from profiler.aws_account.queue_room import READ_ENVIRONMENTS, most_vcpus
 from profiler.aws_account.registered_definitions import LastBody, glob_prefix, revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, without_nulls
@@ -153,7 +153,7 @@ class JobDefinitions:
             with self._call(kept, "batch:DeregisterJobDefinition") as batch:
                 batch.deregister_job_definition(jobDefinition=arn)
         except TaskProfilerError as error:
-            look_for(error, is_gone, f"{revision_of(arn)} was deregistered")
+            check_carried_out(error, is_gone, f"{revision_of(arn)} was deregistered")
         self._revisions.pop(name, None)
 
     def in_queue(self, queue: str) -> frozenset[str]:
@@ -164,7 +164,7 @@ class JobDefinitions:
             pages = self._pages(
                 what, "batch:ListJobs", "list_jobs", jobQueue=queue, jobStatus=status
             )
-            with named_queue(self._open_client, queue):
+            with missing_queue_named(self._open_client, queue):
                 for page in pages:
                     jobs = mappings(page.get("jobSummaryList"))
                     names |= {family_of(text(job.get("jobDefinition")) or "") for job in jobs}

@@ -232,7 +232,7 @@ def redrive(
                 if float(message["Attributes"]["SentTimestamp"]) > now_ms or number in refused:
                     continue
                 try:
-                    event = _event_in(message["Body"])
+                    event = _event_of_message(message["Body"])
                 except (ValueError, TypeError):
                     refused[number] = (
                         f"The message {number} is not an event of Lambda. It is still in the queue."
@@ -285,7 +285,7 @@ def count_messages(sqs: AwsClient, queue_url: str) -> int:
     return queue_state(sqs, queue_url).visible
 
 
-def _event_in(body: str) -> object:
+def _event_of_message(body: str) -> object:
     """The event of a message, which Lambda wraps; None: records of a data stream.
 
     Raises ValueError or TypeError.

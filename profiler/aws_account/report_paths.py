@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors, look_for, noted_errors
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, check_carried_out, noted_errors
 from profiler.aws_account.cloudformation_owners import DESCRIBE_RIGHT, CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import (
     STANDARD,
@@ -20,7 +20,7 @@ from profiler.aws_account.clusters_and_log_groups import (
     subscription_filters,
 )
 from profiler.aws_account.ecr_images import EcrImage, ecr_image, is_in_registry, is_pulled_through
-from profiler.aws_account.policy_verdicts import Policies, Question, effects
+from profiler.aws_account.policy_verdicts import Policies, Question, statement_effects
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import arn_part, arn_region
@@ -95,7 +95,7 @@ def attach_policy(open_client: OpenClient, policy: RolePolicy) -> None:
                 PolicyDocument=json.dumps(policy.document),
             )
     except TaskProfilerError as error:
-        look_for(error, is_attached, f"the policy of the role {policy.role!r} was changed")
+        check_carried_out(error, is_attached, f"the policy of the role {policy.role!r} was changed")
 
 
 def _inline_policies(iam: AwsClient, role: str) -> dict[str, Mapping[str, object]]:
@@ -130,14 +130,14 @@ class LogGroupState(Struct, frozen=True, kw_only=True):
     forwarded_to: tuple[str, ...] = ()
 
 
-class Denial(Struct, frozen=True, kw_only=True):
+class RoleDenial(Struct, frozen=True, kw_only=True):
     """What a role is refused, as a sentence, and what to do."""
 
     text: str
     remedy: str
 
 
-class _LimitedRole(Struct, frozen=True, kw_only=True):
+class _RoleWithBoundary(Struct, frozen=True, kw_only=True):
     """A role, the name of its permissions boundary, and the boundary's policies."""
 
     arn: str
@@ -173,7 +173,7 @@ class ReportPaths:
             return "no role" if streams else None
         with noted_errors(self.problems.add, "The task roles could not be read", READ_POLICIES):
             if not streams:
-                return self._deleted(role)
+                return self._no_role_if_deleted(role)
             return self._permission(role, {"logs:PutLogEvents": streams})
         return "unknown"
 
@@ -212,14 +212,17 @@ class ReportPaths:
             self.problems.add, "The execution roles could not be read", READ_POLICIES
         ):
             if stored is None:
-                return self._deleted(role)
+                return self._no_role_if_deleted(role)
             registry = f"arn:{arn_part(role_arn, 1) or 'aws'}:ecr:{stored.region}:{stored.account}"
             arn = f"{registry}:repository/{stored.repository}"
             token: _Resources = {"ecr:GetAuthorizationToken": ("*",)}
             layers = dict.fromkeys(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), (arn,))
             permission = self._permission(role, {**token, **layers})
             # No policy of a repository allows the token.
-            if permission != "denied" or _verdict(self._policies_of(role) or (), token) == "denied":
+            if (
+                permission != "denied"
+                or _permission_of_statements(self._policies_of(role) or (), token) == "denied"
+            ):
                 return permission
             return "unknown" if self._repository_allows(stored) else "denied"
         return "unknown"
@@ -303,7 +306,7 @@ class ReportPaths:
             return None
         return image
 
-    def _deleted(self, role: str) -> Permission | None:
+    def _no_role_if_deleted(self, role: str) -> Permission | None:
         """The answer "no role" for one that was deleted; else None. Raises boto3's errors."""
         return "no role" if self._policies_of(role) is None else None
 
@@ -314,7 +317,7 @@ class ReportPaths:
         documents = self._policies_of(role)
         if documents is None:
             return "no role"
-        verdict = _verdict(documents, wanted)
+        verdict = _permission_of_statements(documents, wanted)
         if verdict == "denied by policy":
             return verdict
         if verdict == "unknown":
@@ -330,7 +333,10 @@ class ReportPaths:
         described = self._boundary_of(role)
         if described is None or not described.boundary:
             return False
-        return _verdict(described.documents, wanted) in ("denied", "denied by policy")
+        return _permission_of_statements(described.documents, wanted) in (
+            "denied",
+            "denied by policy",
+        )
 
     def _passes_limits(self, role: str, wanted: _Resources) -> bool:
         """Whether the boundary of a role certainly lets the actions pass, and the organization's
@@ -339,7 +345,10 @@ class ReportPaths:
         described = self._boundary_of(role)
         if described is None:
             return False
-        if described.boundary and _verdict(described.documents, wanted) == "unknown":
+        if (
+            described.boundary
+            and _permission_of_statements(described.documents, wanted) == "unknown"
+        ):
             self.problems.add(
                 f"The permissions boundary of the role {role} ({described.boundary}) has "
                 f"{_UNEVALUATED}."
@@ -409,29 +418,29 @@ class ReportPaths:
 
     def denial(
         self, permission: Permission | None, kind: RoleKind, role: str, what: str, remedy: str = ""
-    ) -> Denial | None:
+    ) -> RoleDenial | None:
         """Why a role is refused ``what``; None if it is not certain to be. ``remedy`` is for one
         whose policies lack a statement.
         """
         named = f"{kind} {role}"
         if permission == "denied by policy":
-            return Denial(
+            return RoleDenial(
                 text=f"A policy of the {named} denies {what}.",
                 remedy="Change the statement that denies it: no other policy outweighs it.",
             )
         if permission == "denied by boundary":
             described = self._boundary_of(role)
             name = "" if described is None else f" {described.boundary}"
-            return Denial(
+            return RoleDenial(
                 text=f"The permissions boundary{name} of the {named} does not allow {what}.",
                 remedy="Allow it in the boundary, or take another role: no policy of the role "
                 "outweighs its boundary.",
             )
         if permission == "denied":
-            return Denial(text=f"The {named} does not allow {what}.", remedy=remedy)
+            return RoleDenial(text=f"The {named} does not allow {what}.", remedy=remedy)
         return None
 
-    def _read_boundary(self, role: str) -> _LimitedRole | None:
+    def _read_boundary(self, role: str) -> _RoleWithBoundary | None:
         """A role that exists; None, and a sentence, if its boundary could not be read."""
         if "boundaries" in self._unread:
             return None
@@ -443,14 +452,14 @@ class ReportPaths:
         self._unread.add("boundaries")
         return None
 
-    def _describe_role(self, role: str) -> _LimitedRole:
+    def _describe_role(self, role: str) -> _RoleWithBoundary:
         """A role that exists, with its boundary. Raises boto3's errors."""
         described = self._open("iam").get_role(RoleName=role)["Role"]
         arn = str(described["Arn"])
         boundary = text(mapping(described.get("PermissionsBoundary")).get(_BOUNDARY_ARN))
         if boundary is None:
-            return _LimitedRole(arn=arn)
-        return _LimitedRole(
+            return _RoleWithBoundary(arn=arn)
+        return _RoleWithBoundary(
             arn=arn,
             boundary=boundary.rpartition("/")[2],
             documents=(self._managed_policy(boundary),),
@@ -471,7 +480,7 @@ class ReportPaths:
                 answer = self._open("iam").simulate_principal_policy(
                     PolicySourceArn=role_arn,
                     ActionNames=[action],
-                    ResourceArns=[*map(_one_resource, resources)],
+                    ResourceArns=[*map(_example_resource, resources)],
                     ContextEntries=[
                         {
                             "ContextKeyName": "aws:RequestedRegion",
@@ -506,14 +515,14 @@ class ReportPaths:
         )
 
 
-def _verdict(documents: Policies, wanted: _Resources) -> Permission:
+def _permission_of_statements(documents: Policies, wanted: _Resources) -> Permission:
     """Whether the statements allow the actions on all of their resources; unknown if that
     depends on a condition or a variable.
     """
     verdict: Permission = "allowed"
     for action, resources in wanted.items():
         for resource in resources:
-            one = effects(documents, Question(action=action, resource=resource)).verdict
+            one = statement_effects(documents, Question(action=action, resource=resource)).verdict
             if one == "denied by policy":
                 return one
             if one == "denied" or verdict == "allowed":
@@ -521,7 +530,7 @@ def _verdict(documents: Policies, wanted: _Resources) -> Permission:
     return verdict
 
 
-def _one_resource(resource: str) -> str:
+def _example_resource(resource: str) -> str:
     """The ARN of one of the resources that a pattern names."""
     return resource if resource == "*" else resource.replace("*", "x")
 

@@ -14,7 +14,7 @@ from profiler.aws_account.family_circumstances import (
 )
 from profiler.aws_account.owned_families import left_to_service
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.registered_definitions import may_exist
+from profiler.aws_account.registered_definitions import may_definition_exist
 from profiler.aws_account.scheduled_targets import MAX_TASK_TAGS
 from profiler.aws_account.size_before import EarlierRevisions, OldSize
 from profiler.core.ecs_terms import arn_account, arn_region, revision_number
@@ -108,7 +108,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
                 changed = _changed(case, decision, is_tagged=not self.are_for_source)
                 self._check_overrides(case, changed)
             except TaskProfilerError as error:
-                if may_exist(error):
+                if may_definition_exist(error):
                     return _not_planned(case, str(error))
                 changed = ChangedDefinition(definition=document.definition)
                 decision = replace(decision, action="none", reason=str(error))
@@ -396,7 +396,7 @@ class RequestedReverts(Struct, frozen=True, kw_only=True):
             decision = replace(decision, size=revisions.old_size().size)
             changed = _changed(case, decision, is_tagged=True)
         except TaskProfilerError as error:
-            if may_exist(error):
+            if may_definition_exist(error):
                 return _not_planned(case, str(error))
             decision = replace(decision, action="none", reason=str(error))
         return PlannedFamily(

@@ -13,10 +13,14 @@ from msgspec.structs import replace
 from profiler.aws_account.account_starters import AccountStarters
 from profiler.aws_account.aws_errors import OpenClient, first_only
 from profiler.aws_account.cloudformation_owners import ROLE_REMEDY, CloudFormationOwners
-from profiler.aws_account.clusters_and_log_groups import create_log_group, named_cluster
+from profiler.aws_account.clusters_and_log_groups import create_log_group, missing_cluster_named
 from profiler.aws_account.instance_monitors import InstanceMonitors
-from profiler.aws_account.job_reverts import uncover, with_uncovered
-from profiler.aws_account.overtaken_revisions import keep_overtaken, registered, restoring_plan
+from profiler.aws_account.job_reverts import plan_uncovering, restore_older_revision
+from profiler.aws_account.overtaken_revisions import (
+    register_or_find,
+    register_overtaken_again,
+    restoring_plan,
+)
 from profiler.aws_account.owned_families import left_to_owner, left_to_person, left_to_service
 from profiler.aws_account.pinned_targets import PinnedTargets, move_target
 from profiler.aws_account.planned_family import (
@@ -45,7 +49,7 @@ from profiler.aws_account.target_clusters import TargetClusters
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known_values
-from profiler.core.text import counted_names, did_you_mean, listed
+from profiler.core.text import did_you_mean, listed, names_and_more
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.family_owner import FamilyOwner, owner_of_cluster
 from profiler.schedules.schedule_model import Schedule
@@ -269,7 +273,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         clusters = self.request.clusters or self._definitions.clusters()
         seen = {}
         for cluster in clusters:
-            with named_cluster(self.open_client, cluster):
+            with missing_cluster_named(self.open_client, cluster):
                 seen[cluster] = starters_of_families(ecs, cluster)
         return seen
 
@@ -425,7 +429,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         planned = self._pins.with_pinned(planned, self.starting)
         planned = self._pins.with_refused_inputs(planned, self.starting)
         if self.jobs is not None and planned.action == "revert":
-            planned = with_uncovered(
+            planned = plan_uncovering(
                 planned,
                 self.jobs,
                 self.starting,
@@ -514,16 +518,16 @@ class Rollout(Struct, kw_only=True, dict=True):
             planned = self._checked(planned)
             arn = planned.revision_arn
             if planned.uncovered_arn and self.jobs is not None:
-                uncover(planned, planned.uncovered_arn, self.jobs)
+                restore_older_revision(planned, planned.uncovered_arn, self.jobs)
                 older = revision_of(planned.uncovered_arn)
                 self.on_step(f"deregistered {planned.revision}: {older} is the newest again")
                 self.counts["deregistered"] += 1
                 self.done.append(planned)
                 return planned
             if planned.is_new_revision:
-                arn = registered(self._definitions, planned)
+                arn = register_or_find(self._definitions, planned)
                 self.on_step(f"registered {revision_of(arn)}")
-                keep_overtaken(self._definitions, planned, arn)
+                register_overtaken_again(self._definitions, planned, arn)
                 self.counts["registered"] += 1
                 self.done.append(planned)
                 self._check_registered(planned, arn)
@@ -627,10 +631,10 @@ class Rollout(Struct, kw_only=True, dict=True):
             if back is None:
                 problem += ", and is not the newest revision any more: call it again"
             else:
-                restored = registered(self._definitions, back)
+                restored = register_or_find(self._definitions, back)
                 self.done.remove(planned)
                 self.counts["registered"] -= 1
-                keep_overtaken(self._definitions, back, restored)
+                register_overtaken_again(self._definitions, back, restored)
                 problem += (
                     f", so {planned.revision} was registered again as {revision_of(restored)}: "
                     "call it again"
@@ -737,7 +741,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     def name_left_alone(self) -> None:
         """Say each obstacle once, with the families that were left alone for it."""
         for sentence, families in self._left_alone.items():
-            self.on_problem(f"{counted_names(families)}: {sentence}")
+            self.on_problem(f"{names_and_more(families)}: {sentence}")
         self._left_alone.clear()
 
     def policies(self, planned: Iterable[PlannedFamily]) -> Iterator[RolePolicy]:

@@ -158,7 +158,7 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         return self.job_name is not None
 
     @property
-    def time_limit_ms(self) -> float | None:
+    def state_timeout_ms(self) -> float | None:
         """The time after which a state ends its task or job; None without one."""
         seconds = count(self.content.get(TIME_LIMIT)) if self.kind == "state" else None
         return product(seconds, MS_PER_SECOND)
@@ -198,9 +198,12 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
             return self
         content = self.content
         if self.kind == "rule":
-            content = _moved(self, content, definition_arn)
+            content = _settings_with_revision(self, content, definition_arn)
         else:
-            content = {**content, "Target": _moved(self, content["Target"], definition_arn)}
+            content = {
+                **content,
+                "Target": _settings_with_revision(self, content["Target"], definition_arn),
+            }
         return replace(self, content=content, definition_arn=definition_arn)
 
     def is_pin_of(self, revision_arn: str) -> bool:
@@ -341,9 +344,9 @@ class Schedules:
             if _PARAMETERS in target:
                 started = _started_task(target)
             elif with_jobs and _JOB_PARAMETERS in target:
-                started = _submitted(target)
+                started = _submission_of_rule(target)
             elif with_machines and _is_machine(target.get("Arn")):
-                started = executed(target["Arn"])
+                started = execution_target(target["Arn"])
             else:
                 continue
             yield ScheduledTarget(
@@ -386,7 +389,7 @@ class Schedules:
         """Keep a rule's target that starts a state machine."""
         if not _is_machine(content.get("Arn")):
             return
-        started = executed(content["Arn"])
+        started = execution_target(content["Arn"])
         self._keep_version(content["Arn"])
         name, bus = str(rule["Name"]), str(rule.get("EventBusName", "default"))
         target = ScheduledTarget(
@@ -458,13 +461,15 @@ class Schedules:
         if _PARAMETERS in target:
             started = _started_task(target)
         elif _is_universal(str(target.get("Arn")), _RUN_TASK):
-            started = run_by_request(_request(target))
+            started = task_of_request(_request_of_target(target))
         elif _is_universal(str(target.get("Arn")), _SUBMIT_JOB):
-            started = submitted_by_request(_request(target), str(schedule.get("Arn")))
+            started = job_of_request(_request_of_target(target), str(schedule.get("Arn")))
         elif with_machines and _is_machine(target.get("Arn")):
-            started = executed(target["Arn"])
+            started = execution_target(target["Arn"])
         elif with_machines and _starts_machine(str(target.get("Arn"))):
-            started = executed(text(_request(target).get("StateMachineArn")) or "")
+            started = execution_target(
+                text(_request_of_target(target).get("StateMachineArn")) or ""
+            )
         else:
             return None
         return ScheduledTarget(kind="schedule", name=name, group=group, content=schedule, **started)
@@ -660,7 +665,9 @@ def _started_task(target: Mapping[str, Any]) -> dict[str, Any]:
     return {"cluster_arn": target["Arn"], "definition_arn": target[_PARAMETERS][_ARN]}
 
 
-def _moved(target: ScheduledTarget, started: Mapping[str, Any], moved: str) -> Mapping[str, Any]:
+def _settings_with_revision(
+    target: ScheduledTarget, started: Mapping[str, Any], moved: str
+) -> Mapping[str, Any]:
     """A target's settings with another revision: nothing else of an input changes, such as the
     parameters of a job.
     """
@@ -713,12 +720,12 @@ def _starts_machine(arn: str) -> bool:
     return _is_machine(arn) or any(_is_universal(arn, call) for call in _START_EXECUTION)
 
 
-def executed(machine_arn: str) -> dict[str, Any]:
+def execution_target(machine_arn: str) -> dict[str, Any]:
     """A target that starts a state machine."""
     return {"cluster_arn": machine_arn, "definition_arn": "", "machine_arn": machine_arn}
 
 
-def _submitted(target: Mapping[str, Any]) -> dict[str, Any]:
+def _submission_of_rule(target: Mapping[str, Any]) -> dict[str, Any]:
     """The queue and the job of a rule's target."""
     job = mapping(target[_JOB_PARAMETERS])
     return {
@@ -728,7 +735,7 @@ def _submitted(target: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _request(target: Mapping[str, Any]) -> Mapping[str, Any]:
+def _request_of_target(target: Mapping[str, Any]) -> Mapping[str, Any]:
     """The input of a universal target, whose names begin with capitals, or as in the API of the
     service. One that cannot be read starts nothing.
     """
@@ -738,7 +745,7 @@ def _request(target: Mapping[str, Any]) -> Mapping[str, Any]:
         return {}
 
 
-def run_by_request(request: Mapping[str, Any]) -> dict[str, Any]:
+def task_of_request(request: Mapping[str, Any]) -> dict[str, Any]:
     """The cluster and the task definition of a request of RunTask."""
     return {
         "cluster_arn": text(request.get("Cluster")) or "default",
@@ -747,7 +754,7 @@ def run_by_request(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def submitted_by_request(request: Mapping[str, Any], caller_arn: str) -> dict[str, Any]:
+def job_of_request(request: Mapping[str, Any], caller_arn: str) -> dict[str, Any]:
     """The queue and the job of a request of SubmitJob, which the schedule or the state machine of
     this ARN makes.
     """

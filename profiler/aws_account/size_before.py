@@ -12,7 +12,7 @@ from operator import attrgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.registered_definitions import may_exist
+from profiler.aws_account.registered_definitions import may_definition_exist
 from profiler.core.ecs_terms import MONITOR_NAME, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known
@@ -73,7 +73,7 @@ class EarlierRevisions(Struct, frozen=True):
         try:
             return read_described(self.describe, name)
         except TaskProfilerError as error:
-            if may_exist(error):
+            if may_definition_exist(error):
                 raise
             return None
 
@@ -87,13 +87,13 @@ class EarlierRevisions(Struct, frozen=True):
                 f"The revision {self.family}:{self.number} has {said} {RESIZED_FROM}, so no size "
                 "before is known: register the size that it had."
             )
-        shown = _shown(before.size)
+        shown = _size_text(before.size)
         old = self.read(before.revision)
         if old is not None and definition_size(old.definition) != before.size:
             raise TaskProfilerError(
                 f"The tag {RESIZED_FROM} says {shown}, but {self.family}:{before.revision} has "
-                f"{_shown(definition_size(old.definition))}, so somebody changed the tag: set the "
-                "size by hand."
+                f"{_size_text(definition_size(old.definition))}, so somebody changed the tag: set "
+                "the size by hand."
             )
         obstacle = self._obstacle(before.size, is_known=old is not None)
         if obstacle:
@@ -133,7 +133,7 @@ class EarlierRevisions(Struct, frozen=True):
         document = self.newest
         for _ in range(_OWN_REVISIONS):
             tag = _own_tag(document)
-            before = first_known(known(attrgetter("revision"), tag), _before(number))
+            before = first_known(known(attrgetter("revision"), tag), _number_before(number))
             earlier = known(self.read, before)
             is_other = earlier is not None and not _is_monitored(document, earlier)
             if before is None or (tag is None and is_other):
@@ -198,7 +198,7 @@ class EarlierRevisions(Struct, frozen=True):
         return own
 
 
-def _before(number: str) -> str | None:
+def _number_before(number: str) -> str | None:
     """The number of the revision before another one."""
     before = (revision_number(number) or 0) - 1
     return str(before) if before > 0 else None
@@ -220,5 +220,5 @@ def _own_tag(document: TaskDefinitionDocument) -> SizeBefore | None:
     return resized or size_before(document.tags.get(REVERTED_FROM))
 
 
-def _shown(size: TaskSize) -> str:
+def _size_text(size: TaskSize) -> str:
     return size.text or "no size"

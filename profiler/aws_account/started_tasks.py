@@ -124,11 +124,13 @@ def starters_of_families(ecs: AwsClient, cluster: str) -> dict[str, set[str]]:
     what = f"The tasks of the cluster {cluster!r} could not be listed"
     with aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"):
         for task in read_tasks(ecs, cluster, with_tags=True):
-            starters.setdefault(family_of(task["taskDefinitionArn"]), set()).add(starter(task))
+            starters.setdefault(family_of(task["taskDefinitionArn"]), set()).add(
+                starter_of_task(task)
+            )
     return starters
 
 
-def starter(task: Mapping[str, Any]) -> str:
+def starter_of_task(task: Mapping[str, Any]) -> str:
     """Who started a task of DescribeTasks; a person if nothing else is known."""
     started_by = str(task.get("startedBy") or "")
     keys = [str(tag.get("key")) for tag in task.get("tags", ())]

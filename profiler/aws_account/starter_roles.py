@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.policy_verdicts import TAG, TAG_KEYS, Question, effects
+from profiler.aws_account.policy_verdicts import TAG, TAG_KEYS, Question, statement_effects
 from profiler.aws_account.queue_room import READ_ENVIRONMENTS, BatchStarter, batch_starters
 from profiler.aws_account.report_paths import READ_POLICIES, ReportPaths
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
@@ -114,8 +114,10 @@ class StarterRoles:
         what = "It is unknown whether schedules may give their tasks a new tag"
         for action, resource in ((_TAG_ACTION, tasks), (_RUN_ACTION, revision_arn)):
             is_start = action == _RUN_ACTION
-            place_of_start = _of_cluster(target) if is_start else {}  # AWS names no other for tags
-            known = _of_request(revision_arn) | place_of_start
+            place_of_start = (
+                _cluster_context(target) if is_start else {}
+            )  # AWS names no other for tags
+            known = _request_context(revision_arn) | place_of_start
             asked = Question(action=action, resource=resource, context=known)
             is_asked_so_far = bool(before) or is_start
             with self._reading(role, what):
@@ -125,7 +127,7 @@ class StarterRoles:
                 lack = lack if place != "*" or is_start else _MAY_NOT_ALLOW
                 return (
                     f"it gives its tasks their definition's tags, and its role {role} {lack} "
-                    f"{action} for {_new_keys(before, after)}: allow {action} on {resource}"
+                    f"{action} for {_new_keys_text(before, after)}: allow {action} on {resource}"
                 )
         return None
 
@@ -151,7 +153,9 @@ class StarterRoles:
         what = "It is unknown whether AWS Batch may give jobs a new tag"
         for starter in self._batch_starters(queue):
             asked = Question(
-                action=_TAG_ACTION, resource=starter.tasks_arn, context=_of_request(revision_arn)
+                action=_TAG_ACTION,
+                resource=starter.tasks_arn,
+                context=_request_context(revision_arn),
             )
             present_tags = before if is_tagged_so_far else None
             with self._reading(starter.role, what):
@@ -160,7 +164,7 @@ class StarterRoles:
                 return (
                     f"its job gives its tasks their definition's tags, and the service role "
                     f"{starter.role} of the queue {resource_name(queue)} {lack} {_TAG_ACTION} for "
-                    f"{_new_keys(before, after)}: allow {_TAG_ACTION} on {starter.tasks_arn}"
+                    f"{_new_keys_text(before, after)}: allow {_TAG_ACTION} on {starter.tasks_arn}"
                 )
         return None
 
@@ -176,8 +180,10 @@ class StarterRoles:
         """
         then = None
         if present is not None:
-            then = replace(asked, context={**asked.context, **_of_tags(present)})
-        return self._lack(role, then, replace(asked, context={**asked.context, **_of_tags(new)}))
+            then = replace(asked, context={**asked.context, **_tag_context(present)})
+        return self._lack(
+            role, then, replace(asked, context={**asked.context, **_tag_context(new)})
+        )
 
     def _batch_starters(self, queue: str) -> tuple[BatchStarter, ...]:
         """The roles with which AWS Batch starts the tasks of a queue, read once."""
@@ -194,7 +200,7 @@ class StarterRoles:
         if role is None:
             return None
         action = "batch:SubmitJob" if target.is_of_job else _RUN_ACTION
-        context = _of_cluster(target)
+        context = _cluster_context(target)
         then, now = (
             Question(action=action, resource=arn, context=context) for arn in (present_arn, new_arn)
         )
@@ -239,11 +245,11 @@ class StarterRoles:
         as a verb; ``present``: what they do allow, as far as anybody knows.
         """
         for documents in self._paths.policies_of(role, with_boundary=present is None):
-            after = effects(documents, new)
+            after = statement_effects(documents, new)
             if after.verdict == "allowed":
                 continue
             if present is not None:
-                before = effects(documents, present)
+                before = statement_effects(documents, present)
                 if before.verdict.startswith("denied") or after.are_as_good_as(before):
                     continue
             return _NOT_ALLOWED if after.verdict.startswith("denied") else _MAY_NOT_ALLOW
@@ -254,14 +260,14 @@ _NOT_ALLOWED = "does not allow"
 _MAY_NOT_ALLOW = "may not allow"
 
 
-def _of_cluster(target: ScheduledTarget) -> dict[str, tuple[str, ...]]:
+def _cluster_context(target: ScheduledTarget) -> dict[str, tuple[str, ...]]:
     """The cluster of RunTask's request, if it is known."""
     cluster = target.cluster_arn
     is_known = cluster.startswith("arn:") and UNKNOWN_VALUE not in cluster
     return {_CLUSTER: (cluster,)} if is_known and not target.is_of_job else {}
 
 
-def _of_request(arn: str) -> dict[str, tuple[str, ...]]:
+def _request_context(arn: str) -> dict[str, tuple[str, ...]]:
     """What is known of each request of a role for what is in the role's account, as this ARN."""
     known = {"aws:requestedregion": arn_region(arn), "aws:principalaccount": arn_account(arn)}
     return {key: (value,) for key, value in known_members(known).items()}
@@ -274,11 +280,11 @@ def _job_tags(submitted: SubmittedTags, definition: Mapping[str, object]) -> Map
     return {key: value for key, value in tags.items() if not key.lower().startswith("aws:")}
 
 
-def _new_keys(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+def _new_keys_text(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return listed(sorted(after.keys() - before.keys()) or sorted(after))
 
 
-def _of_tags(tags: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _tag_context(tags: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """What is known of RunTask's request to give these tags to a task."""
     by_key = {f"{TAG}{key.lower()}": (value,) for key, value in tags.items()}
     return {"ecs:createaction": ("RunTask",), TAG_KEYS: (*tags,), **by_key}

@@ -32,12 +32,12 @@ from profiler.aws_account.scheduled_targets import (
     TIME_LIMIT,
     UNKNOWN_VALUE,
     ScheduledTarget,
-    executed,
+    execution_target,
     is_version,
+    job_of_request,
     machine_name,
     machine_of,
-    run_by_request,
-    submitted_by_request,
+    task_of_request,
 )
 from profiler.aws_account.started_tasks import moment_ns
 from profiler.core.aws_clients import AwsClient, error_code
@@ -169,7 +169,7 @@ class StateMachines:
                 numbered.setdefault(machine_of(version_arn), set()).add(version_arn)
             asked = [key for key in keys if not before[key].starts_nothing or key[0] in numbered]
             with ThreadPoolExecutor(_CONCURRENT_READERS, "state-machine") as pool:
-                described = pool.map(lambda key: _described(client, key[0]), asked)
+                described = pool.map(lambda key: _described_machine(client, key[0]), asked)
                 read = before | dict(zip(asked, described, strict=True))
                 listed = self._whose_aliases_are_read({key: read[key] for key in asked})
                 aliased = pool.map(
@@ -216,14 +216,14 @@ class StateMachines:
         return sorted(unknown, key=lambda key: not described[key].latest)[:_MAX_ALIAS_LISTS]
 
 
-def _described(client: AwsClient, arn: str) -> _Machine:
+def _described_machine(client: AwsClient, arn: str) -> _Machine:
     """A state machine, without its aliases unless it is gone."""
     problems: list[tuple[str, str]] = []
     with noted_errors(lambda said: problems.append((_UNREAD, said)), _UNREAD, READ_STATE_MACHINES):
         described = answer_unless(_is_gone, client.describe_state_machine, stateMachineArn=arn)
         if described is None or described.get("status") == _DELETING:
             return _Machine(latest=(), aliased=())
-        return _Machine(latest=tuple(_targets_of(arn, described)))
+        return _Machine(latest=tuple(_described_targets(arn, described)))
     return _Machine(problems=tuple(problems))
 
 
@@ -239,7 +239,7 @@ def _with_aliases(
     ):
         versions = {*numbered, *_versions_of_aliases(client, arn)}
         return replace(
-            machine, aliased=tuple(_of_versions(client, arn, versions, machine.latest or ()))
+            machine, aliased=tuple(_states_of_versions(client, arn, versions, machine.latest or ()))
         )
     return replace(machine, problems=tuple(problems))
 
@@ -261,7 +261,7 @@ def _versions_of_alias(client: AwsClient, alias_arn: str) -> Iterator[str]:
             yield str(route["stateMachineVersionArn"])
 
 
-def _of_versions(
+def _states_of_versions(
     client: AwsClient,
     arn: str,
     versions: Collection[str],
@@ -274,7 +274,7 @@ def _of_versions(
         described = answer_unless(
             _is_gone, client.describe_state_machine, stateMachineArn=version_arn
         )
-        for target in _targets_of(arn, described or {}):
+        for target in _described_targets(arn, described or {}):
             if target not in latest:
                 number = version_arn.rpartition(":")[2]
                 yield replace(target, group=f"{target.group}, version {number}")
@@ -298,7 +298,7 @@ def read_started(client: AwsClient, started_arn: str) -> StartedMachine | None:
             is_there = True
             is_express |= described.get("type") == "EXPRESS"
             created_ns = max_known(created_ns, moment_ns(described.get("creationDate")))
-            for target in _targets_of(arn, described):
+            for target in _described_targets(arn, described):
                 if target.machine_arn is None:
                     states.append(target)
                 else:
@@ -315,7 +315,7 @@ def _is_gone(error: Exception) -> bool:
     return error_code(error) in _GONE
 
 
-def _targets_of(arn: str, described: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
+def _described_targets(arn: str, described: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
     """Those of a described machine or version."""
     return targets_of_machine(arn, described.get("definition"), text(described.get("roleArn")))
 
@@ -338,14 +338,14 @@ def targets_of_machine(
         given = state.get("Arguments", state.get("Parameters"))
         request = mapping(capitalized(_without_computed(given)))
         if action == _RUN_TASK:
-            started = run_by_request(request)
+            started = task_of_request(request)
         elif action == _SUBMIT_JOB:
-            started = {**submitted_by_request(request, arn), "request": request}
+            started = {**job_of_request(request, arn), "request": request}
         else:
-            started = executed(text(request.get("StateMachineArn")) or "")
+            started = execution_target(text(request.get("StateMachineArn")) or "")
         named = started["definition_arn"] or started.get("machine_arn", "")
         is_elsewhere = "Credentials" in state or (
-            named.startswith("arn:") and _place(named) != _place(arn)
+            named.startswith("arn:") and _account_and_region(named) != _account_and_region(arn)
         )
         if named and UNKNOWN_VALUE not in named and not is_elsewhere:
             yield ScheduledTarget(
@@ -367,7 +367,7 @@ def _time_limit(machine: Mapping[str, object], state: Mapping[str, object]) -> M
     return {TIME_LIMIT: min(known_seconds)} if waits and known_seconds else {}
 
 
-def _place(arn: str) -> tuple[str | None, str | None]:
+def _account_and_region(arn: str) -> tuple[str | None, str | None]:
     return arn_account(arn), arn_region(arn)
 
 

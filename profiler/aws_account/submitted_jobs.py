@@ -71,7 +71,7 @@ class _QueueJobs(Struct, frozen=True):
         self, names: Collection[str], now_ns: int, may_continue: Callable[[], bool]
     ) -> ClusterTasks:
         """The jobs of these names that Batch still knows, of each the newest."""
-        jobs = self._of_all(names) if len(names) > 1 and may_continue() else None
+        jobs = self._jobs_of_queue(names) if len(names) > 1 and may_continue() else None
         known_since_ns = self.since_ns
         if jobs is not None:
             return ClusterTasks(tasks=tuple(jobs), read_ns=now_ns, known_since_ns=known_since_ns)
@@ -79,13 +79,13 @@ class _QueueJobs(Struct, frozen=True):
         for name in sorted(names):
             if not may_continue():
                 return ClusterTasks(problem=_NO_TIME)
-            of_name = self._of_name(name)
+            of_name = self._jobs_of_name(name)
             if len(of_name) == _MAX_JOBS:
                 known_since_ns = max(known_since_ns, of_name[-1].created_ns)
             jobs += of_name
         return ClusterTasks(tasks=tuple(jobs), read_ns=now_ns, known_since_ns=known_since_ns)
 
-    def _of_all(self, names: Collection[str]) -> list[StartedTask] | None:
+    def _jobs_of_queue(self, names: Collection[str]) -> list[StartedTask] | None:
         """The jobs of these names by a listing of the whole queue; None if that takes more calls
         than there are names.
         """
@@ -97,7 +97,7 @@ class _QueueJobs(Struct, frozen=True):
             jobs += (job for job in page if job.job_name in names)
         return [job for job in jobs if job.created_ns >= self.since_ns]
 
-    def _of_name(self, name: str) -> list[StartedTask]:
+    def _jobs_of_name(self, name: str) -> list[StartedTask]:
         jobs: list[StartedTask] = []
         for page in self._pages("JOB_NAME", name):
             newer = [job for job in page if job.created_ns >= self.since_ns]
@@ -114,12 +114,12 @@ class _QueueJobs(Struct, frozen=True):
         )
         self.pause(_SECONDS_BETWEEN_CALLS)
         for page in pages:
-            yield [_job(mapping(summary)) for summary in page["jobSummaryList"]]
+            yield [_submitted_job(mapping(summary)) for summary in page["jobSummaryList"]]
             if page.get("nextToken"):
                 self.pause(_SECONDS_BETWEEN_CALLS)
 
 
-def _job(summary: Mapping[str, Any]) -> StartedTask:
+def _submitted_job(summary: Mapping[str, Any]) -> StartedTask:
     """A job of ListJobs. An array has no start of its own."""
     definition = family_of(text(summary.get("jobDefinition")) or "")
     started_ms = count(summary.get("startedAt"))

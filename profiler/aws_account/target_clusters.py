@@ -21,7 +21,7 @@ _INACTIVE = "INACTIVE"  # a cluster that was deleted
 _MISSING = "MISSING"
 
 
-class ClusterLack(Struct, frozen=True):
+class ClusterRefusal(Struct, frozen=True):
     """Why RunTask refuses a target for its cluster, and what to do, in words."""
 
     reason: str
@@ -45,7 +45,7 @@ class TargetClusters:
         self._on_problem = first_only(on_problem)
         self._cluster = cache(self._read)
 
-    def why_refused(self, target: ScheduledTarget) -> ClusterLack | None:
+    def why_refused(self, target: ScheduledTarget) -> ClusterRefusal | None:
         """Why RunTask refuses a target for its cluster; None: the cluster has all of it, or this
         could not be read.
         """
@@ -57,13 +57,13 @@ class TargetClusters:
         name = cluster_name(target.cluster_arn)
         if cluster.get("status") == _INACTIVE:
             reason = f"the cluster {name} does not exist"
-            return ClusterLack(reason, "create the cluster, or change the target")
+            return ClusterRefusal(reason, "create the cluster, or change the target")
         strategy = uncapitalized(target.place.get("CapacityProviderStrategy"))
         missing = missing_provider(strategy, cluster)
         if missing is None:
             return None
         reason = f"the cluster {name} does not have its capacity provider {missing}"
-        return ClusterLack(reason, "give it to the cluster, or change the target")
+        return ClusterRefusal(reason, "give it to the cluster, or change the target")
 
     def _read(self, arn: str) -> Mapping[str, Any] | None:
         """A cluster of DescribeClusters, inactive if there is none; None: unknown."""

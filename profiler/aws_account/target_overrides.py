@@ -147,16 +147,16 @@ class SubmittedTags(Struct, frozen=True, kw_only=True):
 def size_overrides(target: ScheduledTarget) -> SizeOverrides:
     """The sizes that a target sets in place of the definition's."""
     if target.request is not None:
-        return _of_template(json.dumps(uncapitalized(target.request.get("Overrides"))))
+        return _overrides_of_template(json.dumps(uncapitalized(target.request.get("Overrides"))))
     started = target.content if target.kind == "rule" else target.content["Target"]
     transformer = mapping(started.get("InputTransformer"))
     if transformer:
-        return _of_template(text(transformer.get("InputTemplate")) or "")
+        return _overrides_of_template(text(transformer.get("InputTemplate")) or "")
     if started.get("InputPath") is not None and not is_timed(target):
         return SizeOverrides(unknown="its input is a part of the event, which can override sizes")
     # Without an input, the rule's event is the input: no event has overrides at its top.
     source = text(started.get("Input")) or "{}"
-    return _of_text(source) if target.kind == "rule" else _of_template(source)
+    return _overrides_of_text(source) if target.kind == "rule" else _overrides_of_template(source)
 
 
 def why_refused(target: ScheduledTarget, definition: Mapping[str, object]) -> str | None:
@@ -186,7 +186,7 @@ def _starts_on_fargate(target: ScheduledTarget, definition: Mapping[str, object]
 def job_size_overrides(target: ScheduledTarget) -> SizeOverrides:
     """The sizes that a target that submits a job sets in place of its definition's."""
     try:
-        return _of_job(_submission(target))
+        return _overrides_of_job(_submitted_input(target))
     except _UnreadableError as error:
         return SizeOverrides(unknown=str(error))
 
@@ -196,7 +196,7 @@ def submitted_timeout_ms(target: ScheduledTarget) -> float | None:
     set one.
     """
     try:
-        return attempt_timeout_ms(mapping(_submission(target)))
+        return attempt_timeout_ms(mapping(_submitted_input(target)))
     except _UnreadableError:
         return None
 
@@ -204,7 +204,7 @@ def submitted_timeout_ms(target: ScheduledTarget) -> float | None:
 def submitted_tags(target: ScheduledTarget) -> SubmittedTags:
     """What a target that submits a job says of tags; nothing if it cannot be read."""
     try:
-        asked = mapping(_submission(target))
+        asked = mapping(_submitted_input(target))
     except _UnreadableError:
         return SubmittedTags()
     propagates = asked.get("propagateTags")
@@ -214,7 +214,7 @@ def submitted_tags(target: ScheduledTarget) -> SubmittedTags:
     )
 
 
-def _submission(target: ScheduledTarget) -> object:
+def _submitted_input(target: ScheduledTarget) -> object:
     """What a target submits, with the names of SubmitJob. Raises _UnreadableError."""
     if target.request is not None:
         return uncapitalized(target.request)
@@ -232,9 +232,9 @@ def _submission(target: ScheduledTarget) -> object:
     return uncapitalized(read)
 
 
-def _of_job(asked: object) -> SizeOverrides:
+def _overrides_of_job(asked: object) -> SizeOverrides:
     """The sizes in the input of a submission."""
-    if not isinstance(asked, dict):  # as in _of_text
+    if not isinstance(asked, dict):  # as in _overrides_of_text
         return SizeOverrides(unknown=_UNREADABLE if _is_unknown(asked) else "")
     of_tasks = asked.get("ecsPropertiesOverride")
     if _is_unknown(of_tasks) or mapping(of_tasks).get("taskProperties"):
@@ -247,7 +247,7 @@ def _of_job(asked: object) -> SizeOverrides:
         given = None
     if not isinstance(given, dict):
         return SizeOverrides(unknown="its input overrides what its container has")
-    return _checked(SizeOverrides(task=_job_sizes(given)))
+    return _if_readable(SizeOverrides(task=_job_sizes(given)))
 
 
 def _is_known_requirement(requirement: object) -> bool:
@@ -265,9 +265,9 @@ def _job_sizes(overrides: Mapping[str, object]) -> dict[str, object]:
     )
 
 
-def _of_template(template: str) -> SizeOverrides:
+def _overrides_of_template(template: str) -> SizeOverrides:
     """Variables inside and outside of texts become a text, which is looked for in the sizes."""
-    return _of_text(_without_variables(template))
+    return _overrides_of_text(_without_variables(template))
 
 
 def _without_variables(template: str) -> str:
@@ -277,14 +277,14 @@ def _without_variables(template: str) -> str:
     return _VARIABLE.sub(f'"{UNKNOWN_VALUE}"', inside)
 
 
-def _of_text(source: str) -> SizeOverrides:
+def _overrides_of_text(source: str) -> SizeOverrides:
     try:
         read: Any = json.loads(within_levels(source))
     except ValueError:
         return SizeOverrides(unknown=_UNREADABLE)
     # A text, such as the template of a mail, has no overrides; a variable can be anything.
     if not isinstance(read, dict):
-        return _checked(SizeOverrides(task={"cpu": read} if _is_unknown(read) else {}))
+        return _if_readable(SizeOverrides(task={"cpu": read} if _is_unknown(read) else {}))
     listed = read.get("containerOverrides")
     containers: dict[str, Mapping[str, object]] = {}
     for override in mappings(listed):
@@ -298,7 +298,7 @@ def _of_text(source: str) -> SizeOverrides:
     # RunTask ignores an empty override.
     names = (text(override.get("name")) or "" for override in mappings(listed) if override)
     known_names = frozenset(name for name in names if not _is_unknown(name))
-    return replace(_checked(SizeOverrides(task=task, containers=containers)), names=known_names)
+    return replace(_if_readable(SizeOverrides(task=task, containers=containers)), names=known_names)
 
 
 def _sizes(value: Mapping[str, object], names: tuple[str, ...]) -> dict[str, object]:
@@ -309,7 +309,7 @@ def _is_unknown(value: object) -> bool:
     return isinstance(value, str) and UNKNOWN_VALUE in value
 
 
-def _checked(overrides: SizeOverrides) -> SizeOverrides:
+def _if_readable(overrides: SizeOverrides) -> SizeOverrides:
     """The overrides, if all of their values can be read."""
     sizes = definition_size(overrides.task)
     is_readable = ("cpu" not in overrides.task or sizes.vcpu is not None) and (

@@ -74,9 +74,9 @@ def run_without_click(arguments: list[str]) -> int | None:
     from profiler.cli.deferred_modules import import_msgspec, unused_modules_deferred
 
     with unused_modules_deferred():
-        from profiler.cli.run_options import parse_usual
+        from profiler.cli.run_options import parse_usual_arguments
 
-        options = parse_usual(arguments)
+        options = parse_usual_arguments(arguments)
         if options is not None:
             # Only with options that are valid: each import delays the command.
             import_msgspec()
@@ -99,7 +99,7 @@ def run_without_click(arguments: list[str]) -> int | None:
 
 def _print_error(error: Exception) -> None:
     if sys.stderr is not None:  # None: the caller has closed it
-        from profiler.cli.printing import fitting
+        from profiler.cli.printing import fitted_to_terminal
 
-        sys.stderr.write(fitting(f"task-profiler: {error}") + "\n")
+        sys.stderr.write(fitted_to_terminal(f"task-profiler: {error}") + "\n")
         sys.stderr.flush()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from profiler.cli.github_format import (
     annotation,
     append_to_summary,
-    markdown,
+    escaped_markdown,
     markdown_table,
     write_annotations,
 )
@@ -50,7 +50,7 @@ from profiler.cli.terminal.comparison_tables import (
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.errors import UsageError
 from profiler.core.optional_math import first_known, known
-from profiler.record.measured import About, AtLeast, Measured
+from profiler.record.measured import Approximately, AtLeast, Measured
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import UNKNOWN_COST
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChange
@@ -64,7 +64,7 @@ from profiler.sizing.run_facts import priced_record
 
 _SIGNIFICANT_DIGITS = 15
 _DIGITS = 7  # enough that an interval above 0 does not begin at 0
-_NAMES = tuple(metric.name for metric in COMPARED_METRICS)
+_METRIC_NAMES = tuple(metric.name for metric in COMPARED_METRICS)
 
 
 @click.command(
@@ -84,8 +84,8 @@ _NAMES = tuple(metric.name for metric in COMPARED_METRICS)
 @repeatable(
     "--metric names",
     "NAME",
-    f"Compare only this metric: {', '.join(_NAMES)}.",
-    type=click.Choice(_NAMES),
+    f"Compare only this metric: {', '.join(_METRIC_NAMES)}.",
+    type=click.Choice(_METRIC_NAMES),
 )
 @option(
     "--fail-above limit_percent",
@@ -148,7 +148,7 @@ def compare(
         )
     metrics = [metric for metric in COMPARED_METRICS if not names or metric.name in names]
     changes = compare_metrics(a_records, b_records, metrics)
-    limited = changes if names else limited_changes(changes)
+    limited = changes if names else changes_limited_by_default(changes)
     exceeded, sentences = check_limit(limited, limit_percent)
     conditions = list(conditions_of_comparison(sets))
     if as_json:
@@ -163,7 +163,7 @@ def compare(
         width = table_width() if output_format == "text" else None
         write_lines(comparison_lines(sets, changes, width))
     if output_format == "github" and not as_json:
-        write_annotations(annotations(sets, exceeded, limit_percent or 0))
+        write_annotations(limit_annotations(sets, exceeded, limit_percent or 0))
         notes = [*conditions, *limits_of_comparison(sets, changes), *remarks, *sentences]
         append_summary(sets, changes, notes, os.environ)
     for sentence in sentences:
@@ -171,7 +171,7 @@ def compare(
     return 3 if exceeded else 0
 
 
-def limited_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
+def changes_limited_by_default(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
     """The changes that count where no metric is named."""
     return [compared for compared in changes_to_show(changes) if not compared.metric.is_share]
 
@@ -250,8 +250,8 @@ def comparison_document(
         change = compared.change
         metrics[compared.metric.name] = replace(
             change,
-            a=known(_plain, change.a),
-            b=known(_plain, change.b),
+            a=known(_without_rounding_error, change.a),
+            b=known(_without_rounding_error, change.b),
             change_percent=known(_rounded, change.change_percent),
             low_percent=known(_rounded, change.low_percent),
             high_percent=known(_rounded, change.high_percent),
@@ -264,7 +264,7 @@ def _set_document(run_set: RunSet, medians: Mapping[str, Measured]) -> SetDocume
         set=run_set.text,
         runs=len(run_set.reports),
         at_least=[name for name, median in medians.items() if isinstance(median, AtLeast)],
-        estimated=[name for name, median in medians.items() if isinstance(median, About)],
+        estimated=[name for name, median in medians.items() if isinstance(median, Approximately)],
     )
 
 
@@ -272,13 +272,13 @@ def _rounded(percent: float) -> float:
     return round(percent, _DIGITS) + 0.0  # not -0.0
 
 
-def _plain(value: float) -> float:
+def _without_rounding_error(value: float) -> float:
     """The value without a rounding error, and a whole number without its decimal point."""
     rounded = float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
     return int(rounded) if rounded.is_integer() else rounded
 
 
-def annotations(
+def limit_annotations(
     sets: Sequence[RunSet], exceeded: Sequence[MetricChange], percent: float
 ) -> Iterator[str]:
     """A workflow command for each metric above the limit."""
@@ -312,12 +312,12 @@ def append_summary(
     """
     title = f"{sets[1].text} compared with {sets[0].text}"
     lines = [
-        f"### {markdown(title)}",
+        f"### {escaped_markdown(title)}",
         "",
         *markdown_table(_titles(METRIC_COLUMNS), metric_rows(changes)),
         "",
         *markdown_table(_titles(set_columns()), set_rows(sets)),
     ]
     for sentence in sentences:
-        lines += ["", markdown(sentence)]
+        lines += ["", escaped_markdown(sentence)]
     append_to_summary(lines, environment)

@@ -19,8 +19,8 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>#!|~&])")
 
 def annotation(level: Literal["error", "notice"], title: str, message: str) -> str:
     """A workflow command, without the end of its line."""
-    escaped = _data(title).replace(":", "%3A").replace(",", "%2C")
-    return f"::{level} title={escaped}::{_data(message)}"
+    escaped = _command_data(title).replace(":", "%3A").replace(",", "%2C")
+    return f"::{level} title={escaped}::{_command_data(message)}"
 
 
 def write_annotations(lines: Iterable[str]) -> None:
@@ -44,10 +44,10 @@ def append_to_summary(lines: Iterable[str], environment: Mapping[str, str]) -> N
 def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """The lines of a table whose cells are plain text."""
     for cells in (titles, ["---"] * len(titles), *rows):
-        yield f"| {' | '.join(map(markdown, cells))} |"
+        yield f"| {' | '.join(map(escaped_markdown, cells))} |"
 
 
-def markdown(text: str) -> str:
+def escaped_markdown(text: str) -> str:
     """A text as it is, on one line of Markdown: GitHub makes no link of an address in it.
 
     https://github.github.com/gfm/#autolinks-extension-
@@ -56,5 +56,5 @@ def markdown(text: str) -> str:
     return _ADDRESS.sub(lambda found: _IN_ADDRESS[found[0]], escaped)
 
 
-def _data(text: str) -> str:
+def _command_data(text: str) -> str:
     return printable(text).replace("%", "%25")

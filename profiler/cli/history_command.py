@@ -164,7 +164,7 @@ def table_lines(
     ``retries`` are the task ids of retries.
     """
     families = [run.family for run in runs]
-    shown = _Shown(
+    shown = _ShownColumns(
         places=place_columns(families),
         has_jobs=any(run.record.batch is not NO_JOB for run in runs),
         has_gpus=any(run.record.gpus for run in runs),
@@ -177,7 +177,7 @@ def table_lines(
     return table(shown.columns(), rows, gap=1, width=width)
 
 
-class _Shown(Struct, frozen=True, kw_only=True):
+class _ShownColumns(Struct, frozen=True, kw_only=True):
     """Which columns the table has beside those of every run."""
 
     places: Sequence[PlaceColumn]
@@ -205,7 +205,7 @@ class _Shown(Struct, frozen=True, kw_only=True):
         """A cell for each of the columns."""
         record = run.record
         metrics = record.metrics
-        result = _result(run)
+        result = _result_text(run)
         if is_retry:
             result += " retry"
         if not run.counts:
@@ -241,7 +241,7 @@ def _job_cells(job: BatchJob) -> list[str]:
     return [shorten(text, _MAX_NAME_CHARS) for text in texts]
 
 
-def _result(run: PastRun) -> str:
+def _result_text(run: PastRun) -> str:
     """How the run ended: its status, its exit code, and another cause than these."""
     outcome = run.outcome
     record = run.record

@@ -44,10 +44,10 @@ def keep_finalizers_quiet() -> None:
     An exception of a signal's handler leaves an object half made where it comes in a constructor.
     Its finalizer fails then, and Python would print a traceback into the terminal.
     """
-    sys.unraisablehook = _ignore
+    sys.unraisablehook = _ignore_unraisable
 
 
-def _ignore(_unraisable: object) -> None:
+def _ignore_unraisable(_unraisable: object) -> None:
     pass
 
 

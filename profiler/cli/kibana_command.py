@@ -76,7 +76,7 @@ def import_(
     Without --elasticsearch, the templates are installed through the console of the dashboard
     server. Repeating the command restores the original dashboards unless --keep-existing is given.
     """
-    cluster, ui = _servers(url or None, ui_url, prefix, region, profile)
+    cluster, ui = _open_servers(url or None, ui_url, prefix, region, profile)
     with _steps_shown(as_json=as_json) as show:
         if ui is None:
             _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show)
@@ -145,7 +145,7 @@ def _install_all(
         show("would import" if dry_run else "imported", f"{len(objects)} objects ({chosen})")
 
 
-def _servers(
+def _open_servers(
     url: str | None, ui_url: str | None, prefix: str, region: str | None, profile: str | None
 ) -> "tuple[_Server, DashboardsServer | None]":
     """The cluster, by the console of the dashboards' server if it has no address, and that

@@ -32,7 +32,7 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType | None:
         """The code of the compiled file, if that is of this source; else the parent's way."""
-        content = _read_at_once(self.cached)
+        content = _read_file_quickly(self.cached)
         if content[:_HEADER_BYTES] == self.stamp:
             code = marshal.loads(memoryview(content)[_HEADER_BYTES:])  # noqa: S302  as Python does
             # Another folder's name is corrected by the parent.
@@ -41,7 +41,7 @@ class _Loader(SourceFileLoader):
         return super().get_code(fullname)
 
 
-def _read_at_once(path: str) -> bytes:
+def _read_file_quickly(path: str) -> bytes:
     """A file, in four calls of the kernel: Python's file objects make five more. Empty if it
     cannot be read, or not whole.
     """
@@ -81,14 +81,14 @@ class OwnModules:
         """The place of a module or a package; None if it is in no single folder as a source."""
         if path is None:
             is_shipped = fullname in self._shipped
-            return self._spec(fullname, self._library, fullname) if is_shipped else None
+            return self._module_spec(fullname, self._library, fullname) if is_shipped else None
         if len(path) != 1 or not fullname.startswith(self._beginnings):
             return None
         folder, name = path[0], fullname.rpartition(".")[2]
-        module = self._spec(fullname, folder, name)
-        return module or self._spec(fullname, f"{folder}/{name}", _PACKAGE_FILE)
+        module = self._module_spec(fullname, folder, name)
+        return module or self._module_spec(fullname, f"{folder}/{name}", _PACKAGE_FILE)
 
-    def _spec(self, fullname: str, folder: str, name: str) -> ModuleSpec | None:
+    def _module_spec(self, fullname: str, folder: str, name: str) -> ModuleSpec | None:
         source = f"{folder}/{name}.py"
         try:
             status = os.stat(source)  # noqa: PTH116  pathlib is slow

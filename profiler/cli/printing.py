@@ -97,7 +97,7 @@ def message_text(sentence: str) -> str:
     """
     from profiler.core.redaction import without_credentials  # most runs have no messages
 
-    shown = fitting(f"task-profiler: {printable(without_credentials(sentence))}")
+    shown = fitted_to_terminal(f"task-profiler: {printable(without_credentials(sentence))}")
     return "\n".join(map(without_commands, shown.split("\n")))
 
 
@@ -143,7 +143,7 @@ def _escaped(text: str) -> str:
     return "".join(shown)
 
 
-def fitting(text: str, descriptor: int = STDERR) -> str:
+def fitted_to_terminal(text: str, descriptor: int = STDERR) -> str:
     """A sentence on lines that fit if standard error, or standard output, is a terminal."""
     columns = terminal_columns(descriptor)
     if columns is None:
@@ -204,12 +204,12 @@ def replace_standard_streams() -> None:
     without a buffer to flush at the end.
     """
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout is sys.__stdout__:
-        sys.stdout = _through_write_out(sys.stdout, STDOUT)
+        sys.stdout = _stream_through_write_out(sys.stdout, STDOUT)
     if isinstance(sys.stderr, TextIOWrapper) and sys.stderr is sys.__stderr__:
-        sys.stderr = _through_write_out(sys.stderr, STDERR)
+        sys.stderr = _stream_through_write_out(sys.stderr, STDERR)
 
 
-def _through_write_out(stream: TextIOWrapper, descriptor: int) -> TextIOWrapper:
+def _stream_through_write_out(stream: TextIOWrapper, descriptor: int) -> TextIOWrapper:
     errors = "backslashreplace" if stream.errors == "strict" else stream.errors
     return TextIOWrapper(_StandardStream(descriptor), stream.encoding, errors, write_through=True)
 
@@ -222,7 +222,7 @@ def say(text: str, end: str = "\n") -> None:
 
 def say_sentence(sentence: str) -> None:
     """Write a sentence to standard output, on lines that fit the terminal."""
-    say(fitting(sentence, STDOUT))
+    say(fitted_to_terminal(sentence, STDOUT))
 
 
 def say_done(sentence: str, *, as_json: bool) -> None:
@@ -238,7 +238,7 @@ def say_done(sentence: str, *, as_json: bool) -> None:
             return
     import click  # as in warn
 
-    click.echo(fitting(printable(sentence)), err=True)
+    click.echo(fitted_to_terminal(printable(sentence)), err=True)
 
 
 def write_out(data: bytes, descriptor: int = STDOUT) -> None:

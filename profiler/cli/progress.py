@@ -59,7 +59,7 @@ def progress_row() -> Iterator[ShowProgress]:
         nonlocal next_draw
         now = time.perf_counter()
         if now >= next_draw:
-            rows.draw(lambda _: [_row(text, share, now - start)])
+            rows.draw(lambda _: [_progress_parts(text, share, now - start)])
             next_draw = now + _MIN_SECONDS_BETWEEN_DRAWS
 
     try:
@@ -68,7 +68,7 @@ def progress_row() -> Iterator[ShowProgress]:
         rows.close()
 
 
-def _row(text: str, share: float | None, elapsed_seconds: float) -> tuple[Part, ...]:
+def _progress_parts(text: str, share: float | None, elapsed_seconds: float) -> tuple[Part, ...]:
     if not share:
         return ((f"{text} …", ""),)
     seconds = round(elapsed_seconds * (1 - share) / share)

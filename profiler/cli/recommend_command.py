@@ -182,7 +182,7 @@ def recommend(
     elif advices:
         explained = advices if options.families or with_sizes else ()
         write_lines(_table(advices, explained, terminal_columns(), with_sizes=with_sizes))
-    if check and _has_problem(advices, min_saving_percent, min_saving_usd):
+    if check and _print_problems(advices, min_saving_percent, min_saving_usd):
         return 3
     return 1 if check and not read.completeness.is_whole else 0
 
@@ -203,7 +203,7 @@ def _write_engine_lines(engine: Engine, advices: Sequence[Advice]) -> None:
         warn("No job needs another size than it asks for.")
 
 
-def _has_problem(
+def _print_problems(
     advices: Sequence[Advice], min_saving_percent: float, min_saving_usd: float
 ) -> bool:
     """Print a sentence for each family with a risk or a saving; return whether there is one."""
@@ -264,7 +264,7 @@ def _jobs_named(
     }
 
 
-def _headers(advices: Sequence[Advice]) -> Iterator[str]:
+def _header_sentences(advices: Sequence[Advice]) -> Iterator[str]:
     for region in {advice.evidence.on_fargate for advice in advices if advice.evidence.is_moved}:
         yield (
             f"Runs outside Fargate are treated as if they had run on Fargate in {region}: the "
@@ -282,12 +282,12 @@ def _table(
     advices: Sequence[Advice], explained: Sequence[Advice], width: int | None, *, with_sizes: bool
 ) -> Iterator[Line]:
     """The table of the families, what follows from all of them, and the explained ones."""
-    for header in _headers(advices):
+    for header in _header_sentences(advices):
         yield from (*wrapped(header, width), EMPTY)
     places = place_columns([advice.evidence.family for advice in advices])
     family = Column("Family", is_cut=True, is_name=True)
     columns = (family, *(Column(title) for title, _ in places), *_COLUMNS)
-    rows = [*_rows(advices, places), *_total_row(advices, places)]
+    rows = [*_family_rows(advices, places), *_total_row(advices, places)]
     yield from table(columns, rows, width=width)
     labels = family_labels([advice.evidence.family for advice in advices])
     yield from _below_the_table(advices, labels, width)
@@ -298,7 +298,7 @@ def _table(
             name = with_short_words(name, width)
         yield from wrapped(name, width, style="bold")
         if with_sizes:
-            yield from _sizes(advice, width)
+            yield from _size_rows(advice, width)
         for reason in advice.reasons:
             yield from wrapped(reason, width, f"{INDENT}- ")
         yield from _lines_for_engine(advice)
@@ -344,7 +344,7 @@ def _below_the_table(
 ) -> Iterator[Line]:
     """The saving of all families, the use of their GPUs, and the hours in which these were idle."""
     if len(advices) > 1:
-        changed = [advice.saving_usd_per_month for advice in _changed(advices)]
+        changed = [advice.saving_usd_per_month for advice in _changed_families(advices)]
         usd = [advice.usd_per_month for advice in advices]
         yield EMPTY
         yield from wrapped(total_saving(changed, usd, mark_of(advices)), width)
@@ -362,7 +362,7 @@ def _below_the_table(
             yield from wrapped(f"{labels[advice.evidence.family]}: {idle}", width)
 
 
-def _changed(advices: Sequence[Advice]) -> list[Advice]:
+def _changed_families(advices: Sequence[Advice]) -> list[Advice]:
     """The families whose recommended size is no mere margin."""
     changed = [advice for advice in advices if advice.choice.changes]
     return [advice for advice in changed if advice_verdict(advice) in ("saves", "too small")]
@@ -372,7 +372,7 @@ def _total_row(
     advices: Sequence[Advice], places: Sequence[PlaceColumn]
 ) -> Iterator[tuple[str | Span, ...]]:
     """The sums of several families; without a known saving, none."""
-    changed = _changed(advices)
+    changed = _changed_families(advices)
     saved_usd = sum_known(*(advice.saving_usd_per_month for advice in changed))
     if len(advices) == 1 or saved_usd is None:
         return
@@ -384,7 +384,7 @@ def _total_row(
     yield Span("Total", "bold"), *blank, str(runs), "", "", percent, Span(money, "bold")
 
 
-def _rows(
+def _family_rows(
     advices: Sequence[Advice], places: Sequence[PlaceColumn]
 ) -> Iterator[tuple[str | Span, ...]]:
     """The rows of the families, below the heading of their verdict if there are several."""
@@ -404,11 +404,11 @@ def _rows(
                 Span(
                     size_text(choice.size), "bold" if choice.changes and verdict != "fits" else ""
                 ),
-                *_saving(advice),
+                *_saving_texts(advice),
             )
 
 
-def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
+def _size_rows(advice: Advice, width: int | None) -> Iterator[Line]:
     """One row per size, with the upper bounds of its costs."""
     choice = advice.choice
     rows = []
@@ -425,7 +425,7 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
         if size == choice.size:
             names.append("recommended")
         if not sized.acceptable:
-            names.append(_why_not(sized))
+            names.append(_why_not_acceptable(sized))
         money = value_text(usd, format_usd)
         if usd is not None and advice.evidence.usage.on_spot:
             money = advice.mark + money
@@ -440,7 +440,7 @@ def _sizes(advice: Advice, width: int | None) -> Iterator[Line]:
     yield EMPTY
 
 
-def _why_not(sized: SizeOption) -> str:
+def _why_not_acceptable(sized: SizeOption) -> str:
     """Why a size is not acceptable."""
     if not sized.holds_memory:
         return "too little memory"
@@ -449,7 +449,7 @@ def _why_not(sized: SizeOption) -> str:
     return "too slow"
 
 
-def _saving(advice: Advice) -> tuple[str, str]:
+def _saving_texts(advice: Advice) -> tuple[str, str]:
     """The saving of a run and of a month, or the word of a change that is not for money."""
     word = word_of_change(advice)
     if word:

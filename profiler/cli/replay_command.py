@@ -12,7 +12,10 @@ from typing import Literal
 import click
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.clusters_and_log_groups import matching_log_groups, missing_log_group
+from profiler.aws_account.clusters_and_log_groups import (
+    matching_log_groups,
+    missing_log_group_error,
+)
 from profiler.aws_account.kept_logs import KeptLogs
 from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder
 from profiler.aws_account.replay import replay as replay_group
@@ -183,7 +186,7 @@ def _replay_group(
     except TaskProfilerError as error:
         is_of_reading = getattr(error.__cause__, "operation_name", "") == _READING
         if is_of_reading and cause_code(error) == _NOT_FOUND:
-            raise missing_log_group(open_client, group) from error
+            raise missing_log_group_error(open_client, group) from error
         raise
     except (OSError, ValueError) as error:
         raise TaskProfilerError(

@@ -138,7 +138,7 @@ def report(
         price_overrides=overrides,
         on_fargate=on_fargate,
         evidence=evidence,
-        months={} if is_one else _months(reader, evidence, options, now_ns),
+        months={} if is_one else _months_of_page(reader, evidence, options, now_ns),
         stacks_of=CallStacksReader(source).read,
         notices=() if is_one else _read_notices(source, selection, runs),
     )
@@ -189,7 +189,7 @@ def _write_page(path: Path, page: bytes) -> None:
         raise TaskProfilerError(message) from error
 
 
-def _months(
+def _months_of_page(
     reader: "_RunReader", evidence: Sequence[Evidence | None], options: SourceOptions, now_ns: int
 ) -> Mapping[FamilyKey, Month]:
     """The months of the families whose runs do not show one, as ``recommend`` estimates them."""

@@ -68,8 +68,8 @@ from profiler.cli.rollout_progress import (
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import (
     is_local,
-    names_of,
     price_overrides,
+    source_names,
 )
 from profiler.core.clock import SystemClock
 from profiler.core.completeness import Gap
@@ -205,7 +205,9 @@ def resize(
     _check_jobs(request, files)
     _check_written_files(request, files)
     output = _Output(format="json" if as_json else output_format, days=None if revert else days)
-    is_advice = bool(options.sources) and len(names_of(options, "insights")) == len(options.sources)
+    is_advice = bool(options.sources) and len(source_names(options, "insights")) == len(
+        options.sources
+    )
     if is_advice and is_for_act:
         raise UsageError(
             f"{_act(request, files)} needs runs with peaks and ends, which Container Insights does "

@@ -14,7 +14,7 @@ from profiler.cli.options import SourceOptions
 from profiler.cli.printing import warn, warn_if_partial, warned_notes
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import open_defined_groups, read_ended_tasks
-from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source, show_progress
+from profiler.cli.wiring.open_past_runs import is_local, open_source, show_progress, source_names
 from profiler.core.completeness import Gap, UnreadGroup
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
@@ -145,9 +145,9 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         """
         # CloudWatch is read by time: for rarer families, it would be read from its beginning.
         options = dataclasses.replace(self.options, since=f"{self.span.days}d")
-        is_by_time = bool(names_of(options, "logs") or names_of(options, "insights"))
+        is_by_time = bool(source_names(options, "logs") or source_names(options, "insights"))
         source = open_source(options, whole_since_ns=self.span.since_ns)
-        ended = self._ended_tasks() if names_of(options, "logs") else ALL_BELIEVED
+        ended = self._ended_tasks() if source_names(options, "logs") else ALL_BELIEVED
         names = () if jobs.of_definitions else families  # a run's family is its task's
         runs = self._read(source, names, places, ended, jobs, reads_older=not is_by_time)
         if is_local(options) and not runs.windows:

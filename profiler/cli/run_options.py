@@ -236,7 +236,7 @@ def with_stacks_value(arguments: Sequence[str]) -> list[str]:
     return words
 
 
-def parse_usual(arguments: Sequence[str]) -> RunOptions | None:
+def parse_usual_arguments(arguments: Sequence[str]) -> RunOptions | None:
     """Parse the arguments of ``run`` as click does; None for help and for errors, which click
     prints.
     """

@@ -43,7 +43,7 @@ from profiler.cli.progress import progress_row, sign_of_life
 from profiler.cli.styled_text import Line, Span, sentences_about, write_lines
 from profiler.cli.tables import Column, table, table_width
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_past_runs import is_local, names_of, open_source
+from profiler.cli.wiring.open_past_runs import is_local, open_source, source_names
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
@@ -141,7 +141,7 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     events = None
     if not is_local(options):
         past = open_source(options)
-    if names_of(options, "search"):
+    if source_names(options, "search"):
         events = past
     open_client = open_clients(options.region, options.profile)
     with sign_of_life(f"{_READING} …"), progress_row() as show:
@@ -170,7 +170,7 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     readable = selected_schedules(found, cluster, options.families, selected)
     others = [machine.schedule for machine in machines if not machine.is_gone]
     judged = judge_account(readable, open_client, events, clock, now_ns, selected, others)
-    since_ns = usual_since_ns(now_ns, reads_logs=bool(names_of(options, "logs")))
+    since_ns = usual_since_ns(now_ns, reads_logs=bool(source_names(options, "logs")))
     families_known = KnownFamilies(lambda: past, since_ns)
     try:
         families_known.read(schedule.family_key for schedule in readable)
@@ -185,7 +185,7 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
             starts_nothing = True
             row = replace(row, reason=" ".join(filter(None, (why, row.reason))))
         rows.append((title, row))
-    rows.sort(key=order_of)
+    rows.sort(key=sort_key_of_row)
     if as_lines:
         write_json_lines(row for _, row in rows)
     else:
@@ -425,13 +425,13 @@ def past_tasks(
         if run.family not in families:
             continue
         cluster = run.record.cluster
-        task = _task(run)
+        task = _started_task(run)
         if cluster is not None and task is not None:
             tasks.setdefault(cluster, {})[task.arn] = task
     return {cluster: list(by_arn.values()) for cluster, by_arn in tasks.items()}
 
 
-def _task(run: PastRun) -> StartedTask | None:
+def _started_task(run: PastRun) -> StartedTask | None:
     record = run.record
     event = run.event
     if event.started_by is None or record.family is None or not run.started_ns:
@@ -520,18 +520,18 @@ def schedule_row(
     return f"{schedule.group}/{schedule.name}", row
 
 
-def order_of(titled: tuple[str, ScheduleRow]) -> tuple[int, str, str]:
+def sort_key_of_row(titled: tuple[str, ScheduleRow]) -> tuple[int, str, str]:
     """The place of a row: rows that need attention come first."""
     title, row = titled
-    return _ORDER[row.outcome], title, _place(row)
+    return _ORDER[row.outcome], title, _place_of_tasks(row)
 
 
-def _place(row: ScheduleRow) -> str:
+def _place_of_tasks(row: ScheduleRow) -> str:
     """The cluster of its tasks, the queue of its jobs, or its state machine."""
     return row.cluster or row.queue or row.state_machine or UNKNOWN
 
 
-def _places(rows: Sequence[tuple[str, ScheduleRow]]) -> str:
+def _places_heading(rows: Sequence[tuple[str, ScheduleRow]]) -> str:
     """The head of the column of places."""
     names = ["Cluster"]
     if any(row.queue for _, row in rows):
@@ -545,14 +545,14 @@ def table_lines(rows: Sequence[tuple[str, ScheduleRow]], width: int | None) -> I
     """One row per schedule, then the sentences about them."""
     columns = [
         Column("Schedule", folds=True),
-        Column(_places(rows), folds=True),
+        Column(_places_heading(rows), folds=True),
         Column("Expression", folds=True),
         Column(f"Last due ({local_zone()})", folds=True),
         Column("Outcome"),
         Column("Next due", folds=True),
         Column("Usual", is_right=True),
     ]
-    has_clusters = len({_place(row) for _, row in rows}) > 1
+    has_clusters = len({_place_of_tasks(row) for _, row in rows}) > 1
     has_usual = any_known(*(row.usual_duration_ms for _, row in rows))
     is_shown = (True, has_clusters, True, True, True, True, has_usual)
     cells = []
@@ -569,7 +569,7 @@ def _cells(title: str, row: ScheduleRow) -> list[str | Span]:
     usual = value_text(row.usual_duration_ms, format_duration)
     return [
         title,
-        _place(row),
+        _place_of_tasks(row),
         f"{row.expression} {row.time_zone}",
         format_local(parse_ns(row.last_due)) or UNKNOWN,
         Span(row.outcome, _STYLES[row.outcome]),

@@ -26,7 +26,15 @@ from profiler.cli.printing import (
     write_json_lines,
     write_record_lines,
 )
-from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line, separated, write_lines
+from profiler.cli.styled_text import (
+    EMPTY,
+    INDENT,
+    Line,
+    Span,
+    line,
+    with_empty_lines_between,
+    write_lines,
+)
 from profiler.cli.terminal.page_parts import MAX_WIDTH, View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.stacks_page import stacks_lines
@@ -135,7 +143,7 @@ def show(
             stacks = _call_stacks(runs, source)
         elif not as_json:
             prices = price_overrides()
-            pages = [_page(_priced(run, prices), source, against, prices, view) for run in runs]
+            pages = [_page(_with_cost(run, prices), source, against, prices, view) for run in runs]
     if as_stacks:
         if not stacks:
             raise TaskProfilerError(no_stacks_sentence(source, runs[0].record))
@@ -172,7 +180,7 @@ def _page(
     return _Page(record=run.record, series=series, lines=lines)
 
 
-def _priced(run: PastRun, prices: PriceOverrides) -> PastRun:
+def _with_cost(run: PastRun, prices: PriceOverrides) -> PastRun:
     """The run with what it costs."""
     return run.with_record(priced_record(run.record, prices))
 
@@ -209,7 +217,9 @@ def _print_call_stacks(found: Sequence[_RunStacks], view: View, *, as_json: bool
     if as_json:
         write_json_lines(one.stacks for one in found)
         return
-    write_lines(separated(stacks_lines(one.record, one.stacks, view.width) for one in found))
+    write_lines(
+        with_empty_lines_between(stacks_lines(one.record, one.stacks, view.width) for one in found)
+    )
 
 
 def _comparison(
@@ -282,7 +292,7 @@ def log_lines(
     shown: set[str] = set()
     texts: list[str] = []
     where = {"logGroupName": record.log_group, "logStreamName": record.log_stream}
-    for title, until_ms in _places(record, moments):
+    for title, until_ms in _log_places(record, moments):
         events = _last_events(
             partial(get_log_events, **where, endTime=until_ms + 1, startFromHead=False), count
         )
@@ -318,7 +328,7 @@ def _last_events(
     return events[-count:]
 
 
-def _places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, int]]:
+def _log_places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, int]]:
     started_ns = record.started_ns
     if started_ns is not None:
         for moment in moments:

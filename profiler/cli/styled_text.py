@@ -17,7 +17,14 @@ from profiler.cli.printing import (
     without_commands,
     write_out,
 )
-from profiler.core.text import MAX_NAMED, beginning_of, columns_of, counted_names, end_of, printable
+from profiler.core.text import (
+    MAX_NAMED,
+    beginning_of,
+    columns_of,
+    end_of,
+    names_and_more,
+    printable,
+)
 
 if TYPE_CHECKING:
     from textwrap import TextWrapper
@@ -86,7 +93,7 @@ def printable_spans(parts: Iterable[str | Span]) -> Iterator[Span]:
             yield Span(printable(part.text), part.style)
 
 
-def length(spans: Iterable[Span]) -> int:
+def displayed_columns(spans: Iterable[Span]) -> int:
     """The number of columns."""
     return sum(columns_of(span.text) for span in spans)
 
@@ -95,7 +102,7 @@ def room_after(first: Iterable[Span], width: int | None) -> int:
     """The columns of each line of a wrapped text that ``first`` begins: at least 20, also where
     ``width`` has fewer.
     """
-    return max((width or _UNLIMITED) - length(first), _MIN_ROOM)
+    return max((width or _UNLIMITED) - displayed_columns(first), _MIN_ROOM)
 
 
 def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -> tuple[Line, ...]:
@@ -105,7 +112,7 @@ def wrapped(text: str, width: int | None, *first: str | Span, style: str = "") -
     """
     shown = as_encoded(printable(text), stdout_encoding())
     start = line(*first)
-    indent = Span(" " * length(start))
+    indent = Span(" " * displayed_columns(start))
     room = room_after(start, width)
     if columns_of(shown) <= room:
         rows = [shown.rstrip(" ")] if shown.strip() else []
@@ -139,7 +146,7 @@ def rows_of(text: str, wrapper: "TextWrapper") -> list[str]:
     return [row.translate(words) for row in wrapper.wrap(filled)]
 
 
-def separated(parts: Iterable[Iterable[Line]]) -> list[Line]:
+def with_empty_lines_between(parts: Iterable[Iterable[Line]]) -> list[Line]:
     """The parts below each other, with an empty line between them; one without lines is left
     out.
     """
@@ -161,7 +168,7 @@ def sentences_about(named: Iterable[tuple[str, str, str]], width: int | None) ->
     if concerned:
         yield EMPTY
     for (sentence, style), names in concerned.items():
-        named_first = counted_names(names)
+        named_first = names_and_more(names)
         yield from wrapped(f"{named_first}: {sentence}", width, "- ", style=style)
 
 

@@ -12,13 +12,13 @@ from profiler.cli.styled_text import (
     FILLER,
     Line,
     Span,
-    length,
+    displayed_columns,
     printable_spans,
     room_after,
     rows_of,
-    separated,
     shorten,
     shorten_name,
+    with_empty_lines_between,
     wrapped,
 )
 from profiler.core.text import columns_of
@@ -84,7 +84,7 @@ def table(
             widths[place] = max(widths[place], columns_of(cell.text))
     if width is not None:
         every_column, every_row = columns, cells[1:]
-        needed = _needed(columns, _least_widths(columns, widths, cells), gap, width)
+        needed = _columns_that_fit(columns, _least_widths(columns, widths, cells), gap, width)
         columns = [columns[place] for place in needed]
         widths = [widths[place] for place in needed]
         cells = [[*map(row.__getitem__, needed)] for row in cells]
@@ -96,13 +96,13 @@ def table(
                 longest_words.append(_longest_word(row[place].text for row in cells))
         available = width - gap * (len(columns) - 1)
         # Words are broken only if nothing else is left.
-        _narrow(columns, widths, longest_words, available)
+        _narrow_columns(columns, widths, longest_words, available)
         if sum(widths) > available and width < MIN_COLUMNS:
             return _below_each_other(every_column, every_row, width)
-        _narrow(columns, widths, [_MIN_COLUMN_WIDTH] * len(widths), available)
+        _narrow_columns(columns, widths, [_MIN_COLUMN_WIDTH] * len(widths), available)
     lines: list[Line] = []
     for row in cells:
-        lines += _aligned(columns, row, widths, " " * gap)
+        lines += _aligned_lines(columns, row, widths, " " * gap)
     return lines
 
 
@@ -124,9 +124,9 @@ def _below_each_other(
             title = Span(f"{column.title:<{title_width}}  ", "bold")
             for row_of_name in _rows_of_name(column, cell.text, room_after((title,), width)):
                 lines += wrapped(row_of_name, width, title, style=cell.style)
-                title = Span(" " * length((title,)))
+                title = Span(" " * displayed_columns((title,)))
         parts.append(lines)
-    return separated(parts)
+    return with_empty_lines_between(parts)
 
 
 def _rows_of_name(column: Column, text: str, width: int) -> list[str]:
@@ -145,7 +145,7 @@ def _longest_word(texts: Iterable[str]) -> int:
     return longest
 
 
-def _narrow(
+def _narrow_columns(
     columns: Sequence[Column], widths: list[int], least: Sequence[int], available: int
 ) -> None:
     """Take the missing width from the widest columns that fold or are cut, down to ``least``."""
@@ -179,7 +179,9 @@ def _least_width(names: Collection[str]) -> int:
     return _MAX_CUT_WIDTH
 
 
-def _needed(columns: Sequence[Column], least: Sequence[int], gap: int, width: int) -> list[int]:
+def _columns_that_fit(
+    columns: Sequence[Column], least: Sequence[int], gap: int, width: int
+) -> list[int]:
     """The places of the columns without those that are left out for lack of room; ``least``: the
     widths that the columns need.
     """
@@ -200,7 +202,7 @@ class _Fold(TextWrapper):
     wordsep_re = re.compile(rf"(\s+|(?<=[-_/])(?=[^\W\d_])|(?=.{FILLER})|(?<={FILLER}))")
 
 
-def _aligned(
+def _aligned_lines(
     columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str
 ) -> Iterator[Line]:
     """The lines of a row: as many as its highest cell has."""

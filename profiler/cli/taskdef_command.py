@@ -210,14 +210,14 @@ def add_monitor(
         raise UsageError(_WRAP_NEEDS_JOB.format("a family"))
     # The monitor's parts, for a plan alone.
     from profiler.aws_account.doctor.definition_checks import (
-        add_command,
+        add_monitor_command,
         pull_obstacle,
         start_problems,
     )
 
     open_client = open_clients(region, profile)
     paths = ReportPaths(open_client)
-    of_all = add_command(
+    of_all = add_monitor_command(
         *request.globs,
         clusters=request.clusters,
         scheduled=request.scheduled,
@@ -233,7 +233,7 @@ def add_monitor(
         permission = paths.permission(role, planned.streams) if role else None  # a note says it
         if permission == "denied" and request.attach_policy:
             permission = None  # the policy allows it
-        command = add_command(family, image=options.image)
+        command = add_monitor_command(family, image=options.image)
         unmet = start_problems(planned, permission, paths, command, of_all=of_all)
         return replace(
             planned,
@@ -491,7 +491,7 @@ def _roll_out(
     try:
         _attach_policies(rollout, planned, attaches=attaches)
         if request.register:
-            planned = _registered(rollout, planned, attaches=attaches)
+            planned = _register(rollout, planned, attaches=attaches)
         attach_policies(rollout, tuple(rollout.attached))  # what somebody has replaced since
         if pinned := rollout.pinned_sentence(planned):
             warn(pinned)
@@ -521,7 +521,7 @@ def _attach_policies(rollout: Rollout, planned: Sequence[PlannedFamily], *, atta
         )
 
 
-def _registered(
+def _register(
     rollout: Rollout, planned: Sequence[PlannedFamily], *, attaches: bool
 ) -> tuple[PlannedFamily, ...]:
     """Carry the plans out, with the policies of definitions that have changed since the plan."""
@@ -557,7 +557,7 @@ def _print_plan(
         write_lines(_plan_table(planned, table_width(), adds=adds))
 
 
-def _problems(family_plan: PlannedFamily) -> tuple[str, ...]:
+def _family_problems(family_plan: PlannedFamily) -> tuple[str, ...]:
     """What is wrong with a family whatever the plan does."""
     return (*family_plan.problems, *(dead.problem for dead in family_plan.dead))
 
@@ -580,7 +580,7 @@ def _plan_document(family_plan: PlannedFamily) -> PlanDocument:
         batch=family_plan.changed.batch,
         started_by=family_plan.started_by,
         action=family_plan.action,
-        notes=(*family_plan.notes, *_problems(family_plan)),
+        notes=(*family_plan.notes, *_family_problems(family_plan)),
     )
 
 
@@ -614,7 +614,7 @@ def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, adds: bo
         for note in family_plan.notes:
             if note not in own:
                 shared.append((family, of_many[family, note], ""))
-        for sentence in _problems(family_plan):
+        for sentence in _family_problems(family_plan):
             problems.append((family, sentence, "red"))
     return [
         *table(folding(*titles), rows, width=width),

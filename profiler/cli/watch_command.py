@@ -53,7 +53,7 @@ from profiler.cli.styled_text import (
 from profiler.cli.tables import MIN_COLUMNS, Column, table, table_width
 from profiler.cli.wiring.aws_options import check_region, open_clients
 from profiler.cli.wiring.open_log_groups import log_trust, open_pages
-from profiler.cli.wiring.open_past_runs import names_of, open_source, parse_source
+from profiler.cli.wiring.open_past_runs import open_source, parse_source, source_names
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.ecs_terms import SHORT_ID_LENGTH, run_id_in
 from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE, TaskProfilerError, UsageError
@@ -134,7 +134,7 @@ def watch(
         _watch_queue(queue, options, as_json=as_json, is_once=is_once)
         return
     name = known(run_id_in, name)
-    groups = names_of(options, "logs") if cluster is None else ()
+    groups = source_names(options, "logs") if cluster is None else ()
     place = cluster or listed(groups)
     if cluster is None and not groups:
         place = "This machine"
@@ -393,7 +393,7 @@ def run_document(watched: WatchedRun) -> RunningDocument:
     """The line of ``--json``."""
     run = watched.run
     record = run.report.record
-    (vcpu_used, memory_used_mb) = _used(run)
+    (vcpu_used, memory_used_mb) = _used_vcpu_and_memory(run)
     notices = []
     for notice in run.notices:
         notices.append(NoticeDocument(kind=notice.kind, at=notice.at, message=notice.message))
@@ -420,7 +420,7 @@ def _usual_document(usual: UsualDuration) -> UsualDocument:
     )
 
 
-def _used(run: RunningRun) -> tuple[float | None, float | None]:
+def _used_vcpu_and_memory(run: RunningRun) -> tuple[float | None, float | None]:
     """The mean of the vCPUs and the highest memory in MB in the newest checkpoint's interval; a
     local run's reading.
     """
@@ -459,10 +459,10 @@ def watch_lines(
     if height is not None:
         notices = sum(len(watched.run.notices) for watched in runs)
         count = max(height - 3 - min(notices, height // 3), 1)
-    rows = _table(runs[:count], width)
+    rows = _table_lines(runs[:count], width)
     while height is not None and len(rows) > height - 2 and count > 1:  # rows that are folded
         count -= 1
-        rows = _table(runs[:count], width)
+        rows = _table_lines(runs[:count], width)
     shown = runs[:count]
     left = len(runs[count:])
     lines = [title, *rows]
@@ -479,7 +479,7 @@ def watch_lines(
     return lines[:height]
 
 
-def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
+def _table_lines(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
     keys = [family_key(watched.run.report.record) for watched in runs]
     places = place_columns(keys)
     is_wide = first_known(width, _WIDE) >= _WIDE
@@ -495,7 +495,7 @@ def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
         usual = watched.usual
         record = watched.run.report.record
         metrics = record.metrics
-        (vcpu, memory_mb) = _used(run)
+        (vcpu, memory_mb) = _used_vcpu_and_memory(run)
         median = UNKNOWN
         p95 = UNKNOWN
         if usual is not None:
@@ -503,19 +503,19 @@ def _table(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
             p95 = format_duration(usual.p95_ms)
         cells = (
             value_text(watched.elapsed_ms, format_duration),
-            _bar(watched, 20 if is_wide else 8),
+            _progress_bar(watched, 20 if is_wide else 8),
             median,
             p95,
             _of_size(vcpu, vcpu_size(record), format_bare_vcpu),
             _of_size(memory_mb, metrics.memory_size_mb, format_memory),
-            _state(run),
+            _state_text(run),
         )
         names = (key.name or UNKNOWN, *(get(key) or UNKNOWN for _, get in places))
         rows.append((record.task_id[:SHORT_ID_LENGTH], *names, *cells))
     return table(columns, rows, gap=2 if is_wide else 1, width=width)
 
 
-def _bar(watched: WatchedRun, width: int) -> Span | str:
+def _progress_bar(watched: WatchedRun, width: int) -> Span | str:
     usual = watched.usual
     elapsed_ms = watched.elapsed_ms
     if usual is None or elapsed_ms is None or not usual.p95_ms:
@@ -540,7 +540,7 @@ def _of_size(used: float | None, size: float | None, format_value: Callable[[flo
     return f"{used_text} / {size_text}"
 
 
-def _state(run: RunningRun) -> Span | str:
+def _state_text(run: RunningRun) -> Span | str:
     record = run.report.record
     if not run.is_running:
         outcome = outcome_of(record)

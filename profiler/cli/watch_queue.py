@@ -69,7 +69,7 @@ def queue_lines(
     queue: str, jobs: Sequence[QueuedJob], now_ns: int, width: int | None
 ) -> list[Line]:
     """The table, and what to ask about the first job that waits."""
-    head = line(Span(queue, "bold"), f"  {_counts(jobs)}")
+    head = line(Span(queue, "bold"), f"  {_counts_text(jobs)}")
     if not jobs:
         return [head]
     rows = []
@@ -85,7 +85,7 @@ def queue_lines(
     return lines
 
 
-def _counts(jobs: Sequence[QueuedJob]) -> str:
+def _counts_text(jobs: Sequence[QueuedJob]) -> str:
     """The jobs by status: ``2 jobs RUNNING, 100+ jobs RUNNABLE, 1 array PENDING``."""
     texts = []
     for status in _STYLES:

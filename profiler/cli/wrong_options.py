@@ -16,7 +16,7 @@ _RUN = "run"  # it gives its run a family
 def usage_sentence(error: click.UsageError, message: str, arguments: Iterable[str]) -> str:
     """What is wrong, by click's ``message``, and what to do."""
     if isinstance(error, click.NoSuchOption):
-        meant = _option_sentence(error, arguments)
+        meant = _unknown_option_sentence(error, arguments)
         if meant is not None:
             return meant
         if _has_near_option(error):
@@ -31,7 +31,7 @@ def usage_sentence(error: click.UsageError, message: str, arguments: Iterable[st
     return f"{message.removesuffix('.')}: see {error.ctx.command_path} --help."
 
 
-def _option_sentence(error: click.NoSuchOption, arguments: Iterable[str]) -> str | None:
+def _unknown_option_sentence(error: click.NoSuchOption, arguments: Iterable[str]) -> str | None:
     """The sentence about an unknown option of the command line; None where click's own says as
     much.
     """

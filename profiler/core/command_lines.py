@@ -17,7 +17,7 @@ _NAME = "task-profiler"
 _repeated: dict[str, str] = {}
 
 
-class Named(str):
+class NameArgument(str):
     """A name in the place of an argument, such as a family's. AWS lets it begin with a hyphen, and
     a family ``--register`` would be the option of this name: such an argument comes behind ``--``.
     """
@@ -74,7 +74,7 @@ def command_line(
     for_others: bool = False,
 ) -> str:
     """The command with these words, quoted for a shell, on one line: names of AWS's in the place of
-    arguments are ``Named``. ``for_others``: for people who may have other profiles than this
+    arguments are ``NameArgument``. ``for_others``: for people who may have other profiles than this
     command's.
 
     ``log_group``: where its runs are read; else ``source``, a SOURCE of ``--from``. None: the
@@ -85,7 +85,9 @@ def command_line(
     read = first_known(known("logs:{}".format, log_group), source)
     of_aws = {"--region": region} if for_others else _aws_options(region)
     where = option_words({"--from": read, **of_aws})
-    last = [word for word in words if isinstance(word, Named) and word.looks_like_option]
-    first = [word for word in words if not (isinstance(word, Named) and word.looks_like_option)]
+    last = [word for word in words if isinstance(word, NameArgument) and word.looks_like_option]
+    first = [
+        word for word in words if not (isinstance(word, NameArgument) and word.looks_like_option)
+    ]
     end = ("--", *last) if last else ()
     return shlex.join(on_one_line(word) for word in (_NAME, *first, *where, *end))

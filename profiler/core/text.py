@@ -148,7 +148,7 @@ def first_names(names: Sequence[str]) -> str:
     return ", ".join([*names[:_MAX_NAMES], *more])
 
 
-def counted_names(names: Sequence[str]) -> str:
+def names_and_more(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return f"{', '.join(names[:MAX_NAMED])}{more}"

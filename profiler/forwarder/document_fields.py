@@ -257,7 +257,7 @@ def _parts() -> Iterator[_Part]:
         by_object = groupby(fields, key=lambda field: _place(field.name)[0])
         copied = tuple(_copied(number, list(of_object)) for number, of_object in by_object)
         yield read_part, read_part(empty), copied
-    yield attrgetter("metrics.slowdown_at_vcpu"), None, tuple(_slowdowns())
+    yield attrgetter("metrics.slowdown_at_vcpu"), None, tuple(_copied_slowdowns())
 
 
 def _copied(number: int, fields: Sequence[DocumentField]) -> _Copied:
@@ -266,7 +266,7 @@ def _copied(number: int, fields: Sequence[DocumentField]) -> _Copied:
     return number, names, _values([field.path.rpartition(".")[2] for field in fields])
 
 
-def _slowdowns() -> Iterator[_Copied]:
+def _copied_slowdowns() -> Iterator[_Copied]:
     """The bounds of the slowdown, each an object of the document."""
     for bound, fields in SLOWDOWN_FIELDS.items():
         number, _name = _place(fields[0])

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.command_lines import Named, command_line
+from profiler.core.command_lines import NameArgument, command_line
 from profiler.core.json_fields import Json, mapping, mappings, text
 from profiler.core.optional_math import all_known
 from profiler.forwarder.ended_run import EndedTask
@@ -65,7 +65,7 @@ def reduced_memory(ended: EndedTask, change: SizeChange) -> str | None:
     """
     if not ended.outcome.ran_out_of_memory:
         return None
-    resize = ("taskdef", "resize", Named(ended.family))
+    resize = ("taskdef", "resize", NameArgument(ended.family))
     return _sentence(change, ended.task.memory_mb, resize, ended.task.region)
 
 
@@ -86,7 +86,10 @@ def reduced_memory_of_job(job: JobDetail, definition: Mapping[str, Json] | None)
 
 
 def _sentence(
-    change: SizeChange, killed_mb: float | None, resize: Sequence[str | Named], region: str | None
+    change: SizeChange,
+    killed_mb: float | None,
+    resize: Sequence[str | NameArgument],
+    region: str | None,
 ) -> str | None:
     """What reduced the memory, and the command that puts it back. None: the run was killed at
     another size, or nothing did.

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.command_lines import Named, command_line
+from profiler.core.command_lines import NameArgument, command_line
 from profiler.core.completeness import Completeness, joined
 from profiler.core.optional_math import known_values, median
 from profiler.core.search_answers import part_remedy
@@ -380,7 +380,7 @@ def _other_sizes(
     else:
         return
     command = command_line(
-        "taskdef", "resize", *map(Named, named), source=place.source, region=place.region
+        "taskdef", "resize", *map(NameArgument, named), source=place.source, region=place.region
     )
     yield SummaryLine(text=text, command=command)
 

@@ -16,7 +16,7 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.family_circumstances import read_account
 from profiler.aws_account.planned_family import PlannedFamily, size_changes
-from profiler.aws_account.registered_definitions import TaskDefinitions, may_exist
+from profiler.aws_account.registered_definitions import TaskDefinitions, may_definition_exist
 from profiler.aws_account.resize_plan import SizePlans
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.aws_clients import AwsClient
@@ -127,7 +127,7 @@ def _unread_role(
     return "its role is not read here" if is_first else None
 
 
-class NightSizes(Struct, frozen=True, kw_only=True, dict=True):
+class NightSavingPlanner(Struct, frozen=True, kw_only=True, dict=True):
     """Plans the sizes of families, as ``taskdef resize FAMILY… --from`` does."""
 
     cluster: SearchedCluster
@@ -193,7 +193,7 @@ class NightSizes(Struct, frozen=True, kw_only=True, dict=True):
             try:
                 document = read_described(reads.describe, family)
             except TaskProfilerError as error:
-                if may_exist(error):
+                if may_definition_exist(error):
                     raise
                 continue
             planned.append(plans.plan(family, document))

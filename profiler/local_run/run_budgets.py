@@ -9,7 +9,7 @@ from profiler.core.optional_math import first_known, known_values
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.fact_list import GPU_IDLE, GPU_MEMORY_PEAK, measured_number, number_value
-from profiler.record.measured import About, AtLeast, Measured
+from profiler.record.measured import Approximately, AtLeast, Measured
 from profiler.record.record_model import Metrics, Record
 from profiler.record.units import format_duration, format_memory, format_percent
 
@@ -61,7 +61,7 @@ class GpuUse(Struct, frozen=True):
     def idle_percent(self, limit: float) -> float | None:
         """The idle time; None if it is an estimate, or within the limit only as far as seen."""
         is_open = isinstance(self.idle, AtLeast) and self.idle.value <= limit
-        is_open = is_open or isinstance(self.idle, About)
+        is_open = is_open or isinstance(self.idle, Approximately)
         return None if is_open else self.idle.value
 
 

@@ -275,7 +275,7 @@ class RunSampler:
             if look is not None:
                 details.time.add_look(read_ns, look, self.samples.usage.series)
             details.looks.looked_with_others(now_ns, can_peek=details.threads.can_peek)
-        self._add_total(details, read_ns, processes)
+        self._add_ended_cpu(details, read_ns, processes)
         return sample
 
     def _take_look(self, details: Details, now_ns: int, *, is_fresh: bool = False) -> "Look | None":
@@ -291,7 +291,7 @@ class RunSampler:
             details.time.failure = error
             return None
 
-    def _add_total(
+    def _add_ended_cpu(
         self, details: Details, read_ns: int, processes: Sequence[ProcessReading]
     ) -> None:
         """Add the CPU time of the processes that have ended."""
@@ -320,7 +320,7 @@ class RunSampler:
             series = self.samples.usage.series
             self.details.time.add_look(final.read_ns, self._last_look, series)
             self.details.threads.follow(())
-            self._add_total(self.details, final.read_ns, ())
+            self._add_ended_cpu(self.details, final.read_ns, ())
         self.samples.finish(final, finished_ns)
 
     @property

@@ -50,7 +50,7 @@ _STATUS_ERROR = 2
 # The parent's context is known, and is of another process (SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK,
 # …_IS_REMOTE_MASK).
 _REMOTE_PARENT = 0x300
-_INFO = (9, "INFO")
+_INFO_SEVERITY = (9, "INFO")
 _ERROR = (17, "ERROR")
 _SECONDS_PER_HOUR = 3600
 _PERCENT = 100
@@ -304,12 +304,12 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
     spans = _spans(run, ids, parent, ended)
     log_records = [_log_record(run, ids, ended)]
     signals: dict[Signal, Message] = {
-        "traces": _request("resourceSpans", resource, "scopeSpans", "spans", spans),
-        "logs": _request("resourceLogs", resource, "scopeLogs", "logRecords", log_records),
+        "traces": _export_request("resourceSpans", resource, "scopeSpans", "spans", spans),
+        "logs": _export_request("resourceLogs", resource, "scopeLogs", "logRecords", log_records),
     }
     metrics = _metrics(record, run.end_ns)
     if metrics:
-        signals["metrics"] = _request(
+        signals["metrics"] = _export_request(
             "resourceMetrics", resource, "scopeMetrics", "metrics", metrics
         )
     return signals
@@ -343,7 +343,7 @@ def _batch_attributes(job: BatchJob) -> Mapping[str, Value]:
     return {f"task_profiler.batch.{name}": value for name, value in known_job_fields(job).items()}
 
 
-def _request(
+def _export_request(
     of_resource: str, resource: Message, of_scope: str, name: str, items: Sequence[Message]
 ) -> Message:
     return {of_resource: [{"resource": resource, of_scope: [{"scope": _SCOPE, name: items}]}]}
@@ -367,7 +367,7 @@ def _spans(
         "endTimeUnixNano": str(run.end_ns),
         "attributes": [*ended, *_label_attributes(record)],
         "events": list(_events(run)),
-        "status": _status(run),
+        "status": _span_status(run),
     }
     spans: list[Message] = [root]
     phases = (
@@ -400,7 +400,7 @@ def _label_attributes(record: Record) -> list[Message]:
     return attributes(dict(islice(values.items(), _MAX_LABELS)))
 
 
-def _status(run: ExportedRun) -> Message:
+def _span_status(run: ExportedRun) -> Message:
     """The status of the root span. Only a failure is an error: a run that was stopped is not
     known to have failed.
     """
@@ -436,7 +436,7 @@ def _event(time_ns: int, name: str, values: Mapping[str, Value]) -> Message:
 
 
 def _log_record(run: ExportedRun, ids: Message, ended: list[Message]) -> Message:
-    severity_number, severity_text = _INFO
+    severity_number, severity_text = _INFO_SEVERITY
     if run.outcome.status == "failure":
         severity_number, severity_text = _ERROR
     line = run.line or ""

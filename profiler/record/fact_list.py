@@ -21,7 +21,7 @@ from profiler.record.cpu_wait import is_cpu_wait_partial
 from profiler.record.mapped_files import have_one_meaning
 from profiler.record.measured import (
     UNKNOWN,
-    About,
+    Approximately,
     AtLeast,
     Exactly,
     Measured,
@@ -359,7 +359,7 @@ def _are_comparable(row: NumberRow, *numbers: Measured) -> bool:
     """Whether two numbers have a change: an estimate has none, and of lower bounds the row says
     it.
     """
-    if any(isinstance(number, About) for number in numbers):
+    if any(isinstance(number, Approximately) for number in numbers):
         return False
     are_least = [isinstance(number, AtLeast) for number in numbers]
     if row.bounds_have_change == "always" or not any(are_least):

@@ -58,7 +58,7 @@ class AtLeast(Struct, frozen=True):
         return f"up to {as_text(self.value)} or more"
 
 
-class About(Struct, frozen=True):
+class Approximately(Struct, frozen=True):
     """A number that was estimated: it may have been smaller or larger."""
 
     value: Number
@@ -95,7 +95,7 @@ class Unknown(Struct, frozen=True):
 
 
 UNKNOWN: Final = Unknown()
-Known = Exactly | AtLeast | About
+Known = Exactly | AtLeast | Approximately
 Measured = Known | Unknown
 
 
@@ -108,7 +108,7 @@ def measured(
     if value is None:
         return UNKNOWN
     if is_estimate:
-        return About(value)
+        return Approximately(value)
     if is_least:
         return AtLeast(value)
     return Exactly(value)
@@ -134,6 +134,6 @@ def total(numbers: Iterable[Measured]) -> Measured:
     if not known:
         return UNKNOWN
     is_least = any(isinstance(number, AtLeast) for number in known)
-    is_estimate = any(isinstance(number, About) for number in known)
+    is_estimate = any(isinstance(number, Approximately) for number in known)
     value = sum(number.value for number in known)
     return measured(value, is_least=is_least, is_estimate=is_estimate)

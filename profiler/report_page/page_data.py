@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.core.command_lines import Named, command_line
+from profiler.core.command_lines import NameArgument, command_line
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known, known_members
 from profiler.core.timestamps import parse_ns
@@ -275,7 +275,11 @@ def family_size_rows(
         is_resized = not evidence.is_moved and not is_job(evidence.latest)
         if choice.changes and choice.is_fargate and is_resized:
             resize = command_line(
-                "taskdef", "resize", Named(family.name), region=family.region, for_others=True
+                "taskdef",
+                "resize",
+                NameArgument(family.name),
+                region=family.region,
+                for_others=True,
             )
         yield known_members(
             {

@@ -343,7 +343,7 @@ def _was_killed_at_limit(case: MeasuredCase) -> str | None:
     return case.revision.killed_limit if _may_be_enlarged(case) else None
 
 
-def _exceeds_fargate(case: MeasuredCase) -> str | None:
+def _was_killed_at_largest(case: MeasuredCase) -> str | None:
     if not case.advice.choice.exceeds_fargate:
         return None
     return "a run was killed at Fargate's largest memory: split its work, or run it on EC2"
@@ -669,7 +669,7 @@ RULES: Final[tuple[Precondition | Rule, ...]] = (
         size=_larger_size,
     ),
     Rule(action="resize", reason=_was_killed_at_limit, size=_larger_size),
-    Rule(action="none", reason=_exceeds_fargate),
+    Rule(action="none", reason=_was_killed_at_largest),
     Rule(verdict="too small", advice=_needs_more_than_fargate),
     Rule(verdict="too small", advice=_grows),
     Rule(action="none", reason=_larger_may_not_be_taken),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profiler.aws_account.policy_verdicts import Question, effects
+from profiler.aws_account.policy_verdicts import Question, statement_effects
 from profiler.aws_account.report_paths import ReportPaths
 from tools.moto_server import FakeAws, fake_aws
 
@@ -117,6 +117,8 @@ def allowed(aws: FakeAws, role: str) -> list[str]:
     (policies,) = paths.policies_of(role, with_boundary=True)
     words = {"allowed": "yes", "unknown": "unknown", "denied": "no", "denied by policy": "no"}
     return [
-        words[effects(policies, Question(action="ecs:RunTask", resource=revision)).verdict]
+        words[
+            statement_effects(policies, Question(action="ecs:RunTask", resource=revision)).verdict
+        ]
         for revision in (PRESENT, NEW)
     ]

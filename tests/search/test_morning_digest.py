@@ -29,7 +29,7 @@ from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.morning_digest import DigestPlace, summarize
 from profiler.forwarder.night_period import NightPeriod, Remembered
 from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
-from profiler.forwarder.night_savings import Budget, NightSizes, SearchedCluster
+from profiler.forwarder.night_savings import Budget, NightSavingPlanner, SearchedCluster
 from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.forwarder.run_documents import report_document
 from profiler.forwarder.search_cluster.document_delivery import deliver
@@ -638,7 +638,7 @@ def test_the_saving_is_what_the_command_says_of_the_same_documents(
         for name, value in aws.environment().items():
             monkeypatch.setenv(name, value)
         budget = Budget(lambda: True)
-        sizes = NightSizes(
+        sizes = NightSavingPlanner(
             cluster=SearchedCluster(cluster=cluster, budget=budget, timeout_seconds=LIMIT_SECONDS),
             prefix="task",
             open_client=budget.bounded(bounded_client),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.clusters_and_log_groups import STANDARD
 from profiler.aws_account.doctor.definition_checks import (
-    add_command,
+    add_monitor_command,
     pin_problems,
     start_problems,
 )
@@ -93,7 +93,7 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     role = task_role(planned.changed.definition)
     streams = planned.streams if has_own_monitor else frozenset()
     permission = paths.permission(role, streams)
-    writer = _writer(monitor)
+    writer = _report_writer(monitor)
     group = planned.log_group
     target = log_target(writer)
     if not has_own_monitor or not group or prints_report(writer.environment):
@@ -108,7 +108,7 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     if is_made_by_ecs and not group_state.exists:
         group_state = replace(group_state, exists=None)
     findings = [
-        *start_problems(planned, permission, paths, add_command(planned.family)),
+        *start_problems(planned, permission, paths, add_monitor_command(planned.family)),
         *secret_problems(planned, paths),
     ]
     return replace(
@@ -124,7 +124,7 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     )
 
 
-def _writer(monitor: FamilyMonitor) -> DefinedContainer:
+def _report_writer(monitor: FamilyMonitor) -> DefinedContainer:
     """The container whose log stream contains the report: the batch, or a monitor that prints
     the report.
     """
@@ -175,7 +175,7 @@ class ClusterChecks(Struct):
         has_own_stream = present is not None and not calls_cloudwatch_logs(present.environment)
         is_present = monitor.state in ("current", "outdated", "instance")
         if is_present and AIRFLOW in monitor.planned.started_by and not has_own_stream:
-            command = add_command(monitor.planned.family)
+            command = add_monitor_command(monitor.planned.family)
             yield problem(
                 _MONITOR,
                 (
@@ -192,7 +192,7 @@ class ClusterChecks(Struct):
     def _monitor_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
         """Whether the monitor is there and current, and every schedule starts it."""
         notes = " ".join(monitor.planned.notes)
-        register = f"{add_command(monitor.planned.family)} --register"
+        register = f"{add_monitor_command(monitor.planned.family)} --register"
         match monitor.state:
             case "missing":
                 what = "There is no monitor, so the runs have no report."
@@ -255,7 +255,7 @@ class ClusterChecks(Struct):
             what = f"Looking for reports in {health.log_group} takes too long."
             yield note(_REPORT, what, "Use --from https://HOST.")
             return
-        due_ns = self._missing_due(monitor)
+        due_ns = self._unreported_due_ns(monitor)
         if due_ns is None:
             yield note(_REPORT, f"There is no report of the last {DAYS} days.")
         else:
@@ -266,7 +266,7 @@ class ClusterChecks(Struct):
             reasons = command_line("schedules")
             yield problem(_REPORT, what, f"See why: {reasons}, then docs/troubleshooting.md.")
 
-    def _missing_due(self, monitor: FamilyMonitor) -> int | None:
+    def _unreported_due_ns(self, monitor: FamilyMonitor) -> int | None:
         """The last due time of more than a day ago, after the revision's registration and the
         schedule's change.
         """

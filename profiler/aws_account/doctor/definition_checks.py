@@ -58,7 +58,7 @@ _ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 
 
-def add_command(
+def add_monitor_command(
     *families: str,
     clusters: Sequence[str] = (),
     scheduled: bool = False,
@@ -102,7 +102,7 @@ def pin_problems(planned: PlannedFamily) -> dict[tuple[str, ...], Finding]:
     """The problems of the family's schedules and rules by the keys of their targets: they start
     nothing, or no monitor.
     """
-    move_command = f"{add_command(planned.family)} --register --update-schedules"
+    move_command = f"{add_monitor_command(planned.family)} --register --update-schedules"
     problems = {
         target.key: unmonitored_finding(target, move_command) for target in planned.unmonitored
     }
@@ -133,7 +133,7 @@ def definition_findings(
         yield problem(MONITOR, str(error))
         return
     if monitor is None:
-        yield from _without_monitor(definition, containers, command, default_image)
+        yield from _missing_monitor_findings(definition, containers, command, default_image)
         return
     if instance_monitor_of(definition) is not None:
         yield ok(MONITOR, "It is the monitor of an EC2 instance, so the task has no batch.")
@@ -155,8 +155,8 @@ def definition_findings(
     for batch in batches:
         described = _as_container(batch)
         yield from task_checks.limits_findings(described, task, own)
-        yield from _processes(batch, monitor, definition, settings)
-        yield from _accelerators(batch, monitor, containers)
+        yield from _process_findings(batch, monitor, definition, settings)
+        yield from _accelerator_findings(batch, monitor, containers)
         yield task_checks.log_finding(described, task, settings, own)
     for text in unreachable_notes(definition, monitor.environment):
         yield problem(task_checks.LOG, text)
@@ -307,7 +307,7 @@ def start_problems(
         )
 
 
-def _without_monitor(
+def _missing_monitor_findings(
     definition: Mapping[str, object],
     containers: tuple[DefinedContainer, ...],
     command: str,
@@ -367,7 +367,7 @@ def _as_container(container: DefinedContainer) -> ContainerMetadata:
     )
 
 
-def _processes(
+def _process_findings(
     batch: DefinedContainer,
     monitor: DefinedContainer,
     definition: Mapping[str, object],
@@ -380,14 +380,14 @@ def _processes(
             task_checks.PIDS, f"The processes of {batch.name} will be visible (pidMode {mode})."
         )
     else:
-        yield task_checks.processes_not_visible(batch.name)
+        yield task_checks.processes_not_visible_finding(batch.name)
     may_trace = sees_processes and monitor.may_trace
     yield task_checks.level_finding(sees_processes=sees_processes, may_trace=may_trace)
     if settings.stacks != "off":
         yield task_checks.call_stacks_finding(settings.stacks, may_trace=may_trace, py_spy="")
 
 
-def _accelerators(
+def _accelerator_findings(
     batch: DefinedContainer, monitor: DefinedContainer, containers: tuple[DefinedContainer, ...]
 ) -> Iterator[Finding]:
     gpus = task_checks.GPUS

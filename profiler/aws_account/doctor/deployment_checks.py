@@ -19,9 +19,9 @@ from profiler.aws_account.clusters_and_log_groups import (
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.forwarder_stack import (
     ForwarderStack,
+    change_obstacle,
     existing_forwarder,
     export_lines,
-    obstacle,
 )
 from profiler.aws_account.registered_definitions import glob_prefix, read_items
 from profiler.aws_account.replay import count_messages
@@ -53,13 +53,13 @@ _TEMPLATES = "templates"
 _SOURCE = "past runs"
 
 
-def _update() -> str:
+def _update_command() -> str:
     """What puts right whatever of a stack is not as its template."""
     command = command_line("setup", "stack")
     return f"Update the stack with {command}; docs/commands.md describes its parameters."
 
 
-def _shown_subscriptions() -> str:
+def _show_subscriptions_command() -> str:
     """The command that shows the account-wide subscription."""
     kind = ("--policy-type", "SUBSCRIPTION_FILTER_POLICY")
     return aws_command_line("logs", "describe-account-policies", *kind)
@@ -79,9 +79,11 @@ def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Ite
     checks = _DeploymentChecks(
         stack, open_client, datetime.fromtimestamp(clock.wall_ns() / NS_PER_SECOND, UTC)
     )
-    yield from _guarded(_REPORTS, checks.reports())
-    yield from _guarded(_TASKS, checks.invoked_by_rule(_TASKS, "TaskStoppedFunctionName"))
-    yield from _guarded(
+    yield from _findings_or_problem(_REPORTS, checks.reports())
+    yield from _findings_or_problem(
+        _TASKS, checks.invoked_by_rule(_TASKS, "TaskStoppedFunctionName")
+    )
+    yield from _findings_or_problem(
         _SCHEDULES, checks.invoked_by_rule(_SCHEDULES, "WatchSchedulesFunctionName")
     )
     yield from checks.queues()
@@ -92,7 +94,7 @@ def forwarder_finding(stack: ForwarderStack) -> Finding:
     """Whether the last deployment succeeded."""
     reason = f": {stack.reason.rstrip('.')}" if stack.reason else ""
     text = f"The stack {stack.name} is in state {stack.status}{reason}."
-    advice = obstacle(stack)
+    advice = change_obstacle(stack)
     if advice:
         if stack.phase == "in progress":
             return note(_STACK, text, advice)
@@ -104,7 +106,7 @@ def forwarder_finding(stack: ForwarderStack) -> Finding:
     return ok(_STACK, text)
 
 
-def _guarded(topic: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+def _findings_or_problem(topic: str, findings: Iterator[Finding]) -> Iterator[Finding]:
     try:
         yield from findings
     except TaskProfilerError as error:
@@ -125,21 +127,23 @@ class _DeploymentChecks(Struct):
             yield note(
                 _REPORTS,
                 "The stack indexes no reports, because ElasticsearchUrl is empty.",
-                _update(),
+                _update_command(),
             )
             return
         if self.stack.parameters.get("ElasticsearchUrl") == "":
             text = (
                 "The stack forwards only notifications of running tasks: ElasticsearchUrl is empty."
             )
-            yield note(_REPORTS, text, _update())
+            yield note(_REPORTS, text, _update_command())
         function = self._function(name)
         yield _function_finding(_REPORTS, name, function)
         stream = self.stack.outputs.get("ReportStreamArn")
-        yield from _guarded(_SUBSCRIPTION, self._subscriptions(stream or function["FunctionArn"]))
+        yield from _findings_or_problem(
+            _SUBSCRIPTION, self._subscriptions(stream or function["FunctionArn"])
+        )
         if stream:
-            yield from _guarded(_STREAM, self._event_sources(name))
-        yield from _guarded(_REPORTS, self._activity(_REPORTS, name))
+            yield from _findings_or_problem(_STREAM, self._event_sources(name))
+        yield from _findings_or_problem(_REPORTS, self._activity(_REPORTS, name))
 
     def _function(self, name: str) -> Mapping[str, Any]:
         with aws_errors(f"The function {name} cannot be read", "lambda:GetFunctionConfiguration"):
@@ -157,7 +161,7 @@ class _DeploymentChecks(Struct):
                     "The stack sends no notifications of stopped tasks, because TaskStopped is "
                     "false."
                 )
-                yield note(_TASKS, text, _update())
+                yield note(_TASKS, text, _update_command())
             return
         function = self._function(name)
         events = self.open_client("events")
@@ -171,7 +175,7 @@ class _DeploymentChecks(Struct):
             described = {rule: events.describe_rule(Name=rule) for rule in rules}
         states = {rule: one["State"] for rule, one in described.items()}
         if not states:
-            yield problem(topic, f"No EventBridge rule invokes {name}.", _update())
+            yield problem(topic, f"No EventBridge rule invokes {name}.", _update_command())
         for rule, state in states.items():
             if state != "ENABLED":
                 yield problem(
@@ -186,9 +190,9 @@ class _DeploymentChecks(Struct):
             if not any(_OF_BATCH in pattern for pattern in patterns):
                 text = f"BatchJobs is true, but no rule sends the events of jobs to {name}"
                 yield problem(
-                    topic, f"{text}: jobs and their tasks have no notification.", _update()
+                    topic, f"{text}: jobs and their tasks have no notification.", _update_command()
                 )
-        yield from _guarded(topic, self._activity(topic, name))
+        yield from _findings_or_problem(topic, self._activity(topic, name))
 
     def _activity(self, topic: str, name: str) -> Iterator[Finding]:
         """The invocations and errors of a function in 24 hours."""
@@ -273,20 +277,24 @@ class _DeploymentChecks(Struct):
                     "this stack."
                 ),
                 "AWS allows one account-wide subscription for each account and Region: "
-                f"{_shown_subscriptions()} shows it. Remove the other one, or set "
+                f"{_show_subscriptions_command()} shows it. Remove the other one, or set "
                 "Subscribe=groups.",
             )
             return
         groups = split_names(self.stack.parameters.get("LogGroups", ""))
         if not groups:
             yield problem(
-                _SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _update()
+                _SUBSCRIPTION,
+                "No log group is subscribed, because LogGroups is empty.",
+                _update_command(),
             )
         for group in groups:
             if glob_prefix(group) == group:
-                yield from _guarded(_SUBSCRIPTION, self._subscription(group, destination))
+                yield from _findings_or_problem(
+                    _SUBSCRIPTION, self._subscription(group, destination)
+                )
             else:
-                yield from _guarded(_SUBSCRIPTION, self._of_pattern(group, destination))
+                yield from _findings_or_problem(_SUBSCRIPTION, self._of_pattern(group, destination))
 
     def _of_pattern(self, pattern: str, destination: str) -> Iterator[Finding]:
         """Whether all log groups are subscribed that ``setup stack`` subscribes by a pattern."""
@@ -298,7 +306,7 @@ class _DeploymentChecks(Struct):
         problems = [finding for finding in findings if finding.level == "problem"]
         yield from problems
         if not groups:
-            yield note(_SUBSCRIPTION, f"No log group matches {pattern}.", _update())
+            yield note(_SUBSCRIPTION, f"No log group matches {pattern}.", _update_command())
         elif not problems:
             yield ok(
                 _SUBSCRIPTION,
@@ -320,7 +328,7 @@ class _DeploymentChecks(Struct):
                 f"{group} has no subscription filter that delivers Task Profiler's lines to this "
                 "stack."
             )
-            yield problem(_SUBSCRIPTION, what, _update())
+            yield problem(_SUBSCRIPTION, what, _update_command())
 
     def _delivers(self, filters: Iterable[tuple[object, object]], destination: str) -> bool:
         """Whether one of the filters, each a destination and a pattern, delivers what the stack
@@ -359,7 +367,7 @@ class _DeploymentChecks(Struct):
         for output in QUEUE_OUTPUTS:
             url = self.stack.outputs.get(output)
             if url:
-                yield from _guarded(_QUEUES, self._messages(output, url))
+                yield from _findings_or_problem(_QUEUES, self._messages(output, url))
 
     def _messages(self, output: str, url: str) -> Iterator[Finding]:
         """Whether a queue of failed events is empty, and how to send them again."""
@@ -395,9 +403,13 @@ def _function_finding(topic: str, name: str, function: Mapping[str, Any]) -> Fin
     reason = f": {why.rstrip('.')}" if why else ""
     state = function.get("State", "Active")
     if state not in ("Active", "Inactive"):
-        return problem(topic, f"The function {name} is in state {state}{reason}.", _update())
+        return problem(
+            topic, f"The function {name} is in state {state}{reason}.", _update_command()
+        )
     if function.get("LastUpdateStatus") == "Failed":
-        return problem(topic, f"The last update of the function {name} failed{reason}.", _update())
+        return problem(
+            topic, f"The last update of the function {name} failed{reason}.", _update_command()
+        )
     return ok(topic, f"The function {name} is ready.")
 
 

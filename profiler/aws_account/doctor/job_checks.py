@@ -11,7 +11,7 @@ from typing import Any
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.doctor.batch_reads import MAX_LISTED, BatchReads
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
-from profiler.aws_account.job_queues import missing_queue
+from profiler.aws_account.job_queues import missing_queue_error
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import EC2, FARGATE, family_of, revision_text
 from profiler.core.errors import TaskProfilerError
@@ -59,17 +59,17 @@ def findings_of_job(open_client: OpenClient, job_id: str, now_ns: int) -> Iterat
         )
         raise TaskProfilerError(reason)
     (job,) = jobs
-    yield from _state(job, reads, now_ns)
-    yield from _definition(job, reads)
+    yield from _state_findings(job, reads, now_ns)
+    yield from _definition_findings(job, reads)
     if job.status not in ENDED and job.status not in (STARTING, RUNNING):
-        yield from _waits(job, reads)
+        yield from _wait_findings(job, reads)
         queues = reads.named("describe_job_queues", [job.queue_arn or ""])
         yield from _queue_findings(queues, job.queue_arn or "", reads, job)
         child = reads.waiting_child(job) if job.is_array_parent else None
         if child is not None:
-            yield from _reason(child)
-        yield from _place(child or job, reads)
-    yield from _unread(reads)
+            yield from _reason_findings(child)
+        yield from _place_findings(child or job, reads)
+    yield from _unread_findings(reads)
 
 
 def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
@@ -79,7 +79,7 @@ def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
     if not queues:
         if reads.problems:
             raise TaskProfilerError(reads.problems[0])
-        raise missing_queue(open_client, queue)
+        raise missing_queue_error(open_client, queue)
     waiting = reads.summaries(queue, RUNNABLE, MAX_LISTED)
     first = reads.jobs([waiting[0]["jobId"]]) if waiting else []
     arrays = reads.arrays(queue)
@@ -92,11 +92,11 @@ def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
     waits = f"{_listed_jobs(waiting)} RUNNABLE"
     yield ok(_QUEUE, f"The queue {resource_name(queue)} has {waits}, {', '.join(counts)}.")
     for array in arrays:
-        yield note(_JOB, _children(array), f"See it: {command_line('doctor', array.id)}.")
+        yield note(_JOB, _children_sentence(array), f"See it: {command_line('doctor', array.id)}.")
     yield from _queue_findings(queues, queue, reads, first[0] if first else None)
     for job in first:
-        yield from _reason(job)
-    yield from _unread(reads)
+        yield from _reason_findings(job)
+    yield from _unread_findings(reads)
 
 
 def _listed_jobs(jobs: Sequence[object]) -> str:
@@ -106,7 +106,7 @@ def _listed_jobs(jobs: Sequence[object]) -> str:
     return f"{len(jobs):,}+ jobs"
 
 
-def _unread(reads: BatchReads) -> Iterator[Finding]:
+def _unread_findings(reads: BatchReads) -> Iterator[Finding]:
     for sentence in dict.fromkeys(reads.problems):
         yield note(_UNKNOWN, sentence)
 
@@ -123,7 +123,7 @@ def _where_to_look(job: JobDetail) -> str:
     return f"Look: {command}. Its log: {aws_command_line(*tail, region=job.region)}."
 
 
-def _state(job: JobDetail, reads: BatchReads, now_ns: int) -> Iterator[Finding]:
+def _state_findings(job: JobDetail, reads: BatchReads, now_ns: int) -> Iterator[Finding]:
     """The job's status, since when, and AWS's reason."""
     name = job_name(job)
     if job.status == SUCCEEDED:
@@ -141,20 +141,20 @@ def _state(job: JobDetail, reads: BatchReads, now_ns: int) -> Iterator[Finding]:
             since = f", {format_duration(waited_ms)} after its submission"
         yield note(_JOB, f"{name} is {job.status}{since}.")
         if job.is_array_parent:
-            yield note(_JOB, _children(job))
-        yield from _reason(job)
-        usual = _usual_wait(job, reads)
+            yield note(_JOB, _children_sentence(job))
+        yield from _reason_findings(job)
+        usual = _usual_wait_text(job, reads)
         if usual:
             yield note(_JOB, usual)
 
 
-def _children(array: JobDetail) -> str:
+def _children_sentence(array: JobDetail) -> str:
     """An array is PENDING until the last of its children has ended."""
     counts = children_text(array.array) or "not counted yet"
     return f"The children of the array {job_name(array)}: {counts}."
 
 
-def _definition(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
+def _definition_findings(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
     """Whether the next submission can name the job's definition: Terraform, CDK and CloudFormation
     deregister the old revision when they register a new one.
     """
@@ -176,13 +176,13 @@ def _definition(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
     yield note(_DEFINITION, text, advice)
 
 
-def _reason(job: JobDetail) -> Iterator[Finding]:
+def _reason_findings(job: JobDetail) -> Iterator[Finding]:
     """AWS's reason for a job that waits."""
     if job.status_reason and not (job.is_terminated or job.is_cancelled):
         yield problem(_JOB, f"AWS says of {job_name(job)}: {job.status_reason}", remedy_of(job))
 
 
-def _usual_wait(job: JobDetail, reads: BatchReads) -> str | None:
+def _usual_wait_text(job: JobDetail, reads: BatchReads) -> str | None:
     """How long the queue's last successes waited."""
     waits = []
     for success in reads.summaries(job.queue_arn or "", SUCCEEDED, _MAX_ENDED):
@@ -196,7 +196,7 @@ def _usual_wait(job: JobDetail, reads: BatchReads) -> str | None:
     return f"The last {jobs} of this queue that succeeded waited {usual} (median)."
 
 
-def _waits(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
+def _wait_findings(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
     """Jobs that it depends on, and consumable resources that are used up."""
     for other in reads.jobs(job.depends_on) if job.depends_on else ():
         text = f"It waits for the job {job_name(other)} ({other.id}), which is {other.status}."
@@ -212,11 +212,11 @@ def _waits(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
             yield problem(
                 _CAPACITY,
                 f"It needs {quantity} of the consumable resource {name}, and {left} is left.",
-                f"Wait, or raise it: {_aws(job, *resource, *more)}.",
+                f"Wait, or raise it: {_aws_batch_command(job, *resource, *more)}.",
             )
 
 
-def _aws(job: JobDetail | None, *words: str) -> str:
+def _aws_batch_command(job: JobDetail | None, *words: str) -> str:
     return aws_command_line("batch", *words, region=known(attrgetter("region"), job))
 
 
@@ -229,10 +229,12 @@ def _queue_findings(
         name = described["jobQueueName"]
         state = described["state"]
         if state != "ENABLED":
-            command = _aws(job, "update-job-queue", "--job-queue", name, "--state", "ENABLED")
+            command = _aws_batch_command(
+                job, "update-job-queue", "--job-queue", name, "--state", "ENABLED"
+            )
             yield problem(_QUEUE, f"The queue {name} is {state}.", f"Enable it: {command}.")
         if described.get("status") not in (None, "VALID"):
-            reason = _words(described.get("statusReason"))
+            reason = _text_on_one_line(described.get("statusReason"))
             yield problem(_QUEUE, f"The queue {name} is {described['status']}: {reason}")
         order = sorted(described["computeEnvironmentOrder"], key=lambda place: place["order"])
         arns += [place["computeEnvironment"] for place in order]
@@ -253,7 +255,7 @@ def _is_usable(environment: Mapping[str, Any]) -> bool:
     return is_valid and environment.get("state") in (None, "ENABLED")
 
 
-def _words(text: object) -> str:
+def _text_on_one_line(text: object) -> str:
     return on_one_line(str(text or "AWS gives no reason"))
 
 
@@ -263,12 +265,12 @@ def _environment_findings(
     name = environment["computeEnvironmentName"]
     update = ("update-compute-environment", "--compute-environment", name)
     if environment.get("state") == "DISABLED":
-        command = _aws(job, *update, "--state", "ENABLED")
+        command = _aws_batch_command(job, *update, "--state", "ENABLED")
         yield problem(
             _ENVIRONMENT, f"The environment {name} is DISABLED.", f"Enable it: {command}."
         )
     if environment.get("status") not in (None, "VALID"):
-        reason = _words(environment.get("statusReason"))
+        reason = _text_on_one_line(environment.get("statusReason"))
         yield problem(
             _ENVIRONMENT,
             f"The environment {name} is {environment['status']}: {reason}",
@@ -315,12 +317,12 @@ def _fargate_findings(job: JobDetail, size: Size, asked: str) -> Iterator[Findin
             f"It asks for {asked}, which is no size of Fargate.",
             "Ask for one of Fargate's sizes in the job definition or the submission.",
         )
-    gpus = _gpus(job)
+    gpus = _gpu_count(job)
     if gpus:
         yield problem(_SIZE, f"It asks for {format_count(gpus, 'GPU')}, and Fargate has none.")
 
 
-def _gpus(job: JobDetail) -> int:
+def _gpu_count(job: JobDetail) -> int:
     """What all containers ask for."""
     return sum(known_values(container.gpus for container in job.containers))
 
@@ -331,7 +333,7 @@ def _instance_findings(
     """Whether the largest allowed instance registers what the job asks for."""
     if not types:
         return
-    gpus = _gpus(job)
+    gpus = _gpu_count(job)
     if any(_has_room(instance_type, job, gpus) for instance_type in types):
         return
     largest = max(types, key=lambda instance_type: instance_type["MemoryInfo"]["SizeInMiB"])
@@ -365,7 +367,7 @@ def _capacity_findings(
         return
     names = [environment["computeEnvironmentName"] for environment in environments]
     update = ("update-compute-environment", "--compute-environment", names[0])
-    advice = f"Raise it: {_aws(job, *update)} --compute-resources maxvCpus=N."
+    advice = f"Raise it: {_aws_batch_command(job, *update)} --compute-resources maxvCpus=N."
     shown = ", ".join(names)
     if job.vcpu > max(limits):
         text = f"It asks for {format_vcpu(job.vcpu)}, and maxvCpus of {shown} is {max(limits)}."
@@ -394,7 +396,7 @@ def _capacity_findings(
         )
 
 
-def _place(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
+def _place_findings(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
     if job.status != RUNNABLE:
         return
     front = reads.front(job.queue_arn or "")

@@ -36,14 +36,14 @@ def job_definition_findings(job: JobDefinition, command: str) -> Iterator[Findin
         return
     wrapped = [container.name for container in containers if container.wraps_batch]
     if monitor is not None:
-        yield from _check_monitor(job, monitor, command)
+        yield from _monitor_findings(job, monitor, command)
     elif wrapped:
         yield ok(
             MONITOR,
             f"The command of {wrapped[0]!r} begins with task-profiler run, which reports on it.",
         )
     else:
-        yield from _without_monitor(job, command)
+        yield from _missing_monitor_findings(job, command)
     total = total_share(raw_containers(job.definition))
     if not is_on_fargate(job.definition) or not containers:
         return
@@ -63,7 +63,7 @@ def job_definition_findings(job: JobDefinition, command: str) -> Iterator[Findin
         yield ok(_SIZE, f"A job asks for {total.text}, a size of Fargate.")
 
 
-def _check_monitor(
+def _monitor_findings(
     job: JobDefinition, monitor: DefinedContainer, command: str
 ) -> Iterator[Finding]:
     """Whether the monitor is as add-monitor would make it today."""
@@ -81,7 +81,7 @@ def _check_monitor(
         yield problem(MONITOR, sentence)
 
 
-def _without_monitor(job: JobDefinition, command: str) -> Iterator[Finding]:
+def _missing_monitor_findings(job: JobDefinition, command: str) -> Iterator[Finding]:
     """How to get reports: a second container, else the wrapper."""
     reasons = []
     for wraps, option in ((False, ""), (True, " --wrap")):

@@ -118,7 +118,7 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
     task = context.source.task()
     yield task_finding(task, settings.endpoint_version)
     if isinstance(task, Unavailable):
-        yield from _devices(GpuSelection(), probes)
+        yield from _device_findings(GpuSelection(), probes)
         return
     container = context.source.own_container()
     own = None if isinstance(container, Unavailable) else container
@@ -129,8 +129,8 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
     for batch in batches:
         yield from limits_findings(batch, task, own)
         yield from unseen_limits_findings(batch, task, host)
-        yield from _activity(batch, settings, probes)
-    yield from _devices(_gpu_selection(batches, settings, probes), probes)
+        yield from _process_findings(batch, settings, probes)
+    yield from _device_findings(_gpu_selection(batches, settings, probes), probes)
     for batch in batches:
         yield log_finding(batch, task, settings, own, probes.may_put)
         if batch.docker_id is not None:
@@ -219,7 +219,7 @@ def unseen_limits_findings(
         )
 
 
-def processes_not_visible(batch: str) -> Finding:
+def processes_not_visible_finding(batch: str) -> Finding:
     """The finding that the monitor, in its own process namespace, cannot see the batch's
     processes.
     """
@@ -340,7 +340,7 @@ def refresh_finding(
     )
 
 
-def _activity(
+def _process_findings(
     batch: ContainerMetadata, settings: MonitorSettings, probes: Probes
 ) -> Iterator[Finding]:
     """What of the batch's processes the monitor sees, and the level of the time breakdown."""
@@ -351,7 +351,7 @@ def _activity(
         f"{format_count(visible, 'process')} of the batch {verb} visible (shared process namespace)"
     )
     if not visible:
-        yield processes_not_visible(batch.name)
+        yield processes_not_visible_finding(batch.name)
     elif probes.can_read_cgroup(lookup_id):
         yield ok(PIDS, f"{seen}, and the kernel's own peak of the container can be read.")
     else:
@@ -376,7 +376,7 @@ def _activity(
     yield kernel_finding(view)
 
 
-def _devices(selection: GpuSelection, probes: Probes) -> Iterator[Finding]:
+def _device_findings(selection: GpuSelection, probes: Probes) -> Iterator[Finding]:
     yield from gpu_findings(probes.read_gpus(), selection)
     yield from neuron_findings(probes.find_neuron_monitor(), probes.neuron_devices())
 

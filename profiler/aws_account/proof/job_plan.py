@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.forwarder_stack import ForwarderStack, forwarder_of
-from profiler.aws_account.job_queues import missing_queue
+from profiler.aws_account.job_queues import missing_queue_error
 from profiler.aws_account.proof.plan import (
     FARGATE_MB,
     GROUP_PREFIX,
@@ -112,7 +112,7 @@ def make_jobs_plan(
     queue = _queue(open_client, options.queue or "")
     _check_environments(client, queue)
     _check_definitions(client)
-    place = _place(options, client, queue)
+    place = _job_place(options, client, queue)
     arn = str(queue["jobQueueArn"])
     region = arn_region(arn) or ""
     image = options.image or default_image(arn)
@@ -123,7 +123,7 @@ def make_jobs_plan(
     }
     name = str(queue["jobQueueName"])
     paths = ReportPaths(open_client)
-    problems = tuple(_problems(place, image, _streams(arn, group), paths))
+    problems = tuple(_plan_problems(place, image, _log_streams(arn, group), paths))
     for sentence in sorted(paths.problems):
         warn(sentence)
     platform = mapping(place.parts.get("runtimePlatform"))
@@ -142,7 +142,7 @@ def make_jobs_plan(
         network_mode="awsvpc",
         is_on_fargate=True,
         capacity_remedy=f"See why: {command_line('doctor', '--queue', name, region=region)}.",
-        unlogged_notices=_unlogged(stack),
+        unlogged_notices=_unlogged_note(stack),
         queue=name,
         queue_arn=arn,
         share=_SHARE if queue.get("schedulingPolicyArn") else None,
@@ -152,7 +152,7 @@ def make_jobs_plan(
     )
 
 
-def _unlogged(stack: ForwarderStack) -> str:
+def _unlogged_note(stack: ForwarderStack) -> str:
     return _UNLOGGED if stack.parameters.get("BatchJobs") == "true" else ""
 
 
@@ -161,7 +161,7 @@ def _queue(open_client: OpenClient, name: str) -> Mapping[str, Any]:
     with aws_errors(f"The queue {name} cannot be read", "batch:DescribeJobQueues"):
         found = open_client("batch").describe_job_queues(jobQueues=[name])["jobQueues"]
     if not found:
-        raise missing_queue(open_client, name)
+        raise missing_queue_error(open_client, name)
     queue: Mapping[str, Any] = found[0]
     title = queue["jobQueueName"]
     if queue["state"] != _ENABLED:
@@ -185,7 +185,7 @@ def _check_environments(client: AwsClient, queue: Mapping[str, Any]) -> None:
     ):
         found = client.describe_compute_environments(computeEnvironments=arns)
     environments = found["computeEnvironments"]
-    types = {_type(environment) for environment in environments}
+    types = {_environment_type(environment) for environment in environments}
     if not types or not types <= {*_ON_FARGATE}:
         others = ", ".join(sorted(types - {*_ON_FARGATE})) or "no environment"
         raise TaskProfilerError(
@@ -199,7 +199,7 @@ def _check_environments(client: AwsClient, queue: Mapping[str, Any]) -> None:
         )
 
 
-def _type(environment: Mapping[str, Any]) -> str:
+def _environment_type(environment: Mapping[str, Any]) -> str:
     orchestration = environment.get("containerOrchestrationType")
     resources = mapping(environment.get("computeResources"))
     if orchestration == "EKS":
@@ -215,7 +215,7 @@ def _takes_jobs(environment: Mapping[str, Any]) -> bool:
 def _check_definitions(client: AwsClient) -> None:
     """Raise TaskProfilerError if the definition is somebody's own: its jobs would be ours."""
     for definition in own_name_definitions(client):
-        if not log_group(definition).startswith(GROUP_PREFIX):
+        if not log_group_of_definition(definition).startswith(GROUP_PREFIX):
             raise TaskProfilerError(
                 f"The job definition {PROOF_FAMILY} has a revision that setup proof did not "
                 "register: deregister it, or give it another name."
@@ -236,13 +236,13 @@ def own_name_definitions(client: AwsClient) -> list[Mapping[str, Any]]:
         ]
 
 
-def log_group(definition: Mapping[str, Any]) -> str:
+def log_group_of_definition(definition: Mapping[str, Any]) -> str:
     """The log group of a definition's container; empty for none, or several containers."""
     logging = mapping(mapping(definition.get("containerProperties")).get("logConfiguration"))
     return text(mapping(logging.get("options")).get("awslogs-group")) or ""
 
 
-def _place(options: ProofOptions, client: AwsClient, queue: Mapping[str, Any]) -> JobPlace:
+def _job_place(options: ProofOptions, client: AwsClient, queue: Mapping[str, Any]) -> JobPlace:
     """What jobs of the queue, or the definition of ``--like``, need besides their program."""
     title = queue["jobQueueName"]
     if options.like is not None:
@@ -253,7 +253,7 @@ def _place(options: ProofOptions, client: AwsClient, queue: Mapping[str, Any]) -
         source = f"A job of the queue {title}"
     parts: dict[str, Any] = {}
     if names:
-        parts = next(filter(None, map(_parts, _definitions(client, names))), {})
+        parts = next(filter(None, map(_fargate_properties, _definitions(client, names))), {})
     if options.like is not None and not parts and options.execution_role is None:
         raise TaskProfilerError(
             f"There is no job definition {options.like!r} for Fargate with an execution role: name "
@@ -307,7 +307,7 @@ def _definitions(client: AwsClient, names: Sequence[str]) -> Sequence[Mapping[st
     return sorted(found, key=lambda one: -one["revision"])
 
 
-def _parts(definition: Mapping[str, Any]) -> dict[str, Any]:
+def _fargate_properties(definition: Mapping[str, Any]) -> dict[str, Any]:
     """What a definition for Fargate with an execution role has for all programs; else nothing."""
     if FARGATE not in definition.get("platformCapabilities", ()):
         return {}
@@ -344,13 +344,13 @@ def _definition(
     }
 
 
-def _streams(arn: str, group: str) -> frozenset[str]:
+def _log_streams(arn: str, group: str) -> frozenset[str]:
     partition = arn_part(arn, 1) or "aws"
     place = f"arn:{partition}:logs:{arn_region(arn)}:{arn_account(arn)}:log-group:{group}"
     return frozenset([f"{place}:log-stream:{PROOF_FAMILY}/{CONTAINER}/*"])
 
 
-def _problems(
+def _plan_problems(
     place: JobPlace, image: str, streams: frozenset[str], paths: ReportPaths
 ) -> Iterator[str]:
     """What keeps the jobs from starting, or from logging."""

@@ -9,7 +9,11 @@ from msgspec import Struct, field
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.doctor.findings import Finding, problem
 from profiler.aws_account.proof.arrivals import ProofTask
-from profiler.aws_account.proof.job_plan import JobsPlan, log_group, own_name_definitions
+from profiler.aws_account.proof.job_plan import (
+    JobsPlan,
+    log_group_of_definition,
+    own_name_definitions,
+)
 from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, Undo
 from profiler.aws_account.proof.task_run import describe_tasks
 from profiler.aws_account.registered_definitions import read_items
@@ -63,7 +67,7 @@ class JobRunner(Struct, kw_only=True):
         own = [
             definition["jobDefinitionArn"]
             for definition in own_name_definitions(client)
-            if log_group(definition) == self.plan.group
+            if log_group_of_definition(definition) == self.plan.group
         ]
         with aws_errors(f"Revisions of {PROOF_FAMILY} stay", "batch:DeregisterJobDefinition"):
             for arn in own:
@@ -142,7 +146,7 @@ class JobRunner(Struct, kw_only=True):
         with aws_errors("The proof's jobs cannot be read", "batch:DescribeJobs"):
             jobs = self.open_client("batch").describe_jobs(jobs=list(started))["jobs"]
         for job in jobs:
-            _take_over(started[job["jobId"]], job)
+            _add_job_facts(started[job["jobId"]], job)
         clusters: dict[str, list[ProofTask]] = {}
         for task in started.values():
             cluster = cluster_of_arn(task.arn or "")
@@ -156,7 +160,7 @@ class JobRunner(Struct, kw_only=True):
         return [problem("execution role", sentence) for sentence in self.plan.problems]
 
 
-def _take_over(task: ProofTask, job: Mapping[str, Any]) -> None:
+def _add_job_facts(task: ProofTask, job: Mapping[str, Any]) -> None:
     """What Batch says of a job: its task and its log stream, or why it has none."""
     attempts = [*mappings(job.get("attempts"))]
     container = dict(mapping(job.get("container")))

@@ -2,7 +2,13 @@
 
 from profiler.aws_account.proof.arrivals import ProofTask
 from profiler.aws_account.proof.plan import ProofPlan
-from profiler.aws_account.proof.verdicts import NO, NO_WITNESS, CheckResult, record_of, unknown
+from profiler.aws_account.proof.verdicts import (
+    NO,
+    NO_WITNESS,
+    CheckResult,
+    record_of,
+    unknown_result,
+)
 from profiler.core.ecs_terms import family_of
 from profiler.core.optional_math import first_known, known_values
 from profiler.core.text import words_if_known
@@ -18,7 +24,7 @@ def stream_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """The log stream that Batch names, beside the one by this project's rule."""
     expected = f"{task.stream_prefix}/{task.container}/TASK"
     if not task.log_stream:
-        return unknown("Batch names no stream")
+        return unknown_result("Batch names no stream")
     return CheckResult(
         task.log_stream == task.expected_stream,
         expected,
@@ -29,7 +35,7 @@ def stream_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 def cluster_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether the task's cluster is known as Batch's by its name, which is the account's own."""
     if not task.has_stopped:
-        return unknown("the task has not stopped")
+        return unknown_result("the task has not stopped")
     is_known = task.end.is_of_aws_batch
     return CheckResult(is_known, _CLUSTER, _CLUSTER if is_known else "another name")
 
@@ -37,7 +43,7 @@ def cluster_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 def family_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether ECS's family is the name of the job definition."""
     if not task.has_stopped:
-        return unknown("the task has not stopped")
+        return unknown_result("the task has not stopped")
     family = family_of(task.end.definition_arn or "")
     return CheckResult(family == PROOF_FAMILY, PROOF_FAMILY, family or "none")
 

@@ -26,10 +26,10 @@ from profiler.aws_account.proof.verdicts import (
     NO,
     NO_WITNESS,
     CheckResult,
-    close,
+    compare_values,
     record_of,
     seconds_of,
-    unknown,
+    unknown_result,
 )
 from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
 from profiler.aws_account.report_paths import LogGroupState
@@ -141,7 +141,7 @@ _KNOWN: Mapping[str, frozenset[str]] = {
 }
 
 
-class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ProofRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A row of the table. ``detail`` has AWS's words, all others are this project's."""
 
     task: str
@@ -153,7 +153,7 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     remedy: str | None = None
 
 
-class Check(Struct, frozen=True):
+class ProofCheck(Struct, frozen=True):
     """An assumption about some of the tasks.
 
     ``topics``: of doctor's findings that can explain a difference. ``needs_report``: it compares
@@ -168,7 +168,7 @@ class Check(Struct, frozen=True):
     kinds: tuple[RunKind, ...] = _BOTH
 
 
-def _start_of_batch(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_start_of_batch(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     batch = seconds_of(task.started_at.get(task.container))
     before = difference(seconds_of(task.started_at.get(MONITOR_NAME)), batch)
     if before is None:
@@ -176,7 +176,7 @@ def _start_of_batch(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     return CheckResult(before >= 0, "before the monitor", f"{before:.2f} s before it")
 
 
-def _report_in_stream(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_report_in_stream(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     assert task.run is not None  # noqa: S101  as in _record
     place = known(attrgetter("stream"), task.run.place) or ""
     expected = f"the batch's stream, within {_REPORT_SECONDS:.0f} s"
@@ -190,7 +190,7 @@ def _report_in_stream(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     return CheckResult(0 <= after <= _REPORT_SECONDS, expected, f"{after:.2f} s after the exit")
 
 
-def _cpu_seconds(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_cpu_seconds(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     record = record_of(task)
     started = seconds_of(record.started_at)
     duration_ms = record.metrics.duration_ms
@@ -199,7 +199,7 @@ def _cpu_seconds(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     covered = first_known(record.sampling.cpu_covered_percent, 100.0)
     witnessed = _cpu_until(task.witness, started + duration_ms / 1000 * covered / 100)
     tolerance = _TOLERANCE * witnessed + _CPU_TOLERANCE_SECONDS
-    return close(record.metrics.cpu_seconds, witnessed, tolerance, "s")
+    return compare_values(record.metrics.cpu_seconds, witnessed, tolerance, "s")
 
 
 def _cpu_until(lines: Sequence[WitnessLine], moment: float) -> float:
@@ -211,29 +211,29 @@ def _cpu_until(lines: Sequence[WitnessLine], moment: float) -> float:
     return lines[-1].cpu_seconds
 
 
-def _memory_peak(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_memory_peak(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """A sampled peak is a lower bound."""
     needed = known_values(line.needed_bytes for line in task.witness)
     if not needed:
-        return unknown("the batch cannot read its control group")
+        return unknown_result("the batch cannot read its control group")
     metrics = record_of(task).metrics
     needed_mb = max(needed) / MIB
     peak = metrics.memory_peak
-    result = close(peak.value, needed_mb, _TOLERANCE * needed_mb, "MB")
+    result = compare_values(peak.value, needed_mb, _TOLERANCE * needed_mb, "MB")
     if isinstance(peak, AtLeast):
         is_below = peak.value <= (1 + _TOLERANCE) * needed_mb
         return CheckResult(is_below, result.expected, peak.text("{:.2f} MB".format))
     return result
 
 
-def _written_bytes(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_written_bytes(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     if not task.witness or not task.witness[-1].written_bytes:
         return NO_WITNESS
     seen = quotient(record_of(task).metrics.block_write_bytes, MIB)
-    return close(seen, WRITTEN_BYTES / MIB, _TOLERANCE * WRITTEN_BYTES / MIB, "MiB")
+    return compare_values(seen, WRITTEN_BYTES / MIB, _TOLERANCE * WRITTEN_BYTES / MIB, "MiB")
 
 
-def _network(plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_network(plan: ProofPlan, task: ProofTask) -> CheckResult:
     metrics = record_of(task).metrics
     seen = words_if_known("{} bytes received", metrics.network_rx_bytes) or "absent"
     if plan.network_mode == "host":
@@ -241,7 +241,7 @@ def _network(plan: ProofPlan, task: ProofTask) -> CheckResult:
     return CheckResult(bool(metrics.network_rx_bytes), "some bytes received", seen)
 
 
-def _exit_code(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_exit_code(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     expected = _EXIT_CODES.get(task.scenario, 0)
     of_ecs = task.exit_code
     of_report = record_of(task).exit_code
@@ -249,7 +249,7 @@ def _exit_code(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     return CheckResult(of_report == of_ecs == expected, str(expected), seen)
 
 
-def _kill(plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_kill(plan: ProofPlan, task: ProofTask) -> CheckResult:
     expected = f"killed for memory at {plan.memory_mb} MB"
     record = record_of(task)
     limit = record.metrics.memory_size_mb
@@ -260,14 +260,14 @@ def _kill(plan: ProofPlan, task: ProofTask) -> CheckResult:
     return CheckResult(cause == "oom" and limit == plan.memory_mb, expected, seen)
 
 
-def _statistics_period(plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_statistics_period(plan: ProofPlan, task: ProofTask) -> CheckResult:
     sampling = record_of(task).sampling
     period = _PERIODS[plan.is_on_fargate]
     seen = quotient(sampling.stats_period_ms, 1000)
-    return close(seen, period, period * _PERIOD_TOLERANCE, "s")
+    return compare_values(seen, period, period * _PERIOD_TOLERANCE, "s")
 
 
-def _members(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_members(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     seen: dict[str, set[str]] = {}
     for line in task.witness:
         for kind, names in line.members.items():
@@ -284,26 +284,28 @@ def _members(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     )
 
 
-def _init_duration(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_init_duration(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     has_pull = any("PullStartedAt" in line.members.get("task", ()) for line in task.witness)
     batch = seconds_of(task.started_at.get(task.container))
     took = difference(batch, known(datetime.timestamp, task.end.pull_started_at))
     if took is None or not has_pull:
-        return unknown("ECS shows no start of the pull")
-    return close(quotient(record_of(task).metrics.init_duration_ms, 1000), took, _INIT_SECONDS, "s")
+        return unknown_result("ECS shows no start of the pull")
+    return compare_values(
+        quotient(record_of(task).metrics.init_duration_ms, 1000), took, _INIT_SECONDS, "s"
+    )
 
 
-def _end_of_monitor(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_end_of_monitor(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     if not task.has_stopped:
         return CheckResult(NO, "exit code 0", "the task has not stopped")
     code = task.end.container(MONITOR_NAME).exit_code
     return CheckResult(code == 0, "exit code 0", f"exit code {code}")
 
 
-def _event(plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_event(plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether ECS's event reached the functions, and the document is written and confirmed."""
     if not plan.has_stack and task.document is None:
-        return unknown(plan.no_stack)
+        return unknown_result(plan.no_stack)
     if plan.reads_documents:
         expected = "a confirmed document"
         if task.document is None:
@@ -311,7 +313,7 @@ def _event(plan: ProofPlan, task: ProofTask) -> CheckResult:
         seen = expected if task.document.is_confirmed else "a document that no event confirms"
         return CheckResult(task.document.is_confirmed, expected, seen)
     if "TaskStoppedFunctionName" not in plan.stack.outputs:
-        return unknown("the stack has no task_stopped")
+        return unknown_result("the stack has no task_stopped")
     if not task.ended:
         return CheckResult(NO, "a task.ended line", "none")
     is_indexed = bool(task.ended.get("indexed"))
@@ -321,23 +323,23 @@ def _event(plan: ProofPlan, task: ProofTask) -> CheckResult:
     )
 
 
-def _notice(plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_notice(plan: ProofPlan, task: ProofTask) -> CheckResult:
     if plan.silence:
-        return unknown(plan.silence)
+        return unknown_result(plan.silence)
     if not plan.notifies_of(task.scenario):
-        return unknown("the stack does not notify of it")
+        return unknown_result("the stack does not notify of it")
     posted = task.ended.get("notified")
     expected = "failure" if task.scenario in ("failure", "memory") else "success"
     return CheckResult(posted == expected, expected, str(posted or "none"))
 
 
-def _cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
+def _check_cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
     """The formula over ECS's times; two seconds of rounding are no difference."""
     if not plan.is_on_fargate:
-        return unknown("a task on EC2 has no price of its own")
+        return unknown_result("a task on EC2 has no price of its own")
     end = task.end
     if not (end.pull_started_at and end.execution_stopped_at):
-        return unknown("ECS shows no times")
+        return unknown_result("ECS shows no times")
     record = record_of(task)
     billed = billed_ms(_moment_ns(end.pull_started_at), _moment_ns(end.execution_stopped_at))
     priced, slack = (
@@ -349,9 +351,9 @@ def _cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
     )
     amounts_usd = all_known(priced.usd, slack.usd)
     if amounts_usd is None:
-        return unknown("the Region's prices are unknown")
+        return unknown_result("the Region's prices are unknown")
     expected, tolerance = (1000 * usd for usd in amounts_usd)
-    return close(product(record.cost.usd, 1000), expected, tolerance, "USD per 1,000 runs")
+    return compare_values(product(record.cost.usd, 1000), expected, tolerance, "USD per 1,000 runs")
 
 
 def _moment_ns(moment: datetime) -> int:
@@ -359,38 +361,42 @@ def _moment_ns(moment: datetime) -> int:
 
 
 CHECKS = (
-    Check(
+    ProofCheck(
         "the batch starts without waiting for the monitor",
         ("success",),
-        _start_of_batch,
+        _check_start_of_batch,
         needs_report=False,
         kinds=_TASKS,
     ),
-    Check("cluster", ("success",), cluster_of_job, needs_report=False, kinds=_JOBS),
-    Check("family", ("success",), family_of_job, needs_report=False, kinds=_JOBS),
-    Check("log stream", ("success",), stream_of_job, needs_report=False, kinds=_JOBS),
-    Check("report", _ALL, _report_in_stream, ("role", "log group", "monitor")),
-    Check("job", _ALL, named_job, kinds=_JOBS),
-    Check("CPU time", _SUCCESSES, _cpu_seconds),
-    Check("memory peak", _SUCCESSES, _memory_peak, kinds=_TASKS),
-    Check("memory peak", _SUCCESSES, memory_of_command, kinds=_JOBS),
-    Check("written bytes", _SUCCESSES, _written_bytes),
-    Check("network", _SUCCESSES, _network, kinds=_TASKS),
-    Check("exit code", _ALL, _exit_code),
-    Check("verdict and limit", ("memory",), _kill, ("task_stopped",)),
-    Check("period of the statistics", ("success",), _statistics_period, kinds=_TASKS),
-    Check("members of the metadata", ("success",), _members, needs_report=False),
-    Check("time to start", ("success",), _init_duration, kinds=_TASKS),
-    Check("end of the monitor", _OWN_MONITOR, _end_of_monitor, needs_report=False, kinds=_TASKS),
-    Check(
+    ProofCheck("cluster", ("success",), cluster_of_job, needs_report=False, kinds=_JOBS),
+    ProofCheck("family", ("success",), family_of_job, needs_report=False, kinds=_JOBS),
+    ProofCheck("log stream", ("success",), stream_of_job, needs_report=False, kinds=_JOBS),
+    ProofCheck("report", _ALL, _check_report_in_stream, ("role", "log group", "monitor")),
+    ProofCheck("job", _ALL, named_job, kinds=_JOBS),
+    ProofCheck("CPU time", _SUCCESSES, _check_cpu_seconds),
+    ProofCheck("memory peak", _SUCCESSES, _check_memory_peak, kinds=_TASKS),
+    ProofCheck("memory peak", _SUCCESSES, memory_of_command, kinds=_JOBS),
+    ProofCheck("written bytes", _SUCCESSES, _check_written_bytes),
+    ProofCheck("network", _SUCCESSES, _check_network, kinds=_TASKS),
+    ProofCheck("exit code", _ALL, _check_exit_code),
+    ProofCheck("verdict and limit", ("memory",), _check_kill, ("task_stopped",)),
+    ProofCheck("period of the statistics", ("success",), _check_statistics_period, kinds=_TASKS),
+    ProofCheck("members of the metadata", ("success",), _check_members, needs_report=False),
+    ProofCheck("time to start", ("success",), _check_init_duration, kinds=_TASKS),
+    ProofCheck(
+        "end of the monitor", _OWN_MONITOR, _check_end_of_monitor, needs_report=False, kinds=_TASKS
+    ),
+    ProofCheck(
         "ECS's event",
         _ALL,
-        _event,
+        _check_event,
         ("subscription", "stack", "forward_logs", "task_stopped", "queues"),
         needs_report=False,
     ),
-    Check("notification", _OWN_MONITOR, _notice, ("task_stopped", "queues"), needs_report=False),
-    Check("cost", ("success",), _cost),
+    ProofCheck(
+        "notification", _OWN_MONITOR, _check_notice, ("task_stopped", "queues"), needs_report=False
+    ),
+    ProofCheck("cost", ("success",), _check_cost),
 )
 
 
@@ -417,17 +423,17 @@ _NO_NETWORK: Mapping[RunKind, str] = {
 }
 
 
-def _sent_table() -> str:
+def _markdown_remedy() -> str:
     command = command_line("setup", "proof", "--markdown")
     return f"This project assumes otherwise: please send the table, which {command} prints."
 
 
-def rows(
+def task_rows(
     plan: ProofPlan,
     tasks: Sequence[ProofTask],
     problems: Mapping[str, str],
     wait_seconds: float,
-) -> Iterator[Row]:
+) -> Iterator[ProofRow]:
     """The rows of all tasks, without those of the queues.
 
     ``problems``: why a source could not be read.
@@ -437,23 +443,23 @@ def rows(
         yield _task_row(plan, task, reason)
         for check in CHECKS:
             if task.scenario in check.scenarios and plan.kind in check.kinds:
-                row = _row(plan, task, check, wait_seconds, has_run=not reason)
+                row = _check_row(plan, task, check, wait_seconds, has_run=not reason)
                 source = DOCUMENTS if plan.reads_documents else FUNCTION_LOG
                 if row.check in _OF_FUNCTIONS and row.state == "differs" and source in problems:
-                    row = unreadable(row, problems[source])
+                    row = unreadable_row(row, problems[source])
                 yield row
 
 
-def unreadable(row: Row, why: str) -> Row:
+def unreadable_row(row: ProofRow, why: str) -> ProofRow:
     """The row of what cannot be read."""
-    return Row(
+    return ProofRow(
         task=row.task, check=row.check, state="not checked", seen="it cannot be read", detail=why
     )
 
 
-def _task_row(plan: ProofPlan, task: ProofTask, reason: str) -> Row:
+def _task_row(plan: ProofPlan, task: ProofTask, reason: str) -> ProofRow:
     """Whether a task ran, or else the ``reason``; the cause of its end decides the remedy."""
-    row = Row(task=task.scenario, check="task", state="ok", expected="it ran", seen="it ran")
+    row = ProofRow(task=task.scenario, check="task", state="ok", expected="it ran", seen="it ran")
     if not reason:
         return row
     cause = "resources"  # a task that waits, waits for capacity
@@ -482,17 +488,17 @@ def _why_not_run(task: ProofTask, wait_seconds: float) -> str:
     return task.event_end.reason or "ECS gave no reason"
 
 
-def _row(
-    plan: ProofPlan, task: ProofTask, check: Check, wait_seconds: float, *, has_run: bool
-) -> Row:
+def _check_row(
+    plan: ProofPlan, task: ProofTask, check: ProofCheck, wait_seconds: float, *, has_run: bool
+) -> ProofRow:
     if not has_run:
-        verdict = unknown("the task did not run")
+        verdict = unknown_result("the task did not run")
     elif check.needs_report and task.run is None:
         verdict = CheckResult(NO, "a report", f"no report within {_minutes(wait_seconds)}")
     else:
         verdict = check.judge(plan, task)
     states: Mapping[bool | None, RowState] = {True: "ok", False: "differs", None: "not checked"}
-    return Row(
+    return ProofRow(
         task=task.scenario,
         check=check.name,
         state=states[verdict.is_ok],
@@ -511,7 +517,7 @@ def _minutes(seconds: float) -> str:
 
 def queue_rows(
     before: Mapping[str, int], after: Mapping[str, int], with_own: Sequence[str]
-) -> Iterator[Row]:
+) -> Iterator[ProofRow]:
     """The queues by their names in the stack. A message about these tasks differs; older ones are
     named.
     """
@@ -520,7 +526,7 @@ def queue_rows(
         seen = f"{format_count(count, 'message')} before this proof"
         if has_own:
             seen = f"{seen}, {after.get(name, count)} after it, some about its tasks"
-        yield Row(
+        yield ProofRow(
             task="all",
             check=name,
             state="differs" if has_own else "ok",
@@ -529,9 +535,11 @@ def queue_rows(
         )
 
 
-def subscription_row(plan: ProofPlan, group: LogGroupState) -> Row:
+def subscription_row(plan: ProofPlan, group: LogGroupState) -> ProofRow:
     """Whether the group's lines are delivered, as doctor looks at it."""
-    row = Row(task="all", check=SUBSCRIPTION, state="not checked", expected="it delivers reports")
+    row = ProofRow(
+        task="all", check=SUBSCRIPTION, state="not checked", expected="it delivers reports"
+    )
     if not plan.has_stack:
         return replace(row, expected="", seen=plan.no_stack)
     if "ForwardLogsFunctionName" not in plan.stack.outputs:
@@ -544,8 +552,8 @@ def subscription_row(plan: ProofPlan, group: LogGroupState) -> Row:
 
 
 def with_remedies(
-    judged: Sequence[Row], findings: Sequence[Finding], kind: RunKind
-) -> Iterator[Row]:
+    judged: Sequence[ProofRow], findings: Sequence[Finding], kind: RunKind
+) -> Iterator[ProofRow]:
     """Each row that differs with a remedy: of doctor's problems, those that can explain it."""
     topics = {check.name: check.topics for check in CHECKS}
     for row in judged:
@@ -565,5 +573,5 @@ def with_remedies(
                 if finding.level == "problem" and finding.topic == topic:
                     sentences.append(f"{finding.text} {finding.advice or ''}".rstrip())
         is_refused = row.check == "task" and row.seen == _DID_NOT_RUN.format("refused")
-        without = _REFUSED[kind] if is_refused else _sent_table()
+        without = _REFUSED[kind] if is_refused else _markdown_remedy()
         yield replace(row, remedy=" ".join(dict.fromkeys(sentences)) or without)

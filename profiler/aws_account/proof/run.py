@@ -18,11 +18,11 @@ from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.proof.arrivals import QUEUES, EvidenceReader, ProofTask
 from profiler.aws_account.proof.plan import ProofPlan
 from profiler.aws_account.proof.proof_checks import (
-    Row,
+    ProofRow,
     queue_rows,
-    rows,
     subscription_row,
-    unreadable,
+    task_rows,
+    unreadable_row,
     with_remedies,
 )
 from profiler.aws_account.report_paths import ReportPaths
@@ -181,9 +181,9 @@ class Proof(Struct, kw_only=True):
         is_notified = not self.plan.notifies_of(task.scenario) or bool(ended.get("notified"))
         return bool(ended) and is_notified and (bool(ended["indexed"]) or not self.plan.indexes)
 
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> Sequence[ProofRow]:
         """Compare what arrived. Where a row differs, ask doctor for the remedies."""
-        compared = [*rows(self.plan, self.tasks, self.reader.problems, self.wait_seconds)]
+        compared = [*task_rows(self.plan, self.tasks, self.reader.problems, self.wait_seconds)]
         paths = ReportPaths(self.open_client)
         compared.append(subscription_row(self.plan, paths.log_group(self.plan.group)))
         after = self.reader.queue_counts()
@@ -192,11 +192,11 @@ class Proof(Struct, kw_only=True):
         compared += queue_rows(self.queues_before, after, with_own)
         if not self.plan.has_stack:
             compared.append(
-                Row(task="all", check=QUEUES, state="not checked", seen=self.plan.no_stack)
+                ProofRow(task="all", check=QUEUES, state="not checked", seen=self.plan.no_stack)
             )
         if QUEUES in self.reader.problems:
-            row = Row(task="all", check=QUEUES, state="not checked")
-            compared.append(unreadable(row, self.reader.problems[QUEUES]))
+            row = ProofRow(task="all", check=QUEUES, state="not checked")
+            compared.append(unreadable_row(row, self.reader.problems[QUEUES]))
         if any(row.state == "differs" for row in compared):
             findings = [*self.runner.findings(paths)]
             if self.plan.has_stack:

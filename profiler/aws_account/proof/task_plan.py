@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import check_clusters
-from profiler.aws_account.doctor.definition_checks import add_command, start_problems
+from profiler.aws_account.doctor.definition_checks import add_monitor_command, start_problems
 from profiler.aws_account.forwarder_stack import forwarder_of
 from profiler.aws_account.instance_monitors import InstanceMonitors
 from profiler.aws_account.planned_family import PlannedFamily, plan_addition
@@ -33,7 +33,7 @@ from profiler.aws_account.proof.plan import (
 from profiler.aws_account.proof.proof_options import ProofOptions
 from profiler.aws_account.registered_definitions import (
     TaskDefinitions,
-    named_definition,
+    missing_definition_named,
     read_items,
     read_services,
 )
@@ -162,17 +162,17 @@ def make_tasks_plan(
     named_cluster = options.cluster or ""
     stack = forwarder_of(open_client, options.stack)
     ecs = open_client("ecs")
-    cluster = _cluster(open_client, named_cluster)
+    cluster = _described_cluster(open_client, named_cluster)
     account_arn = str(cluster["clusterArn"])
     region = arn_region(account_arn) or ""
     definitions = TaskDefinitions(ecs)
     _check_family(ecs, definitions)
     place = _with_network(_place(options, named_cluster, open_client), options)
-    like = _like(place, definitions)
+    like = _similar_definition(place, definitions)
     place = _with_launch_type(place, like, cluster.get("defaultCapacityProviderStrategy", ()))
     _check_providers(place, cluster)
     image = options.image or default_image(account_arn)
-    plain = _definition(
+    plain = _batch_definition(
         like, place, options, group=f"{GROUP_PREFIX}{new_id}", image=image, region=region
     )
     _check_subnets(place, plain)
@@ -188,7 +188,7 @@ def make_tasks_plan(
     if role and permission in ("denied", "unknown"):
         policy_streams = tuple(sorted(planned.streams))
         permission = None  # the proof's own policy allows it
-    problems = start_problems(planned, permission, paths, add_command(PROOF_FAMILY))
+    problems = start_problems(planned, permission, paths, add_monitor_command(PROOF_FAMILY))
     scenarios: tuple[str, ...] = SCENARIOS
     if InstanceMonitors(ecs, warn).reports_family(PROOF_FAMILY, plain, [named_cluster]):
         scenarios = (*SCENARIOS, ON_INSTANCE)
@@ -214,19 +214,19 @@ def make_tasks_plan(
         delivery=delivery_of_stack(stack, open_client),
         policy_streams=policy_streams,
         problems=tuple(f"{problem.text} {problem.advice or ''}".rstrip() for problem in problems),
-        usd=_usd(plain, region) if is_on_fargate else None,
+        usd=_estimated_usd(plain, region) if is_on_fargate else None,
     )
 
 
-def _like(place: TaskPlace, definitions: TaskDefinitions) -> Mapping[str, object]:
+def _similar_definition(place: TaskPlace, definitions: TaskDefinitions) -> Mapping[str, object]:
     """The definition that shows how tasks run there."""
     if place.definition is None:
         return {"requiresCompatibilities": [FARGATE], "networkMode": _AWSVPC_MODE}
-    with named_definition(definitions, place.definition):
+    with missing_definition_named(definitions, place.definition):
         return read_described(definitions.describe, place.definition).definition
 
 
-def _cluster(open_client: OpenClient, name: str) -> Mapping[str, Any]:
+def _described_cluster(open_client: OpenClient, name: str) -> Mapping[str, Any]:
     """The cluster as ECS describes it. Raises TaskProfilerError if no task can run there."""
     ecs = open_client("ecs")
     with aws_errors(f"The cluster {cluster_name(name)} cannot be read", "ecs:DescribeClusters"):
@@ -298,7 +298,7 @@ def _place(options: ProofOptions, named_cluster: str, open_client: OpenClient) -
             place = TaskPlace(
                 source=f"The {target.title}",
                 definition=target.definition_arn,
-                run=_run_of_target(target),
+                run=_run_arguments_of_target(target),
             )
             places.append(place)
     if places:
@@ -315,7 +315,7 @@ def _place(options: ProofOptions, named_cluster: str, open_client: OpenClient) -
                 return TaskPlace(
                     source=f"The service {service['serviceName']}",
                     definition=arn,
-                    run=_copied(service),
+                    run=_run_arguments_of_service(service),
                 )
     if options.like is not None:
         return TaskPlace(source=f"The family {options.like}", definition=options.like)
@@ -327,7 +327,7 @@ def _place(options: ProofOptions, named_cluster: str, open_client: OpenClient) -
     )
 
 
-def _copied(service: Mapping[str, Any]) -> dict[str, Any]:
+def _run_arguments_of_service(service: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of RunTask in a service."""
     names = ("launchType", "capacityProviderStrategy", "platformVersion", "networkConfiguration")
     run = {name: service[name] for name in names if service.get(name)}
@@ -336,12 +336,12 @@ def _copied(service: Mapping[str, Any]) -> dict[str, Any]:
     return run
 
 
-def _run_of_target(target: ScheduledTarget) -> dict[str, Any]:
+def _run_arguments_of_target(target: ScheduledTarget) -> dict[str, Any]:
     """The arguments of RunTask in a target: its members begin with capitals, RunTask's do not."""
     started = target.request
     if started is None:
         started = target.content.get("Target", target.content)["EcsParameters"]
-    return _copied(uncapitalized(started))
+    return _run_arguments_of_service(uncapitalized(started))
 
 
 def _with_network(place: TaskPlace, options: ProofOptions) -> TaskPlace:
@@ -372,7 +372,7 @@ def _with_launch_type(
     return replace(place, run={**place.run, "launchType": launch_type})
 
 
-def _definition(
+def _batch_definition(
     like: Mapping[str, object],
     place: TaskPlace,
     options: ProofOptions,
@@ -418,6 +418,6 @@ def _launch_type(place: TaskPlace) -> str:
     return FARGATE if is_fargate else EC2
 
 
-def _usd(definition: Mapping[str, Any], region: str) -> float | None:
+def _estimated_usd(definition: Mapping[str, Any], region: str) -> float | None:
     architecture = text(mapping(definition.get("runtimePlatform")).get("cpuArchitecture"))
     return fargate_usd([Size(VCPU, FARGATE_MB)] * len(SCENARIOS), region, architecture)

@@ -19,7 +19,7 @@ class CheckResult(Struct, frozen=True):
 NO = False
 
 
-def close(seen: float | None, expected: float, tolerance: float, unit: str) -> CheckResult:
+def compare_values(seen: float | None, expected: float, tolerance: float, unit: str) -> CheckResult:
     """A value beside the one that is known; an absent one differs."""
     if seen is None:
         return CheckResult(NO, f"{expected:.2f} {unit}", "absent")
@@ -27,12 +27,12 @@ def close(seen: float | None, expected: float, tolerance: float, unit: str) -> C
     return CheckResult(is_ok, f"{expected:.2f} {unit}", f"{seen:.2f} {unit}")
 
 
-def unknown(why: str) -> CheckResult:
+def unknown_result(why: str) -> CheckResult:
     """What cannot be said, and why."""
     return CheckResult(None, "", why)
 
 
-NO_WITNESS = unknown("the batch printed nothing about it")
+NO_WITNESS = unknown_result("the batch printed nothing about it")
 
 
 def record_of(task: ProofTask) -> Record:

@@ -41,7 +41,7 @@ def needed_bytes() -> int | None:
     return None
 
 
-def metadata(path: str) -> dict[str, Any]:
+def read_metadata(path: str) -> dict[str, Any]:
     """What the task metadata endpoint returns; empty if it does not answer."""
     address = os.environ.get("ECS_CONTAINER_METADATA_URI_V4", "")
     try:
@@ -52,11 +52,11 @@ def metadata(path: str) -> dict[str, Any]:
         return {}
 
 
-def say(step: str, held_bytes: int = 0, written_bytes: int = 0) -> None:
+def print_line(step: str, held_bytes: int = 0, written_bytes: int = 0) -> None:
     """Print a line about the moment before a step."""
-    task = metadata("/task")
+    task = read_metadata("/task")
     containers = task.get("Containers", [])
-    statistics = metadata("/task/stats").values()
+    statistics = read_metadata("/task/stats").values()
     usage = resource.getrusage(resource.RUSAGE_SELF)
     started = [container for container in containers if "StartedAt" in container]
     line = {
@@ -78,44 +78,44 @@ def say(step: str, held_bytes: int = 0, written_bytes: int = 0) -> None:
     sys.stdout.flush()
 
 
-def succeed() -> None:
+def run_success() -> None:
     """One vCPU for 20 s, 150 MB, and 64 MiB on disk; then it sleeps, so that slow statistics see
     all of it.
     """
     end = time.monotonic() + _BUSY_SECONDS
     while time.monotonic() < end:
         sum(range(10_000))
-    say("hold")
+    print_line("hold")
     held = bytearray(os.urandom(1)) * HELD_BYTES
-    say("write", len(held))
+    print_line("write", len(held))
     with tempfile.TemporaryFile() as file:
         for _ in range(WRITTEN_BYTES >> 20):
             file.write(bytes(1 << 20))
             file.flush()
             # At once: the end of another container writes what waits, and nobody is charged.
             os.fsync(file.fileno())
-        say("sleep", len(held), WRITTEN_BYTES)
+        print_line("sleep", len(held), WRITTEN_BYTES)
         time.sleep(_ASLEEP_SECONDS)
-        say("end", len(held), WRITTEN_BYTES)
+        print_line("end", len(held), WRITTEN_BYTES)
 
 
-def exhaust() -> None:
+def exhaust_memory() -> None:
     """8 MB more each second, until the kernel ends it."""
     held = [bytearray(os.urandom(1)) * HELD_BYTES]
     while True:
-        say("grow", sum(map(len, held)))
+        print_line("grow", sum(map(len, held)))
         time.sleep(1)
         held.append(bytearray(os.urandom(1)) * _STEP_BYTES)
 
 
 def main(scenario: str) -> int:
     """Run a scenario; returns the exit code."""
-    say("start")
+    print_line("start")
     if scenario == "success":
-        succeed()
+        run_success()
         return 0
     if scenario == "memory":
-        exhaust()
+        exhaust_memory()
     time.sleep(_FAILURE_SECONDS)
     return FAILURE_EXIT_CODE
 

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.job_queues import named_queue
+from profiler.aws_account.job_queues import missing_queue_named
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.json_fields import count, mapping, text
 from profiler.core.text import on_one_line
@@ -48,18 +48,18 @@ def read_queue(open_client: OpenClient, queue: str) -> list[QueuedJob]:
     jobs: list[QueuedJob] = []
     what = f"The jobs of the queue {queue!r} could not be listed"
     for status in STATUSES:
-        with named_queue(open_client, queue), aws_errors(what, "batch:ListJobs"):
+        with missing_queue_named(open_client, queue), aws_errors(what, "batch:ListJobs"):
             client = open_client("batch")
             listed = read_items(
                 client, "list_jobs", "jobSummaryList", jobQueue=queue, jobStatus=status
             )
-            of_status = (_job(one, status) for one in islice(listed, _MAX_LISTED))
+            of_status = (_queued_job(one, status) for one in islice(listed, _MAX_LISTED))
             shown = (job for job in of_status if status != PENDING or job.children is not None)
             jobs += islice(shown, MAX_JOBS)
     return jobs
 
 
-def _job(summary: Any, status: str) -> QueuedJob:  # noqa: ANN401  boto3's own
+def _queued_job(summary: Any, status: str) -> QueuedJob:  # noqa: ANN401  boto3's own
     values = mapping(summary)
     name = on_one_line(text(values.get("jobName")) or "")[:MAX_NAME_CHARS]
     reason = on_one_line(text(values.get("statusReason")) or "")[:_MAX_REASON_CHARS]

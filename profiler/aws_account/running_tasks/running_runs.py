@@ -45,7 +45,7 @@ AddLine = Callable[[str, StreamTrust, int], LineVerdict | None]
 # Lines arrive seconds after they were written, and their times come from other clocks. A repeated
 # line does no harm.
 _OVERLAP_MS = 120_000
-PATTERN = "{ " + " || ".join(f'$.type = "{name}"' for name in LINE_TYPES) + " }"
+LINE_FILTER_PATTERN = "{ " + " || ".join(f'$.type = "{name}"' for name in LINE_TYPES) + " }"
 
 
 class SeenNotice(Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ class RunningRuns(Struct):
         if is_too_long(text):
             return None
         try:
-            line = _decode(text)
+            line = _decode_line(text)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         if line is None:
@@ -130,7 +130,7 @@ class RunningRuns(Struct):
         report, notice = _report_of(line)
         if not self.selection.matches(report):
             return
-        key = container_of_task(report)
+        key = container_key(report)
         if is_confirmed and key not in self._confirmed:
             # What was said of the task by others does not count any more.
             self._confirmed.add(key)
@@ -141,7 +141,7 @@ class RunningRuns(Struct):
         if notice is not None:
             self._notices.setdefault(key, {})[notice.kind] = notice
         known = self._newest.get(key)
-        if known is None or _precedence(report) > _precedence(known):
+        if known is None or _report_precedence(report) > _report_precedence(known):
             self._newest[key] = report
 
     def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:
@@ -159,7 +159,7 @@ class RunningRuns(Struct):
         running = {}
         ended = []
         for run in runs:
-            key = container_of_task(run.report)
+            key = container_key(run.report)
             if not run.is_running and key in self._shown:
                 ended.append(run)
             # ECS says of its tasks whether they run.
@@ -183,7 +183,7 @@ class RunningRuns(Struct):
 
         The newest checkpoint also lists notices of unread lines.
         """
-        notices = dict(self._notices.get(container_of_task(report), {}))
+        notices = dict(self._notices.get(container_key(report), {}))
         for raised in report.record.notices:
             notices.setdefault(raised.kind, SeenNotice(kind=raised.kind, at=raised.at))
         return tuple(sorted(notices.values(), key=lambda notice: notice.at or ""))
@@ -201,7 +201,7 @@ class RunningRuns(Struct):
         )
 
 
-def _decode(text: str) -> Report | NoticeLine | None:
+def _decode_line(text: str) -> Report | NoticeLine | None:
     """The line; None for a notice about a schedule. Raises the errors of decoding."""
     if '"task.notice"' not in text:
         return decode(text.encode(errors="replace"))
@@ -223,12 +223,12 @@ def _report_of(line: Report | NoticeLine) -> tuple[Report, SeenNotice | None]:
     return report, seen
 
 
-def container_of_task(report: Report) -> RunKey:
+def container_key(report: Report) -> RunKey:
     """The task and the container."""
     return report.record.task_id, report.record.container.name
 
 
-def _precedence(report: Report) -> tuple[bool, bool, int]:
+def _report_precedence(report: Report) -> tuple[bool, bool, int]:
     """A report counts before checkpoints, and these before the records of notices, which have no
     interval.
     """
@@ -291,7 +291,7 @@ class FollowedLogs(Struct):
             try:
                 # Without an end: the clock of AWS may be ahead of this one.
                 for page in self.read_pages(
-                    logGroupName=group, startTime=start_ms, filterPattern=PATTERN
+                    logGroupName=group, startTime=start_ms, filterPattern=LINE_FILTER_PATTERN
                 ):
                     for event in page["events"]:
                         newest_ms = max(newest_ms, event["timestamp"])

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
-from profiler.aws_account.clusters_and_log_groups import named_cluster
+from profiler.aws_account.clusters_and_log_groups import missing_cluster_named
 from profiler.aws_account.monitor_groups import MONITOR_PERMISSIONS, monitor_groups_of
 from profiler.aws_account.running_tasks.running_runs import (
     FollowedLogs,
@@ -19,7 +19,7 @@ from profiler.aws_account.running_tasks.running_runs import (
     RunningRun,
     RunningRuns,
     SeenNotice,
-    container_of_task,
+    container_key,
 )
 from profiler.aws_account.started_tasks import read_tasks
 from profiler.core.clock import Clock
@@ -98,7 +98,7 @@ class RunningTasks(Struct):
         """
         what = f"The tasks of the cluster {self.cluster!r} cannot be listed"
         with (
-            named_cluster(self.open_client, self.cluster),
+            missing_cluster_named(self.open_client, self.cluster),
             aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"),
         ):
             running_tasks = read_tasks(
@@ -123,7 +123,7 @@ class RunningTasks(Struct):
         self.groups = tuple(sorted(groups))
         time = format_ms(now_ns)
         return tuple(
-            _report(task, definition, time)
+            _checkpoint_of_task(task, definition, time)
             for task, definition in zip(tasks, definitions, strict=True)
         )
 
@@ -182,7 +182,7 @@ def _groups_of(containers: Iterable[DefinedContainer]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(groups))
 
 
-def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Report:
+def _checkpoint_of_task(task: Mapping[str, Any], definition: _Definition, time: str) -> Report:
     """The task as a checkpoint without measurements."""
     arn = task["taskArn"]
     definition_arn = task["taskDefinitionArn"]
@@ -335,7 +335,7 @@ class WatchedTasks(Struct, kw_only=True):
             return run
         forecasts = [notice for notice in run.notices if notice.kind == MEMORY_NOTICE]
         others = [notice for notice in run.notices if notice.kind != MEMORY_NOTICE]
-        key = container_of_task(run.report)
+        key = container_key(run.report)
         for evidence in (*(notice.evidence for notice in forecasts), None):
             now = memory_now(record, evidence)
             text = "" if now is None else news_text(now, peak)

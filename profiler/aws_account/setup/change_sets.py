@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.forwarder_stack import (
     ForwarderStack,
+    change_obstacle,
     monitor_log_group,
-    obstacle,
     read_forwarder,
 )
 from profiler.core.aws_clients import cause_code, has_surely_changed_nothing
@@ -188,11 +188,11 @@ class ForwarderChanges(Struct):
                 f"{error} The change has ended ({end}): run the command again, which does the rest."
             ) from error.__cause__
         if end not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
-            problem = obstacle(state) or (
+            problem = change_obstacle(state) or (
                 f"The stack {self.name} could not be updated, and its previous version is active: "
                 "remove the cause, and run the command again."
             )
-            raise TaskProfilerError(f"{problem.rstrip('.')}; cause: {_causes(failed)}.")
+            raise TaskProfilerError(f"{problem.rstrip('.')}; cause: {_root_causes(failed)}.")
         return state
 
     def _execute(self, change_set: ChangeSet) -> None:
@@ -239,17 +239,17 @@ class ForwarderChanges(Struct):
             aws_errors(what, "cloudformation:DeleteStack"),
         ):
             self.open_client("cloudformation").delete_stack(StackName=stack_id)
-        with _goes_on():
+        with _errors_say_it_goes_on():
             state = read_forwarder(self.open_client, stack_id)
         if state.status == "DELETE_COMPLETE":  # perhaps by somebody else, before the earlier events
-            ended = [event for event in self._further_events(stack_id) if _ends_a_step(event)]
+            ended = [event for event in self._further_events(stack_id) if _is_end_of_step(event)]
             for event in ended:
                 self.on_event(event)
             return _skipped(ended)
         end, failed, kept = self._follow(stack_id)
         if end != "DELETE_COMPLETE":
             raise TaskProfilerError(
-                f"The stack {self.name} could not be deleted ({end}): {_causes(failed)}."
+                f"The stack {self.name} could not be deleted ({end}): {_root_causes(failed)}."
             )
         return kept
 
@@ -267,7 +267,7 @@ class ForwarderChanges(Struct):
         kept: list[CloudFormationEvent] = []
         while True:  # a function in a VPC takes up to 40 minutes to delete
             for event in self._further_events(stack_id):
-                if not _ends_a_step(event):
+                if not _is_end_of_step(event):
                     continue
                 self.on_event(event)
                 if event.type == "AWS::CloudFormation::Stack" and event.physical_id == stack_id:
@@ -279,7 +279,7 @@ class ForwarderChanges(Struct):
 
     def _further_events(self, stack_id: str) -> list[CloudFormationEvent]:
         """The new events of a change that has begun."""
-        with _goes_on():
+        with _errors_say_it_goes_on():
             return self._new_events(stack_id)
 
     def _new_events(self, stack_id: str) -> list[CloudFormationEvent]:
@@ -305,12 +305,12 @@ def _skipped(events: Iterable[CloudFormationEvent]) -> tuple[CloudFormationEvent
     return tuple(event for event in events if event.status == "DELETE_SKIPPED")
 
 
-def _ends_a_step(event: CloudFormationEvent) -> bool:
+def _is_end_of_step(event: CloudFormationEvent) -> bool:
     return event.status.endswith(("_COMPLETE", "_FAILED", "_SKIPPED"))
 
 
 @contextmanager
-def _goes_on() -> Iterator[None]:
+def _errors_say_it_goes_on() -> Iterator[None]:
     """Say that CloudFormation goes on, if a change that has begun cannot be followed."""
     try:
         yield
@@ -336,7 +336,7 @@ def _unless_lost(effect: str) -> Iterator[None]:
         ) from error.__cause__
 
 
-def _causes(failed: Sequence[CloudFormationEvent]) -> str:
+def _root_causes(failed: Sequence[CloudFormationEvent]) -> str:
     """The reasons that are not the consequence of another one."""
     causes = [event for event in failed if "cancelled" not in event.reason][:_MAX_REASONS]
     return (
@@ -345,7 +345,9 @@ def _causes(failed: Sequence[CloudFormationEvent]) -> str:
     )
 
 
-def remains(state: ForwarderStack, kept: Iterable[CloudFormationEvent]) -> Iterator[str]:
+def remaining_resources(
+    state: ForwarderStack, kept: Iterable[CloudFormationEvent]
+) -> Iterator[str]:
     """The remaining resources, each with the command that deletes it; ``state`` is from before
     the deletion.
     """

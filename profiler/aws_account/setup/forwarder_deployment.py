@@ -20,8 +20,8 @@ from profiler.aws_account.forwarder_stack import (
     CODE_PREFIX,
     FORWARDER_STACK,
     ForwarderStack,
+    change_obstacle,
     monitor_log_group,
-    obstacle,
     read_forwarder,
 )
 from profiler.aws_account.registered_definitions import read_items
@@ -207,7 +207,7 @@ class ForwarderDeployment(Struct, frozen=True):
         """
         request = self.request
         template = (forwarder_folder() / "template.yaml").read_text()
-        given = _given(request, tuple(parameter_defaults(template)))
+        given = _given_parameters(request, tuple(parameter_defaults(template)))
         zip_file = request.zip_file
         if zip_file is None:
             digest = fingerprint()
@@ -215,7 +215,7 @@ class ForwarderDeployment(Struct, frozen=True):
             digest = hashlib.sha256(_read_zip(zip_file)).hexdigest()
         code_key = f"{CODE_PREFIX}{__version__}-{digest[:_HASH_DIGITS]}.zip"
         state = read_forwarder(self.open_client, request.name)
-        problem = obstacle(state)
+        problem = change_obstacle(state)
         if problem:
             raise TaskProfilerError(problem)
         secrets = {}
@@ -448,7 +448,7 @@ def filter_sentences(filters: FilterPlan) -> Iterator[str]:
     yield from filters.refused
 
 
-def _given(request: DeploymentRequest, names: tuple[str, ...]) -> dict[str, str]:
+def _given_parameters(request: DeploymentRequest, names: tuple[str, ...]) -> dict[str, str]:
     given = parse_parameters(request.parameters, names)
     for name in (*request.settings, *request.secrets):
         if given.get(name):

@@ -38,7 +38,7 @@ def store_secret(
         actions += f", and kms:GenerateDataKey and Decrypt with {key_arn}"
     with aws_errors(f"The secret {name} cannot be stored", actions):
         try:
-            present = _read(client, name)
+            present = _read_secret(client, name)
         except client.exceptions.InvalidRequestException:
             # The answer to this call only if the secret is deleted.
             client.restore_secret(SecretId=name)
@@ -66,7 +66,7 @@ def store_secret(
         return "updated"
 
 
-def _read(client: AwsClient, name: str) -> dict[str, str] | None:
+def _read_secret(client: AwsClient, name: str) -> dict[str, str] | None:
     try:
         text = client.get_secret_value(SecretId=name).get("SecretString", "")
     except client.exceptions.ResourceNotFoundException:

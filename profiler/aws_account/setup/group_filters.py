@@ -215,7 +215,7 @@ class GroupFilters(Struct, frozen=True):
             elif delivery is not None and not self._is_current(filters.get(group, ()), delivery):
                 self._note_old_limit(group, filters.get(group, ()))
                 put.append(group)
-        gone = [group for group in others if self._own(filters.get(group, ()))]
+        gone = [group for group in others if self._own_filter(filters.get(group, ()))]
         return FilterPlan(
             name=self.name,
             groups=groups,
@@ -224,7 +224,7 @@ class GroupFilters(Struct, frozen=True):
             left_out=wanted.left_out,
             refused=tuple(refused),
             unread=tuple(group for group in others if group not in filters),
-            seen={group: self._own(present) for group, present in filters.items()},
+            seen={group: self._own_filter(present) for group, present in filters.items()},
         )
 
     def plan_deletion(self, state: ForwarderStack) -> FilterPlan:
@@ -244,7 +244,7 @@ class GroupFilters(Struct, frozen=True):
                 filters[group] = subscription_filters(self.open_client("logs"), group)
         return filters
 
-    def _own(self, filters: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    def _own_filter(self, filters: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
         """The stack's own filter, by its name and its destination; empty without one."""
         for present in filters:
             if present["filterName"] == self.name and self._is_of_stack(present):
@@ -258,12 +258,12 @@ class GroupFilters(Struct, frozen=True):
         )
 
     def _is_current(self, filters: Iterable[Mapping[str, Any]], delivery: Delivery) -> bool:
-        own = self._own(filters)
+        own = self._own_filter(filters)
         return bool(own) and delivery == _delivery_by(own)
 
     def _problem(self, group: str, filters: Sequence[Mapping[str, Any]]) -> str | None:
         """Why the filter cannot be put into a group, with what to do; None if it can."""
-        if self._own(filters):
+        if self._own_filter(filters):
             return None
         is_taken = any(present["filterName"] == self.name for present in filters)
         if is_taken or len(filters) >= MAX_FILTERS:
@@ -276,7 +276,7 @@ class GroupFilters(Struct, frozen=True):
 
     def _note_old_limit(self, group: str, filters: Sequence[Mapping[str, Any]]) -> None:
         """Say that AWS may refuse a further filter."""
-        if len(filters) >= OLD_MAX_FILTERS and not self._own(filters):
+        if len(filters) >= OLD_MAX_FILTERS and not self._own_filter(filters):
             self.note(
                 f"{group} has {len(filters)} subscription filters already: AWS refuses another one "
                 f"where it has not yet raised its limit of {OLD_MAX_FILTERS}."
@@ -335,7 +335,7 @@ class GroupFilters(Struct, frozen=True):
         }
         arguments |= known_members({"roleArn": delivery.role_arn})
         logs = self.open_client("logs")
-        if self._is_there(group, delivery, plan):
+        if self._has_filter(group, delivery, plan):
             return
         permissions = "logs:PutSubscriptionFilter, and iam:PassRole for a data stream"
         with aws_errors(f"{group} is not subscribed", permissions):
@@ -350,13 +350,13 @@ class GroupFilters(Struct, frozen=True):
                 except logs.exceptions.LimitExceededException as error:
                     raise TaskProfilerError(
                         f"{group} is not subscribed, because AWS allows it no further subscription "
-                        f"filter: delete one ({_shown_filters(group)}), and run the command "
+                        f"filter: delete one ({_show_filters_command(group)}), and run the command "
                         "again."
                     ) from error
                 else:
                     return
 
-    def _is_there(self, group: str, delivery: Delivery, plan: FilterPlan) -> bool:
+    def _has_filter(self, group: str, delivery: Delivery, plan: FilterPlan) -> bool:
         """Whether the group has the filter now. Raises TaskProfilerError if it cannot be put any
         more.
         """
@@ -370,7 +370,7 @@ class GroupFilters(Struct, frozen=True):
         if self._is_current(present, delivery):
             return True
         problem = self._problem(group, present)
-        own = self._own(present)
+        own = self._own_filter(present)
         if own and _delivery_by(own) != _delivery_by(plan.seen.get(group, own)):
             problem = (
                 f"{group} is not subscribed, because somebody has changed its subscription filter "
@@ -391,7 +391,7 @@ class GroupFilters(Struct, frozen=True):
         ):
             try:
                 present = subscription_filters(logs, group)
-                if self._own(present):
+                if self._own_filter(present):
                     logs.delete_subscription_filter(logGroupName=group, filterName=self.name)
                     return f"deleted the subscription filter of {group}"
             except logs.exceptions.ResourceNotFoundException:
@@ -458,6 +458,6 @@ def log_groups_parameter(names: Sequence[str], groups: Sequence[str]) -> str:
     return ",".join(dict.fromkeys(names))
 
 
-def _shown_filters(group: str) -> str:
+def _show_filters_command(group: str) -> str:
     """The command that shows the subscription filters of a log group."""
     return aws_command_line("logs", "describe-subscription-filters", "--log-group-name", group)

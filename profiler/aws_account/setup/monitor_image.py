@@ -102,7 +102,7 @@ class ImageRepository:
                     f"running schedules: {command} makes them immutable."
                 )
         lifecycle = self._read("get_lifecycle_policy", "LifecyclePolicyNotFoundException")
-        for rule in mappings(_document(lifecycle, "lifecyclePolicyText").get("rules")):
+        for rule in mappings(_policy_document(lifecycle, "lifecyclePolicyText").get("rules")):
             if _selects(mapping(rule.get("selection")), tag):
                 title = " ".join(
                     filter(None, (str(rule.get("rulePriority", "")), text(rule.get("description"))))
@@ -113,7 +113,7 @@ class ImageRepository:
                     "rule."
                 )
         policy = self._read("get_repository_policy", "RepositoryPolicyNotFoundException")
-        for statement in statements_of(_document(policy, "policyText")):
+        for statement in statements_of(_policy_document(policy, "policyText")):
             yield from self._policy_warnings(statement)
 
     def _policy_warnings(self, statement: Mapping[str, object]) -> Iterator[str]:
@@ -165,7 +165,7 @@ def check_default_image(
     note(advice)
 
 
-def _document(answer: Mapping[str, Any] | None, field: str) -> Mapping[str, object]:
+def _policy_document(answer: Mapping[str, Any] | None, field: str) -> Mapping[str, object]:
     return {} if answer is None else mapping(json.loads(answer[field]))
 
 
@@ -236,8 +236,8 @@ class Docker:
         done = self._ask("version", "--format", "{{.Server.Version}}")
         if done.returncode:
             raise TaskProfilerError(
-                f"The Docker daemon does not answer ({_reason(done)}): start it, or let this user "
-                "use it (https://docs.docker.com/engine/install/linux-postinstall/)."
+                f"The Docker daemon does not answer ({_failure_text(done)}): start it, or let this "
+                "user use it (https://docs.docker.com/engine/install/linux-postinstall/)."
             )
 
     def plan(self, platforms: Sequence[str], options: tuple[str, ...]) -> ImageBuild:
@@ -297,7 +297,9 @@ class Docker:
             done = docker._ask(*words, given=password)
             check_stop()  # a terminal's signal ends Docker, too
             if done.returncode:
-                raise TaskProfilerError(f"Docker cannot sign in to {registry}: {_reason(done)}.")
+                raise TaskProfilerError(
+                    f"Docker cannot sign in to {registry}: {_failure_text(done)}."
+                )
             yield docker
 
     def build_and_push(
@@ -355,7 +357,7 @@ class Docker:
         return (self._program or "docker", *words)
 
 
-def _reason(done: "subprocess.CompletedProcess[str]") -> str:
+def _failure_text(done: "subprocess.CompletedProcess[str]") -> str:
     return (
         " ".join(done.stderr.split()).rstrip(".")
         or f"exit code {done.returncode}, without a reason"

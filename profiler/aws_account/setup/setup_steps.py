@@ -14,8 +14,8 @@ from profiler.aws_account.clusters_and_log_groups import container_insights_sent
 from profiler.aws_account.family_monitors import plan_monitors, read_monitors
 from profiler.aws_account.forwarder_stack import (
     FORWARDER_STACK,
+    change_obstacle,
     export_lines,
-    obstacle,
     read_forwarder,
 )
 from profiler.aws_account.registered_definitions import TaskDefinitions
@@ -127,7 +127,7 @@ class SetupSteps(Struct):
         self.hints = tuple(export_lines(state.parameters))
         if state.phase != "absent" and not self.hints:
             self.hints = (_IN_LOG_GROUPS,)
-        why_not = obstacle(state)
+        why_not = change_obstacle(state)
         if state.phase == "absent":
             advice = "With a search cluster, add --elasticsearch URL --all-log-groups."
             return False, f"There is no stack {FORWARDER_STACK}. {advice}", options

@@ -163,12 +163,12 @@ def check_values(template: str, given: Values) -> None:
     """
     for name, bounds in parameter_fields(template).items():
         if name in given:
-            wanted = _wanted(bounds, given[name])
+            wanted = _valid_values_text(bounds, given[name])
             if wanted:
                 raise UsageError(f"The parameter {name} has a wrong value: use {wanted}.")
 
 
-def _wanted(bounds: Mapping[str, str], value: str) -> str | None:
+def _valid_values_text(bounds: Mapping[str, str], value: str) -> str | None:
     """A description of the valid values; None if this value is valid."""
     if "AllowedValues" in bounds:
         allowed = [word.strip(' "') for word in bounds["AllowedValues"].strip("[]").split(",")]

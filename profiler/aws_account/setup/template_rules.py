@@ -25,16 +25,16 @@ def check_rules(template: str, values: Mapping[str, str]) -> None:
     broken: list[str] = []
     for rule in _RULE.findall(section):
         condition = _CONDITION.search(rule)
-        if condition and not _holds(condition[1], values):
+        if condition and not _is_rule_met(condition[1], values):
             continue
         for assertion, sentence in _ASSERTION.findall(rule):
-            if not _holds(assertion, values):
+            if not _is_rule_met(assertion, values):
                 broken.append(sentence)
     if broken:
         raise UsageError(" ".join(broken))
 
 
-def _holds(expression: str, values: Mapping[str, str]) -> bool:
+def _is_rule_met(expression: str, values: Mapping[str, str]) -> bool:
     words = deque(_WORD.findall(expression))
     return bool(_evaluate(words, values))
 

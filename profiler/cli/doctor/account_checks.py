@@ -18,7 +18,7 @@ from profiler.aws_account.doctor.definition_checks import (
     MONITOR,
     SCHEDULES,
     UNKNOWN_PART,
-    add_command,
+    add_monitor_command,
     definition_findings,
     execution_role_findings,
     schedule_findings,
@@ -26,7 +26,7 @@ from profiler.aws_account.doctor.definition_checks import (
 from profiler.aws_account.doctor.findings import Finding, note
 from profiler.aws_account.doctor.job_definition_checks import job_definition_findings
 from profiler.aws_account.family_monitors import FamilyMonitor, plan_monitors, read_monitors
-from profiler.aws_account.registered_definitions import TaskDefinitions, named_definition
+from profiler.aws_account.registered_definitions import TaskDefinitions, missing_definition_named
 from profiler.aws_account.report_paths import ReportPaths
 from profiler.aws_account.rollout import Rollout
 from profiler.aws_account.scheduled_targets import is_timed, schedule_of
@@ -38,7 +38,7 @@ from profiler.cli.tables import folding, table, table_width
 from profiler.cli.taskdef_command import read_input
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_log_groups import defined_places, log_trust, open_pages
-from profiler.cli.wiring.open_past_runs import names_of, open_source
+from profiler.cli.wiring.open_past_runs import open_source, source_names
 from profiler.core.command_lines import command_line
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
@@ -83,7 +83,7 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
     open_client = open_clients(options.region, options.profile)
     definitions = TaskDefinitions(open_client("ecs"))
     name = family_of(family)
-    revision = _described(definitions, family)
+    revision = _describe_definition(definitions, family)
     document = read_document(revision, family)
 
     def describe(asked: str) -> bytes:
@@ -108,7 +108,7 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
     else:
         of_definition += definition_findings(
             document.definition,
-            f"{add_command(name)} --register",
+            f"{add_monitor_command(name)} --register",
             default_image=default_image(document.arn),
         )
     yield from of_definition
@@ -116,7 +116,7 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
     paths = ReportPaths(open_client)
     health = family_health(monitor, paths)
     yield from execution_role_findings(monitor.planned, paths, "ok")
-    checks = _checks(rollout, [monitor], [health], options, now_ns)
+    checks = _cluster_checks(rollout, [monitor], [health], options, now_ns)
     said = {finding.text for finding in of_definition}
     for finding in checks.account_findings(monitor, health):
         if finding.text not in said:
@@ -126,9 +126,9 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
     yield from schedule_findings(monitor.planned, targets)
 
 
-def _described(definitions: TaskDefinitions, family: str) -> bytes:
+def _describe_definition(definitions: TaskDefinitions, family: str) -> bytes:
     """ECS's response for a family. Raises TaskProfilerError, with the name that may be meant."""
-    with named_definition(definitions, family):
+    with missing_definition_named(definitions, family):
         return definitions.describe(family)
 
 
@@ -150,14 +150,14 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
             monitors.append(monitor)
             healths.append(family_health(monitor, paths))
             show("Reading families", len(monitors) / len(families))
-    checks = _checks(rollout, monitors, healths, options, now_ns)
+    checks = _cluster_checks(rollout, monitors, healths, options, now_ns)
     judged = tuple(checks.judged(monitors, healths))
     for sentence in sorted(paths.problems):
         warn(sentence)
     if as_json:
         write_json_lines(judged)
     else:
-        write_lines(_lines(judged, cluster, table_width()))
+        write_lines(_table_lines(judged, cluster, table_width()))
         for sentence in container_insights_sentences(open_client, (cluster,)):
             write_paragraph(sentence)
     wrong = sum(health.level == "problem" for health in judged)
@@ -165,7 +165,7 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
     return 1 if wrong else 0
 
 
-def _checks(
+def _cluster_checks(
     rollout: Rollout,
     monitors: Sequence[FamilyMonitor],
     healths: Sequence[FamilyHealth],
@@ -174,7 +174,9 @@ def _checks(
 ) -> ClusterChecks:
     """The checks of families, with the last reports of those that have some."""
     reports = _last_reports(monitors, healths, options, now_ns)
-    is_indexed = bool(names_of(options, "search")) or any(health.forwarded_to for health in healths)
+    is_indexed = bool(source_names(options, "search")) or any(
+        health.forwarded_to for health in healths
+    )
     schedules = [schedule_of(target) for target in rollout.targets if is_timed(target)]
     return ClusterChecks(schedules, reports, now_ns, is_indexed=is_indexed)
 
@@ -198,7 +200,7 @@ def _last_reports(
     reporting = [health for health in healths if health.has_reports]
     planned = [monitor.planned for monitor in monitors]
     places = defined_places(open_client, {one.family: one.document.definition for one in planned})
-    urls = names_of(options, "search")
+    urls = source_names(options, "search")
 
     def sources() -> Iterator[tuple[RunSource, Sequence[FamilyHealth]]]:
         if urls and reporting:
@@ -231,7 +233,7 @@ def _last_reports(
     return LastReports(newest_ns=newest_ns, unread=frozenset(pages.unread))
 
 
-def _lines(
+def _table_lines(
     judged: Sequence[FamilyHealth], cluster: str, width: int | None
 ) -> Iterator[tuple[Span, ...]]:
     columns = folding(*_TITLES, f"Last report ({local_zone()})")
@@ -249,13 +251,13 @@ def _shared_sentences(
     for health in judged:
         for finding in health.findings:
             sentence = f"{with_local_times(finding.text)} {finding.advice or ''}".rstrip()
-            shared = sentence.replace(add_command(health.family), _SHARED_COMMAND)
+            shared = sentence.replace(add_monitor_command(health.family), _SHARED_COMMAND)
             families.setdefault((shared, finding.level), []).append(health.family)
     everyone = [health.family for health in judged if health.monitor != "service"]
     for (shared, level), names in families.items():
-        command = add_command(*names)
+        command = add_monitor_command(*names)
         if len(names) > 1 and names == everyone:
-            command = add_command(clusters=(cluster,))
+            command = add_monitor_command(clusters=(cluster,))
         for name in names:
             yield name, shared.replace(_SHARED_COMMAND, command), _LEVEL_STYLES[level]
 

@@ -23,7 +23,7 @@ from profiler.cli.printing import terminal_columns, write_json_lines
 from profiler.cli.styled_text import Line, Span, wrapped, write_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.build_collectors import metadata_source
-from profiler.cli.wiring.open_past_runs import names_of, open_search
+from profiler.cli.wiring.open_past_runs import open_search, source_names
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
 from profiler.collectors.nvidia.nvml_calls import load_binding
@@ -136,7 +136,7 @@ def doctor(
         if as_json:
             write_json_lines([finding])
         else:
-            write_lines(_lines(finding, terminal_columns()))
+            write_lines(_finding_lines(finding, terminal_columns()))
     sys.exit(1 if problems else 0)
 
 
@@ -173,13 +173,13 @@ def _findings_of_deployment(stack: str, options: SourceOptions, clock: Clock) ->
     from profiler.aws_account.doctor.deployment_checks import deployment_findings, template_findings
 
     yield from deployment_findings(stack, open_clients(options.region, options.profile), clock)
-    for url in names_of(options, "search"):
+    for url in source_names(options, "search"):
         indexed = open_search(url, options)
         names = [prefixed_name(name, indexed.prefix) for name in setup_files().templates]
         yield from template_findings(indexed.server, names)
 
 
-def _lines(finding: Finding, width: int | None) -> Iterator[Line]:
+def _finding_lines(finding: Finding, width: int | None) -> Iterator[Line]:
     word, colour = _LEVEL_STYLES[finding.level]
     topic = f" {finding.topic:14} "
     yield from wrapped(finding.text, width, Span(f"{word:8}", colour), topic)

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.forwarder_stack import (
     ForwarderStack,
+    change_obstacle,
     export_lines,
-    obstacle,
     read_deleted,
     read_forwarder,
 )
@@ -23,7 +23,7 @@ from profiler.aws_account.setup.change_sets import (
     CloudFormationEvent,
     ForwarderChanges,
     GoesOnError,
-    remains,
+    remaining_resources,
 )
 from profiler.aws_account.setup.forwarder_deployment import (
     DeploymentPlan,
@@ -173,12 +173,12 @@ def deploy(
     state = plan.state
     if change_set is not None:
         if plan.filters.delete:
-            output.step(f"If this command is killed, {_removals(plan.filters)}")
+            output.step(f"If this command is killed, {_removal_commands(plan.filters)}")
         with _interruption_explained(state.name, plan.filters):
             state = changes.apply(change_set)
     rest = (
         "The stack is deployed, but not all subscription filters are: repeat the command, which "
-        f"does the rest.{_unfound(plan.filters)}"
+        f"does the rest.{_lost_filters_sentence(plan.filters)}"
     )
     with _rest_explained(plan.filters, rest):
         failures = deployment.put_filters(plan, state, change_set)
@@ -231,7 +231,7 @@ def _warn_of(failures: Sequence[str]) -> None:
 @contextmanager
 def _interruption_explained(name: str, filters: FilterPlan) -> Iterator[None]:
     """Say that CloudFormation goes on, and which filters only this run knows."""
-    stays = _unfound(filters)
+    stays = _lost_filters_sentence(filters)
     try:
         yield
     except KeyboardInterrupt:
@@ -244,12 +244,12 @@ def _interruption_explained(name: str, filters: FilterPlan) -> Iterator[None]:
         raise GoesOnError(f"{error}{stays}") from error.__cause__
 
 
-def _unfound(filters: FilterPlan) -> str:
+def _lost_filters_sentence(filters: FilterPlan) -> str:
     """The sentence about the filters that a later run would leave, if any."""
-    return f" Then {_removals(filters)}" if filters.delete else ""
+    return f" Then {_removal_commands(filters)}" if filters.delete else ""
 
 
-def _removals(filters: FilterPlan) -> str:
+def _removal_commands(filters: FilterPlan) -> str:
     """The commands for the filters that a later run would leave, because the stack names their log
     groups no more.
     """
@@ -294,7 +294,7 @@ def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None
     """
     state = read_forwarder(open_client, name)
     if state.phase == "in progress":
-        raise TaskProfilerError(str(obstacle(state)))
+        raise TaskProfilerError(str(change_obstacle(state)))
     if state.stack_id is None:
         _print_deleted(name, open_client, output)
         return
@@ -321,7 +321,7 @@ def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None
         _warn_of(failures)
         raise TaskProfilerError(f"The stack {name} is not deleted, because filters of it are left.")
     with _interruption_explained(name, FilterPlan()), _filters_explained(name, filter_plan):
-        kept = [*remains(state, changes.delete(state.stack_id))]
+        kept = [*remaining_resources(state, changes.delete(state.stack_id))]
     head = f"The stack {state.place} is deleted. These stay:"
     _print_remains(name, head, kept, output, is_deleted=True)
 
@@ -336,7 +336,7 @@ def _print_deleted(name: str, open_client: OpenClient, output: DeploymentOutput)
         gone = read_deleted(open_client, name)
         if gone is not None and gone.stack_id is not None:
             changes = ForwarderChanges(name, open_client, SystemClock(), output.event)
-            kept = tuple(remains(gone, changes.kept(gone.stack_id)))
+            kept = tuple(remaining_resources(gone, changes.kept(gone.stack_id)))
             head += " These stay of the last one, unless somebody has deleted them:"
     except TaskProfilerError as error:
         warn(f"What stays of a stack that was deleted before is unknown. {error}")
@@ -350,7 +350,7 @@ def _deletion_sentences(state: ForwarderStack, filters: FilterPlan) -> Iterator[
     yield "These would stay:"
     if state.phase != "absent":
         yield "  queues with events that failed"
-    for sentence in remains(state, ()):
+    for sentence in remaining_resources(state, ()):
         yield f"  {sentence}"
 
 

@@ -14,7 +14,7 @@ from profiler.aws_account.proof.arrivals import EvidenceReader
 from profiler.aws_account.proof.job_plan import JobsPlan, make_jobs_plan
 from profiler.aws_account.proof.job_run import JobRunner
 from profiler.aws_account.proof.plan import ProofPlan
-from profiler.aws_account.proof.proof_checks import Row
+from profiler.aws_account.proof.proof_checks import ProofRow
 from profiler.aws_account.proof.proof_options import ProofOptions
 from profiler.aws_account.proof.run import WAIT_SECONDS, Proof, Runner
 from profiler.aws_account.proof.task_plan import TasksPlan, make_tasks_plan
@@ -47,14 +47,14 @@ _STYLES = {"ok": "green", "differs": "red", "not checked": "yellow"}
 _TITLES = ("Task", "Check", "", "Expected", "Seen")
 
 
-def prove(
+def print_proof(
     options: ProofOptions,
     request: ProofRequest,
     clock: Clock | None = None,
     wait_seconds: float = WAIT_SECONDS,
 ) -> int:
     """Print the plan, or carry it out and print the table. Returns the exit code."""
-    _check(options, request)
+    _check_options(options, request)
     open_client = open_clients(request.region, request.profile)
     new_id = secrets.token_hex(4)
     plan: TasksPlan | JobsPlan
@@ -87,7 +87,7 @@ def prove(
     return 1 if left or any(row.state == "differs" for row in rows) else 0
 
 
-def _check(options: ProofOptions, request: ProofRequest) -> None:
+def _check_options(options: ProofOptions, request: ProofRequest) -> None:
     if bool(options.cluster) == bool(options.queue):
         raise UsageError("The programs run in one place: give either --cluster or --queue.")
     of_tasks = (options.subnets, options.security_groups, options.task_role)
@@ -172,19 +172,21 @@ def _platform(proof: Proof, open_client: OpenClient) -> str:
     return ", ".join(sorted(versions)) or "unknown platform"
 
 
-def _print_rows(request: ProofRequest, plan: ProofPlan, rows: Sequence[Row], platform: str) -> None:
+def _print_rows(
+    request: ProofRequest, plan: ProofPlan, rows: Sequence[ProofRow], platform: str
+) -> None:
     if request.as_json:
         result = {"version": __version__, "platform": platform, "rows": rows}
         write_json_lines([result | ({"logGroup": plan.group} if request.keep else {})])
     elif request.markdown:
         say("\n".join(_markdown(plan, rows, platform)))
     else:
-        write_lines(_lines(rows, table_width()))
+        write_lines(_row_lines(rows, table_width()))
         differing = sum(row.state == "differs" for row in rows)
         warn(f"{platform}: {format_count(len(rows), 'row')}, {differing or 'none'} differ.")
 
 
-def _lines(rows: Sequence[Row], width: int | None) -> Iterator[Line]:
+def _row_lines(rows: Sequence[ProofRow], width: int | None) -> Iterator[Line]:
     cells = []
     for row in rows:
         seen = row.seen + words_if_known(": {}", row.detail)
@@ -196,7 +198,7 @@ def _lines(rows: Sequence[Row], width: int | None) -> Iterator[Line]:
             yield from wrapped(f"{row.task}, {row.check}: {row.remedy}", width, "- ", style="red")
 
 
-def _markdown(plan: ProofPlan, rows: Sequence[Row], platform: str) -> Iterator[str]:
+def _markdown(plan: ProofPlan, rows: Sequence[ProofRow], platform: str) -> Iterator[str]:
     """The table in this project's words alone: AWS's and the remedies can name the account."""
     yield f"Task Profiler {__version__}, {platform}, {plan.region}"
     yield ""

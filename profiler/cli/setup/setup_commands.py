@@ -96,7 +96,9 @@ def stack_name(_context: click.Context, _parameter: click.Parameter, name: str) 
     return name
 
 
-def _secret(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+def _read_secret(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
     """A secret, or that in the file of ``@FILE``: all users of the machine see a command line."""
     if value is None or not value.startswith("@"):
         return value
@@ -168,13 +170,13 @@ def setup(
         write_json_lines(setup_steps)
         return code
     for number, step in enumerate(setup_steps, 1):
-        write_lines(_lines(number, step, terminal_columns()))
+        write_lines(_step_lines(number, step, terminal_columns()))
     for sentence in steps.hints:
         write_paragraph(sentence)
     return code
 
 
-def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
+def _step_lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
     word, colour = _STATES[step.is_done]
     yield from wrapped(step.text, width, f"{number} {step.name:10}", Span(f"{word:10}", colour))
     if step.is_done:
@@ -358,9 +360,9 @@ def proof(*, options: ProofOptions, request: ProofRequest) -> int:
     most. Afterwards, everything but their documents is removed. Without the forwarder's stack, what
     its functions do is not checked.
     """
-    from profiler.cli.setup.proof_output import prove  # slow to import
+    from profiler.cli.setup.proof_output import print_proof  # slow to import
 
-    return prove(options, request)
+    return print_proof(options, request)
 
 
 @setup.command("image", epilog="Example: task-profiler setup image --region eu-west-1 --yes")
@@ -470,20 +472,23 @@ def _dry_run(ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild)
     "--slack-failure-webhook failure_webhook",
     "URL",
     "Slack webhook for all but successes.",
-    callback=_secret,
+    callback=_read_secret,
 )
 @option(
     "--slack-success-webhook success_webhook",
     "URL",
     "Slack webhook for successes.",
-    callback=_secret,
+    callback=_read_secret,
 )
 @option("--elasticsearch url", "URL", "Index the reports in this Elasticsearch or OpenSearch.")
-@option("--api-key", "KEY", "API key of the functions there.", callback=_secret)
-@option("--user", "NAME:PASSWORD", "Password of the functions there.", callback=_secret)
+@option("--api-key", "KEY", "API key of the functions there.", callback=_read_secret)
+@option("--user", "NAME:PASSWORD", "Password of the functions there.", callback=_read_secret)
 @option("--otlp otlp_url", "URL", "Export each run to this OpenTelemetry backend.")
 @option(
-    "--otlp-headers", "NAME=VALUE,…", "Headers of the export, such as an API key.", callback=_secret
+    "--otlp-headers",
+    "NAME=VALUE,…",
+    "Headers of the export, such as an API key.",
+    callback=_read_secret,
 )
 @repeatable(
     "--log-group groups",

@@ -13,7 +13,7 @@ from profiler.cli.styled_text import (
     RESET,
     Line,
     Span,
-    length,
+    displayed_columns,
     line,
     render_lines,
     shorten,
@@ -91,30 +91,30 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     story = run.story
     verdict = verdict_of(run, view.now_ns)
     if _has_curves(record.series):
-        pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
+        pointer = _command_if_fits("show", record.task_id[:SHORT_ID_LENGTH], view)
     else:
         pointer = ""
-    head = _head(verdict, record, story.usage, pointer, view)
+    head = _head_lines(verdict, record, story.usage, pointer, view)
     has_pointer = any(pointer in span.text for span in chain.from_iterable(head))
     waited_for = [f"{format_time_share(wait.percent)} {wait_name(wait)}" for wait in story.waits]
     # With options the sentence would be too long.
     if view.history or not may_name_size(record, story.outcome):
         recommend = ""
     else:
-        recommend = _command("recommend", record.family or "", view)
+        recommend = _command_if_fits("recommend", record.family or "", view)
     advice = next_step(record, story, recommend)
     parts = [
         (0, head),
-        (1, _evidence(verdict, story.outcome, view)),
-        (4, _unread_gpu(story, view)),
-        (4, _warning(story, view)),
+        (1, _evidence_lines(verdict, story.outcome, view)),
+        (4, _unread_gpu_lines(story, view)),
+        (4, _warning_lines(story, view)),
         *_usage(record, story, view),
         *((6, _wrapped_lines(row.name, row.text, view)) for row in story.named(*BESIDE_MEMORY)),
-        (6, _labelled("waits", DOT.join(waited_for), view)),
-        (7, _io(record, story, view)),
-        (5, _change(record, earlier, view)),
+        (6, _labelled_lines("waits", DOT.join(waited_for), view)),
+        (7, _io_lines(record, story, view)),
+        (5, _change_lines(record, earlier, view)),
         (3, _wrapped_lines("advice", advice, view)),
-        (8, () if has_pointer else _labelled("more", pointer, view)),
+        (8, () if has_pointer else _labelled_lines("more", pointer, view)),
     ]
     left = view.max_lines
     shown: dict[int, tuple[Line, ...]] = {}
@@ -125,16 +125,16 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
     return list(chain.from_iterable(shown[place] for place in sorted(shown)))
 
 
-def _io(record: Record, story: Story, view: EndView) -> tuple[Line, ...]:
+def _io_lines(record: Record, story: Story, view: EndView) -> tuple[Line, ...]:
     """The bytes, unless the run read and wrote less than 1 MiB."""
     metrics = record.metrics
     most_bytes = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
     if most_bytes < MIB:
         return ()
-    return _labelled("I/O", story.text("I/O"), view)
+    return _labelled_lines("I/O", story.text("I/O"), view)
 
 
-def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
+def _change_lines(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
     if not earlier:
         return ()
     from profiler.cli.terminal.show_comparison import change_spans  # not for the first run
@@ -145,7 +145,7 @@ def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[L
     return ()
 
 
-def _command(name: str, argument: str, view: EndView) -> str:
+def _command_if_fits(name: str, argument: str, view: EndView) -> str:
     """A command for more about the run; "" for a run that is in no history, or if it does not
     fit on a line.
     """
@@ -159,7 +159,7 @@ def _command(name: str, argument: str, view: EndView) -> str:
     return ""
 
 
-def _head(
+def _head_lines(
     verdict: Verdict, record: Record, usage: RunUsage, pointer: str, view: EndView
 ) -> tuple[Line, ...]:
     """The verdict, and other facts that fit on its line: memory of a run without a curve, CPU
@@ -169,7 +169,7 @@ def _head(
     text = printable(verdict.text.removesuffix("."))
     rows = _rows(text, dot, view, verdict.tone)[:_MAX_WRAPPED]
     room = view.width - columns_of(dot.text + text)
-    facts = _facts(record, usage, room)
+    facts = _facts_text(record, usage, room)
     room -= len(facts)
     if len(pointer) >= room - 1:
         pointer = ""
@@ -182,10 +182,10 @@ def one_line_end(report: Report, view: EndView) -> Line:
     record = replace(report.record, series=None)  # without a curve, the memory peak is a fact
     run = PastRun(report=report, line=b"")  # it has a report: this one
     verdict = verdict_of(run, view.now_ns)
-    pointer = _command("show", record.task_id[:SHORT_ID_LENGTH], view)
+    pointer = _command_if_fits("show", record.task_id[:SHORT_ID_LENGTH], view)
     room = view.width - (len(pointer) + 2 if pointer else 0)
     text = shorten(printable(f"● {verdict.text.removesuffix('.')}"), room)
-    facts = _facts(record, run.story.usage, room - columns_of(text))
+    facts = _facts_text(record, run.story.usage, room - columns_of(text))
     if pointer:
         end = pointer.rjust(view.width - columns_of(text) - len(facts))
     else:
@@ -193,7 +193,7 @@ def one_line_end(report: Report, view: EndView) -> Line:
     return line(Span(text, verdict.tone), facts, Span(end, "dim"))
 
 
-def _facts(record: Record, usage: RunUsage, room: int) -> str:
+def _facts_text(record: Record, usage: RunUsage, room: int) -> str:
     """The GPUs and NeuronCores of a run without their curve, the memory peak of one without a
     curve, and the CPU time, as far as there is room.
     """
@@ -217,7 +217,7 @@ def _facts(record: Record, usage: RunUsage, room: int) -> str:
     return facts
 
 
-def _evidence(verdict: Verdict, outcome: Outcome, view: EndView) -> tuple[Line, ...]:
+def _evidence_lines(verdict: Verdict, outcome: Outcome, view: EndView) -> tuple[Line, ...]:
     is_kill = outcome.ran_out_of_memory or outcome.exit_code == SIGKILL_EXIT_CODE
     is_explained = is_kill or outcome.cause in ("gpu-oom", "gpu-error")
     if not (verdict.evidence and (is_explained or verdict.tone == "warning")):
@@ -249,14 +249,14 @@ def _unless_drawn(parts: Sequence[str], curve: Sequence[float | None] | None) ->
     return [", ".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
 
-def _unread_gpu(story: Story, view: EndView) -> tuple[Line, ...]:
+def _unread_gpu_lines(story: Story, view: EndView) -> tuple[Line, ...]:
     """The warning of unread GPUs, alone: one command makes the next run have them."""
     if UNREAD_GPU not in [row.text for row in story.named("warning")]:
         return ()
-    return _labelled("warning", UNREAD_GPU, view)
+    return _labelled_lines("warning", UNREAD_GPU, view)
 
 
-def _warning(story: Story, view: EndView) -> tuple[Line, ...]:
+def _warning_lines(story: Story, view: EndView) -> tuple[Line, ...]:
     rows = story.named("ECC", "warning")
     told = (*view.printed, UNREAD_GPU)
     warnings = [row.text for row in rows if row.text not in told]
@@ -267,7 +267,7 @@ def _warning(story: Story, view: EndView) -> tuple[Line, ...]:
         more = f" (and {len(warnings) - 1} more)"
         room = view.width - len(INDENT) - _LABEL_WIDTH - len(more)
         text = shorten(printable(text), room) + more
-    return _labelled("warning", text, view)
+    return _labelled_lines("warning", text, view)
 
 
 def _usage(record: Record, story: Story, view: EndView) -> Iterator[tuple[int, tuple[Line, ...]]]:
@@ -279,7 +279,7 @@ def _usage(record: Record, story: Story, view: EndView) -> Iterator[tuple[int, t
         text = next((text for text in texts if len(text) <= room), shorten(texts[-1], room))
         rows.append((curve, text))
     legend = short_legend(story, room)
-    longest = max(length(legend), *(len(text) for _, text in rows), 0)
+    longest = max(displayed_columns(legend), *(len(text) for _, text in rows), 0)
     curve_width = min(available - longest, _MAX_CURVE)
     for number, (curve, text) in enumerate(rows):
         style = use_style(curve.label, is_full=curve.is_near_limit)
@@ -302,7 +302,7 @@ def _curves(record: Record, usage: RunUsage) -> Iterator[tuple[Curve, Sequence[s
         top = curve.limit_text
         if curve.is_to_limit and not (curve.label == CPU and usage.cpu.is_asked):
             top = top.replace("▔", "▔ limit")
-        average = _average(curve.label, record)
+        average = _average_text(curve.label, record)
         texts = [f"{top}, average {average}", top] if average else [top]
         memory = usage.gpus.memory_text if curve.label == GPU else ""
         if memory:
@@ -310,7 +310,7 @@ def _curves(record: Record, usage: RunUsage) -> Iterator[tuple[Curve, Sequence[s
         yield curve, texts
 
 
-def _average(curve_label: str, record: Record) -> str:
+def _average_text(curve_label: str, record: Record) -> str:
     """The mean use of the CPUs, the GPUs or the NeuronCores; "" if it is unknown."""
     rows = {CPU: VCPU_AVERAGE, GPU: GPU_AVERAGE}
     average = number_fact(rows.get(curve_label, NEURON_AVERAGE), record)
@@ -339,7 +339,7 @@ def _memory_texts(curve: Curve, memory: MemoryUse) -> tuple[str, ...]:
     return (f"{top} of {limit}", top)
 
 
-def _labelled(name: str, text: str, view: EndView) -> tuple[Line, ...]:
+def _labelled_lines(name: str, text: str, view: EndView) -> tuple[Line, ...]:
     if not text:
         return ()
     room = view.width - len(INDENT) - _LABEL_WIDTH
@@ -351,7 +351,7 @@ def _wrapped_lines(name: str, text: str, view: EndView) -> tuple[Line, ...]:
     if len(rows) <= _MAX_WRAPPED:
         return rows
     rest = " ".join(row[-1].text for row in rows[_MAX_WRAPPED - 1 :])
-    return *rows[: _MAX_WRAPPED - 1], *_labelled("", rest, view)
+    return *rows[: _MAX_WRAPPED - 1], *_labelled_lines("", rest, view)
 
 
 def _rows(text: str, first: Span, view: EndView, style: str = "") -> tuple[Line, ...]:

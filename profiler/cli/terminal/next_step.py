@@ -36,7 +36,7 @@ def next_step(record: Record, story: Story, recommend: str) -> str:
     """
     metrics = record.metrics
     if story.outcome.ran_out_of_memory:
-        return _more_memory(record, recommend)
+        return _more_memory_advice(record, recommend)
     if record.likely_out_of_gpu_memory:
         from profiler.record.gpu_facts import more_gpu_memory_advice  # most runs have no GPU
 
@@ -46,34 +46,34 @@ def next_step(record: Record, story: Story, recommend: str) -> str:
     on_gpus = story.text("GPU advice")
     texts = (
         on_gpus if story.usage.gpus.idle else "",
-        _near_limit(metrics),
+        _near_limit_advice(metrics),
         on_gpus,
-        _largest_part(record),
-        _one_cpu(metrics),
+        _largest_part_advice(record),
+        _one_cpu_advice(metrics),
     )
-    return next(filter(None, texts), "") or _enough(record, story, recommend)
+    return next(filter(None, texts), "") or _sufficient_size_advice(record, story, recommend)
 
 
-def _largest_part(record: Record) -> str:
+def _largest_part_advice(record: Record) -> str:
     """Advice on what took the largest part of the time, else on the next part that has advice."""
     times = record.time_breakdown
     wait = largest_wait(times, with_cpu=False)
     parts = [
-        (times.on_cpu_percent or 0, _saturated(record.metrics)),
-        (times.waiting_for_cpu_percent or 0, _waited_for_cpu(record)),
-        (wait.percent, _waited(wait)),
+        (times.on_cpu_percent or 0, _saturated_advice(record.metrics)),
+        (times.waiting_for_cpu_percent or 0, _cpu_wait_advice(record)),
+        (wait.percent, _wait_advice(wait)),
     ]
     parts.sort(key=lambda part: -part[0])
     return next((text for _, text in parts if text), "")
 
 
-def _waited(wait: LargestWait) -> str:
+def _wait_advice(wait: LargestWait) -> str:
     if wait.percent < _MIN_ADVICE_PERCENT:
         return ""
     return f"{wait.text}: more CPU or memory would not help there."
 
 
-def _more_memory(record: Record, recommend: str) -> str:
+def _more_memory_advice(record: Record, recommend: str) -> str:
     """The size that ``recommend`` gives, if it is larger than the size that was too small."""
     size_mb = record.metrics.memory_size_mb
     recommended_mb = record.recommendation.memory_mb
@@ -86,7 +86,7 @@ def _more_memory(record: Record, recommend: str) -> str:
     return f"give it {memory} or process less data at a time."
 
 
-def _near_limit(metrics: Metrics) -> str:
+def _near_limit_advice(metrics: Metrics) -> str:
     peak_mb = metrics.max_memory_used_mb
     size_mb = metrics.memory_size_mb
     if peak_mb is None or not size_mb or not is_near_limit(peak_mb, size_mb):
@@ -98,7 +98,7 @@ def _near_limit(metrics: Metrics) -> str:
     return f"{left} memory was left: with a little more data it would be killed."
 
 
-def _saturated(metrics: Metrics) -> str:
+def _saturated_advice(metrics: Metrics) -> str:
     percent = metrics.vcpu_saturated_percent
     vcpu = metrics.vcpu_size
     threads = metrics.max_pids
@@ -115,12 +115,12 @@ def _saturated(metrics: Metrics) -> str:
     return f"{used}: with {format_vcpu(2 * vcpu)} it would take {format_range(least, 1)}× as long."
 
 
-def _waited_for_cpu(record: Record) -> str:
+def _cpu_wait_advice(record: Record) -> str:
     sentence = long_cpu_wait(record).sentence
     return sentence and f"{sentence}."
 
 
-def _one_cpu(metrics: Metrics) -> str:
+def _one_cpu_advice(metrics: Metrics) -> str:
     used = metrics.vcpu_used
     size = metrics.vcpu_size
     if used.avg is None or used.p95 is None:
@@ -139,7 +139,7 @@ def may_name_size(record: Record, outcome: Outcome) -> bool:
     return is_compared and record.recommendation != NO_RECOMMENDATION
 
 
-def _enough(record: Record, story: Story, recommend: str) -> str:
+def _sufficient_size_advice(record: Record, story: Story, recommend: str) -> str:
     """The size that the run would have needed as a task; a run of a task has a size to compare
     with.
     """

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from profiler.cli.styled_text import INDENT, Line, Span, separated, wrapped
+from profiler.cli.styled_text import INDENT, Line, Span, with_empty_lines_between, wrapped
 from profiler.record.units import format_count
 
 MAX_WIDTH = 120
@@ -59,26 +59,26 @@ def labelled_once(name: str, texts: Iterable[str]) -> Iterator[PageText]:
             name = ""
 
 
-def arrange(sections: Iterable[Section], width: int, max_lines: int) -> list[Line]:
+def fit_sections(sections: Iterable[Section], width: int, max_lines: int) -> list[Line]:
     """Put the sections below each other, in at most ``max_lines`` lines.
 
     A section loses its last lines first.
     """
-    ranked = [(rank, drawn(parts, width)) for rank, parts in sections]
+    ranked = [(rank, drawn_lines(parts, width)) for rank, parts in sections]
     shown = [lines for _, lines in ranked]
-    if len(separated(shown)) <= max_lines:
-        return separated(shown)
+    if len(with_empty_lines_between(shown)) <= max_lines:
+        return with_empty_lines_between(shown)
     left_out = 0
     by_rank = sorted(ranked, key=lambda section: section[0])
     for _, lines in reversed(by_rank):
-        while lines and len(separated(shown)) >= max_lines:
+        while lines and len(with_empty_lines_between(shown)) >= max_lines:
             lines.pop()
             left_out += 1
     omitted = f"{INDENT}{format_count(left_out, 'line')} omitted: --json prints everything."
-    return [*separated(shown), *wrapped(omitted.strip(), width, INDENT, style="dim")]
+    return [*with_empty_lines_between(shown), *wrapped(omitted.strip(), width, INDENT, style="dim")]
 
 
-def drawn(parts: Iterable[Part], width: int) -> list[Line]:
+def drawn_lines(parts: Iterable[Part], width: int) -> list[Line]:
     """The lines of the parts, with the texts wrapped."""
     lines: list[Line] = []
     for part in parts:

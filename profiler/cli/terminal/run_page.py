@@ -23,7 +23,7 @@ from profiler.cli.terminal.page_parts import (
     Part,
     Section,
     View,
-    arrange,
+    fit_sections,
     indented,
     label,
     labelled_once,
@@ -103,40 +103,40 @@ def page_lines(
     head = PageText(start, said, verdict.tone)
     sections: Sequence[Section] = (
         (0, (head, indented(verdict.evidence))),
-        (0, _facts(run, story, view)),
-        (1, (*_usage(record, story, view), *_told(story.named(*BESIDE_MEMORY)))),
-        (2, (*time_lines(story, view), *_gpu_use(story))),
-        (2, _series(record, story.usage, series, moments, view)),
+        (0, _fact_texts(run, story, view)),
+        (1, (*_usage_table(record, story, view), *_texts_of_rows(story.named(*BESIDE_MEMORY)))),
+        (2, (*time_lines(story, view), *_gpu_use_texts(story))),
+        (2, _curve_parts(record, story.usage, series, moments, view)),
         (5, _other_rows(record, story)),
         (4, compared_lines(comparison)),
-        (3, _sizes(sizes, story)),
+        (3, _size_texts(sizes, story)),
     )
     max_lines = MAX_LINES
     if comparison.is_complete:
         # The user requested a complete comparison, so it is never cut.
         max_lines += len(comparison.rows)
-    return arrange(sections, view.width, max_lines)
+    return fit_sections(sections, view.width, max_lines)
 
 
-def _facts(run: PastRun, story: Story, view: View) -> Iterator[PageText]:
+def _fact_texts(run: PastRun, story: Story, view: View) -> Iterator[PageText]:
     record = run.record
-    yield PageText(label("run"), _identity(record))
+    yield PageText(label("run"), _identity_text(record))
     yield PageText(label("job"), shorten(story.text("job"), _MAX_COMMAND))
     yield PageText(label("command"), shorten(run.command or "", _MAX_COMMAND))
-    yield PageText(label("retry"), _retries(run.event))
-    yield PageText(label("when"), _when(record))
-    yield PageText(label("size"), _size(record, story.usage))
+    yield PageText(label("retry"), _retries_text(run.event))
+    yield PageText(label("when"), _time_text(record))
+    yield PageText(label("size"), _size_and_place_text(record, story.usage))
     if record.is_sampled_each_minute:
         source = "Container Insights, sampled each minute: shorter peaks were not seen"
         yield PageText(label("source"), source)
-    yield PageText(label("cost"), _cost(record, story.text("cost")))
+    yield PageText(label("cost"), _cost_text(record, story.text("cost")))
     has_log = record.log_group is not None and record.log_stream is not None
     if record.status == "failure" and has_log and not view.reads_log:
         yield PageText(label("log"), f"{record.log_group}: --logs shows the last lines")
     yield PageText(label("notices"), DOT.join(map(_notice_text, record.notices[:_MAX_NOTICES])))
 
 
-def _identity(record: Record) -> str:
+def _identity_text(record: Record) -> str:
     """The ids of a task's run; of a local run the labels, because host and commit differ."""
     texts = [record.task_id[:SHORT_ID_LENGTH]]
     if record.task_arn:
@@ -152,7 +152,7 @@ def _identity(record: Record) -> str:
     return DOT.join(filter(None, texts))
 
 
-def _retries(event: TaskEvent) -> str:
+def _retries_text(event: TaskEvent) -> str:
     texts: list[str] = []
     if event.retry_of:
         texts.append(f"retry of {event.retry_of[:SHORT_ID_LENGTH]}")
@@ -161,7 +161,7 @@ def _retries(event: TaskEvent) -> str:
     return DOT.join(texts)
 
 
-def _size(record: Record, usage: RunUsage) -> str:
+def _size_and_place_text(record: Record, usage: RunUsage) -> str:
     """The size, the devices, the kind of machine, and its place."""
     limits = record.task_size
     if limits == UNKNOWN_SIZE:
@@ -183,7 +183,7 @@ def _notice_text(notice: RaisedNotice) -> str:
     return notice.kind + words_if_known(" at {:%H:%M:%S}", known(local_time, parse_ns(notice.at)))
 
 
-def _when(record: Record) -> str:
+def _time_text(record: Record) -> str:
     started = known(local_time, record.started_ns)
     finished = known(local_time, record.finished_ns)
     metrics = record.metrics
@@ -202,7 +202,7 @@ def _when(record: Record) -> str:
     return text + words_if_known(" + {} start-up", known(format_duration, metrics.init_duration_ms))
 
 
-def _cost(record: Record, text: str) -> str:
+def _cost_text(record: Record, text: str) -> str:
     """The cost. Only the task's event shows Spot: without it, the text contains the price."""
     if not text:
         return ""
@@ -224,18 +224,18 @@ class _Bar(Struct, frozen=True):
     peak_text: str = ""
 
 
-def _told(rows: Iterable[StoryRow]) -> Iterator[PageText]:
+def _texts_of_rows(rows: Iterable[StoryRow]) -> Iterator[PageText]:
     for row in rows:
         yield PageText(label(row.name), row.text)
 
 
-def _usage(record: Record, story: Story, view: View) -> Iterator[Part]:
+def _usage_table(record: Record, story: Story, view: View) -> Iterator[Part]:
     bars = tuple(_bars(record, story.usage))
     if not bars:
         for row in story.named("unmeasured"):
             yield indented(row.sentence, "dim")
         return
-    head = _columns("average", "95 %", "peak")
+    head = _aligned_columns("average", "95 %", "peak")
     begin = len(INDENT) + LABEL_WIDTH
     width = min(view.width - begin - len(head), _MAX_BAR_WIDTH)
     width = width if width >= _MIN_BAR_WIDTH else 0
@@ -245,10 +245,10 @@ def _usage(record: Record, story: Story, view: View) -> Iterator[Part]:
         average = value_text(use.avg, bar.format_value)
         p95 = value_text(use.p95, bar.format_value)
         peak = bar.peak_text or value_text(use.max, bar.format_value)
-        texts = _columns(average, p95, peak)
+        texts = _aligned_columns(average, p95, peak)
         parts = [
             label(shorten(bar.label, LABEL_WIDTH - 1), "bold"),
-            *_drawn(bar, width),
+            *_drawn_bar(bar, width),
             Span(texts),
         ]
         room = view.width - begin - width - len(texts) - 2
@@ -257,11 +257,11 @@ def _usage(record: Record, story: Story, view: View) -> Iterator[Part]:
         yield line(*parts)
 
 
-def _columns(*texts: str) -> str:
+def _aligned_columns(*texts: str) -> str:
     return "".join(f"{text:>{_VALUE_WIDTH}}" for text in texts)
 
 
-def _drawn(bar: _Bar, width: int) -> Iterator[Span]:
+def _drawn_bar(bar: _Bar, width: int) -> Iterator[Span]:
     """The bar: filled up to the average, lighter up to the 95th percentile, and lightest up to
     the peak.
     """
@@ -272,13 +272,13 @@ def _drawn(bar: _Bar, width: int) -> Iterator[Span]:
     use = bar.use
     style = use_style(bar.label, is_full=is_near_limit(use.max, bar.size))
     for value, character in ((use.avg, "█"), (use.p95, "▓"), (use.max, "░")):
-        cells = max(done, _cells((value or 0) / bar.size, width))
+        cells = max(done, _cell_count((value or 0) / bar.size, width))
         yield Span(character * (cells - done), style)
         done = cells
     yield Span("·" * (width - done), "dim")
 
 
-def _cells(share: float, width: int) -> int:
+def _cell_count(share: float, width: int) -> int:
     """The cells of a share; any use at all has one cell, and only a full use has all."""
     if share >= _FULL:
         return width
@@ -317,7 +317,7 @@ def _of_size(size: float | None, format_size: Callable[[float], str], word: str 
     return words_if_known(word + " {}", known(format_size, size))
 
 
-def _series(
+def _curve_parts(
     record: Record,
     usage: RunUsage,
     series: Series | None,
@@ -344,10 +344,10 @@ def _curves_and_axis(
     for curve in curves:
         drawn = f"{curve.drawn(width):<{width}} "
         yield line(label(curve.label, "bold"), drawn, Span(curve.limit_text, "dim"))
-    yield _axis(length_ms, moments, width)
+    yield _time_axis(length_ms, moments, width)
 
 
-def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
+def _time_axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
     """The time axis: 0, the length of the run, and between them the number of each moment where
     it begins.
     """
@@ -366,7 +366,7 @@ def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
     return line(label("", ""), Span(f"{''.join(cells)} {format_duration(length_ms)}", "dim"))
 
 
-def _gpu_use(story: Story) -> Iterator[PageText]:
+def _gpu_use_texts(story: Story) -> Iterator[PageText]:
     """The sentences on the GPUs without their full stops, the first after the label."""
     idle = [row.text for row in story.named("GPU idle")]
     work = DOT.join(filter(None, (*idle[1:], story.text("GPU work"))))
@@ -374,7 +374,7 @@ def _gpu_use(story: Story) -> Iterator[PageText]:
 
 
 def _other_rows(record: Record, story: Story) -> Iterator[PageText]:
-    yield from _told(story.named("ECC", "killed", "I/O", "largest"))
+    yield from _texts_of_rows(story.named("ECC", "killed", "I/O", "largest"))
     if record.stacks.samples:
         samples = format_count(record.stacks.samples, "sample")
         yield PageText(label("stacks"), f"{samples}: --stacks shows the functions")
@@ -382,7 +382,7 @@ def _other_rows(record: Record, story: Story) -> Iterator[PageText]:
         yield PageText(label(warning.name), with_local_times(warning.text))
 
 
-def _sizes(sizes: SizeStory, story: Story) -> Iterator[PageText]:
+def _size_texts(sizes: SizeStory, story: Story) -> Iterator[PageText]:
     """How the family grows, what less vCPU would take, and what to change: the size, the GPUs' use,
     and the limits that the program does not see.
     """

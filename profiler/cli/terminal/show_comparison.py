@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from profiler.cli.styled_text import INDENT, Line, Span, length, line
+from profiler.cli.styled_text import INDENT, Line, Span, displayed_columns, line
 from profiler.cli.terminal.page_parts import Part, indented
 from profiler.core.optional_math import difference
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
@@ -52,12 +52,12 @@ def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: 
     first; () if unknown.
     """
     if known_status(record) != "success":
-        texts = _texts_of_the_last(record, earlier[0], _when(record, earlier[0], now_ns))
+        texts = _texts_of_the_last(record, earlier[0], _when_text(record, earlier[0], now_ns))
         return _first_fitting(map(line, texts), width)
     rows = tuple(notable_changes(record, earlier))
     if not rows and (record.metrics.duration_ms or 0) < MIN_RUN_MS:
         return ()
-    when = _when(record, earlier[0], now_ns)
+    when = _when_text(record, earlier[0], now_ns)
     has_few = len(earlier) < MIN_RUNS or any(row.has_few for row in rows)
     few = f" ({FEW_RUNS})" if has_few else ""
     if rows:
@@ -70,13 +70,13 @@ def _shorter_and_shorter(rows: Sequence[ComparedRow], since: str) -> Iterator[Li
     """The changes, with fewer rows and without values in turn; last only the first change."""
     for shown in (rows, rows[:2], rows[:1]):
         for has_values in (True, False):
-            spans = tuple(_joined(shown, has_values=has_values))
+            spans = tuple(_joined_changes(shown, has_values=has_values))
             yield (*spans, Span(f" since the last {since}"))
             yield (*spans, Span(f" since the {since}"))
-    yield tuple(_joined(rows[:1], has_values=False))
+    yield tuple(_joined_changes(rows[:1], has_values=False))
 
 
-def _joined(rows: Sequence[ComparedRow], *, has_values: bool) -> Iterator[Span]:
+def _joined_changes(rows: Sequence[ComparedRow], *, has_values: bool) -> Iterator[Span]:
     for number, row in enumerate(rows):
         values = f"{row.other} → {row.this}"
         text = row.change or values
@@ -93,7 +93,7 @@ def _joined(rows: Sequence[ComparedRow], *, has_values: bool) -> Iterator[Span]:
 
 
 def _first_fitting(lines: Iterable[Line], width: int) -> Line:
-    return next((spans for spans in lines if length(spans) <= width), ())
+    return next((spans for spans in lines if displayed_columns(spans) <= width), ())
 
 
 def _texts_of_the_last(record: Record, last: Record, when: str) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _texts_of_the_last(record: Record, last: Record, when: str) -> Iterator[str]
         yield text
 
 
-def _when(record: Record, last: Record, now_ns: int) -> str:
+def _when_text(record: Record, last: Record, now_ns: int) -> str:
     """How long ago the other run ended, and another difference: the processor, else the commit."""
     ended_ns = parse_ns(last.finished_at or last.started_at)
     seconds = (difference(now_ns, ended_ns) or 0) // NS_PER_SECOND

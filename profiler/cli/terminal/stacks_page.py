@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from profiler.cli.printing import value_text
-from profiler.cli.styled_text import INDENT, Line, Span, line, separated, shorten, wrapped
+from profiler.cli.styled_text import (
+    INDENT,
+    Line,
+    Span,
+    line,
+    shorten,
+    with_empty_lines_between,
+    wrapped,
+)
 from profiler.cli.tables import Column, table
 from profiler.core.optional_math import difference, first_known, quotient
 from profiler.core.text import words_if_known
@@ -47,11 +55,13 @@ def function_tree(stacks: StacksLine) -> FunctionNode:
     for step in stacks.steps:
         for folded, count in step.stacks.items():
             if count > 0:
-                _add(root, folded, count, stacks.own_files)
+                _add_stacks(root, folded, count, stacks.own_files)
     return root
 
 
-def _add(root: FunctionNode, folded: str, count: int, own_files: Sequence[str] | None) -> None:
+def _add_stacks(
+    root: FunctionNode, folded: str, count: int, own_files: Sequence[str] | None
+) -> None:
     """Add equal stacks; the last function of a stack that waited is a node of its own."""
     functions = folded.removesuffix(WAITING_SUFFIX).split(";")[:1000]
     names = [name for name, _ in groupby(functions)]
@@ -77,19 +87,19 @@ def stacks_lines(record: Record, stacks: StacksLine, width: int) -> list[Line]:
         f"{record.family or record.container.name} {record.task_id}: "
         f"{samples}{format_count(root.count, 'stack')}{source}"
     )
-    return separated(
+    return with_empty_lines_between(
         (
             wrapped(title, width, style="bold"),
-            _tree(root, width),
-            _most_run(known, width),
-            *(_moment(moment, record, width) for moment in known.moments),
+            _tree_lines(root, width),
+            _most_run_lines(known, width),
+            *(_moment_lines(moment, record, width) for moment in known.moments),
         )
     )
 
 
-def _tree(root: FunctionNode, width: int) -> list[Line]:
+def _tree_lines(root: FunctionNode, width: int) -> list[Line]:
     for share in _MIN_SHARES:
-        rows = list(_branches(root, root.count * share, width))
+        rows = list(_branch_lines(root, root.count * share, width))
         if len(rows) <= _MAX_TREE_LINES:
             break
     head = (
@@ -103,7 +113,7 @@ def _tree(root: FunctionNode, width: int) -> list[Line]:
     return [*wrapped(head, width, style="bold"), *rows] if rows else rows
 
 
-def _branches(root: FunctionNode, min_count: float, width: int) -> Iterator[Line]:
+def _branch_lines(root: FunctionNode, min_count: float, width: int) -> Iterator[Line]:
     """Each function below its caller, and further to the right as long as there is room."""
     max_indents = (width - _SHARE_WIDTH - _MIN_TEXT_WIDTH) // len(INDENT)
 
@@ -167,7 +177,7 @@ def _folded(chain: Sequence[FunctionNode]) -> Iterator[Span]:
         yield Span(node.text, style)
 
 
-def _most_run(stacks: Stacks, width: int) -> Iterator[Line]:
+def _most_run_lines(stacks: Stacks, width: int) -> Iterator[Line]:
     if not stacks.top:
         return
     title = "Share of the stacks of running threads"
@@ -197,7 +207,7 @@ _MOMENTS = {
 }
 
 
-def _moment(moment: StackMoment, record: Record, width: int) -> Iterator[Line]:
+def _moment_lines(moment: StackMoment, record: Record, width: int) -> Iterator[Line]:
     started_ns = record.started_ns
     from_ns = moment.from_ns
     to_ns = moment.to_ns

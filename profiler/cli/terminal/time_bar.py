@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from profiler.cli.styled_text import INDENT, Line, Span, length, line, shorten
+from profiler.cli.styled_text import INDENT, Line, Span, displayed_columns, line, shorten
 from profiler.cli.terminal.page_parts import LABEL_WIDTH, PageText, Part, View, label
 from profiler.record.activity_model import WaitTarget
 from profiler.record.fact_list import wait_name
@@ -47,7 +47,7 @@ def time_lines(story: Story, view: View) -> Iterator[Part]:
         yield line(label("Time", "bold"), *time_bar(story.time, room))
         rows: list[list[Span]] = [[]]
         for entry in (*map(_entry, parts), *_seen(story.covered_percent)):
-            if rows[-1] and length((*rows[-1], _GAP, *entry)) > room:
+            if rows[-1] and displayed_columns((*rows[-1], _GAP, *entry)) > room:
                 rows.append([])
             rows[-1] += (_GAP, *entry) if rows[-1] else entry
         yield from (line(label("", ""), *row) for row in rows)
@@ -65,7 +65,7 @@ def short_legend(story: Story, width: int) -> Line:
         added = [_GAP] if spans else []
         for span in entry:
             added.append(Span(span.text.replace("waiting for CPU", "CPU wait"), span.style))
-        if length((*spans, *added)) <= width:
+        if displayed_columns((*spans, *added)) <= width:
             spans += added
     return line(*spans)
 

@@ -68,7 +68,7 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
         open_agent=lambda address: metadata_source(
             address, settings.endpoint_version, settings.interval_seconds, clock, stop
         ),
-        read_network=_no_network if settings.processes == "off" else _read_network,
+        read_network=_read_no_network if settings.processes == "off" else _read_network,
     )
     loop = InstanceLoop(
         access,
@@ -90,7 +90,7 @@ def _read_network(pid: int) -> tuple[int, int] | None:
     return proc.parse_network(proc.read(f"/proc/{pid}/net/dev") or b"")
 
 
-def _no_network(_pid: int) -> None:
+def _read_no_network(_pid: int) -> None:
     """No network: those of the tasks are visible only with the instance's processes."""
 
 

@@ -156,9 +156,9 @@ class _Runner:
     def _report(self, session: "RunSession", finished: "RunResult") -> None:
         """Print the run and add it to the history."""
         if finished.startup_error is not None:
-            from profiler.cli.printing import fitting  # most commands start
+            from profiler.cli.printing import fitted_to_terminal  # most commands start
 
-            said = fitting(f"task-profiler: {finished.startup_error}")
+            said = fitted_to_terminal(f"task-profiler: {finished.startup_error}")
             self.stderr.write(said.encode(errors="surrogateescape") + b"\n")
         _warn(self._notes, (*session.problems, *finished.warnings))
         line, printed = session.lines(finished)

@@ -49,7 +49,7 @@ def with_local_stacks(collectors: Collectors, word: str, prepared: "PreparedRun"
     clock = prepared.clock
     vcpu = read_limits(prepared.cgroups, read_host()).vcpu
     mode: StacksMode = "moments" if word == "moments" else "on"
-    access = _access(lambda _: (), _IN_RUN, vcpu)
+    access = _stack_access(lambda _: (), _IN_RUN, vcpu)
     collector = StackCollector(access, mode, clock, Log(), rate_hz(word))
     collectors = Collectors(*collectors, collector)
     unrelated_children = UnrelatedChildren(prepared.preexisting_children, collectors)
@@ -60,11 +60,11 @@ def with_local_stacks(collectors: Collectors, word: str, prepared: "PreparedRun"
 
 def task_stacks(mode: StacksMode, clock: Clock, log: Log) -> StackCollector:
     """The monitor's collector of the batches' stacks."""
-    access = _access(lambda docker_id: living_processes(pids_of(docker_id)), _IN_TASK)
+    access = _stack_access(lambda docker_id: living_processes(pids_of(docker_id)), _IN_TASK)
     return StackCollector(access, mode, clock, log)
 
 
-def _access(
+def _stack_access(
     find_processes: Callable[[str], Iterable[Identity]],
     advice: StackAdvice,
     vcpu: float | None = None,

@@ -11,7 +11,7 @@ import click
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
-from profiler.aws_account.clusters_and_log_groups import missing_log_group
+from profiler.aws_account.clusters_and_log_groups import missing_log_group_error
 from profiler.aws_account.forwarder_stack import read_forwarder, task_stopped_log_group
 from profiler.aws_account.kept_logs import KeptLogs, log_gaps
 from profiler.cli.options import SOURCE_FAILED, SourceOptions, variable_hint
@@ -41,7 +41,7 @@ ReadDefinition = Callable[[str], Mapping[str, object]]
 """The newest task definition of a family. Raises TaskProfilerError."""
 
 
-def report_failure(error: TaskProfilerError) -> None:
+def warn_of_failed_source(error: TaskProfilerError) -> None:
     """Warn about a source that failed while others are read.
 
     The command's exit code becomes 1: see PastRunsCommand.
@@ -114,7 +114,7 @@ def open_pages(open_client: OpenClient) -> ReadPages:
                 yield from client.get_paginator("filter_log_events").paginate(**parameters)
         except TaskProfilerError as error:
             if isinstance(error.__cause__, client.exceptions.ResourceNotFoundException):
-                told = partial(missing_log_group, open_client, group)
+                told = partial(missing_log_group_error, open_client, group)
                 raise MissingLogGroupError(str(error), told) from error.__cause__
             raise
 
@@ -131,7 +131,7 @@ def defined_places(
     older revisions are.
     """
     # With botocore, which commands that read a file do without.
-    from profiler.aws_account.registered_definitions import TaskDefinitions, may_exist
+    from profiler.aws_account.registered_definitions import TaskDefinitions, may_definition_exist
     from profiler.task_definitions.definition_json import read_described
 
     opened: list[TaskDefinitions] = []
@@ -149,7 +149,7 @@ def defined_places(
                 opened.append(TaskDefinitions(open_client("ecs")))
             return log_options_of(read_described(opened[0].describe, name).definition)
         except TaskProfilerError as error:
-            if may_exist(error):
+            if may_definition_exist(error):
                 refusals.append(error)
                 warn(f"It is unknown whether runs are where their families log. {error}")
             return None
@@ -173,7 +173,7 @@ def open_log_groups(
     """
 
     def warn_about(_group: str, error: TaskProfilerError) -> None:
-        report_failure(error)
+        warn_of_failed_source(error)
 
     clock = SystemClock()
     now_ns = clock.wall_ns()
@@ -263,7 +263,7 @@ def open_defined_groups(
         return sources[0]
     for source in sources:
         source.raises_last = False  # of one of several Regions
-    return JoinedRuns(sources, report_failure)
+    return JoinedRuns(sources, warn_of_failed_source)
 
 
 def open_cluster_groups(options: SourceOptions, name: str | None, show: OpenProgress) -> RunSource:
@@ -300,4 +300,4 @@ def open_cluster_groups(options: SourceOptions, name: str | None, show: OpenProg
 
 
 def _warn_as_failure(sentence: str) -> None:
-    report_failure(TaskProfilerError(sentence))
+    warn_of_failed_source(TaskProfilerError(sentence))

@@ -21,7 +21,7 @@ from profiler.cli.wiring.open_log_groups import (
     open_cluster_groups,
     open_log_groups,
     open_pages,
-    report_failure,
+    warn_of_failed_source,
 )
 from profiler.core.clock import SystemClock
 from profiler.core.ecs_terms import cluster_name
@@ -123,7 +123,7 @@ def _check_no_kind(text: str) -> None:
         raise UsageError(f"--from {text!r} is of no known kind: write {meant}:{name}.")
 
 
-def names_of(options: SourceOptions, kind: str) -> tuple[str, ...]:
+def source_names(options: SourceOptions, kind: str) -> tuple[str, ...]:
     """The names of the options' sources of this kind."""
     return tuple(
         source.name for source in map(parse_source, options.sources) if source.kind == kind
@@ -134,7 +134,7 @@ def is_local(options: SourceOptions) -> bool:
     """Whether all runs are of the local history."""
     if not options.sources:
         return not options.clusters
-    return len(names_of(options, "history")) == len(options.sources)
+    return len(source_names(options, "history")) == len(options.sources)
 
 
 def reads_aws(options: SourceOptions) -> bool:
@@ -170,7 +170,7 @@ def open_source(
         source = open_cluster_groups(options, name, show)
     else:
         open_one = partial(
-            _open,
+            _open_one,
             options=options,
             show=show,
             keeps_stacks=keeps_stacks,
@@ -193,12 +193,12 @@ def _open_all(sources: Sequence[Source], open_one: Callable[[Source], RunSource]
         except TaskProfilerError as error:
             if isinstance(error, UsageError) or (number == len(sources) and not opened):
                 raise
-            report_failure(error)
+            warn_of_failed_source(error)
             unopened.append(source.name)
-    return JoinedRuns(opened, report_failure, unopened)
+    return JoinedRuns(opened, warn_of_failed_source, unopened)
 
 
-def _open(
+def _open_one(
     source: Source,
     options: SourceOptions,
     show: OpenProgress,

@@ -180,7 +180,7 @@ _decoder = msgspec.json.Decoder(_Document)
 _NOT_FINITE = re.compile(rb"(?<=[:\[,\s])([-+]?(?:NaN|Infinity|Inf))(?=[\s,}\]])", re.IGNORECASE)
 
 
-def _decoded_document(line: bytes) -> tuple[_Document, int]:
+def _document_and_unfit(line: bytes) -> tuple[_Document, int]:
     """The report, and how many of its parts had another type and are missing."""
     try:
         return _decoder.decode(line), 0
@@ -234,7 +234,7 @@ class _TypedParts:
 def decode_report(line: bytes) -> NeuronReport | Unavailable:
     """Decode one line; returns the reason if it is not a report."""
     try:
-        document, unfit = _decoded_document(within_levels(line))
+        document, unfit = _document_and_unfit(within_levels(line))
     except (msgspec.DecodeError, ValueError) as error:
         return Unavailable(f"it printed a line that is not a report: {error}")
     if document == _Document():

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.command_lines import Named, aws_command_line, command_line, option_words
+from profiler.core.command_lines import NameArgument, aws_command_line, command_line, option_words
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known_values
 from profiler.forwarder.ended_run import EndedRun
@@ -59,7 +59,7 @@ def steps_after_run(run: EndedRun) -> tuple[NextStep, ...]:
     steps = []
     named = run.record.batch.job_id or run.task.family
     if named:
-        command = command_line("doctor", Named(named), region=run.task.region)
+        command = command_line("doctor", NameArgument(named), region=run.task.region)
         steps.append(NextStep("look", command))
     is_scheduled = (run.task.started_by or "").startswith(tuple(STARTERS.values()))
     if is_scheduled and not run.has_started:
@@ -98,7 +98,7 @@ def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
     """
     if line.is_of_jobs:
         due = command_line(
-            "schedules", *map(Named, known_values((line.family,))), region=line.region
+            "schedules", *map(NameArgument, known_values((line.family,))), region=line.region
         )
         queue = option_words({"--queue": line.queue})
         look = command_line(
@@ -109,7 +109,7 @@ def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
     is_one_family = bool(line.family) and ", " not in (line.family or "")
     if line.notice.kind == "missed" and line.family and is_one_family:
         steps.append(
-            NextStep("look", command_line("doctor", Named(line.family), region=line.region))
+            NextStep("look", command_line("doctor", NameArgument(line.family), region=line.region))
         )
     cluster = cluster_name(line.cluster)
     if line.notice.task_id and cluster:

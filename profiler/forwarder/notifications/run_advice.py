@@ -4,7 +4,7 @@ import math
 
 from msgspec import Struct
 
-from profiler.core.command_lines import Named
+from profiler.core.command_lines import NameArgument
 from profiler.core.ecs_terms import FARGATE
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.notifications.next_steps import NextStep, command_of_run
@@ -40,7 +40,7 @@ def advice_after(run: EndedRun) -> RunAdvice:
     size = recommended_size(advice, usage_of(record).beside_text)
     if not size or record.launch_type not in (FARGATE, None) or is_job(record):
         return RunAdvice(size=size, reasons=advice.reasons)
-    command = command_of_run(run, "taskdef", "resize", Named(run.family))
+    command = command_of_run(run, "taskdef", "resize", NameArgument(run.family))
     steps = (NextStep("see the plan of this size", command),)
     return RunAdvice(size=size, reasons=advice.reasons, steps=steps)
 

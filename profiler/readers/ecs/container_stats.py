@@ -141,14 +141,14 @@ class LateSample(Struct, eq=False):
 
     read_ns: int
     usage_bytes: int | None
-    _entry: _Entry[int]
+    _decode_container: _Entry[int]
     _device_mapper_majors: frozenset[int] | None
     _sample: ContainerSample | None = None
 
     @property
     def kernel_bytes(self) -> int | None:
         """The bound of :attr:`ContainerSample.memory_kernel_bytes`, by the entry alone."""
-        memory = self._entry.memory_stats
+        memory = self._decode_container.memory_stats
         if memory is None or memory.usage is None or memory.stats is None:
             return None
         detail = memory.stats
@@ -159,7 +159,7 @@ class LateSample(Struct, eq=False):
     def made(self) -> ContainerSample:
         """The sample, which is made once."""
         if self._sample is None:
-            self._sample = _sample(self._entry, self.read_ns, self._device_mapper_majors)
+            self._sample = _sample(self._decode_container, self.read_ns, self._device_mapper_majors)
         return self._sample
 
 
@@ -215,10 +215,10 @@ def _entries(body: bytes) -> _Entries:
         return _decoder().decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         texts = msgspec.json.decode(within_levels(body), type=dict[str, Raw])
-        return {docker_id: _entry(text) for docker_id, text in texts.items()}
+        return {docker_id: _decode_container(text) for docker_id, text in texts.items()}
 
 
-def _entry(text: Raw) -> _Entry[int] | Unavailable | None:
+def _decode_container(text: Raw) -> _Entry[int] | Unavailable | None:
     try:
         entry = _lenient_decoder().decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

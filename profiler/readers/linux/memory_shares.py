@@ -271,7 +271,7 @@ class MemoryShares:
             anonymous_bytes=anonymous_bytes,
             own_bytes=own_bytes,
             own_shmem_bytes=base.own_shmem_bytes,
-            open_shmem_bytes=_open_shmem(shmem_bytes, base),
+            open_shmem_bytes=_most_further_shmem(shmem_bytes, base),
             own_file_bytes=min(base.own_file_bytes, mapped_bytes - locked_bytes),
             unread_file_bytes=mapped_bytes - base.file_bytes,
             own_locked_bytes=locked_bytes,
@@ -524,7 +524,7 @@ def _mapped_of_files(process: ProcessReading) -> int:
     return max((process.rss_bytes or 0) - _anonymous(process) - _shmem(process), 0)
 
 
-def _open_shmem(shmem_bytes: int, base: _Base) -> int:
+def _most_further_shmem(shmem_bytes: int, base: _Base) -> int:
     """What a process may have of the shared memory that it maps, beyond its known share."""
     open_bytes = base.open_shmem_bytes + max(shmem_bytes - base.shmem_bytes, 0)
     return min(open_bytes, max(shmem_bytes - base.own_shmem_bytes, 0))

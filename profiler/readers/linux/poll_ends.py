@@ -53,7 +53,7 @@ def is_by_timeout(
         return False
     if any(arrival.came is None for arrival in arrivals):
         return False
-    if not any(_may_have_ended(arrival, begin, now_ns) for arrival in arrivals):
+    if not any(_may_have_come(arrival, begin, now_ns) for arrival in arrivals):
         return True
     within_ns = first_known(blocked.until_within_ns, _MAX_UNKNOWN_NS)
     was_due = begin.is_known and begin.last_ns <= until_ns + within_ns + _SLACK_NS
@@ -61,7 +61,7 @@ def is_by_timeout(
     return True if was_due and within_ns < _MAX_UNKNOWN_NS and not has_come else None
 
 
-def _may_have_ended(arrival: Arrival, begin: WorkBegin, now_ns: int) -> bool:
+def _may_have_come(arrival: Arrival, begin: WorkBegin, now_ns: int) -> bool:
     """Whether something may have come on a connection when the work began."""
     last_ns = now_ns - arrival.before_ns
     if not arrival.came or last_ns < begin.first_ns - _SLACK_NS:

@@ -393,7 +393,7 @@ def own_cpu_ns(pid: int, fallback_ns: _Fallback) -> int | _Fallback:
         return fallback_ns
 
 
-class _Known(Struct, frozen=True, gc=False):
+class _KnownMemory(Struct, frozen=True, gc=False):
     """A process whose memory was read. ``is_new``: it was not read together with all others."""
 
     threads: int
@@ -425,7 +425,7 @@ class QuickMemory:
         children_file = f"/proc/self/task/{os.getpid()}/children"
         self._has_children_files = os.path.exists(children_file)  # noqa: PTH110
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _KnownMemory] = {}
         self.has_changed = False
         self.mapped_bytes = 0
         self.file_bytes = 0
@@ -435,7 +435,7 @@ class QuickMemory:
         """Continue from a reading of the whole tree."""
         self.file_bytes = 0
         self._known = {
-            process.pid: _Known(
+            process.pid: _KnownMemory(
                 process.threads,
                 process.share_bytes or 0,
                 process.anonymous_bytes or 0,
@@ -488,7 +488,7 @@ class QuickMemory:
 
     def _look_at(
         self, pid: int, fields: tuple[int, ...], parent_pid: int, parent: tuple[int, ...]
-    ) -> _Known:
+    ) -> _KnownMemory:
         """Read a new process.
 
         A fork may have only its parent's memory until it allocates some or executes; if its private
@@ -501,7 +501,7 @@ class QuickMemory:
             threads = stat.threads
         is_like_parent = parent and (fields[_SIZE], fields[_DATA]) == (parent[_SIZE], parent[_DATA])
         if is_like_parent or lies_between(fields, parent, read_sizes(parent_pid)):
-            return _Known(threads, 0, self._anonymous(fields), 0, is_new=True)
+            return _KnownMemory(threads, 0, self._anonymous(fields), 0, is_new=True)
         rollup = proc.read(f"{folder}/smaps_rollup") or b""
         private_bytes = proc.parse_private_anonymous(rollup)
         # It may have allocated some since its sizes were read.
@@ -510,6 +510,6 @@ class QuickMemory:
         if private_bytes is None and (stat is None or _is_fork(stat, folder)):
             private_bytes = 0
         own_bytes = min_known(private_bytes, anonymous_bytes) or 0
-        known = _Known(threads, own_bytes, anonymous_bytes, 0, is_new=True)
+        known = _KnownMemory(threads, own_bytes, anonymous_bytes, 0, is_new=True)
         self._known[pid] = known
         return known

@@ -136,7 +136,7 @@ class _Process(Struct, eq=False):
     state: str = ""
 
     @property
-    def has_known_state(self) -> bool:
+    def shows_only_state(self) -> bool:
         """Whether the state of the process is all that can be known of its waits."""
         if not self.is_refused or self.reading.threads != 1 or self.left:
             return False
@@ -457,7 +457,7 @@ class ThreadReader:
             return self._own_cpu_ns() - self.lookup_cpu_ns - began_ns
 
         if not is_fresh:
-            self._read_clocks(last)
+            self._note_processes_that_ran(last)
         if due is None:
             due = self._due_processes(now, is_required=is_required)
         reads = _Budget(spent_ns, math.inf if is_required else budget_ns / 2)
@@ -557,7 +557,7 @@ class ThreadReader:
                 thread.is_stale = True
             self._stale[pid] = process
 
-    def _read_clocks(self, last: ReadingTime) -> None:
+    def _note_processes_that_ran(self, last: ReadingTime) -> None:
         """Note the processes that have run since the last look, by their CPU clocks."""
         for pid, process in self._processes.items():
             clock_ns = self._cpu_clock(pid, None)
@@ -750,7 +750,7 @@ class ThreadReader:
                 continue
             if (
                 process.is_refused
-                and process.has_known_state
+                and process.shows_only_state
                 and self._read_only_thread(process, now)
             ):
                 budget.allows()
@@ -946,7 +946,7 @@ class ThreadReader:
         """Ask the threads that have run what they wait for now, as many as the budget allows."""
         left = _MAX_ASKED
         for process in tuple(self._stale.values()):
-            if process.has_known_state:
+            if process.shows_only_state:
                 self._note_state(process, now.at_ns)
                 del self._stale[process.reading.pid]
             else:

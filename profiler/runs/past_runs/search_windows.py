@@ -177,7 +177,7 @@ class IndexedWindows:
         fields = {**FAMILY_FIELDS, **_RUN_FIELDS}
         if self._jobs.of_definitions:
             fields |= _JOB_FIELDS
-        for bucket in self._buckets(conditions, fields, _count_aggregations()):
+        for bucket in self._buckets(conditions, fields, _aggregations_of_group()):
             family = family_of_bucket(bucket)
             key = bucket["key"]
             if not self._selection.matches_family(family):
@@ -332,7 +332,7 @@ def _is_of_group(group: _SizeGroup) -> list[JsonObject]:
     ]
 
 
-def _count_aggregations() -> dict[str, JsonObject]:
+def _aggregations_of_group() -> dict[str, JsonObject]:
     times: dict[str, JsonObject] = {
         "first": {"min": {"field": START}},
         "last": {"max": {"field": START}},

@@ -7,8 +7,8 @@ from profiler.aws_account.doctor.deployment_checks import forwarder_finding
 from profiler.aws_account.doctor.findings import Level
 from profiler.aws_account.forwarder_stack import (
     ForwarderStack,
+    change_obstacle,
     export_lines,
-    obstacle,
     read_forwarder,
 )
 from tests.fake_cloudformation import FakeCloudFormation
@@ -58,7 +58,7 @@ def test_every_status_has_its_phase_its_finding_and_a_way_on(
 ) -> None:
     read = state(status)
     assert read.phase == phase
-    problem = obstacle(read)
+    problem = change_obstacle(read)
     assert problem is None if said is None else problem is not None and said in problem
     if level is not None:
         found = forwarder_finding(replace(read, reason="A reason."))

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
-from profiler.aws_account.overtaken_revisions import keep_overtaken, registered
+from profiler.aws_account.overtaken_revisions import register_or_find, register_overtaken_again
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
@@ -65,7 +65,7 @@ def test_a_revision_that_hides_nothing_stays(
     revisions: Mapping[str, Mapping[str, Any]], new: int
 ) -> None:
     ecs = PlayedEcs(revisions)
-    keep_overtaken(ecs, PLANNED, f"{FAMILY}:{new}")
+    register_overtaken_again(ecs, PLANNED, f"{FAMILY}:{new}")
     assert ecs.registered == []
 
 
@@ -75,14 +75,14 @@ def test_a_hidden_revision_is_registered_again_as_it_was(repetitions: int) -> No
     repeated = {f"nightly:{7 + number}": PLAN for number in range(repetitions)}
     ecs = PlayedEcs({"nightly:6": definition("etl:2"), **repeated})
     with pytest.raises(TaskProfilerError, match=r"nightly:6 was registered meanwhile.* nightly:8"):
-        keep_overtaken(ecs, PLANNED, f"{FAMILY}:{7 + repetitions}")
+        register_overtaken_again(ecs, PLANNED, f"{FAMILY}:{7 + repetitions}")
     assert ecs.registered == [definition("etl:2")]
 
 
 def test_without_an_answer_a_newer_revision_of_somebody_else_leaves_it_open() -> None:
     ecs = PlayedEcs({"nightly": definition("etl:2")}, refusal="AWS did not answer.")
     with pytest.raises(TaskProfilerError, match=r"nightly:6 was .*perhaps one of this plan"):
-        registered(ecs, PLANNED)
+        register_or_find(ecs, PLANNED)
 
 
 def test_the_copy_of_a_hidden_revision_says_that_our_size_does_not_count() -> None:
@@ -91,7 +91,7 @@ def test_the_copy_of_a_hidden_revision_says_that_our_size_does_not_count() -> No
     planned = replace(PLANNED, changed=ChangedDefinition(definition=sized))
     ecs = PlayedEcs({"nightly:6": definition("etl:2")})
     with pytest.raises(TaskProfilerError, match="call it again"):
-        keep_overtaken(ecs, planned, f"{FAMILY}:7")
+        register_overtaken_again(ecs, planned, f"{FAMILY}:7")
     restored = {"key": "task-profiler:restored-over", "value": "7"}
     assert ecs.registered == [{**definition("etl:2"), "tags": [restored]}]
 
@@ -108,11 +108,11 @@ class ThrottledEcs(PlayedEcs):
 def test_a_revision_that_cannot_be_read_may_be_hidden() -> None:
     ecs = ThrottledEcs({"nightly:6": definition("etl:2")})
     with pytest.raises(TaskProfilerError, match=r"nightly:6 could not be read, .*nightly:7 hides"):
-        keep_overtaken(ecs, PLANNED, f"{FAMILY}:7")
+        register_overtaken_again(ecs, PLANNED, f"{FAMILY}:7")
     assert ecs.registered == []
 
 
 def test_a_hidden_revision_that_cannot_come_back_is_named() -> None:
     ecs = PlayedEcs({"nightly:6": definition("etl:2")}, refusal="AWS refused.")
     with pytest.raises(TaskProfilerError, match=r"nightly:7 hides it.*AWS refused"):
-        keep_overtaken(ecs, PLANNED, f"{FAMILY}:7")
+        register_overtaken_again(ecs, PLANNED, f"{FAMILY}:7")

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from profiler.aws_account.scheduled_machines import read_executions, read_machine_schedules
-from profiler.aws_account.scheduled_targets import ScheduledTarget, executed
+from profiler.aws_account.scheduled_targets import ScheduledTarget, execution_target
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.schedules.schedule_model import ClusterTasks, Schedule
 from tests.step_functions import executing, machine, running
@@ -135,7 +135,7 @@ def started(
                 group="default",
                 content={},
                 rule={"ScheduleExpression": "rate(1 day)"},
-                **executed(arn_of(name)),
+                **execution_target(arn_of(name)),
             )
             for name in names
         ],

@@ -12,8 +12,8 @@ import click
 import pytest
 from msgspec.structs import replace
 
-from profiler.cli.compare_command import annotations, append_summary, check_limit
-from profiler.cli.github_format import markdown
+from profiler.cli.compare_command import append_summary, check_limit, limit_annotations
+from profiler.cli.github_format import escaped_markdown
 from profiler.cli.styled_text import render_lines
 from profiler.cli.terminal.comparison_tables import comparison_lines, percent_text
 from profiler.record.measured import Exactly
@@ -286,7 +286,7 @@ HOSTILE = (
 
 def test_names_are_escaped_for_workflow_commands_markdown_and_the_terminal(here: Path) -> None:
     exceeded, _ = check_limit([changed("durationMs", "more", 50.0)], 10)
-    (command,) = annotations(HOSTILE, exceeded, 10)
+    (command,) = limit_annotations(HOSTILE, exceeded, 10)
     assert command.count("\n") == 1
     assert r"in a|b%25\n::error::x." in command
     assert r"\x1b[2J" in command
@@ -296,7 +296,7 @@ def test_names_are_escaped_for_workflow_commands_markdown_and_the_terminal(here:
     assert r"| A | a\|b% ::error::x | 1 |" in text
     assert r"it's \*so\*" in text
     address = "see https://evil.example/x and www.evil.example or HTTP://h, a:b, x.y"
-    assert markdown(address) == (
+    assert escaped_markdown(address) == (
         "see https:&#47;/evil.example/x and www&#46;evil.example or HTTP:&#47;/h, a:b, x.y"
     )
     drawn = render_lines(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from profiler.cli.recommend_command import _rows
+from profiler.cli.recommend_command import _family_rows
 from profiler.cli.styled_text import Span
 from profiler.forwarder.document_fields import record_fields
 from profiler.record.family_identity import family_labels
@@ -242,7 +242,7 @@ def test_the_word_is_in_the_row_of_the_page(case: Case) -> None:
 def test_the_word_is_in_the_row_of_recommend(case: Case) -> None:
     texts = [
         str(cell.text if isinstance(cell, Span) else cell)
-        for cell in next(_rows([case.advice], ()))
+        for cell in next(_family_rows([case.advice], ()))
     ]
     assert texts[-2] == case.word
 

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from profiler.cli.run_command import run as command
-from profiler.cli.run_options import RunOptions, parse_usual
+from profiler.cli.run_options import RunOptions, parse_usual_arguments
 from profiler.cli.wiring.build_export import max_export_seconds, standard_targets, user_attributes
 from profiler.core.errors import UsageError
 
@@ -46,7 +46,7 @@ def parsed_by_click(arguments: list[str]) -> RunOptions:
     ["--label", "a=b", "--label=c=d=e", "--name=x", "--name", "y", "--", "true", "--name", "z"]
 )
 def test_what_is_parsed_without_click_is_what_click_parses(arguments: list[str]) -> None:
-    options = parse_usual(arguments)
+    options = parse_usual_arguments(arguments)
     if options is not None:
         assert options == parsed_by_click(arguments)
 
@@ -85,7 +85,7 @@ _USUAL = [
 
 @pytest.mark.parametrize("arguments", _USUAL)
 def test_the_usual_command_lines_are_parsed_without_click(arguments: list[str]) -> None:
-    assert parse_usual(arguments) == parsed_by_click(arguments)
+    assert parse_usual_arguments(arguments) == parsed_by_click(arguments)
     assert {*_OPTIONS} <= {word.partition("=")[0] for line in _USUAL for word in line}
 
 
@@ -117,7 +117,7 @@ def test_the_usual_command_lines_are_parsed_without_click(arguments: list[str]) 
     ],
 )
 def test_help_and_errors_are_left_to_click(line: str) -> None:
-    assert parse_usual(line.split()) is None
+    assert parse_usual_arguments(line.split()) is None
 
 
 def addresses(**environment: str) -> dict[str, str]:

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from profiler.cli.schedules_command import (
     ScheduleRow,
     judge_account,
-    order_of,
     past_tasks,
     schedule_row,
+    sort_key_of_row,
     table_lines,
 )
 from profiler.core.errors import TaskProfilerError
@@ -196,7 +196,7 @@ def rows() -> list[tuple[str, ScheduleRow]]:
     made.append(
         schedule_row(JudgedSchedule(schedule=listed("new", "cron(0 9 * * ? *)")), None, NOW)
     )
-    return sorted(made, key=order_of)
+    return sorted(made, key=sort_key_of_row)
 
 
 def shown(width: int | None) -> str:

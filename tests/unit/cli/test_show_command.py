@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from profiler.cli.show_command import log_lines
 from profiler.cli.styled_text import Line, line, render_lines
-from profiler.cli.terminal.page_parts import View, arrange
+from profiler.cli.terminal.page_parts import View, fit_sections
 from profiler.cli.terminal.run_page import MAX_LINES, page_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import (
@@ -312,7 +312,7 @@ def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: in
         (rank, [line(f"{number}.{row}") for row in range(length)])
         for number, (length, rank) in enumerate(sizes)
     ]
-    shown = texts(arrange(sections, 80, height))
+    shown = texts(fit_sections(sections, 80, height))
     assert len(shown) <= height
     is_cut = bool(shown) and shown[-1].endswith("omitted: --json prints everything.")
     kept = [one for one in shown if one and "omitted" not in one]

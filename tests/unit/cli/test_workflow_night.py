@@ -6,7 +6,7 @@ from datetime import UTC
 import pytest
 
 from profiler.cli.history_command import table_lines
-from profiler.cli.recommend_command import _changed, _table
+from profiler.cli.recommend_command import _changed_families, _table
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import (
     NS_PER_DAY,
@@ -66,7 +66,9 @@ def test_the_pages_possible_saving_is_the_sum_of_recommend(
     rows = [*family_size_rows(evidences, labels, PRICES, months)]
     changed = [row for row in rows if row["changes"] and row["verdict"] in ("saves", "too small")]
     saved = sum_known(*(row["savingUsdPerMonth"] for row in changed))
-    assert saved == pytest.approx(sum_known(*(a.saving_usd_per_month for a in _changed(advices))))
+    assert saved == pytest.approx(
+        sum_known(*(a.saving_usd_per_month for a in _changed_families(advices)))
+    )
     cost = sum_known(*(row["usdPerMonth"] for row in rows))
     assert cost == pytest.approx(sum_known(*(advice.usd_per_month for advice in advices)))
     assert {row["mark"] for row in rows} == {"≈ "}

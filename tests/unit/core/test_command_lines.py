@@ -1,7 +1,7 @@
 import pytest
 
 from profiler.core.command_lines import (
-    Named,
+    NameArgument,
     aws_command_line,
     command_line,
     container_insights_command,
@@ -51,7 +51,7 @@ def test_a_word_for_another_program_is_quoted() -> None:
     ],
 )
 def test_a_name_that_looks_like_an_option_comes_behind_all_options(family: str, line: str) -> None:
-    words = ("taskdef", "resize", Named(family), "--register")
+    words = ("taskdef", "resize", NameArgument(family), "--register")
     assert command_line(*words, region="eu-west-1") == f"task-profiler {line}"
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from profiler.record.measured import (
     UNKNOWN,
-    About,
+    Approximately,
     AtLeast,
     Exactly,
     Measured,
@@ -20,7 +20,7 @@ from profiler.record.units import format_memory, format_usd
     [
         (Exactly(512), "512 MB", "512 MB", "up to 512 MB"),
         (AtLeast(512), "≥512 MB", "at least 512 MB", "up to 512 MB or more"),
-        (About(512), "≈ 512 MB", "about 512 MB", "up to about 512 MB"),
+        (Approximately(512), "≈ 512 MB", "about 512 MB", "up to about 512 MB"),
         (UNKNOWN, "", "", ""),
     ],
 )
@@ -40,7 +40,7 @@ def test_the_mark_of_money_stands_apart() -> None:
 def test_what_a_record_says_of_a_number() -> None:
     assert measured(3) == Exactly(3)
     assert measured(0, is_least=True) == AtLeast(0)
-    assert measured(0, is_least=True, is_estimate=True) == About(0)
+    assert measured(0, is_least=True, is_estimate=True) == Approximately(0)
     assert measured(None) is measured(None, is_least=True) is UNKNOWN
     assert UNKNOWN.value is None
 
@@ -48,7 +48,7 @@ def test_what_a_record_says_of_a_number() -> None:
 def test_a_sum_with_a_lower_bound_is_one() -> None:
     assert total([Exactly(1), Exactly(2)]) == Exactly(3)
     assert total([Exactly(1), AtLeast(2)]) == AtLeast(3)
-    assert total([AtLeast(1), About(2)]) == About(3)
+    assert total([AtLeast(1), Approximately(2)]) == Approximately(3)
     assert total([Exactly(1), UNKNOWN]) == Exactly(1), "what is unknown is left out"
     assert total([UNKNOWN]) is total([]) is UNKNOWN
 
@@ -56,5 +56,5 @@ def test_a_sum_with_a_lower_bound_is_one() -> None:
 def test_a_multiple_keeps_what_is_known() -> None:
     assert scaled(Exactly(2), 30) == Exactly(60)
     assert scaled(AtLeast(2), 30) == AtLeast(60)
-    assert scaled(About(2), 30) == About(60)
+    assert scaled(Approximately(2), 30) == Approximately(60)
     assert scaled(UNKNOWN, 30) is UNKNOWN

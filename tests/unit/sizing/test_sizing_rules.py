@@ -156,7 +156,7 @@ ACTS: Mapping[str, Example] = {
         runs(19, size=NEW, peak_mb=440),
         SizedRevision(revision="1", size=NEW, killed_limit=LIMIT),
     ),
-    "_exceeds_fargate": Example(
+    "_was_killed_at_largest": Example(
         [*runs(30, size=LARGEST), *runs(1, start=30, size=LARGEST, **KILLED)],
         SizedRevision(revision="1", size=LARGEST),
     ),

@@ -14,10 +14,10 @@ from profiler.aws_account.proof.arrivals import FUNCTION_LOG, NOT_STOPPED, Proof
 from profiler.aws_account.proof.plan import ProofPlan
 from profiler.aws_account.proof.proof_checks import (
     CHECKS,
-    Row,
+    ProofRow,
     queue_rows,
-    rows,
     subscription_row,
+    task_rows,
     with_remedies,
 )
 from profiler.aws_account.proof.task_plan import TaskPlace, TasksPlan
@@ -201,14 +201,16 @@ def reporting(scenario: str = "success", *, metrics: Any = None, **record: Any) 
     return made
 
 
-def row_of(check: str, tested: ProofTask, planned: ProofPlan | None = None) -> Row:
-    (row,) = [one for one in rows(planned or plan(), [tested], {}, 360.0) if one.check == check]
+def row_of(check: str, tested: ProofTask, planned: ProofPlan | None = None) -> ProofRow:
+    (row,) = [
+        one for one in task_rows(planned or plan(), [tested], {}, 360.0) if one.check == check
+    ]
     return row
 
 
 @pytest.mark.parametrize("scenario", ["success", "failure", "memory", "instance"])
 def test_a_task_that_is_as_assumed_has_rows_that_are_ok(scenario: str) -> None:
-    found = list(rows(plan(), [task(scenario)], {}, 360.0))
+    found = list(task_rows(plan(), [task(scenario)], {}, 360.0))
     assert {row.state for row in found} == {"ok"}
     of_tasks = [check for check in CHECKS if "tasks" in check.kinds]
     names = {check.name for check in of_tasks if scenario in check.scenarios}
@@ -410,7 +412,7 @@ def test_a_task_that_did_not_run_is_a_row_and_its_others_are_not_checked(
 ) -> None:
     nothing: dict[str, Any] = {"end": NOT_STOPPED, "witness": (), "run": None, "ended": {}}
     first, *others = with_remedies(
-        [*rows(plan(), [task(**nothing | values)], {}, 360.0)], (), "tasks"
+        [*task_rows(plan(), [task(**nothing | values)], {}, 360.0)], (), "tasks"
     )
     assert first.state == "differs"
     assert first.seen == f"it did not run ({category})"
@@ -426,7 +428,9 @@ def test_the_remedy_of_a_job_names_no_option_of_tasks(values: dict[str, Any]) ->
     """The queue's compute environments have their subnets."""
     nothing: dict[str, Any] = {"end": NOT_STOPPED, "witness": (), "run": None, "ended": {}}
     of_jobs = plan(kind="jobs", capacity_remedy="See why: task-profiler doctor --queue spot.")
-    first, *_ = with_remedies([*rows(of_jobs, [task(**nothing | values)], {}, 360.0)], (), "jobs")
+    first, *_ = with_remedies(
+        [*task_rows(of_jobs, [task(**nothing | values)], {}, 360.0)], (), "jobs"
+    )
     assert first.remedy
     for option in ("--subnets", "--security-groups", "--task-role"):
         assert option not in first.remedy
@@ -434,7 +438,7 @@ def test_the_remedy_of_a_job_names_no_option_of_tasks(values: dict[str, Any]) ->
 
 def test_what_the_functions_did_is_not_checked_if_their_log_cannot_be_read() -> None:
     problems = {FUNCTION_LOG: "AWS refused: allow logs:FilterLogEvents."}
-    found = list(rows(plan(), [task(ended={})], problems, 360.0))
+    found = list(task_rows(plan(), [task(ended={})], problems, 360.0))
     states = {row.check: row.state for row in found}
     assert states["ECS's event"] == "not checked"
     assert states["notification"] == "not checked"
@@ -502,6 +506,6 @@ FINDINGS: Sequence[Finding] = (
         ),
     ],
 )
-def test_a_row_that_differs_has_doctors_remedy(row: Row, remedy: str) -> None:
+def test_a_row_that_differs_has_doctors_remedy(row: ProofRow, remedy: str) -> None:
     (judged,) = with_remedies([row], FINDINGS, "tasks")
     assert judged.remedy == remedy

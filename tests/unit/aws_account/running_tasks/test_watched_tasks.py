@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from profiler.aws_account.running_tasks.running_runs import PATTERN, RunningRuns
+from profiler.aws_account.running_tasks.running_runs import LINE_FILTER_PATTERN, RunningRuns
 from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, WatchedTasks
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
@@ -32,7 +32,7 @@ def test_the_first_read_is_ten_minutes_and_later_ones_are_what_is_new() -> None:
         assert watched.refresh() == ()
         clock.advance(15)
     assert [one["startTime"] - start_ms for one in logs.requests] == [-600_000, -140_000, -140_000]
-    assert {one["filterPattern"] for one in logs.requests} == {PATTERN}
+    assert {one["filterPattern"] for one in logs.requests} == {LINE_FILTER_PATTERN}
     assert len(watched.runs()) == 1
     clock.advance(3600)
     watched.refresh()

@@ -15,7 +15,7 @@ from profiler.aws_account.setup.change_sets import (
     CloudFormationEvent,
     ForwarderChanges,
     GoesOnError,
-    remains,
+    remaining_resources,
 )
 from profiler.core.command_lines import repeated_option
 from profiler.core.errors import TaskProfilerError
@@ -262,7 +262,7 @@ def test_each_command_for_what_remains_acts_in_the_account_of_this_one() -> None
         status="DELETE_SKIPPED", resource="Queue", type="AWS::SQS::Queue", physical_id="https://q"
     )
     with repeated_option("--profile", "prod"):
-        commands = [line for line in remains(state, [queue]) if "aws " in line]
+        commands = [line for line in remaining_resources(state, [queue]) if "aws " in line]
     assert len(commands) == 5
     assert all(
         {"--region", "eu-west-1", "--profile", "prod"} <= {*line.split()} for line in commands
