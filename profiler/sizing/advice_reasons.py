@@ -66,7 +66,6 @@ def reason_sentences(
         _basis(evidence),
         *_memory(evidence, choice),
         *_held_sentences(evidence, choice),
-        *_containers_apart(evidence, choice),
         *_mixed_meaning(evidence),
         *_reservation(choice),
         *_unlimited_cpu(evidence),
@@ -240,16 +239,6 @@ def _held_by_containers(needs: Needs, choice: SizeDecision, size: TaskSize) -> s
         f"its containers may reserve up to {math.ceil(least_mb)} MB together, the monitor's "
         "included: a task with less is refused"
     )
-
-
-def _containers_apart(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    """What a definition may need that reserves memory for each container, if the size has less."""
-    most_mb = evidence.needs.apart.most_mb(choice.margin)
-    if choice.changes and most_mb > (choice.size.memory_mb or math.inf):
-        yield (
-            "The containers needed the most in different runs: if the definition reserves memory "
-            f"for each, the task needs {math.ceil(most_mb)} MB."
-        )
 
 
 def _is_held(choice: SizeDecision, size: TaskSize) -> bool:

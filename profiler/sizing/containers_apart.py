@@ -6,34 +6,25 @@ container needs, as a limit does, but the monitor's stays.
 """
 
 import math
-from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from profiler.core.ecs_terms import MONITOR_NAME, MONITOR_RESERVATION_MB
-from profiler.core.optional_math import first_known, max_known, min_known
+from profiler.core.optional_math import first_known, min_known
 from profiler.record.record_model import Metrics, OtherContainer, Record
 from profiler.record.task_needs import is_job, needed_memory_of, size_of
 from profiler.sizing.memory_margin import MemoryMargin
 
 
 class _Need(Struct, frozen=True, kw_only=True):
-    """The most that a container used, and the least of its own limit; None without one.
-    ``is_fixed``: it keeps what it has. ``reports``: it is a batch.
+    """What a container used, and its own limit; None without one. ``is_fixed``: it keeps what it
+    has. ``reports``: it is a batch.
     """
 
     used_mb: float | None = None
     limit_mb: float | None = None
     is_fixed: bool = False
     reports: bool = False
-
-    def with_other(self, other: "_Need") -> "_Need":
-        return _Need(
-            used_mb=max_known(self.used_mb, other.used_mb),
-            limit_mb=max_known(self.limit_mb, other.limit_mb),
-            is_fixed=self.is_fixed or other.is_fixed,
-            reports=self.reports or other.reports,
-        )
 
     def least_mb(self, margin: MemoryMargin) -> float:
         """The least that it may reserve."""
@@ -44,40 +35,31 @@ class _Need(Struct, frozen=True, kw_only=True):
 
 
 class ContainersApart(Struct, frozen=True):
-    """What the containers of a family's tasks needed in each of the runs, by their names."""
+    """What the containers of a task needed in one run."""
 
-    runs: tuple[Mapping[str, _Need], ...] = ()
+    needs: tuple[_Need, ...] = ()
 
     def least_mb(self, margin: MemoryMargin) -> float:
-        """The least memory of a task that holds the reservations which each of the runs needed; 0
-        for one container alone.
+        """The least memory of a task that holds what they reserve together; 0 for one container
+        alone.
         """
-        sums_mb = [
-            sum(need.least_mb(margin) for need in run.values()) for run in self.runs if len(run) > 1
-        ]
-        return max(sums_mb, default=0)
-
-    def most_mb(self, margin: MemoryMargin) -> float:
-        """The same for reservations that hold the most which each container needed, in any run."""
-        needs: dict[str, _Need] = {}
-        for run in self.runs:
-            for name, need in run.items():
-                needs[name] = needs.get(name, _Need()).with_other(need)
-        return sum(need.least_mb(margin) for need in needs.values()) if len(needs) > 1 else 0
+        total_mb = sum(need.least_mb(margin) for need in self.needs)
+        return total_mb if len(self.needs) > 1 else 0
 
 
-def containers_apart(records: Iterable[Record]) -> ContainersApart:
-    """What the containers of some runs needed."""
-    runs = []
-    for record in records:
-        batch = _Need(
-            used_mb=record.metrics.max_memory_used_mb,
-            limit_mb=_own_limit_mb(record.metrics, record),
-            reports=True,
-        )
-        others = {other.name: _need_of(other, record) for other in record.containers}
-        runs.append(others | {record.container.name: batch})
-    return ContainersApart(tuple(runs))
+def containers_apart(record: Record) -> ContainersApart:
+    """What the containers of a run needed."""
+    batch = _Need(
+        used_mb=record.metrics.max_memory_used_mb,
+        limit_mb=_own_limit_mb(record.metrics, record),
+        reports=True,
+    )
+    others = [
+        _need_of(other, record)
+        for other in record.containers
+        if other.name != record.container.name
+    ]
+    return ContainersApart((batch, *others))
 
 
 def _need_of(other: OtherContainer, record: Record) -> _Need:

@@ -126,8 +126,8 @@ class Needs(Struct, frozen=True, kw_only=True):
     at which a run would be slower than now, None if no run has any; ``vcpu_without_slowdown`` is
     the largest need of the runs without them (schema 1.0). ``reached_size_mb`` is the largest size
     at whose limit a child may have been killed. ``peaks_mb`` are the batch's, ``needs_mb`` the
-    task's, and ``apart`` what its containers needed one by one. ``spread`` is of the needs at any
-    size.
+    task's, and ``apart`` what its containers needed one by one in the run that needed the most.
+    ``spread`` is of the needs at any size.
     """
 
     required_memory_mb: float | None = None
@@ -513,8 +513,11 @@ def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
     counted = runs_that_count(measured_runs)
     older_mb = [_needed_memory_mb(run) for run in measured_runs if run.counts_files]
     of_largest = Metrics()
+    apart = ContainersApart()
     if counted:
-        of_largest = max(counted, key=_needed_memory_mb).record.metrics
+        largest = max(counted, key=_needed_memory_mb).record
+        of_largest = largest.metrics
+        apart = containers_apart(largest)
     fullest = max(measured_runs, key=_memory_with_files_mb, default=None)
     return replace(
         needs,
@@ -527,7 +530,7 @@ def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
         bound_mb=max_known(*(bound_memory_mb(run.record) for run in measured_runs)),
         older_memory_mb=max(older_mb) if len(counted) < len(measured_runs) else None,
         has_older=0 < len(older_mb) < len(measured_runs),
-        apart=containers_apart(run.record for run in counted),
+        apart=apart,
     )
 
 
