@@ -21,6 +21,15 @@ MAX_LITTLE_NS = 3 * NS_PER_MS
 _MAX_POLLS = 512
 
 
+class _Repeated(Struct, eq=False):
+    """Waits of a thread for the same, one after the other: the ``newest``, and those before it as
+    far as they are not settled.
+    """
+
+    newest: "ThreadWait"
+    before: deque["ThreadWait"]
+
+
 class ThreadWait(Struct, eq=False, kw_only=True):
     """One wait of a thread, from the look that saw it first (``begun``) to the first look before
     which the thread has run (``over``); if the thread was left for later looks, it may have been
@@ -37,11 +46,10 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     the thread has run, and nobody asked what it does now; then ``blocked`` is None, too. ``enders``
     are the waits of its process for somebody to come that were over with this one: one of these
     threads may have woken it. ``next_poll``: its timeout ended it, and the thread went on waiting
-    for the same; the first wait of these began with the look ``polled_since``. ``next_turn``:
-    something ended it, and the thread went on so after little work; before this one, that was
-    ``little_ns`` in so many ``turns`` and ``timeouts``. ``polls`` are the waits before this one of
-    which either is true, as far as they are not settled. ``was_for_timer``: the last such waits of
-    its process before were for a timer.
+    for the same; the first wait of these began with the look ``polled_since``. ``repeated`` are
+    these waits, and those that something ended after which the thread went on so with little work:
+    before this one, ``little_ns`` in so many ``turns`` and ``timeouts``. ``was_for_timer``: the
+    last such waits of its process before were for a timer.
     """
 
     thread: int
@@ -67,18 +75,17 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     is_unasked: bool = False
     enders: Sequence["ThreadWait"] = ()
     next_poll: "ThreadWait | None" = None
-    next_turn: "ThreadWait | None" = None
     was_for_timer: bool = False
     little_ns: int = 0
     turns: int = 0
     timeouts: int = 0
-    polls: deque["ThreadWait"] | None = None
+    repeated: _Repeated | None = None
     polled_since: int | None = None
 
     def go_on_as(self, following: "ThreadWait") -> None:
         """The thread waits again for the same, as nothing came."""
         self.next_poll = following
-        self._hand_polls_to(following)
+        self._repeat_as(following)
         following.timeouts += 1
         following.polled_since = first_known(self.polled_since, self.begun)
         following.before_ns = max(following.before_ns, self.before_ns)
@@ -87,15 +94,17 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
     def turn_to(self, following: "ThreadWait") -> None:
         """The thread waits again for the same, after little work with what came."""
-        self.next_turn = following
         self.after_ns = following.run_ns - self.run_ns
-        self._hand_polls_to(following)
+        self._repeat_as(following)
         following.little_ns += self.after_ns
         following.turns += self.came is not None and any(self.came)
 
-    def _hand_polls_to(self, following: "ThreadWait") -> None:
-        following.polls = deque(maxlen=_MAX_POLLS) if self.polls is None else self.polls
-        following.polls.append(self)
+    def _repeat_as(self, following: "ThreadWait") -> None:
+        if self.repeated is None:
+            self.repeated = _Repeated(self, deque(maxlen=_MAX_POLLS))
+        self.repeated.before.append(self)
+        self.repeated.newest = following
+        following.repeated = self.repeated
         following.little_ns = self.little_ns
         following.turns = self.turns
         following.timeouts = self.timeouts
@@ -106,7 +115,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         with all that came. Where that may have ended it, too, it is what has not ended waits
         before, after which the thread did little.
         """
-        wait = self._last_turn
+        wait = self._newest
         if wait.is_last or (wait.over is not None and wait.after_ns is None):
             return wait.was_for_timer and wait.is_quiet
         wait = self._deciding
@@ -120,11 +129,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         return wait.timed_out is None and wait.turns == wait.timeouts and wait.is_decided_at_end
 
     @property
-    def _last_turn(self) -> "ThreadWait":
-        wait = self.last_poll
-        while wait.next_turn is not None:
-            wait = wait.next_turn.last_poll
-        return wait
+    def _newest(self) -> "ThreadWait":
+        return self if self.repeated is None else self.repeated.newest
 
     @property
     def is_quiet(self) -> bool:
@@ -145,9 +151,9 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """The wait of which the end says what this one held back: that of a timer, if the thread
         has only looked at what came before.
         """
-        last, wait = self.last_poll, self._last_turn
-        if wait is last or wait.timed_out is False or not wait.is_decided_at_end:
-            return last
+        wait = self._newest
+        if wait.timed_out is False or not wait.is_decided_at_end:
+            return self.last_poll
         return wait
 
     @property

@@ -324,6 +324,6 @@ def _note_known(wait: ThreadWait, change: ChangedWaits) -> None:
     """What followed a wait is known, and so what followed those before for the same answer."""
     wait.is_known = True
     change.known.append(wait)
-    for poll in wait.polls or ():
+    for poll in () if wait.repeated is None else wait.repeated.before:
         poll.is_known = True
         change.known.append(poll)
