@@ -7,7 +7,7 @@ import math
 import os
 import struct
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from msgspec import Struct
@@ -141,6 +141,7 @@ class Sockets:
         self._budget_at_ns = now_ns
         until_ns = now_ns + _UNCONNECTED_LASTS_NS
         began_ns = self._own_cpu_ns()
+        datagrams: dict[int, Socket] = {}
         for name in _TABLES:
             if not missing:
                 break
@@ -154,23 +155,31 @@ class Sockets:
                 if socket.is_unix and socket.peer is not None:
                     of_unix[inode] = socket.peer
                     continue
+                if socket.datagram is not None:
+                    datagrams[inode] = socket
                 is_lasting = name in _STREAMS and socket.peer is not None
-                known = self._with_datagram_end(pid, socket)
-                self._known[inode] = (known, math.inf if is_lasting else until_ns)
+                self._known[inode] = (socket, math.inf if is_lasting else until_ns)
             self._find_other_ends(pid, of_unix, now_ns, began_ns)
         else:
             self._known.update((inode, (Socket(), until_ns)) for inode in missing)
+        for inode, socket in self._with_datagram_ends(pid, datagrams):
+            self._known[inode] = (socket, until_ns)
         took_ns = self._own_cpu_ns() - began_ns
         self._budget_ns -= took_ns
         self.lookup_cpu_ns += took_ns
 
-    def _with_datagram_end(self, pid: int, socket: Socket) -> Socket:
-        """The socket with the other end of a UDP connection in the network of ``pid``."""
-        if socket.datagram is None:
-            return socket
+    def _with_datagram_ends(
+        self, pid: int, datagrams: Mapping[int, Socket]
+    ) -> Iterator[tuple[int, Socket]]:
+        """The sockets with the other ends of their UDP connections in the network of ``pid``."""
+        if not datagrams:
+            return
         tables = [_pieces(f"{self._folder}/{pid}/net/{name}") for name in _DATAGRAMS]
-        lines = [line for lines in chain(*tables) for line in lines.splitlines()]
-        return replace(socket, end_inode=datagram_end(lines, *socket.datagram))
+        by_port = _rows_by_port(line for lines in chain(*tables) for line in lines.splitlines())
+        for inode, socket in datagrams.items():
+            if socket.datagram is not None:
+                own, peer = socket.datagram
+                yield inode, replace(socket, end_inode=_datagram_end(by_port, own, peer))
 
     def _find_other_ends(
         self, pid: int, of_unix: Mapping[int, str], now_ns: int, began_ns: int
@@ -361,7 +370,19 @@ def parse_inet(line: bytes, *, is_stream: bool = False) -> Socket:
     return Socket(f"[{inet_ntop(AF_INET6, packed)}]:{port}", stream=stream, datagram=datagram)
 
 
-def datagram_end(lines: Iterable[bytes], own: bytes, peer: bytes) -> int | None:
+def _rows_by_port(lines: Iterable[bytes]) -> Mapping[bytes, Sequence[Sequence[bytes]]]:
+    """The words of the lines of a table of UDP sockets, by the port of the socket itself."""
+    rows: dict[bytes, list[list[bytes]]] = {}
+    for line in lines:
+        words = line.split()
+        if len(words) > _INODE:
+            rows.setdefault(words[_LOCAL].rpartition(b":")[2], []).append(words)
+    return rows
+
+
+def _datagram_end(
+    by_port: Mapping[bytes, Sequence[Sequence[bytes]]], own: bytes, peer: bytes
+) -> int | None:
     """The inode of the UDP socket that receives what is sent from ``own`` to ``peer``, which are
     addresses as in the table; None if it is on another machine. One that is connected to ``own``
     comes before one that receives from everybody.
@@ -370,12 +391,9 @@ def datagram_end(lines: Iterable[bytes], own: bytes, peer: bytes) -> int | None:
     if address != own.partition(b":")[0]:
         return None
     found: int | None = None
-    for line in lines:
-        words = line.split()
-        if len(words) <= _INODE:
-            continue
-        local, _, local_port = words[_LOCAL].partition(b":")
-        if local_port != port or (local != address and local.strip(b"0")):
+    for words in by_port.get(port, ()):
+        local = words[_LOCAL].partition(b":")[0]
+        if local != address and local.strip(b"0"):
             continue
         if words[_REMOTE] == own:
             return int(words[_INODE])

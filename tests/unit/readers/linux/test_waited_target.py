@@ -18,10 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from profiler.core.files import open_or_none
 from profiler.readers.linux import proc
 from profiler.readers.linux.shared_links import shared_memories
 from profiler.readers.linux.sockets import (
     Socket,
+    Sockets,
     StreamState,
     ask_peer_inode,
     ask_stream,
@@ -450,6 +452,28 @@ def test_a_process_of_the_batch_that_receives_what_is_sent_by_udp(
     process.table("udp6", *([line] if table == "udp6" else []))
     process.opens(fd3="socket:[501]")
     assert process.blocked("recvfrom", 3).helper_pids == pids
+
+
+def test_many_udp_sockets_that_are_looked_up_together_read_each_table_twice(
+    process: FakeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for the sockets, and once for who receives what they send."""
+    opened: Counter[str] = Counter()
+
+    def opens(path: str) -> int | None:
+        opened[path.rpartition("/")[2]] += 1
+        return open_or_none(path)
+
+    monkeypatch.setattr("profiler.readers.linux.sockets.open_or_none", opens)
+    receives = inet_line("00000000:0000", 600).replace("0100007F:9C40", "0100007F:1538", 1)
+    asking = [inet_line("0100007F:1538", inode) for inode in range(500, 540)]
+    process.table("udp", *asking, receives)
+    process.table("udp6")
+    sockets = Sockets(str(process.folder.parent), lambda: 0, lambda _inode: None)
+    found = sockets.find(PID, range(500, 540), 0)
+    assert [one.end_inode for one in found] == [600] * 40
+    assert opened["udp"] == 2
+    assert opened["udp6"] == 1
 
 
 def test_few_processes_are_asked_at_once_for_a_connection_that_is_new(process: FakeProcess) -> None:
