@@ -119,7 +119,8 @@ def report(
     if out == STANDARD_OUTPUT and (opens or as_json):
         raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
     path = Path(out)
-    _check_replaces_a_page(path)
+    if out != STANDARD_OUTPUT:
+        _check_replaces_a_page(path)
     assets = read_assets()
     overrides = price_overrides(on_fargate)
     source = open_source(options, keeps_stacks=True)

@@ -159,14 +159,14 @@ def _bounded_type(kind: type[Struct], limit: float) -> type[Struct]:
     described = {described.name: described for described in fields(kind)}
     members: list[tuple[str, Any, Any]] = []
     for _position, name, least, own_limit, _default in _checked_fields(kind):
-        annotation = _bounded_field_type(name, described[name].type, least, own_limit or limit)
+        annotation = _field_type(name, described[name].type, least, own_limit or limit)
         if annotation is not None:
             absent = msgspec.field(default=None, name=described[name].encode_name)
             members.append((name, annotation, absent))
     return defstruct(f"Bounded{kind.__name__}", members, gc=False)
 
 
-def _bounded_field_type(name: str, annotation: object, least: float, limit: float) -> Any:  # noqa: ANN401
+def _field_type(name: str, annotation: object, least: float, limit: float) -> Any:  # noqa: ANN401
     """The type of the possible values of a field; None if all are."""
     bounded: list[Any] = []
     for member in get_args(annotation) if isinstance(annotation, UnionType) else (annotation,):
@@ -178,7 +178,7 @@ def _bounded_field_type(name: str, annotation: object, least: float, limit: floa
             bounded.append(_bounded_type(member, limit))
         elif get_origin(member) in (tuple, Mapping):
             *keys, item = (each for each in get_args(member) if each is not Ellipsis)
-            items = _bounded_field_type("", item, 0.0, limit)
+            items = _field_type("", item, 0.0, limit)
             if items is not None:
                 bounded.append(GenericAlias(dict if keys else list, (*keys, items)))
     return Union[(*bounded, None)] if bounded else None

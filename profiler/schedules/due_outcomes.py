@@ -167,7 +167,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
             for slot in row:
                 if slot.due_ns <= self.now_ns:
                     judged = self._due_time(slot, cluster, last_ends, others)
-                    due.append(_unknown_if_doubtful(judged, schedule, is_restarted))
+                    due.append(_unknown_if_doubtful(judged, schedule, is_restarted=is_restarted))
             yield JudgedSchedule(schedule=schedule, due_times=tuple(due))
 
     def _slots(
@@ -332,7 +332,7 @@ def _may_be_restarted(schedule: Schedule, slots: Iterable[TaskSlot]) -> bool:
     return not any(slot.due_ns >= modified_ns and slot.is_prompt for slot in slots)
 
 
-def _unknown_if_doubtful(due: DueTime, schedule: Schedule, is_restarted: bool) -> DueTime:  # noqa: FBT001
+def _unknown_if_doubtful(due: DueTime, schedule: Schedule, *, is_restarted: bool) -> DueTime:
     """The due time; unknown instead of missed or late if it was perhaps none, as may be the
     creation of a rate.
     """
