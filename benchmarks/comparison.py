@@ -87,7 +87,7 @@ def alarm_percent(changes: Sequence[MedianChange]) -> float:
     return 100 * mean(change.verdict in {"more", "less"} for change in changes)
 
 
-def alarms(comparisons: int) -> tuple[list[Figure], list[str]]:
+def false_alarm_figures(comparisons: int) -> tuple[list[Figure], list[str]]:
     """Compare sets with the same median."""
     rows: dict[str, list[str]] = {}
     figures = []
@@ -112,7 +112,7 @@ def alarms(comparisons: int) -> tuple[list[Figure], list[str]]:
     return figures, [_table("alarms on equal sets, by runs a side", head, rows)]
 
 
-def power(comparisons: int) -> tuple[list[Figure], list[str]]:
+def detection_figures(comparisons: int) -> tuple[list[Figure], list[str]]:
     """Count how often a change is seen."""
     rows: dict[str, list[str]] = {}
     for noise in _NOISES:
@@ -157,7 +157,10 @@ def runs_needed(comparisons: int) -> list[str]:
         true = str(_NUMBERS[index]) if index < len(_NUMBERS) else f"> {_NUMBERS[-1]}"
         rows[name] = [
             true,
-            *(_planned(name, distribution, first, comparisons // 4) for first in FIRST_RUNS),
+            *(
+                _planned_runs_row(name, distribution, first, comparisons // 4)
+                for first in FIRST_RUNS
+            ),
         ]
     return [
         _table(
@@ -168,7 +171,7 @@ def runs_needed(comparisons: int) -> list[str]:
     ]
 
 
-def _planned(name: str, distribution: Distribution, first: int, comparisons: int) -> str:
+def _planned_runs_row(name: str, distribution: Distribution, first: int, comparisons: int) -> str:
     rng = random.Random(f"{SEED} {name} {first}")
     estimates, seen = [], []
     for _ in range(comparisons):
@@ -193,7 +196,11 @@ def _table(title: str, head: Sequence[str], rows: Mapping[str, Sequence[str]]) -
 
 def measure(comparisons: int) -> BenchmarkResult:
     """Count everything."""
-    parts = [alarms(comparisons), power(comparisons), ([], runs_needed(comparisons))]
+    parts = [
+        false_alarm_figures(comparisons),
+        detection_figures(comparisons),
+        ([], runs_needed(comparisons)),
+    ]
     return BenchmarkResult(
         title="Comparison of two sets of runs",
         figures=tuple(figure for figures, _ in parts for figure in figures),

@@ -16,7 +16,7 @@ from typing import Any
 import requests
 
 from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
-from benchmarks.search_windows import index_documents, started
+from benchmarks.search_windows import index_documents, started_server
 from benchmarks.subscription import install_templates
 from kibana.build import DRAWINGS, PANELS
 from profiler.core.timestamps import format_datetime
@@ -71,7 +71,7 @@ def measure(engine: str, count: int) -> BenchmarkResult:
     """Fill a server, and search it as the dashboards do."""
     now = datetime.now(UTC)
     figures = []
-    with started(engine) as server:
+    with started_server(engine) as server:
         install_templates(server.url)
         index_documents(server.url, _documents(count, now))
         for days in (7, _DAYS):

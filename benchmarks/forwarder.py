@@ -30,11 +30,11 @@ from benchmarks.figures import BenchmarkResult, Figure, benchmark_parser
 from benchmarks.subscription import (
     LOG_GROUP,
     Invocation,
-    event,
     install_templates,
     load_handler,
     own_stream,
     stream_event,
+    subscription_event,
     written_ms,
 )
 from benchmarks.whole_handler import measure_handler
@@ -88,7 +88,7 @@ def measure_decode_and_map(reports: int, *, steps: int = 0) -> float:
     lines = encode_reports(reports, steps=steps)
     streams = [own_stream(line) for line in lines]
     events = [
-        event(
+        subscription_event(
             lines[first : first + _EVENTS_PER_PAYLOAD],
             stream=streams[first],
             timestamp_ms=written_ms(lines[first]),
@@ -142,7 +142,7 @@ def measure_cold_import(modules: str) -> tuple[float, float]:
 
 def as_subscription(lines: Sequence[str]) -> dict[str, Any]:
     """One event of a subscription, with all lines in one log stream of a trusted log group."""
-    return event(lines, stream="fleet", timestamp_ms=written_ms(lines[0]))
+    return subscription_event(lines, stream="fleet", timestamp_ms=written_ms(lines[0]))
 
 
 def as_stream(lines: Sequence[str]) -> dict[str, Any]:

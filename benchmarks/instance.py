@@ -198,7 +198,7 @@ def measure_costs(
     with tempfile.TemporaryDirectory(prefix="bench-instance-") as folder, ExitStack() as stack:
         process = stack.enter_context(instance.monitor(Path(folder) / "reports"))
         (empty,) = measure_steady_states((process.pid,), options.seconds)
-        yield _cpu("one monitor without tasks", empty, at_most=0.05)
+        yield _cpu_figure("one monitor without tasks", empty, at_most=0.05)
         stack.enter_context(instance.tasks(["import time; time.sleep(3600)"] * options.tasks))
         pids = [process.pid]
         address, _ = stack.enter_context(run_endpoint(2))
@@ -209,18 +209,22 @@ def measure_costs(
             telegraf_process = run_telegraf(program, _TELEGRAF_INPUT.format(socket))
             pids.append(stack.enter_context(telegraf_process).pid)
         ours, *others = measure_steady_states(pids, options.seconds, 60)
-    yield _cpu(f"one monitor, {options.tasks} tasks", ours, at_most=0.5)
-    yield _memory(f"one monitor, {options.tasks} tasks", ours.memory.peak_mib, at_most=48)
+    yield _cpu_figure(f"one monitor, {options.tasks} tasks", ours, at_most=0.5)
+    yield _memory_figure(f"one monitor, {options.tasks} tasks", ours.memory.peak_mib, at_most=48)
     sidecars, factor = others[: options.sidecars], options.tasks / options.sidecars
     note = f"{options.sidecars} were measured"
     total = factor * sum(one.cpu_percent for one in sidecars)
     name = f"{options.tasks} sidecars"
     yield Figure(f"CPU, {name}", total, "% of a core", note=note)
-    yield _memory(name, factor * sum(one.memory.pss_mib for one in sidecars), note=f"PSS; {note}")
+    yield _memory_figure(
+        name, factor * sum(one.memory.pss_mib for one in sidecars), note=f"PSS; {note}"
+    )
     yield Figure(f"ratio of one monitor to {name}", ours.cpu_percent / total, "×", digits=3)
     for telegraf in others[options.sidecars :]:
-        yield _cpu(f"Telegraf's docker input, {options.tasks} tasks", telegraf)
-        yield _memory(f"Telegraf's docker input, {options.tasks} tasks", telegraf.memory.peak_mib)
+        yield _cpu_figure(f"Telegraf's docker input, {options.tasks} tasks", telegraf)
+        yield _memory_figure(
+            f"Telegraf's docker input, {options.tasks} tasks", telegraf.memory.peak_mib
+        )
         ratio = ours.cpu_percent / telegraf.cpu_percent
         yield Figure("ratio of one monitor to Telegraf's docker input", ratio, "×", digits=3)
 
@@ -238,17 +242,19 @@ def measure_jobs(instance: Instance, options: argparse.Namespace) -> Iterator[Fi
                 states += measure_steady_states((process.pid,), options.seconds, 60)
     jobs, tasks = states
     name = f"one monitor, {options.jobs} jobs of AWS Batch"
-    yield _cpu(name, jobs, at_most=0.5)
-    yield _memory(name, jobs.memory.peak_mib, at_most=48)
+    yield _cpu_figure(name, jobs, at_most=0.5)
+    yield _memory_figure(name, jobs.memory.peak_mib, at_most=48)
     ratio = jobs.cpu_percent / tasks.cpu_percent
     yield Figure("ratio of jobs of AWS Batch to as many tasks", ratio, "×", digits=3)
 
 
-def _cpu(name: str, state: SteadyState, at_most: float | None = None) -> Figure:
+def _cpu_figure(name: str, state: SteadyState, at_most: float | None = None) -> Figure:
     return Figure(f"CPU, {name}", state.cpu_percent, "% of a core", digits=3, at_most=at_most)
 
 
-def _memory(name: str, mib: float, at_most: float | None = None, note: str = "peak") -> Figure:
+def _memory_figure(
+    name: str, mib: float, at_most: float | None = None, note: str = "peak"
+) -> Figure:
     return Figure(f"memory, {name}", mib, "MiB", digits=1, at_most=at_most, note=note)
 
 

@@ -67,7 +67,7 @@ class ThrottlingBatch:
 
 
 @contextmanager
-def serving(batch: ThrottlingBatch) -> Iterator[str]:
+def batch_server(batch: ThrottlingBatch) -> Iterator[str]:
     """The address of a server that answers as Batch."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -116,7 +116,7 @@ def _definition(name: str, revision: int) -> Mapping[str, Any]:
 def measure(definitions: int, runs: int) -> BenchmarkResult:
     """Plan the sizes of all definitions, each with three active revisions."""
     batch = ThrottlingBatch(definitions)
-    with tempfile.TemporaryDirectory() as folder, fake_aws() as aws, serving(batch) as url:
+    with tempfile.TemporaryDirectory() as folder, fake_aws() as aws, batch_server(batch) as url:
         file = Path(folder) / "runs.jsonl"
         write_runs(file, definitions, runs, time.time_ns(), of_jobs=True)
         command = [sys.executable, "-m", "profiler", "taskdef", "resize", "--json"]

@@ -114,7 +114,7 @@ def _read_psrecord(folder: Path) -> ToolResult:
     return ToolResult(_column_max(folder / "series.csv", "mem_real"))
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _csv_rows(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
     with path.open(newline="") as file:
@@ -122,7 +122,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def _column_max(path: Path, column: str) -> float | None:
-    return max((float(row[column]) for row in _rows(path)), default=None)
+    return max((float(row[column]) for row in _csv_rows(path)), default=None)
 
 
 def profile(tool: Tool, workload: Sequence[str]) -> tuple[ToolResult, ToolResult]:
@@ -150,10 +150,10 @@ def measure_no_ops(compared: Sequence[Tool], rounds: int) -> list[NoOpOverhead]:
     extra_ms: list[list[float]] = [[] for _ in compared]
     cpu_ms: list[list[float]] = [[] for _ in compared]
     for round_number in range(rounds + 1):
-        bare_ms, _ = timed(["true"])
+        bare_ms, _ = measure_command_seconds(["true"])
         for index, tool in enumerate(compared):
             with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-                wall, cpu = timed(tool.command(Path(folder), ["true"]))
+                wall, cpu = measure_command_seconds(tool.command(Path(folder), ["true"]))
             if round_number > 0:  # the first round writes bytecode, as an installation has it
                 extra_ms[index].append(wall - bare_ms)
                 cpu_ms[index].append(cpu)
@@ -187,7 +187,7 @@ def measure_start_up(installed: Path, rounds: int) -> StartUp:
         wall_ms: dict[str, list[float]] = {name: [] for name in commands}
         for round_number in range(rounds + 1):
             for name, command in commands.items():
-                wall, _ = timed(command)
+                wall, _ = measure_command_seconds(command)
                 if round_number > 0:  # see measure_no_ops
                     wall_ms[name].append(wall)
     medians = {name: statistics.median(values) for name, values in wall_ms.items()}
@@ -208,7 +208,7 @@ def measure_help(installed: Path, rounds: int) -> dict[str, float]:
     cpu_ms: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, command in commands.items():
-            cpu_ms[name].append(timed(command)[1])
+            cpu_ms[name].append(measure_command_seconds(command)[1])
     medians = {name: statistics.median(values) for name, values in cpu_ms.items()}
     empty_ms = medians.pop("")
     return {name: value / empty_ms for name, value in medians.items()}
@@ -249,7 +249,7 @@ def fill_history(path: Path) -> None:
         store.add(encode_line(report), report, b"[]", max_runs=_HISTORY_RUNS)
 
 
-def timed(command: Sequence[str]) -> tuple[float, float]:
+def measure_command_seconds(command: Sequence[str]) -> tuple[float, float]:
     """Run a command.
 
     Returns its wall time and its CPU time, including its children's, in milliseconds.

@@ -48,10 +48,10 @@ def python_build(version: str, options: str | None) -> str:
 
 def cpu_model(cpuinfo: str) -> str:
     """The processor model. On Arm, /proc/cpuinfo has no model name, so this is the part number."""
-    fields = dict(_field(line) for line in cpuinfo.splitlines() if ":" in line)
+    fields = dict(_cpuinfo_field(line) for line in cpuinfo.splitlines() if ":" in line)
     return fields.get("model name") or f"CPU part {fields.get('CPU part', 'unknown')}"
 
 
-def _field(line: str) -> tuple[str, str]:
+def _cpuinfo_field(line: str) -> tuple[str, str]:
     name, _, value = line.partition(":")
     return name.strip(), value.strip()

@@ -105,7 +105,7 @@ def families_of(path: Path) -> Iterator[list[RecordedRun]]:
             yield sorted(runs, key=lambda run: (run.start_ms, run.duration_ms))
 
 
-def replayed(runs: Sequence[RecordedRun], rule: SizeRule, waste: Waste) -> None:
+def replay_runs(runs: Sequence[RecordedRun], rule: SizeRule, waste: Waste) -> None:
     """Give each run a size by those before it."""
     needs = [run.peak_bytes for run in runs[:_KNOWN_RUNS]]
     for run in runs[_KNOWN_RUNS:]:
@@ -120,9 +120,9 @@ def size_figures(folder: Path) -> Iterator[Figure]:
     own = Waste()
     of_last = Waste()
     for runs in families:
-        replayed(runs, fixed_margin, fixed)
-        replayed(runs, own_margin, own)
-        replayed(runs, own_margin_of_last, of_last)
+        replay_runs(runs, fixed_margin, fixed)
+        replay_runs(runs, own_margin, own)
+        replay_runs(runs, own_margin_of_last, of_last)
     note = f"{own.runs:,} runs of {len(families)} families"
     yield Figure("Wasted with a margin of 20 %", fixed.gb_hours, "GB-hours", 0, note=note)
     yield Figure("Killed with a margin of 20 %", fixed.killed, "runs", 0)
@@ -215,7 +215,7 @@ def _first_news(lines: Iterator[tuple[float, float]], size_mb: float, peak: High
     return float("inf")
 
 
-def announced(folder: Path, *, with_early: bool) -> Announced:
+def count_announced(folder: Path, *, with_early: bool) -> Announced:
     """Judge each run of each kind by the others."""
     found = Announced(leads_seconds=[])
     for path in sorted(folder.glob("*.csv.gz")):
@@ -224,11 +224,13 @@ def announced(folder: Path, *, with_early: bool) -> Announced:
         for name, curve in curves.items():
             others = [peak_mb for other, peak_mb in peaks.items() if other != name]
             peak = highest_peak_of(others)
-            _judge(curve, peak, found, with_early=with_early)
+            _count_announcement(curve, peak, found, with_early=with_early)
     return found
 
 
-def _judge(curve: Curve, peak: HighestPeak, found: Announced, *, with_early: bool) -> None:
+def _count_announcement(
+    curve: Curve, peak: HighestPeak, found: Announced, *, with_early: bool
+) -> None:
     size_mb = _FIXED * peak.peak_mb
     found.runs += 1
     lines = written_lines(curve, size_mb, with_early=with_early)
@@ -251,8 +253,8 @@ def _judge(curve: Curve, peak: HighestPeak, found: Announced, *, with_early: boo
 
 def notice_figures(folder: Path) -> Iterator[Figure]:
     """Count which normal runs and which runaways are announced."""
-    early = announced(folder, with_early=True)
-    each_minute = announced(folder, with_early=False)
+    early = count_announced(folder, with_early=True)
+    each_minute = count_announced(folder, with_early=False)
     runs = early.runs
     lead = median(early.leads_seconds) / 60
     share = 100 * early.runaways / early.seen

@@ -44,7 +44,7 @@ print(sum(window.counts.runs for window in windows.values()))
 """
 
 
-def started(engine: str) -> AbstractContextManager[SearchServer]:
+def started_server(engine: str) -> AbstractContextManager[SearchServer]:
     """The engine, which ends with the block."""
     if engine == "opensearch":
         return running_opensearch()
@@ -77,7 +77,7 @@ def index_documents(url: str, lines: Iterator[bytes]) -> None:
 
 def measure(engine: str, families: int, runs: int) -> BenchmarkResult:
     """Index the runs, and read them as the two commands do."""
-    with started(engine) as server:
+    with started_server(engine) as server:
         install_templates(server.url)
         index_documents(server.url, _bulk_lines(families, runs))
         windows = [sys.executable, "-c", _READ_WINDOWS, server.url, str(NOW_NS)]

@@ -25,7 +25,7 @@ from benchmarks.figures import (
     benchmark_parser,
     markdown_table,
 )
-from benchmarks.local import fill_history, timed
+from benchmarks.local import fill_history, measure_command_seconds
 from profiler.record.record_model import NO_MONITOR, NOT_SAMPLED, Record, decode
 
 _READ_ONLY_GROUPS = (
@@ -172,7 +172,7 @@ def measure_end(installed: Path, rounds: int) -> dict[str, float]:
         os.environ["TASK_PROFILER_HISTORY"] = str(history)
         for round_number in range(rounds + 1):
             for output_format, values in wall_ms.items():
-                wall, _ = timed(
+                wall, _ = measure_command_seconds(
                     [str(installed / "task-profiler"), "run", options[output_format], "--", "true"]
                 )
                 if round_number > 0:  # the first round writes bytecode

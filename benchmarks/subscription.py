@@ -58,7 +58,7 @@ def written_ms(line: str) -> int:
     return round(datetime.fromisoformat(json.loads(line)["time"]).timestamp() * 1000)
 
 
-def event(lines: Sequence[str], *, stream: str, timestamp_ms: int) -> dict[str, Any]:
+def subscription_event(lines: Sequence[str], *, stream: str, timestamp_ms: int) -> dict[str, Any]:
     """The event that a subscription filter sends for these lines of a log stream."""
     events = [
         {"id": str(number), "timestamp": timestamp_ms, "message": text}
@@ -77,7 +77,7 @@ def stream_event(lines: Sequence[str], *, timestamp_ms: int) -> dict[str, Any]:
     has its own stream.
     """
     streams = [own_stream(line) for line in lines]
-    payloads = (event([line], stream=stream, timestamp_ms=timestamp_ms)
+    payloads = (subscription_event([line], stream=stream, timestamp_ms=timestamp_ms)
                 for stream, line in zip(streams, lines, strict=True))  # fmt: skip
     return {
         "Records": [

@@ -93,7 +93,7 @@ class _Accepting(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         if self.headers.get("content-encoding") == "gzip":
             body = gzip.decompress(body)
-        answer = self._written(body) if self.path == "/_bulk" else _FOUND_NOTHING
+        answer = self._written_answer(body) if self.path == "/_bulk" else _FOUND_NOTHING
         self.send_response(200)
         self.send_header("content-type", "application/json")
         self.send_header("x-elastic-product", "Elasticsearch")
@@ -101,7 +101,7 @@ class _Accepting(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-    def _written(self, body: bytes) -> bytes:
+    def _written_answer(self, body: bytes) -> bytes:
         items = []
         for action in body.splitlines()[::2]:
             ((kind, place),) = json.loads(action).items()

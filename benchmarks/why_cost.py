@@ -151,11 +151,11 @@ def figures_of(
         statistics.median(cpu),
         "%",
         at_most=_MAX_SLOWDOWN_PERCENT,
-        note=_range(cpu),
+        note=_range_text(cpu),
     )
 
 
-def _range(values: Sequence[float]) -> str:
+def _range_text(values: Sequence[float]) -> str:
     return f"{values[0]:.1f} to {values[-1]:.1f} in {len(values)} pairs"
 
 

@@ -33,7 +33,7 @@ def _objects(form: ModuleType) -> Iterator[Json]:
         yield saved_search(search, is_lens=is_lens)
     yield navigation(DASHBOARDS, SEARCHES)
     for dashboard in DASHBOARDS:
-        yield from form.charts(dashboard)
+        yield from form.chart_objects(dashboard)
         for drawing in dashboard.drawings:
             yield drawing_object(drawing)
     for dashboard in DASHBOARDS:

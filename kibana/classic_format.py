@@ -52,7 +52,7 @@ _MAX_CONTROLS: Final = 4
 _ABOVE_ALL_VALUES: Final = 1_000_000_000
 
 
-def charts(dashboard: Dashboard) -> Iterator[Json]:
+def chart_objects(dashboard: Dashboard) -> Iterator[Json]:
     """The visualizations of a dashboard."""
     yield _controls(dashboard)
     yield from (_visualization(panel) for panel in dashboard.charts)
@@ -152,7 +152,7 @@ def _visualization(panel: Panel) -> Json:
     source: Json = {"query": model.kuery(panel.condition), "filter": []}
     references = []
     if panel.kind == "number" and panel.bands:
-        state = _coloured_number(panel)
+        state = _coloured_number_object(panel)
     else:
         source["indexRefName"] = f"{SOURCE}.index"
         references.append(data_view_reference(f"{SOURCE}.index", panel.index))
@@ -169,7 +169,7 @@ def _visualization(panel: Panel) -> Json:
     )
 
 
-def _coloured_number(panel: Panel) -> Json:
+def _coloured_number_object(panel: Panel) -> Json:
     """A large number, also a ratio, that is red above 0: only TSVB takes our colour, which the
     dark theme needs.
     """

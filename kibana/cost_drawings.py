@@ -44,13 +44,13 @@ def _saving_rows() -> Json:
         "cpu": {"avg": {"field": "usage.cpu.percent.avg"}},
         "cost": {"sum": {"field": "cost.usd"}},
     }
-    return vega.searched(
+    return vega.search_data(
         "families",
         vega.search_reports(25, {"saving": "desc"}, found),
         "family",
         [
-            vega.kept("length(datum.advice.newest.hits.hits)"),
-            *vega.formulas(
+            vega.filter_transform("length(datum.advice.newest.hits.hits)"),
+            *vega.formula_transforms(
                 {
                     "run": "datum.advice.newest.hits.hits[0]._source",
                     "advised": "datum.run.task.size",
@@ -64,15 +64,15 @@ def _saving_rows() -> Json:
                     ),
                 }
             ),
-            vega.kept(_IS_SAME_SIZE),
-            vega.ordered("usd", "descending"),
+            vega.filter_transform(_IS_SAME_SIZE),
+            vega.sort_transform("usd", "descending"),
         ],
     )
 
 
 def _saving_marks() -> list[Json]:
-    row = {"y": vega.scaled("row", "key", band=0.2), "height": {"scale": "row", "band": 0.6}}
-    middle = {"y": vega.scaled("row", "key", band=0.5)}
+    row = {"y": vega.scaled_value("row", "key", band=0.2), "height": {"scale": "row", "band": 0.6}}
+    middle = {"y": vega.scaled_value("row", "key", band=0.5)}
     tooltip = {
         "Family": "datum.key",
         "Saving a month": vega.usd_text("datum.usd"),
@@ -89,14 +89,14 @@ def _saving_marks() -> list[Json]:
             {
                 **row,
                 "x": {"value": 0},
-                "x2": vega.scaled("usd", "usd"),
+                "x2": vega.scaled_value("usd", "usd"),
                 "fill": {"value": colours.SUCCESS},
             },
         ),
         vega.label(
             "families",
             f"{vega.usd_text('datum.usd')} + '  →  ' + datum.size",
-            {**middle, "x": vega.scaled("usd", "usd", offset=6)},
+            {**middle, "x": vega.scaled_value("usd", "usd", offset=6)},
         ),
     ]
     for name, start in (("memory", "second"), ("vcpu", "third")):
@@ -119,14 +119,14 @@ def _saving_marks() -> list[Json]:
     whole_row = {
         "x": {"value": 0},
         "width": signal("width"),
-        "y": vega.scaled("row", "key"),
+        "y": vega.scaled_value("row", "key"),
         "height": {"scale": "row", "band": 1},
     }
     marks.append(vega.tooltip_area("families", tooltip, whole_row))
     return marks
 
 
-def _savings() -> Json:
+def _savings_drawing() -> Json:
     return vega.frame(
         [_saving_rows()],
         _saving_marks(),
@@ -195,7 +195,7 @@ SAVINGS: Final = Drawing(
         "The highest memory peak, the mean CPU usage and the list price are of all runs in the "
         f"time range. The 25 families with the largest savings. {MIXED_MEMORY}"
     ),
-    spec=_savings(),
+    spec=_savings_drawing(),
     width=38,
     height=22,
 )
@@ -212,13 +212,13 @@ def _resized_families() -> Json:
         "resized": {"filter": is_resized, "aggs": {"cost": {"sum": {"field": "cost.usd"}}}},
     }
     order = {"resized>cost": "desc"}
-    return vega.searched(
+    return vega.search_data(
         "families",
         vega.search_reports(12, order, found),
         "family",
         [
-            vega.kept("isNumber(datum.after.cost.value)"),
-            *vega.formulas(
+            vega.filter_transform("isNumber(datum.after.cost.value)"),
+            *vega.formula_transforms(
                 {
                     "run": "datum.size.newest.hits.hits[0]._source.task",
                     "from": "split(datum.run.resized_from, '/')",
@@ -235,13 +235,13 @@ def _resized_families() -> Json:
                     ),
                 }
             ),
-            vega.ordered("saved", "descending"),
+            vega.sort_transform("saved", "descending"),
         ],
     )
 
 
-def _resizes() -> Json:
-    middle = {"y": vega.scaled("row", "key", band=0.5)}
+def _resizes_drawing() -> Json:
+    middle = {"y": vega.scaled_value("row", "key", band=0.5)}
     texts = {
         "change": "datum.change",
         "run": (
@@ -280,13 +280,13 @@ RESIZES: Final = Drawing(
         "the mean cost of a run before the resize, less the mean since then, times the runs since "
         "then, of the time range."
     ),
-    spec=_resizes(),
+    spec=_resizes_drawing(),
     width=24,
     height=9,
 )
 
 
-def _days() -> Json:
+def _daily_cost_data() -> Json:
     """Cost, and what the recommended sizes would have saved, of each day."""
     day = {
         "day": {
@@ -298,13 +298,13 @@ def _days() -> Json:
             },
         }
     }
-    return vega.searched(
+    return vega.search_data(
         "days",
         vega.search("task-reports-*", day),
         "day",
         [
-            vega.kept("datum.known.value"),
-            *vega.formulas(
+            vega.filter_transform("datum.known.value"),
+            *vega.formula_transforms(
                 {
                     "usd": "datum.cost.value",
                     "useful": "datum.cost.value - datum.waste.value",
@@ -315,23 +315,23 @@ def _days() -> Json:
     )
 
 
-def _cost() -> Json:
-    place = {"x": vega.scaled("day", "date"), "width": {"scale": "day", "band": 1}}
+def _cost_drawing() -> Json:
+    place = {"x": vega.scaled_value("day", "date"), "width": {"scale": "day", "band": 1}}
     used = {
         **place,
-        "y": vega.scaled("usd", "useful"),
+        "y": vega.scaled_value("usd", "useful"),
         "y2": {"scale": "usd", "value": 0},
         "fill": {"value": colours.USED},
     }
     waste = {
         **place,
-        "y": vega.scaled("usd", "usd"),
-        "y2": vega.scaled("usd", "useful"),
+        "y": vega.scaled_value("usd", "usd"),
+        "y2": vega.scaled_value("usd", "useful"),
         "fill": {"value": colours.SUCCESS},
     }
     top = {
-        "x": vega.scaled("day", "date", band=0.5),
-        "y": vega.scaled("usd", "usd", offset=-8),
+        "x": vega.scaled_value("day", "date", band=0.5),
+        "y": vega.scaled_value("usd", "usd", offset=-8),
         "align": {"value": "center"},
     }
     tooltip = {
@@ -343,7 +343,7 @@ def _cost() -> Json:
     area = {**place, "y": {"value": 0}, "height": signal("height")}
     fits = f"bandwidth('day') > 40 ? {vega.usd_text('datum.usd')} : ''"
     return vega.frame(
-        [_days()],
+        [_daily_cost_data()],
         [
             vega.empty_message("days", "No run with a known cost in this time range"),
             vega.mark("rect", "days", used),
@@ -382,7 +382,7 @@ COST_BY_DAY: Final = Drawing(
     key="cost-by-day",
     title="Cost by day (USD); green: what the recommended sizes would have saved",
     description="Fargate list price of the runs that have one, by end time. Days are in UTC.",
-    spec=_cost(),
+    spec=_cost_drawing(),
     width=24,
     height=9,
 )

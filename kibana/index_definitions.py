@@ -137,11 +137,11 @@ def data_view_fields(index: Index) -> list[Json]:
         "notices": _NOTICE_FIELDS,
     }[index]
     listed = [
-        *(_listed(name, "string", name, is_searchable=True) for name in ("_id", "_index")),
-        _listed("_score", "number"),
-        _listed("_source", "_source"),
+        *(_listed_field(name, "string", name, is_searchable=True) for name in ("_id", "_index")),
+        _listed_field("_score", "number"),
+        _listed_field("_source", "_source"),
         *(
-            _listed(
+            _listed_field(
                 field.name,
                 _DATA_VIEW_TYPES.get(field.index_type, "number"),
                 field.index_type,
@@ -155,7 +155,7 @@ def data_view_fields(index: Index) -> list[Json]:
     return sorted(listed, key=lambda entry: str(entry["name"]))
 
 
-def _listed(
+def _listed_field(
     name: str,
     shown_type: str,
     *index_types: str,
@@ -250,11 +250,11 @@ def _field_format(name: str, duration: Json) -> Json | None:
     if name in _DURATIONS:
         return duration
     if name == "task.id":
-        return {"id": "url", "params": _task_link()}
+        return {"id": "url", "params": _task_link_format()}
     if name == "task.outcome":
-        return _worded(CAUSE_TITLES)
+        return _word_format(CAUSE_TITLES)
     if name in _OUTCOME_FORMATS:
-        return _coloured(_OUTCOME_FORMATS[name])
+        return _colour_format(_OUTCOME_FORMATS[name])
     if name in _LINK_LABELS:
         return {"id": "url", "params": {"type": "a", "labelTemplate": _LINK_LABELS[name]}}
     by_suffix = (shown for suffix, shown in _UNIT_SUFFIXES.items() if name.endswith(suffix))
@@ -262,7 +262,7 @@ def _field_format(name: str, duration: Json) -> Json | None:
     return next(by_suffix, None) or next(by_part, None)
 
 
-def _coloured(values: Sequence[tuple[str, str]]) -> Json:
+def _colour_format(values: Sequence[tuple[str, str]]) -> Json:
     """The colour of a text by its value, in the colours of the charts."""
     coloured = [
         {
@@ -278,13 +278,13 @@ def _coloured(values: Sequence[tuple[str, str]]) -> Json:
     return {"id": "color", "params": {"fieldType": "string", "colors": coloured}}
 
 
-def _worded(words: Mapping[Cause, str]) -> Json:
+def _word_format(words: Mapping[Cause, str]) -> Json:
     """Words for a value; a value without words stays."""
     entries = [{"key": value, "value": text} for value, text in words.items()]
     return {"id": "static_lookup", "params": {"lookupEntries": entries}}
 
 
-def _task_link() -> Json:
+def _task_link_format() -> Json:
     """A link to the dashboard of one run: relative to `/app/`, in the same space, and without
     the run's times.
     """

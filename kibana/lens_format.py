@@ -178,7 +178,7 @@ def _metric(metric: PanelMetric, panel: Panel) -> Json:
     return column
 
 
-def charts(dashboard: Dashboard) -> Iterator[Json]:
+def chart_objects(dashboard: Dashboard) -> Iterator[Json]:
     """The charts of a dashboard."""
     return map(_chart, dashboard.charts)
 

@@ -21,7 +21,7 @@ _FAILED: Final[Json] = {
 }
 
 
-def _night_cells() -> Json:
+def _night_cells_data() -> Json:
     """The highest memory peak and the kills of each family and night."""
     hour = {
         "date_histogram": {"field": TIME_FIELD, "fixed_interval": "1h", "min_doc_count": 1},
@@ -32,14 +32,14 @@ def _night_cells() -> Json:
         },
     }
     found = {"peak": {"max": {"field": _MEMORY_PEAK}}, "hour": hour}
-    return vega.searched(
+    return vega.search_data(
         "cells",
         vega.search_reports(_FAMILIES, {"peak": "desc"}, found),
         "family",
         [
-            vega.formula("bucket", "datum.hour.buckets"),
-            vega.flattened("bucket"),
-            *vega.formulas(
+            vega.formula_transform("bucket", "datum.hour.buckets"),
+            vega.flatten_transform("bucket"),
+            *vega.formula_transforms(
                 {
                     "at": "toDate(datum.bucket.key)",
                     "night": "+datetime(year(datum.at), month(datum.at), date(datum.at))",
@@ -49,7 +49,9 @@ def _night_cells() -> Json:
                     "runs": "datum.bucket.doc_count",
                 }
             ),
-            vega.one_row_for("key", "night", peak="max", killed="sum", failed="sum", runs="sum"),
+            vega.aggregate_transform(
+                "key", "night", peak="max", killed="sum", failed="sum", runs="sum"
+            ),
             {"type": "extent", "field": "night", "signal": "period"},
         ],
     )
@@ -68,8 +70,8 @@ def _night_columns() -> Json:
                 "step": 86_400_000,
                 "as": "start",
             },
-            vega.formula("noon", "toDate(datum.start + 43200000)"),
-            vega.formula(
+            vega.formula_transform("noon", "toDate(datum.start + 43200000)"),
+            vega.formula_transform(
                 "night", "+datetime(year(datum.noon), month(datum.noon), date(datum.noon))"
             ),
         ],
@@ -79,9 +81,9 @@ def _night_columns() -> Json:
 def _night_cell() -> Json:
     """The rectangle of a night, with its tooltip."""
     place = {
-        "x": vega.scaled("night", "night"),
+        "x": vega.scaled_value("night", "night"),
         "width": {"scale": "night", "band": 1},
-        "y": vega.scaled("row", "key"),
+        "y": vega.scaled_value("row", "key"),
         "height": {"scale": "row", "band": 1},
     }
     tooltip = {
@@ -106,8 +108,8 @@ def _night_cell() -> Json:
 def _night_marks() -> list[Json]:
     """A cross for kills, a triangle for failures, and how many there were."""
     middle = {
-        "x": vega.scaled("night", "night", band=0.5),
-        "y": vega.scaled("row", "key", band=0.5),
+        "x": vega.scaled_value("night", "night", band=0.5),
+        "y": vega.scaled_value("row", "key", band=0.5),
     }
     mark_colour = signal(f"datum.peak >= 75 ? '#ffffff' : '{_DARK_MARK}'")
     size = signal("pow(min(9, bandwidth('row') * 0.6, bandwidth('night') * 0.6), 2)")
@@ -127,7 +129,7 @@ def _night_marks() -> list[Json]:
         "opacity": signal("datum.failed && !datum.killed ? 1 : 0"),
     }
     count = {
-        "x": vega.scaled("night", "night", band=0.5, offset=9),
+        "x": vega.scaled_value("night", "night", band=0.5, offset=9),
         "y": middle["y"],
         "fill": mark_colour,
     }
@@ -187,10 +189,10 @@ _NIGHT_AXES: Final[list[Json]] = [
 ]
 
 
-def _nights() -> Json:
-    families = vega.derived("families", "cells", vega.one_row_for("key", peak="max"))
+def _nights_drawing() -> Json:
+    families = vega.derived_data("families", "cells", vega.aggregate_transform("key", peak="max"))
     return vega.frame(
-        [_night_cells(), _night_columns(), families],
+        [_night_cells_data(), _night_columns(), families],
         [
             vega.empty_message("cells", "No run ended in this time range"),
             _night_cell(),
@@ -210,26 +212,26 @@ NIGHTS: Final = Drawing(
         "Grey: not measured. The 40 families with the highest peaks, for up to two months. "
         f"{MIXED_MEMORY}"
     ),
-    spec=_nights(),
+    spec=_nights_drawing(),
     width=38,
     height=22,
 )
 
 
-def _daily_durations() -> Json:
+def _daily_durations_data() -> Json:
     """Median and 95th percentile of each family and day."""
     day = {
         "date_histogram": {"field": TIME_FIELD, "fixed_interval": "1d", "min_doc_count": 1},
         "aggs": {"duration": {"percentiles": {"field": "usage.duration_ms", "percents": [50, 95]}}},
     }
-    return vega.searched(
+    return vega.search_data(
         "points",
         vega.search_reports(10, {"_count": "desc"}, {"day": day}),
         "family",
         [
-            vega.formula("bucket", "datum.day.buckets"),
-            vega.flattened("bucket"),
-            *vega.formulas(
+            vega.formula_transform("bucket", "datum.day.buckets"),
+            vega.flatten_transform("bucket"),
+            *vega.formula_transforms(
                 {
                     "day": "datum.bucket.key",
                     "runs": "datum.bucket.doc_count",
@@ -237,19 +239,19 @@ def _daily_durations() -> Json:
                     "p95": "datum.bucket.duration.values['95.0']",
                 }
             ),
-            vega.kept("isNumber(datum.median)"),
-            vega.ordered("day"),
+            vega.filter_transform("isNumber(datum.median)"),
+            vega.sort_transform("day"),
         ],
     )
 
 
-def _lane() -> Json:
+def _lane_marks() -> Json:
     """The line and the band of a family, with a scale of its own."""
-    x = vega.scaled("day", "day")
-    median = {"x": x, "y": vega.scaled("length", "median")}
+    x = vega.scaled_value("day", "day")
+    median = {"x": x, "y": vega.scaled_value("length", "median")}
     band = {
         **median,
-        "y2": vega.scaled("length", "p95"),
+        "y2": vega.scaled_value("length", "p95"),
         "fill": {"value": colours.USED},
         "fillOpacity": {"value": 0.3},
     }
@@ -272,7 +274,7 @@ def _lane() -> Json:
         "group",
         None,
         {
-            "y": vega.scaled("row", "key"),
+            "y": vega.scaled_value("row", "key"),
             "height": {"scale": "row", "band": 1},
             "width": signal("plot"),
         },
@@ -298,7 +300,7 @@ def _lane() -> Json:
     return group
 
 
-def _durations() -> Json:
+def _durations_drawing() -> Json:
     newest = {
         "type": "aggregate",
         "groupby": ["key"],
@@ -306,16 +308,16 @@ def _durations() -> Json:
         "ops": ["argmax"],
         "as": ["newest"],
     }
-    families = vega.derived("families", "points", newest)
-    end = {"x": signal("plot + 12"), "y": vega.scaled("row", "key", band=0.5)}
+    families = vega.derived_data("families", "points", newest)
+    end = {"x": signal("plot + 12"), "y": vega.scaled_value("row", "key", band=0.5)}
     text = " + ' · ' + ".join(
         vega.duration_text(f"datum.newest.{name}") for name in ("median", "p95")
     )
     return vega.frame(
-        [_daily_durations(), families],
+        [_daily_durations_data(), families],
         [
             vega.empty_message("points", "No run ended in this time range"),
-            _lane(),
+            _lane_marks(),
             vega.label("families", text, end),
         ],
         signals=[{"name": "plot", "update": "max(60, width - 130)"}],
@@ -350,7 +352,7 @@ DURATIONS: Final = Drawing(
         "A line and its band for each of the ten families with the most runs, with its own scale "
         "from 0. The numbers are the newest day's. Days begin at midnight UTC."
     ),
-    spec=_durations(),
+    spec=_durations_drawing(),
     width=24,
     height=15,
 )

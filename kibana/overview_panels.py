@@ -89,7 +89,7 @@ _HEATMAPS: Final = (
 _NOTICES: Final = PanelMetric(operation="count", field=model.TIME_FIELD, label="Notifications")
 
 
-def _notices(
+def _notice_bars(
     key: str, title: str, description: str, dataset: str, by_kind: dict[str, str]
 ) -> Panel:
     """Bars of the kinds of a dataset, in their colours.
@@ -118,7 +118,7 @@ def _notices(
 
 
 _NOTICE_PANELS: Final = (
-    _notices(
+    _notice_bars(
         "missed-runs",
         "Missed and late runs",
         (
@@ -133,7 +133,7 @@ _NOTICE_PANELS: Final = (
             "slow": colours.USED,
         },
     ),
-    _notices(
+    _notice_bars(
         "running-notices",
         "Notifications while running",
         (

@@ -60,30 +60,30 @@ def _search() -> Json:
     return vega.search("task-reports-*,task-checkpoints-*", {"task": tasks})
 
 
-def _of_batch(name: str, is_measured: str, rows: list[str], is_shown: str) -> Json:
+def _rows_of_batch(name: str, is_measured: str, rows: list[str], is_shown: str) -> Json:
     """The numbered rows of the first container that has these values."""
-    return vega.derived(
+    return vega.derived_data(
         name,
         "containers",
-        vega.kept(is_measured),
+        vega.filter_transform(is_measured),
         {"type": "window", "ops": ["row_number"], "as": ["position"]},
-        vega.kept("datum.position == 1"),
-        vega.formula("row", f"[{', '.join(rows)}]"),
-        vega.flattened("row"),
-        vega.kept(f"isValid(datum.row.value) && {is_shown}"),
+        vega.filter_transform("datum.position == 1"),
+        vega.formula_transform("row", f"[{', '.join(rows)}]"),
+        vega.flatten_transform("row"),
+        vega.filter_transform(f"isValid(datum.row.value) && {is_shown}"),
         {"type": "window", "ops": ["row_number"], "as": ["place"]},
     )
 
 
 def _data() -> list[Json]:
-    containers = vega.searched(
+    containers = vega.search_data(
         "containers",
         _search(),
         "task",
         [
-            vega.formula("bucket", "datum.container.buckets"),
-            vega.flattened("bucket"),
-            *vega.formulas(
+            vega.formula_transform("bucket", "datum.container.buckets"),
+            vega.flatten_transform("bucket"),
+            *vega.formula_transforms(
                 {
                     "name": "datum.bucket.key || 'not known'",
                     "doc": "datum.bucket.newest.hits.hits[0]._source",
@@ -105,14 +105,14 @@ def _data() -> list[Json]:
             f"{{name: '{metric.label}', colour: '{metric.colour}',"
             f" value: (datum.usage.time.{part} || {{}}).percent}}"
         )
-    time_parts = _of_batch(
+    time_parts = _rows_of_batch(
         "time_parts", "isValid(datum.usage.time)", times, "datum.row.value >= 0.05"
     )
     sizes = []
     for size in _SIZES:
         name = f"v{size:g}".replace(".", "_")
         sizes.append(f"{{vcpu: {size}, value: datum.cpu.slowdown.max.{name}}}")
-    slowdowns = _of_batch(
+    slowdowns = _rows_of_batch(
         "slowdowns",
         "isValid(datum.cpu.slowdown) && isValid(datum.cpu.slowdown.max)",
         sizes,

@@ -91,17 +91,17 @@ _IS_KILLED: Final = (
 )
 
 
-_ELAPSED: Final = vega.formula("elapsed", "datum.ms / datum.time_unit")
+_ELAPSED: Final = vega.formula_transform("elapsed", "datum.ms / datum.time_unit")
 
 
 def _run() -> Json:
     """The run, from its report, else from its newest checkpoint."""
-    return vega.searched(
+    return vega.search_data(
         "run",
         _search(),
         "run",
         [
-            *vega.formulas(
+            *vega.formula_transforms(
                 {
                     "final": "datum.report.newest.hits.hits",
                     "last": "datum.checkpoint.newest.hits.hits",
@@ -109,8 +109,8 @@ def _run() -> Json:
                     "isRunning": "!length(datum.final)",
                 }
             ),
-            vega.kept("isValid(datum.doc.event) && isValid(datum.doc.event.start)"),
-            *vega.formulas(
+            vega.filter_transform("isValid(datum.doc.event) && isValid(datum.doc.event.start)"),
+            *vega.formula_transforms(
                 {
                     "start": "+toDate(datum.doc.event.start)",
                     "usage": "datum.doc.usage || {}",
@@ -142,19 +142,19 @@ def _run() -> Json:
 
 def _steps() -> Json:
     """The steps of the run's own series."""
-    return vega.derived(
+    return vega.derived_data(
         "steps",
         "run",
-        vega.kept("isValid(datum.series)"),
-        *vega.formulas(
+        vega.filter_transform("isValid(datum.series)"),
+        *vega.formula_transforms(
             {
                 "used_vcpu": "datum.series.vcpu_used || []",
                 "used_mb": "datum.series.memory_used_mb || []",
                 "step": "sequence(max(length(datum.used_vcpu), length(datum.used_mb)))",
             }
         ),
-        vega.flattened("step", "used_vcpu", "used_mb"),
-        *vega.formulas(
+        vega.flatten_transform("step", "used_vcpu", "used_mb"),
+        *vega.formula_transforms(
             {
                 "span": "datum.series.step_ms",
                 "at": "+toDate(datum.series.start) + (datum.step + 0.5) * datum.span",
@@ -166,14 +166,14 @@ def _steps() -> Json:
 
 def _intervals() -> Json:
     """A point for each checkpoint of a run without series."""
-    return vega.derived(
+    return vega.derived_data(
         "intervals",
         "run",
-        vega.kept("!isValid(datum.series)"),
-        vega.formula("bucket", "datum.checkpoint.at.buckets"),
-        vega.flattened("bucket"),
-        vega.kept("isValid(datum.bucket)"),
-        *vega.formulas(
+        vega.filter_transform("!isValid(datum.series)"),
+        vega.formula_transform("bucket", "datum.checkpoint.at.buckets"),
+        vega.flatten_transform("bucket"),
+        vega.filter_transform("isValid(datum.bucket)"),
+        *vega.formula_transforms(
             {
                 "at": "datum.bucket.key",
                 "percent": "datum.bucket.cpu.value",
@@ -187,31 +187,39 @@ def _intervals() -> Json:
 
 
 def _data() -> list[Json]:
-    tiles = vega.derived(
+    tiles = vega.derived_data(
         "tiles",
         "run",
-        vega.formula("tile", tiles_text()),
-        vega.flattened("tile"),
+        vega.formula_transform("tile", tiles_text()),
+        vega.flatten_transform("tile"),
         {"type": "window", "ops": ["row_number"], "as": ["number"]},
     )
     ended = (
         "datum.doc.event.end ? +toDate(datum.doc.event.end) - datum.start : datum.usage.duration_ms"
     )
-    kill = vega.derived(
-        "kill", "run", vega.kept("datum.killed"), vega.formula("ms", ended), _ELAPSED
+    kill = vega.derived_data(
+        "kill",
+        "run",
+        vega.filter_transform("datum.killed"),
+        vega.formula_transform("ms", ended),
+        _ELAPSED,
     )
-    curve = vega.derived(
+    curve = vega.derived_data(
         "curve",
         ["steps", "intervals"],
-        vega.formula("ms", "datum.at - datum.start"),
+        vega.formula_transform("ms", "datum.at - datum.start"),
         _ELAPSED,
-        vega.formula("used", "isValid(datum.used_mb) ? datum.used_mb / datum.memory_unit : null"),
-        vega.ordered("ms"),
+        vega.formula_transform(
+            "used", "isValid(datum.used_mb) ? datum.used_mb / datum.memory_unit : null"
+        ),
+        vega.sort_transform("ms"),
     )
-    gaps = vega.derived(
+    gaps = vega.derived_data(
         "gaps",
         "curve",
-        vega.kept("datum.kind == 'step' && !isValid(datum.used_vcpu) && !isValid(datum.used_mb)"),
+        vega.filter_transform(
+            "datum.kind == 'step' && !isValid(datum.used_vcpu) && !isValid(datum.used_mb)"
+        ),
     )
     return [_run(), tiles, kill, _steps(), _intervals(), curve, gaps]
 
@@ -219,14 +227,14 @@ def _data() -> list[Json]:
 def _kill_marks(text: str) -> list[Json]:
     """A line where the run was killed, with this text."""
     killed = {
-        "x": vega.scaled("time", "elapsed"),
+        "x": vega.scaled_value("time", "elapsed"),
         "y": {"value": 0},
         "y2": signal("chart"),
         "stroke": {"value": colours.KILL},
         "strokeWidth": {"value": 2},
     }
     killed_name = {
-        "x": vega.scaled("time", "elapsed", offset=-6),
+        "x": vega.scaled_value("time", "elapsed", offset=-6),
         "y": {"value": 10},
         "align": {"value": "right"},
         "fill": {"value": colours.KILL},
@@ -240,7 +248,7 @@ def _kill_marks(text: str) -> list[Json]:
 
 def _chart_marks(name: str, field: str, limit: str, colour: str) -> list[Json]:
     """The curve, the limit, the kill, the gaps and the checkpoints."""
-    place = {"x": vega.scaled("time", "elapsed"), "y": vega.scaled(name, field)}
+    place = {"x": vega.scaled_value("time", "elapsed"), "y": vega.scaled_value(name, field)}
     is_known = signal(f"isValid(datum.{field})")
     area = {
         **place,
@@ -264,14 +272,14 @@ def _chart_marks(name: str, field: str, limit: str, colour: str) -> list[Json]:
     at_limit = {
         "x": {"value": 0},
         "x2": signal("width"),
-        "y": vega.scaled(name, limit),
+        "y": vega.scaled_value(name, limit),
         "stroke": {"value": colours.SIZE},
         "strokeWidth": signal(f"isValid(datum.{limit}) ? 1.5 : 0"),
         "strokeDash": {"value": [5, 4]},
     }
     limit_name = {
         "x": signal("width - 4"),
-        "y": vega.scaled(name, limit, offset=-8),
+        "y": vega.scaled_value(name, limit, offset=-8),
         "align": {"value": "right"},
     }
     gap = {

@@ -27,7 +27,7 @@ _IS_PARTLY_KNOWN: Final = (
 )
 
 
-def _exact(field: str) -> str:
+def _condition_of_exact(field: str) -> str:
     """The condition of the runs with this number of their GPUs, that is no estimate."""
     return f'{field}: * and not usage.estimated: "{field}" and not {_OF_INSTANCE}'
 
@@ -129,7 +129,7 @@ GPU: Final = Dashboard(
             "GPU % during a run",
             "Mean GPU utilization, over all GPUs of a task,",
             parts.average("interval.gpu_percent", "GPU %"),
-            f"{_exact('interval.gpu_percent')} and not usage.gpu.scope: *",
+            f"{_condition_of_exact('interval.gpu_percent')} and not usage.gpu.scope: *",
         ),
         _device_chart(
             "run-gpu-memory",
@@ -143,7 +143,7 @@ GPU: Final = Dashboard(
             "GPU % by family",
             f"Mean GPU utilization. Families by the end time of their tasks. {_WITHOUT_ESTIMATES}",
             parts.average("usage.gpu.percent.avg", "GPU %"),
-            condition=_exact("usage.gpu.percent.avg"),
+            condition=_condition_of_exact("usage.gpu.percent.avg"),
             bands=colours.DEVICE_USE_BANDS,
         ),
         parts.ranking(
@@ -157,7 +157,7 @@ GPU: Final = Dashboard(
                 label="Idle GPU-hours",
                 colour=colours.USED,
             ),
-            condition=_exact("usage.gpu.idle.hours"),
+            condition=_condition_of_exact("usage.gpu.idle.hours"),
         ),
         parts.ranking(
             "gpu-sm-active",
@@ -169,7 +169,7 @@ GPU: Final = Dashboard(
             parts.average("usage.gpu.percent.avg", "GPU %", colours.USED),
             parts.average("usage.gpu.sm_active.percent.avg", "SM active %", colours.HIGH),
             axis="%",
-            condition=_exact("usage.gpu.percent.avg"),
+            condition=_condition_of_exact("usage.gpu.percent.avg"),
         ),
         _accelerator_table(
             "gpu-families",

@@ -114,7 +114,7 @@ def search_reports(size: int, order: Json, aggregations: Json) -> Json:
     return search("task-reports-*", {"family": {"terms": terms, "aggs": aggregations}})
 
 
-def searched(name: str, url: Json, buckets: str, transform: Sequence[Json]) -> Json:
+def search_data(name: str, url: Json, buckets: str, transform: Sequence[Json]) -> Json:
     """The data of a search: a row for each of these buckets of the response."""
     return {
         "name": name,
@@ -124,32 +124,32 @@ def searched(name: str, url: Json, buckets: str, transform: Sequence[Json]) -> J
     }
 
 
-def derived(name: str, source: str | Sequence[str], *transform: Json) -> Json:
+def derived_data(name: str, source: str | Sequence[str], *transform: Json) -> Json:
     """Data made of other data."""
     return {"name": name, "source": source, "transform": list(transform)}
 
 
-def formula(name: str, expression: str) -> Json:
+def formula_transform(name: str, expression: str) -> Json:
     """A transform that adds a field."""
     return {"type": "formula", "as": name, "expr": expression}
 
 
-def formulas(expressions: Mapping[str, str]) -> list[Json]:
+def formula_transforms(expressions: Mapping[str, str]) -> list[Json]:
     """Transforms that add these fields."""
-    return [formula(name, expression) for name, expression in expressions.items()]
+    return [formula_transform(name, expression) for name, expression in expressions.items()]
 
 
-def kept(condition: str) -> Json:
+def filter_transform(condition: str) -> Json:
     """A transform that keeps the rows that fulfil the condition."""
     return {"type": "filter", "expr": condition}
 
 
-def flattened(*fields: str) -> Json:
+def flatten_transform(*fields: str) -> Json:
     """A transform that makes a row of each element of these lists."""
     return {"type": "flatten", "fields": list(fields)}
 
 
-def one_row_for(*fields: str, **operations: str) -> Json:
+def aggregate_transform(*fields: str, **operations: str) -> Json:
     """A transform that combines the rows with the same values of these fields.
 
     ``operations``: by the name of each combined field, such as ``max``.
@@ -163,7 +163,7 @@ def one_row_for(*fields: str, **operations: str) -> Json:
     }
 
 
-def ordered(field: str, order: str = "ascending") -> Json:
+def sort_transform(field: str, order: str = "ascending") -> Json:
     """A transform that sorts the rows."""
     return {"type": "collect", "sort": {"field": field, "order": order}}
 
@@ -173,7 +173,7 @@ def signal(expression: str) -> Json:
     return {"signal": expression}
 
 
-def scaled(scale: str, field: str, **more: object) -> Json:
+def scaled_value(scale: str, field: str, **more: object) -> Json:
     """The place of a field's value on a scale."""
     return {"scale": scale, "field": field, **more}
 

@@ -30,7 +30,7 @@ def cpu_course(length: int) -> list[float]:
     return busy + [1.1 + 0.02 * (step % 7) for step in range(length - len(busy))]
 
 
-def memory_course(length: int, peak_mb: float) -> list[float]:
+def memory_digits(length: int, peak_mb: float) -> list[float]:
     """Memory that grows to the peak near the end."""
     return [
         float(f"{120 + (peak_mb - 120) * ((step + 1) / length) ** 2:.3g}") for step in range(length)
@@ -130,7 +130,7 @@ def series(
         started_at=format_ms(started_ns),
         step_ms=STEP_MS,
         vcpu_used=tuple(cpu_course(length)),
-        memory_used_mb=tuple(memory_course(length, peak_mb)),
+        memory_used_mb=tuple(memory_digits(length, peak_mb)),
         gpu_utilization_percent=None if gpu is None else tuple(gpu),
         neuron_utilization_percent=None if neuron is None else tuple(neuron),
     )

@@ -126,27 +126,27 @@ class _TemplateLoader(yaml.SafeLoader):  # type: ignore[misc]  # untyped
 _TemplateLoader.add_multi_constructor("!", lambda *_: None)
 
 
-def text() -> str:
+def page_text() -> str:
     """Generate the text of the page."""
     described: dict[str, str] = {}
-    sections = [_section(names, command, described) for names, command in leaves(group, ())]
+    sections = [_section(names, command, described) for names, command in leaf_commands(group, ())]
     templates = [_parameters(heading, file) for heading, file in _TEMPLATES.items()]
     return "".join(
         [
             _HEAD,
             *sections,
             _past_run_options(),
-            _settings_of_the_monitor(),
+            _monitor_settings_table(),
             *templates,
-            _alarms(),
-            _document_fields(),
-            _cloudwatch_metrics(),
-            _live_metrics(),
+            _alarms_table(),
+            _document_fields_table(),
+            _cloudwatch_metrics_table(),
+            _live_metrics_table(),
         ]
     )
 
 
-def leaves(
+def leaf_commands(
     command: click.Command, names: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Yield each command that does something, with its full name: a group only if it needs no
@@ -159,13 +159,16 @@ def leaves(
     for name in command.list_commands(context):
         child = command.get_command(context, name)
         if child is not None and not child.hidden:
-            yield from leaves(child, (*names, name))
+            yield from leaf_commands(child, (*names, name))
     if names and command.invoke_without_command:
         yield names, command
 
 
 def _past_run_items() -> list[str]:
-    return [_item(option) for option in _without(aws_options, _added_by(source_options))[0]]
+    return [
+        _option_item(option)
+        for option in _leave_out_together(aws_options, _added_by(source_options))[0]
+    ]
 
 
 def _past_run_options() -> str:
@@ -178,15 +181,15 @@ def _without_past_run_options(options: list[click.Option]) -> tuple[list[click.O
     command has.
     """
     shared = _past_run_items()
-    own = [option for option in options if _item(option) not in shared]
-    shared_options = [option for option in options if _item(option) in shared]
+    own = [option for option in options if _option_item(option) not in shared]
+    shared_options = [option for option in options if _option_item(option) in shared]
     link = "[options for past runs](#options-for-past-runs)"
     if len(shared_options) == 1:
         return own, f"`{shared_options[0].opts[0]}` of {link}"
     missing = [
         item.partition("`")[2].partition(" ")[0]
         for item in shared
-        if item not in map(_item, shared_options)
+        if item not in map(_option_item, shared_options)
     ]
     return (
         own,
@@ -194,7 +197,7 @@ def _without_past_run_options(options: list[click.Option]) -> tuple[list[click.O
     )
 
 
-def _settings_of_the_monitor() -> str:
+def _monitor_settings_table() -> str:
     """Generate the table of the monitor's settings, from their help and what they accept."""
     rows = "".join(map(_setting_row, SETTINGS))
     return f"{_SETTINGS_OF_THE_MONITOR}{rows}"
@@ -217,7 +220,7 @@ def _parameters(heading: str, file: str) -> str:
     """Generate the section of a CloudFormation template: its parameters and outputs."""
     template = _template(file)
     rows = [
-        f"| `{name}` | {_default(parameter)} | {_meaning(parameter)} |\n"
+        f"| `{name}` | {_parameter_default(parameter)} | {_parameter_meaning(parameter)} |\n"
         for name, parameter in template["Parameters"].items()
     ]
     outputs = ", ".join(f"`{name}`" for name in template["Outputs"])
@@ -232,23 +235,23 @@ def _template(file: str) -> Any:  # noqa: ANN401  YAML
     return yaml.load((_ROOT / file).read_text(), Loader=_TemplateLoader)  # noqa: S506
 
 
-def _alarms() -> str:
+def _alarms_table() -> str:
     """Generate the table of the alarms in the forwarder's template."""
-    text = (_ROOT / "lambda" / "template.yaml").read_text()
+    page_text = (_ROOT / "lambda" / "template.yaml").read_text()
     rows = "".join(
-        f"| `-{ending}` | {_escaped(description)} |\n"
-        for ending, description in _ALARM.findall(text)
+        f"| `-{ending}` | {_escape_table_text(description)} |\n"
+        for ending, description in _ALARM.findall(page_text)
     )
     return f"{_ALARMS}{rows}"
 
 
-def _meaning(parameter: dict[str, Any]) -> str:
+def _parameter_meaning(parameter: dict[str, Any]) -> str:
     values = ", ".join(f"`{value}`" for value in parameter.get("AllowedValues", []))
-    description = _escaped(" ".join(parameter.get("Description", "").split()))
+    description = _escape_table_text(" ".join(parameter.get("Description", "").split()))
     return f"{description} One of {values}." if values else description
 
 
-def _document_fields() -> str:
+def _document_fields_table() -> str:
     """Generate the table of the fields of a run's document in the search cluster."""
     rows = [
         (
@@ -260,13 +263,13 @@ def _document_fields() -> str:
     return f"{_DOCUMENT_FIELDS}{''.join(rows)}"
 
 
-def _default(parameter: dict[str, Any]) -> str:
+def _parameter_default(parameter: dict[str, Any]) -> str:
     if "Default" not in parameter:
         return "required"
     return f"`{parameter['Default']}`" if parameter["Default"] != "" else ""
 
 
-def _cloudwatch_metrics() -> str:
+def _cloudwatch_metrics_table() -> str:
     """Generate the table of the metrics for CloudWatch."""
     rows = [
         f"| `{name}` | {emf_unit(metric)} | {'yes' if name in DEFAULT_EMF_METRICS else ''} |\n"
@@ -275,7 +278,7 @@ def _cloudwatch_metrics() -> str:
     return f"{_CLOUDWATCH_METRICS}{''.join(rows)}"
 
 
-def _live_metrics() -> str:
+def _live_metrics_table() -> str:
     """Generate the table of the metrics for Prometheus."""
     rows = [
         f"| `{metric.full_name}{{{','.join(metric.labels)}}}` | {metric.help.removesuffix('.')} |\n".replace(
@@ -302,20 +305,22 @@ def _section(names: tuple[str, ...], command: click.Command, described: dict[str
         f"`{usage}`\n",
         *_paragraphs(inspect.cleandoc(command.help or "")),
     ]
-    own, calls_aws = _without(aws_options, _options(command))
+    own, calls_aws = _leave_out_together(aws_options, _options(command))
     own, past_runs = _without_past_run_options(own)
     heading = " ".join(names)
-    new = [option for option in own if described.setdefault(_item(option), heading) == heading]
+    new = [
+        option for option in own if described.setdefault(_option_item(option), heading) == heading
+    ]
     if new:
-        parts.append("".join(map(_item, new)))
+        parts.append("".join(map(_option_item, new)))
     if seen := [option for option in own if option not in new]:
-        parts.append(f"{_repeated(seen, described)}\n")
+        parts.append(f"{_repeated_options_text(seen, described)}\n")
     if past_runs:
         parts.append(f"Also: {past_runs}.\n")
     if calls_aws and not past_runs.startswith("["):
         parts.append("Also: `--region`, `--profile`.\n")
     if command.epilog:
-        parts.append(f"{_example(command.epilog)}\n")
+        parts.append(f"{_example_text(command.epilog)}\n")
     return "\n".join(parts)
 
 
@@ -329,7 +334,7 @@ def _paragraphs(help_text: str) -> Iterator[str]:
         if lines.startswith(_NO_WRAP_MARK):
             yield f"{_SETTINGS}\n"
         else:
-            yield f"{_escaped(' '.join(lines.split()))}\n"
+            yield f"{_escape_table_text(' '.join(lines.split()))}\n"
 
 
 def _options(command: click.Command) -> list[click.Option]:
@@ -346,24 +351,24 @@ def _added_by(
     return _options(click.command("any")(add_options(lambda **_: None)))
 
 
-def _without(
+def _leave_out_together(
     add_options: Callable[[Callable[..., None]], Callable[..., int | None]],
     options: list[click.Option],
 ) -> tuple[list[click.Option], bool]:
     """Leave out the options that this decorator adds if all of them are there, and return
     whether they are.
     """
-    shared = {_item(option) for option in _added_by(add_options)}
-    if not shared <= {_item(option) for option in options}:
+    shared = {_option_item(option) for option in _added_by(add_options)}
+    if not shared <= {_option_item(option) for option in options}:
         return options, False
-    return [option for option in options if _item(option) not in shared], True
+    return [option for option in options if _option_item(option) not in shared], True
 
 
-def _repeated(options: list[click.Option], described: dict[str, str]) -> str:
+def _repeated_options_text(options: list[click.Option], described: dict[str, str]) -> str:
     """Name options that other commands have, too, with links to their descriptions."""
     headings: dict[str, list[str]] = {}
     for option in options:
-        headings.setdefault(described[_item(option)], []).append(_option_names(option))
+        headings.setdefault(described[_option_item(option)], []).append(_option_names(option))
     links = [
         f"{', '.join(names)} of [{heading}](#{heading.replace(' ', '-')})"
         for heading, names in headings.items()
@@ -371,39 +376,43 @@ def _repeated(options: list[click.Option], described: dict[str, str]) -> str:
     return f"Also: {'; '.join(links)}."
 
 
-def _item(option: click.Option) -> str:
-    return f"- {_option_names(option)}: {_description(option)}\n"
+def _option_item(option: click.Option) -> str:
+    return f"- {_option_names(option)}: {_option_description(option)}\n"
 
 
 def _option_names(option: click.Option) -> str:
-    value = "" if option.is_flag else f" {_value(option)}"
+    value = "" if option.is_flag else f" {_option_value_text(option)}"
     return ", ".join(f"`{name}{value}`" for name in option.opts)
 
 
-def _value(option: click.Option) -> str:
+def _option_value_text(option: click.Option) -> str:
     if option.metavar is not None:
         return option.metavar
     choices: Any = getattr(option.type, "choices", None)
     return "|".join(choices) if choices else _METAVARS[option.type.name.partition(" ")[0]]
 
 
-def _description(option: click.Option) -> str:
+def _option_description(option: click.Option) -> str:
     if option.show_default and option.default is not None:
         default = f" Default: `{option.default}`."
     else:
         default = ""
-    return _escaped((option.help or "") + default + (" Required." if option.required else ""))
+    return _escape_table_text(
+        (option.help or "") + default + (" Required." if option.required else "")
+    )
 
 
-def _example(epilog: str) -> str:
+def _example_text(epilog: str) -> str:
     """Format an epilog; if it is only an example, format its command as code."""
     word, _, rest = epilog.partition(": ")
-    return f"{word}: `{rest}`" if word == "Example" and "`" not in rest else _escaped(epilog)
+    return (
+        f"{word}: `{rest}`" if word == "Example" and "`" not in rest else _escape_table_text(epilog)
+    )
 
 
-def _escaped(text: str) -> str:
-    return text.replace("*", "\\*")
+def _escape_table_text(page_text: str) -> str:
+    return page_text.replace("*", "\\*")
 
 
 if __name__ == "__main__":
-    PAGE.write_text(text())
+    PAGE.write_text(page_text())

@@ -25,14 +25,14 @@ def main() -> int:
         "coverage"
     ]
     try:
-        violations = tuple(below(floors, _measured()))
+        violations = tuple(violated_floors(floors, _measure_coverage()))
     except CoverageException as error:
         violations = (f"There is no coverage to check ({error}): run make coverage.",)
     sys.stderr.writelines(f"{violation}\n" for violation in violations)
     return 1 if violations else 0
 
 
-def below(floors: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[str]:
+def violated_floors(floors: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[str]:
     """Each violated floor as a sentence; ``measured`` is coverage's JSON report."""
     total = measured["totals"]["percent_covered"]
     if total < floors["total"]:
@@ -40,10 +40,10 @@ def below(floors: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[st
     percents = {
         path: file["summary"]["percent_covered"] for path, file in measured["files"].items()
     }
-    yield from _pure_below(floors["pure"], floors["pure_modules"], percents)
+    yield from _violated_by_pure_modules(floors["pure"], floors["pure_modules"], percents)
 
 
-def _pure_below(
+def _violated_by_pure_modules(
     floor: float, patterns: Sequence[str], percents: Mapping[str, float]
 ) -> Iterator[str]:
     for pattern in patterns:
@@ -58,7 +58,7 @@ def _pure_below(
                 )
 
 
-def _measured() -> dict[str, Any]:
+def _measure_coverage() -> dict[str, Any]:
     coverage = Coverage()
     coverage.load()
     with tempfile.TemporaryDirectory() as folder:

@@ -113,7 +113,7 @@ _OUT_OF_MEMORY_SHARE: Final = 0.96
 _OUT_OF_MEMORY: Final = "OutOfMemoryError: Container killed due to memory usage"
 
 
-def batches(count: int) -> tuple[Batch, ...]:
+def example_families(count: int) -> tuple[Batch, ...]:
     """The families of the pictures, and simulated ones if there are to be more."""
     simulated = families(Fleet(runs_per_day=1, families=count))
     return (*FLEET, *(family.batch for family in simulated))[:count]
@@ -126,10 +126,10 @@ def documents(
     notices.
     """
     rng = random.Random(SEED)
-    for run in _ended_runs(end, batches(count), days, rng):
+    for run in _ended_runs(end, example_families(count), days, rng):
         yield from _documents_of(run, rng, kibana_url)
         yield from _notices_of(run.report, random.Random(run.seed), kibana_url)
-    going_on = _run(batches(count)[0], end - _GOING_ON, days, days, rng)
+    going_on = _run(example_families(count)[0], end - _GOING_ON, days, days, rng)
     yield from _checkpoints_of(going_on, kibana_url, before=end)
 
 
@@ -219,7 +219,7 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
         neuron=_neuron(rng) if batch.has_neuron else NO_NEURON,
     )
     if record.gpus:
-        record = _on_day(record, day)
+        record = _with_gpu_of_day(record, day)
     job = job_of(batch.family, started_at)
     if job is not None:
         record = replace(record, batch=job, cluster=cluster_of(job))
@@ -232,14 +232,16 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
     )
 
 
-def _on_day(record: Record, day: int) -> Record:
+def _with_gpu_of_day(record: Record, day: int) -> Record:
     """What the GPU of a day's run differs in: on the first days, it is a virtual one, whose driver
     says its use once a second; a run needs more memory than it has, and another one makes an error.
     """
     (gpu,) = record.gpus
     if day < _FIRST_DAY_OF_WHOLE_GPU:
         virtual = replace(gpu, name="GRID A100D-80C", utilization_source="once-a-second")
-        return replace(record, gpus=(_without_times(virtual),), gpu_idle=_idle_in_all(record))
+        return replace(
+            record, gpus=(_virtual_gpu_without_times(virtual),), gpu_idle=_idle_of_all_gpus(record)
+        )
     if day == _GPU_ERROR_ON:
         return replace(record, gpus=(replace(gpu, xids=(31,)),))
     if day != _OUT_OF_GPU_MEMORY_ON:
@@ -261,7 +263,7 @@ def _on_day(record: Record, day: int) -> Record:
     )
 
 
-def _without_times(gpu: Gpu) -> Gpu:
+def _virtual_gpu_without_times(gpu: Gpu) -> Gpu:
     """A virtual GPU, of which one moment of each second is known: not when its work began and
     ended.
     """
@@ -277,7 +279,7 @@ def _without_times(gpu: Gpu) -> Gpu:
     )
 
 
-def _idle_in_all(record: Record) -> GpuIdle | None:
+def _idle_of_all_gpus(record: Record) -> GpuIdle | None:
     idle = record.gpu_idle
     return idle and GpuIdle(percent=idle.percent, gpu_hours=idle.gpu_hours)
 
@@ -426,7 +428,7 @@ def _with_event(fields: dict[str, Any], made: _Run, rng: random.Random) -> dict[
     return {**fields, "task": task, "event": event}
 
 
-def _elapsed(checkpoint: Report, run: _Run) -> float:
+def _elapsed_share(checkpoint: Report, run: _Run) -> float:
     """The share of the run's duration, from 0 to 1, after which a checkpoint was written."""
     duration_ms = run.report.record.metrics.duration_ms or 1
     return (checkpoint.record.metrics.duration_ms or 0) / duration_ms
@@ -435,7 +437,7 @@ def _elapsed(checkpoint: Report, run: _Run) -> float:
 def _metrics_until(checkpoint: Report, run: _Run) -> Metrics:
     """The metrics of a running task: the highest memory of its course until then."""
     metrics = checkpoint.record.metrics
-    step = run.course.at(_elapsed(checkpoint, run))
+    step = run.course.at(_elapsed_share(checkpoint, run))
     peak = max(run.course.memory[: step + 1])
     return replace(
         metrics,
@@ -448,7 +450,7 @@ def _metrics_until(checkpoint: Report, run: _Run) -> Metrics:
 def _interval(checkpoint: Report, run: _Run) -> Interval:
     """The values of one interval: those of the run's course."""
     record = run.report.record
-    elapsed = _elapsed(checkpoint, run)
+    elapsed = _elapsed_share(checkpoint, run)
     step = run.course.at(elapsed)
     cpu = run.course.cpu[step]
     devices: dict[str, Any] = {}
@@ -470,7 +472,7 @@ def _interval(checkpoint: Report, run: _Run) -> Interval:
     )
 
 
-def send(url: str, documents_to_send: Iterator[Document]) -> int:
+def send_documents(url: str, documents_to_send: Iterator[Document]) -> int:
     """Index all documents. Returns their number. Raises SystemExit if the cluster rejects one."""
     count = 0
     lines = []
@@ -511,7 +513,7 @@ def main(arguments: Sequence[str]) -> None:
     made = documents(
         datetime.now(UTC), count=options.families, days=options.days, kibana_url=options.dashboards
     )
-    count = send(options.url.rstrip("/"), made)
+    count = send_documents(options.url.rstrip("/"), made)
     print(f"{count} documents of {options.families} families")
 
 

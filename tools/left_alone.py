@@ -12,7 +12,7 @@ _BEGIN = "<!-- make commands -->\n"
 _END = "<!-- end -->\n"
 
 
-def with_list(page: str) -> str:
+def page_with_list(page: str) -> str:
     """The page's text with the list between its marks."""
     head, _, rest = page.partition(_BEGIN)
     _, _, tail = rest.partition(_END)
@@ -21,4 +21,4 @@ def with_list(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_list(PAGE.read_text()))
+    PAGE.write_text(page_with_list(PAGE.read_text()))

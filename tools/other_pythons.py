@@ -20,14 +20,14 @@ _VERSION = "import sys, ensurepip; print(*sys.version_info[:2])"
 def main() -> None:
     """Print a line for each version, in the order of the search."""
     found = {sys.version_info[:2]: Path(sys.executable)}
-    for program in _programs():
+    for program in _python_programs():
         version = _version(program)
         if version is not None and version >= _OLDEST and version not in found:
             found[version] = program
             print(f"{version[0]}.{version[1]} {program}")
 
 
-def _programs() -> Iterator[Path]:
+def _python_programs() -> Iterator[Path]:
     for folder in os.get_exec_path():
         yield from sorted(Path(folder).glob("python3.[0-9][0-9]"))
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))

@@ -26,22 +26,22 @@ def page_types() -> str:
         for _, row in inspect.getmembers(page_rows, inspect.isclass)
         if issubclass(row, PageRow) and row is not PageRow
     ]
-    return "\n".join([_HEADER, *map(_interface, rows)])
+    return "\n".join([_HEADER, *map(_interface_text, rows)])
 
 
-def _interface(row: type[PageRow]) -> str:
+def _interface_text(row: type[PageRow]) -> str:
     first, *others = (inspect.getdoc(row) or "").splitlines()
     lines = [f"/** {first}", *(f" * {line}".rstrip() for line in others)]
     lines += [" */", f"export interface {row.__name__} {{"]
     hints = typing.get_type_hints(row)
     for field in msgspec.structs.fields(row):
-        kinds = _union(hints[field.name])
+        kinds = _type_alternatives(hints[field.name])
         mark = "" if field.required else "?"
         lines.append(f"  {field.encode_name}{mark}: {' | '.join(kinds)};")
     return "\n".join([*lines, "}", ""])
 
 
-def _union(hint: object) -> list[str]:
+def _type_alternatives(hint: object) -> list[str]:
     """The alternatives of a type; a field without a value is left out, so null is none."""
     if typing.get_origin(hint) in {types.UnionType, typing.Union}:
         alternatives = [part for part in typing.get_args(hint) if part is not type(None)]
@@ -53,9 +53,9 @@ def _union(hint: object) -> list[str]:
 def _type_of(hint: object) -> str:
     if typing.get_origin(hint) is list:
         (element,) = typing.get_args(hint)
-        return f"Array<{_element(element)}>"
+        return f"Array<{_element_type(element)}>"
     if typing.get_origin(hint) is tuple:
-        return f"[{', '.join(_element(part) for part in typing.get_args(hint))}]"
+        return f"[{', '.join(_element_type(part) for part in typing.get_args(hint))}]"
     if isinstance(hint, type) and issubclass(hint, PageRow):
         return hint.__name__
     if isinstance(hint, type) and hint in _PLAIN:
@@ -63,9 +63,9 @@ def _type_of(hint: object) -> str:
     raise TypeError(f"The page has no type for {hint}.")
 
 
-def _element(hint: object) -> str:
+def _element_type(hint: object) -> str:
     """The type of an element, whose missing value is null."""
-    alternatives = _union(hint)
+    alternatives = _type_alternatives(hint)
     if type(None) in typing.get_args(hint):
         alternatives.append("null")
     return " | ".join(alternatives)

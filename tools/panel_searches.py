@@ -101,7 +101,7 @@ def _operation(metric: PanelMetric) -> Json:
 _LEAF = re.compile(r'([@\w.]+)(?:: (\*|true|false|"[^"]*")| ([<>]) (-?\d+))')
 
 
-def _parts(condition: str, word: str) -> list[str]:
+def _split_outside_parentheses(condition: str, word: str) -> list[str]:
     """The parts of a condition between a word that stands outside of all parentheses."""
     parts = [""]
     depth = 0
@@ -117,7 +117,7 @@ def _parts(condition: str, word: str) -> list[str]:
 def query(condition: str) -> Json:
     """A condition in KQL as a query of Elasticsearch and OpenSearch."""
     for word, kind in (("or", "should"), ("and", "filter")):
-        parts = _parts(condition, word)
+        parts = _split_outside_parentheses(condition, word)
         if len(parts) > 1:
             return {"bool": {kind: [query(part) for part in parts]}}
     if condition.startswith("not "):

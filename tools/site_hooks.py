@@ -72,7 +72,7 @@ def _indented(rows: list[str]) -> Iterator[str]:
         text = row.lstrip(" ")
         column = len(row) - len(text)
         if fence:
-            yield _at(row, offsets)
+            yield _indented_line(row, offsets)
             fence = "" if text.startswith(fence) else fence
         elif not text:
             yield ""
@@ -84,10 +84,10 @@ def _indented(rows: list[str]) -> Iterator[str]:
                 item
                 and before
                 and not _ITEM.match(before.lstrip(" "))
-                and not _is_next(before, column)
+                and not _continues_list_item(before, column)
             ):
                 yield ""
-            yield _at(row, offsets)
+            yield _indented_line(row, offsets)
             if item:
                 offsets.append(column + item.end())
             opening = _FENCE.match(text)
@@ -95,12 +95,12 @@ def _indented(rows: list[str]) -> Iterator[str]:
         before = row
 
 
-def _is_next(before: str, column: int) -> bool:
+def _continues_list_item(before: str, column: int) -> bool:
     """Whether the line above is indented further: it continues an item of the same list."""
     return len(before) - len(before.lstrip(" ")) > column
 
 
-def _at(row: str, offsets: list[int]) -> str:
+def _indented_line(row: str, offsets: list[int]) -> str:
     """The line, indented for the open list items."""
     offset = offsets[-1] if offsets else 0
     inner = row[min(offset, len(row) - len(row.lstrip(" "))) :]

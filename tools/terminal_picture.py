@@ -95,7 +95,7 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 """
 
 
-def printed(command: str, runs: Path, more: Mapping[str, str] | None = None) -> str:
+def printed_in_colour(command: str, runs: Path, more: Mapping[str, str] | None = None) -> str:
     """Return what the command prints in colour in the morning of the pictures, for a terminal of
     at least 80 columns.
     """
@@ -152,10 +152,10 @@ def printed_plan() -> str:
             )
         file = Path(name) / "runs.jsonl"
         write_reports(file, reports_of_account(RESIZED, RESIZE_DAYS))
-        return printed(RESIZE, file, aws.environment())
+        return printed_in_colour(RESIZE, file, aws.environment())
 
 
-def draw(command: str, output: str) -> str:
+def draw_svg(command: str, output: str) -> str:
     """Draw the output of a terminal as SVG."""
     text = Text.from_ansi(output.rstrip("\n"))
     width = max(COLUMNS, *(line.cell_len for line in text.split()))
@@ -174,11 +174,11 @@ def main(arguments: Sequence[str]) -> None:
     folder = Path(arguments[0]) if arguments else FOLDER
     write_reports(FOLDER / "show.jsonl", shown_reports())
     for name, command, output in (
-        ("show", SHOW, printed(SHOW, FOLDER / "show.jsonl")),
+        ("show", SHOW, printed_in_colour(SHOW, FOLDER / "show.jsonl")),
         ("resize", RESIZE, printed_plan()),
     ):
         path = folder / f"{name}.svg"
-        path.write_text(draw(command, output))
+        path.write_text(draw_svg(command, output))
         print(f"{path}: {path.stat().st_size // 1000} kB")
 
 

@@ -96,7 +96,7 @@ def remove_group(group: Path) -> None:
     wait_until(is_removed, f"{group} to be free")
 
 
-def catches(pid: int, number: signal.Signals) -> bool:
+def has_signal_handler(pid: int, number: signal.Signals) -> bool:
     """Whether the process has a handler for a signal, which may be lost before."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)

@@ -41,12 +41,12 @@ WheelSets = Iterator[tuple[Sequence[str], Sequence[str]]]
 
 def main() -> None:
     """Update all requirements files."""
-    write(requirements_file(), wheels(_pins(requirements_file())))
+    write_requirements(requirements_file(), wheels(_pins(requirements_file())))
     for path in sorted(IMAGE_REQUIREMENTS.glob("*.txt")):
-        write(path, image_wheels(_pins(path)))
+        write_requirements(path, image_wheels(_pins(path)))
 
 
-def write(path: Path, wheel_sets: WheelSets) -> None:
+def write_requirements(path: Path, wheel_sets: WheelSets) -> None:
     """Rewrite a requirements file with its comments, its versions, and the hashes of these
     wheels.
     """
@@ -54,7 +54,8 @@ def write(path: Path, wheel_sets: WheelSets) -> None:
     hashes = _hashes(wheel_sets)
     head = [line for line in path.read_text().splitlines() if line.startswith("#")]
     path.write_text(
-        "\n".join([*head, *(_entry(pin, hashes[_package_name(pin)]) for pin in pins)]) + "\n"
+        "\n".join([*head, *(_requirement_entry(pin, hashes[_package_name(pin)]) for pin in pins)])
+        + "\n"
     )
     print(
         f"{path.relative_to(ROOT)}: {sum(map(len, hashes.values()))} wheels of {len(pins)} packages"
@@ -114,7 +115,7 @@ def _package_name(pin: str) -> str:
     return pin.split("==", maxsplit=1)[0].lower().replace("_", "-")
 
 
-def _entry(pin: str, hashes: Iterable[str]) -> str:
+def _requirement_entry(pin: str, hashes: Iterable[str]) -> str:
     return " \\\n".join([pin, *(f"    --hash=sha256:{digest}" for digest in sorted(hashes))])
 
 

@@ -283,7 +283,7 @@ class _RunReader(Struct, frozen=True):
         """A run that takes less memory."""
         record = run.record
         if record.series is not None:
-            record = replace(record, series=self.numbers.in_record(record.series))
+            record = replace(record, series=self.numbers.share_in_record(record.series))
         return replace(run.with_record(record), line=b"")
 
 
@@ -326,4 +326,4 @@ def _with_series(
         left_points -= len(steps.ends_ms)
         if not steps.ends_ms:
             steps = _own_steps(run)
-        yield Run(past=run, steps=numbers.in_steps(downsample(steps, max_steps)))
+        yield Run(past=run, steps=numbers.share_in_steps(downsample(steps, max_steps)))

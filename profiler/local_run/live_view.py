@@ -77,7 +77,7 @@ class LiveFigures(Struct, frozen=True, kw_only=True):
     vcpu_course: Sequence[float | None] = ()
     vcpu_limit: float | None = None
     memory_bytes: float | None = None
-    memory_course: Sequence[float | None] = ()
+    memory_digits: Sequence[float | None] = ()
     memory_limit_bytes: float | None = None
     threads: int | None = None
     processes: Sequence[NamedProcesses] = ()
@@ -89,7 +89,7 @@ def live_rows(figures: LiveFigures, terminal: terminal_size) -> list[Row]:
     """The rows that the terminal has room for, the most important ones first."""
     vcpu = words_if_known("{:.2f} vCPU", figures.vcpu) or _UNKNOWN
     used = first_known(known(_format_bytes, figures.memory_bytes), _UNKNOWN)
-    course = figures.memory_course
+    course = figures.memory_digits
     limit_bytes = figures.memory_limit_bytes
     cpu_top, draw_cpu = _curve_text_and_drawing(
         figures.vcpu_course, figures.vcpu_limit, format_vcpu, YELLOW, LEAST_VCPU
@@ -307,7 +307,7 @@ class LiveView:
             ],
             vcpu_limit=self._sizes.vcpu,
             memory_bytes=sample.memory_used_bytes,
-            memory_course=self._course.memory.cells,
+            memory_digits=self._course.memory.cells,
             memory_limit_bytes=self._sizes.memory_bytes,
             threads=sample.pids,
             processes=top_processes(processes, self._drawn_cpu_ns, elapsed_ns),

@@ -34,7 +34,7 @@ _STATUS = re.compile(rb"(?:\x08" + _NUMBER + rb")?\x12(?P<length>" + _NUMBER + r
 def words_of_error(body: bytes, content_type: str) -> str:
     """The message of a response that is an error: of a ``Status``, of JSON, or the text itself."""
     if "protobuf" in content_type:
-        return _text_after(_STATUS.match(body))
+        return _length_delimited_text(_STATUS.match(body))
     if content_type.startswith("text/plain"):
         return body.decode(errors="replace")
     document = _json_object(body)
@@ -45,7 +45,7 @@ def words_of_error(body: bytes, content_type: str) -> str:
 def words_of_rejection(body: bytes, content_type: str) -> str:
     """The message of a response that rejects a part of a request (a partial success)."""
     if "protobuf" in content_type:
-        return _text_after(_PARTIAL_SUCCESS.match(body))
+        return _length_delimited_text(_PARTIAL_SUCCESS.match(body))
     partial = mapping(_json_object(body).get("partialSuccess"))
     return str(partial.get("errorMessage") or "")
 
@@ -71,7 +71,7 @@ def _possible_secrets(target: Target, headers: Mapping[str, str]) -> list[str]:
     own = {name.lower() for name, _ in target.headers}
     for name, value in headers.items():
         if name.lower() in own or name.lower() in _SIGNATURE_HEADERS:
-            values += (value, *_decoded_words(value))
+            values += (value, *_base64_words(value))
     words: set[str] = set()
     for value in values:
         words |= {value, *re.split(r"[\s,;=:]+", value)}
@@ -80,7 +80,7 @@ def _possible_secrets(target: Target, headers: Mapping[str, str]) -> list[str]:
     return sorted(secrets, key=len, reverse=True)
 
 
-def _decoded_words(value: str) -> Iterator[str]:
+def _base64_words(value: str) -> Iterator[str]:
     """The texts that are words of a header in Base64: the user and the password of Basic."""
     for word in value.split():
         with suppress(ValueError):
@@ -91,7 +91,7 @@ def _json_object(body: bytes) -> Mapping[str, object]:
     return mapping(decoded_or_none(msgspec.json.decode, body))
 
 
-def _text_after(match: re.Match[bytes] | None) -> str:
+def _length_delimited_text(match: re.Match[bytes] | None) -> str:
     """The text after a match, which has its length; "" without one."""
     if not match:
         return ""

@@ -109,29 +109,29 @@ def _encode(kind: str, message: Message) -> bytes:
     for name, value in message.items():
         number, field_kind = _SCHEMA[kind][name]
         items = value if isinstance(value, list) else (value,)
-        parts += [_field(number, field_kind, item) for item in items]
+        parts += [_encode_field(number, field_kind, item) for item in items]
     return b"".join(parts)
 
 
-def _field(number: int, kind: str, value: Any) -> bytes:  # noqa: ANN401  any value of JSON
+def _encode_field(number: int, kind: str, value: Any) -> bytes:  # noqa: ANN401  any value of JSON
     if kind == "varint":
-        return _key(number, _VARINT) + _varint(int(value) % 2**64)
+        return _encode_key(number, _VARINT) + _encode_varint(int(value) % 2**64)
     if kind in _FIXED:
         form, wire = _FIXED[kind]
-        return _key(number, wire) + struct.pack(form, int(value))
+        return _encode_key(number, wire) + struct.pack(form, int(value))
     if kind == "double":
-        return _key(number, _FIXED64) + struct.pack("<d", value)
+        return _encode_key(number, _FIXED64) + struct.pack("<d", value)
     data: bytes = {"string": str.encode, "hex": bytes.fromhex}.get(kind, partial(_encode, kind))(
         value
     )
-    return _key(number, _BYTES) + _varint(len(data)) + data
+    return _encode_key(number, _BYTES) + _encode_varint(len(data)) + data
 
 
-def _key(number: int, wire: int) -> bytes:
-    return _varint(number << 3 | wire)
+def _encode_key(number: int, wire: int) -> bytes:
+    return _encode_varint(number << 3 | wire)
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     encoded = bytearray()
     while value > 0x7F:  # noqa: PLR2004  seven bits a byte
         encoded.append(value & 0x7F | 0x80)

@@ -142,7 +142,7 @@ class OtlpExporter(Struct, eq=False):
                 share_seconds = self._left_seconds(deadline_ns) / (len(waiting) - number)
                 if share_seconds < _MIN_SECONDS:
                     break
-                answer = self._attempt(targets[signal], *requests[signal], share_seconds)
+                answer = self._send_once(targets[signal], *requests[signal], share_seconds)
                 if answer is None:
                     del refused[signal]
                 else:
@@ -169,7 +169,7 @@ class OtlpExporter(Struct, eq=False):
     def _left_seconds(self, deadline_ns: int) -> float:
         return (deadline_ns - self.clock.monotonic_ns()) / NS_PER_SECOND
 
-    def _attempt(
+    def _send_once(
         self, target: Target, headers: Mapping[str, str], body: bytes, timeout_seconds: float
     ) -> _Refusal | None:
         """Send a request."""

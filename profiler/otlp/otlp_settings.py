@@ -120,7 +120,7 @@ class _Reader(Struct):
         is_own = setting != f"{self._prefix}_ENDPOINT"
         if not url:
             return None
-        _check_address(url, setting)
+        _check_address_form(url, setting)
         if not is_own:
             parts = urlsplit(url)
             url = parts._replace(path=f"{parts.path.rstrip('/')}/v1/{signal}").geturl()
@@ -132,8 +132,8 @@ class _Reader(Struct):
             url=url,
             setting=setting,
             headers=parse_headers(headers_text, headers_setting),
-            protocol=self._choice(signal, "PROTOCOL", _PROTOCOLS, _DEFAULT_PROTOCOL),
-            is_compressed=self._choice(signal, "COMPRESSION", _COMPRESSIONS, "gzip"),
+            protocol=self._read_choice(signal, "PROTOCOL", _PROTOCOLS, _DEFAULT_PROTOCOL),
+            is_compressed=self._read_choice(signal, "COMPRESSION", _COMPRESSIONS, "gzip"),
             aws=aws,
         )
 
@@ -144,7 +144,7 @@ class _Reader(Struct):
         used = own if self._environment.get(own, "").strip() else common
         return self._environment.get(used, "").strip(), used
 
-    def _choice(
+    def _read_choice(
         self, signal: Signal, name: str, choices: Mapping[str, _Choice], default: str
     ) -> _Choice:
         value, setting = self._signal_value(signal, name)
@@ -153,7 +153,7 @@ class _Reader(Struct):
         return choices[(value or default).lower()]
 
 
-def _check_address(url: str, setting: str) -> None:
+def _check_address_form(url: str, setting: str) -> None:
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0

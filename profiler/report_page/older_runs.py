@@ -66,19 +66,19 @@ class OlderRuns(Struct):
         """The rows for the sentence of the last night, with the labels of their families."""
         for key, row in zip(self.keys, self.newest, strict=False):
             label = labels[key]
-            yield replace(row, family=label, name=_name_if_other(key, label))
+            yield replace(row, family=label, name=_family_unless_label(key, label))
 
     def texts(self, labels: Mapping[FamilyKey, str]) -> Iterator[str]:
         """The rows as JSON."""
         for row, (key, text) in enumerate(zip(self.keys, self._texts, strict=True)):
             label = family_text(labels[key], counts=row not in self._unconfirmed)
             named = {"family": label}
-            name = _name_if_other(key, label)
+            name = _family_unless_label(key, label)
             if name is not None:
                 named["name"] = name
             yield f"{text.removesuffix('}')},{to_json(named).removeprefix('{')}"
 
 
-def _name_if_other(key: FamilyKey, label: str) -> str | None:
+def _family_unless_label(key: FamilyKey, label: str) -> str | None:
     """The family itself, if its label on the page is another text."""
     return None if label == key.name else key.name

@@ -17,7 +17,7 @@ from profiler.record.record_model import Record, Report
 from profiler.record.stacks_line import StacksLine
 from profiler.record.story_rows import Story
 from profiler.report_page.page_rows import PageFunction, RunActivity
-from profiler.report_page.page_series import compressed, finite_number, to_json
+from profiler.report_page.page_series import compressed_base64, finite_or_none, to_json
 from profiler.runs.step_series import Column
 
 CallStacksOf = Callable[[Report], StacksLine | None]
@@ -37,10 +37,10 @@ def activity_of(record: Record, story: Story) -> RunActivity:
     """Where the time of a run went."""
     breakdown = record.time_breakdown
     stacks = record.stacks
-    parts = [finite_number(getattr(breakdown, field)) for field in _PARTS]
+    parts = [finite_or_none(getattr(breakdown, field)) for field in _PARTS]
     targets = []
     for target in breakdown.waiting_for:
-        targets.append((target.kind, target.target, finite_number(target.percent)))
+        targets.append((target.kind, target.target, finite_or_none(target.percent)))
     is_covered = (breakdown.covered_percent or 0) >= MIN_COVERED_PERCENT
     return RunActivity(
         time=parts if any(parts) else None,
@@ -70,8 +70,8 @@ def _running_samples(stacks: Stacks) -> int | None:
 def _function_rows(stacks: Stacks) -> list[PageFunction]:
     rows: list[PageFunction] = []
     for function in stacks.top:
-        self_percent = finite_number(function.self_percent)
-        total_percent = finite_number(function.total_percent)
+        self_percent = finite_or_none(function.self_percent)
+        total_percent = finite_or_none(function.total_percent)
         row = (function.function, function.file, function.line, self_percent, total_percent)
         rows.append(row)
     return rows
@@ -108,10 +108,10 @@ def activity_texts(records: Iterable[Report], stacks_of: CallStacksOf, max_chara
 def _activity_text(record: Record, stacks: StacksLine | None, max_characters: int) -> str:
     """The text with the stacks, without them if it is too long, or an empty one."""
     processes = _processes(record)
-    for content in ({**processes, **_steps(stacks)}, processes):
+    for content in ({**processes, **_stack_steps(stacks)}, processes):
         if not content:
             return ""
-        text = compressed(to_json(content))
+        text = compressed_base64(to_json(content))
         if len(text) < max_characters:
             return text
     return ""
@@ -146,7 +146,7 @@ def _processes(record: Record) -> dict[str, Any]:
     return content
 
 
-def _steps(stacks: StacksLine | None) -> dict[str, Any]:
+def _stack_steps(stacks: StacksLine | None) -> dict[str, Any]:
     """Offset and length in ms of each step, and how often each stack was seen in it."""
     if stacks is None:
         return {}

@@ -29,7 +29,7 @@ def duration_changes(runs: Iterable[PageRun]) -> Mapping[str, float]:
     for run in runs:
         if run.ms is not None and run.began is not None and run.outcome != "running":
             by_family.setdefault(run.family, []).append(run)
-    nights_ms = {family: _nights_ms(some) for family, some in by_family.items()}
+    nights_ms = {family: _median_ms_by_night(some) for family, some in by_family.items()}
     changes: dict[str, float] = {}
     # The interval of as many nights as before takes less time.
     for family, newest_first in sorted(nights_ms.items(), key=lambda item: len(item[1])):
@@ -43,7 +43,7 @@ def duration_changes(runs: Iterable[PageRun]) -> Mapping[str, float]:
     return changes
 
 
-def _nights_ms(runs: Sequence[PageRun]) -> list[float]:
+def _median_ms_by_night(runs: Sequence[PageRun]) -> list[float]:
     """The median duration of each of the newest nights, the newest first."""
     succeeded = [run for run in runs if run.outcome == "success"]
     nights: dict[date, list[float]] = {}

@@ -34,8 +34,8 @@ from profiler.report_page.page_run import (
 )
 from profiler.report_page.page_series import (
     Run,
-    compressed,
-    finite_number,
+    compressed_base64,
+    finite_or_none,
     series_columns,
     to_json,
 )
@@ -122,7 +122,7 @@ def build_page_data(
     start = _json_before_runs(
         runs, [*page_runs, *older.rows_of_night(labels)], request, labels, older
     )
-    room = request.max_bytes - _END_BYTES - len(compressed(start))
+    room = request.max_bytes - _END_BYTES - len(compressed_base64(start))
     texts = [to_json(run.as_json()) for run in page_runs]
     texts += older.texts(labels)
     rows, room = texts_that_fit(texts, room, at_least=1)
@@ -136,13 +136,13 @@ def build_page_data(
     )
     all_runs = len(runs) + older.count
     left_out = to_json({"runs": all_runs - len(rows), "details": len(rows) - len(details)})
-    text = compressed(
+    text = compressed_base64(
         f'{start},"runs":{json_array(rows)},"details":{json_array(details, len(rows))},'
         f'"leftOut":{left_out}}}'
     )
     series = (series_columns(run.steps) or None for run in shown)
     columns, _ = first_that_fit(series, request.max_bytes - len(text) - _END_BYTES)
-    packed = compressed(json_array(columns, len(rows)))
+    packed = compressed_base64(json_array(columns, len(rows)))
     opened = [run.past.report for run in shown]
     if request.only_one:
         opened = opened[:1]
@@ -217,7 +217,7 @@ def _successes_before(
     return before
 
 
-def _due_time_of(line: ScheduleNoticeLine) -> tuple[object, ...]:
+def _due_time_key(line: ScheduleNoticeLine) -> tuple[object, ...]:
     return (
         line.schedule,
         line.account_id,
@@ -234,7 +234,7 @@ def _notice_rows(
     late = set()
     for line in notices:
         if line.notice.kind == "late":
-            late.add(_due_time_of(line))
+            late.add(_due_time_key(line))
     return [_notice_row(line, labels[family_of_notice(line)], late) for line in notices]
 
 
@@ -246,7 +246,7 @@ def _notice_row(line: ScheduleNoticeLine, family: str, late: Container[object]) 
         cluster=cluster_name(line.cluster),
         outcome=line.notice.kind,
         began=known(whole_ms, due_ns_of_notice(line)),
-        came_late=(line.notice.kind == "missed" and _due_time_of(line) in late) or None,
+        came_late=(line.notice.kind == "missed" and _due_time_key(line) in late) or None,
         text=line.notice.message,
     )
 
@@ -285,8 +285,8 @@ def family_size_rows(
             {
                 "current": advised["current"],
                 "savingPercent": advised["savingPercent"],
-                "savingUsdPerMonth": finite_number(advice.saving_usd_per_month),
-                "usdPerMonth": finite_number(advice.usd_per_month),
+                "savingUsdPerMonth": finite_or_none(advice.saving_usd_per_month),
+                "usdPerMonth": finite_or_none(advice.usd_per_month),
                 "mark": advice.mark or None,
                 "verdict": advice_verdict(advice),
                 "word": word_of_change(advice) or None,
@@ -299,7 +299,7 @@ def family_size_rows(
                 "resize": resize,
                 "risk": advice.risk or None,
                 "spot": evidence.usage.on_spot or None,
-                "runsPerMonth": None if advice.month is None else finite_number(advice.month.runs),
+                "runsPerMonth": None if advice.month is None else finite_or_none(advice.month.runs),
                 "sizes": sizes,
             }
         )
@@ -322,7 +322,7 @@ def texts_that_fit(
     """
 
     def length(count: int) -> int:
-        return len(compressed(json_array(texts[:count])))
+        return len(compressed_base64(json_array(texts[:count])))
 
     count = len(texts)
     if length(count) > share * room:

@@ -38,7 +38,7 @@ class _Calendar(Struct, frozen=True, kw_only=True):
             return Night(day=now.date(), begins_at=MIDNIGHT)
         return Night(day=last_night(now).day)
 
-    def containing(self, moment_ns: int) -> Night:
+    def night_containing(self, moment_ns: int) -> Night:
         """The night, or the day, of a moment."""
         night = self.newest(moment_ns)
         if moment_ns >= night.end_ns:
@@ -90,10 +90,10 @@ def night_of_page(
     newest = calendar.newest(now_ns)
     night = newest
     if not any(_began_in_night(night, began) for began in starts_ms):
-        night = calendar.containing(max(starts_ms) * NS_PER_MS)
+        night = calendar.night_containing(max(starts_ms) * NS_PER_MS)
     runs_of_night = [(row, run) for row, run, began in started if _began_in_night(night, began)]
     missed_of_night = [notice for notice, began in missed if _began_in_night(night, began)]
-    of_tasks = _worst_of_tasks(runs_of_night)
+    of_tasks = _worst_run_of_each_task(runs_of_night)
     outcomes = [(run.outcome, run.family) for _, run in of_tasks]
     outcomes += [(MISSED, notice.family) for notice in missed_of_night]
     texts = night_texts(
@@ -115,7 +115,7 @@ def _began_in_night(night: Night, began_ms: int) -> bool:
     return night.start_ns <= began_ms * NS_PER_MS < night.end_ns
 
 
-def _worst_of_tasks(
+def _worst_run_of_each_task(
     runs_of_night: Sequence[tuple[int, PageRun]],
 ) -> Sequence[tuple[int, PageRun]]:
     """The run of each task whose container ended worst, as in the message."""

@@ -50,7 +50,7 @@ from profiler.record.run_view import RunView
 from profiler.record.story_rows import DOT, GPU_NOTES, UNSEEN_LIMITS, RowName, Story, story_of
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
-from profiler.report_page.page_series import Run, finite_number, memory_course
+from profiler.report_page.page_series import Run, finite_or_none, memory_digits
 from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from profiler.runs.step_series import with_equal_steps
@@ -103,24 +103,24 @@ def page_run(run: Run, family: str) -> PageRun:
         exit=outcome.exit_code,
         began=known(whole_ms, started_ns),
         start_unknown=record.started_ns is None or None,
-        ms=finite_number(metrics.duration_ms),
-        init=finite_number(metrics.init_duration_ms),
-        billed=finite_number(metrics.billed_duration_ms),
-        cpu=finite_number(cpu.percent.avg),
-        memory=finite_number(memory.avg),
-        vcpu_size=finite_number(cpu.size),
+        ms=finite_or_none(metrics.duration_ms),
+        init=finite_or_none(metrics.init_duration_ms),
+        billed=finite_or_none(metrics.billed_duration_ms),
+        cpu=finite_or_none(cpu.percent.avg),
+        memory=finite_or_none(memory.avg),
+        vcpu_size=finite_or_none(cpu.size),
         vcpu_asked=cpu.is_asked or None,
-        vcpu_avg=finite_number(vcpu.avg),
-        vcpu_p95=finite_number(vcpu.p95),
-        vcpu_max=finite_number(vcpu.max),
-        saturated=finite_number(metrics.vcpu_saturated_percent),
-        cpu_seconds=finite_number(metrics.cpu_seconds),
-        size=finite_number(metrics.memory_size_mb),
-        memory_avg=finite_number(metrics.memory_used_mb.avg),
-        peak=finite_number(metrics.max_memory_used_mb),
+        vcpu_avg=finite_or_none(vcpu.avg),
+        vcpu_p95=finite_or_none(vcpu.p95),
+        vcpu_max=finite_or_none(vcpu.max),
+        saturated=finite_or_none(metrics.vcpu_saturated_percent),
+        cpu_seconds=finite_or_none(metrics.cpu_seconds),
+        size=finite_or_none(metrics.memory_size_mb),
+        memory_avg=finite_or_none(metrics.memory_used_mb.avg),
+        peak=finite_or_none(metrics.max_memory_used_mb),
         peak_by=metrics.memory_peak_source,
         counts_files=metrics.counts_files or None,
-        usd=finite_number(record.cost.usd),
+        usd=finite_or_none(record.cost.usd),
         account=record.account_id,
         cluster=record.cluster,
         launch=record.launch_type,
@@ -132,9 +132,9 @@ def page_run(run: Run, family: str) -> PageRun:
         sent=metrics.network_tx_bytes,
         pids=metrics.max_pids,
         **_gpu_values(record, run.usage.gpus),
-        estimated=_page_fields(estimated_rows(RunView(record))),
+        estimated=_names_on_page(estimated_rows(RunView(record))),
         at_least=_fields_at_least(record) or None,
-        course=memory_course(run.steps),
+        course=memory_digits(run.steps),
     )
 
 
@@ -144,17 +144,17 @@ def _gpu_values(record: Record, totals: GpuTotals) -> dict[str, Any]:
         return {}
     return {
         "gpu_word": totals.word_instead_of_use,
-        "gpu_size": finite_number(totals.memory_size_mb),
-        **{name: finite_number(number_value(row, record)) for name, row in _GPU_NUMBERS.items()},
+        "gpu_size": finite_or_none(totals.memory_size_mb),
+        **{name: finite_or_none(number_value(row, record)) for name, row in _GPU_NUMBERS.items()},
     }
 
 
 def _fields_at_least(record: Record) -> list[str]:
     """The fields of the numbers that may have been larger."""
-    return _page_fields(lower_bound_rows(RunView(record))) or []
+    return _names_on_page(lower_bound_rows(RunView(record))) or []
 
 
-def _page_fields(rows: Iterable[NumberRow]) -> list[str] | None:
+def _names_on_page(rows: Iterable[NumberRow]) -> list[str] | None:
     return [row.page_field for row in rows if row.page_field] or None
 
 
@@ -253,8 +253,8 @@ def _process_rows(processes: Iterable[MeasuredProcess]) -> list[PageProcess]:
             shown_name(process),
             process.arguments,
             process.count,
-            finite_number(measured.cpu_seconds.value),
-            finite_number(measured.peak_mb.value),
+            finite_or_none(measured.cpu_seconds.value),
+            finite_or_none(measured.peak_mb.value),
             process.max_memory_used_processes,
             isinstance(measured.cpu_seconds, AtLeast),
             isinstance(measured.peak_mb, AtLeast),
@@ -274,15 +274,15 @@ def _gpu_row(gpu: Gpu, record: Record) -> PageGpu:
     utilization = gpu.utilization_percent
     return PageGpu(
         name=_gpu_name(gpu, record),
-        percent=gpu_percent_text(gpu, finite_number(utilization.avg)) or None,
-        top=gpu_percent_text(gpu, finite_number(utilization.max)) or None,
-        sm=gpu_active_text(gpu, finite_number(gpu.sm_active_percent.avg)) or None,
+        percent=gpu_percent_text(gpu, finite_or_none(utilization.avg)) or None,
+        top=gpu_percent_text(gpu, finite_or_none(utilization.max)) or None,
+        sm=gpu_active_text(gpu, finite_or_none(gpu.sm_active_percent.avg)) or None,
         idle=gpu_idle_text(gpu) or None,
         whose=whose_numbers(gpu, record),
         memory=gpu_memory_text(gpu) or known(_no_peak_text, gpu.memory_used_mb.max),
-        size=finite_number(gpu.memory_limit_mb or gpu.memory_size_mb),
-        watts=finite_number(gpu.power_watts.avg),
-        celsius=finite_number(gpu.temperature_celsius.max),
+        size=finite_or_none(gpu.memory_limit_mb or gpu.memory_size_mb),
+        watts=finite_or_none(gpu.power_watts.avg),
+        celsius=finite_or_none(gpu.temperature_celsius.max),
         xids=list(gpu.xids) or None,
     )
 
@@ -307,8 +307,8 @@ def _neuron_row(neuron: Neuron) -> PageNeuron | None:
             cores.append(_core_row(core))
     row = PageNeuron(
         cores=cores or None,
-        mb=finite_number(memory.max),
-        size=finite_number(neuron.device_memory_size_mb or None),
+        mb=finite_or_none(memory.max),
+        size=finite_or_none(neuron.device_memory_size_mb or None),
     )
     if neuron.executions is not None:
         row = replace(row, completed=neuron.executions.completed, failed=neuron.executions.failed)
@@ -317,7 +317,7 @@ def _neuron_row(neuron: Neuron) -> PageNeuron | None:
 
 def _core_row(core: NeuronCore) -> tuple[int, Number | None, Number | None]:
     use = core.utilization_percent
-    return core.index, finite_number(use.avg), finite_number(use.max)
+    return core.index, finite_or_none(use.avg), finite_or_none(use.max)
 
 
 def _name_value_texts(texts: Mapping[str, str] | None) -> list[str] | None:

@@ -68,8 +68,8 @@ def series_columns(steps: StepSeries) -> dict[str, Column]:
     measured: dict[str, Column] = {
         "vcpu": steps.vcpu_used,
         "mb": steps.memory_mb,
-        "read": _rates(ends_ms, steps.block_read_bytes),
-        "written": _rates(ends_ms, steps.block_write_bytes),
+        "read": _mb_per_second(ends_ms, steps.block_read_bytes),
+        "written": _mb_per_second(ends_ms, steps.block_write_bytes),
         "gpu": steps.gpu_percent,
         "gpuMb": steps.gpu_memory_mb,
         "neuron": steps.neuron_percent,
@@ -84,7 +84,7 @@ def series_columns(steps: StepSeries) -> dict[str, Column]:
     return {**_step_times(ends_ms), **columns}
 
 
-def memory_course(steps: StepSeries) -> str | None:
+def memory_digits(steps: StepSeries) -> str | None:
     """The peaks of 24 equal parts as digits to the base 36, the highest for the run's; None
     below two known values.
     """
@@ -122,7 +122,7 @@ def _is_empty(column: Sequence[float | None]) -> bool:
     return column.count(None) == len(column)
 
 
-def _rates(ends_ms: Sequence[int], growths_bytes: Sequence[int | None]) -> Column:
+def _mb_per_second(ends_ms: Sequence[int], growths_bytes: Sequence[int | None]) -> Column:
     """MB per second, over the time since the last step whose bytes are known; empty if none is
     known.
     """
@@ -140,7 +140,7 @@ def _rates(ends_ms: Sequence[int], growths_bytes: Sequence[int | None]) -> Colum
     return rates
 
 
-def finite_number(value: Number | None) -> Number | None:
+def finite_or_none(value: Number | None) -> Number | None:
     """Drop the noise. None for None, NaN and infinity."""
     if value is None or not math.isfinite(value):
         return None
@@ -148,7 +148,7 @@ def finite_number(value: Number | None) -> Number | None:
     return int(rounded) if rounded == int(rounded) else rounded
 
 
-def compressed(text: str) -> str:
+def compressed_base64(text: str) -> str:
     """Compress a text in ASCII, as base64."""
     data = zlib.compress(text.encode("ascii"), COMPRESSION_LEVEL, GZIP_BITS)
     return base64.b64encode(data).decode("ascii")

@@ -25,18 +25,18 @@ class SharedNumbers(Struct, frozen=True):
     _fractional: dict[float | None, float | None] = {}
     _whole: dict[int, int] = {}
 
-    def in_record(self, series: Series) -> Series:
+    def share_in_record(self, series: Series) -> Series:
         """The curves of a record, with the same values."""
         return replace(
             series,
-            vcpu_used=self._values(series.vcpu_used),
-            memory_used_mb=self._values(series.memory_used_mb),
-            gpu_utilization_percent=self._values(series.gpu_utilization_percent),
-            neuron_utilization_percent=self._values(series.neuron_utilization_percent),
-            cpu_wait=self._values(series.cpu_wait),
+            vcpu_used=self._shared_values(series.vcpu_used),
+            memory_used_mb=self._shared_values(series.memory_used_mb),
+            gpu_utilization_percent=self._shared_values(series.gpu_utilization_percent),
+            neuron_utilization_percent=self._shared_values(series.neuron_utilization_percent),
+            cpu_wait=self._shared_values(series.cpu_wait),
         )
 
-    def in_steps(self, steps: StepSeries) -> StepSeries:
+    def share_in_steps(self, steps: StepSeries) -> StepSeries:
         """The steps of a run, with the same values."""
         return replace(
             steps,
@@ -44,7 +44,9 @@ class SharedNumbers(Struct, frozen=True):
             vcpu_used=_with_shared_numbers(steps.vcpu_used, self._fractional),
         )
 
-    def _values(self, values: Sequence[float | None] | None) -> tuple[float | None, ...] | None:
+    def _shared_values(
+        self, values: Sequence[float | None] | None
+    ) -> tuple[float | None, ...] | None:
         return None if values is None else _with_shared_numbers(values, self._fractional)
 
 

@@ -121,7 +121,7 @@ def _tasks_of(slots: Sequence[TaskSlot]) -> list[StartedTask]:
     return sorted(tasks, key=attrgetter("created_ns"))
 
 
-def _last_ends(tasks: Sequence[StartedTask]) -> dict[str, StartedTask | None]:
+def _last_ended_before_each(tasks: Sequence[StartedTask]) -> dict[str, StartedTask | None]:
     """The task that ended last among those created before a task, by the ARN of that."""
     last_ends: dict[str, StartedTask | None] = {}
     latest: StartedTask | None = None
@@ -161,7 +161,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
                 yield JudgedSchedule(schedule=schedule, problem=row)
                 continue
             others = sorted({other.name for other in members if other is not schedule})
-            last_ends = _last_ends(tasks if is_certain else _tasks_of(row))
+            last_ends = _last_ended_before_each(tasks if is_certain else _tasks_of(row))
             is_restarted = _may_be_restarted(schedule, row)
             due: list[DueTime] = []
             for slot in row:
@@ -232,12 +232,12 @@ class _Judge(Struct, frozen=True, kw_only=True):
         others: Sequence[str],
     ) -> DueTime:
         if slot.is_open:
-            outcome, reason = self._without_task(slot, cluster, others)
+            outcome, reason = self._outcome_without_task(slot, cluster, others)
         else:
             outcome = None
             reason = None
         if outcome is None:
-            outcome, reason = self._with_task(slot, last_ends)
+            outcome, reason = self._outcome_with_task(slot, last_ends)
         return DueTime(
             due_ns=slot.due_ns,
             outcome=outcome,
@@ -245,7 +245,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
             task=slot.tasks[0] if slot.tasks else None,
         )
 
-    def _without_task(
+    def _outcome_without_task(
         self, slot: TaskSlot, cluster: ClusterTasks, others: Sequence[str]
     ) -> tuple[DueOutcome | None, str | None]:
         """The outcome of a due time that lacks tasks; None if those that were found decide it."""
@@ -274,7 +274,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
             why = f"The cluster {cluster_name(schedule.cluster_arn)} does not exist."
         return "missed", " ".join(filter(None, (some, why or (doubt if others else None)))) or None
 
-    def _with_task(
+    def _outcome_with_task(
         self, slot: TaskSlot, last_ends: Mapping[str, StartedTask | None]
     ) -> tuple[DueOutcome, str | None]:
         first = slot.tasks[0]

@@ -133,7 +133,7 @@ def _field_values(text: str, first: int, last: int, names: Sequence[str] = ()) -
 def _day_of_month_rule(text: str) -> _DayRule:
     if match := re.fullmatch(r"L(?:-([0-9]{1,2}))?", text):
         before = int(match[1] or 0)
-        return lambda year, month: _before_the_end(year, month, before)
+        return lambda year, month: _day_before_month_end(year, month, before)
     if match := re.fullmatch(r"(\w+)W", text, re.ASCII):
         fixed = None
         if match[1] != "L":
@@ -145,7 +145,7 @@ def _day_of_month_rule(text: str) -> _DayRule:
     return lambda year, month: (day for day in days if day <= _days_in_month(year, month))
 
 
-def _before_the_end(year: int, month: int, days: int) -> Iterator[int]:
+def _day_before_month_end(year: int, month: int, days: int) -> Iterator[int]:
     """The day so many days before the last day of the month."""
     day = _days_in_month(year, month) - days
     if day > 0:
@@ -159,16 +159,16 @@ def _day_of_week_rule(text: str) -> _DayRule:
         weekday_text, number, last_text = match.groups()
         (weekday,) = _field_values(last_text or weekday_text, 1, 7, _WEEKDAY_NAMES)
         index = int(number) - 1 if number else -1
-        return lambda year, month: iter(_on_weekdays(year, month, (weekday,))[index:][:1])
+        return lambda year, month: iter(_days_on_weekdays(year, month, (weekday,))[index:][:1])
     weekdays = _field_values(text, 1, 7, _WEEKDAY_NAMES)
-    return lambda year, month: iter(_on_weekdays(year, month, weekdays))
+    return lambda year, month: iter(_days_on_weekdays(year, month, weekdays))
 
 
 def _days_in_month(year: int, month: int) -> int:
     return calendar.monthrange(year, month)[1]
 
 
-def _on_weekdays(year: int, month: int, weekdays: Sequence[int]) -> list[int]:
+def _days_on_weekdays(year: int, month: int, weekdays: Sequence[int]) -> list[int]:
     """The days of a month on these weekdays in AWS's numbers, of which 1 is Sunday."""
     first = date(year, month, 1).isoweekday()
     return [
@@ -181,7 +181,9 @@ def _on_weekdays(year: int, month: int, weekdays: Sequence[int]) -> list[int]:
 def _nearest_weekday(year: int, month: int, day: int) -> Iterator[int]:
     """The day from Monday to Friday that is nearest to a day, in the same month."""
     if day <= _days_in_month(year, month):
-        yield min(_on_weekdays(year, month, _MONDAY_TO_FRIDAY), key=lambda other: abs(other - day))
+        yield min(
+            _days_on_weekdays(year, month, _MONDAY_TO_FRIDAY), key=lambda other: abs(other - day)
+        )
 
 
 class ScheduleExpressionError(TaskProfilerError):
@@ -208,13 +210,13 @@ def due_times(schedule: Schedule, since_ns: int, until_ns: int) -> Iterator[int]
             return iter(())
         times: Iterable[int] = count(since_ns + (anchor_ns - since_ns) % expression, expression)
     else:
-        since = _local(since_ns, zone)
+        since = _local_time(since_ns, zone)
         locals_: Iterable[datetime]
         if isinstance(expression, _Cron):
             locals_ = expression.ascending(since)
         else:
             locals_ = (expression,)
-        times = (due_ns for due_ns in _instants(locals_, zone) if due_ns >= since_ns)
+        times = (due_ns for due_ns in _utc_ns_of_local_times(locals_, zone) if due_ns >= since_ns)
     return takewhile(lambda due_ns: due_ns < until_ns, times)
 
 
@@ -272,12 +274,12 @@ def _lifetime(schedule: Schedule, expression: _Expression) -> tuple[int, int]:
     return max(begin_ns, schedule.starts_ns or 0), first_known(schedule.ends_ns, _END_NS)
 
 
-def _local(moment_ns: int, zone: tzinfo) -> datetime:
+def _local_time(moment_ns: int, zone: tzinfo) -> datetime:
     moment = _EPOCH + timedelta(microseconds=min(max(moment_ns, 0), _END_NS) // NS_PER_US)
     return moment.astimezone(zone).replace(tzinfo=None)
 
 
-def _instants(locals_: Iterable[datetime], zone: tzinfo) -> Iterator[int]:
+def _utc_ns_of_local_times(locals_: Iterable[datetime], zone: tzinfo) -> Iterator[int]:
     """When the clock shows local times for the first time, without those that it skips."""
     for local in locals_:
         moment = local.replace(tzinfo=zone).astimezone(UTC)
@@ -396,7 +398,7 @@ def _clock_changes(zone: tzinfo, now_ns: int) -> Iterator[tuple[int, int]]:
 
 
 def _utc_offset(moment_ns: int, zone: tzinfo) -> timedelta:
-    return _local(moment_ns, zone) - _local(moment_ns, UTC)
+    return _local_time(moment_ns, zone) - _local_time(moment_ns, UTC)
 
 
 def _add_gaps(gaps_ns: dict[int, int], starts: Iterable[_DueStart]) -> None:

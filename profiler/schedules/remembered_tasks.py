@@ -25,13 +25,13 @@ class TaskMemory(Struct):
         """Remember the tasks of clusters. Returns the clusters with all tasks that are known."""
         merged: dict[str, ClusterTasks] = {}
         for arn, cluster in clusters.items():
-            merged[arn] = _merged(self._clusters.get(arn), cluster)
+            merged[arn] = _merge_readings(self._clusters.get(arn), cluster)
             if merged[arn].tasks is not None:
                 self._clusters[arn] = merged[arn]
         return merged
 
 
-def _merged(before: ClusterTasks | None, now: ClusterTasks) -> ClusterTasks:
+def _merge_readings(before: ClusterTasks | None, now: ClusterTasks) -> ClusterTasks:
     """A gap of more than an hour between two readings hides tasks, so the earlier ones do not
     count then. Nor do those of a cluster that existed at the last reading, and is gone: it may have
     had others since, whenever it was first seen to be gone before it was created again.

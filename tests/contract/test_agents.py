@@ -24,7 +24,7 @@ from tests.demo_account import FAMILY, LOG_LINE, DemoAccount, demo_account
 from tests.documentation import ROOT, commands_of
 from tests.runs import lines, report
 from tools.command_schemas import written_schemas
-from tools.commands_page import leaves
+from tools.commands_page import leaf_commands
 
 SKILL = Path("examples/agent-skill/SKILL.md")
 # They change something, or print what another program reads; their JSON has no schema.
@@ -103,7 +103,7 @@ def test_call_stacks_have_a_schema(tmp_path: Path) -> None:
 def test_every_command_with_json_has_a_schema_or_changes_something() -> None:
     found = {
         " ".join(words)
-        for words, command in leaves(group, ())
+        for words, command in leaf_commands(group, ())
         if any("--json" in parameter.opts for parameter in command.params)
     }
     described = {words.partition(" --")[0] for words in JSON_LINES} - {"", "error"}
@@ -164,7 +164,7 @@ def test_with_json_an_error_is_a_line_of_json(
 
 def test_every_command_with_json_prints_its_errors_as_json() -> None:
     """But ``run``: its standard error is its command's."""
-    for words, command in leaves(group, ()):
+    for words, command in leaf_commands(group, ()):
         if words != ("run",) and any("--json" in option.opts for option in command.params):
             done = run_here({}, *words, "--json", "--no-such-option")
             assert done.returncode == 2, words

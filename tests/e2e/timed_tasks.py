@@ -24,7 +24,7 @@ from tests.programs.phases import FOLDER
 from tests.timed_programs import Program
 from tests.timed_runs import ROOT, Observation, prepared, truth_of
 from tests.true_parts import Part
-from tools.waiting import catches, wait_until
+from tools.waiting import has_signal_handler, wait_until
 
 # In the containers.
 _SOURCES, _WRITTEN = "/sources", "/tmp"
@@ -188,5 +188,5 @@ def _let_begin(engine: Engine, task: Task) -> None:
     """
     docker_id = task[BATCH].facts.docker_id
     pid = int(engine.command("inspect", "--format={{.State.Pid}}", docker_id))
-    wait_until(lambda: catches(pid, signal.SIGALRM), "the program to wait")
+    wait_until(lambda: has_signal_handler(pid, signal.SIGALRM), "the program to wait")
     engine.command("kill", "--signal=ALRM", docker_id)

@@ -18,7 +18,7 @@ from tests.integration.sidecar import NO_AWS, Line, Sidecar, problems
 from tests.task_endpoint import STREAM, Task, TaskEndpoint
 from tools.moto_server import FakeAws
 from tools.search_server import free_ports
-from tools.waiting import LIMIT_SECONDS, catches, wait_until
+from tools.waiting import LIMIT_SECONDS, has_signal_handler, wait_until
 
 NewLines = Callable[[], list[Line]]
 NOBODY = "http://127.0.0.1:1"
@@ -98,7 +98,9 @@ def test_sigterm_before_python_has_imported_anything_is_not_lost(
     report.
     """
     with Sidecar(aws.environment()) as sidecar:
-        wait_until(lambda: catches(sidecar.process.pid, signal.SIGTERM), "the signal handlers")
+        wait_until(
+            lambda: has_signal_handler(sidecar.process.pid, signal.SIGTERM), "the signal handlers"
+        )
         sidecar.process.send_signal(signal.SIGTERM)
         sidecar.finish()
     assert [report["record"]["status"] for report in new_lines()] == ["stopped"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.recorded_runs import announced
+from benchmarks.recorded_runs import count_announced
 
 
 def write(folder: Path, used_mb: Callable[[int], float]) -> None:
@@ -20,7 +20,7 @@ def write(folder: Path, used_mb: Callable[[int], float]) -> None:
 @pytest.mark.parametrize("with_early", [True, False])
 def test_of_equal_runs_only_the_runaways_are_announced(tmp_path: Path, *, with_early: bool) -> None:
     write(tmp_path, lambda second: 100 + second / 6)
-    found = announced(tmp_path, with_early=with_early)
+    found = count_announced(tmp_path, with_early=with_early)
     assert (found.runs, found.false, found.seen, found.runaways) == (20, 0, 20, 20)
 
 
@@ -28,5 +28,5 @@ def test_a_run_that_jumps_over_its_size_between_two_readings_is_not_one_that_was
     tmp_path: Path,
 ) -> None:
     write(tmp_path, lambda second: 100 if second < 500 else 700)
-    found = announced(tmp_path, with_early=True)
+    found = count_announced(tmp_path, with_early=True)
     assert (found.runs, found.seen, found.runaways, found.at_kill) == (20, 0, 0, 20)

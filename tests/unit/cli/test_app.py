@@ -17,7 +17,7 @@ from tests.command_line import run_here
 from tests.documentation import ROOT
 from tests.runs import history_of, report
 from tests.values import present
-from tools.commands_page import leaves
+from tools.commands_page import leaf_commands
 
 
 @pytest.mark.parametrize("words", [(), ("taskdef",), ("kibana",)])
@@ -125,7 +125,7 @@ def test_a_mistake_in_a_command_line_is_a_sentence(words: str, sentence: str) ->
 def test_every_command_that_prints_data_as_text_has_json() -> None:
     without = {
         " ".join(words)
-        for words, command in leaves(group, ())
+        for words, command in leaf_commands(group, ())
         if not any("--json" in parameter.opts for parameter in command.params)
     }
     # They print a document of another form; ``taskdef container`` has --format.
@@ -239,13 +239,15 @@ def test_the_help_imports_no_command_and_a_commands_help_no_client_of_a_service(
         return set(done.stdout.split())
 
     assert not {"msgspec", "ssl", "profiler.record", "pathlib"} & modules("")
-    commands = modules(*(" ".join(words) for words, _ in leaves(group, ())))
+    commands = modules(*(" ".join(words) for words, _ in leaf_commands(group, ())))
     assert "profiler.cli.setup.setup_commands" in commands
     assert not {"boto3", "botocore", "sqlite3", "requests", "http.client"} & commands
 
 
 def test_defaults_in_the_help_are_those_of_the_module_that_it_does_not_import() -> None:
-    defaults = {one.name: one.default for one in dict(leaves(group, ()))["recommend",].params}
+    defaults = {
+        one.name: one.default for one in dict(leaf_commands(group, ()))["recommend",].params
+    }
     policy = Policy()
     assert defaults["max_slowdown_percent"] == policy.max_slowdown_percent
     assert defaults["memory_margin_percent"] == "auto"
@@ -270,7 +272,7 @@ def test_all_commands_together_have_at_most_275_option_slots() -> None:
     """266 before jobs of AWS Batch: setup batch-instances has six, and add-monitor (--wrap), resize
     (--job-definition, --queue) and setup proof (--queue) name what a job has and a task has not.
     """
-    commands = [group, *dict(leaves(group, ())).values()]
+    commands = [group, *dict(leaf_commands(group, ())).values()]
     assert (
         sum(
             isinstance(parameter, click.Option)
@@ -296,7 +298,7 @@ def test_every_help_fits_the_screen(
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.delenv("TASK_PROFILER_HISTORY", raising=False)
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    commands = [(), ("taskdef",), ("kibana",), *dict(leaves(group, ()))]
+    commands = [(), ("taskdef",), ("kibana",), *dict(leaf_commands(group, ()))]
     assert len(commands) > 20
     for words in commands:
         text = CliRunner().invoke(group, [*words, "--help"], terminal_width=80).output

@@ -22,10 +22,10 @@ from tests.cloudformation import TEMPLATE, broken_rules
 from tests.documentation import ROOT, blocks, commands_of, pages, synopses
 from tests.values import present
 from tools import left_alone
-from tools.commands_page import PAGE, leaves, text
+from tools.commands_page import PAGE, leaf_commands, page_text
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=str)
-COMMANDS = dict(leaves(group, ()))
+COMMANDS = dict(leaf_commands(group, ()))
 NAMES = {names[0] for names in COMMANDS if names[1:]}
 GROUPS = {(name,): present(group.get_command(click.Context(group), name)) for name in NAMES}
 OUR_FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."} - {
@@ -167,12 +167,12 @@ def test_the_help_of_every_command_has_an_example_that_it_takes(
 
 
 def test_the_page_of_commands_is_that_of_the_commands() -> None:
-    assert PAGE.read_text() == text(), "run make commands"
+    assert PAGE.read_text() == page_text(), "run make commands"
 
 
 def test_the_page_lists_what_resize_leaves_alone_by_its_rules() -> None:
     page = left_alone.PAGE.read_text()
-    assert page == left_alone.with_list(page), "run make commands"
+    assert page == left_alone.page_with_list(page), "run make commands"
     assert "- with the tag" in page
 
 

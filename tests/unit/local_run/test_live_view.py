@@ -198,7 +198,7 @@ def busy(
         vcpu_course=[0, 0.5, 1, 2],
         vcpu_limit=2,
         memory_bytes=412 * MIB,
-        memory_course=[100 * MIB, None, 512 * MIB, 412 * MIB],
+        memory_digits=[100 * MIB, None, 512 * MIB, 412 * MIB],
         memory_limit_bytes=64 * GIB,
         threads=12,
         processes=[
@@ -260,7 +260,7 @@ def test_what_reaches_the_limit_has_another_colour_and_names_are_cut_and_harmles
     assert RED not in {colour for part, colour in memory if part.strip()}, (
         "the top of the curve is not the limit"
     )
-    full = LiveFigures(elapsed_ms=0, memory_course=[MIB, 4 * MIB], memory_limit_bytes=4 * MIB)
+    full = LiveFigures(elapsed_ms=0, memory_digits=[MIB, 4 * MIB], memory_limit_bytes=4 * MIB)
     _, memory, *_ = live_rows(full, terminal_size((80, 24)))
     assert ("█", RED) in memory
     figures = LiveFigures(elapsed_ms=0, processes=[NamedProcesses("\x1b[2J" + "n" * 90, 1, 0, 0)])
@@ -282,7 +282,7 @@ FIGURES = st.builds(
     vcpu_course=COURSE,
     vcpu_limit=st.none() | st.floats(0, 1e6, exclude_min=True),
     memory_bytes=NUMBERS,
-    memory_course=COURSE,
+    memory_digits=COURSE,
     memory_limit_bytes=NUMBERS,
     threads=st.none() | st.integers(0, 10**6),
     processes=st.lists(

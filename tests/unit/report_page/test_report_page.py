@@ -40,8 +40,8 @@ from profiler.report_page.page_data import (
 from profiler.report_page.page_rows import RunActivity
 from profiler.report_page.page_series import (
     MAX_STEPS,
-    compressed,
-    memory_course,
+    compressed_base64,
+    memory_digits,
     series_columns,
     steps_per_run,
 )
@@ -407,13 +407,13 @@ def test_values_have_three_significant_digits(values: list[float | None]) -> Non
 def test_the_course_of_the_memory_is_its_highest_value_a_part() -> None:
     """The course of the memory is its highest value in each part of the run."""
     growing = [step(1000 * number, memory_mb=float(number)) for number in range(1, 49)]
-    assert memory_course(series_of(growing)) == "134679acdfgijkmnpqstvwyz"
+    assert memory_digits(series_of(growing)) == "134679acdfgijkmnpqstvwyz"
     assert (
-        memory_course(series_of([step(1000, memory_mb=70.0), step(24_000, memory_mb=35.0)]))
+        memory_digits(series_of([step(1000, memory_mb=70.0), step(24_000, memory_mb=35.0)]))
         == "z" + 23 * "i"
     )
     gap = [step(1000, memory_mb=70.0), step(23_000, memory_mb=None), step(24_000, memory_mb=0.0)]
-    assert memory_course(series_of(gap)) == "z" + 22 * "-" + "0"
+    assert memory_digits(series_of(gap)) == "z" + 22 * "-" + "0"
     unknown = step(2000, memory_mb=None)
     for steps in (
         (),
@@ -422,12 +422,12 @@ def test_the_course_of_the_memory_is_its_highest_value_a_part() -> None:
         (step(0), step(0)),
         (step(1000, memory_mb=0.0),) * 2,
     ):
-        assert memory_course(series_of(steps)) is None
+        assert memory_digits(series_of(steps)) is None
 
 
 @given(st.lists(st.tuples(st.integers(-5, 10**9), st.none() | st.floats(0, 1e18)), max_size=40))
 def test_any_steps_have_a_course_of_digits(steps: list[tuple[int, float | None]]) -> None:
-    course = memory_course(series_of(step(elapsed_ms, memory_mb=mb) for elapsed_ms, mb in steps))
+    course = memory_digits(series_of(step(elapsed_ms, memory_mb=mb) for elapsed_ms, mb in steps))
     assert course is None or (
         len(course) == 24 and all(one == "-" or one.isalnum() for one in course)
     )
@@ -559,9 +559,12 @@ def test_an_array_is_no_longer_than_it_may_be(
     values: list[object], room: int, at_least: int
 ) -> None:
     texts, left = first_that_fit(values, room, share=0.5, at_least=at_least)
-    text = compressed(json_array(texts))
+    text = compressed_base64(json_array(texts))
     assert len(text) <= room / 2 or len(texts) <= at_least
     assert left == max(room - len(text), 0)
     assert parsed(text) == values[: len(texts)]
     if at_least < len(texts) < len(values):
-        assert len(compressed(json_array([*texts, json.dumps(values[len(texts)])]))) > room / 2 - 8
+        assert (
+            len(compressed_base64(json_array([*texts, json.dumps(values[len(texts)])])))
+            > room / 2 - 8
+        )

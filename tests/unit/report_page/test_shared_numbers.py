@@ -23,19 +23,19 @@ def steps() -> StepSeries:
 
 def test_equal_numbers_of_two_runs_are_one_object() -> None:
     numbers = SharedNumbers()
-    first, second = (numbers.in_record(curves()) for _ in range(2))
+    first, second = (numbers.share_in_record(curves()) for _ in range(2))
     assert first == second == curves()
     assert first.vcpu_used is not None
     assert second.memory_used_mb is not None
     assert first.vcpu_used[2] is second.memory_used_mb[1]
-    of_steps = [numbers.in_steps(steps()) for _ in range(2)]
+    of_steps = [numbers.share_in_steps(steps()) for _ in range(2)]
     assert of_steps[0].ends_ms[0] is of_steps[1].ends_ms[0]
     assert of_steps[0].vcpu_used[0] is first.vcpu_used[2]
 
 
 def test_a_whole_number_stays_one() -> None:
     """As JSON, 1000 and 1000.0 differ."""
-    shared = SharedNumbers().in_steps(steps())
+    shared = SharedNumbers().share_in_steps(steps())
     values = {name: list(column) for name, column in asdict(shared).items()}
     assert values == {name: list(column) for name, column in asdict(steps()).items()}
     assert isinstance(shared.ends_ms[0], int)
@@ -44,9 +44,9 @@ def test_a_whole_number_stays_one() -> None:
 
 def test_numbers_beyond_the_limit_are_not_kept() -> None:
     numbers = SharedNumbers()
-    numbers.in_steps(StepSeries(vcpu_used=[number / 8 for number in range(70_000)]))
+    numbers.share_in_steps(StepSeries(vcpu_used=[number / 8 for number in range(70_000)]))
     first, second = (
-        numbers.in_steps(StepSeries(vcpu_used=[float("8750.5"), float("0.125")])).vcpu_used
+        numbers.share_in_steps(StepSeries(vcpu_used=[float("8750.5"), float("0.125")])).vcpu_used
         for _ in range(2)
     )
     assert first == second == (8750.5, 0.125)

@@ -18,7 +18,7 @@ from profiler.record.mapped_files import mapped_files_text
 from profiler.record.record_model import encode
 from tests.conftest import is_read
 from tests.documentation import ROOT, pages
-from tools.coverage_floors import below
+from tools.coverage_floors import violated_floors
 from tools.example_fleet import FLEET, MORNING
 from tools.fleet_record import RunProfile
 from tools.fleet_record import report as run_report
@@ -28,8 +28,8 @@ from tools.terminal_picture import (
     FOLDER,
     RESIZE,
     SHOW,
-    draw,
-    printed,
+    draw_svg,
+    printed_in_colour,
     printed_plan,
     shown_reports,
 )
@@ -70,10 +70,12 @@ def test_each_floor_is_checked_by_itself_and_each_pattern_matches_a_file(
     total: float, known: float, trend: float, sentence: str
 ) -> None:
     assert list(
-        below(FLOORS, report(total, {MATH: known, "profiler/sizing/advice_reasons.py": trend}))
+        violated_floors(
+            FLOORS, report(total, {MATH: known, "profiler/sizing/advice_reasons.py": trend})
+        )
     ) == [sentence]
     # A module that was moved would otherwise be left out without a word.
-    assert list(below(FLOORS, report(90, {MATH: 100}))) == [
+    assert list(violated_floors(FLOORS, report(90, {MATH: 100}))) == [
         "No measured file matches profiler/sizing/*.py: correct pure_modules in pyproject.toml."
     ]
 
@@ -186,9 +188,9 @@ def test_links_out_of_the_documentation_lead_to_the_repository_if_the_file_is_th
 @pytest.mark.parametrize("name", ["show", "resize"])
 def test_a_picture_is_the_commands_output_and_loads_and_runs_nothing(name: str) -> None:
     drawn = (
-        draw(SHOW, printed(SHOW, FOLDER / "show.jsonl"))
+        draw_svg(SHOW, printed_in_colour(SHOW, FOLDER / "show.jsonl"))
         if name == "show"
-        else draw(RESIZE, printed_plan())
+        else draw_svg(RESIZE, printed_plan())
     )
     picture = (FOLDER / f"{name}.svg").read_text()
     assert picture == drawn, "run python -m tools.terminal_picture"
