@@ -32,7 +32,7 @@ from profiler.task_definitions.permissions import (
     POLICY_NAME,
     RolePolicy,
     concerns,
-    counted_characters,
+    iam_policy_length,
     planned_policy,
     statements_of,
 )
@@ -74,7 +74,7 @@ def plan_policy(open_client: OpenClient, role: str, streams: frozenset[str]) -> 
     ):
         documents = _inline_policies(iam, role)
     existing = documents.pop(POLICY_NAME, None)
-    others = sum(map(counted_characters, documents.values()))
+    others = sum(map(iam_policy_length, documents.values()))
     return planned_policy(role, streams, existing, other_characters=others)
 
 

@@ -22,7 +22,7 @@ from profiler.aws_account.registered_definitions import LastBody, revision_of
 from profiler.core.aws_clients import error_code
 from profiler.core.ecs_terms import family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import capitalized, count, mapping, mappings, text
+from profiler.core.json_fields import count, mapping, mappings, text, with_capitalized_names
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import first_known, known, known_members, known_values, product
 from profiler.core.timestamps import MS_PER_SECOND, json_moment_ns
@@ -740,7 +740,9 @@ def _request_of_target(target: Mapping[str, Any]) -> Mapping[str, Any]:
     service. One that cannot be read starts nothing.
     """
     try:
-        return mapping(capitalized(json.loads(within_levels(target.get("Input") or "{}"))))
+        return mapping(
+            with_capitalized_names(json.loads(within_levels(target.get("Input") or "{}")))
+        )
     except ValueError:
         return {}
 

@@ -42,7 +42,7 @@ from profiler.aws_account.scheduled_targets import (
 from profiler.aws_account.started_tasks import moment_ns
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.ecs_terms import arn_account, arn_region
-from profiler.core.json_fields import capitalized, count, mapping, text
+from profiler.core.json_fields import count, mapping, text, with_capitalized_names
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import first_known, known_members, known_values, max_known
 from profiler.core.text import on_one_line
@@ -336,7 +336,7 @@ def targets_of_machine(
         return
     for name, action, state in _starting_states(machine):
         given = state.get("Arguments", state.get("Parameters"))
-        request = mapping(capitalized(_without_computed(given)))
+        request = mapping(with_capitalized_names(_without_computed(given)))
         if action == _RUN_TASK:
             started = task_of_request(request)
         elif action == _SUBMIT_JOB:

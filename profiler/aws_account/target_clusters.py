@@ -13,7 +13,7 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient, first_only, noted_errors
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
 from profiler.core.ecs_terms import arn_region, cluster_name
-from profiler.core.json_fields import mappings, text, uncapitalized
+from profiler.core.json_fields import mappings, text, with_uncapitalized_names
 from profiler.core.optional_math import known_values
 
 _UNREAD = "It is unknown whether the clusters of schedules exist and have their capacity providers"
@@ -58,7 +58,7 @@ class TargetClusters:
         if cluster.get("status") == _INACTIVE:
             reason = f"the cluster {name} does not exist"
             return ClusterRefusal(reason, "create the cluster, or change the target")
-        strategy = uncapitalized(target.place.get("CapacityProviderStrategy"))
+        strategy = with_uncapitalized_names(target.place.get("CapacityProviderStrategy"))
         missing = missing_provider(strategy, cluster)
         if missing is None:
             return None

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget, is_timed
 from profiler.core.ecs_terms import FARGATE
-from profiler.core.json_fields import count, mapping, mappings, text, uncapitalized
+from profiler.core.json_fields import count, mapping, mappings, text, with_uncapitalized_names
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import known, known_members
 from profiler.record.record_model import TaskSize
@@ -147,7 +147,9 @@ class SubmittedTags(Struct, frozen=True, kw_only=True):
 def size_overrides(target: ScheduledTarget) -> SizeOverrides:
     """The sizes that a target sets in place of the definition's."""
     if target.request is not None:
-        return _overrides_of_template(json.dumps(uncapitalized(target.request.get("Overrides"))))
+        return _overrides_of_template(
+            json.dumps(with_uncapitalized_names(target.request.get("Overrides")))
+        )
     started = target.content if target.kind == "rule" else target.content["Target"]
     transformer = mapping(started.get("InputTransformer"))
     if transformer:
@@ -176,7 +178,7 @@ def _starts_on_fargate(target: ScheduledTarget, definition: Mapping[str, object]
     place = target.place
     providers = {
         str(item.get("capacityProvider"))
-        for item in map(uncapitalized, mappings(place.get("CapacityProviderStrategy")))
+        for item in map(with_uncapitalized_names, mappings(place.get("CapacityProviderStrategy")))
     }
     of_strategy = bool(providers) and providers <= {FARGATE, FARGATE_SPOT}
     is_asked = place.get("LaunchType") == FARGATE or of_strategy
@@ -217,7 +219,7 @@ def submitted_tags(target: ScheduledTarget) -> SubmittedTags:
 def _submitted_input(target: ScheduledTarget) -> object:
     """What a target submits, with the names of SubmitJob. Raises _UnreadableError."""
     if target.request is not None:
-        return uncapitalized(target.request)
+        return with_uncapitalized_names(target.request)
     started = target.content if target.kind == "rule" else target.content["Target"]
     transformer = mapping(started.get("InputTransformer"))
     source = text(started.get("Input")) or "{}"
@@ -229,7 +231,7 @@ def _submitted_input(target: ScheduledTarget) -> object:
         read: Any = json.loads(within_levels(_without_variables(source)))
     except ValueError as error:
         raise _UnreadableError(_UNREADABLE) from error
-    return uncapitalized(read)
+    return with_uncapitalized_names(read)
 
 
 def _overrides_of_job(asked: object) -> SizeOverrides:

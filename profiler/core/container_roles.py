@@ -94,7 +94,7 @@ def container_roles(
     if requested is not None and is_listed:
         candidates = (requested,)
     else:
-        candidates = _candidates(containers)
+        candidates = _possible_batches(containers)
     chosen = frozenset(candidates)
     by_name = (container.name for container in containers if container.name == MONITOR_NAME)
     by_command = (container.name for container in containers if container.starts_monitor)
@@ -105,7 +105,9 @@ def container_roles(
     )
     return ContainerRoles(
         monitor=next(by_name, None) or next(by_command, None) or next(by_image, None),
-        injected=_names([container for container in containers if is_injected(container)]),
+        injected=_container_names(
+            [container for container in containers if is_injected(container)]
+        ),
         candidates=candidates,
     )
 
@@ -117,7 +119,7 @@ def repository(image: str | None) -> str:
     return f"{registry}{slash}{rest.split(':', 1)[0]}"
 
 
-def _candidates(containers: Sequence[TaskContainer]) -> tuple[str, ...]:
+def _possible_batches(containers: Sequence[TaskContainer]) -> tuple[str, ...]:
     """Return the possible batches.
 
     A hint by name or image alone counts only if another container is left.
@@ -129,7 +131,9 @@ def _candidates(containers: Sequence[TaskContainer]) -> tuple[str, ...]:
         if container.name != MONITOR_NAME and not container.starts_monitor
     ]
     others = [container for container in others if not _may_be_log_router(container)] or others
-    return _names([container for container in others if not container.may_be_monitor] or others)
+    return _container_names(
+        [container for container in others if not container.may_be_monitor] or others
+    )
 
 
 def is_injected(container: TaskContainer) -> bool:
@@ -149,5 +153,5 @@ def _matches(text: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(text.lower(), pattern) for pattern in patterns)
 
 
-def _names(containers: Sequence[TaskContainer]) -> tuple[str, ...]:
+def _container_names(containers: Sequence[TaskContainer]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(container.name for container in containers))

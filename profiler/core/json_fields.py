@@ -69,23 +69,24 @@ def integer(value: Json) -> int | None:
     return None
 
 
-def uncapitalized(value: Json) -> Any:  # noqa: ANN401  the same kind of JSON
+def with_uncapitalized_names(value: Json) -> Any:  # noqa: ANN401  the same kind of JSON
     """The value with names that begin in lower case, as ECS's API has them; in the targets of
     EventBridge they begin with capitals.
     """
-    return _renamed(value, str.lower)
+    return _with_renamed_keys(value, str.lower)
 
 
-def capitalized(value: Json) -> Any:  # noqa: ANN401  the same kind of JSON
+def with_capitalized_names(value: Json) -> Any:  # noqa: ANN401  the same kind of JSON
     """The value with names that begin with capitals."""
-    return _renamed(value, str.upper)
+    return _with_renamed_keys(value, str.upper)
 
 
-def _renamed(value: Json, initial: Callable[[str], str]) -> Any:  # noqa: ANN401  as above
+def _with_renamed_keys(value: Json, initial: Callable[[str], str]) -> Any:  # noqa: ANN401  as above
     if isinstance(value, dict):
         return {
-            initial(name[:1]) + name[1:]: _renamed(item, initial) for name, item in value.items()
+            initial(name[:1]) + name[1:]: _with_renamed_keys(item, initial)
+            for name, item in value.items()
         }
     if isinstance(value, list):
-        return [_renamed(item, initial) for item in value]
+        return [_with_renamed_keys(item, initial) for item in value]
     return value

@@ -82,7 +82,7 @@ def sum_of_both(value: _Number | None, other: _Number | None) -> _Number | None:
 
 def difference(value: _Number | None, less: _Number | None) -> _Number | None:
     """Return what is left of a value; None unless both are known."""
-    return _of_both(operator.sub, value, less)
+    return _combine_if_known(operator.sub, value, less)
 
 
 def excess(value: _Number | None, other: _Number | None) -> _Number | None:
@@ -94,10 +94,10 @@ def excess(value: _Number | None, other: _Number | None) -> _Number | None:
 
 def product(value: _Number | None, factor: _Number | None) -> _Number | None:
     """Return the value multiplied by the factor; None unless both are known."""
-    return _of_both(operator.mul, value, factor)
+    return _combine_if_known(operator.mul, value, factor)
 
 
-def _of_both(
+def _combine_if_known(
     combine: Callable[[_Number, _Number], _Number], value: _Number | None, other: _Number | None
 ) -> _Number | None:
     return None if value is None or other is None else combine(value, other)

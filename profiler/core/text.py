@@ -70,11 +70,11 @@ def beginning_of(text: str, columns: int) -> str:
     for place, character in enumerate(text):
         left -= columns_of(character)
         if left < 0:
-            return text[: _undivided(text, place)]
+            return text[: _undivided_place(text, place)]
     return text
 
 
-def _undivided(text: str, place: int) -> int:
+def _undivided_place(text: str, place: int) -> int:
     """The place, or that of the escape or the picture that a cut there would divide."""
     return _before_escape(text, _before_picture(text, place))
 
@@ -106,7 +106,7 @@ def _before_escape(text: str, place: int) -> int:
     return start if is_escape else place
 
 
-def whole_letters(text: str, length: int) -> str:
+def first_whole_letters(text: str, length: int) -> str:
     """The first so many characters of a text, without a letter whose marks are cut off, and
     without a part of a picture of several characters.
     """
@@ -124,7 +124,7 @@ def end_of(text: str, columns: int) -> str:
             break
         start = place
     while start < len(text) and (
-        _belongs_to_what_is_before(text[start]) or _undivided(text, start) != start
+        _belongs_to_what_is_before(text[start]) or _undivided_place(text, start) != start
     ):
         start += 1
     return text[start:]

@@ -145,20 +145,22 @@ def instant_of_local(local: datetime) -> datetime:
     )
     if first <= second:
         return first
-    before = _local(second).utcoffset()
+    before = _local_datetime(second).utcoffset()
     ends = range(int(second.timestamp()), int(first.timestamp()))
     seconds = bisect_left(
-        ends, 1, key=lambda at: _local(datetime.fromtimestamp(at, UTC)).utcoffset() != before
+        ends,
+        1,
+        key=lambda at: _local_datetime(datetime.fromtimestamp(at, UTC)).utcoffset() != before,
     )
     return second.replace(microsecond=0) + timedelta(seconds=seconds)
 
 
 def local_time(moment_ns: int) -> datetime:
     """The time of this machine, in whole seconds."""
-    return _local(datetime.fromtimestamp(moment_ns // NS_PER_SECOND, UTC))
+    return _local_datetime(datetime.fromtimestamp(moment_ns // NS_PER_SECOND, UTC))
 
 
-def _local(moment: datetime) -> datetime:
+def _local_datetime(moment: datetime) -> datetime:
     """The moment in this machine's zone; in UTC if its ``TZ`` is a day or more from that."""
     try:
         return moment.astimezone()

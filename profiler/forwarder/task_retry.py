@@ -28,7 +28,7 @@ from profiler.core.ecs_terms import (
     explained_refusal,
     task_id,
 )
-from profiler.core.json_fields import integer, mappings, text, uncapitalized
+from profiler.core.json_fields import integer, mappings, text, with_uncapitalized_names
 from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import all_known, first_known, known, known_members
 from profiler.core.timestamps import MS_PER_HOUR, NS_PER_SECOND, nanoseconds_of
@@ -198,7 +198,7 @@ def run_task_request(
         "count": 1,
         "startedBy": _starter(task),
         "clientToken": f"task-profiler-retry-{task.id}",
-        **uncapitalized(passed_on),
+        **with_uncapitalized_names(passed_on),
         "overrides": _with_memory(_input(started), batch, memory),
         "tags": tags,
     }

@@ -149,7 +149,7 @@ class GroupMemory:
         reading = self._memory()
         if reading is None:
             return None
-        for process in self._to_check(processes):
+        for process in self._processes_to_check(processes):
             self._has_escaped_process |= not self._cgroup.contains(process.pid)
         self._known_members = frozenset(process.identity for process in processes)
         if self._has_escaped_process:
@@ -159,7 +159,7 @@ class GroupMemory:
             self._foreign_bytes = max(self._foreign_bytes, foreign_bytes)
         return self._counted_for_peak(reading)
 
-    def _to_check(self, processes: Sequence[ProcessReading]) -> Sequence[ProcessReading]:
+    def _processes_to_check(self, processes: Sequence[ProcessReading]) -> Sequence[ProcessReading]:
         """The new processes, and the next ones of the others: a process may leave the group later,
         as with ``systemd-run --scope``.
         """

@@ -80,13 +80,13 @@ def _commit_of(git: str) -> str | None:
     """The commit that HEAD names in a folder of git, directly or by a branch."""
     head = _text_of_file(os.path.join(git, "HEAD"))
     if not head.startswith("ref: "):
-        return _if_commit(head)
+        return _commit_or_none(head)
     reference = head.removeprefix("ref: ")
     for folder in (git, os.path.join(git, _text_of_file(os.path.join(git, "commondir")))):
-        commit = _if_commit(_text_of_file(os.path.join(folder, reference)))
+        commit = _commit_or_none(_text_of_file(os.path.join(folder, reference)))
         if commit is None:  # a large repository has 40 MB of packed references
             packed_refs = _text_of_file(os.path.join(folder, "packed-refs"))
-            commit = _if_commit(
+            commit = _commit_or_none(
                 f"{packed_refs}\n".partition(f" {reference}\n")[0].rpartition("\n")[2]
             )
         if commit is not None:
@@ -94,7 +94,7 @@ def _commit_of(git: str) -> str | None:
     return None
 
 
-def _if_commit(text: str) -> str | None:
+def _commit_or_none(text: str) -> str | None:
     """The text if it is a commit, in SHA-1 or SHA-256."""
     if len(text) not in _COMMIT_LENGTHS or not set(text) <= _HEX_DIGITS:
         return None

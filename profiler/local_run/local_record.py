@@ -311,7 +311,7 @@ def draft_run_record(
         memory=observed.memory,
         kills=_kill_evidence(observed),
         rows=_process_rows(observed),
-        warnings=_warnings(observed),
+        warnings=_observation_warnings(observed),
     )
     # The profiler is the parent of the command: it sees the exit of each process.
     draft = RecordDraft(run, end, sizes, sees_all_exits=True)
@@ -362,7 +362,7 @@ def _process_rows(observed: RunObservation) -> ProcessRows:
     return ProcessRows(rows=observed.processes, with_commands=observed.with_commands, is_one=is_one)
 
 
-def _warnings(observed: RunObservation) -> tuple[str, ...]:
+def _observation_warnings(observed: RunObservation) -> tuple[str, ...]:
     warnings = observed.warnings
     reaped = observed.reaped
     written_bytes = _written_bytes(reaped, observed.cancelled_write_bytes)

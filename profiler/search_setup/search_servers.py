@@ -36,7 +36,7 @@ class ClusterServer:
                 method, self._url + path, timeout=_ANSWER_SECONDS, **options
             )
         except requests.RequestException as error:
-            raise TaskProfilerError(f"{self._url} {_describe(error)}") from error
+            raise TaskProfilerError(f"{self._url} {_error_reason(error)}") from error
         body = decoded_or_none(
             msgspec.json.decode, response.content
         )  # in a tenth of the time of requests
@@ -120,13 +120,13 @@ def signed_in_session(
         session.auth = partial(_with_api_key, key)
     elif name:
         session.auth = (
-            _as_latin_1(name),
-            _as_latin_1(environment.get("ELASTICSEARCH_PASSWORD", "")),
+            _utf8_bytes_as_latin_1(name),
+            _utf8_bytes_as_latin_1(environment.get("ELASTICSEARCH_PASSWORD", "")),
         )
     return session
 
 
-def _as_latin_1(text: str) -> str:
+def _utf8_bytes_as_latin_1(text: str) -> str:
     """The text whose Latin-1 bytes, which requests sends, are this text's UTF-8 bytes, which
     search clusters expect.
     """
@@ -160,7 +160,7 @@ def _with_api_key(key: str, request: requests.PreparedRequest) -> requests.Prepa
     return request
 
 
-def _describe(error: requests.RequestException) -> str:
+def _error_reason(error: requests.RequestException) -> str:
     is_tls = isinstance(error, requests.exceptions.SSLError)
     if is_tls and "CERTIFICATE_VERIFY_FAILED" in str(error):
         return (

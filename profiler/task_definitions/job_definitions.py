@@ -126,7 +126,7 @@ def task_properties(definition: Mapping[str, object]) -> Mapping[str, object]:
     return listed[0]
 
 
-def raw_containers(definition: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+def container_objects(definition: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
     """The containers of a definition that AWS Batch starts by ECS; empty for others."""
     form = container_form(definition)
     if form == ECS:

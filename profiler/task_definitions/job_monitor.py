@@ -29,8 +29,8 @@ from profiler.task_definitions.job_definitions import (
     JobDefinition,
     Share,
     container_form,
+    container_objects,
     is_on_fargate,
-    raw_containers,
     share_of,
     task_properties,
     total_share,
@@ -82,7 +82,7 @@ def remove_from_job(job: JobDefinition, image: str | None) -> ChangedDefinition:
     monitor = find_monitor(containers, image)
     if monitor is not None:
         definition, notes = _without_monitor(definition, monitor, image)
-    raw = raw_containers(definition)
+    raw = container_objects(definition)
     unwrapped = [_unwrapped(container) for container in raw]
     if monitor is None and unwrapped == raw:
         notes = (_NO_MONITOR,)
@@ -127,7 +127,7 @@ def _task_view(definition: Mapping[str, object]) -> Mapping[str, object]:
     else:
         view["runtimePlatform"] = mapping(definition[ONE_CONTAINER]).get("runtimePlatform")
     view["family"] = definition.get("jobDefinitionName")
-    view["containerDefinitions"] = raw_containers(definition)
+    view["containerDefinitions"] = container_objects(definition)
     return view
 
 
@@ -171,7 +171,7 @@ def _with_task_view(
 
 
 def _read_job_containers(definition: Mapping[str, object]) -> tuple[DefinedContainer, ...]:
-    return tuple(map(read_container, raw_containers(definition)))
+    return tuple(map(read_container, container_objects(definition)))
 
 
 def _with_containers(
@@ -244,8 +244,8 @@ def _with_legal_sum(
 
     Raises TaskProfilerError if no legal sum is left.
     """
-    before = total_share(raw_containers(definition))
-    after = total_share(raw_containers(changed))
+    before = total_share(container_objects(definition))
+    after = total_share(container_objects(changed))
     if before is None or after is None:
         raise TaskProfilerError(
             "A container of the job definition lacks VCPU or MEMORY as a number in its "
@@ -261,7 +261,7 @@ def _with_legal_sum(
         return changed, ()
     containers = []
     note = ""
-    for raw in raw_containers(changed):
+    for raw in container_objects(changed):
         if raw.get("name") == batch:
             containers.append(_with_lowered_share(raw, taken, before))
             old, new = share_of(raw), share_of(containers[-1])
@@ -312,12 +312,12 @@ def _without_monitor(
     removed = remove_monitor(_view_of(definition, image), image)
     changed = _with_task_view(definition, removed.definition)
     given = Share()
-    for raw in raw_containers(definition):
+    for raw in container_objects(definition):
         if raw.get("name") == monitor.name and is_on_fargate(definition):
             given = share_of(raw) or given
     raised = []
     notes = list(removed.notes)
-    for raw in raw_containers(changed):
+    for raw in container_objects(changed):
         share = share_of(raw)
         is_batch = is_monitor_for(monitor, str(raw.get("name")))
         if share is None or not is_batch or given == Share():
@@ -348,7 +348,7 @@ def _with_wrapped_command(job: JobDefinition, options: AddMonitorOptions) -> Cha
         return ChangedDefinition(definition=definition, batch=batch.name)
     name = option_words({"--name": job.name})
     changed: list[Mapping[str, object]] = []
-    for raw in raw_containers(definition):
+    for raw in container_objects(definition):
         if raw.get("name") == batch.name:
             words = [*_WRAPPER, *name, "--no-history", _END_OF_OPTIONS, *_command_of(raw, batch)]
             changed.append({**raw, "command": words})

@@ -137,8 +137,8 @@ def planned_policy(
 
     exact = _without_covered(sorted(allowed | streams))
     resources = exact
-    exact_characters = counted_characters(document(exact))
-    while counted_characters(document(resources)) > MAX_INLINE_CHARACTERS - other_characters:
+    exact_characters = iam_policy_length(document(exact))
+    while iam_policy_length(document(resources)) > MAX_INLINE_CHARACTERS - other_characters:
         prefix = max(map(commonprefix, pairwise(resources)), key=len, default="")
         if not _SHORTEST_PREFIX.match(prefix):
             raise TaskProfilerError(
@@ -162,11 +162,11 @@ def is_covered(stream: str, resources: Iterable[str]) -> bool:
     """Whether one of the resources of a statement covers the log stream, which may end in ``*``
     itself.
     """
-    return any(_pattern(resource).match(stream) for resource in resources)
+    return any(_regex_of_resource(resource).match(stream) for resource in resources)
 
 
 @cache
-def _pattern(resource: str) -> re.Pattern[str]:
+def _regex_of_resource(resource: str) -> re.Pattern[str]:
     """A resource as IAM reads it: its wildcards are ``*`` and ``?``."""
     return re.compile(translate(resource.replace("[", "[[]")))
 
@@ -180,7 +180,7 @@ def _without_covered(resources: Sequence[str]) -> list[str]:
     return kept
 
 
-def counted_characters(document: Mapping[str, object]) -> int:
+def iam_policy_length(document: Mapping[str, object]) -> int:
     """The length that IAM counts: without whitespace."""
     return len("".join(json.dumps(document, separators=(",", ":"), ensure_ascii=False).split()))
 

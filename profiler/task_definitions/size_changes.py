@@ -170,7 +170,7 @@ def _cpu_changes(definition: Mapping[str, object], units: int) -> Iterator[tuple
             present[container.name] = container.cpu_units
     least = {name: min(amount, LEAST_CPU_UNITS) for name, amount in present.items()}
     _check_fits(sum(least.values()) + of_monitor, units, "CPU units")
-    for name, amount in _lowered_in_proportion(present, least, units - of_monitor).items():
+    for name, amount in _amounts_lowered_in_proportion(present, least, units - of_monitor).items():
         if amount != present[name]:
             yield name, amount
 
@@ -190,7 +190,7 @@ def _memory_changes(
             continue
         reserved[container.name] = _reserved_mb(container)
         least[container.name] = seen.least_mb(container, reserved[container.name])
-    fitting = _within_limit(reserved, least, memory_mb - of_monitor)
+    fitting = _amounts_within_limit(reserved, least, memory_mb - of_monitor)
     # The containers as they are defined, beside those with raised limits.
     for present, container in zip(read_containers(definition), containers, strict=True):
         if container.name == own:
@@ -222,7 +222,7 @@ def _check_fits(least: int, given: int, unit: str) -> None:
         )
 
 
-def _within_limit(
+def _amounts_within_limit(
     amounts: Mapping[str, int], least: Mapping[str, int], available: int
 ) -> Mapping[str, int]:
     """The amounts with one upper limit for all of them, so that their sum is available.
@@ -241,7 +241,7 @@ def _within_limit(
     return limited(limit - 1)
 
 
-def _lowered_in_proportion(
+def _amounts_lowered_in_proportion(
     amounts: Mapping[str, int], least: Mapping[str, int], available: int
 ) -> Mapping[str, int]:
     """The amounts, all lowered by the same factor if their sum is not available: shares of the CPU
@@ -274,12 +274,14 @@ def with_size_of(
     """
     old_limits = {}
     for container in mappings(old.get("containerDefinitions")):
-        old_limits[container.get("name")] = _only_members(container, CONTAINER_SIZES)
+        old_limits[container.get("name")] = _with_only_members(container, CONTAINER_SIZES)
     containers = []
     for container in mappings(definition.get("containerDefinitions")):
-        limits = old_limits.get(container.get("name"), _only_members(container, CONTAINER_SIZES))
+        limits = old_limits.get(
+            container.get("name"), _with_only_members(container, CONTAINER_SIZES)
+        )
         containers.append(_without_members(container, CONTAINER_SIZES) | limits)
-    return {**definition, **_only_members(old, TASK_SIZES), "containerDefinitions": containers}
+    return {**definition, **_with_only_members(old, TASK_SIZES), "containerDefinitions": containers}
 
 
 def with_size_tag(definition: Mapping[str, object], key: str, value: str) -> Mapping[str, object]:
@@ -301,7 +303,7 @@ def with_tag(definition: Mapping[str, object], key: str, value: str) -> Mapping[
     return {**definition, "tags": [*tags, {"key": key, "value": value}]}
 
 
-def _only_members(value: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
+def _with_only_members(value: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
     return {name: item for name, item in value.items() if name in names}
 
 

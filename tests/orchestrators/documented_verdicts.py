@@ -9,7 +9,7 @@ a task on Fargate starts without the image of such a container is not documented
 from collections.abc import Iterable, Mapping
 
 from profiler.task_definitions.containers import read_containers
-from profiler.task_definitions.job_definitions import JobDefinition, raw_containers
+from profiler.task_definitions.job_definitions import JobDefinition, container_objects
 from profiler.task_definitions.job_monitor import add_to_job
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
 from tests.orchestrators.matrix import PULL_FAILED, WITHOUT, WRAPPER, Case
@@ -53,7 +53,7 @@ def _job_containers(case: Case) -> Iterable[tuple[str, bool]]:
         options = AddMonitorOptions(image="task-profiler:1", report_stream=case.stream)
         job = JobDefinition(definition=_JOB)
         definition = add_to_job(job, options, wraps=case.monitor == WRAPPER).definition
-    for container in raw_containers(definition):
+    for container in container_objects(definition):
         yield str(container["name"]), container.get("essential") is not False
 
 

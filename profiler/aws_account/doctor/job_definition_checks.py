@@ -14,8 +14,8 @@ from profiler.task_definitions.containers import (
 )
 from profiler.task_definitions.job_definitions import (
     JobDefinition,
+    container_objects,
     is_on_fargate,
-    raw_containers,
     total_share,
 )
 from profiler.task_definitions.job_monitor import add_to_job
@@ -29,7 +29,7 @@ def job_definition_findings(job: JobDefinition, command: str) -> Iterator[Findin
     """All findings about a job definition; ``command`` is for the advice."""
     containers: tuple[DefinedContainer, ...] = ()
     try:
-        containers = tuple(map(read_container, raw_containers(job.definition)))
+        containers = tuple(map(read_container, container_objects(job.definition)))
         monitor = find_monitor(containers)
     except TaskProfilerError as error:
         yield problem(MONITOR, str(error))
@@ -44,7 +44,7 @@ def job_definition_findings(job: JobDefinition, command: str) -> Iterator[Findin
         )
     else:
         yield from _missing_monitor_findings(job, command)
-    total = total_share(raw_containers(job.definition))
+    total = total_share(container_objects(job.definition))
     if not is_on_fargate(job.definition) or not containers:
         return
     if total is None:

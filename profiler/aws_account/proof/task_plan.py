@@ -43,7 +43,7 @@ from profiler.aws_account.target_clusters import missing_provider
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import EC2, FARGATE, arn_region, cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, text, uncapitalized
+from profiler.core.json_fields import mapping, text, with_uncapitalized_names
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.sizing.fargate_sizes import Size
 from profiler.task_definitions.containers import log_target, read_containers
@@ -341,7 +341,7 @@ def _run_arguments_of_target(target: ScheduledTarget) -> dict[str, Any]:
     started = target.request
     if started is None:
         started = target.content.get("Target", target.content)["EcsParameters"]
-    return _run_arguments_of_service(uncapitalized(started))
+    return _run_arguments_of_service(with_uncapitalized_names(started))
 
 
 def _with_network(place: TaskPlace, options: ProofOptions) -> TaskPlace:

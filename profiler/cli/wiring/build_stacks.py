@@ -10,7 +10,7 @@ from profiler.cli.run_options import rate_hz
 from profiler.collectors.collector import COMMAND, Collectors
 from profiler.collectors.processes.discovery import pids_of
 from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
-from profiler.collectors.stacks.python_processes import Identity, living_processes
+from profiler.collectors.stacks.python_processes import Identity, still_running_identities
 from profiler.collectors.stacks.stack_collector import StackAccess, StackAdvice, StackCollector
 from profiler.core.clock import Clock
 from profiler.core.log import Log
@@ -60,7 +60,7 @@ def with_local_stacks(collectors: Collectors, word: str, prepared: "PreparedRun"
 
 def task_stacks(mode: StacksMode, clock: Clock, log: Log) -> StackCollector:
     """The monitor's collector of the batches' stacks."""
-    access = _stack_access(lambda docker_id: living_processes(pids_of(docker_id)), _IN_TASK)
+    access = _stack_access(lambda docker_id: still_running_identities(pids_of(docker_id)), _IN_TASK)
     return StackCollector(access, mode, clock, log)
 
 

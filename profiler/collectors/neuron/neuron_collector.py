@@ -196,7 +196,7 @@ class NeuronUsage:
         with self._lock:
             into.neuron_percent.merge(self._recent_percent.take(batch))
 
-    def so_far(self, restarts: int) -> Neuron:
+    def neuron_so_far(self, restarts: int) -> Neuron:
         """The record's numbers so far; NO_NEURON if neither a device nor a runtime was ever
         reported.
         """
@@ -379,7 +379,7 @@ class NeuronCollector:
         if stopped and record.status == "running":
             return RecordPart(warnings=stopped)
         return RecordPart(
-            values={"neuron": self._usage.so_far(self._source.restarts)},
+            values={"neuron": self._usage.neuron_so_far(self._source.restarts)},
             source=self.name if self.has_data and not stopped else None,
             warnings=(
                 *known_values((self.startup_error,)),

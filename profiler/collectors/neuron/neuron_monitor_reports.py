@@ -188,7 +188,7 @@ def _document_and_unfit(line: bytes) -> tuple[_Document, int]:
         # Unlike msgspec's decoder, this one knows numbers of any size.
         value = json.loads(_NOT_FINITE.sub(rb'"\1"', line))
     parts = _TypedParts()
-    document = msgspec.convert(parts.fitting(value, _Document), _Document)
+    document = msgspec.convert(parts.typed_parts_of(value, _Document), _Document)
     for runtime in document.neuron_runtime_data or ():
         if (runtime.report or _RuntimeGroups()) == _RuntimeGroups():
             runtime.error = runtime.error or "its report is malformed"
@@ -202,7 +202,7 @@ class _TypedParts:
         self.unfit = 0
 
     # Annotations are of any type.
-    def fitting(self, value: Json, kind: Any) -> Json:  # noqa: ANN401
+    def typed_parts_of(self, value: Json, kind: Any) -> Json:  # noqa: ANN401
         """The value without parts of another type; None if it has one itself."""
         if get_origin(kind) is UnionType:  # or None
             kind = get_args(kind)[0]
@@ -211,13 +211,13 @@ class _TypedParts:
         if kind is str:
             return value if isinstance(value, str) else str(value)
         if isinstance(value, list) and get_origin(kind) is list:
-            return [self._member(item, get_args(kind)[0]) or {} for item in value]
+            return [self._typed_member(item, get_args(kind)[0]) or {} for item in value]
         if isinstance(value, dict) and get_origin(kind) is dict:
-            return {key: self._member(item, get_args(kind)[1]) for key, item in value.items()}
+            return {key: self._typed_member(item, get_args(kind)[1]) for key, item in value.items()}
         if isinstance(value, dict) and get_origin(kind) is None:
             hints = get_type_hints(kind)
             return {
-                name: self.fitting(item, hints[name])
+                name: self.typed_parts_of(item, hints[name])
                 for name, item in value.items()
                 if name in hints
             }
@@ -225,10 +225,10 @@ class _TypedParts:
         return None
 
     # As above.
-    def _member(self, item: Json, kind: Any) -> Json:  # noqa: ANN401
+    def _typed_member(self, item: Json, kind: Any) -> Json:  # noqa: ANN401
         """A core or a process; without its members if it has another type, as it is one."""
-        fitting = self.fitting(item, kind)
-        return {} if fitting is None and item is not None else fitting
+        typed_parts_of = self.typed_parts_of(item, kind)
+        return {} if typed_parts_of is None and item is not None else typed_parts_of
 
 
 def decode_report(line: bytes) -> NeuronReport | Unavailable:

@@ -56,7 +56,7 @@ def neuron_period_seconds(interval_seconds: float) -> int:
     return max(1, int(interval_seconds))
 
 
-def configuration(period_seconds: int) -> bytes:
+def configuration_json(period_seconds: int) -> bytes:
     """The configuration as JSON for the neuron-monitor of October 2022 and later."""
     return msgspec.json.encode(
         {
@@ -247,7 +247,7 @@ class NeuronMonitorSource:
 
     def __init__(self, program: str, period_seconds: int, clock: Clock, log: Log) -> None:
         self._program = program
-        self._configuration = configuration(period_seconds)
+        self._configuration = configuration_json(period_seconds)
         self._clock = clock
         self._log = log
         self._on_report: Callable[[NeuronReport], None] = lambda _: None

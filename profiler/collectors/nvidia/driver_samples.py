@@ -82,14 +82,14 @@ class DriverSamples:
         if not isinstance(answer, Failure):
             _, values = answer
             samples = [_Sample(one.timeStamp, one.sampleValue.uiVal) for one in values]
-            newer = self._newer(samples)
+            newer = self._newer_samples(samples)
             return self._windows(newer) if newer or self._last_us else None
         if answer.action in (ErrorAction.UNSUPPORTED, ErrorAction.PERMISSION_DENIED):
             self._is_available = False
         # Else nothing is new: "not found". A driver that never has a sample says the same.
         return () if self._is_available and self._last_us else None
 
-    def _newer(self, samples: Sequence["_Sample"]) -> Sequence["_Sample"]:
+    def _newer_samples(self, samples: Sequence["_Sample"]) -> Sequence["_Sample"]:
         """The samples that follow the last one that was read, as far as their stamps say so."""
         if self._times.were_set:
             return samples
@@ -102,7 +102,9 @@ class DriverSamples:
     def _windows(self, samples: Sequence["_Sample"]) -> tuple[UseWindow, ...]:
         """The windows that end with these samples."""
         now_ns = self._clock.monotonic_ns()
-        ends_ns = self._times.moments([NS_PER_US * one.stamp_us for one in samples], now_ns)
+        ends_ns = self._times.monotonic_ends_ns(
+            [NS_PER_US * one.stamp_us for one in samples], now_ns
+        )
         known_ns = known_values(ends_ns)
         steps_ns = [second - first for first, second in pairwise(known_ns)]
         usual_ns = min(max(min(steps_ns, default=0), _USUAL_STEP_NS), NS_PER_SECOND)
@@ -179,7 +181,7 @@ class _WallClockOffsets:
         while self.were_set and self._times[0].until_ns <= before_ns:
             self._times.popleft()
 
-    def moments(self, stamps_ns: Sequence[int], now_ns: int) -> list[int | None]:
+    def monotonic_ends_ns(self, stamps_ns: Sequence[int], now_ns: int) -> list[int | None]:
         """When the samples with these stamps ended (monotonic), the driver's order; None where that
         is not known.
 

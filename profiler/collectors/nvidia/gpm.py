@@ -70,7 +70,7 @@ class Gpm:
         self._is_available = is_available
         self.is_refused = False
 
-    def added_to(self, sample: GpuSample, *, is_complete: bool) -> GpuSample:
+    def with_gpm_metrics(self, sample: GpuSample, *, is_complete: bool) -> GpuSample:
         """Add the metrics since the device's sample before; a complete reading has them whatever
         they cost.
         """

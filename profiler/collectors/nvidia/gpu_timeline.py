@@ -49,10 +49,10 @@ class GpuTimeline:
         self._lists.has_listed = self._lists.has_listed or bool(reading.processes)
         for use in self.runs.values():
             if reading.end_ns > use.started_ns:
-                use.look(reading)
-        self._settle(reading.end_ns)
+                use.note_reading(reading)
+        self._add_settled_to_runs(reading.end_ns)
 
-    def _settle(self, now_ns: int) -> None:
+    def _add_settled_to_runs(self, now_ns: int) -> None:
         """Add to the runs what is older than the notice of their ends."""
         while self._readings and self._readings[0].end_ns < now_ns - self._notice_ns:
             old = self._readings.popleft()
@@ -84,7 +84,7 @@ class GpuTimeline:
             self._recent_windows[0].end_ns < self.known_until_ns - _KEPT_NS
         ):
             self._recent_windows.popleft()
-        self._settle(self.known_until_ns)
+        self._add_settled_to_runs(self.known_until_ns)
         # A list of processes counts for the time since the one before.
         waiting_ns = min(
             (reading.start_ns for reading in self._readings),

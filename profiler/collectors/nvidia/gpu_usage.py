@@ -142,7 +142,7 @@ class GpuUsage:
         for sample in samples:
             gpu = self._gpus.get(sample.facts.uuid)
             if gpu is not None:
-                processes = known(self._identified, sample.processes)
+                processes = known(self._with_identities, sample.processes)
                 gpu.add_processes(processes, sample.memory_used_bytes, now_ns)
         if not any_known(*(sample.processes for sample in samples)):
             return
@@ -151,7 +151,7 @@ class GpuUsage:
         self.is_memory_changing = abs(listed_bytes - self._listed_bytes) >= CHANGED_BYTES
         self._listed_bytes = listed_bytes
 
-    def _identified(self, processes: Sequence[GpuProcess]) -> tuple[ProcessOnGpu, ...]:
+    def _with_identities(self, processes: Sequence[GpuProcess]) -> tuple[ProcessOnGpu, ...]:
         identify = self._owners.identify
         return tuple(
             ProcessOnGpu(identify(process.pid), process.memory_bytes, process.is_only_graphics)
@@ -170,7 +170,7 @@ class GpuUsage:
         """The time in which all GPUs of the batch were idle between two recent moments."""
         idle = [
             gpu.timeline.idle_ns(start_ns, end_ns)
-            for gpu in self._selected(selectors)
+            for gpu in self._selected_aggregates(selectors)
             if not self._is_unused(gpu, batch)
         ]
         return min(idle, default=0)
@@ -203,7 +203,7 @@ class GpuUsage:
         Only the first moment counts. A later call adds GPUs that are selected since.
         """
         started_ns = self._runs.setdefault(run, started_ns)
-        self._begin(self._selected(selectors), run, started_ns)
+        self._begin(self._selected_aggregates(selectors), run, started_ns)
 
     def _begin(self, gpus: "Sequence[_GpuAggregate]", run: str, started_ns: int) -> None:
         find_owner = cache(partial(self._owners.owner_of, run))  # asked once for all GPUs
@@ -227,14 +227,14 @@ class GpuUsage:
         ``finished_ns`` (monotonic) is the end of the run. One that was not begun has all readings.
         """
         return tuple(
-            gpu.in_run(
+            gpu.run_gpu(
                 run,
                 duration_ms,
                 finished_ns,
                 mps or GpuLimits(),
                 is_lost=gpu.facts.uuid not in self._present,
             )
-            for gpu in self._selected(selectors)
+            for gpu in self._selected_aggregates(selectors)
         )
 
     def facts(self) -> tuple[GpuFacts, ...]:
@@ -246,7 +246,7 @@ class GpuUsage:
         """
         return tuple(
             gpu.latest(is_known=selection.is_known, with_mps=with_mps)
-            for gpu in self._selected(selection.selectors)
+            for gpu in self._selected_aggregates(selection.selectors)
             if gpu.facts.uuid in self._present and (selection.is_assigned or not gpu.is_unused)
         )
 
@@ -256,7 +256,7 @@ class GpuUsage:
         """Add the readings of the selected GPUs since the batch's last call; drop those of other
         GPUs.
         """
-        selected = self._selected(selectors)
+        selected = self._selected_aggregates(selectors)
         if not selected:
             return
         for gpu in self._gpus.values():
@@ -270,7 +270,7 @@ class GpuUsage:
                 into.gpu_memory_bytes.merge(memory_bytes)
                 into.gpus_memory_bytes = sum_known(into.gpus_memory_bytes, memory_bytes.maximum)
 
-    def _selected(self, selectors: Collection[str] | None) -> list["_GpuAggregate"]:
+    def _selected_aggregates(self, selectors: Collection[str] | None) -> list["_GpuAggregate"]:
         if selectors is None:
             selected = list(self._gpus.values())
         else:
@@ -388,9 +388,9 @@ class _GpuAggregate:
         if run in self._runs:
             return
         self._runs[run] = GpuRun(started_ns, self.facts.link_bytes_per_second)
-        in_run = [timed.sample for timed in self._recent if timed.end_ns > started_ns]
-        self.recent_percent.begin(run, [sample.utilization_percent for sample in in_run])
-        self.recent_memory_bytes.begin(run, [sample.memory_used_bytes for sample in in_run])
+        run_gpu = [timed.sample for timed in self._recent if timed.end_ns > started_ns]
+        self.recent_percent.begin(run, [sample.utilization_percent for sample in run_gpu])
+        self.recent_memory_bytes.begin(run, [sample.memory_used_bytes for sample in run_gpu])
 
     def take_windows(self, batch: str, since_ns: int) -> list[UseWindow] | None:
         """The work since the batch's last call; None if it is not known without gaps."""
@@ -407,7 +407,7 @@ class _GpuAggregate:
         self.recent_percent.forget(batch)
         self.recent_memory_bytes.forget(batch)
 
-    def in_run(
+    def run_gpu(
         self,
         run: str,
         duration_ms: float | None,

@@ -45,13 +45,13 @@ class _PiecesOfWork:
             self._pieces.pop()
             self._extend(self._pieces[-1], piece)
         if len(self._pieces) > _MAX_PIECES:
-            self._pieces = self._merged(piece.end_ns)
+            self._pieces = self._merged_pieces(piece.end_ns)
 
     def limits(self, until_ns: int) -> tuple[_PieceOfWork, _PieceOfWork] | None:
         """The first and the last piece that are more than a small part of the work; None without
         work.
         """
-        pieces = self._merged(until_ns)
+        pieces = self._merged_pieces(until_ns)
         least_ns = _MIN_PIECE_SHARE * sum(piece.used_ns for piece in pieces)
         large = [piece for piece in pieces if piece.used_ns and piece.used_ns >= least_ns]
         return (large[0], large[-1]) if large else None
@@ -65,7 +65,7 @@ class _PiecesOfWork:
         piece.used_ns += following.used_ns
         piece.used_until_ns = following.used_until_ns
 
-    def _merged(self, until_ns: int) -> list[_PieceOfWork]:
+    def _merged_pieces(self, until_ns: int) -> list[_PieceOfWork]:
         merged: list[_PieceOfWork] = []
         for piece in self._pieces:
             if merged and self._are_one(merged[-1], piece, until_ns):

@@ -47,7 +47,7 @@ _MAX_MILLIJOULES = 2**60  # of 7,000 years at the largest power
 _COUNTER_LATENESS_NS = 10 * NS_PER_SECOND
 
 
-def _if_possible(name: str, value: float) -> float | None:
+def _value_if_possible(name: str, value: float) -> float | None:
     if name == "utilization_percent":
         return possible_percent(value)
     return value if 0 <= value <= _MOST[name] else None
@@ -194,7 +194,7 @@ class Device:
         impossible: list[str] = []
         for name, value in readings.items():
             if value is not None:
-                values[name] = _if_possible(name, value)
+                values[name] = _value_if_possible(name, value)
                 if values[name] is None:
                     impossible.append(name)
         # Newer drivers call these event reasons, and still have the function under its old name.
@@ -224,7 +224,7 @@ class Device:
             self.silent_reads = 0
         if failure is not None and (is_silent or failure.action in _DEVICE_WIDE):
             return failure
-        return self.gpm.added_to(sample, is_complete=counters)
+        return self.gpm.with_gpm_metrics(sample, is_complete=counters)
 
     def _with_windows(self, sample: GpuSample, *, is_complete: bool) -> GpuSample:
         before = self._driver_samples.impossible

@@ -251,7 +251,7 @@ class RunUse:
         """Whether the lists of processes show that the run has not been on the GPU so far."""
         return self._is_listed and self.sees_processes and not self.is_seen
 
-    def look(self, reading: GpuReading) -> None:
+    def note_reading(self, reading: GpuReading) -> None:
         """Note at once what a reading shows, which is added only later."""
         if reading.processes is None:
             return
@@ -260,7 +260,7 @@ class RunUse:
         all_bytes = 0
         for process in reading.processes:
             all_bytes += process.memory_bytes or 0
-            is_own = self._judge(process)
+            is_own = self._is_of_this_run(process)
             if is_own:
                 has_own = True
             elif is_own is False and not process.is_only_graphics:
@@ -279,7 +279,7 @@ class RunUse:
             is_used = (reading.used_bytes or 0) >= CHANGED_BYTES
             self._has_seen_hidden = self._has_seen_hidden or is_used
 
-    def _judge(self, process: ProcessOnGpu) -> bool | None:
+    def _is_of_this_run(self, process: ProcessOnGpu) -> bool | None:
         """Whether the process is the run's; None if nobody knows."""
         if process.identity == MPS_SERVER:
             return None
@@ -356,7 +356,7 @@ class RunUse:
         listed = _ListedProcesses()
         for process in processes:
             listed.all_bytes += process.memory_bytes or 0
-            is_own = self._judge(process)
+            is_own = self._is_of_this_run(process)
             if is_own:
                 listed.has_own = True
                 self.lacks_memory = self.lacks_memory or process.memory_bytes is None
@@ -439,7 +439,7 @@ class RunUse:
             percent=window.percent,
         )
         if self.owns is not None and end_ns <= self._unseen_from_ns:
-            first_ns, last_ns = self._present(start_ns, end_ns)
+            first_ns, last_ns = self._presence_between(start_ns, end_ns)
             used_ns = min(share * (window.end_ns - window.start_ns), last_ns - first_ns)
             has_left = last_ns == self._left_ns or last_ns < min(window.end_ns, end_ns)
             # A longer one, as GPM's of a second, may have all of the work of a short run.
@@ -456,7 +456,7 @@ class RunUse:
         self.windows_until_ns = end_ns
         self._last_window = window
 
-    def _present(self, start_ns: int, end_ns: int) -> tuple[int, int]:
+    def _presence_between(self, start_ns: int, end_ns: int) -> tuple[int, int]:
         """The part of a time from the first to the last moment in which a process of the run was
         on the GPU; an empty one if none was.
         """

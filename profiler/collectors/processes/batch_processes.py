@@ -94,7 +94,7 @@ class SourceComparison:
                 break
             if reading.read_ns > self._ended_ns:
                 self._ended_ns = reading.read_ns
-                yield self._completed(reading)
+                yield self._with_missing_memory(reading)
 
     @property
     def cpu_agrees(self) -> bool:
@@ -113,7 +113,7 @@ class SourceComparison:
                 "series is from the task stats."
             )
 
-    def _completed(self, reading: ContainerSample) -> ContainerSample:
+    def _with_missing_memory(self, reading: ContainerSample) -> ContainerSample:
         """The reading with what the processes lack of the memory.
 
         The machine's memory counts instead where it shows notably more or less.

@@ -132,7 +132,7 @@ class ContainerProcesses:
         """Give each process a share of the anonymous and of the shared memory, so that no page
         counts twice: the RSS counts each mapping of a page.
         """
-        shares = self._shares()
+        shares = self._memory_shares()
         for pid, process in self._tracked.items():
             reading = process.reading
             if reading is None:
@@ -144,7 +144,7 @@ class ContainerProcesses:
                     reading, share_bytes=share_bytes, unread_shmem_bytes=unread_bytes
                 )
 
-    def _shares(self) -> Mapping[int, int]:
+    def _memory_shares(self) -> Mapping[int, int]:
         """The shares by the process ids.
 
         Only forks that have not executed a program share anonymous memory: their share is what they

@@ -70,7 +70,7 @@ class MachineProcesses:
         """The processes of a followed container that appeared since the last call."""
         if not self._is_current:
             self._is_current = True
-            self._list()
+            self._list_new_processes()
         followed = self._followed[docker_id]
         pids = followed.pids
         missed_pids = difference(self._missed_pids, followed.missed_before) or 0
@@ -79,7 +79,7 @@ class MachineProcesses:
             followed.pids = set()
         return NewProcesses(pids, missed_pids)
 
-    def _list(self) -> None:
+    def _list_new_processes(self) -> None:
         """Look for new processes, unless no id was assigned."""
         last_pid = proc.read_last_pid(self.folder)
         before = self._last_pid
@@ -93,7 +93,9 @@ class MachineProcesses:
         # process.
         ahead = difference(last_pid, before)
         has_wrapped = (ahead or 0) < 0
-        ending = self._assign(listed if is_full_scan or has_wrapped else appeared, appeared)
+        ending = self._assign_to_containers(
+            listed if is_full_scan or has_wrapped else appeared, appeared
+        )
         if is_full_scan:
             self._next_full_scan_ns = now_ns + _FULL_SCAN_NS
         self._known_pids = listed
@@ -101,7 +103,7 @@ class MachineProcesses:
         if ahead is not None:
             self._missed_pids += max(ahead - len(appeared), 0) + ending
 
-    def _assign(self, pids: Iterable[int], appeared: Collection[int]) -> int:
+    def _assign_to_containers(self, pids: Iterable[int], appeared: Collection[int]) -> int:
         """Give processes to their containers; returns how many appeared that are of none, because
         they have ended.
         """

@@ -89,7 +89,7 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
 
     @property
     def folded(self) -> str:
-        text = ";".join(frame.text for frame in shortened(self.frames))
+        text = ";".join(frame.text for frame in shorten_stack(self.frames))
         return text if self.is_active else text + WAITING_SUFFIX
 
     @property
@@ -153,7 +153,7 @@ def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailabl
     return tuple(stacks)
 
 
-def shortened(
+def shorten_stack(
     frames: tuple[Frame, ...], outer: int = _MAX_OUTER, inner: int = _MAX_INNER
 ) -> tuple[Frame, ...]:
     """The frames of a stack; for a very deep one, only the outermost and the innermost."""

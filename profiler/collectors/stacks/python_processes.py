@@ -24,7 +24,7 @@ _USUAL_ROOTS = frozenset({"<module>", "_bootstrap", "Thread._bootstrap", "_run_m
 Identity = tuple[int, int]  # the process id, and the start in ticks, because the kernel reuses ids
 
 
-def living_processes(pids: Iterable[int]) -> tuple[Identity, ...]:
+def still_running_identities(pids: Iterable[int]) -> tuple[Identity, ...]:
     """The identities of the processes that still run."""
     identities = []
     for pid in pids:
@@ -55,7 +55,9 @@ def runs_python(
     return program, None if maps is None else _LIBRARY in maps
 
 
-def without_torn(stacks: Iterable[ThreadStack], roots: dict[int, str]) -> tuple[ThreadStack, ...]:
+def without_torn_stacks(
+    stacks: Iterable[ThreadStack], roots: dict[int, str]
+) -> tuple[ThreadStack, ...]:
     """The stacks of one process without those that were read while they changed: the process
     runs on meanwhile.
 
@@ -126,7 +128,7 @@ class PythonProcesses:
         """Note that a process was read; returns its stacks without torn ones."""
         process = self._known[identity]
         process.failures = 0
-        return without_torn(stacks, process.roots)
+        return without_torn_stacks(stacks, process.roots)
 
     def is_failing(self, identity: Identity) -> bool:
         return self._known[identity].failures > 0

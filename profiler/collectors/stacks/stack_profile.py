@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from profiler.aggregation.container_usage import vcpu_between
-from profiler.collectors.stacks.py_spy import Frame, ThreadStack, shortened
+from profiler.collectors.stacks.py_spy import Frame, ThreadStack, shorten_stack
 from profiler.core.optional_math import difference, first_known, min_known
 from profiler.core.timestamps import LONG_AGO_NS, NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
@@ -138,7 +138,7 @@ class StackMoments:
             if first_known(vcpu, math.inf) > idle_vcpu(sizes.vcpu):
                 self._idle_since_ns = None
                 self._add_late()
-                self._keep(self._short)
+                self._keep_moment(self._short)
                 self._short = None
             else:
                 self._idle_since_ns = self._idle_since_ns or last.read_ns
@@ -146,7 +146,7 @@ class StackMoments:
         self._window.append(sample)
         while len(self._window) > 1 and sample.read_ns - self._window[1].read_ns >= _WINDOW_NS:
             self._window.popleft()
-        for kind, from_ns in self._conditions(sample, sizes):
+        for kind, from_ns in self._condition_starts_ns(sample, sizes):
             self._follow(kind, from_ns, sample.read_ns, now_ns)
 
     def is_sampling(self, now_ns: int) -> bool:
@@ -179,11 +179,11 @@ class StackMoments:
         self._late = []
 
     def _add_to_idle(self, moment: _Moment, stacks: Sequence[ThreadStack]) -> None:
-        waiting = self._waiting(stacks)
+        waiting = self._critical_waiting_stacks(stacks)
         if waiting:
             moment.add(_best_ranked(waiting))
 
-    def _waiting(self, stacks: Sequence[ThreadStack]) -> Sequence[ThreadStack]:
+    def _critical_waiting_stacks(self, stacks: Sequence[ThreadStack]) -> Sequence[ThreadStack]:
         """The stacks of the threads whose waits hold the run back; none while a thread runs.
 
         Of a thread whose kernel's id it does not know (Python before 3.11, or in another namespace
@@ -202,7 +202,7 @@ class StackMoments:
         """Count what ran in a recording, for the moments that had begun before it."""
         counts: Counter[tuple[Frame, ...]] = Counter()
         for stack in stacks:
-            frames = shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES)
+            frames = shorten_stack(stack.frames, _OUTER_FRAMES, _INNER_FRAMES)
             counts[frames] += stack.count
         for moment in self._present.values():
             if moment.from_ns <= from_ns and moment.kind != "idle":
@@ -224,11 +224,11 @@ class StackMoments:
             self._late = [stacks for at_ns, stacks in self._recent if at_ns >= from_ns]
         self._short.to_ns = read_ns
 
-    def _keep(self, moment: _Moment | None) -> None:
+    def _keep_moment(self, moment: _Moment | None) -> None:
         if moment is not None and moment.is_shown:
             self._past = sorted((*self._past, moment), key=lambda each: -each.samples)[:20]
 
-    def _conditions(
+    def _condition_starts_ns(
         self, sample: ContainerSample, sizes: ResourceLimits
     ) -> tuple[tuple[MomentKind, int | None], ...]:
         """The time since which the condition of each kind holds; None if it does not hold."""
@@ -253,7 +253,7 @@ class StackMoments:
     def _follow(self, kind: MomentKind, from_ns: int | None, read_ns: int, now_ns: int) -> None:
         moment = self._present.get(kind)
         if from_ns is None:
-            self._keep(self._present.pop(kind, None))
+            self._keep_moment(self._present.pop(kind, None))
             return
         if moment is None:
             moment = _Moment(kind, from_ns)
@@ -271,7 +271,7 @@ def _best_ranked(stacks: Iterable[ThreadStack]) -> Collection[tuple[Frame, ...]]
     """The frames of the most informative stacks, at least of one."""
     by_rank: defaultdict[int, set[tuple[Frame, ...]]] = defaultdict(set)
     for stack in stacks:
-        by_rank[stack.rank].add(shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES))
+        by_rank[stack.rank].add(shorten_stack(stack.frames, _OUTER_FRAMES, _INNER_FRAMES))
     return by_rank[min(by_rank)]
 
 
@@ -318,7 +318,7 @@ class FunctionCounts:
             ranked = sorted(self._functions.items(), key=lambda each: -each[1].total)
             self._functions = dict(ranked[: _MAX_FUNCTIONS // 2])
 
-    def top(self) -> tuple[StackFunction, ...]:
+    def top_functions(self) -> tuple[StackFunction, ...]:
         ranked = sorted(
             self._functions.items(), key=lambda each: (-each[1].innermost, -each[1].total, each[0])
         )
@@ -510,8 +510,12 @@ class StackProfile:
         if not self.samples:
             return NO_STACKS
         running = self.functions.running
-        top = self.functions.top()
+        top = self.functions.top_functions()
         moments = self.moments.record()
         return Stacks(
-            source=source, samples=self.samples, running_samples=running, top=top, moments=moments
+            source=source,
+            samples=self.samples,
+            running_samples=running,
+            top=top,
+            moments=moments,
         )

@@ -82,7 +82,7 @@ def _hide_parameters(matched: re.Match[str]) -> str:
     from profiler.core.redaction.secret_forms import secret_hooks  # rare
     from profiler.core.redaction.secret_settings import secret_settings
 
-    return _masked(word, (*secret_settings(word, {}), *secret_hooks(word)))
+    return _mask_spans(word, (*secret_settings(word, {}), *secret_hooks(word)))
 
 
 def _with_single_spaces(word: str) -> str:
@@ -101,13 +101,13 @@ def _without_secrets(text: str, ends: Mapping[int, int]) -> str:
     if not _may_have_secrets(text):
         secrets: Iterable[tuple[int, int]] = ()
     else:
-        secrets = _secrets(text, ends)
+        secrets = _secret_spans(text, ends)
     if is_cut:
         secrets = (*secrets, (_MAX_SHOWN_CHARS, len(text)))
-    return _masked(text, secrets)
+    return _mask_spans(text, secrets)
 
 
-def _masked(text: str, secrets: Iterable[tuple[int, int]]) -> str:
+def _mask_spans(text: str, secrets: Iterable[tuple[int, int]]) -> str:
     shown: list[str] = []
     place = 0
     for start, end in sorted(secrets):
@@ -119,7 +119,7 @@ def _masked(text: str, secrets: Iterable[tuple[int, int]]) -> str:
     return "".join((*shown, text[place:]))
 
 
-def _secrets(text: str, ends: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+def _secret_spans(text: str, ends: Mapping[int, int]) -> Iterator[tuple[int, int]]:
     # Most texts do without them.
     from profiler.core.redaction.secret_arguments import secret_arguments
     from profiler.core.redaction.secret_forms import secret_forms

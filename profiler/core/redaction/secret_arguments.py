@@ -144,16 +144,16 @@ def _secret_span(
         if span or word.startswith("-"):
             return span
     elif line.has(line.program.assigned_after) and "=" in word:
-        return _span(text, found.start() + found[0].index("=") + 1, ends)
+        return _argument_span(text, found.start() + found[0].index("=") + 1, ends)
     if line.name in ORACLE:
         user = re.match(_OF_ORACLE, found[0])
-        return _span(text, found.start() + user.end(), ends, stop="@") if user else None
+        return _argument_span(text, found.start() + user.end(), ends, stop="@") if user else None
     if _is_argument(line, word):
-        return _span(text, found.start(), ends)
+        return _argument_span(text, found.start(), ends)
     if line.has(line.program.pairs_after) and not word.startswith(("-", "=")):
         kind = None if line.last.startswith("-") else secret_kind(line.last)
         if kind is not None and not is_harmless(word, kind, is_quoted=False, is_prose=False):
-            return _span(text, found.start(), ends)
+            return _argument_span(text, found.start(), ends)
     return None
 
 
@@ -179,17 +179,17 @@ def _option_secret(
     if line.has(line.program.assigned_after) and word.startswith(_LITERAL):
         signs = [place for place, sign in enumerate(word) if sign == "="]
         if signs and word.startswith(f"{_LITERAL}="):
-            return _span(text, begin + signs[1] + 1, ends) if len(signs) > 1 else None
+            return _argument_span(text, begin + signs[1] + 1, ends) if len(signs) > 1 else None
         return None
     for option, needed in _secret_options(text, line, word, begin).items():
         if word == option or _is_combined(word, option, needed):
             between = re.compile(_BETWEEN).match(text, found.end())
             if between is None or re.compile(_OPTION).match(text, between.end()):
                 return None
-            return _span(text, between.end(), ends, needed)
+            return _argument_span(text, between.end(), ends, needed)
         length = _joined_length(word, option, line.program)
         if length:
-            return _span(text, begin + length, ends, needed)
+            return _argument_span(text, begin + length, ends, needed)
     return None
 
 
@@ -225,7 +225,7 @@ def _is_combined(word: str, option: str, needed: str) -> bool:
     return len(word) <= _MAX_LETTERS and not word.startswith("--") and word.endswith(option[1])
 
 
-def _span(
+def _argument_span(
     text: str, place: int, ends: Mapping[int, int], needed: str = "", stop: str = ""
 ) -> tuple[int, int] | None:
     start, end, is_quoted = value_span(text, place)

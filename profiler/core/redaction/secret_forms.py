@@ -7,7 +7,7 @@ import binascii
 import re
 from collections.abc import Iterator
 
-from profiler.core.redaction.secret_names import SecretKind, words_of
+from profiler.core.redaction.secret_names import SecretKind, listed_words
 from profiler.core.redaction.secret_stems import SIGNS_OF_HOOKS
 from profiler.core.redaction.secret_values import is_harmless, value_span
 
@@ -25,7 +25,7 @@ _USER_BEFORE_PORT = (
 )
 _ORACLE = r"jdbc:oracle:[a-z]{1,8}:[\w$#]{1,30}/([^\s@\"']{1,100})@"
 _BEARER = r"\b[Bb]earer\s{1,4}(?=[\w.~+/=\\\"'-])"
-_ABOUT_BEARERS = words_of(
+_ABOUT_BEARERS = listed_words(
     "token tokens auth authentication authorization scheme realm credentials format header type"
     " key only error challenge"
 )
@@ -75,7 +75,7 @@ _LEADERS = (
     r"\s{0,4}(?=[^\s.:])"
 )
 # What a step that leaders follow has come to.
-_RESULTS = words_of("ok [ok] done [done] fail skipped set valid passed none n/a created")
+_RESULTS = listed_words("ok [ok] done [done] fail skipped set valid passed none n/a created")
 _ECHO = r"\b(?:echo|printf)\s{1,4}(?:-\w{1,3}\s{1,4}|['\"]?%s[\w\\]{0,4}['\"]?\s{1,4}){0,3}"
 # What reads a secret from its input.
 _READER = (

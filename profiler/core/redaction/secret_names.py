@@ -12,7 +12,7 @@ from functools import lru_cache
 _MAX_NAME_LENGTH = 128
 
 
-def words_of(text: str) -> frozenset[str]:
+def listed_words(text: str) -> frozenset[str]:
     """The words of a list."""
     return frozenset(text.split())
 
@@ -34,7 +34,7 @@ class SecretKind(Enum):
 
 
 _WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+"
-_BEFORE_PASS = words_of(
+_BEFORE_PASS = listed_words(
     "admin app auth become bind cert db dest dst enc es ftp http imap kafka key ldap login mail"
     " master mongo my mysql pg proxy rabbit redis require rmq root sftp smtp sql src ssh store"
     " sudo user web"
@@ -65,38 +65,38 @@ _NOUNS: Mapping[str, SecretKind] = {
     **dict.fromkeys(("sig", "signature"), SecretKind.SIGNATURE),
     "appid": SecretKind.ID,  # of OpenWeather: its key
 }
-_BEFORE_KEY = words_of(
+_BEFORE_KEY = listed_words(
     "access account aes anthropic api app application auth azure cipher cohere consumer crypt"
     " crypto datadog dd decryption deploy encrypt encryption fernet functions gemini github groq"
     " hmac huggingface ingest ingestion integration jwt license licence master mailgun mistral"
     " openai pinecone private routing secret security sendgrid shared signing storage stripe"
     " subscription twilio wandb webhook"
 )
-_MEASURES = words_of(
+_MEASURES = listed_words(
     "accepted added audio avg batched budget cached completion context count decode draft eval"
     " generated image input limit max mean min n new num number output per prefill prompt rate"
     " reasoning remaining skip special speculative stop target text total train used valid vocab"
     " window"
 )
-_OF_A_TEXT = words_of(
+_OF_A_TEXT = listed_words(
     "bos cls end eos eot fim image last mask next pad prev separator sep special start stop think"
     " unk video vocab word starting continuation page marker cursor"
 )
 # Before the noun: the value is no secret, but a word of a text, or a name in Kubernetes.
 _OTHER_BEFORE = {SecretKind.TOKEN: _OF_A_TEXT, SecretKind.SECRET: frozenset({"existing", "pull"})}
-_VERBS = words_of(
+_VERBS = listed_words(
     "allow ask change check disable enable forgot generate has hide is list need needs no print"
     " prompt random require required requires reset show skip use using verify with without"
 )
 # Words after the noun with which the value is still the secret.
-_STILL_SECRET = words_of(
+_STILL_SECRET = listed_words(
     "again base base64 b64 code confirm confirmation current data decoded default dev enc encoded"
     " encrypted hash hashed hex live local main new old override plain plaintext previous primary"
     " prod production pypi raw repeat sandbox secondary stage staging str string temp test text tmp"
     " value values"
 )
 # Words after the noun with which the value is something else, such as a file.
-_NO_LONGER_SECRET = words_of(
+_NO_LONGER_SECRET = listed_words(
     "age algo algorithm algorithms aliases arn arns at attempts auth authentication backend"
     " bucket callback change changed check checked checks class cmd col column command config"
     " count counts created days dir directory disabled email embedding embeddings enabled"

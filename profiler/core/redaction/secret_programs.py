@@ -32,11 +32,11 @@ class SecretProgram(Struct, frozen=True):
     where: str = ""
 
 
-def _with_options(*names: str, needs: str = "", is_joined: bool = True) -> SecretProgram:
+def _secret_options(*names: str, needs: str = "", is_joined: bool = True) -> SecretProgram:
     return SecretProgram(dict.fromkeys(names, needs), is_joined)
 
 
-def _with_argument(*words: str, first: int = 1) -> SecretProgram:
+def _program_with_secret_argument(*words: str, first: int = 1) -> SecretProgram:
     return SecretProgram(arguments={words: first})
 
 
@@ -53,9 +53,9 @@ _USER_AND_PASSWORD = {"-U": "%", "--user": "%"}  # of Samba
 _CREDENTIALS = {
     f"--{side}creds": ":" for side in ("", "src-", "dest-")
 }  # of images: Skopeo, Buildah, Podman
-_PASSWORD = _with_options("-p")
+_PASSWORD = _secret_options("-p")
 _ASKED_PASSWORD = SecretProgram({"-p": ""}, asks=True)
-_UPPER_PASSWORD = _with_options("-P")
+_UPPER_PASSWORD = _secret_options("-P")
 # Of Systems Manager; one that is only overwritten keeps its type.
 _SECURE_PARAMETER = r"^(?!.*\s--type[ =]String).*\sput-parameter\s"
 _CONFIGURED = SecretProgram(pairs_after=("config",))
@@ -84,28 +84,28 @@ _TABLE: Mapping[str, SecretProgram] = {
     "rabbitmqctl": SecretProgram(
         arguments={("add_user",): 2, ("change_password",): 2, ("authenticate_user",): 2}
     ),
-    "db2": _with_options("using"),
-    "nodetool plink pscp psftp pw-plink": _with_options("-pw", is_joined=False),
-    "neo4j-admin": _with_argument("set-initial-password"),
-    "influx": _with_options("-t", "-password"),
+    "db2": _secret_options("using"),
+    "nodetool plink pscp psftp pw-plink": _secret_options("-pw", is_joined=False),
+    "neo4j-admin": _program_with_secret_argument("set-initial-password"),
+    "influx": _secret_options("-t", "-password"),
     "etcdctl": SecretProgram({"--user": ":"}, pairs_after=("put",)),
     "consul": SecretProgram(pairs_after=("kv", "put")),
     # Directories, shares and networks.
-    "ldapsearch ldapadd ldapmodify ldapdelete ldapwhoami ldapcompare kadmin vsql": _with_options(
+    "ldapsearch ldapadd ldapmodify ldapdelete ldapwhoami ldapcompare kadmin vsql": _secret_options(
         "-w"
     ),
-    "ldappasswd": _with_options("-w", "-s", "-a"),
+    "ldappasswd": _secret_options("-w", "-s", "-a"),
     "smbclient rpcclient winexe smbget smbmap nmblookup wmic-client": SecretProgram(
         {**_USER_AND_PASSWORD, "--password": ""}
     ),
     "net net.exe": SecretProgram({"-U": "%"}, arguments={("use",): 2, ("user",): 2}),
-    "snmpwalk snmpget snmpset snmpbulkwalk snmptrap": _with_options("-c", "-A", "-X"),
-    "lftp": _with_options("-u", needs=","),
+    "snmpwalk snmpget snmpset snmpbulkwalk snmptrap": _secret_options("-c", "-A", "-X"),
+    "lftp": _secret_options("-u", needs=","),
     "ncftpget ncftpput ncftp": _PASSWORD,
-    "xfreerdp xfreerdp3 wfreerdp": _with_options("/p:", "/gp:"),
+    "xfreerdp xfreerdp3 wfreerdp": _secret_options("/p:", "/gp:"),
     "rdesktop psexec psexec.exe psexec64": _PASSWORD,
-    "schtasks schtasks.exe": _with_options("/rp", "/RP", "/p", "/P", is_joined=False),
-    "wpa_passphrase": _with_argument(first=2),
+    "schtasks schtasks.exe": _secret_options("/rp", "/RP", "/p", "/P", is_joined=False),
+    "wpa_passphrase": _program_with_secret_argument(first=2),
     "nmcli": SecretProgram(pairs_after=("connect",)),
     # Archives, keys and users.
     "openssl": SecretProgram(
@@ -117,20 +117,20 @@ _TABLE: Mapping[str, SecretProgram] = {
         is_joined=False,
         arguments={("passwd",): 1},
     ),
-    "keytool jarsigner": _with_options(
+    "keytool jarsigner": _secret_options(
         "-storepass", "-keypass", "-srcstorepass", "-deststorepass", is_joined=False
     ),
     "htpasswd": SecretProgram(
         arguments={("-b",): 3, ("-bc",): 3, ("-cb",): 3, ("-Bb",): 3, ("-nb",): 2}
     ),
-    "pdftotext pdfinfo pdfimages pdftoppm": _with_options("-upw", "-opw", is_joined=False),
-    "pdftk": _with_options("input_pw", "user_pw", "owner_pw", is_joined=False),
-    "ssh-keygen": _with_options("-N", "-P"),
+    "pdftotext pdfinfo pdfimages pdftoppm": _secret_options("-upw", "-opw", is_joined=False),
+    "pdftk": _secret_options("input_pw", "user_pw", "owner_pw", is_joined=False),
+    "ssh-keygen": _secret_options("-N", "-P"),
     "useradd usermod adduser": _PASSWORD,
     # HTTP.
     "curl": _CURL,
-    "http https xh xhs": _with_options("-a", "--auth", needs=":"),
-    "aria2c": _with_options("--http-passwd", "--ftp-passwd", "--rpc-secret"),
+    "http https xh xhs": _secret_options("-a", "--auth", needs=":"),
+    "aria2c": _secret_options("--http-passwd", "--ftp-passwd", "--rpc-secret"),
     # Images and clusters; -p of their other commands is a port's.
     "docker podman nerdctl helm oras crane regctl": SecretProgram(_CREDENTIALS),
     "skopeo buildah": SecretProgram(_CREDENTIALS),
@@ -151,7 +151,7 @@ _TABLE: Mapping[str, SecretProgram] = {
         where=r"\bsecret set\b|\s--secret(?:[ =]true)?\s",
     ),
     "gcloud": _CONFIGURED,
-    "doctl": _with_options("-t"),
+    "doctl": _secret_options("-t"),
     "heroku fly flyctl": SecretProgram(assigned_after=("secrets", "set")),
     "rclone": SecretProgram(pairs_after=("config",), arguments={("obscure",): 1}),
     "mc mcli": SecretProgram(arguments={("alias", "set"): 4, ("config", "host", "add"): 4}),
@@ -167,14 +167,14 @@ _TABLE: Mapping[str, SecretProgram] = {
     ),
     "dvc": SecretProgram(pairs_after=("remote", "modify")),
     "snap": SecretProgram(pairs_after=("set",)),
-    "cargo wandb comet": _with_argument("login"),
-    "prefect": _with_options("-k", "--key", is_joined=False),
-    "kaggle": _with_options("-v", is_joined=False),
+    "cargo wandb comet": _program_with_secret_argument("login"),
+    "prefect": _secret_options("-k", "--key", is_joined=False),
+    "kaggle": _secret_options("-v", is_joined=False),
     "papermill": SecretProgram(pairs_after=("-p",)),
     "ngrok": SecretProgram(arguments={("authtoken",): 1, ("config", "add-authtoken"): 1}),
-    "glab": _with_options("-t"),
-    "nuget dotnet": _with_options("-k", "-ApiKey", "--api-key", is_joined=False),
-    "ansible-vault": _with_argument("encrypt_string"),
+    "glab": _secret_options("-t"),
+    "nuget dotnet": _secret_options("-k", "-ApiKey", "--api-key", is_joined=False),
+    "ansible-vault": _program_with_secret_argument("encrypt_string"),
     "bw": SecretProgram(arguments={("login",): 2, ("unlock",): 1}),
     "chamber": SecretProgram(arguments={("write",): 3}),
     "credstash": SecretProgram(arguments={("put",): 2}),

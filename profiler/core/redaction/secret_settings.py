@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from profiler.core.redaction.secret_names import SecretKind, is_compound, secret_kind, words_of
+from profiler.core.redaction.secret_names import SecretKind, is_compound, listed_words, secret_kind
 from profiler.core.redaction.secret_stems import STEMS
 from profiler.core.redaction.secret_values import (
     PLACES_OF_VALUES,
@@ -87,14 +87,14 @@ _DIRECTIVES = frozenset(
 )
 _BEGINS = frozenset("\n{,(\"'->$<*|;[=#`")
 # After an option in a sentence.
-_OF_A_MANUAL = words_of("and argument cannot expects flag is must needs option or requires")
+_OF_A_MANUAL = listed_words("and argument cannot expects flag is must needs option or requires")
 # token 'x1' is invalid: a word of a parser or a name of Kubernetes has another form.
 _QUOTED_KEY = r"""["'](?=[^"']{0,80}\d)(?=[^"']{0,80}[A-Za-z])[\w.~+/=-]{8,400}["']"""
 # An unquoted one: no path, no address, no file.
 _MIXED_KEY = r"[A-Za-z0-9_+=-]{8,400}(?=[\s,;.)]|$)"
 _LETTER_BESIDE_DIGIT = r"(?<=[A-Za-z])(?=\d)|(?<=\d)(?=[A-Za-z])"
 # user etl with password x: one that is no word has a digit or a sign beside its letters.
-_WITH = words_of("with using use and")
+_WITH = listed_words("with using use and")
 _NO_WORD = r"(?=\S{0,128}[A-Za-z])(?=\S{0,128}[\d!@#$%^&])\S{1,128}"
 _LAST_WORD = r"\S{1,128}[ \t]{0,4}(?=\n|$)"
 _TOLD = (SecretKind.PASSWORD, SecretKind.SECRET, SecretKind.TOKEN, SecretKind.KEY)
@@ -134,10 +134,10 @@ def secret_settings(text: str, ends: Mapping[int, int]) -> Iterator[tuple[int, i
     for found in re.finditer(_NAME, lower):
         if found.start() < place:
             continue
-        name = _name(text, *found.span())
+        name = _setting_name(text, *found.span())
         if name is None:
             continue
-        span = _value(text, name, ends, may_open=found.start() >= opened_to)
+        span = _setting_value(text, name, ends, may_open=found.start() >= opened_to)
         if span is None:
             continue
         if span.is_open:
@@ -147,7 +147,7 @@ def secret_settings(text: str, ends: Mapping[int, int]) -> Iterator[tuple[int, i
             place = span.end
 
 
-def _name(text: str, start: int, end: int) -> _Name | None:
+def _setting_name(text: str, start: int, end: int) -> _Name | None:
     word = text[start:end].rstrip(".-")
     if len(word) > _MAX_LENGTH:
         return None
@@ -163,7 +163,9 @@ def _name(text: str, start: int, end: int) -> _Name | None:
     return None if kind is None else _Name(word, start, start + len(word), kind)
 
 
-def _value(text: str, name: _Name, ends: Mapping[int, int], *, may_open: bool) -> _Span | None:
+def _setting_value(
+    text: str, name: _Name, ends: Mapping[int, int], *, may_open: bool
+) -> _Span | None:
     """The value of a name; None: it has none, or one that is no secret."""
     before = text[max(0, name.start - _MAX_LOOK_BACK) : name.start]
     earlier = text[max(0, name.start - _MAX_EARLIER) : name.start]
@@ -171,11 +173,11 @@ def _value(text: str, name: _Name, ends: Mapping[int, int], *, may_open: bool) -
         return None
     if before.endswith("<") and (element := re.compile(_XML_VALUE).match(text, name.end)):
         start, end = element.span(1)
-        return _unless_harmless(text, start, end, name.kind, is_quoted=True)
+        return _span_unless_harmless(text, start, end, name.kind, is_quoted=True)
     if "alue" in earlier and (member := re.search(_VALUE_BEFORE_NAME, earlier)):
         shift = name.start - len(earlier)
         start, end = shift + member.start(2), shift + member.end(2)
-        return _unless_harmless(text, start, end, name.kind, is_quoted=True)
+        return _span_unless_harmless(text, start, end, name.kind, is_quoted=True)
     sign = re.compile(_SIGN).match(text, name.end)
     if sign and sign[3] not in ("==", "=~", "::") and text[sign.end() : sign.end() + 2] != "//":
         is_announced = _may_have_value(text, name, sign, before)
@@ -188,7 +190,7 @@ def _value(text: str, name: _Name, ends: Mapping[int, int], *, may_open: bool) -
     return None if place is None else _value_without_sign(text, name, place, ends)
 
 
-def _unless_harmless(
+def _span_unless_harmless(
     text: str, start: int, end: int, kind: SecretKind, *, is_quoted: bool, is_prose: bool = False
 ) -> _Span | None:
     value = text[start:end]
@@ -207,7 +209,9 @@ def _value_without_sign(
     if name.is_option and text[start:end] in _OF_A_MANUAL:
         return None
     is_prose = not name.is_option
-    return _unless_harmless(text, start, end, name.kind, is_quoted=is_quoted, is_prose=is_prose)
+    return _span_unless_harmless(
+        text, start, end, name.kind, is_quoted=is_quoted, is_prose=is_prose
+    )
 
 
 def _may_have_value(text: str, name: _Name, sign: re.Match[str], before: str) -> bool:
@@ -234,12 +238,12 @@ def _value_after_sign(
             return None  # its parts have names
         if scheme := re.compile(_SCHEME).match(text, place):
             start, end, is_quoted = value_span(text, scheme.end())
-            return _unless_harmless(text, start, end, SecretKind.HEADER, is_quoted=is_quoted)
+            return _span_unless_harmless(text, start, end, SecretKind.HEADER, is_quoted=is_quoted)
     if name.kind is SecretKind.TOKEN and re.compile(_COUNTED).match(text, place):
         return None
     if text.startswith(("[", "{"), place):
         return _secret_container(text, place, name) if may_open else None
-    is_line = _is_closed_by_line(text, name, sign, before)
+    is_line = _extends_to_line_end(text, name, sign, before)
     in_address = before.endswith(("?", "&", "#"))
     start, end, is_quoted = value_span(text, place, in_address=in_address, is_line=is_line)
     if name.is_option and (whole := ends.get(name.start)) and not is_quoted:
@@ -247,7 +251,9 @@ def _value_after_sign(
     is_prose = sign[3] == ":" and not sign[1] and bool(sign[4])
     if _is_of_a_sentence(text[start:end], name, sign, is_line=is_line, is_prose=is_prose):
         return None
-    return _unless_harmless(text, start, end, name.kind, is_quoted=is_quoted, is_prose=is_prose)
+    return _span_unless_harmless(
+        text, start, end, name.kind, is_quoted=is_quoted, is_prose=is_prose
+    )
 
 
 def _is_of_a_sentence(
@@ -283,7 +289,7 @@ def _may_be_member(name: _Name, before: str, sign: re.Match[str]) -> bool:
     return not begun or begun[-1] in _BEGINS or begun.rpartition(" ")[2].startswith("-")
 
 
-def _is_closed_by_line(text: str, name: _Name, sign: re.Match[str], before: str) -> bool:
+def _extends_to_line_end(text: str, name: _Name, sign: re.Match[str], before: str) -> bool:
     """Whether a value goes on to the end of the line: a few words after a setting's name."""
     if name.kind is SecretKind.COOKIE:
         return sign[3] == ":"
@@ -330,10 +336,10 @@ def _value_start(text: str, name: _Name, before: str) -> int | None:
         is_word = (value.isalpha() and value.islower()) or value.isdigit()
         return found.end() if is_quoted or not is_word else None
     found = re.compile(r"[ \t]{1,4}(?=\S)").match(text, name.end)
-    return found.end() if found and _is_followed(text, name, before, found.end()) else None
+    return found.end() if found and _is_followed_by_value(text, name, before, found.end()) else None
 
 
-def _is_followed(text: str, name: _Name, before: str, place: int) -> bool:
+def _is_followed_by_value(text: str, name: _Name, before: str, place: int) -> bool:
     """Whether the next word is the value of a name: of a setting, of .netrc, or in quotes."""
     if text[place] in "-|&;)":
         return False
@@ -345,13 +351,15 @@ def _is_followed(text: str, name: _Name, before: str, place: int) -> bool:
     if name.text == "SECRET":
         return text[place] == "'"  # of SQL
     if name.kind in (SecretKind.TOKEN, SecretKind.KEY):
-        is_key = re.compile(_QUOTED_KEY).match(text, place) or _is_mixed(text, name, place)
+        is_key = re.compile(_QUOTED_KEY).match(text, place) or _is_followed_by_mixed_word(
+            text, name, place
+        )
         return words[-1].lower() != "unexpected" and bool(is_key)
     is_password = name.kind in (SecretKind.PASSWORD, SecretKind.PASS)
-    return is_password and _is_password_followed(text, name, words, place)
+    return is_password and _is_followed_by_password(text, name, words, place)
 
 
-def _is_password_followed(text: str, name: _Name, words: list[str], place: int) -> bool:
+def _is_followed_by_password(text: str, name: _Name, words: list[str], place: int) -> bool:
     """Whether the next word is a password; ``words`` are before its name in the line."""
     is_quoted = text[place] in "\"'" and not text.startswith(" ", place + 1)
     if is_quoted or words[-2] in _USERS:
@@ -363,7 +371,7 @@ def _is_password_followed(text: str, name: _Name, words: list[str], place: int) 
     return is_setting and re.compile(_LAST_WORD).match(text, place) is not None
 
 
-def _is_mixed(text: str, name: _Name, place: int) -> bool:
+def _is_followed_by_mixed_word(text: str, name: _Name, place: int) -> bool:
     """Whether letters and digits follow the name of a key or a token in a sentence as no word has
     them: "using token a1b2c3d4e5f6".
     """

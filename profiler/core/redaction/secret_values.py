@@ -5,7 +5,7 @@ Each pattern is bounded, or reads each character once.
 
 import re
 
-from profiler.core.redaction.secret_names import SecretKind, words_of
+from profiler.core.redaction.secret_names import SecretKind, listed_words
 
 _MAX_HARMLESS_LENGTH = 300
 # A type may stand before the quotes, of Rust and of PHP.
@@ -24,28 +24,28 @@ _CUT_IN_ADDRESS = rf"[&#]|{_CUT}"
 _CLOSERS = {")": "(", "]": "[", "}": "{", ">": "<"}
 _CONTAINER = r"""[\[\]{}]|"(?:\\.|[^"\\])*+"|'(?:\\.|[^'\\])*+'"""
 
-_WORDS = words_of(
+_WORDS = listed_words(
     "null none nil true false undefined void yes no on off required optional prompt ask stdin"
     " redacted [redacted] (redacted) <redacted> [filtered] hidden <hidden> <nil> (null) (none)"
     " (hidden) masked [masked] (sensitive [hidden]"
 )
 # In the usage of a program: --password PASSWORD.
-PLACES_OF_VALUES = words_of(
+PLACES_OF_VALUES = listed_words(
     "API_KEY FILE KEY NAME PASS PASSWD PASSWORD PATH SECRET STRING TEXT TOKEN VALUE"
 )
-_TYPES = words_of(
+_TYPES = listed_words(
     "str string text bytes int integer varchar char bool boolean secretstr any object number"
     " optional[str] bytea"
 )
 # A value that goes on as a sentence: "password: must have 12 characters".
-_OF_A_SENTENCE = words_of(
+_OF_A_SENTENCE = listed_words(
     "a accepted all an and any are at authentication been can cannot changed contains could denied"
     " did do does empty enter error exists expired failed failure for found from has have"
     " in incorrect invalid is it length may minimum missing must need needs not of ok"
     " or please provided rejected should success successful successfully supplied that the this to"
     " too unable unknown unset updated was were when will with without wrong you your"
 )
-_NO_KEYS_OF_AUTH = words_of(
+_NO_KEYS_OF_AUTH = listed_words(
     "anonymous aoss aws awsv4 es azure basic bearer cert certificate client default digest disabled"
     " failed false gssapi iam interactive jwt kerberos ldap login logout md5 mtls mutual negotiate"
     " enabled none ntlm oauth oauth2 oidc ok optional password peer pam pending plain required saml"

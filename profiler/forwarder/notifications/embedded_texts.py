@@ -7,7 +7,7 @@ Slack's has no escape: its characters are replaced by others that look alike.
 
 import re
 
-from profiler.core.text import on_one_line, whole_letters
+from profiler.core.text import first_whole_letters, on_one_line
 
 # Other control characters become spaces.
 _ESCAPED_IN_JSON = str.maketrans({'"': "'", "\\": "/"})
@@ -46,7 +46,7 @@ def embeddable(text: str, max_length: int) -> str:
 
     It has at most ``max_length`` characters and twice as many bytes: an event is limited in bytes.
     """
-    line = on_one_line(whole_letters(text, max_length).translate(_ESCAPED_IN_JSON)).strip()
+    line = on_one_line(first_whole_letters(text, max_length).translate(_ESCAPED_IN_JSON)).strip()
     return line.encode(errors="replace")[: 2 * max_length].decode(errors="ignore")
 
 

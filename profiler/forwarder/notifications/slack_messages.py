@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known, known_values
 from profiler.core.redaction import redact, redact_line
-from profiler.core.text import as_sentence, on_one_line, whole_letters, words_if_known
+from profiler.core.text import as_sentence, first_whole_letters, on_one_line, words_if_known
 from profiler.core.timestamps import parse_datetime
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.job_notice import JobNotice
@@ -105,7 +105,7 @@ def _cut(clean: str, max_length: int) -> str:
         return clean.translate(_ESCAPES)
     lengths = accumulate(utf16_length(character.translate(_ESCAPES)) for character in clean)
     end = sum(1 for _ in takewhile(lambda length: length <= max_length - len("…"), lengths))
-    return whole_letters(clean, end).rstrip().translate(_ESCAPES) + "…"
+    return first_whole_letters(clean, end).rstrip().translate(_ESCAPES) + "…"
 
 
 def plain_text(text: str) -> JsonObject:

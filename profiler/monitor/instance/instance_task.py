@@ -331,7 +331,7 @@ class InstanceTask:
         self.has_news = self.has_news or answer != self._answer
         self._answer = answer
         for container in self._containers.values():
-            signals = container.stop_signals.judged(answer, container.name)
+            signals = container.stop_signals.with_answer(answer, container.name)
             if signals != container.stop_signals:
                 container.stop_signals = signals
                 self.has_news = True

@@ -54,7 +54,7 @@ class StopSignals(Struct, frozen=True, kw_only=True):
             return replace(self, stop_ns=first_known(self.stop_ns, time_ns), awaits_answer=True)
         return replace(self, other_ns=first_known(self.other_ns, time_ns), awaits_answer=True)
 
-    def judged(self, answer: TaskMetadata, name: str) -> "StopSignals":
+    def with_answer(self, answer: TaskMetadata, name: str) -> "StopSignals":
         """Add the agent's ``answer`` after the signals of the container ``name``."""
         if not self.awaits_answer:
             return self

@@ -92,20 +92,20 @@ def _part_of_snapshot(name: str) -> Callable[[Snapshot], list[Subject]]:
     return subjects
 
 
-def _neuron(snapshot: Snapshot) -> "tuple[LiveNeuron, ...]":
+def _known_neuron(snapshot: Snapshot) -> "tuple[LiveNeuron, ...]":
     """The Neuron devices, if there are any."""
     return known_values((snapshot.neuron,))
 
 
 def _neuron_devices(snapshot: Snapshot) -> list[Subject]:
-    return [((), neuron) for neuron in _neuron(snapshot)]
+    return [((), neuron) for neuron in _known_neuron(snapshot)]
 
 
 def _each_of_neuron(name: str) -> Callable[[Snapshot], Iterator[Subject]]:
     """The values of a mapping of the Neuron devices, each with its key as the label."""
 
     def subjects(snapshot: Snapshot) -> Iterator[Subject]:
-        for neuron in _neuron(snapshot):
+        for neuron in _known_neuron(snapshot):
             values: Mapping[Any, float] = getattr(neuron, name)
             for key, value in sorted(values.items())[:MAX_NEURON_CORES]:
                 yield (str(key),), value
@@ -113,7 +113,7 @@ def _each_of_neuron(name: str) -> Callable[[Snapshot], Iterator[Subject]]:
     return subjects
 
 
-def _sources(snapshot: Snapshot) -> Iterator[Subject]:
+def _source_subjects(snapshot: Snapshot) -> Iterator[Subject]:
     for name, is_up in sorted(snapshot.sources.items()):
         yield (name,), is_up
 
@@ -122,7 +122,7 @@ def _whole_snapshot(snapshot: Snapshot) -> list[Subject]:
     return [((), snapshot)]
 
 
-def _task(snapshot: Snapshot) -> Iterator[Subject]:
+def _task_subjects(snapshot: Snapshot) -> Iterator[Subject]:
     task = snapshot.task
     if task.arn is not None:
         place = (task.launch_type or "", task.availability_zone or "")
@@ -137,7 +137,7 @@ def _batch_job(snapshot: Snapshot) -> Iterator[Subject]:
         yield tuple("" if value is None else str(value) for value in values), job
 
 
-def _containers(snapshot: Snapshot) -> Iterator[Subject]:
+def _container_subjects(snapshot: Snapshot) -> Iterator[Subject]:
     for shown in snapshot.containers:
         yield (shown.container.name,), shown
 
@@ -175,14 +175,14 @@ def _gpu_errors(snapshot: Snapshot) -> Iterator[Subject]:
             yield (gpu.sample.facts.uuid, str(xid)), gpu
 
 
-def _executions(snapshot: Snapshot) -> Iterator[Subject]:
-    for neuron in _neuron(snapshot):
+def _execution_subjects(snapshot: Snapshot) -> Iterator[Subject]:
+    for neuron in _known_neuron(snapshot):
         yield ("completed",), neuron.completed
         yield ("failed",), neuron.failed
 
 
-def _latencies(snapshot: Snapshot) -> Iterator[Subject]:
-    for neuron in _neuron(snapshot):
+def _latency_subjects(snapshot: Snapshot) -> Iterator[Subject]:
+    for neuron in _known_neuron(snapshot):
         yield ("p50",), neuron.latency.p50_seconds
         yield ("p99",), neuron.latency.p99_seconds
         yield ("p100",), neuron.latency.p100_seconds
@@ -193,12 +193,12 @@ def _swap_counters(snapshot: Snapshot) -> Iterator[Subject]:
         yield (), counters
 
 
-def _disks(snapshot: Snapshot) -> Iterator[Subject]:
+def _disk_subjects(snapshot: Snapshot) -> Iterator[Subject]:
     for disk in snapshot.instance.disks:
         yield (disk.mount_point,), disk
 
 
-def _version(snapshot: Snapshot) -> list[Subject]:
+def _version_subject(snapshot: Snapshot) -> list[Subject]:
     return [((__version__,), snapshot)]
 
 
@@ -248,7 +248,7 @@ def _gpu_total(field: str, gpu: LatestGpu) -> float | None:
 Row = tuple[str, str, Callable[[Any], float | None]]
 
 
-def _group(
+def _metric_group(
     labels: tuple[str, ...], subjects: Callable[[Snapshot], Iterable[Subject]], *rows: Row
 ) -> MetricGroup:
     metrics = tuple(LiveMetric(name, labels, text, get) for name, text, get in rows)
@@ -256,12 +256,12 @@ def _group(
 
 
 GROUPS: tuple[MetricGroup, ...] = (
-    _group(
+    _metric_group(
         ("revision", "cluster", "launch_type", "availability_zone"),
-        _task,
+        _task_subjects,
         ("task_info", "The task, always 1; unknown labels are empty.", _always_one),
     ),
-    _group(
+    _metric_group(
         ("job_id", "queue", "compute_environment", "attempt", "array_index"),
         _batch_job,
         (
@@ -270,7 +270,7 @@ GROUPS: tuple[MetricGroup, ...] = (
             _always_one,
         ),
     ),
-    _group(
+    _metric_group(
         (),
         _whole_snapshot,
         (
@@ -284,9 +284,9 @@ GROUPS: tuple[MetricGroup, ...] = (
             _value_at("task_tx_bytes"),
         ),
     ),
-    _group(
+    _metric_group(
         ("container",),
-        _containers,
+        _container_subjects,
         (
             "container_start_time_seconds",
             "Start time, in seconds since 1970.",
@@ -328,7 +328,7 @@ GROUPS: tuple[MetricGroup, ...] = (
             _value_at("limits.memory_bytes"),
         ),
     ),
-    _group(
+    _metric_group(
         ("container",),
         _containers_with_network,
         (
@@ -342,9 +342,9 @@ GROUPS: tuple[MetricGroup, ...] = (
             _value_at("sample.network_tx_bytes"),
         ),
     ),
-    _group(
+    _metric_group(
         ("container",),
-        _containers,
+        _container_subjects,
         (
             "container_block_read_bytes_total",
             "Bytes read from block devices.",
@@ -356,7 +356,7 @@ GROUPS: tuple[MetricGroup, ...] = (
             _value_at("sample.block_write_bytes"),
         ),
     ),
-    _group(
+    _metric_group(
         ("uuid", "index", "name", "scope"),
         _gpu_facts,
         (
@@ -365,7 +365,7 @@ GROUPS: tuple[MetricGroup, ...] = (
             _always_one,
         ),
     ),
-    _group(
+    _metric_group(
         ("uuid",),
         _gpu_readings,
         (
@@ -422,17 +422,17 @@ GROUPS: tuple[MetricGroup, ...] = (
             _value_at("sample.sm_clock_mhz", _mhz_to_hertz),
         ),
     ),
-    _group(
+    _metric_group(
         ("uuid", "reason"),
         _gpu_throttling,
         ("gpu_throttled_seconds_total", "Time throttled for this reason.", _value_itself),
     ),
-    _group(
+    _metric_group(
         ("uuid", "xid"),
         _gpu_errors,
         ("gpu_error_info", "The driver has reported this error (Xid), always 1.", _always_one),
     ),
-    _group(
+    _metric_group(
         ("neuron_core",),
         _each_of_neuron("utilization_percent"),
         (
@@ -441,12 +441,12 @@ GROUPS: tuple[MetricGroup, ...] = (
             _percent_to_ratio,
         ),
     ),
-    _group(
+    _metric_group(
         ("neuron_core",),
         _each_of_neuron("core_memory_bytes"),
         ("neuron_core_memory_used_bytes", "Device memory in use by the core.", _value_itself),
     ),
-    _group(
+    _metric_group(
         ("category",),
         _each_of_neuron("memory_bytes_by_category"),
         (
@@ -455,7 +455,7 @@ GROUPS: tuple[MetricGroup, ...] = (
             _value_itself,
         ),
     ),
-    _group(
+    _metric_group(
         (),
         _neuron_devices,
         (
@@ -469,21 +469,21 @@ GROUPS: tuple[MetricGroup, ...] = (
             _value_at("device_memory_size_bytes"),
         ),
     ),
-    _group(
+    _metric_group(
         ("outcome",),
-        _executions,
+        _execution_subjects,
         ("neuron_executions_total", "Executions by outcome: completed or failed.", _value_itself),
     ),
-    _group(
+    _metric_group(
         ("percentile",),
-        _latencies,
+        _latency_subjects,
         (
             "neuron_execution_latency_seconds",
             "Latency of executions in the last period.",
             _value_itself,
         ),
     ),
-    _group(
+    _metric_group(
         (),
         _neuron_devices,
         (
@@ -492,7 +492,7 @@ GROUPS: tuple[MetricGroup, ...] = (
             _value_at("ecc_uncorrected"),
         ),
     ),
-    _group(
+    _metric_group(
         (),
         _part_of_snapshot("instance"),
         ("instance_memory_size_bytes", "Memory of the instance.", _value_at("memory_size_bytes")),
@@ -504,15 +504,15 @@ GROUPS: tuple[MetricGroup, ...] = (
         ("instance_swap_size_bytes", "Swap space of the instance.", _value_at("swap_size_bytes")),
         ("instance_swap_free_bytes", "Free swap space.", _value_at("swap_free_bytes")),
     ),
-    _group(
+    _metric_group(
         (),
         _swap_counters,
         ("instance_swap_out_bytes_total", "Bytes written to swap space.", _value_at("out_bytes")),
         ("instance_swap_in_bytes_total", "Bytes read from swap space.", _value_at("in_bytes")),
     ),
-    _group(
+    _metric_group(
         ("mount_point",),
-        _disks,
+        _disk_subjects,
         ("instance_disk_size_bytes", "Size of the file system.", _value_at("size_bytes")),
         (
             "instance_disk_available_bytes",
@@ -520,12 +520,12 @@ GROUPS: tuple[MetricGroup, ...] = (
             _value_at("available_bytes"),
         ),
     ),
-    _group(
+    _metric_group(
         ("version",),
-        _version,
+        _version_subject,
         ("monitor_info", "The monitor, always 1.", _always_one),
     ),
-    _group(
+    _metric_group(
         (),
         _part_of_snapshot("own_usage"),
         ("monitor_cpu_seconds_total", "CPU time of the monitor.", _value_at("cpu_seconds")),
@@ -535,12 +535,12 @@ GROUPS: tuple[MetricGroup, ...] = (
             _value_at("max_rss_mb", _mib_to_bytes),
         ),
     ),
-    _group(
+    _metric_group(
         ("source",),
-        _sources,
+        _source_subjects,
         ("monitor_source_up", "1 if the source answers, else 0.", _value_itself),
     ),
-    _group(
+    _metric_group(
         (),
         _whole_snapshot,
         (
@@ -565,15 +565,15 @@ def metrics_text(snapshot: Snapshot) -> bytes:
     parts: list[str] = []
     for group in GROUPS:
         subjects = [
-            (_labels(group.labels, task_values + values), subject)
+            (_labels_text(group.labels, task_values + values), subject)
             for values, subject in group.subjects(snapshot)
         ]
         for metric in group.metrics:
-            parts += _lines(metric, subjects)
+            parts += _metric_lines(metric, subjects)
     return "".join(parts).encode()
 
 
-def _lines(metric: LiveMetric, subjects: Iterable[tuple[str, Any]]) -> Iterator[str]:
+def _metric_lines(metric: LiveMetric, subjects: Iterable[tuple[str, Any]]) -> Iterator[str]:
     """The lines of a metric; ``subjects`` have the text of their labels."""
     # By labels: with two names that are equal after the cut, a series would be there twice, and
     # Prometheus would reject the whole scrape.
@@ -590,7 +590,7 @@ def _lines(metric: LiveMetric, subjects: Iterable[tuple[str, Any]]) -> Iterator[
 
 
 @lru_cache(_LABEL_CACHE_SIZE)
-def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+def _labels_text(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     """The labels of a series in braces: the task's and the metric's ``names``, sorted by name."""
     cut = (without_surrogates(value[:_MAX_LABEL_LENGTH]) for value in values)
     pairs = sorted(zip((*TASK_LABELS, *names), cut, strict=True))

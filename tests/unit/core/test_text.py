@@ -21,11 +21,11 @@ from profiler.core.text import (
     did_you_mean,
     end_of,
     first_names,
+    first_whole_letters,
     install_hint,
     listed,
     on_one_line,
     printable,
-    whole_letters,
     without_surrogates,
 )
 from profiler.core.timestamps import (
@@ -261,7 +261,7 @@ def test_a_cut_at_any_place_leaves_each_sign_whole_or_out(sign: str, beside: str
     for length in range(len(signs[0]), len(text) + 1):
         if sign not in ESCAPES:  # they are of our own terminal's texts
             fitting = [one for one in beginnings if len(one) <= length]
-            assert whole_letters(text, length) == max(fitting, key=len)
+            assert first_whole_letters(text, length) == max(fitting, key=len)
 
 
 def _fitting(columns: int, text: str) -> bool:

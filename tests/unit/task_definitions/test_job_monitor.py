@@ -28,7 +28,7 @@ from profiler.task_definitions.definition_texts import (
 )
 from profiler.task_definitions.job_definitions import (
     JobDefinition,
-    raw_containers,
+    container_objects,
     read_job_definition,
     total_share,
 )
@@ -80,7 +80,7 @@ def removed(definition: Any) -> ChangedDefinition:
 
 def shares(definition: Any) -> dict[str, tuple[str, str]]:
     found = {}
-    for container in raw_containers(definition):
+    for container in container_objects(definition):
         vcpu, memory = (str(one["value"]) for one in container["resourceRequirements"])  # type: ignore[attr-defined]
         found[str(container["name"])] = (vcpu, memory)
     return found
@@ -105,7 +105,7 @@ def test_the_monitor_takes_its_share_from_the_batch_and_both_changes_are_named()
     assert "from 1 vCPU, 2048 MiB to 0.75 vCPU, 1920 MiB" in changed.notes[0]
     assert "takes 0.25 vCPU, 128 MiB of it" in changed.notes[0]
     assert "must name the container ('default')" in changed.notes[1]
-    _, monitor = raw_containers(changed.definition)
+    _, monitor = container_objects(changed.definition)
     assert monitor["essential"] is False
     assert monitor["dependsOn"] == [{"containerName": "default", "condition": "START"}]
     assert "logConfiguration" not in monitor  # Batch's own, as the batch has
@@ -118,8 +118,8 @@ def test_the_sum_stays_the_size_of_fargate_that_it_was(size: Any) -> None:
         with pytest.raises(TaskProfilerError, match="give the job the next size of Fargate"):
             added(definition)
         return
-    total = total_share(raw_containers(added(definition).definition))
-    assert total == total_share(raw_containers(definition))
+    total = total_share(container_objects(added(definition).definition))
+    assert total == total_share(container_objects(definition))
     assert total is not None
     assert total.is_legal_on_fargate
 
@@ -142,12 +142,12 @@ def test_another_image_upgrades_the_monitor_and_keeps_its_share() -> None:
     once = dict(added(ecs_job(batch_container())).definition)
     again = added(once, image="registry.example.com/task-profiler:2")
     assert shares(again.definition) == shares(once)
-    assert raw_containers(again.definition)[1]["image"] == "registry.example.com/task-profiler:2"
+    assert container_objects(again.definition)[1]["image"] == "registry.example.com/task-profiler:2"
 
 
 def test_a_monitor_that_was_added_by_hand_gets_its_share() -> None:
     once = dict(added(ecs_job(batch_container())).definition)
-    batch, monitor = raw_containers(once)
+    batch, monitor = container_objects(once)
     smaller = {**monitor, "resourceRequirements": requirements("0.5", "512")}
     larger = {**batch, "resourceRequirements": requirements("0.5", "1536")}
     by_hand = ecs_job(larger, smaller)
@@ -208,7 +208,7 @@ def test_our_own_file_is_what_the_command_writes() -> None:
 
 def test_a_job_whose_container_logs_elsewhere_has_its_report_in_batchs_own_group() -> None:
     changed = added(ecs_job(batch_container(logConfiguration={"logDriver": "splunk"})))
-    monitor = raw_containers(changed.definition)[1]
+    monitor = container_objects(changed.definition)[1]
     group = {"name": "TASK_PROFILER_LOG_GROUP", "value": "/aws/batch/job"}
     assert group in monitor["environment"]  # type: ignore[operator]
     assert "logConfiguration" not in monitor
@@ -410,5 +410,5 @@ def test_doctor_knows_a_monitor_and_a_wrapper() -> None:
     del no_role["ecsProperties"]["taskProperties"][0]["taskRoleArn"]  # type: ignore[index]
     assert "no taskRoleArn" in findings(no_role)[1][1]
     odd_one = batch_container("1", "1024", name="odd", essential=False)
-    *_, size = findings(ecs_job(*raw_containers(changed), odd_one))  # type: ignore[arg-type]
+    *_, size = findings(ecs_job(*container_objects(changed), odd_one))  # type: ignore[arg-type]
     assert size[1].startswith("The containers ask for 2 vCPU, 3072 MiB together")

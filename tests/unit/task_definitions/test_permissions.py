@@ -14,7 +14,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions import permissions
 from profiler.task_definitions.permissions import (
     MAX_INLINE_CHARACTERS,
-    counted_characters,
+    iam_policy_length,
     is_covered,
 )
 
@@ -47,7 +47,7 @@ def streams_of(*groups: str) -> frozenset[str]:
 def test_a_policy_beyond_the_limit_gets_the_longest_prefixes_that_fit_or_is_refused() -> None:
     needed = streams_of("/other/one", *(f"/ecs/nightly-{number:03}" for number in range(125)))
     fitted = planned(needed)
-    assert fitted.exact_characters > MAX_INLINE_CHARACTERS >= counted_characters(fitted.document)
+    assert fitted.exact_characters > MAX_INLINE_CHARACTERS >= iam_policy_length(fitted.document)
     assert [prefix.rpartition(":")[2] for prefix in fitted.prefixes] == [
         "/ecs/nightly-00*",
         "/ecs/nightly-01*",
@@ -159,5 +159,5 @@ def test_a_policy_with_prefixes_allows_all_that_it_must(groups: list[str], other
     allowed = statements[0]["Resource"]
     assert all(is_covered(stream, allowed) for stream in needed)
     assert not any(is_covered(stream, allowed) for stream in streams_of("/secret"))
-    assert counted_characters(fitted.document) + others <= MAX_INLINE_CHARACTERS
+    assert iam_policy_length(fitted.document) + others <= MAX_INLINE_CHARACTERS
     assert planned(needed, fitted.document, other_characters=others).document is None

@@ -15,7 +15,7 @@ from profiler.aws_account.setup.template_limits import (
 )
 from profiler.aws_account.setup.template_parameters import parameter_values
 from profiler.core.errors import UsageError
-from profiler.task_definitions.permissions import counted_characters
+from profiler.task_definitions.permissions import iam_policy_length
 from tests.cloudformation import ACCOUNT, PARAMETERS, REGION, TEMPLATE, deploy, template
 from tests.lambda_environment import moto_account
 
@@ -115,7 +115,7 @@ def test_the_role_with_every_option_has_the_length_that_the_limit_assumes(
     with moto_account(monkeypatch, REGION):
         boto3.client("events").create_event_bus(Name="b" * 100)
         statements = deploy(**given).statements("TaskStoppedRole")
-    length = sum(counted_characters({"Statement": [statement]}) for statement in statements)
+    length = sum(iam_policy_length({"Statement": [statement]}) for statement in statements)
     assumed = limit.size(WHOLE, values(**given))
     assert length <= assumed
     assert length > assumed - 1500

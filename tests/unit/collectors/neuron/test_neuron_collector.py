@@ -40,7 +40,7 @@ def record_of(*documents: object, period_seconds: int = 1, restarts: int = 0) ->
     usage = NeuronUsage(period_seconds)
     for document in documents:
         usage.add(decoded(document))
-    return present(usage.so_far(restarts))
+    return present(usage.neuron_so_far(restarts))
 
 
 def core(record: Neuron, index: int) -> NeuronCore:
@@ -186,7 +186,7 @@ def test_unreadable_memory_of_one_runtime_is_neither_zero_nor_a_smaller_sum() ->
     usage = NeuronUsage(1)
     for document in (report(owner, other), report(owner, silent)):
         usage.add(decoded(document))
-    record, latest = present(usage.so_far(0)), present(usage.latest())
+    record, latest = present(usage.neuron_so_far(0)), present(usage.latest())
     assert [shown(core(record, index).memory_used_mb) for index in (0, 1)] == [
         (100.0, 100.0),
         (200.0, 200.0),

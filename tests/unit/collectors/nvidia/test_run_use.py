@@ -30,7 +30,7 @@ def use(*lists: tuple[ProcessOnGpu, ...]) -> RunUse:
             processes=processes,
             used_bytes=sum(process.memory_bytes or 0 for process in processes),
         )
-        made.look(reading)
+        made.note_reading(reading)
         made.add_reading(reading)
     return made
 

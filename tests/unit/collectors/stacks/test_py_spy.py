@@ -25,14 +25,14 @@ from profiler.collectors.stacks.py_spy import (
     decode_recording,
     find_py_spy,
     short_file,
-    shortened,
+    shorten_stack,
 )
 from profiler.collectors.stacks.python_processes import (
     MAX_PROCESSES,
     PythonProcesses,
-    living_processes,
     runs_python,
-    without_torn,
+    still_running_identities,
+    without_torn_stacks,
 )
 from profiler.readers import Unavailable
 from profiler.readers.linux import proc
@@ -249,7 +249,7 @@ def test_separators_and_control_characters_are_replaced_and_long_names_and_deep_
     assert strange.folded == "a,b  [31mc (a,b.py)"
     assert len(long.frames[0].function) == 100
     deep = tuple(Frame(f"f{index}", "job.py") for index in range(1000))
-    short = shortened(deep)
+    short = shorten_stack(deep)
     assert len(short) == 76
     assert short[0] == deep[0]
     assert short[15] == Frame("…", "")
@@ -294,10 +294,10 @@ def test_a_running_thread_that_begins_elsewhere_is_torn() -> None:
     whole = decoded(thread(frame("leaf"), frame("<module>")))
     torn = decoded(thread(frame("leaf"), frame("deep")))
     waiting = decoded(thread(frame("_shutdown"), active=False))
-    assert without_torn(torn, roots) == torn  # nothing else is known of the thread yet
-    assert without_torn(whole, roots) == whole
-    assert without_torn(torn, roots) == ()
-    assert without_torn(waiting, roots) == waiting
+    assert without_torn_stacks(torn, roots) == torn  # nothing else is known of the thread yet
+    assert without_torn_stacks(whole, roots) == whole
+    assert without_torn_stacks(torn, roots) == ()
+    assert without_torn_stacks(waiting, roots) == waiting
 
 
 @given(st.binary(max_size=300))
@@ -329,7 +329,7 @@ def test_a_hostile_process_cannot_break_the_folded_text(
 ) -> None:
     (stack,) = decoded(thread(*frames, active=is_active))
     assert stack.folded.isprintable()
-    assert stack.folded.count(";") == len(shortened(stack.frames)) - 1
+    assert stack.folded.count(";") == len(shorten_stack(stack.frames)) - 1
     assert stack.folded.endswith(WAITING_SUFFIX) is not is_active
     stack.folded.encode()
 
@@ -406,7 +406,7 @@ def test_a_program_runs_python_by_its_name_or_by_its_library(
         assert runs_python(pid, program, str(tmp_path)) is None
     assert runs_python(9, "", str(tmp_path)) is None
     stat = proc.parse_stat(proc.read("/proc/self/stat") or b"")
-    assert living_processes([os.getpid(), 2**22 + 1]) == (
+    assert still_running_identities([os.getpid(), 2**22 + 1]) == (
         (os.getpid(), present(stat).started_ticks),
     )
 

@@ -43,7 +43,8 @@ def test_self_and_total_are_shares_of_the_running_samples() -> None:
     for _ in range(10):
         counts.add(waiting("<module>", "recv"))
     found = [
-        (each.function, each.line, each.self_percent, each.total_percent) for each in counts.top()
+        (each.function, each.line, each.self_percent, each.total_percent)
+        for each in counts.top_functions()
     ]
     assert found == [
         ("parse", 5, 75.0, 75.0),
@@ -53,7 +54,7 @@ def test_self_and_total_are_shares_of_the_running_samples() -> None:
     # A recursive function counts once.
     counts = FunctionCounts()
     counts.add(running(("f", 1), ("f", 2), ("f", 2), ("f", 3)))
-    (top,) = counts.top()
+    (top,) = counts.top_functions()
     assert top.self_percent == 100.0
     assert top.total_percent == 100.0
     assert top.line == 3
@@ -63,9 +64,9 @@ def test_at_most_ten_functions_are_shown_and_the_memory_is_bounded() -> None:
     counts = FunctionCounts()
     for index in range(12_000):
         counts.add(running(("main", 1), (f"f{index}", index)))
-    assert len(counts.top()) == TOP_FUNCTIONS
+    assert len(counts.top_functions()) == TOP_FUNCTIONS
     assert len(counts._functions) <= 5001
-    assert counts.top()[0].self_percent == 0.0
+    assert counts.top_functions()[0].self_percent == 0.0
 
 
 def test_a_process_without_stacks_is_no_sample() -> None:

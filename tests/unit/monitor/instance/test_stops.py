@@ -128,18 +128,18 @@ def answer(*, desired: str, container_desired: str = "RUNNING", known: str) -> T
 def test_the_agents_stop_of_one_container_is_a_stop() -> None:
     signals = StopSignals().with_signal(5, is_stop_signal=False)
     word = answer(desired="RUNNING", container_desired="STOPPED", known="RUNNING")
-    assert signals.judged(word, "batch").signalled_ns == 5
+    assert signals.with_answer(word, "batch").signalled_ns == 5
 
 
 def test_a_confirmed_stop_is_not_denied_later() -> None:
     signals = StopSignals().with_signal(5, is_stop_signal=True)
-    confirmed = signals.judged(answer(desired="STOPPED", known="RUNNING"), "batch")
+    confirmed = signals.with_answer(answer(desired="STOPPED", known="RUNNING"), "batch")
     later = confirmed.with_signal(6, is_stop_signal=False)
-    assert later.judged(answer(desired="RUNNING", known="RUNNING"), "batch") == confirmed
+    assert later.with_answer(answer(desired="RUNNING", known="RUNNING"), "batch") == confirmed
 
 
 def test_an_answer_from_before_a_signal_does_not_count() -> None:
-    signals = StopSignals().judged(answer(desired="RUNNING", known="RUNNING"), "batch")
+    signals = StopSignals().with_answer(answer(desired="RUNNING", known="RUNNING"), "batch")
     assert not signals.was_denied
     assert signals.with_signal(5, is_stop_signal=True).signalled_ns == 5
 
