@@ -241,7 +241,9 @@ def _postgres(folder: Path) -> Iterator[str]:
     initdb = [_need("initdb"), "--username=postgres", "--auth=trust", "--no-sync", str(data)]
     subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, user=user, cwd="/")
     command = [_need("postgres"), "-D", str(data), "-p", port, "-k", "", "-h", "127.0.0.1"]
-    with _server(command, lambda: _accepts(port), user):
+    # Its port answers before it takes a client.
+    ask = [_need("pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={port}"]
+    with _server(command, lambda: not subprocess.run(ask, check=False).returncode, user):
         yield f"127.0.0.1:{port}"
 
 

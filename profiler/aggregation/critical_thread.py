@@ -39,10 +39,12 @@ def _is_for_comers(blocked: Blocked, wait: ThreadWait) -> bool:
         return False
     wait = wait.last_poll
     if wait.came is not None and len(wait.came) == len(blocked.connections):
-        return all(came is False for came in wait.came)
+        # A client may ask again and again whether its answer has come.
+        still_asks = blocked.has_timeout and blocked.awaits_answer
+        return all(came is False for came in wait.came) and not still_asks
     if not blocked.connections:
         return True
-    return not wait.had_come and not any(connection.owes for connection in blocked.connections)
+    return not wait.had_come and not blocked.awaits_answer
 
 
 def _ended_by_timeout(blocked: Blocked, wait: ThreadWait) -> bool:

@@ -135,9 +135,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     @property
     def is_quiet(self) -> bool:
         """Whether no answer is owed on its connections."""
-        return self.blocked is not None and not any(
-            connection.owes for connection in self.blocked.connections
-        )
+        return self.blocked is not None and not self.blocked.awaits_answer
 
     @property
     def is_decided_at_end(self) -> bool:

@@ -31,12 +31,14 @@ class Arrival(Struct, frozen=True, gc=False):
 
 class WorkBegin(Struct, frozen=True, gc=False):
     """Within which time the work after a poll has begun; ``is_known``: the thread still works, so
-    that both ends are the same moment.
+    that both ends are the same moment. ``worked_ns`` is the CPU time since: other polls, before
+    which the thread waited for a CPU, may have followed with little work.
     """
 
     first_ns: int
     last_ns: int
     is_known: bool
+    worked_ns: int
 
 
 def is_by_timeout(
@@ -53,20 +55,21 @@ def is_by_timeout(
         return False
     if any(arrival.came is None for arrival in arrivals):
         return False
-    if not any(_may_have_come(arrival, begin, now_ns) for arrival in arrivals):
-        return True
     within_ns = first_known(blocked.until_within_ns, _MAX_UNKNOWN_NS)
+    if not any(_may_have_come(arrival, begin, now_ns) for arrival in arrivals):
+        # Of a client that asks again and again, the answer may end one of the next polls.
+        return blocked.until_within_ns is not None or not blocked.awaits_answer
     was_due = begin.is_known and begin.last_ns <= until_ns + within_ns + _SLACK_NS
     has_come = any(_has_ended(arrival, begin, now_ns) for arrival in arrivals)
     return True if was_due and within_ns < _MAX_UNKNOWN_NS and not has_come else None
 
 
 def _may_have_come(arrival: Arrival, begin: WorkBegin, now_ns: int) -> bool:
-    """Whether something may have come on a connection when the work began."""
+    """Whether something may have come on a connection when most of the work began."""
     last_ns = now_ns - arrival.before_ns
     if not arrival.came or last_ns < begin.first_ns - _SLACK_NS:
         return False
-    return arrival.segments != 1 or last_ns <= begin.last_ns + _SLACK_NS
+    return arrival.segments != 1 or last_ns <= now_ns - begin.worked_ns + _SLACK_NS
 
 
 def _has_ended(arrival: Arrival, begin: WorkBegin, now_ns: int) -> bool:

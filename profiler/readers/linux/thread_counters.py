@@ -181,7 +181,8 @@ class Thread(Struct, eq=False):
         # On a busy machine, it may wait for a CPU now, which is not counted yet.
         is_known = is_able and _QUEUED_DIVISOR * self.queued_ns <= self.busy_ns
         first_ns = last_ns if is_known else min(self.waited_until_ns, last_ns)
-        return WorkBegin(first_ns, last_ns, is_known=is_known)
+        worked_ns = self.busy_ns - self.queued_ns
+        return WorkBegin(first_ns, last_ns, is_known=is_known, worked_ns=worked_ns)
 
     def read_state(self) -> ThreadState:
         """The present state."""

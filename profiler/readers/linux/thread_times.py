@@ -1148,7 +1148,7 @@ class ThreadReader:
         arrivals = self._resolver.arrivals(before)
         timed_out: bool | None = False
         if before.may_go_on and self._last is not None:
-            begin = WorkBegin(self._last.at_ns, self._at_ns, is_known=False)
+            begin = WorkBegin(self._last.at_ns, self._at_ns, is_known=False, worked_ns=0)
             timed_out = is_by_timeout(before, arrivals, begin, self._at_ns)
         came = tuple([arrival.came for arrival in arrivals])
         return ThreadSeen(thread_id, pid, None, came, self._was_woken(before), timed_out)

@@ -325,11 +325,10 @@ class WaitResolver:
         if self._quiet_ns is not None:
             since_ns = max(since_ns, now_ns - self._quiet_ns)
         timeout_ns = self._timeout_ns(pid, name, call)
-        if timeout_ns is None or timeout_ns < _MIN_TIMEOUT_NS:
+        if timeout_ns is None:
             return blocked
-        return replace(
-            blocked, until_ns=since_ns + timeout_ns, until_within_ns=max(now_ns - since_ns, 0)
-        )
+        within_ns = max(now_ns - since_ns, 0) if timeout_ns >= _MIN_TIMEOUT_NS else None
+        return replace(blocked, until_ns=since_ns + timeout_ns, until_within_ns=within_ns)
 
     def _timeout_ns(self, pid: int, name: str, call: SystemCall) -> int | None:
         """For how long a poll waits at most; None if that is not readable."""

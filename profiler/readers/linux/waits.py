@@ -66,6 +66,11 @@ class Blocked(Struct, frozen=True, kw_only=True):
     otherwise: "Blocked | None" = None
 
     @property
+    def awaits_answer(self) -> bool:
+        """Whether a connection owes an answer, or a greeting."""
+        return any(each.owes or not each.received_bytes for each in self.connections)
+
+    @property
     def may_wait_for_children(self) -> bool:
         """Whether the thread waits for a child, or for a pipe or memory which may be one's, too,
         at least if nothing comes.

@@ -439,6 +439,12 @@ class TestSomebodyToCome:
         assert shares(wait(TIMED, 0, after_ns=2 * NS_PER_MS)) == {"sleep": 100.0}
         assert shares(wait(TIMED, 9, after_ns=NS_PER_MS // 2)) == {"network": 100.0}
 
+    def test_who_asks_again_and_again_for_an_answer_waits_for_it(self) -> None:
+        """Nothing came in one of its polls, and its work follows the next ones."""
+        owing = replace(TIMED, connections=(replace(CONNECTION, owes=True),))
+        polls = wait(owing, 9, came=(False,), after_ns=300 * NS_PER_MS)
+        assert shares(polls, wait(SLEEP, 1))["network"] > 99
+
     def test_what_a_thread_does_before_it_ends_is_no_work_of_a_loop(self) -> None:
         ended = partial(wait, TIMED, after_ns=9 * NS_PER_MS, is_last=True)
         assert shares(ended(0.2)) == {"network": 100.0}

@@ -3,9 +3,10 @@ latest, and the thread worked since it ended.
 """
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.readers.linux.poll_ends import Arrival, WorkBegin, is_by_timeout
-from profiler.readers.linux.waits import Blocked, Wait
+from profiler.readers.linux.waits import Blocked, Connection, Wait
 from tests.fakes import seconds
 
 _NOTHING = Arrival(came=False, before_ns=seconds(5))
@@ -25,11 +26,11 @@ def _came(before: float, segments: int | None = 1) -> Arrival:
 
 
 def _works_since(at: float) -> WorkBegin:
-    return WorkBegin(seconds(at), seconds(at), is_known=True)
+    return WorkBegin(seconds(at), seconds(at), is_known=True, worked_ns=seconds(10 - at))
 
 
-def _worked(first: float, last: float) -> WorkBegin:
-    return WorkBegin(seconds(first), seconds(last), is_known=False)
+def _worked(first: float, last: float, on_cpu: float = 0.4) -> WorkBegin:
+    return WorkBegin(seconds(first), seconds(last), is_known=False, worked_ns=seconds(on_cpu))
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,7 @@ def _worked(first: float, last: float) -> WorkBegin:
         pytest.param(_works_since(9.7), [_came(0.2)], True, id="another timeout"),
         pytest.param(_worked(9.3, 9.6), [_came(0.5)], None, id="either of both"),
         pytest.param(_worked(9.3, 9.6), [_came(0.2)], True, id="only the timeout"),
+        pytest.param(_worked(9.3, 9.6, 0.2), [_came(0.2)], None, id="it waited for a CPU before"),
         pytest.param(_worked(9.3, 9.4), [_came(0.65)], False, id="only what came"),
         pytest.param(_works_since(9.51), [Arrival(came=None)], False, id="nobody can ask"),
     ],
@@ -65,3 +67,33 @@ def test_a_timeout_that_is_not_known_well_is_not_told_by_the_moment() -> None:
     assert is_by_timeout(_poll(9.5, None), [_came(0.2, 3)], begin, seconds(10)) is None
     assert is_by_timeout(_poll(None), [_NOTHING], begin, seconds(10)) is False
     assert is_by_timeout(_poll(None), [_came(0.7)], begin, seconds(10)) is None
+
+
+@pytest.mark.parametrize(
+    ("begin", "arrivals", "expected"),
+    [
+        pytest.param(_worked(9.3, 9.6), [_NOTHING], True, id="nothing came"),
+        pytest.param(_worked(9.3, 9.6), [_came(0.2)], True, id="it came after the work"),
+        pytest.param(
+            _works_since(9.51), [_came(0.4, 3)], None, id="it may have ended the next poll"
+        ),
+        pytest.param(_worked(9.3, 9.4), [_NOTHING], False, id="a wake-up ended it"),
+    ],
+)
+def test_what_a_short_poll_ended_with(
+    begin: WorkBegin,
+    arrivals: list[Arrival],
+    expected: bool | None,  # noqa: FBT001
+) -> None:
+    """Others may have followed it, so its moment says nothing."""
+    assert is_by_timeout(_poll(9.5, None), arrivals, begin, seconds(10)) is expected
+
+
+@pytest.mark.parametrize(
+    "connection",
+    [Connection("10.0.3.9:5432", 7, owes=True), Connection("10.0.3.9:5432", received_bytes=0)],
+    ids=["answer", "greeting"],
+)
+def test_short_polls_for_an_answer_are_no_timer(connection: Connection) -> None:
+    poll = replace(_poll(9.5, None), connections=(connection,))
+    assert is_by_timeout(poll, [_NOTHING], _worked(9.3, 9.6), seconds(10)) is False

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.files import open_or_none
+from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.shared_links import shared_memories
 from profiler.readers.linux.sockets import (
@@ -340,6 +341,16 @@ def test_when_a_timeout_ends_a_poll_of_connections(
     states[502] = 5.0
     blocked = process.blocked(name, *arguments, now=11)
     assert (blocked.until_ns, blocked.until_within_ns) == (seconds(13.5), seconds(1))
+
+
+def test_the_end_of_a_short_poll_is_always_near(process: FakeProcess) -> None:
+    process.opens(fd5="socket:[501]")
+    process.table("tcp", inet_line(PEER, 501))
+    (process.folder / "fdinfo" / "4").write_text("tfd: 5 events: 19\n")
+    for timeout_ms, within_ns in ((249, None), (250, seconds(1))):
+        blocked = process.blocked("epoll_wait", 4, 0, 8, timeout_ms, now=10)
+        assert blocked.until_within_ns == within_ns
+        assert blocked.until_ns == seconds(9) + timeout_ms * NS_PER_MS
 
 
 def test_a_socket_pair_is_a_pipe_and_a_client_has_its_servers_path(process: FakeProcess) -> None:
