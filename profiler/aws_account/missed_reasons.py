@@ -14,12 +14,13 @@ from typing import Any, TypeAlias
 import msgspec
 
 from profiler.aws_account.aws_errors import OpenClient, noted_errors
-from profiler.core.ecs_terms import cluster_name, explained_refusal, family_of
+from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import decoded_or_none, mapping, mappings, text
 from profiler.core.queue_messages import hidden_messages
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_HOUR, NS_PER_MINUTE, NS_PER_SECOND, parse_ns
+from profiler.record.run_outcome import explained_refusal
 from profiler.schedules.schedule_model import Schedule
 
 _MAX_LOOKUPS = 20

@@ -4,6 +4,7 @@ container.
 
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Literal
 
 from msgspec import Struct
@@ -26,29 +27,13 @@ FARGATE = "FARGATE"
 EXTERNAL = "EXTERNAL"
 # The stop code, in lower case, of a task that a user has stopped.
 STOPPED_BY_USER = "userinitiated"
+# How long before its end a run can have started, whatever its line claims.
+MAX_RUN_LENGTH = timedelta(days=60)
 CPU_UNITS = 1024  # of a vCPU
 VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)  # of tasks on Fargate
 # The subscription filter in the events of `task-profiler replay`. The forwarder sends no
 # notifications for them.
 REPLAY_FILTER = "task-profiler replay"
-# ECS's reason, in lower case, for a task that did not start, where it gives no better one.
-_VAGUE_REASON = "task failed to start"
-# Reasons of RunTask, or of a stopped task, that are codes alone, in lower case, and what each says
-# of the cluster:
-# https://docs.aws.amazon.com/AmazonECS/latest/developerguide/api_failures_messages.html
-_REFUSALS = {
-    "agent": "the ECS agent of the container instance is not connected",
-    "attribute": "no container instance has an attribute that the task requires",
-    "empty capacity provider": "the capacity provider has no container instance",
-    "no active instances": "the capacity provider has no active container instance",
-    "location": "no container instance is in an Availability Zone of the subnets",
-    "inactive": "the container instance was deregistered",
-    "missing": "the cluster does not have the container instance",
-    "memberof placement constraint unsatisfied": (
-        "no container instance meets the placement constraints"
-    ),
-}
-_REFUSAL_PREFIX = "taskfailedtostart:"  # of the reason of a stopped task
 SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 
 # Which part of a shared GPU a container may use: ECS sets them for CUDA's MPS.
@@ -96,23 +81,6 @@ class LogTarget(Struct, frozen=True, kw_only=True):
     group: str
     stream: str
     region: str | None = None
-
-
-def is_vague(reason: str | None) -> bool:
-    """Whether ECS's reason says only that the task did not start."""
-    return (reason or "").strip().rstrip(".").lower() == _VAGUE_REASON
-
-
-def refusal_meaning(reason: str | None) -> str:
-    """What RunTask's reason says of the cluster, if the reason is a code alone; else nothing."""
-    code = (reason or "").strip().lower().removeprefix(_REFUSAL_PREFIX)
-    return _REFUSALS.get(code.strip().rstrip("."), "")
-
-
-def explained_refusal(reason: str) -> str:
-    """RunTask's reason, followed by its meaning if it is a code alone."""
-    meaning = refusal_meaning(reason)
-    return f"{reason} ({meaning})" if meaning else reason
 
 
 def task_id(arn: str | None) -> str:

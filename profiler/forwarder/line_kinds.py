@@ -9,8 +9,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from profiler.record.bounded_json_line import is_too_long
-from profiler.record.impossible_values import decode_leniently
+from profiler.record.impossible_values import decode_leniently, is_too_long
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, decode_notice
 from profiler.record.record_model import Report, decode
 from profiler.record.stacks_line import is_stacks_line

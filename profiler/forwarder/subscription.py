@@ -49,7 +49,7 @@ from profiler.forwarder.search_cluster.document_delivery import (
     FailedItem,
     KeepFailures,
 )
-from profiler.record.bounded_json_line import is_too_long
+from profiler.record.impossible_values import is_too_long
 from profiler.record.line_trust import LineVerdict, StreamTrust, claim_of, task_of_stream
 from profiler.record.memory_news import is_near_full
 from profiler.record.notice_model import NoticeLine, encode_notice

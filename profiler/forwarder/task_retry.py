@@ -25,7 +25,6 @@ from profiler.core.ecs_terms import (
     RETRY_OF,
     SHORT_ID_LENGTH,
     cluster_name,
-    explained_refusal,
     task_id,
 )
 from profiler.core.json_fields import integer, mappings, text, with_uncapitalized_names
@@ -52,6 +51,7 @@ from profiler.forwarder.memory_retry_rules import (
 )
 from profiler.record.family import NeedAtSize
 from profiler.record.record_model import TaskSize
+from profiler.record.run_outcome import explained_refusal
 from profiler.record.spot_price import FARGATE_SPOT
 from profiler.record.stopped_task import StoppedTask, work_digest
 from profiler.record.units import format_usd

@@ -22,11 +22,12 @@ from profiler.core.timestamps import MS_PER_SECOND, NS_PER_MS, format_ms
 from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.record.batch_job import BatchJob, known_job_fields
-from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
+from profiler.record.bounded_json_line import encode_line
 from profiler.record.device_totals import gpu_totals
 from profiler.record.fact_list import estimated_paths, lower_bound_paths
 from profiler.record.family_identity import family_key
 from profiler.record.hardware import gpu_error
+from profiler.record.model_base import MAX_LINE_BYTES
 from profiler.record.record_model import LOCAL, Container, Record, Report, possible_record
 from profiler.record.run_outcome import Outcome
 from profiler.record.run_view import RunView, may_be_of_others, reader

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import known
 from profiler.record.activity_model import NO_BREAKDOWN, NO_STACKS, Stacks, TimeBreakdown
+from profiler.record.model_base import MAX_LINE_BYTES
 from profiler.record.record_model import (
     NO_INTERVAL,
     NO_MONITOR,
@@ -26,8 +27,6 @@ from profiler.record.record_model import (
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 
-MAX_LINE_BYTES = 64 * 1024
-_MAX_CHARACTER_BYTES = 4  # in UTF-8
 MAX_PART_BYTES = 16 * 1024
 MAX_CONTAINERS = 20
 MAX_GPUS = 32
@@ -56,15 +55,6 @@ _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
     {"time_breakdown": NO_BREAKDOWN},
     {"monitor": NO_MONITOR},
 )
-
-
-def is_too_long(line: str | bytes) -> bool:
-    """Whether a line is longer than any that a monitor writes, so that it is invalid."""
-    if isinstance(line, bytes):
-        return len(line) > MAX_LINE_BYTES
-    if len(line) * _MAX_CHARACTER_BYTES <= MAX_LINE_BYTES:
-        return False
-    return len(line.encode(errors="replace")) > MAX_LINE_BYTES
 
 
 def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> bytes:

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import MONITOR_NAME, is_vague
+from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.json_fields import integer, text
 from profiler.core.optional_math import any_known
 from profiler.record.record_model import parse_status
@@ -15,6 +15,7 @@ from profiler.record.run_outcome import (
     Cause,
     Outcome,
     describe_exit_code,
+    is_vague,
 )
 from profiler.record.spot_price import FARGATE_SPOT
 from profiler.record.stop_causes import (

@@ -23,6 +23,7 @@ from profiler.core.json_levels import TooManyLevelsError, within_levels
 from profiler.core.optional_math import known_members, known_values
 from profiler.core.timestamps import parse_datetime
 from profiler.record.device_limits import MAX_CELSIUS, MAX_MHZ, MAX_WATTS
+from profiler.record.model_base import MAX_LINE_BYTES
 
 # The endings of the names that have a unit, and a number beyond any machine in that unit.
 _LIMITS = (
@@ -38,6 +39,7 @@ _LIMITS = (
     ("_mhz", MAX_MHZ),
 )
 _MAX_NUMBER = 1e18
+_MAX_CHARACTER_BYTES = 4  # in UTF-8
 # A step is more than nothing, a larger size saves less than nothing; all others are at least 0.
 _LEAST = {"step_ms": sys.float_info.min, "exit_code": -(2**31), "saving_percent": -1e8}
 # The lists of numbers in which none can be absent.
@@ -57,6 +59,15 @@ S = TypeVar("S", bound=Struct)
 
 
 _decoder = cache(Decoder)
+
+
+def is_too_long(line: str | bytes) -> bool:
+    """Whether a line is longer than any that a monitor writes, so that it is invalid."""
+    if isinstance(line, bytes):
+        return len(line) > MAX_LINE_BYTES
+    if len(line) * _MAX_CHARACTER_BYTES <= MAX_LINE_BYTES:
+        return False
+    return len(line.encode(errors="replace")) > MAX_LINE_BYTES
 
 
 def decode_leniently(kind: type[S], line: bytes | str) -> S:

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+# Of the one line of a record: a longer one is none.
+MAX_LINE_BYTES = 64 * 1024
 _UNIT_SPELLINGS = {"mb": "MB", "mhz": "MHz"}
 
 

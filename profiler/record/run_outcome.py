@@ -6,7 +6,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import is_vague
 from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE
 
 EndStatus = Literal["success", "failure", "stopped", "unknown"]
@@ -68,6 +67,25 @@ _CATEGORIES: Mapping[Cause, StopCategory] = {
     "command": "resources",
     "resources": "resources",
 }
+
+# ECS's reason, in lower case, for a task that did not start, where it gives no better one.
+_VAGUE_REASON = "task failed to start"
+# Reasons of RunTask, or of a stopped task, that are codes alone, in lower case, and what each says
+# of the cluster:
+# https://docs.aws.amazon.com/AmazonECS/latest/developerguide/api_failures_messages.html
+_REFUSALS = {
+    "agent": "the ECS agent of the container instance is not connected",
+    "attribute": "no container instance has an attribute that the task requires",
+    "empty capacity provider": "the capacity provider has no container instance",
+    "no active instances": "the capacity provider has no active container instance",
+    "location": "no container instance is in an Availability Zone of the subnets",
+    "inactive": "the container instance was deregistered",
+    "missing": "the cluster does not have the container instance",
+    "memberof placement constraint unsatisfied": (
+        "no container instance meets the placement constraints"
+    ),
+}
+_REFUSAL_PREFIX = "taskfailedtostart:"  # of the reason of a stopped task
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -132,3 +150,20 @@ def describe_exit_code(exit_code: int) -> str:
         return f"{exit_code} ({signal.Signals(exit_code - FIRST_SIGNAL_EXIT_CODE).name})"
     except ValueError:
         return str(exit_code)
+
+
+def is_vague(reason: str | None) -> bool:
+    """Whether ECS's reason says only that the task did not start."""
+    return (reason or "").strip().rstrip(".").lower() == _VAGUE_REASON
+
+
+def refusal_meaning(reason: str | None) -> str:
+    """What RunTask's reason says of the cluster, if the reason is a code alone; else nothing."""
+    code = (reason or "").strip().lower().removeprefix(_REFUSAL_PREFIX)
+    return _REFUSALS.get(code.strip().rstrip("."), "")
+
+
+def explained_refusal(reason: str) -> str:
+    """RunTask's reason, followed by its meaning if it is a code alone."""
+    meaning = refusal_meaning(reason)
+    return f"{reason} ({meaning})" if meaning else reason

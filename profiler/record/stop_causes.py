@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import STOPPED_BY_USER, is_vague, refusal_meaning
+from profiler.core.ecs_terms import STOPPED_BY_USER
 from profiler.core.optional_math import first_known, known
 from profiler.record.hardware import gpu_error
 from profiler.record.record_model import LOCAL, Record, known_status
@@ -22,6 +22,8 @@ from profiler.record.run_outcome import (
     Outcome,
     Status,
     describe_exit_code,
+    is_vague,
+    refusal_meaning,
 )
 
 NO_REASON = "essential container in task exited"

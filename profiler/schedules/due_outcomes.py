@@ -14,9 +14,10 @@ from operator import attrgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import cluster_name, explained_refusal, is_vague, task_id
+from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.text import first_names, listed
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.record.run_outcome import explained_refusal, is_vague
 from profiler.record.units import format_duration
 from profiler.schedules.due_times import (
     ScheduleExpressionError,

@@ -22,12 +22,13 @@ from profiler.core.aws_clients import AwsClient, has_surely_changed_nothing
 from profiler.core.bounded_batches import batches
 from profiler.core.clock import Clock
 from profiler.core.command_lines import aws_command_line, option_words
-from profiler.core.ecs_terms import explained_refusal, task_id
+from profiler.core.ecs_terms import task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.core.optional_math import known_values
 from profiler.core.timestamps import NS_PER_SECOND, format_datetime
 from profiler.record.family_identity import PROOF_FAMILY
+from profiler.record.run_outcome import explained_refusal
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.task_definitions.permissions import report_policy
 

@@ -15,7 +15,7 @@ from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, span_ms
-from profiler.record.bounded_json_line import is_too_long
+from profiler.record.impossible_values import is_too_long
 from profiler.record.line_trust import AccountTrust, LineVerdict, StreamTrust, claim_of
 from profiler.record.notice_model import NoticeEvidence, NoticeLine, decode_notice
 from profiler.record.record_model import (

@@ -15,8 +15,7 @@ from profiler.core.ecs_terms import LogTarget
 from profiler.core.json_fields import decoded_or_none
 from profiler.core.text import first_names
 from profiler.core.timestamps import parse_ns
-from profiler.record.bounded_json_line import is_too_long
-from profiler.record.impossible_values import decode_leniently
+from profiler.record.impossible_values import decode_leniently, is_too_long
 from profiler.record.line_trust import Voucher
 from profiler.record.record_model import CHECKPOINT, Report, decode
 from profiler.record.report_head import ReportHead

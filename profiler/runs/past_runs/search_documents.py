@@ -16,10 +16,9 @@ from profiler.core.json_fields import mapping, positive_number, text
 from profiler.core.optional_math import all_known
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.record.batch_job import read_batch
-from profiler.record.bounded_json_line import is_too_long
 from profiler.record.document_conditions import ACCOUNT, CLUSTER, FAMILY, REGION, TIME
 from profiler.record.event_end import written_event_end
-from profiler.record.impossible_values import decode_leniently
+from profiler.record.impossible_values import decode_leniently, is_too_long
 from profiler.record.last_checkpoint import with_whole_duration
 from profiler.record.line_trust import does_run_count
 from profiler.record.record_model import (

@@ -24,12 +24,12 @@ from profiler.record.activity_model import (
 )
 from profiler.record.bounded_json_line import (
     MAX_ARGUMENTS_LENGTH,
-    MAX_LINE_BYTES,
     MAX_TEXT_LENGTH,
     MAX_WARNING_CHARACTERS,
     MAX_WARNING_LENGTH,
     encode_line,
 )
+from profiler.record.model_base import MAX_LINE_BYTES
 from profiler.record.record_model import (
     NO_NEURON,
     NOT_SAMPLED,

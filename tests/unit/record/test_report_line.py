@@ -10,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
+from profiler.record.bounded_json_line import encode_line
 from profiler.record.device_totals import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.metric_catalogue import METRICS, TIME_PARTS, Metric
+from profiler.record.model_base import MAX_LINE_BYTES
 from profiler.record.record_model import (
     NO_NEURON,
     NOT_MEASURED,

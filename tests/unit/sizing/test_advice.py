@@ -13,7 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
+from profiler.record.bounded_json_line import encode_line
+from profiler.record.model_base import MAX_LINE_BYTES
 from profiler.record.record_model import (
     NOT_MEASURED,
     UNKNOWN_COST,
