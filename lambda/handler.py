@@ -261,7 +261,7 @@ class _Index:
 
     def attempts(self, query: Mapping[str, object]) -> Mapping[str, object]:
         left_seconds = InvocationTime(self._context).remaining_seconds() / 4
-        reports = f"{self.settings.index_prefix}-reports-*"
+        reports = f"{self.settings.indices.prefix}-reports-*"
         return self._cluster.search(reports, query, max(1.0, left_seconds))
 
     def compare(self, ended: EndedTask) -> Comparison | None:
@@ -305,7 +305,7 @@ def _families(left_seconds: float) -> FamilyMemory:
     timeout_seconds = max(1.0, min(left_seconds, COMPARISON_SECONDS))
     return FamilyMemory(
         cluster=_cluster(settings),
-        prefix=settings.index_prefix,
+        prefix=settings.indices.prefix,
         timeout_seconds=timeout_seconds,
         now=datetime.now(UTC),
     )
@@ -478,7 +478,7 @@ def _night_message(
     else:
         cluster = ClusterNight(
             cluster=_cluster(searched),
-            prefix=searched.index_prefix,
+            prefix=searched.indices.prefix,
             account_id=arn_account(context.invoked_function_arn),
             region=searched.region,
             timeout_seconds=InvocationTime(context).remaining_seconds() / 5,
@@ -558,7 +558,7 @@ def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "N
         cluster=SearchedCluster(
             cluster=_cluster(settings), budget=budget, timeout_seconds=whole_seconds / 5
         ),
-        prefix=settings.index_prefix,
+        prefix=settings.indices.prefix,
         open_client=budget.bounded(bounded_client),
         on_problem=_warn,
         now_ns=now_ns,
@@ -678,7 +678,7 @@ def _known_ends(whole: InvocationTime, runs: Sequence[str]) -> Mapping[str, date
     if not _has_cluster() or left_seconds < 1:
         return {}
     settings = _settings()
-    searched = f"{settings.index_prefix}-reports-*"
+    searched = f"{settings.indices.prefix}-reports-*"
     try:
         return _cluster(settings).ends_of_runs(searched, runs, left_seconds)
     except ForwarderError:  # a notice too many is better than none

@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.ended_run import EndedRun, UnusualMeasure
-from profiler.forwarder.merged_run import merge, run_of_event
+from profiler.forwarder.merged_run import runs_of_witnesses
 from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
 from profiler.forwarder.run_event import run_event
@@ -71,12 +71,17 @@ def run_of(
         log=more.get("log"),
         resized_from=resized_from,
     )
-    alone = run_of_event(event)
-    run = alone
+    runs = runs_of_witnesses(event)
     if report_line is not None:
-        run = merge(report_line.report, event, report_line.claim)
+        runs = runs_of_witnesses(event, report_line.report, report_line.claim)
     return EndedRun(
-        task=task, run=run, alone=alone, container=container, report_line=report_line, **more
+        task=task,
+        run=runs.by_both,
+        alone=runs.by_event,
+        reported=runs.by_report,
+        container=container,
+        report_line=report_line,
+        **more,
     )
 
 
@@ -97,7 +102,11 @@ def end_of(notice: EndedRun) -> EventEnd:
 
 def changed(notice: EndedRun, **changes: Any) -> EndedRun:
     """The notice with other parts, merged again."""
-    parts = {name: value for name, value in asdict(notice).items() if name not in ("run", "alone")}
+    parts = {
+        name: value
+        for name, value in asdict(notice).items()
+        if name not in ("run", "alone", "reported")
+    }
     parts["end"] = end_of(notice)
     return run_of(**(parts | changes))
 

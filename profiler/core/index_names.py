@@ -6,6 +6,10 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
+from profiler.core.ecs_terms import MAX_RUN_LENGTH
+
 IndexKind: TypeAlias = Literal["reports", "checkpoints", "logs", "notices"]
 IndexPeriod: TypeAlias = Literal["month", "day"]
 
@@ -16,23 +20,31 @@ INDEX_PERIODS: Mapping[str, str] = {"month": "%Y.%m", "day": "%Y.%m.%d"}
 _PERIOD = re.compile(r"-(\d{4})\.(\d{2})(?:\.(\d{2}))?", re.ASCII)
 
 
-def index_name(kind: IndexKind, moment: datetime, *, prefix: str, period: str) -> str:
-    """Return the name of the index for a document of this kind and moment (UTC):
-    ``task-reports-2026.03``.
-    """
-    return f"{prefix}-{kind}-{_period_of(moment.date(), period)}"
+class IndexNames(Struct, frozen=True, kw_only=True):
+    """The names of the indices that begin with the prefix, each of one period."""
+
+    prefix: str = DEFAULT_PREFIX
+    period: IndexPeriod = "month"
+
+    def index_name(self, kind: IndexKind, moment: datetime) -> str:
+        """The index for a document of this kind and moment (UTC): ``task-reports-2026.03``."""
+        return f"{self.prefix}-{kind}-{_period_of(moment.date(), self.period)}"
+
+    def names_for_runs(self, ended: datetime) -> str:
+        """The indices that can have a run that ended then (UTC), whatever start its report claims,
+        separated by commas: ``task-reports-2026.02*,task-reports-2026.03*``.
+        """
+        return _months_of_runs(self.prefix, (ended - MAX_RUN_LENGTH).date(), ended.date())
 
 
 @lru_cache(maxsize=64)
-def _period_of(day: date, period: str) -> str:
+def _period_of(day: date, period: IndexPeriod) -> str:
     return day.strftime(INDEX_PERIODS[period])
 
 
 @lru_cache(maxsize=64)
-def months_of_runs(prefix: str, first: date, last: date) -> str:
-    """The monthly and daily indices of these days, and of a day on each side, separated by commas:
-    ``task-reports-2026.02*,task-reports-2026.03*``.
-    """
+def _months_of_runs(prefix: str, first: date, last: date) -> str:
+    """The monthly and daily indices of these days, and of a day on each side."""
     month = (first - timedelta(days=1)).replace(day=1)
     patterns = []
     while month <= last + timedelta(days=1):

@@ -291,24 +291,20 @@ class ReportFinder(Struct):
         self.budget.sleep(min(seconds, left_seconds) * (0.5 + self.budget.jitter() / 2))
         return True
 
-    def priced(self, line: ReportLine | None) -> Report | None:
-        """The report with the cost of the task: of several reports, only the last one has it."""
-        if line is None:
-            return None
-        report = line.report
-        record = report.record
+    def task_cost(self, line: ReportLine) -> Cost:
+        """The cost of the task of this report: of several reports, only the last one has it."""
+        record = line.report.record
         containers = self.containers
         others = [name for name in containers.reported if name != record.container.name]
         if record.cost != UNKNOWN_COST or not line.is_final or not others:
-            return report
+            return record.cost
         logs = (*map(containers.logs.get, others), containers.monitor_log)
         try:
-            cost = self._cost(known_values(logs))
+            return self._cost_in(known_values(logs))
         except ForwarderError:
-            return report
-        return replace(report, record=replace(record, cost=cost))
+            return UNKNOWN_COST
 
-    def _cost(self, streams: Sequence[LogTarget]) -> Cost:
+    def _cost_in(self, streams: Sequence[LogTarget]) -> Cost:
         """The cost of the task from the report of any of its containers; UNKNOWN_COST if no stream
         has one.
         """

@@ -63,8 +63,11 @@ def run_fields(
     return {**fields, **known_members({"record": known(replace_lone_surrogates, line)})}
 
 
-def own_fields(run: MergedRun, event: RunEvent) -> Fields:
-    """What the event says, in a document that a report may have written."""
+def own_fields(run: MergedRun, event: RunEvent, reported_cost: Mapping[str, object]) -> Fields:
+    """What the event says, in a document that a report may have written.
+
+    ``reported_cost``: the cost in the report's document; empty without one.
+    """
     fields = event_fields(event)
     link = ecs_task(event.region, event.cluster, task_id(event.task_arn))
     if link:
@@ -72,7 +75,25 @@ def own_fields(run: MergedRun, event: RunEvent) -> Fields:
     if run.outcome.status != "unknown":
         fields = merge_fields(fields, outcome_fields(run))
     fields["task"]["confirmed"] = event.is_identified
-    return fields
+    return {**fields, **_corrected_cost(run.record, reported_cost)}
+
+
+def _corrected_cost(record: Record, of_report: Mapping[str, object]) -> Fields:
+    """The fields of a record's cost, and of what may have been larger, where the report's document
+    has another cost; none of a run whose report has none.
+    """
+    if not of_report:
+        return {}
+    fields = _read_fields(RunView(record))
+    cost = fields.get("cost", {})
+    if cost == of_report:
+        return {}
+    at_least = mapping(fields.get("usage")).get("at_least")
+    cost = {**dict.fromkeys(of_report), **cost}
+    corrected = {"cost": cost, "usage": {"at_least": at_least}}
+    if cost.get("usd") is None:
+        corrected["recommendation"] = {"saving_usd_per_month": None}
+    return corrected
 
 
 def set_monthly_saving(fields: Fields, runs_per_month: float | None) -> None:
@@ -151,22 +172,6 @@ def record_fields(
     }
     written = timed["end"] if is_end else format_datetime(moment)
     return {"@timestamp": written, "event": drop_empty(event), **fields}
-
-
-def corrected_cost(record: Record, of_report: Mapping[str, object]) -> Fields:
-    """The fields of a record's cost, and of what may have been larger, where the report's document
-    has another cost; none of a run whose report has none.
-    """
-    fields = _read_fields(RunView(record))
-    cost = fields.get("cost", {})
-    if not of_report or cost == of_report:
-        return {}
-    at_least = mapping(fields.get("usage")).get("at_least")
-    cost = {**dict.fromkeys(of_report), **cost}
-    corrected = {"cost": cost, "usage": {"at_least": at_least}}
-    if cost.get("usd") is None:
-        corrected["recommendation"] = {"saving_usd_per_month": None}
-    return corrected
 
 
 def event_outcome(status: str) -> str:

@@ -27,7 +27,7 @@ from profiler.forwarder.document_fields import (
     set_monthly_saving,
 )
 from profiler.forwarder.line_kinds import InvalidReport, read_line
-from profiler.forwarder.merged_run import completed, merge, within_task
+from profiler.forwarder.merged_run import completed, merge, run_of_report, within_task
 from profiler.forwarder.run_event import (
     CLAIM_FIELDS,
     EVENT_FIELDS,
@@ -444,12 +444,14 @@ def is_id_too_long(document_id: str) -> bool:
 def completed_fields(document: ReportDocument, stored: Stored) -> Fields:
     """The fields of a report, merged with those that the task's event has written."""
     event = read_run_event(stored.fields)
-    run = merge(document.report.report, event, document.claim)
-    fields = run_fields(run, document.report.text, document.kibana_url)
+    report = document.report
     if event is None:
-        fields = merge_fields(fields, _fields_of_job(stored))
+        run = run_of_report(report.report, document.claim)
+        of_job = _fields_of_job(stored)
     else:  # which has the other words
-        fields = merge_fields(fields, {"task": _words_of_job(stored, _WORDS_OF_ATTEMPT)})
+        run = merge(report.report, event, document.claim)
+        of_job = {"task": _words_of_job(stored, _WORDS_OF_ATTEMPT)}
+    fields = merge_fields(run_fields(run, report.text, document.kibana_url), of_job)
     set_monthly_saving(fields, document.runs_per_month)
     return fields
 

@@ -81,7 +81,8 @@ def tried_retry(
 class EndedTask(Struct, frozen=True, kw_only=True):
     """One stopped task: its event, its report, and the run that both make.
 
-    ``alone``: the run as the event alone shows it.
+    ``alone``: the run as the event alone shows it. ``reported``: as its final report alone shows
+    it, in the account of the task.
     ``container``, ``log`` and ``labels`` are the batch container's, None where unknown.
     ``others``: the runs of the other containers that the monitor reports on, by the event alone.
     """
@@ -89,6 +90,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     task: StoppedTask
     run: MergedRun
     alone: MergedRun
+    reported: MergedRun | None = None
     container: str | None = None
     others: tuple[MergedRun, ...] = ()
     monitor: str = MONITOR_NAME
@@ -183,7 +185,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         line = self.report_line
         if line is None or line.claim.is_own or self.run.is_confirmed:
             return self
-        return replace(self, run=self.alone, report_line=None, report_log=None)
+        return replace(self, run=self.alone, reported=None, report_line=None, report_log=None)
 
     def links(self, kibana_url: str | None) -> RunLinks:
         """The addresses of the run, as in its document; its log is the definition's without a

@@ -6,7 +6,7 @@ A SettingsError has the variable, or the secret's name, never a value.
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
@@ -18,14 +18,13 @@ from profiler.core.aws_clients import bounded_config
 from profiler.core.aws_signature import NO_SERVERLESS, SERVERLESS, signing_service
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import UsageError
-from profiler.core.index_names import IndexKind, IndexPeriod, index_name, months_of_runs
+from profiler.core.index_names import DEFAULT_PREFIX, IndexNames
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS
 from profiler.core.text import split_names
 from profiler.forwarder.invocation import ForwarderError, SettingsError, attempt
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import (
-    MAX_RUN_LENGTH,
     InstanceMonitorGroup,
     TrustedGroups,
     read_trusted_globs,
@@ -105,8 +104,7 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
     secret_id: str | None = None
     region: str | None = None
     ca_file: str | None = None
-    index_prefix: str = "task"
-    index_period: IndexPeriod = "month"
+    indices: IndexNames = IndexNames()
     forward_log_lines: bool = False
     failed_items_queue_url: str | None = None
     kibana_url: str | None = None
@@ -122,15 +120,9 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
         """The cluster as a SOURCE of the option ``--from``."""
         if not self.url:
             return None
-        prefix = "" if self.index_prefix == "task" else f"/{self.index_prefix}"
-        return f"{self.url.rstrip('/')}{prefix}"
-
-    def index(self, kind: IndexKind, moment: datetime) -> str:
-        return index_name(kind, moment, prefix=self.index_prefix, period=self.index_period)
-
-    def indices_of_runs(self, ended: datetime) -> str:
-        """The indices that can have a run that ended then, whatever start its report claims."""
-        return months_of_runs(self.index_prefix, (ended - MAX_RUN_LENGTH).date(), ended.date())
+        prefix = self.indices.prefix
+        path = "" if prefix == DEFAULT_PREFIX else f"/{prefix}"
+        return f"{self.url.rstrip('/')}{path}"
 
 
 class NoticeSettings(Struct, frozen=True, kw_only=True):
@@ -286,7 +278,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         return _text(environment, name) or None
 
     engine: Engine = _choice(environment, "SEARCH_ENGINE", "elasticsearch", "opensearch")
-    prefix = text("INDEX_PREFIX") or "task"
+    prefix = text("INDEX_PREFIX") or DEFAULT_PREFIX
     if not _PREFIX.fullmatch(prefix):
         raise SettingsError(
             "INDEX_PREFIX cannot be the start of an index name: use lower-case letters, digits, "
@@ -313,8 +305,9 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         secret_id=text("ELASTICSEARCH_SECRET_ID"),
         region=text("AWS_REGION") or text("AWS_DEFAULT_REGION"),
         ca_file=text("ELASTICSEARCH_CA_FILE"),
-        index_prefix=prefix,
-        index_period=_choice(environment, "INDEX_PERIOD", "month", "day"),
+        indices=IndexNames(
+            prefix=prefix, period=_choice(environment, "INDEX_PERIOD", "month", "day")
+        ),
         forward_log_lines=_boolean(environment, "FORWARD_LOG_LINES"),
         failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
         kibana_url=(text("KIBANA_URL") or "").rstrip("/") or None,

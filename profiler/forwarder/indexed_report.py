@@ -27,11 +27,13 @@ def find_indexed_report(
     not vouch for its log stream. Raises SearchClusterError.
     """
     event = run_event(task, end_of_event(task, batch), batch, task.container(MONITOR_NAME))
-    place = place_of(event.alone, settings)
+    place = place_of(event.alone, settings.indices)
     if place is None:
         return None
     left_seconds = time.remaining_seconds() - WAIT_RESERVED_SECONDS
-    source = cluster.get(*place, max(1.0, min(left_seconds, _MAX_REQUEST_SECONDS))) or {}
+    source = (
+        cluster.get(place.index, place.id, max(1.0, min(left_seconds, _MAX_REQUEST_SECONDS))) or {}
+    )
     claim = read_claim(source)
     report_account = text(mapping(source.get("task")).get("report_account"))
     verdict = event.verdict_on(claim, report_account)

@@ -330,7 +330,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
         "task": task,
         "batch": dict(known_job_fields(identity)),
     }
-    return Document(index=settings.index("reports", created), id=job.id, fields=fields)
+    return Document(index=settings.indices.index_name("reports", created), id=job.id, fields=fields)
 
 
 def _task_of_unstarted(job: JobDetail) -> Fields:
@@ -392,12 +392,12 @@ def attempt_documents(
             known_fields["task"] = known_members(task)
         began = datetime_of_ms(each.started_ms) or ended
         yield EventDocument(
-            index=settings.index("reports", began),
+            index=settings.indices.index_name("reports", began),
             id=run_id(task_id(each.task_arn), container),
             fields=known_fields,
             upsert=merge_fields(known_fields, _fields_alone(job, each, outcome, container)),
             event=EventPart(event=RunEvent(), task_id=task_id(each.task_arn), is_of_job=True),
-            searched=settings.indices_of_runs(ended),
+            searched=settings.indices.names_for_runs(ended),
         )
 
 

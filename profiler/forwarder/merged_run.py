@@ -110,6 +110,43 @@ class MergedRun(Struct, frozen=True, kw_only=True):
         )
 
 
+class WitnessedRuns(Struct, frozen=True, kw_only=True):
+    """One run as its witnesses show it.
+
+    ``by_report``: as its final report alone does, in the account of the task; None without one.
+    """
+
+    by_both: MergedRun
+    by_event: MergedRun
+    by_report: MergedRun | None = None
+
+
+def runs_of_witnesses(
+    event: RunEvent,
+    report: Report | None = None,
+    claim: StreamClaim = OWN_STREAM,
+    *,
+    task_cost: Cost = UNKNOWN_COST,
+) -> WitnessedRuns:
+    """The run as the task's event and its report (or its last checkpoint) show it.
+
+    ``claim``: the report's log stream. ``task_cost``: if the report of another container has it.
+    """
+    if report is None:
+        by_event = run_of_event(event)
+        return WitnessedRuns(by_both=by_event, by_event=by_event)
+    whole = report
+    if task_cost != UNKNOWN_COST:
+        whole = replace(report, record=replace(report.record, cost=task_cost))
+    by_both = merge(whole, event, claim)
+    by_event = run_of_event(event)
+    by_report = None
+    if report.type != CHECKPOINT:
+        record = replace(report.record, account_id=event.account_id)
+        by_report = run_of_report(replace(report, record=record), claim)
+    return WitnessedRuns(by_both=by_both, by_event=by_event, by_report=by_report)
+
+
 def run_of_report(report: Report, claim: StreamClaim = OWN_STREAM) -> MergedRun:
     """The run as its report or last checkpoint alone shows it, before the task's event.
 
@@ -128,10 +165,8 @@ def run_of_event(event: RunEvent) -> MergedRun:
     return _judged(seen, None, event, OWN_STREAM, is_confirmed=event.is_identified)
 
 
-def merge(
-    report: Report | None, event: RunEvent | None, claim: StreamClaim = OWN_STREAM
-) -> MergedRun:
-    """Merge a run's report (or its last checkpoint) and the task's event; one of them is needed.
+def merge(report: Report, event: RunEvent, claim: StreamClaim = OWN_STREAM) -> MergedRun:
+    """Merge a run's report (or its last checkpoint) and the task's event.
 
     ``claim``: the report's log stream. The result is the same in whatever order the two arrive. A
     value that the winner does not have is the other's:
@@ -167,15 +202,11 @@ def merge(
     Its CPU time and its memory peak are lower bounds.
     A report of another container, which the event refutes, does not count.
     """
-    if report is not None and event is not None:
-        verdict = event.verdict_on(claim, report.record.account_id)
-        if verdict != "refuted":
-            seen = _seen_by_both(report, event)
-            return _judged(seen, report, event, claim, is_confirmed=verdict == "confirmed")
-        report = None
-    if report is None:
-        return run_of_event(event or RunEvent())
-    return run_of_report(report, claim)
+    verdict = event.verdict_on(claim, report.record.account_id)
+    if verdict == "refuted":
+        return run_of_event(event)
+    seen = _seen_by_both(report, event)
+    return _judged(seen, report, event, claim, is_confirmed=verdict == "confirmed")
 
 
 def _judged(

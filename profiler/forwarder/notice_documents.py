@@ -129,7 +129,10 @@ def _notice_document(
         "record": replace_lone_surrogates(line_text),
     }
     return Document(
-        index=settings.index("notices", written), id=document_id, fields=whole, notice=notice
+        index=settings.indices.index_name("notices", written),
+        id=document_id,
+        fields=whole,
+        notice=notice,
     )
 
 

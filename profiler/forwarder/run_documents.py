@@ -3,15 +3,18 @@ the numbers of its report or checkpoint.
 """
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import MAX_RUN_LENGTH
+from profiler.core.index_names import IndexNames
 from profiler.core.json_fields import mapping
 from profiler.core.timestamps import parse_datetime, subtract_ms
 from profiler.forwarder.document_fields import (
     claim_fields,
-    corrected_cost,
     merge_fields,
     own_fields,
     record_fields,
@@ -31,9 +34,8 @@ from profiler.forwarder.ended_run import NO_RETRY, EndedTask, MemoryRetry
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.line_kinds import InvalidReport, replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun, run_of_report
-from profiler.forwarder.run_event import OWN_STREAM, RunEvent, SeenRun, StreamClaim
+from profiler.forwarder.run_event import RunEvent, SeenRun, StreamClaim
 from profiler.forwarder.run_links import links_of_line
-from profiler.record.line_trust import MAX_RUN_LENGTH
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.stop_causes import outcome_of
 
@@ -46,7 +48,7 @@ def report_document(
     """The document of a report or checkpoint; a checkpoint's lies at most 60 days back."""
     if report.type == CHECKPOINT:
         return _checkpoint_document(report, line, settings)
-    return _final_document(report, line, settings)
+    return _final_document(run_of_report(report), ReportPart(report=report, text=line), settings)
 
 
 def unconfirmed_document(document: Document, claim: StreamClaim) -> Document | InvalidReport:
@@ -63,6 +65,32 @@ def unconfirmed_document(document: Document, claim: StreamClaim) -> Document | I
     if is_id_too_long(document_id):
         return TOO_LONG
     return replace(document, id=document_id, fields=fields)
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where a run's document is: its index, by the start of the image pull, else of the batch, and
+    its id.
+
+    ``searched``: the indices, separated by commas, that may have it under another start.
+    """
+
+    index: str
+    id: str
+    searched: str | None = None
+
+
+class _SeenByEvent(Struct, frozen=True, kw_only=True):
+    """A run of which the event speaks.
+
+    ``initial``, and the ``text`` of its checkpoint: the whole document, if there is none yet.
+    ``reported_cost``: the cost in the document of its report; empty without one.
+    """
+
+    run: MergedRun
+    place: Place
+    initial: MergedRun
+    text: str | None = None
+    reported_cost: Mapping[str, object] = {}
 
 
 def event_documents(
@@ -83,100 +111,90 @@ def event_documents(
     moment = alone.finished_at or event.created_at or alone.started_at or alone.began_at
     moment = moment or run.written_at
     numbers = _numbers(ended, settings)
-    place = place_of(alone, settings)
-    if numbers is not None and not ended.is_indexed:
-        place = numbers.index, numbers.id
+    if numbers is None or ended.is_indexed:
+        written: tuple[Document, ...] = ()
+        place = place_of(alone, settings.indices, None if ended.is_indexed else moment)
+    else:
+        written = (numbers,)
+        place = place_of(ended.reported or alone, settings.indices, moment)
     if place is None or moment is None:
         return ()
-    # A final report has a document of its own.
-    text = None if line is None or line.is_final else line.text
-    initial = alone if text is None else run
-    document = _event_document(run, initial, place, settings, moment, text=text)
+    of_batch = _SeenByEvent(run=run, place=place, initial=alone)
     if numbers is not None:
-        cost = corrected_cost(run.record, mapping(numbers.fields.get("cost")))
-        document = replace(document, fields={**document.fields, **cost})
-    if ended.is_indexed:
-        document = replace(document, searched=None)
+        of_batch = replace(of_batch, reported_cost=mapping(numbers.fields.get("cost")))
+    elif line is not None and not line.is_final:
+        of_batch = replace(of_batch, initial=run, text=line.text)
     others = [
-        _event_document(other, other, place, settings, moment)
+        _SeenByEvent(run=other, place=place, initial=other)
         for other in ended.others
-        if (place := place_of(other, settings)) is not None
+        if (place := place_of(other, settings.indices, moment)) is not None
     ]
-    if numbers is None or ended.is_indexed:
-        return (document, *others)
-    return (numbers, document, *others)
+    runs = [of_batch, *others]
+    return (*written, *[_event_document(seen, settings, moment) for seen in runs])
 
 
-def place_of(run: MergedRun | SeenRun, settings: ForwarderSettings) -> tuple[str, str] | None:
-    """The index of a run's document, by the start of the image pull, else of the batch, and its id.
+def place_of(
+    run: MergedRun | SeenRun, indices: IndexNames, ended: datetime | None = None
+) -> Place | None:
+    """The place of a run's document; None without any time.
 
-    None without any time.
+    ``ended``: about when it ended. None: only one place is of interest.
     """
     if run.began_at is None:
         return None
     record = run.record
-    index = settings.index("reports", run.began_at)
-    return index, run_id(record.task_id, record.container.name)
+    return Place(
+        index=indices.index_name("reports", run.began_at),
+        id=run_id(record.task_id, record.container.name),
+        searched=None if ended is None else indices.names_for_runs(ended),
+    )
 
 
 def _numbers(ended: EndedTask, settings: ForwarderSettings) -> ReportDocument | None:
-    """The document of the final report, in the account of the task; None without one, or if it is
-    invalid.
-    """
-    line = ended.report_line
-    if line is None or not line.is_final:
+    """The document of the final report; None without one, or if it is invalid."""
+    run, line = ended.reported, ended.report_line
+    if run is None or run.report is None or line is None:
         return None
-    record = replace(line.report.record, account_id=ended.task.account_id)
-    report = replace(line.report, record=record)
-    document = _final_document(report, line.text, settings, line.claim)
-    if isinstance(document, InvalidReport):
-        return None
-    return replace(document, is_of_event=True)
+    document = _final_document(run, ReportPart(report=run.report, text=line.text), settings)
+    return None if isinstance(document, InvalidReport) else replace(document, is_of_event=True)
 
 
 def _final_document(
-    report: Report, line: str, settings: ForwarderSettings, claim: StreamClaim = OWN_STREAM
+    run: MergedRun, report: ReportPart, settings: ForwarderSettings
 ) -> ReportDocument | InvalidReport:
-    """The document of a final report. ``claim``: the report's log stream."""
-    run = run_of_report(report, claim)
+    """The document of the final report that alone shows the run."""
     if run.written_at is None:
-        return _without_time(report)
-    place = place_of(run, settings)
-    if place is None or is_id_too_long(place[1]):
+        return _without_time(report.report)
+    place = place_of(run, settings.indices, run.written_at)
+    if place is None or is_id_too_long(place.id):
         return TOO_LONG
     return ReportDocument(
-        index=place[0],
-        id=place[1],
-        fields=run_fields(run, line, settings.kibana_url),
-        report=ReportPart(report=report, text=line),
+        index=place.index,
+        id=place.id,
+        searched=place.searched,
+        fields=run_fields(run, report.text, settings.kibana_url),
+        report=report,
         kibana_url=settings.kibana_url,
-        searched=settings.indices_of_runs(run.written_at),
     )
 
 
 def _event_document(
-    run: MergedRun,
-    initial: MergedRun,
-    place: tuple[str, str],
-    settings: ForwarderSettings,
-    moment: datetime,
-    *,
-    text: str | None = None,
+    seen: _SeenByEvent, settings: ForwarderSettings, moment: datetime
 ) -> EventDocument:
     """What the event of a run says, in a document that a report may have written.
 
-    ``initial``, and the ``text`` of its checkpoint: the whole document, if there is none yet.
     ``moment``: its time if its end is not known.
     """
+    run = seen.run
     event = run.event or RunEvent()
     return EventDocument(
-        index=place[0],
-        id=place[1],
-        upsert=run_fields(initial, text, settings.kibana_url, moment=moment),
-        fields=own_fields(run, event),
+        index=seen.place.index,
+        id=seen.place.id,
+        searched=seen.place.searched,
+        upsert=run_fields(seen.initial, seen.text, settings.kibana_url, moment=moment),
+        fields=own_fields(run, event, seen.reported_cost),
         event=EventPart(event=event, task_id=run.record.task_id),
         kibana_url=settings.kibana_url,
-        searched=settings.indices_of_runs(moment),
     )
 
 
@@ -198,7 +216,7 @@ def _checkpoint_document(
     links = links_of_line(report, settings.kibana_url).document_fields()
     if links:
         fields["links"] = links
-    index = settings.index("checkpoints", max(began, written - MAX_RUN_LENGTH))
+    index = settings.indices.index_name("checkpoints", max(began, written - MAX_RUN_LENGTH))
     return Document(index=index, id=document_id, fields=fields)
 
 

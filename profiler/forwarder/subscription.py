@@ -449,7 +449,9 @@ def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSett
     if task_stream is not None:
         fields["task"] = {"id": task_stream.task_id}
         fields["container"] = {"name": task_stream.container}
-    return Document(index=settings.index("logs", moment), id=str(event.id), fields=fields)
+    return Document(
+        index=settings.indices.index_name("logs", moment), id=str(event.id), fields=fields
+    )
 
 
 def decode_event(event: object) -> Payload:

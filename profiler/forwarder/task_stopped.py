@@ -49,7 +49,7 @@ from profiler.forwarder.kill_after_resize import (
     reduced_memory,
     size_change,
 )
-from profiler.forwarder.merged_run import merge, run_of_event
+from profiler.forwarder.merged_run import run_of_event, runs_of_witnesses
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import notification_key
 from profiler.forwarder.run_documents import event_documents
@@ -57,6 +57,7 @@ from profiler.forwarder.run_event import OWN_STREAM, run_event
 from profiler.record.batch_job import NO_JOB
 from profiler.record.event_end import end_of_other, judge_candidates
 from profiler.record.gpu_memory_texts import SEARCHED_LINES, gpu_memory_error_line
+from profiler.record.record_model import UNKNOWN_COST
 from profiler.record.run_outcome import Status
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import EventContainer, StoppedTask
@@ -150,14 +151,29 @@ class TaskStoppedHandler(Struct, frozen=True):
         # again.
         start = partial(self.account.start_again, found.confirmed, judged.definition)
         retry = tried_retry(start, errors)
-        log_lines = self._last_lines(found.confirmed, settings, reports, judged.containers)
+        may_notify = should_notify(found.confirmed, settings, is_unusual=True)
+        log_lines: tuple[str, ...] = ()
+        if may_notify:
+            log_lines = self._last_lines(found.confirmed, settings, reports, judged.containers)
         found = _with_gpu_memory_error(found, reports)
         ended = found.confirmed
-        indexed = index is not None and self._index(index, found, retry, errors)
+        indexed = False
+        comparison = NO_COMPARISON
+        if index is not None:
+            documents = event_documents(found, index.settings, retry)
+            if documents:
+                indexed = write_documents(index, documents, "task", errors)
+            else:
+                self.outputs.warn(
+                    f"Task {task.id} is not indexed: its batch container or all of its times are "
+                    "unknown."
+                )
+            if may_notify:
+                comparison = index.compare(ended) or NO_COMPARISON
         run = EndedRun(
             **asdict(ended),
             retry=retry,
-            comparison=_comparison(ended, settings, index),
+            comparison=comparison,
             log_lines=log_lines,
             reduced_memory=reduced_memory(ended, judged.size_change),
         )
@@ -211,7 +227,11 @@ class TaskStoppedHandler(Struct, frozen=True):
         monitor = task.container(containers.monitor or MONITOR_NAME)
         batch = task.container(containers.batch or "")
         streams = self._report_streams(judged, settings)
-        is_monitored = bool(streams or judged.others) and self._has_monitor(judged, batch)
+        is_monitored = False
+        if streams or judged.others:
+            # ECS starts no monitor of the task's own for a batch of milliseconds.
+            has_own = bool(containers.monitor and task.started_at)
+            is_monitored = has_own or (batch.has_run and self.account.is_on_instance(task))
         find_indexed = None
         if index is not None and containers.batch:
             find_indexed = partial(index.find, task, batch)
@@ -226,26 +246,26 @@ class TaskStoppedHandler(Struct, frozen=True):
                 f"CloudWatch Logs throttles or is slow: the report of task {task.id} was not "
                 "looked for everywhere."
             )
-        report = reports.priced(line)
+        report, claim, cost = None, OWN_STREAM, UNKNOWN_COST
+        if line is not None:
+            report, claim, cost = line.report, line.claim, reports.task_cost(line)
         report_log = containers.log_of(line)
         log = containers.batch_log
         existing_log = log if reports.exists(log) else None
+        resized_from = judged.size_change.tag
         event = run_event(
-            task,
-            judged.end,
-            batch,
-            monitor,
-            log=existing_log,
-            resized_from=judged.size_change.tag,
+            task, judged.end, batch, monitor, log=existing_log, resized_from=resized_from
         )
         others = judged.others if is_monitored else ()
         events = [run_event(task, end, other, monitor) for other, end in others]
+        runs = runs_of_witnesses(event, report, claim, task_cost=cost)
         return EndedTask(
             task=task,
-            run=merge(report, event, OWN_STREAM if line is None else line.claim),
-            container=containers.batch,
-            alone=run_of_event(event),
+            run=runs.by_both,
+            alone=runs.by_event,
+            reported=runs.by_report,
             others=tuple(map(run_of_event, events)),
+            container=containers.batch,
             monitor=monitor.name,
             report_line=line,
             report_log=report_log,
@@ -266,17 +286,6 @@ class TaskStoppedHandler(Struct, frozen=True):
         )
         return containers.report_logs if is_read else ()
 
-    def _has_monitor(self, judged: _JudgedTask, batch: EventContainer) -> bool:
-        """Whether the run was monitored.
-
-        ECS starts no monitor of the task's own for a batch of milliseconds.
-        """
-        task = judged.task
-        containers = judged.containers
-        if containers.monitor and task.started_at:
-            return True
-        return batch.has_run and self.account.is_on_instance(task)
-
     def _last_lines(
         self,
         ended: EndedTask,
@@ -288,8 +297,6 @@ class TaskStoppedHandler(Struct, frozen=True):
 
         If they cannot be read, the notice is posted without them.
         """
-        if not should_notify(ended, settings, is_unusual=True):
-            return ()
         if ended.outcome.status != "failure" and not ended.failed_container:
             return ()
         try:
@@ -298,17 +305,6 @@ class TaskStoppedHandler(Struct, frozen=True):
         except ForwarderError as error:
             self.outputs.warn(f"The notification of task {ended.task.id} has no log lines. {error}")
             return ()
-
-    def _index(self, index: Index, ended: EndedTask, retry: MemoryRetry, errors: _Errors) -> bool:
-        """Write the documents. Returns whether that succeeded."""
-        documents = event_documents(ended, index.settings, retry)
-        if not documents:
-            self.outputs.warn(
-                f"Task {ended.task.id} is not indexed: its batch container or all of its times "
-                "are unknown."
-            )
-            return False
-        return write_documents(index, documents, "task", errors)
 
     def _notify(
         self, run: EndedRun, settings: NoticeSettings, errors: _Errors
@@ -337,15 +333,8 @@ def _with_gpu_memory_error(ended: EndedTask, reports: ReportFinder) -> EndedTask
     if not error or event is None or ended.outcome.status != "failure":
         return ended
     event = replace(event, gpu_memory_error=error)
-    run = merge(ended.run.report, event, ended.claim)
-    return replace(ended, run=run, alone=run_of_event(event))
-
-
-def _comparison(ended: EndedTask, settings: NoticeSettings, index: Index | None) -> Comparison:
-    """The comparison with the family, if there may be a notice."""
-    if index is None or not should_notify(ended, settings, is_unusual=True):
-        return NO_COMPARISON
-    return index.compare(ended) or NO_COMPARISON
+    runs = runs_of_witnesses(event, ended.run.report, ended.claim)
+    return replace(ended, run=runs.by_both, alone=runs.by_event)
 
 
 def selects(settings: NoticeSettings, task: StoppedTask, *, is_success: bool) -> bool:

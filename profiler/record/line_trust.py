@@ -67,7 +67,14 @@ from typing import Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import MONITOR_NAME, arn_part, cluster_name, cluster_of_arn, task_id
+from profiler.core.ecs_terms import (
+    MAX_RUN_LENGTH,
+    MONITOR_NAME,
+    arn_part,
+    cluster_name,
+    cluster_of_arn,
+    task_id,
+)
 from profiler.core.text import split_names, words_if_known
 from profiler.core.timestamps import parse_datetime
 from profiler.record.family_identity import matches_any
@@ -77,7 +84,6 @@ from profiler.record.report_head import RecordHead, ReportHead
 from profiler.record.stacks_line import StacksLine
 
 MAX_CLOCK_DIFFERENCE = timedelta(days=1)
-MAX_RUN_LENGTH = timedelta(days=60)
 MAX_INIT_MS = 86_400_000
 
 # PREFIX/CONTAINER/TASK-ID; the prefix may contain slashes. A task id is 32 hexadecimal digits, in

@@ -6,7 +6,7 @@ The bound is generous, because prices are settings and lists change.
 from typing import Final
 
 from profiler.core.optional_math import difference, max_known
-from profiler.core.timestamps import MS_PER_DAY, MS_PER_HOUR, NS_PER_MS, parse_ns
+from profiler.core.timestamps import MS_PER_DAY, MS_PER_HOUR, NS_PER_MS
 from profiler.record.units import MB_PER_GB
 
 # About a hundred times the highest price of a Region, in USD per hour.
@@ -36,17 +36,15 @@ def most_on_a_machine_usd(billed_ms: float) -> float:
 
 
 def longest_billed_ms(
-    started_at: str | None,
-    finished_at: str | None,
+    started_ns: int | None,
+    finished_ns: int | None,
     init_ms: float | None,
     *durations_ms: float | None,
 ) -> float:
     """The longest time that can be billed: from the image pull to the end, and at most 60 days.
 
-    ``durations_ms`` count if one of the times, in RFC 3339, is unknown.
+    ``durations_ms`` count if one of the times is unknown.
     """
-    started_ns = parse_ns(started_at)
-    finished_ns = parse_ns(finished_at)
     took_ns = difference(finished_ns, started_ns)
     if took_ns is None:
         billed_ms = max_known(*durations_ms) or 0

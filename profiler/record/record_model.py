@@ -748,8 +748,8 @@ def possible_cost(record: Record, longest_ms: float | None = None) -> Cost:
     billed_ms = first_known(
         longest_ms,
         bounds.longest_billed_ms(
-            record.started_at,
-            record.finished_at,
+            record.started_ns,
+            record.finished_ns,
             metrics.init_duration_ms,
             metrics.billed_duration_ms,
             metrics.duration_ms,

@@ -13,12 +13,12 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
 from profiler.core.files import package_data_folder
-from profiler.core.index_names import DEFAULT_PREFIX, IndexKind, index_name
+from profiler.core.index_names import DEFAULT_PREFIX, IndexKind, IndexNames, IndexPeriod
 from profiler.core.json_fields import count, field_at, mapping, mappings
 from profiler.core.search_answers import balanced_zones, zones_remedy
 from profiler.search_setup.cluster_requests import (
@@ -110,10 +110,9 @@ def install_templates(
     if policy.is_supported:
         patterns = [pattern for body in ours.values() for pattern in body["index_patterns"]]
         yield from policy.mend(patterns, dry_run=dry_run)
+    indices = IndexNames(prefix=prefix, period=cast("IndexPeriod", period))
     for kind in _FIRST_INDICES:
-        yield from _create_index(
-            server, index_name(kind, now, prefix=prefix, period=period), dry_run=dry_run
-        )
+        yield from _create_index(server, indices.index_name(kind, now), dry_run=dry_run)
 
 
 def _put_template(server: SearchServer, name: str, body: Mapping[str, Any]) -> str:

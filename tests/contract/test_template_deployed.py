@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 import handler
 from profiler.aws_account.setup.template_parameters import parameter_values
+from profiler.core.index_names import IndexNames
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder import function_settings
 from profiler.forwarder.function_settings import (
@@ -620,8 +621,7 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         url="https://search:9200",
         engine="opensearch",
         credentials=Credentials(aws="es"),
-        index_prefix="team-a",
-        index_period="day",
+        indices=IndexNames(prefix="team-a", period="day"),
         forward_log_lines=True,
         failed_items_queue_url=stack.outputs["FailedItemsQueueUrl"],
         kibana_url="https://kibana:5601",
@@ -636,8 +636,7 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
     table = function_settings.read_key_table(stack.environment("TaskStoppedFunction"))
     assert table == stack.physical_id("IdempotencyTable")
     index_settings = read_settings(stack.environment("TaskStoppedFunction"))
-    assert index_settings.index_prefix == "team-a"
-    assert index_settings.index_period == "day"
+    assert index_settings.indices == IndexNames(prefix="team-a", period="day")
 
 
 def test_a_missed_run_is_logged_once_without_a_cluster(

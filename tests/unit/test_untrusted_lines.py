@@ -19,6 +19,7 @@ from profiler.aws_account.running_tasks.running_runs import RunningRuns
 from profiler.cli.show_command import log_lines
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.errors import TaskProfilerError
+from profiler.core.index_names import IndexNames
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_datetime
 from profiler.forwarder.batch_report import ReportFinder, TaskContainers, identify_containers
 from profiler.forwarder.documents import Document
@@ -621,7 +622,7 @@ def test_a_hostile_stream_names_at_most_four_monthly_or_79_daily_indices(
     """Thousands of lines with every time that may pass, at every timestamp that CloudWatch takes:
     14 days ago to two hours ahead.
     """
-    settings = ForwarderSettings(index_period=period)
+    settings = ForwarderSettings(indices=IndexNames(period=period))
     fakes = TrustingForwarder()
     forwarder = replace(fakes.forwarder(), settings=settings)
     stamps = [NOW - 14 * DAY, NOW - 7 * DAY, NOW, NOW + timedelta(hours=2)]

@@ -165,8 +165,8 @@ def test_the_forwarders_defaults_are_those_of_the_tables() -> None:
     defaults = {
         "SEARCH_ENGINE": log.engine,
         "ELASTICSEARCH_AWS_AUTH": "es for Amazon's domains",
-        "INDEX_PREFIX": log.index_prefix,
-        "INDEX_PERIOD": log.index_period,
+        "INDEX_PREFIX": log.indices.prefix,
+        "INDEX_PERIOD": log.indices.period,
         "FORWARD_LOG_LINES": str(log.forward_log_lines).lower(),
         "NOTIFY": "all" if notice.subjects == ALL_SUBJECTS else "failure",
         "NOTIFY_SERVICES": str(notice.services).lower(),

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
+from profiler.core.index_names import IndexNames
 from profiler.core.json_fields import mapping
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.document_fields import record_fields
@@ -393,7 +394,7 @@ def test_the_document_of_a_late_job() -> None:
 
 
 def test_the_document_of_a_missed_run() -> None:
-    made, notice = made_of(MISSED, index_period="day"), MISSED.notice
+    made, notice = made_of(MISSED, indices=IndexNames(period="day")), MISSED.notice
     assert made.index == "task-notices-2026.11.20"
     assert made.notice is None
     assert made.id == "schedule/default/nightly-etl/2026-11-20T03:00:00.000Z/missed"

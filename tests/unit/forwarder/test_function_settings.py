@@ -4,6 +4,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
+from profiler.core.index_names import IndexNames
 from profiler.forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
@@ -35,7 +36,7 @@ def test_settings_that_the_test_of_the_deployed_template_does_not_set() -> None:
         engine="opensearch", credentials=credentials, secret_id="ssm:/x", region="eu-west-1"
     )
     assert read_settings(environment) == replace(
-        expected, ca_file="/opt/ca.pem", index_period="day"
+        expected, ca_file="/opt/ca.pem", indices=IndexNames(period="day")
     )
     assert (
         read_settings({"SEARCH_ENGINE": "", "INDEX_PREFIX": " ", "FORWARD_LOG_LINES": ""})

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.core.completeness import Completeness
+from profiler.core.index_names import IndexNames, IndexPeriod
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.document_fields import drop_empty, event_fields
 from profiler.forwarder.documents import Document
@@ -342,8 +343,9 @@ def test_what_is_no_time_is_not_changed(text: str | None) -> None:
 def test_a_false_start_makes_no_second_document_of_a_run(start: str) -> None:
     """The index is that of the start."""
     text = report(startedAt=start)
-    for index_period in ("month", "day"):
-        settings = ForwarderSettings(index_period=index_period)
+    periods: tuple[IndexPeriod, ...] = ("month", "day")
+    for period in periods:
+        settings = ForwarderSettings(indices=IndexNames(period=period))
         reported = report_document(report_line(text).report, text, settings)
         assert isinstance(reported, Document)
         of_task = [*event_documents(ended(task()), settings)]
@@ -797,7 +799,7 @@ def test_notification_and_export_have_the_events_identity() -> None:
 
 def test_a_run_has_a_report_or_an_event() -> None:
     with pytest.raises(ValueError, match="a report, or a task's event"):
-        merge(None, None)
+        run_of_event(RunEvent())
 
 
 def test_an_event_is_the_same_after_it_was_written_and_read() -> None:

@@ -34,7 +34,7 @@ from profiler.forwarder.invocation import (
     SearchClusterError,
     SettingsError,
 )
-from profiler.forwarder.merged_run import merge
+from profiler.forwarder.merged_run import merge, runs_of_witnesses
 from profiler.forwarder.notifications.event_details import ended_run
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.forwarder.notifications.slack_messages import ended_task_message
@@ -289,7 +289,7 @@ def test_an_event_is_merged_with_its_report_once(
     fakes = StoppedTaskFakes(lines)
     fakes.retry = MemoryRetry(sentence="Started again.", retried_as="1" * 32)
     calls: list[str] = []
-    codes = {merge.__code__: "merge"}
+    codes = {merge.__code__: "merge", runs_of_witnesses.__code__: "witnesses"}
 
     def count(frame: FrameType, event: str, _value: object) -> None:
         if event == "call" and frame.f_code in codes:
@@ -301,7 +301,7 @@ def test_an_event_is_merged_with_its_report_once(
         fakes.handle(task(**detail), cluster=cluster, log_lines=5, report_wait_seconds=0)
     finally:
         sys.setprofile(before)
-    assert calls == ["merge"]
+    assert calls == (["witnesses", "merge"] if lines else ["witnesses"])
     assert len(fakes.notices) == len(fakes.exported) == len(fakes.printed) == 1
     assert fakes.exported[0][0].run is fakes.notice.run is fakes.asked_to_retry[0].run
 
