@@ -43,7 +43,9 @@ _HOOK = (
 )
 _KNOWN = (
     r"(?<![\w-])(?:gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|hf_|sk-|npm_|pypi-|dckr_pat_|SG\."
-    r"|AIza|ya29\.|hvs\.|[rs]k_(?:live|test)_|whsec_|nvapi-|gsk_|AGE-SECRET-KEY-)([\w.-]{10,}+)"
+    r"|AIza|ya29\.|hvs\.|[rs]k_(?:live|test)_|whsec_|nvapi-|gsk_|AGE-SECRET-KEY-|xapp-|gl(?:rt|dt|ptt|soat|cbt|agent)-"
+    r"|ATATT|PMAK-|lin_api_|rubygems_|r8_|pplx-|xkeysib-|dapi(?=[0-9a-f]{32})|shp(?:at|ca|pa|ss)_"
+    r"|do[opr]_v1_|sq[apu]_|sbp_)([\w.-]{10,}+)"
 )
 _IDENTIFIED = (
     r"(?i)\bidentified(?:\s{1,4}with\s{1,4}[\w'\"]{1,40})?\s{1,4}(?:by|as)"
@@ -302,7 +304,8 @@ def _opaque_tokens(text: str) -> Iterator[tuple[int, int]]:
         if is_opaque(found[0].replace("/", "").replace("+", "")) and not found[0].startswith("/"):
             yield found.span()
     for found in re.finditer(_KNOWN, text):
-        if re.search(r"\d", found[1]) and re.search(r"[A-Za-z0-9]{16}", found[1]):
+        piece = re.search(r"[A-Za-z0-9]{16,}+", found[1])
+        if piece and (re.search(r"\d", found[1]) or not _is_plain(piece[0])):
             yield found.span()
 
 

@@ -31,6 +31,7 @@ class SecretKind(Enum):
     COOKIE = "cookie"
     SIGNATURE = "signature"
     ID = "id"  # a key only where its value has the form of one
+    SECRET_ID = "secret_id"  # noqa: S105  the same; a UUID is one, too
 
 
 _WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+"
@@ -50,12 +51,13 @@ _SHORT = ("pass", "pw")
 _ENDINGS = (
     *((ending, SecretKind.PASSWORD) for ending in ("password", "passwd", "passphrase")),
     *((ending, SecretKind.PASSWORD) for ending in ("passcode", "pwd")),
+    *((ending, SecretKind.PASSWORD) for ending in ("passwort", "kennwort", "wachtwoord")),
     ("secret", SecretKind.SECRET),
     ("token", SecretKind.TOKEN),
     *((ending, SecretKind.KEY) for ending in _KEYS),
 )
 _NOUNS: Mapping[str, SecretKind] = {
-    **dict.fromkeys(("psk", "otp", "totp", "passkey", "pw"), SecretKind.PASSWORD),
+    **dict.fromkeys(("psk", "otp", "totp", "passkey", "pw", "senha"), SecretKind.PASSWORD),
     **dict.fromkeys(("credential", "cred"), SecretKind.KEY),
     **dict.fromkeys(("jwt", "bearer", "sessionid", "sessid"), SecretKind.TOKEN),
     **dict.fromkeys(("jsessionid", "phpsessid", "sessionkey"), SecretKind.TOKEN),
@@ -65,11 +67,17 @@ _NOUNS: Mapping[str, SecretKind] = {
     **dict.fromkeys(("sig", "signature"), SecretKind.SIGNATURE),
     "appid": SecretKind.ID,  # of OpenWeather: its key
 }
+# A name of two words: Vault's half of a pair is a UUID, PagerDuty's key has 32 digits. In AWS and
+# in queues, both are names.
+_KINDS_OF_PAIRS: Mapping[tuple[str, ...], SecretKind] = {
+    ("secret", "id"): SecretKind.SECRET_ID,
+    ("routing", "key"): SecretKind.ID,
+}
 _BEFORE_KEY = listed_words(
     "access account aes anthropic api app application auth azure cipher cohere consumer crypt"
     " crypto datadog dd decryption deploy encrypt encryption fernet functions gemini github groq"
     " hmac huggingface ingest ingestion integration jwt license licence master mailgun mistral"
-    " openai pinecone private routing secret security sendgrid shared signing storage stripe"
+    " openai pinecone private secret security sendgrid shared signing storage stripe"
     " subscription twilio wandb webhook"
 )
 _MEASURES = listed_words(
@@ -88,6 +96,8 @@ _VERBS = listed_words(
     "allow ask change check disable enable forgot generate has hide is list need needs no print"
     " prompt random require required requires reset show skip use using verify with without"
 )
+# Who has such a token may do what the verb says: reset_token=…
+_VERBS_OF_TOKENS = listed_words("change forgot reset verify")
 # Words after the noun with which the value is still the secret.
 _STILL_SECRET = listed_words(
     "again base base64 b64 code confirm confirmation current data decoded default dev enc encoded"
@@ -120,6 +130,9 @@ def secret_kind(name: str) -> SecretKind | None:
     if len(name) > _MAX_NAME_LENGTH or name == "user.signingkey":  # of Git: an identifier
         return None
     words = [word.lower() for word in re.findall(_WORDS, name)]
+    kind = _KINDS_OF_PAIRS.get(tuple(words[-2:]))
+    if kind is not None:
+        return kind
     for place in range(len(words) - 1, -1, -1):
         kind = _secret_noun(words, place)
         if kind is not None:
@@ -157,7 +170,7 @@ def _is_about(name: str, words: list[str], place: int, kind: SecretKind) -> bool
     before, after = words[:place], words[place + 1 :]
     last = before[-1] if before else ""
     if before and before[0] in _VERBS:
-        return True
+        return kind is not SecretKind.TOKEN or before[0] not in _VERBS_OF_TOKENS
     if kind is SecretKind.TOKENS and not _MEASURES.isdisjoint(words):
         return True
     if last in _OTHER_BEFORE.get(kind, ()):

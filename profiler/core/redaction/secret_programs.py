@@ -157,9 +157,7 @@ _TABLE: Mapping[str, SecretProgram] = {
     "mc mcli": SecretProgram(arguments={("alias", "set"): 4, ("config", "host", "add"): 4}),
     # Packages and tools of projects.
     "twine": _PASSWORD,
-    "poetry": SecretProgram(
-        {"-p": ""}, arguments={("config", "http-basic"): 2}, pairs_after=("config",)
-    ),
+    "poetry": SecretProgram({"-p": ""}, arguments={("config",): 3}, pairs_after=("config",)),
     "git npm yarn pnpm pip pip3 conda bundle composer gem": _CONFIGURED,
     "crudini": _CONFIGURED,
     "pulumi": SecretProgram(

@@ -8,6 +8,7 @@ Most texts have none, and need no more: this module imports nothing.
 STEMS = (
     *("pass", "pwd", "pw", "secret", "token", "key", "cred", "auth", "cookie", "sig"),
     *("jwt", "psk", "otp", "sess", "bearer", "appid"),
+    *("kennwort", "wachtwoord", "senha"),
 )
 # Each address of a webhook, of an intake of logs or of a heartbeat, has one.
 SIGNS_OF_HOOKS = (

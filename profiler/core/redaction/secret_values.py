@@ -78,8 +78,14 @@ _FILE = (
 _ADDRESS = r"(?:https?|s3|gs|file|abfss?|hdfs)://.*"
 _MOUNTED = r"(?:id|type|source|src|name)=.*"  # of an image's build
 # Of an identifier that is a key: a name has other letters, a number none.
-_NO_KEY = r"(?is)(?!(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{16,}$).*"
+_DIGITS_OF_KEY = r"(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{16,}"
+_UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
 _NUMBER = r"[\d.,_]+[kKmMbBsS%]?"
+_FORMS_OF_NO_SECRETS = {
+    SecretKind.TOKENS: _NUMBER,
+    SecretKind.ID: rf"(?is)(?!{_DIGITS_OF_KEY}$).*",
+    SecretKind.SECRET_ID: rf"(?is)(?!(?:{_DIGITS_OF_KEY}|{_UUID})$).*",
+}
 
 
 def value_span(
@@ -146,8 +152,9 @@ def is_harmless(value: str, kind: SecretKind, *, is_quoted: bool, is_prose: bool
 
 
 def _is_harmless_of_kind(value: str, word: str, kind: SecretKind) -> bool:
-    if kind in (SecretKind.TOKENS, SecretKind.ID):
-        return bool(re.fullmatch(_NUMBER if kind is SecretKind.TOKENS else _NO_KEY, value))
+    pattern = _FORMS_OF_NO_SECRETS.get(kind)
+    if pattern is not None:
+        return bool(re.fullmatch(pattern, value))
     if kind in (SecretKind.AUTH, SecretKind.HEADER) and word in _NO_KEYS_OF_AUTH:
         return True
     if kind is SecretKind.PASS:
