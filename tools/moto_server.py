@@ -433,6 +433,17 @@ def _list_as_sorted(response: Any) -> Any:
     return ActionResult({"taskDefinitionArns": arns[: int(given("maxResults") or 100)]})
 
 
+def _list_active_families(response: Any) -> Any:
+    """The families with an active revision; moto's are all of them."""
+    backend = response.ecs_backend
+    active = [
+        family
+        for family in backend.list_task_definition_families()
+        if any(one.status == "ACTIVE" for one in backend.task_definitions[family].values())
+    ]
+    return ActionResult({"families": active})
+
+
 class LogEvent(Struct, frozen=True, kw_only=True):
     timestamp_ms: int
     message: str
@@ -606,13 +617,16 @@ def fake_aws(host: str = "127.0.0.1") -> Iterator[FakeAws]:
         by_order = patch.object(
             EC2ContainerServiceResponse, "list_task_definitions", _list_as_sorted
         )
+        by_status = patch.object(
+            EC2ContainerServiceResponse, "list_task_definition_families", _list_active_families
+        )
         by_stack = patch.object(CloudFormationResponse, "list_stacks", _list_stacks)
         by_resource = patch.object(
             CloudFormationResponse, "list_stack_resources", _list_stack_resources
         )
         answers = (
             *(by_physical_id, by_tag, by_prefix, by_simulation, by_start, by_family),
-            *(by_date, by_order, by_stack, by_resource),
+            *(by_date, by_order, by_status, by_stack, by_resource),
         )
         with patched_moto(), contextlib.ExitStack() as stack:
             for answer in answers:

@@ -131,12 +131,20 @@ def find_monitors(
     monitors = []
     for container in containers:
         described = _with_known_image(container, image)
-        # Own builds have names such as team-task-profiler.
-        has_name = container.name == MONITOR_NAME
-        is_named = has_name and MONITOR_REPOSITORY in repository(described.image)
-        if is_named or described.starts_monitor:
+        if described.starts_monitor or _has_monitor_name(container):
             monitors.append(container)
     return tuple(monitors)
+
+
+def _has_monitor_name(container: DefinedContainer) -> bool:
+    """Whether it is a monitor by its name and something else that only a monitor has: own builds
+    have images such as team-task-profiler, and the setting that add-monitor always writes shows a
+    build of any other name.
+    """
+    return container.name == MONITOR_NAME and (
+        MONITOR_REPOSITORY in repository(container.image)
+        or CONTAINER_VARIABLE in container.environment
+    )
 
 
 def other_monitors(

@@ -385,12 +385,18 @@ def test_another_image_changes_nothing_but_the_image() -> None:
     assert result.notes == (f"The monitor's image changes from {IMAGE} to {IMAGE}.1.",)
 
 
-def test_a_monitor_is_known_by_its_repository_the_image_option_or_the_command() -> None:
+def test_a_monitor_is_known_by_its_repository_the_image_option_the_setting_or_the_command() -> None:
     ours = {"name": "task-monitor", "image": "team-task-profiler:1"}
     assert monitor_in(added(definition(BATCH, ours), image=None))["image"] == ours["image"]
     once = added(definition(BATCH), image="own:1")
     assert monitor_in(added(dict(once.definition), image="own:2"))["image"] == "own:2"
-    assert "own:1" in refusal(dict(once.definition), image="different:2")
+    # A mirror may have any name: what was added must be found again without --image.
+    for image in (None, "own:1"):
+        assert added(dict(once.definition), image=image).definition == once.definition
+    assert monitor_in(added(dict(once.definition), image="different:2"))["image"] == "different:2"
+    assert remove_monitor(once.definition).definition == definition(BATCH)
+    unset = {**monitor_in(once), "environment": []}
+    assert "own:1" in refusal(definition(BATCH, unset), image="different:2")
     other = {**monitor_in(added(definition(BATCH))), "name": "sidecar"}
     assert added(definition(BATCH, other)).definition == definition(BATCH, other)
     wrapped = {
