@@ -13,9 +13,9 @@ from profiler.core.errors import UsageError
 SERVERLESS = "aoss"
 _AMAZON = re.compile(
     r"https?://[^/]*?(?:"
-    r"(?P<region>[a-z0-9-]+)\.(?P<service>es|aoss)\.amazonaws\.(?:com(?:\.cn)?|eu)"
+    r"(?P<region>[a-z0-9-]+)\.(?P<service>es|aoss)(?:-fips)?\.amazonaws\.(?:com(?:\.cn)?|eu)"
     # The dual-stack addresses.
-    r"|\.(?P<dual_service>aos|aoss)\.(?P<dual_region>[a-z0-9-]+)"
+    r"|\.(?P<dual_service>aos|aoss)(?:-fips)?\.(?P<dual_region>[a-z0-9-]+)"
     r"\.on\.(?:aws|amazonwebservices\.(?:com\.cn|eu))"
     r")(?::\d*)?(?:/|$)",
     re.IGNORECASE,

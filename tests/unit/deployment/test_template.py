@@ -142,6 +142,7 @@ BAD_URLS = [
     "https://a b",
     "https://a1.eu-west-1.aoss.amazonaws.com",
     "https://a1.aoss.eu-west-1.on.aws",
+    "https://a1.eu-west-1.aoss-fips.amazonaws.com",
 ]
 DOMAIN = f"arn:aws:es:{HERE}:domain/a-b"
 REGISTRY = "111122223333.dkr.ecr.us-west-2.amazonaws.com"

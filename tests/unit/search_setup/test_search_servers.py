@@ -53,6 +53,8 @@ def test_the_variables_sign_in_and_a_netrc_does_not_replace_them(
         ("https://search-x.aos.cn-north-1.on.amazonwebservices.com.cn", {}, "es"),
         ("https://search-x.aos.eusc-de-east-1.on.amazonwebservices.eu/", {}, "es"),
         ("https://a1.aoss.eu-west-1.on.aws", {}, "aoss"),
+        ("https://a1.us-east-2.aoss-fips.amazonaws.com", {}, "aoss"),
+        ("https://a1.aoss-fips.us-east-2.on.aws", {}, "aoss"),
         ("https://search-x.aos.eu-west-1.on.aws", NAME, None),
         ("https://search-x.aos.eu-west-1.on.aws.example.com", {}, None),
         ("https://a.lambda-url.eu-west-1.on.aws", {}, None),
@@ -72,6 +74,7 @@ def test_the_region_is_the_one_in_the_address() -> None:
     """The region is the one in the address and a collection gets the hash of the body signed."""
     assert signing_region("https://search-x.eu-west-1.es.amazonaws.com") == "eu-west-1"
     assert signing_region("https://search-x.aos.eu-west-1.on.aws/a") == "eu-west-1"
+    assert signing_region("https://a1.us-east-2.aoss-fips.amazonaws.com") == "us-east-2"
     assert signing_region("https://search.example.com") is None
     signature = AwsSignature(Session("key", "secret").get_credentials(), "eu-west-1", "aoss")
     headers = signature.sign("POST", "https://a1.eu-west-1.aoss.amazonaws.com/_search", "{}")
