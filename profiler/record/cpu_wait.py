@@ -21,6 +21,8 @@ _MIN_SECONDS: Final = 0.1
 # Less of a CPU delays nobody.
 _MIN_OTHERS_VCPU: Final = 0.1
 _LEAST_EXPLAINED: Final = 0.5
+# Of so much more than it used, the next vCPU size would be another one.
+_LEAST_TAKEN_SHARE: Final = 0.25
 _PERCENT: Final = 100
 
 
@@ -90,6 +92,15 @@ def is_long_cpu_wait(record: Record) -> bool:
     """
     percent = notable_cpu_wait_percent(record)
     return record.metrics.cpu_wait_seconds is not None and (percent or 0) >= MIN_CPU_WAIT_PERCENT
+
+
+def is_starved(record: Record) -> bool:
+    """Whether the threads waited long for CPUs of which other programs used so much that the run's
+    own use does not tell what it needs.
+    """
+    others = record.processor.others_vcpu_used or 0
+    least = max(_MIN_OTHERS_VCPU, _LEAST_TAKEN_SHARE * (record.metrics.vcpu_used.avg or 0))
+    return others >= least and is_long_cpu_wait(record)
 
 
 def notable_cpu_wait_percent(record: Record) -> float | None:

@@ -52,6 +52,8 @@ PREDICATES: Mapping[Status, str] = {
     "running": "is running",
     "unknown": "ended with an unknown result",
 }
+# Their group is "failure", which hides what to look for.
+_GPU_WORDS: Mapping[Cause, str] = {"gpu-oom": "out of GPU memory", "gpu-error": "GPU error"}
 _CATEGORIES: Mapping[Cause, StopCategory] = {
     "success": "exit",
     "failure": "exit",
@@ -120,6 +122,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     def group(self) -> str:
         """Under which word lists count and colour the run: its status, or out of memory."""
         return OUT_OF_MEMORY if self.cause == "oom" else self.status
+
+    @property
+    def word(self) -> str:
+        """What the page's lists call the end: its group, or what failed of a GPU."""
+        return _GPU_WORDS.get(self.cause, self.group)
 
     @property
     def category(self) -> StopCategory:

@@ -34,8 +34,9 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     ``gpu``, ``gpu_sm`` and ``gpu_peak`` are of all GPUs together, ``gpu_word`` stands in place of
     their use, ``gpu_idle`` and ``gpu_between`` are shares of the run, and ``gpu_size`` is the
     memory of the GPU with the largest peak.
-    ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``why`` says why the
-    run ended in a few words. ``at_least`` has the fields of the numbers that may have been larger,
+    ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``ending`` stands in
+    place of ``outcome`` where that says too little, and ``why`` says why the run ended in a few
+    words. ``at_least`` has the fields of the numbers that may have been larger,
     ``estimated`` those of estimates.
     """
 
@@ -45,6 +46,7 @@ class PageRun(PageRow, frozen=True, kw_only=True):
     revision: str | None = None
     container: str
     outcome: str
+    ending: str | None = None
     why: str | None = None
     exit: int | None = None
     began: int | None = None

@@ -99,6 +99,7 @@ def page_run(run: Run, family: str) -> PageRun:
         revision=record.revision,
         container=record.container.name,
         outcome=outcome.group,
+        ending=None if outcome.word == outcome.group else outcome.word,
         why=outcome.title,
         exit=outcome.exit_code,
         began=known(whole_ms, started_ns),

@@ -72,6 +72,7 @@ def reason_sentences(
         *_instance(choice),
         *_saturated(evidence, choice, brief=brief),
         *_cpu_wait(evidence),
+        *_starved(evidence),
         *_limits(evidence, choice),
         *_price_on_fargate(evidence, choice, month),
         *_cost(evidence, choice, month),
@@ -371,6 +372,17 @@ def _cpu_wait(evidence: Evidence) -> Iterator[str]:
     )
 
 
+def _starved(evidence: Evidence) -> Iterator[str]:
+    """Why the CPU use is no reason for a vCPU size."""
+    if not evidence.precision.is_starved:
+        return
+    who = "It" if evidence.outcomes.runs == 1 else "Each run"
+    yield (
+        f"{who} had less CPU than it could use, which does not show how many vCPUs it needs: run "
+        "it again while the machine is quiet."
+    )
+
+
 def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     if not choice.is_fargate:
         return
@@ -499,7 +511,7 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     chosen.
     """
     chosen = choice.chosen
-    is_known = evidence.needs.has_cpu and evidence.outcomes.has_success
+    is_known = evidence.has_cpu and evidence.outcomes.has_success
     if not (choice.is_of_fargate and is_known):
         return
     smaller = max(smaller_vcpus(chosen.size.vcpu), default=0)

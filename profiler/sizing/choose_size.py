@@ -184,11 +184,14 @@ def _decide(
 ) -> SizeDecision:
     task = evidence.latest
     current = evidence.size
-    # A machine on which every run failed is no size of Fargate to compare with.
-    is_unproven = evidence.is_moved and not (
-        evidence.outcomes.has_success or evidence.outcomes.out_of_memory
-    )
+    # A machine on which every run failed, or had too little CPU, is no size of Fargate to compare
+    # with.
+    has_ended = evidence.outcomes.has_success or evidence.outcomes.out_of_memory
+    is_starved = evidence.precision.is_starved
+    is_unproven = evidence.is_moved and (is_starved or not has_ended)
     if task.launch_type != FARGATE or is_unproven:
+        if is_unproven and is_starved:
+            current = UNKNOWN_SIZE
         reserved = _reservation(evidence, need)
         has_own_margin = policy.memory_margin_percent is None
         size, instance = _below_instance(evidence, need, reserved, has_own_margin=has_own_margin)
@@ -397,7 +400,9 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     or slows no run down.
     """
     memory_mb = None
-    vcpu = known(partial(_vcpu_rounded_up, evidence), evidence.needs.required_vcpu)
+    vcpu = None
+    if evidence.has_cpu:
+        vcpu = known(partial(_vcpu_rounded_up, evidence), evidence.needs.required_vcpu)
     if evidence.needs.has_memory:
         used_mb = _step_up(need.memory_mb, need.above_mb, MEMORY_STEP_MB)
         memory_mb = rounded_number(max(used_mb, _held_step_up(evidence, need)))

@@ -25,6 +25,7 @@ from profiler.core.timestamps import MS_PER_MINUTE
 from profiler.record.cpu_wait import (
     CpuWait,
     is_cpu_wait_partial,
+    is_starved,
     long_cpu_wait,
     notable_cpu_wait_percent,
 )
@@ -201,7 +202,8 @@ class Precision(Struct, frozen=True, kw_only=True):
 
     ``peak_source`` is the least exact one, ``stats_period_ms`` the longest. ``unknown_memory``:
     containers with neither a measurement nor a limit of memory. ``is_by_minute``: some runs were
-    measured by the means of minutes; ``is_too_short``: all, and too short.
+    measured by the means of minutes; ``is_too_short``: all, and too short. ``is_starved``: each
+    waited for CPUs that other programs used, so that its CPU use is less than it needs.
     """
 
     peak_source: PeakSource | None = None
@@ -209,6 +211,7 @@ class Precision(Struct, frozen=True, kw_only=True):
     unknown_memory: tuple[str, ...] = ()
     is_by_minute: bool = False
     is_too_short: bool = False
+    is_starved: bool = False
     processors: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -250,6 +253,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
     def vcpu_limit(self) -> float | None:
         """The vCPUs that bound the task: its size, else the machine's or the container's."""
         return vcpu_limit(self.latest)
+
+    @property
+    def has_cpu(self) -> bool:
+        """Whether the CPU that the runs need is known."""
+        return self.needs.has_cpu and not self.precision.is_starved
 
     @property
     def latest_cpu_wait(self) -> CpuWait:
@@ -618,6 +626,7 @@ def precision_of(runs: Sequence[RunFacts]) -> Precision:
         unknown_memory=tuple(container.name for container in without_memory),
         is_by_minute=any(record.is_sampled_each_minute for record in records),
         is_too_short=all(_is_too_short(record) for record in records),
+        is_starved=all(map(is_starved, records)),
         processors=tuple(processors.most_common()),
     )
 

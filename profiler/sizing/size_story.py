@@ -78,7 +78,7 @@ def _memory_trend(memory: Growth, limit_mb: float | None) -> Iterator[str]:
 def _what_if_texts(advice: Advice, cpu: CpuUse) -> Iterator[str]:
     """The duration and the cost of a run with less vCPU: the two next smaller sizes."""
     evidence = advice.evidence
-    if not (evidence.needs.has_cpu and evidence.outcomes.has_success):
+    if not (evidence.has_cpu and evidence.outcomes.has_success):
         return
     options = advice.choice.options
     current_vcpu = evidence.size.vcpu

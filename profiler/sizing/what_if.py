@@ -166,7 +166,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         else:
             # Without any measurement of CPU the current size stays, if there is one.
             current_vcpu = self.evidence.size.vcpu or 0
-            is_fast_enough = not self.evidence.needs.has_cpu and size.vcpu >= current_vcpu
+            is_fast_enough = not self.evidence.has_cpu and size.vcpu >= current_vcpu
         return SizeOption(
             size=size,
             factor=factor,
@@ -202,9 +202,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
             return SlowdownBounds(min=round(least, FACTOR_DIGITS), max=1)
         if vcpu >= first_known(current_vcpu, math.inf):
             return SAME_DURATION
-        if not evidence.needs.has_cpu or (
-            not evidence.outcomes.has_success and vcpu < (seen_vcpu or 0)
-        ):
+        if not evidence.has_cpu or (not evidence.outcomes.has_success and vcpu < (seen_vcpu or 0)):
             return None
         if vcpu < (evidence.needs.vcpu_without_slowdown or 0) - ROUNDING:
             return None

@@ -349,6 +349,8 @@ def test_show_and_the_page_say_it(end: RunEnd) -> None:
     row = page_run(Run(past=run), "nightly")
     assert row.outcome == outcome.group
     assert row.why == outcome.title
+    endings = {"gpu-oom": "out of GPU memory", "gpu-error": "GPU error"}
+    assert row.ending == endings.get(end.cause)
     assert row.exit == outcome.exit_code
 
 

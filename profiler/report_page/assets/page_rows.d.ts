@@ -77,8 +77,9 @@ export interface PageNotice {
  * ``gpu``, ``gpu_sm`` and ``gpu_peak`` are of all GPUs together, ``gpu_word`` stands in place of
  * their use, ``gpu_idle`` and ``gpu_between`` are shares of the run, and ``gpu_size`` is the
  * memory of the GPU with the largest peak.
- * ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``why`` says why the
- * run ended in a few words. ``at_least`` has the fields of the numbers that may have been larger,
+ * ``course`` has the memory peaks of 24 equal parts as digits to the base 36. ``ending`` stands in
+ * place of ``outcome`` where that says too little, and ``why`` says why the run ended in a few
+ * words. ``at_least`` has the fields of the numbers that may have been larger,
  * ``estimated`` those of estimates.
  */
 export interface PageRun {
@@ -88,6 +89,7 @@ export interface PageRun {
   revision?: string;
   container: string;
   outcome: string;
+  ending?: string;
   why?: string;
   exit?: number;
   began?: number;

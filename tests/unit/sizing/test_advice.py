@@ -26,6 +26,7 @@ from profiler.record.record_model import (
     Metrics,
     Neuron,
     NeuronCore,
+    Processor,
     Recommendation,
     Report,
     Sampling,
@@ -53,7 +54,7 @@ from profiler.sizing.trend import NO_GROWTH, Growth, growth
 from tests.changed_records import changed_lines
 from tests.gpu_runs import gpu_run
 from tests.runs import evidence_of, report, slowdown
-from tests.sized_runs import GB, advice, reasons, rows
+from tests.sized_runs import GB, advice, reasons, rows, size
 from tests.values import present
 
 
@@ -486,6 +487,60 @@ def local(number: int = 0, *, machine: tuple[float, float] = (8, 16_000), **more
     }
     record: dict[str, Any] = {"launch_type": "LOCAL", "region": None, **more}
     return report(number, size=None, metrics=metrics, **record)
+
+
+def starved(number: int = 0, *, others: float | None = 1.8, **more: Any) -> Report:
+    """A local run that wanted a CPU all the time, on a machine of two."""
+    one = local(number, machine=(2, 16_000), p95=0.3, peak_mb=50, **more)
+    waited = replace(
+        one.record.metrics,
+        vcpu_used=Distribution(avg=0.2, p95=0.3),
+        cpu_seconds=18.0,
+        cpu_wait_seconds=72.0,
+        cpu_wait_percent=80.0,
+        max_pids=1,
+    )
+    processor = Processor(count=2, others_vcpu_used=others)
+    return replace(one, record=replace(one.record, metrics=waited, processor=processor))
+
+
+NO_VCPU = "which does not show how many vCPUs"
+
+
+@pytest.mark.parametrize("on_fargate", [None, "us-east-1"])
+def test_runs_that_lacked_cpus_which_others_used_show_no_vcpu_size(on_fargate: str | None) -> None:
+    """Its memory is known, and its machine is no size to compare with."""
+    found = advice([starved()], on_fargate=on_fargate)
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (None, 64)
+    assert not found.choice.changes
+    text = "\n".join(found.reasons)
+    assert f"It had less CPU than it could use, {NO_VCPU} it needs" in text
+    assert "Less is enough" not in text
+    assert "With 0.5 vCPU" not in text
+    assert f"Each run had less CPU than it could use, {NO_VCPU}" in reasons(starved(), starved(1))
+
+
+@pytest.mark.parametrize("others", [None, 0.0, 0.05])
+def test_a_wait_that_others_did_not_cause_is_no_lack_of_cpus(others: float | None) -> None:
+    """Such as that of threads in short bursts: what the run used is what it needs."""
+    assert size([starved(others=others)])[0] == 0.5
+    assert NO_VCPU not in reasons(starved(others=others))
+
+
+def test_one_run_with_enough_cpus_shows_the_size_and_the_others_what_it_has_at_least() -> None:
+    quiet = local(1, machine=(2, 16_000), p95=0.1, peak_mb=50)
+    found = advice([starved(), quiet])
+    assert found.evidence.needs.required_vcpu == 0.3
+    assert found.choice.size.vcpu == 0.5
+    assert NO_VCPU not in "\n".join(found.reasons)
+
+
+def test_a_run_on_fargate_that_lacked_cpus_keeps_its_vcpu_size() -> None:
+    """Its other containers used them."""
+    one = starved(launch_type="FARGATE", region="us-east-1")
+    sized = replace(one, record=replace(one.record, task_size=TaskSize(vcpu=2, memory_mb=16_384)))
+    assert size([sized]) == (2, 4096)
+    assert NO_VCPU in reasons(sized)
 
 
 def test_local_runs_have_prices_as_if_on_fargate() -> None:

@@ -3,6 +3,7 @@
 import { content, hasSeries } from "#page/content.js";
 import { element, table } from "#page/elements.js";
 import { asChangeFrom, asTime, escapeControls, isKnown, UNKNOWN, upperFirst } from "#page/formats.js";
+import { endingOf } from "#page/outcomes.js";
 import { asNumber, familyOf, haveChange, haveSameMemory, numberOf } from "#page/run_values.js";
 
 const earlierRuns = (run) =>
@@ -31,7 +32,7 @@ export function comparisonChoice(run, other, onChange) {
     ...others.map((one) =>
       element("option", {
         value: String(one.row),
-        textContent: `${asTime(one.began)}, ${one === success ? "last success" : one.outcome}`,
+        textContent: `${asTime(one.began)}, ${one === success ? "last success" : endingOf(one)}`,
         selected: one === other,
       }),
     ),

@@ -1,7 +1,7 @@
 // HTML elements. Text from records is only ever set as text, never as HTML.
 
 import { asFamilies, escapeControls, isKnown } from "#page/formats.js";
-import { outcomeColour } from "#page/outcomes.js";
+import { endingOf, outcomeColour } from "#page/outcomes.js";
 import { isHot } from "#page/run_values.js";
 
 export function element(tag, properties = {}, ...children) {
@@ -89,7 +89,7 @@ export function shortTable(columns, rows, { most, ...options }) {
 export const outcomeCell = (run) =>
   element("span", {
     className: "outcome",
-    textContent: run.outcome,
+    textContent: endingOf(run),
     title: run.why ?? "",
     style: { "--dot": outcomeColour(run.outcome) },
   });

@@ -2,7 +2,7 @@
 
 import { drawnFamilies, hasNight } from "#page/charts.js";
 import { asCount, asDuration, asTime, asWhole, escapeControls, isKnown } from "#page/formats.js";
-import { OUTCOMES } from "#page/outcomes.js";
+import { endingOf, OUTCOMES } from "#page/outcomes.js";
 import { grouped, max, min } from "#page/statistics.js";
 import { DAY, HOUR, local, MINUTE, noonBefore, startText } from "#page/time_units.js";
 
@@ -92,7 +92,7 @@ function lane(family, runs, { from, until }) {
     .filter(({ run }) => !run.text)
     .map(({ run, at }) => {
       const left = percentOf(at);
-      const name = `${escapeControls(family)}, ${asTime(run.began)}, ${asDuration(run.ms)}, ${run.outcome}`;
+      const name = `${escapeControls(family)}, ${asTime(run.began)}, ${asDuration(run.ms)}, ${endingOf(run)}`;
       return { run, at, name, left, width: percentOf(endOf(run)) - left };
     });
   const marks = inOrder

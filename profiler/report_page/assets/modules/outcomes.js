@@ -16,6 +16,9 @@ export const isFailed = (run) => run.outcome === "failure" || isKilled(run);
 /** Returns the outcome's colour, one of the custom properties of page.css. */
 export const outcomeColour = (outcome) => `var(--${outcome === "out of memory" ? "oom" : outcome})`;
 
+/** What a list calls the end of a run: its outcome, or what failed of a GPU. */
+export const endingOf = (run) => run.ending ?? run.outcome;
+
 /** Counts runs by outcome: [outcome, runs], in the order of legends. */
 export const byOutcome = (runs) =>
   OUTCOMES.map((outcome) => [outcome, runs.filter((run) => run.outcome === outcome)]).filter(

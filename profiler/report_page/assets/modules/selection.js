@@ -39,6 +39,7 @@ function searchedFields(run) {
     run.family,
     run.id,
     run.outcome,
+    run.ending,
     run.container,
     run.account,
     run.region,
