@@ -45,6 +45,7 @@ def watched_tasks(logs: FakeLogs, clock: FakeClock, *groups: str, past: Any = No
     families = KnownFamilies(past, 0)
     followed, runs = FollowedLogs(logs.pages, clock, TRUST), RunningRuns()
     return WatchedTasks(
+        seconds_between_reads=15,
         collected=runs,
         logs=followed,
         families=families,

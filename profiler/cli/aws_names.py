@@ -36,6 +36,11 @@ class AwsName(Text):
         return text
 
 
+# https://docs.aws.amazon.com/AmazonECS/latest/APIReference/API_CreateCluster.html
+CLUSTER = AwsName(
+    rf"(?:{_ARN}ecs:[a-z0-9-]+:\d{{12}}:cluster/)?[A-Za-z0-9_-]{{1,255}}",
+    "an ECS cluster's name or ARN: use letters, digits, - and _",
+)
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_CreateLogGroup.html
 LOG_GROUP = AwsName(
     _GROUP, "a log group's name: use letters, digits and . - _ / #, and no ARN, as in /ecs/jobs"

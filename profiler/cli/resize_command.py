@@ -23,6 +23,7 @@ from profiler.aws_account.registered_job_definitions import JobDefinitions, read
 from profiler.aws_account.resize_plan import RequestedReverts, SizePlans
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.cli.aws_names import CLUSTER
 from profiler.cli.options import (
     Number,
     PastRunsCommand,
@@ -101,7 +102,12 @@ OutputFormat = Literal["text", "github", "json"]
 )
 @click.argument("globs", metavar="[FAMILY]...", nargs=-1, type=Text())
 @past_run_options
-@repeatable("--cluster clusters", "NAME", "Only families of this cluster's tasks and schedules.")
+@repeatable(
+    "--cluster clusters",
+    "NAME",
+    "Only families of this cluster's tasks and schedules.",
+    type=CLUSTER,
+)
 @flag(
     "--scheduled",
     "Only families that an EventBridge rule or schedule starts, also by Step Functions.",

@@ -28,6 +28,7 @@ from profiler.aws_account.scheduled_targets import (
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.aws_account.state_machines import StateMachines
 from profiler.aws_account.submitted_jobs import read_queues
+from profiler.cli.aws_names import CLUSTER
 from profiler.cli.options import (
     SOURCE_FAILED,
     PastRunsCommand,
@@ -120,7 +121,7 @@ _ORDER = {outcome: place for place, outcome in enumerate(_STYLES)}
     epilog="Example: task-profiler schedules --cluster jobs --from logs:/ecs/jobs",
 )
 @family_arguments
-@option("--cluster", "NAME", "Only schedules that start tasks in this ECS cluster.")
+@option("--cluster", "NAME", "Only schedules that start tasks in this ECS cluster.", type=CLUSTER)
 @flag("--json as_lines", "Print one JSON object per schedule instead of a table.")
 @past_run_options
 @gathered(SourceOptions, "options")

@@ -199,6 +199,19 @@ def shorten(text: str, width: int) -> str:
     return beginning_of(text, max(width - 1, 0)) + "…"
 
 
+def cut_line(spans: Line, width: int) -> Line:
+    """A line that is too long, cut: a terminal that cuts it shows its end in the last column."""
+    if displayed_columns(spans) <= width:
+        return spans
+    kept: list[Span] = []
+    for span in spans:
+        text = beginning_of(span.text, max(width - 1 - displayed_columns(kept), 0))
+        kept.append(Span(text, span.style))
+        if text != span.text:
+            break
+    return (*kept, Span("…"))
+
+
 def shorten_name(text: str, width: int) -> str:
     """Cut the middle of a name that is too long: the names of a workflow's families begin alike."""
     if columns_of(text) <= width:

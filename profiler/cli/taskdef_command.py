@@ -21,7 +21,7 @@ from profiler.aws_account.planned_family import (
 from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.shared_streams import with_shared_streams
-from profiler.cli.aws_names import CONTAINER, LOG_GROUP, STREAM_PREFIX
+from profiler.cli.aws_names import CLUSTER, CONTAINER, LOG_GROUP, STREAM_PREFIX
 from profiler.cli.options import (
     CallStacksCommand,
     CommandGroup,
@@ -102,7 +102,10 @@ _WRAP_NEEDS_JOB = (
 _rollout_options = add_options(
     repeatable("--family globs", "GLOB", "Plan these families of ECS."),
     repeatable(
-        "--cluster clusters", "NAME", "Plan the families of this cluster's tasks and schedules."
+        "--cluster clusters",
+        "NAME",
+        "Plan the families of this cluster's tasks and schedules.",
+        type=CLUSTER,
     ),
     flag(
         "--scheduled",

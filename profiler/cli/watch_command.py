@@ -19,6 +19,7 @@ from profiler.aws_account.running_tasks.running_runs import (
     RunsInProgress,
 )
 from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, WatchedRun, WatchedTasks
+from profiler.cli.aws_names import CLUSTER
 from profiler.cli.interruption import keep_finalizers_quiet
 from profiler.cli.options import (
     PastRunsCommand,
@@ -44,6 +45,7 @@ from profiler.cli.styled_text import (
     OUTCOME_STYLES,
     Line,
     Span,
+    cut_line,
     line,
     render_lines,
     shows_colours,
@@ -75,6 +77,8 @@ from profiler.runs.past_runs.run_source import RunFilter, RunSource
 
 # FilterLogEvents is called at most once in this many seconds for each log group.
 _SECONDS_BETWEEN_READS = 15
+# Of this machine's runs, which are a file: `run` writes a short one down each second.
+_SECONDS_BETWEEN_LOCAL_READS = 1
 
 # The alternate screen, where lines are cut and no cursor is shown, and back to the rows and the
 # cursor from before.
@@ -106,7 +110,7 @@ _COLUMNS = (
     shell_complete=completes(families=True),
 )
 @past_run_options
-@option("--cluster", "NAME", "Ask ECS for the running tasks of this cluster.")
+@option("--cluster", "NAME", "Ask ECS for the running tasks of this cluster.", type=CLUSTER)
 @option("--queue", "NAME", "List the jobs of this queue of AWS Batch instead.")
 @flag("--once", "Print one table and end, as without a terminal.")
 @flag("--json as_json", "Print one JSON line for each running task and end.")
@@ -233,7 +237,7 @@ def _watch(
         if watched.lacks_similar and not problems:
             show(("Reading the names of the families …",))
             watched.read_similar()
-        for _ in range(_SECONDS_BETWEEN_READS):
+        for _ in range(watched.seconds_between_reads):
             ending.check()
             show(problems)
             clock.sleep(1)
@@ -261,7 +265,7 @@ def _draw(
             width=max(columns, MIN_COLUMNS),
             height=height,
         )
-    shown = [*lines, *below][:rows]
+    shown = [cut_line(one, columns) for one in (*lines, *below)][:rows]
     _redraw(render_lines(shown, is_coloured=shows_colours(), encoding=stdout_encoding()))
 
 
@@ -310,6 +314,10 @@ def open_watched_tasks(
     def running_here() -> Iterator[Report]:
         return (run.report for run in open_source(SourceOptions()).running(named))
 
+    def ended_here(run_id: str) -> Report | None:
+        ended = open_source(SourceOptions()).runs(RunFilter(run=run_id))
+        return next((run.report for run in ended), None)
+
     def past_runs() -> RunSource | None:
         if past or is_local:  # a row of progress would be in the table
             return open_source(replace(options, sources=past), shows_progress=False)
@@ -332,14 +340,19 @@ def open_watched_tasks(
     open_client = open_clients(options.region, options.profile)
     trust = AccountTrust()
     named = RunFilter(run=name or "")
-    collected: RunsInProgress | RunningRuns = RunsInProgress(named, read=running_here)
+    collected: RunsInProgress | RunningRuns = RunsInProgress(
+        named, read=running_here, read_ended=ended_here
+    )
+    seconds = _SECONDS_BETWEEN_LOCAL_READS
     if not is_local:
+        seconds = _SECONDS_BETWEEN_READS
         trust = log_trust(open_client)
         collected = RunningRuns(named)
     tasks = None
     if cluster is not None:
         tasks = RunningTasks(open_client, cluster, with_services=name is not None)
     watched = WatchedTasks(
+        seconds_between_reads=seconds,
         collected=collected,
         logs=FollowedLogs(open_pages(open_client), clock, trust),
         families=KnownFamilies(past_runs, since_ns),

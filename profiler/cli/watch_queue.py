@@ -14,6 +14,7 @@ from profiler.cli.printing import (
 from profiler.cli.styled_text import (
     Line,
     Span,
+    cut_line,
     line,
     render_lines,
     shows_colours,
@@ -61,7 +62,8 @@ def watch_queue(
         lines = queue_lines(queue, jobs, clock.wall_ns(), columns)
     except TaskProfilerError as error:
         lines = [line(Span(queue, "bold")), *wrapped(str(error), columns)]
-    text = render_lines(lines[:rows], is_coloured=shows_colours(), encoding=stdout_encoding())
+    shown = [cut_line(one, columns) for one in lines[:rows]]
+    text = render_lines(shown, is_coloured=shows_colours(), encoding=stdout_encoding())
     draw(text)
 
 

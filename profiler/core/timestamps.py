@@ -23,6 +23,8 @@ DAYS_PER_MONTH = 365.25 / 12
 LONG_AGO_NS = -math.inf
 NEVER_NS = math.inf
 
+# What the time zone database calls a time without an offset.
+_NAMES_AT_UTC = ("UTC", "GMT", "WET", "+00", "-00")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US_PER_MS = 1000
 _MAX_MS = (datetime(2201, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
@@ -161,11 +163,14 @@ def local_time(moment_ns: int) -> datetime:
 
 
 def _local_datetime(moment: datetime) -> datetime:
-    """The moment in this machine's zone; in UTC if its ``TZ`` is a day or more from that."""
+    """The moment in this machine's zone; in UTC if its ``TZ`` is a day or more from that, or no
+    zone: the C library then calls UTC by the beginning of what it does not know.
+    """
     try:
-        return moment.astimezone()
+        local = moment.astimezone()
     except ValueError:
         return moment
+    return local if local.utcoffset() or local.tzname() in _NAMES_AT_UTC else moment
 
 
 def format_local(moment_ns: int | None) -> str | None:
@@ -188,7 +193,9 @@ def local_zone() -> str:
     """The name of this machine's time zone, to print once with local times: ``UTC``,
     ``PST/PDT``.
     """
-    if abs(time.timezone) * NS_PER_SECOND >= NS_PER_DAY:  # see _local
+    is_at_utc = not (time.timezone or time.daylight)
+    is_unknown = is_at_utc and time.tzname[0] not in _NAMES_AT_UTC
+    if is_unknown or abs(time.timezone) * NS_PER_SECOND >= NS_PER_DAY:  # see _local_datetime
         return "UTC"
     return "/".join(dict.fromkeys(time.tzname if time.daylight else time.tzname[:1]))
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import max_known
-from profiler.core.timestamps import NS_PER_MS, span_ms
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, span_ms
 from profiler.record.impossible_values import is_too_long
 from profiler.record.line_trust import AccountTrust, LineVerdict, StreamTrust, claim_of
 from profiler.record.notice_model import NoticeEvidence, NoticeLine, decode_notice
@@ -45,6 +45,8 @@ AddLine = Callable[[str, StreamTrust, int], LineVerdict | None]
 # Lines arrive seconds after they were written, and their times come from other clocks. A repeated
 # line does no harm.
 _OVERLAP_MS = 120_000
+# How long a local run is listed after its end, as those of a log group until it is read again.
+_SHOWN_AFTER_END_NS = 15 * NS_PER_SECOND
 LINE_FILTER_PATTERN = "{ " + " || ".join(f'$.type = "{name}"' for name in LINE_TYPES) + " }"
 
 
@@ -240,16 +242,28 @@ def _report_precedence(report: Report) -> tuple[bool, bool, int]:
 
 
 class RunsInProgress(RunningRuns, kw_only=True):
-    """The runs in progress on this machine, which ``read`` lists."""
+    """The runs in progress on this machine, which ``read`` lists, and those that have just ended:
+    their reports, which ``read_ended`` finds by the id.
+    """
 
     read: Callable[[], Iterable[Report]]
+    read_ended: Callable[[str], Report | None]
+    _ended: dict[RunKey, tuple[int, RunningRun]] = {}
 
     def refresh(
         self,
-        now_ns: int,  # noqa: ARG002  as above
-        tasks: Sequence[Report] | None = None,  # noqa: ARG002  as above
+        now_ns: int,
+        tasks: Sequence[Report] | None = None,  # noqa: ARG002  the base's
     ) -> tuple[RunningRun, ...]:
-        return tuple(RunningRun(report=report) for report in self.read())
+        running = {container_key(report): RunningRun(report=report) for report in self.read()}
+        for key in self._shown.keys() - running.keys():
+            report = self.read_ended(key[0])
+            if report is not None:
+                self._ended[key] = now_ns, RunningRun(report=report)
+        self._shown = running
+        recently = now_ns - _SHOWN_AFTER_END_NS
+        self._ended = {key: end for key, end in self._ended.items() if end[0] > recently}
+        return (*running.values(), *(run for _, run in self._ended.values()))
 
 
 def _with_end(line: Report, task: Report) -> Report:

@@ -241,6 +241,8 @@ class WatchedTasks(Struct, kw_only=True):
     ``family_names`` returns the families of which a wrong name may be similar to one.
     """
 
+    seconds_between_reads: int
+
     collected: RunningRuns
     logs: FollowedLogs
     families: KnownFamilies

@@ -9,6 +9,7 @@ import click
 
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose
+from profiler.cli.aws_names import CLUSTER
 from profiler.cli.options import (
     Quantity,
     SourceOptions,
@@ -69,7 +70,7 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
     type=Quantity("parse_seconds", 0, 600),
     default=25.0,
 )
-@option("--cluster", "NAME", "Check all families of this ECS cluster instead.")
+@option("--cluster", "NAME", "Check all families of this ECS cluster instead.", type=CLUSTER)
 @option("--queue", "NAME", "Check why the jobs of this queue of AWS Batch do not start instead.")
 @option("--deployed stack", "STACK", "Check the forwarder in this CloudFormation stack instead.")
 @from_option

@@ -5,10 +5,12 @@
 import os
 import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 from msgspec import Struct, field
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
@@ -23,7 +25,7 @@ from profiler.aws_account.setup.monitor_image import (
     build_context,
     clone_folder,
 )
-from profiler.cli.aws_names import BUCKET, REPOSITORY, ROLE, SECURITY_GROUPS, SUBNETS
+from profiler.cli.aws_names import BUCKET, CLUSTER, REPOSITORY, ROLE, SECURITY_GROUPS, SUBNETS
 from profiler.cli.interruption import stop_held
 from profiler.cli.options import (
     CommandGroup,
@@ -57,7 +59,7 @@ from profiler.core.ecs_terms import MONITOR_REPOSITORY, cluster_name
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.notice_channels import SLACK, ChannelKind
 from profiler.core.optional_math import any_known, known_members
-from profiler.core.text import split_names
+from profiler.core.text import listed, split_names
 from profiler.core.timestamps import NS_PER_MS
 from profiler.core.version import __version__
 from profiler.record.units import format_count
@@ -79,6 +81,14 @@ _PERMISSIONS = (
     "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, and "
     "lambda:InvokeFunction"
 )
+# https://docs.aws.amazon.com/tag-editor/latest/userguide/best-practices-and-strats.html
+_SIGNS_OF_TAGS = "_.:/=+-@"
+_MAX_KEY_LENGTH = 128
+_MAX_VALUE_LENGTH = 256
+# As the template's parameter, with a host.
+_OTLP_ADDRESS = re.compile(r"https?://[^\s@/?#:][^\s@]*")
+# What a deletion reads.
+_WITH_DELETE = ("delete", "name", "yes", "as_json", "region", "profile")
 # The names of the functions, which begin with the stack's, have at most 64 characters.
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
 
@@ -131,7 +141,7 @@ _name_option = option(
     invoke_without_command=True,
     epilog="Example: task-profiler setup --cluster jobs",
 )
-@repeatable("--cluster clusters", "NAME", "Only this ECS cluster (default: all).")
+@repeatable("--cluster clusters", "NAME", "Only this ECS cluster (default: all).", type=CLUSTER)
 @flag("--json as_json", "Print one JSON object for each step.")
 @aws_options
 @click.pass_context
@@ -325,7 +335,7 @@ class _Redriving(Struct, kw_only=True):
 
 
 @setup.command("proof", epilog="Example: task-profiler setup proof --cluster jobs --yes")
-@option("--cluster", "NAME", "Run the programs as tasks of this ECS cluster.")
+@option("--cluster", "NAME", "Run the programs as tasks of this ECS cluster.", type=CLUSTER)
 @option("--queue", "NAME", "Run them as jobs of this queue of AWS Batch on Fargate.")
 @option(
     "--name stack", "STACK", "The forwarder's stack (default: task-profiler, if it is deployed)."
@@ -553,6 +563,7 @@ def stack(
     open_client = open_clients(region, profile)
     output = deployment_output.DeploymentOutput(is_applied=yes, as_json=as_json)
     if delete:
+        _refuse_beside_delete(click.get_current_context())
         deployment_output.remove(name, open_client, output)
         return 0
     _check_addresses(url, otlp_url)
@@ -573,7 +584,7 @@ def stack(
         parameters=parameters,
         settings=known_members(settings),
         secrets=_secrets(failure_webhook, success_webhook, otlp_headers, credentials),
-        tags=dict(parse_tags(tags)),
+        tags=_stack_tags(tags),
     )
     cluster = None
     if url:
@@ -581,6 +592,38 @@ def stack(
         session = search_session(url, region, profile, environment)
         cluster = deployment_output.ForwarderCluster(url, session)
     return deployment_output.deploy(request, open_client, cluster, output)
+
+
+def _refuse_beside_delete(context: click.Context) -> None:
+    """Raises UsageError for options that a deletion would ignore."""
+    given = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in _WITH_DELETE
+        and context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise UsageError(f"--delete deletes the whole stack: leave out {listed(given)}.")
+
+
+def _stack_tags(texts: tuple[str, ...]) -> dict[str, str]:
+    """The tags; an empty value removes one. Raises UsageError for what AWS would refuse later."""
+    tags = dict(parse_tags(texts))
+    for key, value in tags.items():
+        if key.lower().startswith("aws:"):
+            raise UsageError(f"--tag {key}: AWS keeps the keys that begin with aws: for itself.")
+        is_short = len(key) <= _MAX_KEY_LENGTH and len(value) <= _MAX_VALUE_LENGTH
+        if not (is_short and all(map(_is_of_tags, key + value))):
+            raise UsageError(
+                f"--tag {key}={value} is not a tag of AWS: use letters, digits, spaces and "
+                f"_ . : / = + - @, at most {_MAX_KEY_LENGTH} in the key and {_MAX_VALUE_LENGTH} in "
+                "the value."
+            )
+    return tags
+
+
+def _is_of_tags(character: str) -> bool:
+    return character in _SIGNS_OF_TAGS or unicodedata.category(character)[0] in "LNZ"
 
 
 def _cluster_environment(credentials: Mapping[str, str]) -> Mapping[str, str]:
@@ -601,13 +644,20 @@ def _monitored_cluster(cluster: str | None, *, is_removed: bool) -> str | None:
 
 
 def _check_addresses(url: str | None, otlp_url: str | None) -> None:
-    """Raises UsageError for a password in an address, which the stack would show."""
+    """Raises UsageError for a password in an address, which the stack would show, and for what is
+    no address of an export.
+    """
     for spelling, address, remedy in (
         ("--elasticsearch", url, "as --user NAME:PASSWORD"),
         ("--otlp", otlp_url, "in --otlp-headers"),
     ):
         if "@" in (address or ""):
             raise UsageError(f"{spelling} contains a password: give it {remedy}.")
+    if otlp_url and not _OTLP_ADDRESS.fullmatch(otlp_url):
+        raise UsageError(
+            f"--otlp {otlp_url} is not an address: write it with https:// or http://, as in "
+            "https://otlp.example.com:4318."
+        )
 
 
 def _credentials(api_key: str | None, user: str | None) -> dict[str, str]:

@@ -41,6 +41,7 @@ _ROUNDING: Final = 1e-9
 _NORMAL: Final = NormalDist()
 _Z: Final = _NORMAL.inv_cdf(0.975)
 _OUTSIDE_MIDDLE: Final = 0.1
+_SEEN: Final[tuple[Verdict, ...]] = ("more", "less")
 
 
 class MedianChange(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -49,7 +50,7 @@ class MedianChange(Struct, frozen=True, kw_only=True, rename="camel"):
 
     There is no change from 0, and no interval for a set of fewer than 5 runs; the upper end is None
     also if the base can be 0. ``runs_needed`` are the runs per set that would likely show a change
-    of 5 %.
+    of 5 %; None where one is seen.
     """
 
     a: float | None
@@ -63,7 +64,7 @@ class MedianChange(Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def is_seen(self) -> bool:
         """Whether the interval excludes that nothing has changed."""
-        return self.verdict in ("more", "less")
+        return self.verdict in _SEEN
 
 
 def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
@@ -103,7 +104,7 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
         low_percent=_percent(base, low),
         high_percent=_percent(base, high),
         verdict=verdict,
-        runs_needed=runs_needed,
+        runs_needed=None if verdict in _SEEN else runs_needed,
     )
 
 

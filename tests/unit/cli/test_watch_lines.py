@@ -10,9 +10,18 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from profiler.aws_account.running_tasks.running_runs import RunningRun, SeenNotice
+from profiler.aws_account.running_tasks.running_runs import RunningRun, RunsInProgress, SeenNotice
 from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
-from profiler.cli.watch_command import _draw, _Ending, _watch, run_document, watch_lines
+from profiler.cli.options import SourceOptions
+from profiler.cli.watch_command import (
+    _draw,
+    _Ending,
+    _watch,
+    open_watched_tasks,
+    run_document,
+    watch_lines,
+)
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.family import UsualDuration
 from profiler.record.record_model import NO_INTERVAL, UNKNOWN_SIZE, Distribution, Interval, Report
 from tests.fakes import START_NS, FakeClock
@@ -143,6 +152,39 @@ def test_a_read_every_15_seconds_and_a_table_every_second() -> None:
     assert shown[-1] == (f"{MISSING} cannot be read: allow logs:FilterLogEvents on the log group.",)
 
 
+def local_runs(now: dict[str, Report], history: dict[str, Report]) -> RunsInProgress:
+    return RunsInProgress(read=now.values, read_ended=history.get)
+
+
+def test_a_local_run_that_ended_is_listed_with_its_end_for_a_while() -> None:
+    """As a task is: until then, a run that was killed was gone without a word."""
+    now, history = {"a": checkpoint_at(START_NS, task_id="a")}, dict[str, Report]()
+    runs = local_runs(now, history)
+    assert [run.is_running for run in runs.refresh(START_NS)] == [True]
+    report = now.pop("a")
+    killed = replace(ended(report).record, status="failure", exit_code=137)
+    history["a"] = replace(ended(report), record=killed)
+    (run,) = runs.refresh(START_NS + NS_PER_SECOND)
+    assert "failed (137)" in shown(watched(run.report))[2]
+    assert len(runs.refresh(START_NS + 15 * NS_PER_SECOND)) == 1
+    assert runs.refresh(START_NS + 16 * NS_PER_SECOND) == ()
+
+
+def test_a_local_run_that_the_history_did_not_take_is_gone_with_its_end() -> None:
+    now = {"a": checkpoint_at(START_NS, task_id="a")}
+    runs = local_runs(now, {})
+    runs.refresh(START_NS)
+    now.clear()
+    assert runs.refresh(START_NS + NS_PER_SECOND) == ()
+
+
+def test_local_runs_are_read_each_second() -> None:
+    """A run of some seconds was over before it was read."""
+    watched = open_watched_tasks(None, SourceOptions(), (), None, FakeClock())
+    logs = open_watched_tasks(None, SourceOptions(), ("/ecs/jobs",), None, FakeClock())
+    assert (watched.seconds_between_reads, logs.seconds_between_reads) == (1, 15)
+
+
 def test_a_signal_whose_exception_is_lost_ends_the_command_with_the_next_table() -> None:
     """Python ignores what a finalizer raises, also by a signal's handler that runs in it."""
     ending, tables = _Ending(), []
@@ -158,7 +200,7 @@ def test_a_signal_whose_exception_is_lost_ends_the_command_with_the_next_table()
     assert tables == [("Reading what runs now …",)]
 
 
-@pytest.mark.parametrize("size", [(100, 24), (80, 5)])
+@pytest.mark.parametrize("size", [(100, 24), (80, 5), (40, 6)])
 def test_what_is_drawn_fits_the_terminal(
     size: tuple[int, int],
     monkeypatch: pytest.MonkeyPatch,

@@ -449,6 +449,18 @@ def test_a_mistake_in_an_event_names_its_line(tmp_path: Path) -> None:
         ),
         (("setup", "proof", "--cluster", "jobs", "--task-role", "a b"), "a b", "a role's name"),
         (("setup", "proof", "--cluster", "x", "--execution-role", "a/b"), "a/b", "a role's name"),
+        *(
+            ((*command, "--cluster", "jobs (old)"), "jobs (old)", "an ECS cluster's name")
+            for command in (
+                ("doctor",),
+                ("schedules",),
+                ("setup",),
+                ("setup", "proof"),
+                ("taskdef", "add-monitor"),
+                ("taskdef", "resize"),
+                ("watch",),
+            )
+        ),
         (("setup", "image", "--repository", "Team/X"), "Team/X", "a repository's name"),
         (("setup", "stack", "--bucket", "My_Code"), "My_Code", "a bucket's name"),
         (
@@ -477,6 +489,8 @@ def test_a_name_that_aws_would_refuse_later_is_refused_before_the_plan(
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
+        (aws_names.CLUSTER, "AWSBatch-spot_1-0123-abc"),
+        (aws_names.CLUSTER, "arn:aws-cn:ecs:cn-north-1:123456789012:cluster/jobs"),
         (aws_names.FUNCTION, "task-profiler-forward-logs"),
         (aws_names.FUNCTION, "forward:live"),
         (aws_names.FUNCTION, "123456789012:function:forward:$LATEST"),
@@ -493,6 +507,38 @@ def test_a_name_that_aws_would_refuse_later_is_refused_before_the_plan(
 )
 def test_a_name_that_aws_accepts_is_accepted(kind: aws_names.AwsName, name: str) -> None:
     assert kind.convert(name, None, None) == name
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("--tag", "aws:team=data"), "AWS keeps the keys that begin with aws: for itself"),
+        (("--tag", "team;x=data"), "--tag team;x=data is not a tag of AWS"),
+        (("--tag", "team=a*b"), "--tag team=a*b is not a tag of AWS"),
+        (("--tag", f"{'k' * 129}=data"), "at most 128 in the key"),
+        (("--tag", f"team={'v' * 257}"), "256 in the value"),
+        (("--otlp", "otlp.example.com:4318"), "--otlp otlp.example.com:4318 is not an address"),
+        (("--otlp", "https://"), "--otlp https:// is not an address"),
+        (("--delete", "--bucket", "code"), "leave out --bucket."),
+        (
+            ("--delete", "--yes", "--tag", "a=b", "--elasticsearch", "https://search"),
+            "--delete deletes the whole stack: leave out --elasticsearch and --tag.",
+        ),
+        (("--delete", "--no-instance-monitor"), "leave out --no-instance-monitor."),
+    ],
+)
+def test_what_a_stack_cannot_take_is_refused_before_the_account_is_asked(
+    words: tuple[str, ...], answer: str
+) -> None:
+    done = run_here({}, "setup", "stack", *words)
+    assert done.returncode == 2
+    assert answer in done.stderr
+
+
+@pytest.mark.parametrize("tag", ["Kostenträger=Müller @ Söhne", "cost center=", "a:b/c=x=y+z"])
+def test_a_tag_that_aws_accepts_is_no_wrong_word(tag: str) -> None:
+    done = run_here({}, "setup", "stack", "--tag", tag)
+    assert "tag" not in done.stderr
 
 
 @pytest.mark.parametrize("name", ["none.json", "."])

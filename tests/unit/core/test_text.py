@@ -32,6 +32,7 @@ from profiler.core.timestamps import (
     format_datetime,
     format_local,
     instant_of_local,
+    local_time,
     local_zone,
     parse_datetime,
     parse_ns,
@@ -182,6 +183,26 @@ def test_a_zone_that_cannot_be_is_utc(set_zone: Callable[[str], None]) -> None:
         assert (format_local(moment_ns), local_zone()) == ("2026-11-20 14:00", "UTC")
     set_zone("XYZ-23:30")
     assert (format_local(moment_ns), local_zone()) == ("2026-11-21 13:30", "XYZ")
+
+
+@pytest.mark.parametrize("zone", [":bad", "bad", "Nowhere/Town", "FOO0"])
+def test_what_is_no_zone_is_utc(set_zone: Callable[[str], None], zone: str) -> None:
+    """The C library calls UTC by the first letters, such as ``Nowhere``."""
+    set_zone(zone)
+    assert local_zone() == "UTC"
+    assert f"{local_time(0):%Z}" == "UTC"
+
+
+@pytest.mark.parametrize(
+    ("zone", "names"),
+    [("UTC", "UTC"), ("GMT0", "GMT"), ("GMT0BST", "GMT/BST"), ("WET0WEST", "WET/WEST")],
+)
+def test_a_zone_without_an_offset_keeps_its_name(
+    set_zone: Callable[[str], None], zone: str, names: str
+) -> None:
+    set_zone(zone)
+    assert local_zone() == names
+    assert f"{local_time(0):%Z}" == names.partition("/")[0]
 
 
 @pytest.mark.usefixtures("los_angeles")
