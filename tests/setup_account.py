@@ -43,7 +43,8 @@ class Account:
             return replace(self.aws, url=self.environment["AWS_ENDPOINT_URL"]).client(service)
 
     def setup(self, *words: str) -> CompletedProcess[str]:
-        done = run_here(self.environment, "setup", "stack", "--zip", str(self.zip), *words)
+        code = () if "--delete" in words else ("--zip", str(self.zip))
+        done = run_here(self.environment, "setup", "stack", *code, *words)
         assert "hunter2" not in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done

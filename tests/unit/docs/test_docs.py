@@ -297,6 +297,18 @@ def test_the_example_is_the_commands_output_with_omissions(
     assert is_shortened(shown, capfd.readouterr().out)
 
 
+def test_the_table_of_past_runs_is_the_commands_output(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "past-runs.md").read_text()
+    ((command, shown),) = re.findall(
+        r"^```console\n\$ task-profiler (history .*?)\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+    )
+    monkeypatch.chdir(ROOT)
+    group.main(shlex.split(command), standalone_mode=False)
+    assert capfd.readouterr().out == shown
+
+
 # A managed daemon in words, in AWS's API and CLI, CloudFormation, Terraform and CDK.
 DAEMON = (
     r"managed daemon|AWS::ECS::Daemon|aws_ecs_daemon|(?:create|register|update)-daemon"
