@@ -314,10 +314,6 @@ def open_watched_tasks(
     def running_here() -> Iterator[Report]:
         return (run.report for run in open_source(SourceOptions()).running(named))
 
-    def ended_here(run_id: str) -> Report | None:
-        ended = open_source(SourceOptions()).runs(RunFilter(run=run_id))
-        return next((run.report for run in ended), None)
-
     def past_runs() -> RunSource | None:
         if past or is_local:  # a row of progress would be in the table
             return open_source(replace(options, sources=past), shows_progress=False)
@@ -341,7 +337,7 @@ def open_watched_tasks(
     trust = AccountTrust()
     named = RunFilter(run=name or "")
     collected: RunsInProgress | RunningRuns = RunsInProgress(
-        named, read=running_here, read_ended=ended_here
+        named, read=running_here, read_ended=_ended_here
     )
     seconds = _SECONDS_BETWEEN_LOCAL_READS
     if not is_local:
@@ -362,6 +358,12 @@ def open_watched_tasks(
         family_names=family_names,
     )
     return watched
+
+
+def _ended_here(run_id: str) -> Report | None:
+    """The report of a run of this machine."""
+    ended = open_source(SourceOptions()).runs(RunFilter(run=run_id))
+    return next((run.report for run in ended), None)
 
 
 class UsualDocument(JsonLine, frozen=True, kw_only=True):
