@@ -83,6 +83,15 @@ def new_lines(aws: "FakeAws") -> Callable[[], list[dict[str, Any]]]:
     return lambda: [json.loads(event.message) for event in aws.events(GROUP, STREAM)[before:]]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _history_of_shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The runs of a fixture of a whole module are not in the history of whoever tests."""
+    file = tmp_path_factory.mktemp("shared") / "history.sqlite3"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TASK_PROFILER_HISTORY", str(file))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def history_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the commands under test keep their history."""
