@@ -4,6 +4,7 @@ import { changeText, lastSuccess, peakText } from "../../profiler/report_page/as
 import { logStreamLink, taskLink } from "../../profiler/report_page/assets/modules/console_links.js";
 import { content } from "../../profiler/report_page/assets/modules/content.js";
 import { UNKNOWN } from "../../profiler/report_page/assets/modules/formats.js";
+import { endingOf } from "../../profiler/report_page/assets/modules/outcomes.js";
 import { byVerdict, sizingRow } from "../../profiler/report_page/assets/modules/right_sizing_table.js";
 import { withRoom } from "../../profiler/report_page/assets/modules/run_stacks.js";
 import {
@@ -23,6 +24,11 @@ import {
   runAdviceText,
 } from "../../profiler/report_page/assets/modules/what_if_table.js";
 import { runAt } from "./browser.mjs";
+
+test("a list calls what failed of a GPU by its name", () => {
+  const failed = { outcome: "failure", ending: "out of GPU memory" };
+  assert.deepEqual([endingOf(failed), endingOf({ outcome: "failure" })], ["out of GPU memory", "failure"]);
+});
 
 test("memory is hot from the limit of all outputs on", () => {
   assert.deepEqual([isHot(90, "memory"), isHot(89.9, "memory"), isHot(100, "cpu")], [true, false, false]);
