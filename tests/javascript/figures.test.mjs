@@ -30,6 +30,15 @@ test("of families with equally many runs, the worst is first", () => {
   );
 });
 
+test("a family near its memory limit is drawn before those with more runs, and after those that failed", () => {
+  const runs = [0, 1].map((hours) => runAt(hours, { family: "usual", size: 1000, peak: 500 }));
+  runs.push(runAt(2, { family: "near", size: 1000, peak: 970 }), runAt(3, { family: "bad", outcome: "failure" }));
+  const drawn = (maxRows) => morningGrid(runs, { maxRows }).rows.map(({ family }) => family);
+  assert.deepEqual(drawn(1), ["bad"]);
+  assert.deepEqual(drawn(2), ["bad", "near"]);
+  assert.deepEqual(drawn(3), ["usual", "bad", "near"]);
+});
+
 const SERIES = { ms: [1000, 2000, 3000], vcpu: [0.5, null, 1], mb: [100, 900, 200] };
 const RUN = runAt(0, { ms: 3000, vcpuSize: 1, size: 1000, peak: 900, series: SERIES });
 

@@ -4,7 +4,7 @@ import { content } from "#page/content.js";
 import { byId, element } from "#page/elements.js";
 import { isKnown } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
-import { familyOf } from "#page/run_values.js";
+import { familyOf, isHot, shareOf } from "#page/run_values.js";
 import { grouped } from "#page/statistics.js";
 import { DAY } from "#page/time_units.js";
 
@@ -28,11 +28,13 @@ export function drawPlot(place, traces, layout) {
   return plotly().react(place, traces, layout, PLOTLY_CONFIG);
 }
 
-// What a reader must see: a kill above a failure, and that above a due time that was missed.
+// What a reader must see: a kill above a failure, that above a due time that was missed, and that above a peak near
+// the memory limit.
 function badness(runs) {
-  if (runs.some(isKilled)) return 3;
-  if (runs.some(isFailed)) return 2;
-  return runs.some(({ outcome }) => outcome === "missed") ? 1 : 0;
+  if (runs.some(isKilled)) return 4;
+  if (runs.some(isFailed)) return 3;
+  if (runs.some(({ outcome }) => outcome === "missed")) return 2;
+  return runs.some(({ peak, size }) => isHot(shareOf(peak, size), "memory")) ? 1 : 0;
 }
 
 const withBadness = (families) => new Map(families.map(([family, runs]) => [family, badness(runs)]));

@@ -39,8 +39,8 @@ export const STATISTICS = {
  * Returns the grid; undefined if no run has a start time.
  *
  * A column is one of the `periods`. Below three days, it is one hour; the hour that occurs twice at the end of summer
- * time is one column. Of more than `maxRows` families, those with kills come first, then those with failures, then those
- * with the most runs.
+ * time is one column. Of more than `maxRows` families, those with kills come first, then those with failures, those with
+ * a peak near the memory limit, and those with the most runs.
  */
 export function morningGrid(
   runs,

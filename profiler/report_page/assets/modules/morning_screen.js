@@ -87,7 +87,7 @@ function rest({ rows, families, tooOld, withoutStart, memoryNote, columns }) {
     withoutStart && `Not drawn: ${asCount(withoutStart, "run")} whose start is unknown or in the future.`,
     memoryNote,
     rows.length < families &&
-      `${asWhole(rows.length)} of ${asFamilies(families)}: those with kills, those with failures, then those with the most runs.`,
+      `${asWhole(rows.length)} of ${asFamilies(families)}: those with kills, failures or a peak near the memory limit, then those with the most runs.`,
   ].filter(Boolean);
   const redraw = () => {
     showsAll = !showsAll;
