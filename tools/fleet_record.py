@@ -1,5 +1,6 @@
 """The record of one simulated run, with all fields that a monitor on Fargate writes."""
 
+import math
 import random
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -201,7 +202,7 @@ def _metrics(batch: Batch, profile: RunProfile, rng: random.Random) -> Metrics:
         network_tx_bytes=int(batch.written_mb_s * _MB * seconds * rng.random()),
         block_read_bytes=int(batch.read_mb_s * _MB * seconds * rng.random() / 8),
         block_write_bytes=int(batch.written_mb_s * _MB * seconds * rng.random() / 8),
-        max_pids=rng.randint(1, 40),
+        max_pids=max(rng.randint(1, 40), math.ceil(vcpu.max or 0)),
         ephemeral_storage_used_mb=rng.randint(200, 2000),
         ephemeral_storage_size_mb=20_496,
     )

@@ -340,8 +340,11 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
         f"as long{_cost_range(larger, factor)}, depending on how much of its work is "
         f"parallel{hint}."
     )
-    threads = evidence.latest.metrics.max_pids or 0
-    if 0 < threads <= vcpu:
+    latest = evidence.latest.metrics
+    threads = latest.max_pids or 0
+    # Threads between two counts are missing where more CPUs were in use than were counted.
+    is_whole = first_known(latest.vcpu_used.max, 0) < threads + 0.5
+    if 0 < threads <= vcpu and is_whole:
         yield (
             f"The latest run never had more than {format_count(threads, 'thread')}, so more than "
             f"{format_vcpu(vcpu)} would hardly make it faster."

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.record.record_model import (
+    Distribution,
     Metrics,
     Processor,
     Report,
@@ -162,6 +163,13 @@ def test_one_thread_is_said_to_need_no_second_vcpu() -> None:
     assert said in reasons(measured(0, saturated=90.0, metrics={"max_pids": 1}))
     assert "thread" not in reasons(measured(0, saturated=90.0, metrics={"max_pids": 2}))
     assert "For 90 %" not in reasons(measured(0, saturated=4.9))
+
+
+def test_threads_that_were_fewer_than_the_cpus_in_use_are_no_reason_against_more() -> None:
+    used = {"max_pids": 1, "vcpu_used": Distribution(p95=2, max=2)}
+    told = reasons(measured(0, saturated=90.0, size=(2, 4096), metrics=used))
+    assert "For 90 %" in told
+    assert "thread" not in told
 
 
 def test_a_task_that_waits_unsaturated_is_said_to_share_its_cpu() -> None:
