@@ -120,6 +120,7 @@ class FirstDay(NamedTuple):
     """
 
     before: str
+    diagnosed: str
     planned: tuple[str, str]
     planned_as_json: tuple[str, str]
     refused: tuple[str, str]
@@ -137,6 +138,7 @@ def _account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LargeAccount]
 def _first_day(account: LargeAccount) -> FirstDay:
     return FirstDay(
         before=account.setup(),
+        diagnosed=account.told("doctor", "--cluster", "jobs", returns=1).stdout,
         planned=account.add_monitor(),
         planned_as_json=account.add_monitor("--json"),
         refused=account.add_monitor("--register", image=_MISSING_IMAGE, returns=1),
@@ -160,6 +162,17 @@ def test_setup_and_add_monitor_count_alike_before_and_after(first_day: FirstDay)
         f"1 policy attached, {_REFUSED_COUNT} refused."
     ) in total
     assert f"{_MONITORED} of {_MONITORED} schedules and rules start a task with a" in after
+
+
+def test_what_all_families_lack_is_mended_for_the_cluster(first_day: FirstDay) -> None:
+    """add-monitor changes neither what it refuses nor a role that needs no policy."""
+    sentences = [row for row in first_day.diagnosed.splitlines() if row.startswith("- ")]
+    of_all, *_ = (row for row in sentences if "There is no monitor" in row)
+    assert of_all.endswith("task-profiler taskdef add-monitor --cluster jobs --register.")
+    assert f" and {_MONITORED - 3} more: " in of_all
+    of_roles, *_ = (row for row in sentences if "The task role" in row)
+    assert of_roles.endswith("add-monitor --cluster jobs --attach-policy --yes.")
+    assert max(map(len, sentences)) < 300
 
 
 def test_the_plan_says_once_what_families_have_in_common(first_day: FirstDay) -> None:
@@ -235,6 +248,8 @@ def test_one_saving_and_what_is_too_small_first(account: LargeAccount, tmp_path:
     named = [word for line in recommended.splitlines() for word in line.split()[:1]]
     assert named[named.index("Too") + 1 :][: len(small)] == small
     assert [line.split()[0] for line in resized.splitlines()[1 : len(small) + 1]] == small
+    # A sampled peak may have been higher.
+    assert re.findall(r"^large-000 +(\S+ MB)", resized, re.MULTILINE) == ["≥400 MB"]
     folded = [line for line in resized.splitlines() if "is pinned to FAMILY:2." in line]
     assert [line.partition(": ")[0] for line in folded] == [
         f"- {', '.join(small[:3])} and {len(changed) - 3} more"

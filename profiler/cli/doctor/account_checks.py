@@ -25,7 +25,12 @@ from profiler.aws_account.doctor.definition_checks import (
 )
 from profiler.aws_account.doctor.findings import Finding, note
 from profiler.aws_account.doctor.job_definition_checks import job_definition_findings
-from profiler.aws_account.family_monitors import FamilyMonitor, plan_monitors, read_monitors
+from profiler.aws_account.family_monitors import (
+    FamilyMonitor,
+    MonitorState,
+    plan_monitors,
+    read_monitors,
+)
 from profiler.aws_account.registered_definitions import TaskDefinitions, missing_definition_named
 from profiler.aws_account.report_paths import ReportPaths
 from profiler.aws_account.rollout import Rollout
@@ -52,6 +57,8 @@ from profiler.task_definitions.definition_texts import read_definitions, read_jo
 from profiler.task_definitions.monitor_container import default_image
 
 _LEVEL_STYLES = {"ok": "", "note": "yellow", "problem": "red"}
+# add-monitor --cluster changes no family in these states.
+_LEFT_ALONE: frozenset[MonitorState] = frozenset({"service", "owned", "impossible", "instance"})
 # The place of a command for several families.
 _SHARED_COMMAND = "\0"
 _TITLES = ("Family", "Monitor", "Role", "Log group", "Forwarded to")
@@ -245,7 +252,7 @@ def _shared_sentences(
     judged: Sequence[FamilyHealth], cluster: str
 ) -> Iterator[tuple[str, str, str]]:
     """The sentences about the families, with one command for those with the same problem: for
-    the whole cluster if it concerns no other family.
+    the whole cluster if it changes no other family.
     """
     families: dict[tuple[str, str], list[str]] = {}
     for health in judged:
@@ -253,10 +260,13 @@ def _shared_sentences(
             sentence = f"{with_local_times(finding.text)} {finding.advice or ''}".rstrip()
             shared = sentence.replace(add_monitor_command(health.family), _SHARED_COMMAND)
             families.setdefault((shared, finding.level), []).append(health.family)
-    everyone = [health.family for health in judged if health.monitor != "service"]
+    changed = [health for health in judged if health.monitor not in _LEFT_ALONE]
+    everyone = [health.family for health in changed]
+    with_policy = [health.family for health in changed if health.permission is not None]
     for (shared, level), names in families.items():
         command = add_monitor_command(*names)
-        if len(names) > 1 and names == everyone:
+        is_of_policies = names == with_policy and f"{_SHARED_COMMAND} --attach-policy" in shared
+        if len(names) > 1 and (names == everyone or is_of_policies):
             command = add_monitor_command(clusters=(cluster,))
         for name in names:
             yield name, shared.replace(_SHARED_COMMAND, command), _LEVEL_STYLES[level]
