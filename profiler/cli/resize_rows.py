@@ -33,6 +33,7 @@ from profiler.cli.tables import Column, table, table_width
 from profiler.core.optional_math import known, sum_known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import format_local, parse_ns
+from profiler.record.measured import measured
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.units import format_memory, format_usd_a_month
@@ -116,7 +117,8 @@ class ShownEvidenceDocument(JsonLine, frozen=True, kw_only=True):
 class FamilyDocument(JsonLine, frozen=True, kw_only=True):
     """The decision on a family, ``from`` its present size ``to`` the next one.
 
-    ``verdict`` is on the size that ``resize`` registered before.
+    ``verdict`` is on the size that ``resize`` registered before. ``atLeast`` names the numbers that
+    may have been larger.
     """
 
     type: Literal["family"] = "family"
@@ -128,6 +130,7 @@ class FamilyDocument(JsonLine, frozen=True, kw_only=True):
     runs: int
     saving_usd_per_month: float | None
     verdict: ResizeVerdict | None
+    at_least: tuple[str, ...]
     evidence: ShownEvidenceDocument | None
     notes: tuple[str, ...]
 
@@ -233,9 +236,14 @@ def _row(planned: PlannedFamily) -> FamilyDocument:
         runs=decision.runs,
         saving_usd_per_month=rounded_usd(decision.saving_usd_per_month),
         verdict=decision.verdict,
+        at_least=("evidence.peakMB",) if _is_peak_least(decision) else (),
         evidence=known(_evidence_document, decision.evidence),
         notes=notes_of(planned),
     )
+
+
+def _is_peak_least(decision: Resize) -> bool:
+    return decision.evidence is not None and decision.evidence.is_peak_least
 
 
 def _evidence_document(seen: ShownEvidence) -> ShownEvidenceDocument:
@@ -311,7 +319,7 @@ def _peak_text(seen: ShownEvidence) -> str:
     killed_mb = seen.killed_above_mb
     if killed_mb is not None and killed_mb >= (seen.peak_mb or 0):
         return f"> {format_memory(killed_mb)}"
-    return value_text(seen.peak_mb, format_memory)
+    return measured(seen.peak_mb, is_least=seen.is_peak_least).text(format_memory) or UNKNOWN
 
 
 def _duration_text(seen: ShownEvidence) -> str:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import difference, known, max_known, min_known, rounded
 from profiler.core.text import words_if_known
+from profiler.record.measured import AtLeast
 from profiler.record.record_model import UNKNOWN_SIZE, TaskSize
 from profiler.sizing.advice import Advice
 from profiler.sizing.advice_document import rounded_usd
@@ -136,6 +137,7 @@ def _with_advice(shown: ShownEvidence, of_all: Advice, size: TaskSize | None) ->
     durations = [option.factor for option in of_all.choice.ranked if option.size.vcpu == vcpu]
     return replace(
         shown,
+        is_peak_least=isinstance(of_all.evidence.needed_memory, AtLeast),
         duration=durations[-1] if durations else None,
         # All that is known of the largest need, if a run was killed.
         killed_above_mb=of_all.evidence.needs.oom_size_mb,

@@ -78,6 +78,7 @@ def test_the_plan_has_what_each_family_would_save_and_changes_nothing(account: A
         "runs": 25,
         "savingUsdPerMonth": 0.19,
         "verdict": None,
+        "atLeast": ["evidence.peakMB"],
         "evidence": rows["nightly"]["evidence"],
         "notes": [],
     }
