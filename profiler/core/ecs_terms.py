@@ -25,6 +25,7 @@ RETRY_OF = "task-profiler:retry-of"
 EC2 = "EC2"
 FARGATE = "FARGATE"
 EXTERNAL = "EXTERNAL"
+MANAGED_INSTANCES = "MANAGED_INSTANCES"  # only by a capacity provider
 # The stop code, in lower case, of a task that a user has stopped.
 STOPPED_BY_USER = "userinitiated"
 # How long before its end a run can have started, whatever its line claims.

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import FARGATE
+from profiler.core.ecs_terms import EC2, FARGATE, MANAGED_INSTANCES
 from profiler.core.optional_math import (
     all_known,
     first_known,
@@ -32,7 +32,7 @@ X86: Final = "X86_64"
 _ARCHITECTURES: Final = (X86, "ARM64")
 _PERCENT = 100
 # These tasks have no price of their own.
-_ON_INSTANCES: Final = ("EC2", "MANAGED_INSTANCES")
+_ON_INSTANCES: Final = (EC2, MANAGED_INSTANCES)
 # USD per vCPU hour, GB hour and storage GB hour.
 _Row = tuple[float | None, float | None, float | None]
 _NONE: Final = (None, None, None)

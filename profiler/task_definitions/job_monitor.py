@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from msgspec.structs import replace
 
 from profiler.core.command_lines import command_line, option_words
+from profiler.core.ecs_terms import MANAGED_INSTANCES
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
 from profiler.sizing.job_rows import engine_of
@@ -45,7 +46,6 @@ from profiler.task_definitions.monitor_changes import (
 )
 from profiler.task_definitions.monitor_container import PID_MODE_ADDED, PID_MODE_LABEL
 
-_MANAGED = "MANAGED_INSTANCES"
 _WRAPPER = ("python3", "-I", "-m", "profiler", "run")
 _END_OF_OPTIONS = "--"
 # A container of Batch has no labels, so that a tag of the definition remembers an added pidMode.
@@ -198,7 +198,7 @@ def _with_monitor(job: JobDefinition, options: AddMonitorOptions) -> ChangedDefi
             "container: --wrap puts task-profiler run before its command, for which its image "
             "needs Python 3.11 and this package."
         )
-    if definition.get("platformCapabilities") == [_MANAGED]:
+    if definition.get("platformCapabilities") == [MANAGED_INSTANCES]:
         raise TaskProfilerError(
             "On Managed Instances, it is not known how little a second container may ask for: use "
             "--wrap."

@@ -225,6 +225,7 @@ def test_a_cluster_that_takes_no_task_is_refused_before_anything_is_made(
     if status == "INACTIVE":
         said = "There is no ECS cluster jobs in us-east-1: check the name"
     assert said in done.stderr
+    assert "Did you mean" not in done.stderr
     assert "CreateLogGroup" not in account.proxy.operations
 
 
@@ -257,6 +258,7 @@ def test_a_cluster_that_is_deleted_meanwhile_leaves_nothing_behind(account: Proo
         ("FARGATE_SPOT", "FARGATE", "FARGATE_SPOT"),
         ("instances", "FARGATE", None),
         ("instances", "EC2", "instances"),
+        ("managed", "MANAGED_INSTANCES", "managed"),
     ],
 )
 def test_the_clusters_default_providers_take_a_target_that_names_none(
@@ -288,6 +290,39 @@ def test_the_clusters_default_providers_take_a_target_that_names_none(
     plan = json.loads(account.prove("--json").stdout)
     assert plan["capacityProviders"] == ([used] if used else [])
     assert plan["launchType"] == (None if used else launch_type)
+    account.prove("--yes")
+    asked = account.tasks[0].request
+    assert ("capacityProviderStrategy" in asked, asked.get("launchType")) == (
+        bool(used),
+        plan["launchType"],
+    )
+    bodies = account.proxy.bodies
+    registered = [json.loads(body) for name, body in bodies if name == "RegisterTaskDefinition"]
+    assert {tuple(each["requiresCompatibilities"]) for each in registered} == {(launch_type,)}
+
+
+def test_managed_instances_without_a_capacity_provider_are_refused_before_anything_is_made(
+    account: ProofAccount,
+) -> None:
+    ecs = account.aws.client("ecs")
+    for family, launch_types in (
+        ("managed", ["MANAGED_INSTANCES"]),
+        ("either", ["MANAGED_INSTANCES", "FARGATE"]),
+    ):
+        ecs.register_task_definition(
+            family=family,
+            requiresCompatibilities=launch_types,
+            networkMode="awsvpc",
+            cpu="256",
+            memory="512",
+            containerDefinitions=[{"name": "etl", "image": "etl:1"}],
+        )
+    words = ("--json", "--subnets", "subnet-1")
+    refused = account.prove(*words, "--like", "managed")
+    assert refused.returncode == 1
+    assert "The family managed shows no capacity provider" in refused.stderr
+    assert json.loads(account.prove(*words, "--like", "either").stdout)["launchType"] == "FARGATE"
+    check_nothing_is_left(account)
 
 
 def test_a_provider_that_the_cluster_has_no_more_is_said_before_anything_is_made(

@@ -41,7 +41,14 @@ from profiler.aws_account.report_paths import ReportPaths, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.aws_account.target_clusters import missing_provider
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import EC2, FARGATE, arn_region, cluster_name, family_of
+from profiler.core.ecs_terms import (
+    EC2,
+    FARGATE,
+    MANAGED_INSTANCES,
+    arn_region,
+    cluster_name,
+    family_of,
+)
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, text, with_uncapitalized_names
 from profiler.record.family_identity import PROOF_FAMILY
@@ -364,12 +371,18 @@ def _with_launch_type(
     """
     if "launchType" in place.run or "capacityProviderStrategy" in place.run:
         return place
-    required = like.get("requiresCompatibilities")
-    launch_type = required[0] if isinstance(required, list) and required else EC2
+    required = _required_launch_types(like)
     by_default = replace(place, run={**place.run, "capacityProviderStrategy": [*default_strategy]})
-    if default_strategy and _launch_type(by_default) == launch_type:
+    if default_strategy and required[0] in _launch_types(by_default, like):
         return by_default
-    return replace(place, run={**place.run, "launchType": launch_type})
+    named = [launch_type for launch_type in required if launch_type != MANAGED_INSTANCES]
+    if not named:
+        raise TaskProfilerError(
+            f"{place.source} shows no capacity provider, without which no task starts on Managed "
+            "Instances: give the cluster a default capacity provider strategy, or name a family "
+            "with --like whose schedule or service has one."
+        )
+    return replace(place, run={**place.run, "launchType": named[0]})
 
 
 def _batch_definition(
@@ -382,8 +395,9 @@ def _batch_definition(
     region: str,
 ) -> dict[str, Any]:
     """The definition of the batch alone."""
-    launch_type = _launch_type(place)
-    is_on_fargate = launch_type == FARGATE
+    launch_types = _launch_types(place, like)
+    is_on_fargate = launch_types == [FARGATE]
+    default_mode = _AWSVPC_MODE if MANAGED_INSTANCES in launch_types else "bridge"
     batch = {
         "name": BATCH,
         "image": image,
@@ -396,8 +410,8 @@ def _batch_definition(
     }
     definition = {
         "family": PROOF_FAMILY,
-        "requiresCompatibilities": [launch_type],
-        "networkMode": like.get("networkMode", "bridge"),
+        "requiresCompatibilities": launch_types,
+        "networkMode": like.get("networkMode", default_mode),
         "cpu": str(VCPU * 1024) if is_on_fargate else None,
         "memory": str(FARGATE_MB if is_on_fargate else _INSTANCE_MB),
         "taskRoleArn": options.task_role or like.get("taskRoleArn"),
@@ -408,14 +422,24 @@ def _batch_definition(
     return {name: value for name, value in definition.items() if value}
 
 
-def _launch_type(place: TaskPlace) -> str:
-    """The launch type, which capacity providers have, too."""
+def _required_launch_types(like: Mapping[str, object]) -> list[str]:
+    """The launch types that the definition requires; EC2 without one."""
+    required = like.get("requiresCompatibilities")
+    return [str(each) for each in required] if isinstance(required, list) and required else [EC2]
+
+
+def _launch_types(place: TaskPlace, like: Mapping[str, object]) -> list[str]:
+    """The launch types of the tasks: the place's own, or those of its capacity providers. Whether
+    a provider that is not Fargate's has instances of the account or managed ones, the definition
+    that runs there knows.
+    """
     launch_type: str | None = place.run.get("launchType")
     if launch_type:
-        return launch_type
+        return [launch_type]
     providers = [item["capacityProvider"] for item in place.run["capacityProviderStrategy"]]
-    is_fargate = all(provider.startswith(FARGATE) for provider in providers)
-    return FARGATE if is_fargate else EC2
+    if all(provider.startswith(FARGATE) for provider in providers):
+        return [FARGATE]
+    return [each for each in _required_launch_types(like) if each != FARGATE] or [EC2]
 
 
 def _estimated_usd(definition: Mapping[str, Any], region: str) -> float | None:
