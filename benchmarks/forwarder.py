@@ -43,8 +43,8 @@ from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.subscription import (  # benchmarks.subscription adds lambda/ to the path
     LogEvent,
-    decode_event,
-    read_event,
+    decode_subscription_event,
+    document_of_log_event,
 )
 from profiler.record.equal_steps import rounded_column
 from profiler.record.record_model import Report, Series, encode
@@ -99,15 +99,15 @@ def measure_decode_and_map(reports: int, *, steps: int = 0) -> float:
     indexed = 0
     started_at = time.process_time()
     for number, payload in enumerate(events):
-        decoded = decode_event(payload)
-        for position, line in enumerate(decoded.lines()):
+        decoded = decode_subscription_event(payload)
+        for position, line in enumerate(decoded.log_events_or_failures()):
             # Each report is in the stream of its own task.
             stream = streams[number * _EVENTS_PER_PAYLOAD + position]
             trust = settings.trusted_groups.trust_in_stream(
                 decoded.owner, decoded.log_group, stream
             )
             if isinstance(line, LogEvent):
-                result = read_event(decoded, line, settings, trust)
+                result = document_of_log_event(decoded, line, settings, trust)
                 indexed += isinstance(result, Document)
     ours = reports / (time.process_time() - started_at)
     if indexed != reports:

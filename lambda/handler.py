@@ -22,14 +22,14 @@ from profiler.core.timestamps import NS_PER_DAY, NS_PER_SECOND, format_datetime
 from profiler.forwarder import function_settings
 from profiler.forwarder.batch_report import ReportFinder, ReportLine, TaskContainers
 from profiler.forwarder.documents import Document
-from profiler.forwarder.ended_run import Comparison, EndedTask, MemoryRetry
+from profiler.forwarder.ended_run import EndedTask, FamilyComparison, MemoryRetry
 from profiler.forwarder.family_runs import (
     COMPARISON_SECONDS,
     FamilyContainer,
     FamilyDurations,
-    FamilyMemory,
-    FamilyPeaks,
-    FamilyRates,
+    FamilyPeaksCache,
+    FamilyRatesCache,
+    FamilyRunReader,
 )
 from profiler.forwarder.function_settings import Credentials, ForwarderSettings, NoticeSettings
 from profiler.forwarder.indexed_report import find_indexed_report
@@ -48,13 +48,13 @@ from profiler.forwarder.invocation import (
     raise_errors,
 )
 from profiler.forwarder.notice_documents import schedule_notice_document
-from profiler.forwarder.notifications.idempotency import Endless, run_idempotently
+from profiler.forwarder.notifications.idempotency import EndlessLambdaContext, run_idempotently
 from profiler.forwarder.notifications.notification import NoticeChannel
-from profiler.forwarder.notifications.running_task_notices import TaskNotices
+from profiler.forwarder.notifications.running_task_notices import RunningTaskNotices
 from profiler.forwarder.search_cluster import document_delivery as delivery
 from profiler.forwarder.search_cluster.interface import SearchCluster, SecretCluster
-from profiler.forwarder.stopped_task_reads import CloudWatchTail, EcsDefinitions
-from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
+from profiler.forwarder.stopped_task_reads import LogStreamTailReader, TaskDefinitionReader
+from profiler.forwarder.subscription import LineCounts, LineForwarder, decode_subscription_event
 from profiler.forwarder.task_stopped import TaskStoppedHandler, TaskStoppedResult
 from profiler.record.batch_job import NO_JOB
 from profiler.record.family import HighestPeak
@@ -72,7 +72,7 @@ if TYPE_CHECKING:  # imported for the events that need them
     from profiler.aws_account.batch_jobs import BatchJobs
     from profiler.aws_account.instance_monitors import EcsMonitorTasks, InstanceMonitors
     from profiler.aws_account.scheduled_targets import FoundSchedules, Schedules
-    from profiler.forwarder.cluster_night import ClusterNight
+    from profiler.forwarder.cluster_night import NightReader
     from profiler.forwarder.digest_delivery import NightMessage
     from profiler.forwarder.ended_lines import PrintedRuns
     from profiler.forwarder.morning_digest import NightSaving
@@ -114,13 +114,13 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     configure_library_logging()
     records = event.get("Records")
     if isinstance(records, list):
-        counts, repeated = _line_forwarder(context).forward_records(records, _warn)
+        counts, repeated = _line_forwarder(context).forward_kinesis_records(records, _warn)
         _log({"level": "info", "event": "Forwarded the records of a stream.", **asdict(counts)})
         return {"batchItemFailures": [{"itemIdentifier": number} for number in repeated]}
-    payload = decode_event(event)
-    if not payload.has_lines:
-        return asdict(Counts())
-    return asdict(_line_forwarder(context).forward(payload))
+    payload = decode_subscription_event(event)
+    if not payload.has_log_lines:
+        return asdict(LineCounts())
+    return asdict(_line_forwarder(context).forward_payload(payload))
 
 
 def _line_forwarder(context: Context) -> LineForwarder:
@@ -182,22 +182,22 @@ def _submit_again(context: Context, job: "JobDetail") -> MemoryRetry | None:
     """Submit a job that was killed for memory again; None if it must not be."""
     if not os.environ.get("RETRY_OUT_OF_MEMORY", "").strip():
         return None
-    from profiler.forwarder.job_retry import JobClients, JobRetries  # only for a retry
+    from profiler.forwarder.job_retry import JobAwsClients, JobRetrier  # only for a retry
 
     table = function_settings.read_key_table(os.environ)
-    retries = JobRetries(
+    retries = JobRetrier(
         *function_settings.read_retry_settings(os.environ),
         # One attempt of a submission: after a lost answer, botocore's next one would be a second
         # job.
-        aws=lambda: JobClients(
+        aws=lambda: JobAwsClients(
             _client("batch"), _client("batch", None, 1), _client("ecs"), _schedules()
         ),
         remember=_once(context),
-        begin=None if table is None else partial(run_idempotently, table, Endless()),
+        begin=None if table is None else partial(run_idempotently, table, EndlessLambdaContext()),
         now=lambda: datetime.now(UTC),
         warn=_warn,
     )
-    return retries.handle(job)
+    return retries.retry_killed_job(job)
 
 
 def _named_job(job: "BatchJob") -> "BatchJob":
@@ -212,12 +212,12 @@ class _Account:
         self._context = context
         self._budget = InvocationTime(context)
 
-    def describe(self, definition_arn: str) -> Mapping[str, object] | None:
-        return _definitions().describe(definition_arn, _definition_wait(self._context))
+    def describe_definition(self, definition_arn: str) -> Mapping[str, object] | None:
+        return _definitions().describe_definition(definition_arn, _definition_wait(self._context))
 
-    def reports(self, task: StoppedTask, containers: TaskContainers) -> ReportFinder:
+    def report_finder(self, task: StoppedTask, containers: TaskContainers) -> ReportFinder:
         trusted = TrustedGroups(globs=read_trusted_globs(os.environ))
-        return ReportFinder(_log_tail().newest, self._budget, task, containers, trusted)
+        return ReportFinder(_log_tail().read_newest_pages, self._budget, task, containers, trusted)
 
     def is_on_instance(self, task: StoppedTask) -> bool:
         return _instance_monitors(time.time_ns() // _MONITORS_KEPT_NS).reports_task(task)
@@ -227,9 +227,9 @@ class _Account:
     ) -> MemoryRetry | None:
         if not os.environ.get("RETRY_OUT_OF_MEMORY", "").strip():
             return None
-        from profiler.forwarder.task_retry import MemoryRetries  # only for a retry
+        from profiler.forwarder.task_retry import TaskRetrier  # only for a retry
 
-        retries = MemoryRetries(
+        retries = TaskRetrier(
             *function_settings.read_retry_settings(os.environ),
             aws=lambda: (_client("ecs"), _schedules()),
             family=lambda: (
@@ -240,7 +240,7 @@ class _Account:
             warn=_warn,
             knows_earlier=function_settings.read_key_table(os.environ) is not None,
         )
-        return retries.handle(ended, definition)
+        return retries.retry_killed_task(ended, definition)
 
 
 class _Index:
@@ -251,7 +251,7 @@ class _Index:
         self._context = context
         self._cluster = _cluster(settings)
 
-    def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
+    def find_report(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
         budget = InvocationTime(self._context)
         return find_indexed_report(self._cluster, budget, self.settings, task, batch)
 
@@ -259,16 +259,16 @@ class _Index:
         with_savings = _with_savings(documents, self._context)
         return _written(self._cluster, _index_budget(self._context), with_savings)
 
-    def attempts(self, query: Mapping[str, object]) -> Mapping[str, object]:
+    def search_attempts(self, query: Mapping[str, object]) -> Mapping[str, object]:
         left_seconds = InvocationTime(self._context).remaining_seconds() / 4
         reports = f"{self.settings.indices.prefix}-reports-*"
         return self._cluster.search(reports, query, max(1.0, left_seconds))
 
-    def compare(self, ended: EndedTask) -> Comparison | None:
+    def compare_with_family(self, ended: EndedTask) -> FamilyComparison | None:
         left_seconds = InvocationTime(self._context).remaining_seconds() / 2 - RESERVED_SECONDS
         if left_seconds <= 0:
             return None
-        return _families(left_seconds).compare(ended)
+        return _families(left_seconds).compare_with_family(ended)
 
 
 class _Outputs:
@@ -287,7 +287,7 @@ class _Outputs:
     def channels(self, settings: NoticeSettings) -> list[NoticeChannel]:
         return _channels(settings, _notice_budget(self._context))
 
-    def once(self, key: str, work: Callable[[], object]) -> object:
+    def run_once(self, key: str, work: Callable[[], object]) -> object:
         return _once(self._context)(key, work)
 
     def print_line(self, line: str) -> None:
@@ -300,10 +300,10 @@ class _Outputs:
         _warn(sentence)
 
 
-def _families(left_seconds: float) -> FamilyMemory:
+def _families(left_seconds: float) -> FamilyRunReader:
     settings = _settings()
     timeout_seconds = max(1.0, min(left_seconds, COMPARISON_SECONDS))
-    return FamilyMemory(
+    return FamilyRunReader(
         cluster=_cluster(settings),
         prefix=settings.indices.prefix,
         timeout_seconds=timeout_seconds,
@@ -355,7 +355,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
         may_read=lambda: reading.remaining_seconds() > 0,
         may_notify=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
     )
-    return watch.look()
+    return watch.judge_and_notify()
 
 
 def _watched_schedules(budget: InvocationTime) -> "FoundSchedules":
@@ -408,7 +408,7 @@ def _started_by_schedules(
 def _usual_durations(
     budget: InvocationTime, families: Collection[str], place: str
 ) -> FamilyDurations:
-    return _families(budget.remaining_seconds()).durations(families, place)
+    return _families(budget.remaining_seconds()).read_usual_durations(families, place)
 
 
 def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[str, object]:
@@ -418,7 +418,7 @@ def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[
     if Lambda must retry.
     """
     # The other functions do not need these.
-    from profiler.forwarder.digest_delivery import DigestDelivery, StoredMessages
+    from profiler.forwarder.digest_delivery import DigestSender, StoredLastMessages
     from profiler.forwarder.night_period import NightPeriod
     from profiler.record.last_night import last_night
 
@@ -432,8 +432,8 @@ def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[
     zone = function_settings.read_digest_zone(os.environ)
     now = datetime.now(zone)
     now_ns = round(now.timestamp() * NS_PER_SECOND)
-    delivery_of_today = DigestDelivery(
-        last_messages=StoredMessages(table=table, client=_client("dynamodb")),
+    delivery_of_today = DigestSender(
+        last_messages=StoredLastMessages(table=table, client=_client("dynamodb")),
         message_of=partial(_night_message, settings=settings, context=context),
         once=_once(context),
         period_of=lambda last: NightPeriod(last=last, end_ns=now_ns, zone=zone),
@@ -450,13 +450,13 @@ def _night_message(
 ) -> "NightMessage":
     """What became known in the period. Raises ForwarderError."""
     # The other functions do not need these.
-    from profiler.forwarder.cluster_night import ClusterNight
+    from profiler.forwarder.cluster_night import NightReader
     from profiler.forwarder.digest_delivery import NightMessage
-    from profiler.forwarder.morning_digest import NO_SAVING, DigestPlace, summarize
+    from profiler.forwarder.morning_digest import NO_SAVING, DigestPlace, summarize_night
     from profiler.forwarder.night_runs import (
         FamilyHistory,
         MissedTimes,
-        runs_of_printed,
+        night_runs_of_printed,
     )
 
     searched = _settings()
@@ -465,8 +465,8 @@ def _night_message(
     saving = NO_SAVING
     if not searched.has_cluster:
         printed = _printed_runs(period, context)
-        period = printed.within(period)
-        runs = runs_of_printed(
+        period = printed.read_part_of(period)
+        runs = night_runs_of_printed(
             printed,
             period,
             lambda run: (
@@ -476,7 +476,7 @@ def _night_message(
             kept_days=function_settings.read_kept_days(os.environ),
         )
     else:
-        cluster = ClusterNight(
+        cluster = NightReader(
             cluster=_cluster(searched),
             prefix=searched.indices.prefix,
             account_id=arn_account(context.invoked_function_arn),
@@ -489,12 +489,12 @@ def _night_message(
         saving = _night_saving(history, period.end_ns, context)
     place = DigestPlace(
         region=searched.region,
-        source=searched.source,
+        source=searched.cluster_source_argument,
         stack=context.function_name.removesuffix("-morning-digest"),
     )
     return NightMessage(
-        summary=summarize(period, runs, missed, history, place, saving=saving),
-        remembered=period.to_remember(
+        summary=summarize_night(period, runs, missed, history, place, saving=saving),
+        remembered=period.next_remembered(
             runs.remembered,
             missed.remembered,
             jobs=runs.told_jobs,
@@ -506,33 +506,33 @@ def _night_message(
 
 def _printed_runs(period: "NightPeriod", context: Context) -> "PrintedRuns":
     """What `task_stopped` has printed of the period. Raises ReadError."""
-    from profiler.forwarder.ended_lines import PrintedLines
+    from profiler.forwarder.ended_lines import EndedLineReader
 
     left_seconds = InvocationTime(context).remaining_seconds()
     reserved_seconds = min(_AFTER_READING_SECONDS, left_seconds / 2)
-    lines = PrintedLines(
+    lines = EndedLineReader(
         client=_client("logs", None, 1),  # it repeats a call itself, within its time
         group=os.environ.get("TASK_STOPPED_LOG_GROUP", "").strip(),
         budget=InvocationTime(context, reserved_seconds=reserved_seconds),
     )
-    return lines.read(period)
+    return lines.read_printed_runs(period)
 
 
 def _searched_night(
-    cluster: "ClusterNight", period: "NightPeriod"
+    cluster: "NightReader", period: "NightPeriod"
 ) -> "tuple[NightRuns, MissedTimes, FamilyHistory]":
     """The runs, and the rest as far as it can be searched. Raises SearchClusterError."""
     from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
 
-    runs = cluster.runs(period)
+    runs = cluster.read_runs(period)
     try:
-        missed = cluster.missed(period)
+        missed = cluster.read_missed_times(period)
     except SearchClusterError as error:
         missed = MissedTimes(
             remembered=period.last.due_times, until_ns=period.due_from_ns, problem=str(error)
         )
     try:
-        history = cluster.history(runs.families)
+        history = cluster.read_history(runs.family_names)
     except SearchClusterError as error:
         history = FamilyHistory(problem=str(error))
     return runs, missed, history
@@ -542,28 +542,32 @@ def _night_saving(history: "FamilyHistory", now_ns: int, context: Context) -> "N
     """What `taskdef resize` would save, of the families with the largest savings; nothing if no
     last run recommends a cheaper size.
     """
-    from profiler.forwarder.morning_digest import MAX_SIZED, NO_SAVING, families_to_size
+    from profiler.forwarder.morning_digest import MAX_SIZED, NO_SAVING, families_with_saving
 
-    families = families_to_size(history)
+    families = families_with_saving(history)
     if not families:
         return NO_SAVING
-    from profiler.forwarder.night_savings import Budget, NightSavingPlanner, SearchedCluster
+    from profiler.forwarder.night_savings import (
+        BudgetedSearchCluster,
+        NightSavingPlanner,
+        ReadBudget,
+    )
 
     settings = _settings()
     whole_seconds = InvocationTime(context).remaining_seconds()
     reserved_seconds = max(whole_seconds / 2, _AFTER_READING_SECONDS)
     reading = InvocationTime(context, reserved_seconds=reserved_seconds)
-    budget = Budget(lambda: reading.remaining_seconds() > 0)
+    budget = ReadBudget(lambda: reading.remaining_seconds() > 0)
     sizes = NightSavingPlanner(
-        cluster=SearchedCluster(
+        cluster=BudgetedSearchCluster(
             cluster=_cluster(settings), budget=budget, timeout_seconds=whole_seconds / 5
         ),
         prefix=settings.indices.prefix,
-        open_client=budget.bounded(bounded_client),
+        open_client=budget.clients_with_counted_calls(bounded_client),
         on_problem=_warn,
         now_ns=now_ns,
     )
-    return sizes.saving(families[:MAX_SIZED])
+    return sizes.plan_saving(families[:MAX_SIZED])
 
 
 def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
@@ -576,7 +580,7 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
         _print_line(text)
         return
     document = schedule_notice_document(line, text, settings)
-    for rejected in delivery.deliver(_cluster(settings), budget, [document]).rejected:
+    for rejected in delivery.deliver_documents(_cluster(settings), budget, [document]).rejected:
         raise DeliveryError(
             f"The cluster refused the notice of {line.schedule.name}: {rejected.reason}"
         )
@@ -585,7 +589,7 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
 def _deliver(
     settings: ForwarderSettings,
     context: Context,
-    notices: TaskNotices,
+    notices: RunningTaskNotices,
     documents: Sequence[Document],
 ) -> delivery.DeliveryResult:
     """Connect to the search cluster only if there are documents for it.
@@ -605,7 +609,7 @@ def _written(
     a pipeline of the cluster has dropped some.
     """
     now = format_datetime(datetime.now(UTC))
-    delivered = delivery.deliver(cluster, budget, documents, now)
+    delivered = delivery.deliver_documents(cluster, budget, documents, now)
     for index, count in delivered.dropped.items():
         _warn(
             f"An ingest pipeline of the search cluster dropped {format_count(count, 'document')} "
@@ -632,10 +636,12 @@ def _with_savings(documents: Sequence[Document], context: Context) -> Sequence[D
     left_seconds = InvocationTime(context).remaining_seconds() / 10
     if left_seconds < 1:
         return documents
-    return _rates().with_savings(documents, lambda: _families(left_seconds), time.time_ns())
+    return _rates().documents_with_monthly_savings(
+        documents, lambda: _families(left_seconds), time.time_ns()
+    )
 
 
-def _task_notices(context: Context) -> TaskNotices:
+def _task_notices(context: Context) -> RunningTaskNotices:
     whole = InvocationTime(context)
 
     @cache
@@ -648,7 +654,7 @@ def _task_notices(context: Context) -> TaskNotices:
             raise DeliveryError(NO_TIME_TO_NOTIFY)
         return _once(context)(key, work)
 
-    return TaskNotices(
+    return RunningTaskNotices(
         lambda: function_settings.read_notice_settings(os.environ),
         channels=lambda settings: _channels(
             settings, InvocationTime(context, reserved_seconds=last_seconds())
@@ -669,7 +675,7 @@ def _known_peaks(
     left_seconds = whole.remaining_seconds() / 10
     if not wanted or not _has_cluster() or left_seconds < 1:
         return {}
-    return _peaks().read(wanted, lambda: _families(left_seconds), time.time_ns())
+    return _peaks().known_peaks(wanted, lambda: _families(left_seconds), time.time_ns())
 
 
 def _known_ends(whole: InvocationTime, runs: Sequence[str]) -> Mapping[str, datetime]:
@@ -697,7 +703,7 @@ def _index_budget(context: Context) -> InvocationTime:
 
 def _notice_budget(context: Context) -> InvocationTime:
     """Return the time for notices, without the time of the export."""
-    if not function_settings.exports_runs(os.environ):
+    if not function_settings.has_export_address(os.environ):
         return InvocationTime(context)
     left_seconds = InvocationTime(context).remaining_seconds()
     return InvocationTime(context, reserved_seconds=min(_EXPORT_SECONDS, left_seconds / 4))
@@ -705,11 +711,11 @@ def _notice_budget(context: Context) -> InvocationTime:
 
 def _export(ended: EndedTask, context: Context) -> None:
     """Export the run, if a target is configured. What fails goes into the queue."""
-    if not function_settings.exports_runs(os.environ):
+    if not function_settings.has_export_address(os.environ):
         return
     # Only for an export.
     from profiler.core.clock import SystemClock
-    from profiler.forwarder.run_export import RunExport
+    from profiler.forwarder.run_export import EndedRunExporter
     from profiler.otlp.otlp_export import HttpTransport, OtlpExporter, aws_signer
 
     queue_url = os.environ.get("FAILED_ITEMS_QUEUE_URL", "").strip()
@@ -717,7 +723,7 @@ def _export(ended: EndedTask, context: Context) -> None:
     if queue_url:
         keep = partial(_keep_unexported, queue_url)
     sign = aws_signer(lambda: open_session(None, None).get_credentials())
-    export = RunExport(
+    export = EndedRunExporter(
         partial(function_settings.read_export_targets, os.environ),
         OtlpExporter(HttpTransport(), SystemClock(), jitter=random.random, sign=sign),
         keep=keep,
@@ -769,11 +775,13 @@ def _warn(sentence: str) -> None:
 
 _warn_once = lru_cache(_warn)
 _client = cache(bounded_client)
-_definitions = cache(lambda: EcsDefinitions(_client("ecs"), _warn))
+_definitions = cache(lambda: TaskDefinitionReader(_client("ecs"), _warn))
 # One attempt: ReportFinder repeats it. botocore would too soon, when tasks stop by the hundred.
-_log_tail = cache(lambda: CloudWatchTail(lambda region: _client("logs", region, 1), _warn_once))
-_peaks = cache(lambda: FamilyPeaks(_PEAKS_KEPT_NS))
-_rates = cache(lambda: FamilyRates(_RATES_KEPT_NS))
+_log_tail = cache(
+    lambda: LogStreamTailReader(lambda region: _client("logs", region, 1), _warn_once)
+)
+_peaks = cache(lambda: FamilyPeaksCache(_PEAKS_KEPT_NS))
+_rates = cache(lambda: FamilyRatesCache(_RATES_KEPT_NS))
 _settings = cache(lambda: function_settings.read_settings(os.environ))
 
 
@@ -859,7 +867,7 @@ def _cluster(settings: ForwarderSettings) -> SearchCluster:
     credentials = settings.credentials
     if not url:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
-    if not secret_id or credentials.api_key or credentials.basic:
+    if not secret_id or credentials.api_key or credentials.user_and_password:
         return _connect(settings, url, credentials)
     return SecretCluster(
         lambda fetch: _connect(settings, url, function_settings.read_credentials(secret_id, fetch))

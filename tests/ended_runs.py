@@ -12,8 +12,8 @@ from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.ended_run import EndedRun, UnusualMeasure
 from profiler.forwarder.merged_run import runs_of_witnesses
 from profiler.forwarder.notifications.notification import Notification
-from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
-from profiler.forwarder.run_event import run_event
+from profiler.forwarder.notifications.slack_messages import SlackMessage, slack_message_of
+from profiler.forwarder.run_event import run_event_of_task
 from profiler.record import record_model as model
 from profiler.record.activity_model import WaitTarget
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -63,7 +63,7 @@ def run_of(
     **more: Any,
 ) -> EndedRun:
     """The run of a stopped task, merged of its event and its report."""
-    event = run_event(
+    event = run_event_of_task(
         task,
         end,
         task.container(container or ""),
@@ -97,7 +97,7 @@ NOTICE = run_of(
 
 def end_of(notice: EndedRun) -> EventEnd:
     """How the run ended by its event alone."""
-    return present(notice.run.event).end
+    return present(notice.run.event).combined_end
 
 
 def changed(notice: EndedRun, **changes: Any) -> EndedRun:
@@ -164,7 +164,7 @@ def shown(message: SlackMessage) -> str:
 
 
 def text_of(notice: Notification) -> str:
-    return shown(message_of(notice, kibana_url=KIBANA))
+    return shown(slack_message_of(notice, kibana_url=KIBANA))
 
 
 ANY_CHARACTER = st.characters(codec=None)

@@ -150,7 +150,9 @@ class FakeCluster(FakeSearchCluster):
         self.batches: list[list[str]] = []
         self.taken: dict[str, Document] = {}
 
-    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+    def write_documents(
+        self, documents: Sequence[Document], timeout_seconds: float
+    ) -> list[ItemResult]:
         assert timeout_seconds >= 1
         self.batches.append([document.id for document in documents])
         answer = self._script.pop(0) if len(self._script) > 1 else self._script[0]

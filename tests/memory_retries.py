@@ -15,11 +15,11 @@ from botocore.validate import ParamValidator
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.ended_run import EndedRun, MemoryRetry
-from profiler.forwarder.family_runs import FamilyMemory
+from profiler.forwarder.family_runs import FamilyRunReader
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.run_documents import event_documents
 from profiler.forwarder.search_cluster.interface import SearchCluster
-from profiler.forwarder.task_retry import MemoryRetries, larger_memory, run_task_request
+from profiler.forwarder.task_retry import TaskRetrier, choose_larger_memory, run_task_arguments
 from profiler.record.family import NeedAtSize
 from tests.ended_runs import run_of
 from tests.notices import KeyTable
@@ -65,8 +65,8 @@ def target(parameters: Any = None, kind: Any = "schedule", **started: Any) -> Sc
 
 def request(one: ScheduledTarget, described: Any = WITH_MONITOR, **detail: Any) -> dict[str, Any]:
     killed = task(**{"cpu": "256", "memory": "512", **detail})
-    memory = larger_memory(killed, described, "batch", NeedAtSize(), MAX_MB)
-    made = dict(run_task_request(one, killed, "batch", memory, described))
+    memory = choose_larger_memory(killed, described, "batch", NeedAtSize(), MAX_MB)
+    made = dict(run_task_arguments(one, killed, "batch", memory, described))
     shape = get_session().get_service_model("ecs").operation_model("RunTask").input_shape
     assert ParamValidator().validate(made, shape).generate_report() == ""
     return made
@@ -223,14 +223,14 @@ class RetryAccount:
         self.warnings: list[str] = []
         self.now = STOPPED + timedelta(seconds=30)
         ecs, schedules = self.aws.client("ecs"), Schedules(self.aws.client)
-        self.retries = MemoryRetries(
+        self.retries = TaskRetrier(
             ("nightly",),
             MAX_MB,
             aws=lambda: (ecs, schedules),
             family=lambda: (
                 None
                 if search is None
-                else FamilyMemory(cluster=search, prefix="task", timeout_seconds=5, now=self.now)
+                else FamilyRunReader(cluster=search, prefix="task", timeout_seconds=5, now=self.now)
             ),
             remember=lambda key, work: work() if self.table is None else self.table.once(key, work),
             now=lambda: self.now,
@@ -241,7 +241,7 @@ class RetryAccount:
     def handle(
         self, run: EndedRun | None = None, described: Any = WITH_MONITOR
     ) -> MemoryRetry | None:
-        return self.retries.handle(ended() if run is None else run, described)
+        return self.retries.retry_killed_task(ended() if run is None else run, described)
 
     def refusal(self, run: EndedRun | None = None, described: Any = WITH_MONITOR) -> str:
         """What a run that is not started again leaves: the sentence, and the warning with the

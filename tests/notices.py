@@ -10,7 +10,7 @@ from msgspec import field
 from profiler.core.notice_channels import ChannelKind
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import ForwarderError, InProgressError
-from profiler.forwarder.line_kinds import read_line
+from profiler.forwarder.line_kinds import decode_report_line
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.record.record_model import Report
 
@@ -64,6 +64,6 @@ class KeyTable:
 
 
 def report_line(text: str) -> ReportLine:
-    line = read_line(text)
+    line = decode_report_line(text)
     assert isinstance(line, Report)
     return ReportLine(line, text)

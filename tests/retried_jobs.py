@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.forwarder.ended_run import MemoryRetry
-from profiler.forwarder.job_retry import JobClients, JobRetries
+from profiler.forwarder.job_retry import JobAwsClients, JobRetrier
 from profiler.record.batch_detail import JobDetail, parse_job
 from tests.batch_jobs import ACCOUNT, REGION
 from tests.fake_batch import FakeBatch
@@ -86,11 +86,11 @@ class RetriedJobs:
         self.warnings: list[str] = []
         client = batch.client()
         self.schedules: Any = JobSchedules()
-        self.clients = JobClients(client, client, self.instances, self.schedules)
+        self.clients = JobAwsClients(client, client, self.instances, self.schedules)
 
     @property
-    def retries(self) -> JobRetries:
-        return JobRetries(
+    def retries(self) -> JobRetrier:
+        return JobRetrier(
             ("etl*", "nf-*"),
             61_440,
             aws=lambda: self.clients,
@@ -101,7 +101,7 @@ class RetriedJobs:
         )
 
     def handle(self, job: Job, **told: Any) -> MemoryRetry | None:
-        return self.retries.handle(replace(detail(job), **told))
+        return self.retries.retry_killed_job(replace(detail(job), **told))
 
     def refusal(self, job: Job, **told: Any) -> str:
         """Why a job is not started again; the log has it with the job's id, and a repeat says it,

@@ -23,10 +23,10 @@ from profiler.cli.terminal.run_page import page_lines
 from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, parse_ns
 from profiler.forwarder.ended_run import EndedRun
-from profiler.forwarder.morning_digest import DigestPlace, summarize
-from profiler.forwarder.night_period import NightPeriod, Remembered
+from profiler.forwarder.morning_digest import DigestPlace, summarize_night
+from profiler.forwarder.night_period import NightPeriod, RememberedNight
 from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
-from profiler.forwarder.notifications.event_details import bus_event, ended_line, ended_run
+from profiler.forwarder.notifications.event_details import bus_event, ended_line, ended_run_detail
 from profiler.forwarder.notifications.notification import Notification
 from profiler.record.fact_list import NUMBERS, NumberRow
 from profiler.record.measured import measured
@@ -191,7 +191,7 @@ def slack(report: Report) -> str:
 
 
 def event(report: Report) -> str:
-    detail = ended_run(ended(report), kibana_url=None)
+    detail = ended_run_detail(ended(report), kibana_url=None)
     return f"{detail.text} {detail.summary}"
 
 
@@ -224,12 +224,12 @@ def morning(report: Report) -> str:
     run = ended(report)
     line = ended_line(run, kibana_url=None, indexed=True, notified=None)
     end_ns = now_ns(report)
-    last = Remembered(end_ns=end_ns - NS_PER_DAY, whole_ns=end_ns - NS_PER_DAY)
+    last = RememberedNight(end_ns=end_ns - NS_PER_DAY, whole_ns=end_ns - NS_PER_DAY)
     period = NightPeriod(last=last, end_ns=end_ns, zone=UTC)
     written_ms = (end_ns - NS_PER_MINUTE) // NS_PER_MS
     runs = runs_of_lines([(written_ms, line)], period)
     place = DigestPlace(region=run.task.region)
-    night = summarize(period, runs, MissedTimes(), FamilyHistory(), place)
+    night = summarize_night(period, runs, MissedTimes(), FamilyHistory(), place)
     return str(_detail_of(night)["text"])
 
 

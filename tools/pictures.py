@@ -25,7 +25,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from profiler.core.timestamps import format_datetime
 from profiler.core.version import __version__
-from profiler.forwarder.run_links import kibana_task
+from profiler.forwarder.run_links import kibana_task_url
 from profiler.record.record_model import Report, encode
 from profiler.report_page.html_document import read_assets, render_page
 from profiler.report_page.page_data import PageRequest, build_page_data
@@ -146,7 +146,7 @@ def take_dashboards(browser: Browser, url: str, cluster: str, files: Path) -> No
         key: f"{url}/app/dashboards#/view/{object_id('dashboard', key)}"
         for key in _DASHBOARD_HEIGHTS
     }
-    addresses["task-run"] = str(kibana_task(url, run["task"]["id"], started, ended))
+    addresses["task-run"] = str(kibana_task_url(url, run["task"]["id"], started, ended))
     for key, address in addresses.items():
         tab = open_tab(browser, address, width=1440, height=_DASHBOARD_HEIGHTS[key])
         tab.wait_for_function(_IS_DRAWN, timeout=_TIMEOUT_MS)

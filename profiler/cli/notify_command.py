@@ -28,8 +28,8 @@ from profiler.forwarder.function_settings import NoticeSettings, read_notice_set
 from profiler.forwarder.invocation import ForwarderError, InvocationTime, SettingsError
 from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
-from profiler.forwarder.notifications.notification import notify as post_to
-from profiler.forwarder.notifications.slack_messages import message_of
+from profiler.forwarder.notifications.notification import post_to_accepting_channels as post_to
+from profiler.forwarder.notifications.slack_messages import slack_message_of
 from profiler.forwarder.task_stopped import TaskStoppedHandler
 from profiler.record.notice_model import decode_notice
 from profiler.record.stopped_task import StoppedTask, parse_stopped_task
@@ -68,7 +68,7 @@ def notify(
         ) from error
     notice, kind = _notification_of(document)
     settings = read_notice_settings(os.environ)
-    slack = message_of(notice, kibana_url=settings.kibana_url)
+    slack = slack_message_of(notice, kibana_url=settings.kibana_url)
     # The task.ended line contains the detail, too.
     _, detail = bus_event(notice, kibana_url=settings.kibana_url)
     shown = {
@@ -129,10 +129,10 @@ class _Preview:
         self.posted: list[tuple[Notification, ChannelKind]] = []
         self._budget = InvocationTime(_PreviewContext())
 
-    def describe(self, _definition_arn: str) -> None:
+    def describe_definition(self, _definition_arn: str) -> None:
         return None
 
-    def reports(self, task: StoppedTask, containers: TaskContainers) -> ReportFinder:
+    def report_finder(self, task: StoppedTask, containers: TaskContainers) -> ReportFinder:
         return ReportFinder(lambda _stream: iter(()), self._budget, task, containers)
 
     def is_on_instance(self, _task: StoppedTask) -> bool:
@@ -151,7 +151,7 @@ class _Preview:
     def channels(self, _settings: NoticeSettings) -> list[NoticeChannel]:
         return [NoticeChannel("preview", lambda *sent: self.posted.append(sent))]
 
-    def once(self, _key: str, work: Callable[[], object]) -> object:
+    def run_once(self, _key: str, work: Callable[[], object]) -> object:
         return work()
 
     def print_line(self, line: str) -> None:

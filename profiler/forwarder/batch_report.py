@@ -20,8 +20,12 @@ from profiler.forwarder.invocation import (
     InvocationTime,
     ThrottledError,
 )
-from profiler.forwarder.line_kinds import has_stacks, read_line, read_notice
-from profiler.forwarder.run_event import CONTAINER_ID, OWN_STREAM, StreamClaim
+from profiler.forwarder.line_kinds import (
+    contains_call_stacks,
+    decode_notice_line,
+    decode_report_line,
+)
+from profiler.forwarder.run_event import CONTAINER_ID, OWN_STREAM, LogStreamClaim
 from profiler.forwarder.stopped_task_reads import PAGE_LINES, MissingStreamError, StreamLine
 from profiler.record.line_trust import (
     CONFIRMING_VOUCHERS,
@@ -78,11 +82,11 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
         return self.logs.get(self.monitor or "")
 
     @property
-    def report_logs(self) -> tuple[LogTarget, ...]:
+    def possible_report_logs(self) -> tuple[LogTarget, ...]:
         """The log streams that may have the report."""
         return known_values((self.batch_log, self.monitor_log))
 
-    def log_of(self, line: "ReportLine | None") -> LogTarget | None:
+    def log_with_line(self, line: "ReportLine | None") -> LogTarget | None:
         """The log stream that has this report or checkpoint."""
         is_printed = line is not None and (self.prints_report or not line.is_final)
         return (self.monitor_log if is_printed else None) or self.batch_log
@@ -151,14 +155,14 @@ class ReportLine(Struct, frozen=True):
     report: Report
     text: str
     is_indexed: bool = False
-    claim: StreamClaim = OWN_STREAM
+    claim: LogStreamClaim = OWN_STREAM
 
     @property
     def is_final(self) -> bool:
         return self.report.type != CHECKPOINT
 
 
-class _Tail(Struct):
+class _StreamTail(Struct):
     """What was read of a log stream, the newest line first, and the pages that follow.
 
     ``has_report``: a report or checkpoint of the batch is among the lines.
@@ -195,7 +199,7 @@ class ReportFinder(Struct):
     _slowest_read_seconds: float = 0
     _end_seconds: float = math.inf  # of the invocation, left when the wait is over
     _wait_seconds: float = 0
-    _tails: dict[LogTarget, _Tail] = {}
+    _tails: dict[LogTarget, _StreamTail] = {}
     _checkpoint: ReportLine | None = None
 
     def find(
@@ -216,51 +220,57 @@ class ReportFinder(Struct):
         report = None
         if find_indexed is not None:
             with suppress(ForwarderError):  # writing to the search cluster reports the cause
-                report = self._repeat(
+                report = self._look_until_found(
                     find_indexed,
                     self._end_seconds + self._wait_seconds / 2,
                     is_expected=is_expected,
                 )
-        return report or self._find_logged(streams, is_expected=is_expected) or self._checkpoint
+        return report or self._find_in_streams(streams, is_expected=is_expected) or self._checkpoint
 
-    def _find_logged(self, streams: Sequence[LogTarget], *, is_expected: bool) -> ReportLine | None:
+    def _find_in_streams(
+        self, streams: Sequence[LogTarget], *, is_expected: bool
+    ) -> ReportLine | None:
         """Return the report from a log stream."""
         try:
-            report = self._repeat(
-                partial(self._look, streams), self._end_seconds, is_expected=is_expected
+            report = self._look_until_found(
+                partial(self._look_in_newest_lines, streams),
+                self._end_seconds,
+                is_expected=is_expected,
             )
-            return report or self._look_further(streams, is_expected=is_expected)
+            return report or self._look_in_older_lines(streams, is_expected=is_expected)
         except ThrottledError:
             self.has_time = False
             return None
 
-    def _repeat(
+    def _look_until_found(
         self, look: Callable[[], ReportLine | None], end_seconds: float, *, is_expected: bool
     ) -> ReportLine | None:
         """Look for the report; if it is expected, until it is found or the time is up."""
         pause_seconds = _FIRST_PAUSE_SECONDS
         while True:
             report = look()
-            if report is not None or not (is_expected and self._pause(pause_seconds, end_seconds)):
+            if report is not None or not (
+                is_expected and self._wait_before_next_attempt(pause_seconds, end_seconds)
+            ):
                 return report
             pause_seconds *= _PAUSE_GROWTH
 
-    def _look(
+    def _look_in_newest_lines(
         self, streams: Sequence[LogTarget], most: int = PAGE_LINES, *, again: bool = True
     ) -> ReportLine | None:
         """Look for the report in the newest lines of each stream, and keep the last checkpoint."""
         unproven = None
         for stream in streams:
             newest = None
-            for page in self._pages(stream, most, again=again):
+            for page in self._read_pages(stream, most, again=again):
                 of_batch = [
                     line
-                    for line in self._reports(stream, page)
+                    for line in self._reports_in_lines(stream, page)
                     if self.containers.batch in (None, line.report.record.container.name)
                 ]
                 newest = newest or next(iter(of_batch), None)
                 report = next((line for line in of_batch if line.is_final), None)
-                if report is not None and not _is_unproven(report):
+                if report is not None and not _cannot_be_vouched_for(report):
                     return report
                 unproven = unproven or report
                 if newest is not None:  # no older page has a report of the same run
@@ -269,7 +279,7 @@ class ReportFinder(Struct):
             self._checkpoint = newest or self._checkpoint
         return unproven
 
-    def _look_further(
+    def _look_in_older_lines(
         self, streams: Sequence[LogTarget], *, is_expected: bool
     ) -> ReportLine | None:
         """Look for the report in what the attempts have not read of the streams."""
@@ -278,9 +288,11 @@ class ReportFinder(Struct):
             for stream in streams
             if (tail := self._tails.get(stream)) and not (tail.has_report or tail.is_whole)
         ]
-        return self._look(unread, _MAX_LINES if is_expected else _MAX_LINES_UNEXPECTED, again=False)
+        return self._look_in_newest_lines(
+            unread, _MAX_LINES if is_expected else _MAX_LINES_UNEXPECTED, again=False
+        )
 
-    def _pause(self, seconds: float, end_seconds: float) -> bool:
+    def _wait_before_next_attempt(self, seconds: float, end_seconds: float) -> bool:
         """Wait before another attempt.
 
         Returns False, without waiting, if the time is (nearly) up.
@@ -309,30 +321,30 @@ class ReportFinder(Struct):
         has one.
         """
         for stream in streams:
-            for page in self._pages(stream, PAGE_LINES):
-                for line in self._reports(stream, page):
+            for page in self._read_pages(stream, PAGE_LINES):
+                for line in self._reports_in_lines(stream, page):
                     cost = line.report.record.cost
-                    if cost != UNKNOWN_COST and line.is_final and not _is_unproven(line):
+                    if cost != UNKNOWN_COST and line.is_final and not _cannot_be_vouched_for(line):
                         return cost
         return UNKNOWN_COST
 
-    def exists(self, stream: LogTarget | None) -> bool:
+    def may_exist(self, stream: LogTarget | None) -> bool:
         """Whether there may be such a log stream: it was not looked for in vain."""
         if stream is None:
             return False
         return stream not in self._tails or not self._tails[stream].is_missing
 
-    def last_lines(self, stream: LogTarget | None, count: int) -> tuple[str, ...]:
+    def read_last_lines(self, stream: LogTarget | None, count: int) -> tuple[str, ...]:
         """Return the newest lines of a stream without Task Profiler's own, the newest last."""
         if stream is None or count < 1:
             return ()
         tail = self._tails.get(stream)
-        pages = self._pages(stream, PAGE_LINES, again=tail is None or not tail.lines)
+        pages = self._read_pages(stream, PAGE_LINES, again=tail is None or not tail.lines)
         newest = (line.text for line in chain.from_iterable(pages))
         lines = (text for text in newest if not _is_profiler_line(text))
         return tuple(islice(lines, count))[::-1]
 
-    def lines_read(self, stream: LogTarget | None, count: int) -> tuple[str, ...]:
+    def last_lines_already_read(self, stream: LogTarget | None, count: int) -> tuple[str, ...]:
         """The newest of the lines that were read of a stream so far, the newest last."""
         if stream is None or stream not in self._tails:
             return ()
@@ -340,20 +352,24 @@ class ReportFinder(Struct):
         lines = (text for text in lines if not _is_profiler_line(text))
         return tuple(islice(lines, count))[::-1]
 
-    def _reports(self, stream: LogTarget, lines: Iterable[StreamLine]) -> Iterator[ReportLine]:
+    def _reports_in_lines(
+        self, stream: LogTarget, lines: Iterable[StreamLine]
+    ) -> Iterator[ReportLine]:
         """The reports and checkpoints of the task's containers in lines of a stream."""
         for line in lines:
-            report = read_line(line.text)
+            report = decode_report_line(line.text)
             if not isinstance(report, Report):
                 continue
-            voucher = self._voucher(report, stream, line.timestamp_ms)
+            voucher = self._voucher_for_report(report, stream, line.timestamp_ms)
             if voucher in CONFIRMING_VOUCHERS:
                 yield ReportLine(report, line.text)
             elif voucher:
-                claim = StreamClaim(voucher=voucher, stream=stream.stream)
+                claim = LogStreamClaim(voucher=voucher, stream=stream.stream)
                 yield ReportLine(report, line.text, claim=claim)
 
-    def _voucher(self, report: Report, stream: LogTarget, timestamp_ms: int) -> Voucher | None:
+    def _voucher_for_report(
+        self, report: Report, stream: LogTarget, timestamp_ms: int
+    ) -> Voucher | None:
         """What vouches for a report in a log stream that the task's definition names; None: the
         report does not count.
         """
@@ -373,7 +389,7 @@ class ReportFinder(Struct):
                 return None
         return verdict.voucher
 
-    def _pages(
+    def _read_pages(
         self, stream: LogTarget, most: int, *, again: bool = True
     ) -> Iterator[Sequence[StreamLine]]:
         """The newest lines of a stream, the newest first, in parts that are read as they are
@@ -381,38 +397,38 @@ class ReportFinder(Struct):
 
         ``again``: begin with what was written since it was read before.
         """
-        tail = self._read(stream) if again else self._tails[stream]
+        tail = self._read_tail(stream) if again else self._tails[stream]
         position = 0
         while True:
             yield tail.lines[position:]
             position = len(tail.lines)
-            if position >= most or not self._read_on(tail):
+            if position >= most or not self._read_older_page(tail):
                 return
 
-    def _read(self, stream: LogTarget) -> _Tail:
+    def _read_tail(self, stream: LogTarget) -> _StreamTail:
         """The newest lines, and those that were read before.
 
         A first read that fails is repeated until the wait is over, while a slow page would fit.
         """
         before = self._tails.get(stream)
-        tail = _Tail(self.newest_pages(stream))
+        tail = _StreamTail(self.newest_pages(stream))
         while not tail.lines:
             try:
-                if not self._next_page(tail):
+                if not self._read_next_page(tail):
                     break
             except DeliveryError:
                 if before is not None:
                     return before
-                if not self._pause(_RETRY_PAUSE_SECONDS, self._end_seconds):
+                if not self._wait_before_next_attempt(_RETRY_PAUSE_SECONDS, self._end_seconds):
                     raise
-                tail = _Tail(self.newest_pages(stream))
+                tail = _StreamTail(self.newest_pages(stream))
         if before is not None:
-            tail = self._joined(tail, before)
+            tail = self._tail_joined_to_earlier(tail, before)
             tail.has_report = before.has_report
         self._tails[stream] = tail
         return tail
 
-    def _joined(self, tail: _Tail, before: _Tail) -> _Tail:
+    def _tail_joined_to_earlier(self, tail: _StreamTail, before: _StreamTail) -> _StreamTail:
         """The lines since the last attempt in front of those that it has read."""
         if not tail.lines:
             return before
@@ -420,21 +436,21 @@ class ReportFinder(Struct):
             return tail
         known_line = next(iter(before.lines), None)
         while known_line not in tail.lines:
-            if len(tail.lines) >= PAGE_LINES or not self._read_on(tail):
+            if len(tail.lines) >= PAGE_LINES or not self._read_older_page(tail):
                 return tail
         new = tail.lines[: tail.lines.index(known_line)]
         return replace(before, lines=[*new, *before.lines])
 
-    def _read_on(self, tail: _Tail) -> bool:
+    def _read_older_page(self, tail: _StreamTail) -> bool:
         """Read another page of a stream. False at its beginning, without time, or if it fails."""
         try:
-            return self._next_page(tail)
+            return self._read_next_page(tail)
         except DeliveryError:
             tail.has_failed = True
             self.has_time = False
             return False
 
-    def _next_page(self, tail: _Tail) -> bool:
+    def _read_next_page(self, tail: _StreamTail) -> bool:
         """Read a page, if there is one and a slow page would fit."""
         if tail.is_whole or tail.has_failed:
             return False
@@ -454,12 +470,12 @@ class ReportFinder(Struct):
         return not tail.is_whole
 
 
-def _is_unproven(line: ReportLine) -> bool:
+def _cannot_be_vouched_for(line: ReportLine) -> bool:
     """Whether not even the task's event can vouch for the report's log stream."""
     return not line.claim.is_own and line.claim.voucher != CONTAINER_ID
 
 
 def _is_profiler_line(text: str) -> bool:
     # A batch that is wrapped by ``run`` can print its report as one line of text.
-    is_own = any_known(read_line(text), read_notice(text))
-    return is_own or has_stacks(text) or text.startswith("REPORT TaskId: ")
+    is_own = any_known(decode_report_line(text), decode_notice_line(text))
+    return is_own or contains_call_stacks(text) or text.startswith("REPORT TaskId: ")

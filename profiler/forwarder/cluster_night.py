@@ -117,7 +117,7 @@ _OF_JOB_ALONE: Final = term("event.dataset", JOB_DATASET)
 _IS_RUN: Final = any_of([IS_CONFIRMED, _CONFIRMED_BUT_FOR_ITS_NUMBERS])
 
 
-class _Newest(Struct, frozen=True, kw_only=True):
+class _LateTasks(Struct, frozen=True, kw_only=True):
     """The conditions that each match attempts of jobs after which Batch made another one, and the
     tasks that became known in the period's last minutes, without those that wait; ``newest`` is
     their number with them, one more than can be remembered at most.
@@ -137,7 +137,7 @@ class _Newest(Struct, frozen=True, kw_only=True):
     completeness: Completeness
 
 
-class ClusterNight(Struct, frozen=True, kw_only=True):
+class NightReader(Struct, frozen=True, kw_only=True):
     """Reads the confirmed runs of the families that ``globs`` select, all without one. A run of
     ECS's event whose numbers nothing confirms counts, without its cost. Each method raises
     SearchClusterError.
@@ -151,22 +151,22 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
     globs: Sequence[str] = ()
     with_services: bool = False
 
-    def runs(self, period: NightPeriod) -> NightRuns:
-        found = self._newest(period)
-        until_ns = period.counted_until_ns(found.newest)
+    def read_runs(self, period: NightPeriod) -> NightRuns:
+        found = self._read_late_tasks(period)
+        until_ns = period.counting_end_ns(found.newest)
         is_whole = until_ns == period.end_ns
-        counted, of_counted = self._counted_before(found.late, period)
+        counted, of_counted = self._tasks_counted_before(found.late, period)
         is_new = none_of([one_of(TASK_ID, [*period.last.tasks, *counted])])
         # What Batch has said since does not change what the next message is told.
         told_jobs = found.jobs if is_whole else found.seen_jobs
         is_told = [one_of(TASK_ID, found.tasks), one_of(JOB_ID, told_jobs)]
         repeated = all_of([_REPEATED], but_none_of=is_told)
         was_told = one_of(JOB_ID, period.last.jobs)
-        aggregations = _of_night([*found.repeated, repeated, was_told], period)
+        aggregations = _night_aggregations([*found.repeated, repeated, was_told], period)
         body = {"size": 0, "aggs": {"night": {"filter": is_new, "aggs": aggregations}}}
-        became_known = _counted_runs(period, found.tasks if is_whole else None)
+        became_known = _counted_runs_condition(period, found.tasks if is_whole else None)
         response, completeness = self._search(
-            "reports", body, became_known, _IS_RUN, since_ns=_since_ns(period)
+            "reports", body, became_known, _IS_RUN, since_ns=_oldest_index_ns(period)
         )
         return _night_runs(
             mapping(field_at(response, "aggregations.night")),
@@ -177,7 +177,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             completeness=joined((completeness, found.completeness, of_counted)),
         )
 
-    def _counted_before(
+    def _tasks_counted_before(
         self, late: Sequence[str], period: NightPeriod
     ) -> tuple[tuple[str, ...], Completeness]:
         """Those of the tasks that another container's document had made known before the period,
@@ -189,42 +189,44 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
         response, completeness = self._search(
             "reports",
             {"size": 0, "aggs": {"tasks": tasks}},
-            _became_known(period.known_from_ns - MAX_PERIOD_NS, period.known_from_ns),
+            _known_between(period.known_from_ns - MAX_PERIOD_NS, period.known_from_ns),
             _IS_RUN,
             one_of(TASK_ID, late),
         )
-        return _names(mappings(field_at(response, "aggregations.tasks.buckets"))), completeness
+        return _bucket_task_ids(
+            mappings(field_at(response, "aggregations.tasks.buckets"))
+        ), completeness
 
-    def _newest(self, period: NightPeriod) -> _Newest:
+    def _read_late_tasks(self, period: NightPeriod) -> _LateTasks:
         """What must be known before the runs are counted."""
-        body = {"size": 0, "aggs": _of_newest(period)}
-        became_known = _became_known(period.known_from_ns, period.end_ns)
+        body = {"size": 0, "aggs": _late_task_aggregations(period)}
+        became_known = _known_between(period.known_from_ns, period.end_ns)
         response, completeness = self._search(
-            "reports", body, became_known, since_ns=_since_ns(period)
+            "reports", body, became_known, since_ns=_oldest_index_ns(period)
         )
         jobs = [*mappings(field_at(response, "aggregations.attempts.jobs.buckets"))]
         newest = [*mappings(field_at(response, "aggregations.newest.tasks.buckets"))]
-        return _Newest(
-            repeated=_repeated(jobs),
-            jobs=_told_jobs(jobs, "repeated", "waiting"),
-            seen_jobs=_told_jobs(jobs, "repeated", "waiting", "newest"),
-            tasks=_names(newest),
+        return _LateTasks(
+            repeated=_repeated_attempt_conditions(jobs),
+            jobs=_jobs_to_tell(jobs, "repeated", "waiting"),
+            seen_jobs=_jobs_to_tell(jobs, "repeated", "waiting", "newest"),
+            tasks=_bucket_task_ids(newest),
             newest=len(newest),
-            late=_names(mappings(field_at(response, "aggregations.late.tasks.buckets"))),
-            unconfirmed=_unconfirmed(mapping(response.get("aggregations"))),
+            late=_bucket_task_ids(mappings(field_at(response, "aggregations.late.tasks.buckets"))),
+            unconfirmed=_unconfirmed_tasks(mapping(response.get("aggregations"))),
             completeness=completeness,
         )
 
-    def missed(self, period: NightPeriod) -> MissedTimes:
+    def read_missed_times(self, period: NightPeriod) -> MissedTimes:
         """The due times of which it became known that they were missed, and whose task did not
         come late.
         """
         until_ns = period.end_ns
-        response, completeness = self._notices(period, until_ns)
+        response, completeness = self._read_missed_notices(period, until_ns)
         newest = field_at(response, "aggregations.newest.doc_count")
         if (positive_number(newest) or 0) > _MAX_MISSED:
             until_ns = period.seen_until_ns
-            response, completeness = self._notices(period, until_ns)
+            response, completeness = self._read_missed_notices(period, until_ns)
         missed: dict[str, MissedTime] = {}
         remembered: list[str] = []
         late: set[str] = set()
@@ -256,7 +258,7 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             completeness=completeness,
         )
 
-    def _notices(
+    def _read_missed_notices(
         self, period: NightPeriod, until_ns: int
     ) -> tuple[Mapping[str, Json], Completeness]:
         """The notices that the last message does not have, the newest first."""
@@ -266,21 +268,21 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             "_source": ["@timestamp", "notice", "schedule", "task.family"],
             "aggs": {
                 "missed": {"filter": term("notice.kind", "missed")},
-                "newest": {"filter": _in_time(TIME, period.seen_until_ns, until_ns)},
+                "newest": {"filter": _time_condition(TIME, period.seen_until_ns, until_ns)},
             },
         }
         kinds = one_of("notice.kind", ["missed", "late"])
-        told = _in_time(TIME, period.due_from_ns, until_ns)
+        told = _time_condition(TIME, period.due_from_ns, until_ns)
         return self._search("notices", body, kinds, told, since_ns=period.due_from_ns)
 
-    def history(self, families: Iterable[str]) -> FamilyHistory:
+    def read_history(self, families: Iterable[str]) -> FamilyHistory:
         """The families' confirmed runs of 90 days, and what resized ones have cost in 30."""
         names = sorted(families)
         if not names:
             return FamilyHistory()
         response, completeness = self._search(
             "reports",
-            {"size": 0, "aggs": {"families": _earlier_by_family(len(names))}},
+            {"size": 0, "aggs": {"families": _earlier_runs_aggregation(len(names))}},
             IS_CONFIRMED,
             one_of(FAMILY, names),
             of_last_days(USUAL_DAYS),
@@ -313,14 +315,14 @@ class ClusterNight(Struct, frozen=True, kw_only=True):
             if not self.with_services:
                 excluded.append(_OF_SERVICE)
         if self.globs:
-            required.append(any_of([_family_like(glob) for glob in self.globs]))
+            required.append(any_of([_family_matches_glob(glob) for glob in self.globs]))
         query = all_of(required, but_none_of=excluded)
         return self.cluster.search_part(
             f"{self.prefix}-{index}-*", {**body, "query": query}, self.timeout_seconds, since
         )
 
 
-def _family_like(glob: str) -> JsonObject:
+def _family_matches_glob(glob: str) -> JsonObject:
     """The condition that a shell pattern matches the family, as ``matches_any`` has it."""
     pattern = ""
     at = 0
@@ -334,77 +336,77 @@ def _family_like(glob: str) -> JsonObject:
         elif end > 0:
             inside = glob[at + 1 : end]
             negation = "^" if inside.startswith("!") else ""
-            pattern += f"[{negation}{_escaped(inside.removeprefix('!'), kept='-')}]"
+            pattern += f"[{negation}{_escaped_for_lucene(inside.removeprefix('!'), kept='-')}]"
             at = end
         else:
-            pattern += _escaped(one)
+            pattern += _escaped_for_lucene(one)
         at += 1
     return {"regexp": {FAMILY: {"value": pattern, "flags": "NONE"}}}
 
 
-def _escaped(literal: str, *, kept: str = "") -> str:
+def _escaped_for_lucene(literal: str, *, kept: str = "") -> str:
     """The text for a regular expression of Lucene."""
     return "".join(one if one.isalnum() or one in {"_", *kept} else f"\\{one}" for one in literal)
 
 
-def _in_time(field: str, start_ns: int, end_ns: int) -> JsonObject:
+def _time_condition(field: str, start_ns: int, end_ns: int) -> JsonObject:
     return in_range(field, gte=format_ms(start_ns), lt=format_ms(end_ns))
 
 
-def _became_known(start_ns: int, end_ns: int) -> JsonObject:
+def _known_between(start_ns: int, end_ns: int) -> JsonObject:
     """What became known between the moments. Documents of an index that does not know the field
     have ``event.ingested``; the oldest ones, only their end.
     """
     known_at, ingested = "task.known_at", "event.ingested"
     by_end = any_of(
         [
-            _in_time("event.end", start_ns, end_ns),
+            _time_condition("event.end", start_ns, end_ns),
             # A task that failed to start has no end of a container.
-            _all_without([_in_time(TIME, start_ns, end_ns)], "event.end"),
+            _unless_any_field([_time_condition(TIME, start_ns, end_ns)], "event.end"),
         ]
     )
     return any_of(
         [
-            _in_time(known_at, start_ns, end_ns),
-            _all_without([_in_time(ingested, start_ns, end_ns)], known_at),
-            _all_without([by_end], known_at, ingested),
+            _time_condition(known_at, start_ns, end_ns),
+            _unless_any_field([_time_condition(ingested, start_ns, end_ns)], known_at),
+            _unless_any_field([by_end], known_at, ingested),
         ]
     )
 
 
-def _counted_runs(period: NightPeriod, newest: Sequence[str] | None) -> JsonObject:
+def _counted_runs_condition(period: NightPeriod, newest: Sequence[str] | None) -> JsonObject:
     """What the message counts: of the last minutes only the ``newest`` tasks, which the next one
     will know, though others may have become visible since they were asked for; and what is
     repeated, which only costs. None: nothing of these minutes.
     """
-    seen = _became_known(period.known_from_ns, period.seen_until_ns)
+    seen = _known_between(period.known_from_ns, period.seen_until_ns)
     if newest is None:
         return seen
     remembered = any_of([one_of(TASK_ID, newest), _REPEATED])
-    return any_of([seen, all_of([_became_known(period.seen_until_ns, period.end_ns), remembered])])
+    return any_of([seen, all_of([_known_between(period.seen_until_ns, period.end_ns), remembered])])
 
 
-def _unjudged(period: NightPeriod) -> JsonObject:
+def _unjudged_runs_condition(period: NightPeriod) -> JsonObject:
     """Those of the last minutes that Batch has not judged yet. The next message counts them, if
     they are not repeated.
     """
-    return all_of([_became_known(period.judged_until_ns, period.end_ns), _UNJUDGED])
+    return all_of([_known_between(period.judged_until_ns, period.end_ns), _UNJUDGED])
 
 
-def _all_without(conditions: Sequence[JsonObject], *fields: str) -> JsonObject:
+def _unless_any_field(conditions: Sequence[JsonObject], *fields: str) -> JsonObject:
     return all_of(conditions, but_none_of=[exists(field) for field in fields])
 
 
-def _since_ns(period: NightPeriod) -> int:
+def _oldest_index_ns(period: NightPeriod) -> int:
     """An index with documents from then on is missed if it is closed. Older runs may be in the
     message, too, but not in such an index: nothing can be written into it.
     """
     return period.known_from_ns - 7 * NS_PER_DAY
 
 
-def _of_newest(period: NightPeriod) -> Mapping[str, Json]:
-    """The aggregations of ``_Newest``."""
-    became_known = _became_known(period.seen_until_ns, period.end_ns)
+def _late_task_aggregations(period: NightPeriod) -> Mapping[str, Json]:
+    """The aggregations of ``_LateTasks``."""
+    became_known = _known_between(period.seen_until_ns, period.end_ns)
     last: Mapping[str, Json] = {"last": {"max": {"field": ATTEMPT}}}
     jobs: JsonObject = {
         "terms": {"field": JOB_ID, "size": _MAX_REPEATED_JOBS},
@@ -412,7 +414,7 @@ def _of_newest(period: NightPeriod) -> Mapping[str, Json]:
             **last,
             "ended": {"max": {"field": "event.end"}},
             "repeated": {"filter": _REPEATED, "aggs": last},
-            "waiting": {"filter": _unjudged(period), "aggs": last},
+            "waiting": {"filter": _unjudged_runs_condition(period), "aggs": last},
             "newest": {"filter": became_known, "aggs": last},
         },
     }
@@ -421,7 +423,7 @@ def _of_newest(period: NightPeriod) -> Mapping[str, Json]:
     newest = all_of([_IS_RUN, became_known])
     # An attempt that is repeated counts once it turns out to be the last one. A document of another
     # container of its task does not know that.
-    waiting: JsonObject = {"filter": any_of([_REPEATED, _unjudged(period)])}
+    waiting: JsonObject = {"filter": any_of([_REPEATED, _unjudged_runs_condition(period)])}
     tasks: JsonObject = {
         "terms": {"field": TASK_ID, "size": MAX_REMEMBERED + 1},
         "aggs": {"waiting": waiting},
@@ -433,19 +435,21 @@ def _of_newest(period: NightPeriod) -> Mapping[str, Json]:
     # The event of a newer report may be on its way. A line of a trusted group has no word of ECS on
     # purpose.
     unconfirmed = all_of(
-        [_became_known(period.known_from_ns, period.seen_until_ns)],
+        [_known_between(period.known_from_ns, period.seen_until_ns)],
         but_none_of=[_IS_RUN, _OF_JOB_ALONE, IN_TRUSTED_GROUP],
     )
     return {
         "attempts": {"filter": of_attempts, "aggs": {"jobs": jobs}},
         "newest": {"filter": newest, "aggs": {"tasks": tasks}},
         "late": {"filter": late, "aggs": {"tasks": of_late}},
-        "runs": _tasks(_IS_RUN, _EXACT_TASKS),
-        "runs and unconfirmed": _tasks(any_of([_IS_RUN, unconfirmed]), _EXACT_TASKS),
+        "runs": _count_tasks_aggregation(_IS_RUN, _EXACT_TASKS),
+        "runs and unconfirmed": _count_tasks_aggregation(
+            any_of([_IS_RUN, unconfirmed]), _EXACT_TASKS
+        ),
     }
 
 
-def _unconfirmed(counted: Mapping[str, Json]) -> int:
+def _unconfirmed_tasks(counted: Mapping[str, Json]) -> int:
     """The tasks of which no container is confirmed. An estimate finds none without a document."""
     tasks, documents = (
         (positive_number(field_at(counted, f"runs and unconfirmed.{number}")) or 0)
@@ -455,19 +459,19 @@ def _unconfirmed(counted: Mapping[str, Json]) -> int:
     return max(0, int(min(tasks, documents)))
 
 
-def _names(buckets: Iterable[Mapping[str, Json]]) -> tuple[str, ...]:
+def _bucket_task_ids(buckets: Iterable[Mapping[str, Json]]) -> tuple[str, ...]:
     """The tasks, without those that wait."""
     return tuple(
         str(bucket.get("key")) for bucket in buckets if not field_at(bucket, "waiting.doc_count")
     )
 
 
-def _last_attempt(bucket: Mapping[str, Json], path: str) -> int:
+def _last_attempt_number(bucket: Mapping[str, Json], path: str) -> int:
     """The number of a job's last attempt; 0 without one."""
     return round(positive_number(field_at(bucket, path)) or 0)
 
 
-def _told_jobs(jobs: Iterable[Mapping[str, Json]], *left_out: str) -> tuple[str, ...]:
+def _jobs_to_tell(jobs: Iterable[Mapping[str, Json]], *left_out: str) -> tuple[str, ...]:
     """The jobs of which the last attempt counts: it is none of those that are ``left_out``. The
     newest first.
     """
@@ -477,18 +481,18 @@ def _told_jobs(jobs: Iterable[Mapping[str, Json]], *left_out: str) -> tuple[str,
     return tuple(
         str(bucket.get("key"))
         for bucket in newest_first
-        if _last_attempt(bucket, "last.value")
-        > max(_last_attempt(bucket, f"{name}.last.value") for name in left_out)
+        if _last_attempt_number(bucket, "last.value")
+        > max(_last_attempt_number(bucket, f"{name}.last.value") for name in left_out)
     )
 
 
-def _repeated(jobs: Iterable[Mapping[str, Json]]) -> Sequence[JsonObject]:
+def _repeated_attempt_conditions(jobs: Iterable[Mapping[str, Json]]) -> Sequence[JsonObject]:
     """The conditions that each match attempts of jobs after which Batch made another one."""
     by_last: dict[int, list[str]] = {}
     for bucket in jobs:
         # The next one of a repeated attempt may still run.
-        next_one = _last_attempt(bucket, "repeated.last.value") + 1
-        last = max(_last_attempt(bucket, "last.value"), next_one)
+        next_one = _last_attempt_number(bucket, "repeated.last.value") + 1
+        last = max(_last_attempt_number(bucket, "last.value"), next_one)
         if last > 1:
             by_last.setdefault(last, []).append(str(bucket.get("key")))
     return [
@@ -497,7 +501,7 @@ def _repeated(jobs: Iterable[Mapping[str, Json]]) -> Sequence[JsonObject]:
     ]
 
 
-def _of_night(repeated: Sequence[JsonObject], period: NightPeriod) -> Mapping[str, Json]:
+def _night_aggregations(repeated: Sequence[JsonObject], period: NightPeriod) -> Mapping[str, Json]:
     """The aggregations of the period's documents: what all tasks have cost, and the number of those
     that were not repeated, of all and of each family, the families with killed and failed ones
     first. What a repeated attempt has cost is in the message of its own end.
@@ -508,18 +512,21 @@ def _of_night(repeated: Sequence[JsonObject], period: NightPeriod) -> Mapping[st
         "_source": [*_OUTCOME_FIELDS, "event.end", "links.run", "links.logs"],
     }
     failed: dict[str, Json] = {
-        f"newest {group}": {"filter": _in_group(group), "aggs": {"newest": {"top_hits": newest}}}
+        f"newest {group}": {
+            "filter": _group_condition(group),
+            "aggs": {"newest": {"top_hits": newest}},
+        }
         for group in FAILED_OUTCOMES
     }
     order = [*({name: "desc"} for name in failed), {"latest": "desc"}, {"_key": "asc"}]
     counts: Mapping[str, Json] = {
-        **_task_counts(_EXACT_TASKS),
+        **_task_count_aggregations(_EXACT_TASKS),
         "families": {"cardinality": {"field": FAMILY, "precision_threshold": _EXACT_TASKS}},
-        "reports": _tasks(term("task.complete", value=True), _EXACT_TASKS),
+        "reports": _count_tasks_aggregation(term("task.complete", value=True), _EXACT_TASKS),
         "by_family": {
             "terms": {"field": FAMILY, "size": _MAX_FAMILIES, "order": order},
             "aggs": {
-                **_task_counts(_EXACT_TASKS_OF_FAMILY),
+                **_task_count_aggregations(_EXACT_TASKS_OF_FAMILY),
                 **failed,
                 "latest": {"max": {"field": TIME}},
                 "containers": {
@@ -534,7 +541,7 @@ def _of_night(repeated: Sequence[JsonObject], period: NightPeriod) -> Mapping[st
     before = format_ms(period.start_ns)
     # The last attempt of a job that waited became known again when the job ended.
     is_again = all_of([_IS_LAST_ATTEMPT, in_range("event.end", lt=before)])
-    was_known = any_of([is_again, _became_known(period.known_from_ns, period.start_ns)])
+    was_known = any_of([is_again, _known_between(period.known_from_ns, period.start_ns)])
     was_paid = all_of([_WAS_REPEATED, was_known])
     with_usage: JsonObject = {
         "filter": all_of([IS_CONFIRMED], but_none_of=[was_paid]),
@@ -548,11 +555,11 @@ def _of_night(repeated: Sequence[JsonObject], period: NightPeriod) -> Mapping[st
     return {
         "measured": with_usage,
         "last": {"filter": is_last, "aggs": counts},
-        "corrected": _of_corrected(period),
+        "corrected": _corrected_job_aggregations(period),
     }
 
 
-def _of_corrected(period: NightPeriod) -> Mapping[str, Json]:
+def _corrected_job_aggregations(period: NightPeriod) -> Mapping[str, Json]:
     """The successes of jobs that an earlier message told: by another attempt, as a job ends with
     its success.
     """
@@ -562,36 +569,38 @@ def _of_corrected(period: NightPeriod) -> Mapping[str, Json]:
         "terms": {"field": FAMILY, "size": _MAX_FAMILIES},
         "aggs": {"jobs": jobs},
     }
-    return {"filter": all_of([told, _in_group("success")]), "aggs": {"families": families}}
+    return {"filter": all_of([told, _group_condition("success")]), "aggs": {"families": families}}
 
 
-def _in_group(group: str) -> JsonObject:
+def _group_condition(group: str) -> JsonObject:
     if group == OUT_OF_MEMORY:
         return RAN_OUT_OF_MEMORY
     return all_of([term(STATUS, group)], but_none_of=[RAN_OUT_OF_MEMORY])
 
 
-def _task_counts(exact: int) -> Mapping[str, Json]:
+def _task_count_aggregations(exact: int) -> Mapping[str, Json]:
     """The tasks: all, those with a document that decides, and for each group those with one, or
     with such a document, in it or in a worse group.
     """
     counts: dict[str, Json] = {
-        "all": _tasks({"match_all": {}}, exact),
-        "decided": _tasks(_DECIDES, exact),
+        "all": _count_tasks_aggregation({"match_all": {}}, exact),
+        "decided": _count_tasks_aggregation(_DECIDES, exact),
     }
     for groups in accumulate((group,) for group in _GROUPS):
-        within = any_of([_in_group(group) for group in groups])
-        counts[f"decided {groups[-1]}"] = _tasks(all_of([_DECIDES, within]), exact)
-        counts[f"any {groups[-1]}"] = _tasks(any_of([_DECIDES, within]), exact)
+        within = any_of([_group_condition(group) for group in groups])
+        counts[f"decided {groups[-1]}"] = _count_tasks_aggregation(
+            all_of([_DECIDES, within]), exact
+        )
+        counts[f"any {groups[-1]}"] = _count_tasks_aggregation(any_of([_DECIDES, within]), exact)
     return counts
 
 
-def _tasks(condition: JsonObject, exact: int) -> JsonObject:
+def _count_tasks_aggregation(condition: JsonObject, exact: int) -> JsonObject:
     tasks = {"field": TASK_ID, "precision_threshold": exact}
     return {"filter": condition, "aggs": {"tasks": {"cardinality": tasks}}}
 
 
-def _number_of_tasks(bucket: Mapping[str, Json], name: str) -> int:
+def _task_count_of_bucket(bucket: Mapping[str, Json], name: str) -> int:
     """The tasks: the documents of a family with one container; else the estimated tasks, of which
     each has a document.
     """
@@ -603,21 +612,21 @@ def _number_of_tasks(bucket: Mapping[str, Json], name: str) -> int:
     return int(min_known(tasks, documents) or 0)
 
 
-def _tasks_by_group(bucket: Mapping[str, Json]) -> Mapping[str, int]:
-    """The tasks of each group by the counts of ``_task_counts``."""
+def _task_counts_by_group(bucket: Mapping[str, Json]) -> Mapping[str, int]:
+    """The tasks of each group by the counts of ``_task_count_aggregations``."""
     counts: dict[str, int] = {}
-    decided = _number_of_tasks(bucket, "decided")
+    decided = _task_count_of_bucket(bucket, "decided")
     before = 0
     for group in _GROUPS:
-        undecided = max(0, _number_of_tasks(bucket, f"any {group}") - decided)
-        within = _number_of_tasks(bucket, f"decided {group}") + undecided
+        undecided = max(0, _task_count_of_bucket(bucket, f"any {group}") - decided)
+        within = _task_count_of_bucket(bucket, f"decided {group}") + undecided
         counts[group] = max(0, within - before)
         before = max(before, within)
-    counts[_UNKNOWN] = max(0, _number_of_tasks(bucket, "all") - before)
+    counts[_UNKNOWN] = max(0, _task_count_of_bucket(bucket, "all") - before)
     return counts
 
 
-def _earlier_by_family(count: int) -> Mapping[str, Json]:
+def _earlier_runs_aggregation(count: int) -> Mapping[str, Json]:
     """The aggregation of ``count`` families: their newest runs, and the costs of resized ones."""
     newest: JsonObject = {
         "size": _MAX_EARLIER_RUNS,
@@ -658,14 +667,14 @@ def _night_runs(
     completeness: Completeness,
 ) -> NightRuns:
     night = mapping(whole.get("last"))
-    totals = _tasks_by_group(night)
+    totals = _task_counts_by_group(night)
     buckets = [*mappings(field_at(night, "by_family.buckets"))]
     buckets.sort(key=lambda bucket: -(positive_number(field_at(bucket, "latest.value")) or 0))
     counts: dict[str, dict[str, int]] = {}
     failed: list[FailedRun] = []
     for bucket in buckets:
         family = str(bucket.get("key"))
-        for group, tasks in _tasks_by_group(bucket).items():
+        for group, tasks in _task_counts_by_group(bucket).items():
             if not tasks:
                 continue
             counts.setdefault(group, {})[family] = tasks
@@ -686,9 +695,9 @@ def _night_runs(
         counts=counts,
         others={group: tasks for group, tasks in others.items() if tasks > 0},
         other_families=max(0, other_families),
-        failed=tuple(sorted(failed, key=lambda run: run.order)),
+        failed=tuple(sorted(failed, key=lambda run: run.outcome_rank)),
         cost=cost,
-        reports=_number_of_tasks(night, "reports"),
+        reports=_task_count_of_bucket(night, "reports"),
         remembered=remembered,
         told_jobs=told_jobs,
         until_ns=until_ns,

@@ -18,9 +18,9 @@ from profiler.forwarder.invocation import DeliveryError, ForwarderError
 from profiler.forwarder.night_period import (
     MIN_PERIOD_NS,
     NightPeriod,
-    Remembered,
-    bounded,
-    first_period,
+    RememberedNight,
+    bounded_remembered,
+    remembered_before_first,
 )
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.notification import (
@@ -36,61 +36,63 @@ class NightMessage(Struct, frozen=True, kw_only=True):
     """A summary, and what the next one must know."""
 
     summary: NightSummary
-    remembered: Remembered
+    remembered: RememberedNight
 
 
-class LastMessages(Protocol):
+class LastMessageStore(Protocol):
     """What the last message to a channel has counted."""
 
-    def last(self, channel: str, first: Remembered) -> Remembered:
+    def last_remembered(self, channel: str, first: RememberedNight) -> RememberedNight:
         """What the last message to the channel has counted; before the first message ``first``,
         which is kept. Raises DeliveryError.
         """
         ...
 
-    def remember(self, channel: str, remembered: Remembered) -> None:
+    def remember(self, channel: str, remembered: RememberedNight) -> None:
         """Raises DeliveryError."""
         ...
 
 
-class StoredMessages(Struct, frozen=True, kw_only=True):
+class StoredLastMessages(Struct, frozen=True, kw_only=True):
     """The messages as items of the table of keys."""
 
     table: str
     client: AwsClient
 
-    def last(self, channel: str, first: Remembered) -> Remembered:
-        stored = self._read(channel)
+    def last_remembered(self, channel: str, first: RememberedNight) -> RememberedNight:
+        stored = self._read_item(channel)
         if stored is None:
             # Of two invocations at once, one is first; a retry has the same beginning.
-            self._write(channel, first, "attribute_not_exists(id)")
-            stored = self._read(channel)
+            self._write_item(channel, first, "attribute_not_exists(id)")
+            stored = self._read_item(channel)
         return first_known(stored, first)
 
-    def remember(self, channel: str, remembered: Remembered) -> None:
-        self._write(channel, remembered, "attribute_not_exists(id) OR end_ns < :end_ns")
+    def remember(self, channel: str, remembered: RememberedNight) -> None:
+        self._write_item(channel, remembered, "attribute_not_exists(id) OR end_ns < :end_ns")
 
-    def _read(self, channel: str) -> Remembered | None:
-        answer = self._call(
-            self.client.get_item, Key={"id": {"S": _key(channel)}}, ConsistentRead=True
+    def _read_item(self, channel: str) -> RememberedNight | None:
+        answer = self._call_with_condition(
+            self.client.get_item, Key={"id": {"S": _item_key(channel)}}, ConsistentRead=True
         )
         stored = text(field_at(answer, f"Item.{_ATTRIBUTE}.S"))
         if stored is None:
             return None
-        return decoded_or_none(lambda line: msgspec.json.decode(line, type=Remembered), stored)
+        return decoded_or_none(lambda line: msgspec.json.decode(line, type=RememberedNight), stored)
 
-    def _write(self, channel: str, remembered: Remembered, condition: str) -> None:
+    def _write_item(self, channel: str, remembered: RememberedNight, condition: str) -> None:
         values = {}
         if ":end_ns" in condition:
             values = {"ExpressionAttributeValues": {":end_ns": {"N": str(remembered.end_ns)}}}
         item = {
-            "id": {"S": _key(channel)},
+            "id": {"S": _item_key(channel)},
             "end_ns": {"N": str(remembered.end_ns)},
             _ATTRIBUTE: {"S": msgspec.json.encode(remembered).decode()},
         }
-        self._call(self.client.put_item, Item=item, ConditionExpression=condition, **values)
+        self._call_with_condition(
+            self.client.put_item, Item=item, ConditionExpression=condition, **values
+        )
 
-    def _call(self, method: Callable[..., Any], **arguments: object) -> Any:  # noqa: ANN401
+    def _call_with_condition(self, method: Callable[..., Any], **arguments: object) -> Any:  # noqa: ANN401
         """The answer; None if a condition does not hold: another invocation was first."""
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import
 
@@ -105,40 +107,42 @@ class StoredMessages(Struct, frozen=True, kw_only=True):
             ) from error
 
 
-def _key(channel: str) -> str:
+def _item_key(channel: str) -> str:
     """Stored: never change it."""
     return f"morning-digest#{channel}"
 
 
-class DigestDelivery(Struct, frozen=True, kw_only=True):
+class DigestSender(Struct, frozen=True, kw_only=True):
     """One morning. ``message_of`` reads what became known in a period."""
 
-    last_messages: LastMessages
+    last_messages: LastMessageStore
     message_of: Callable[[NightPeriod], NightMessage]
     once: Idempotently
-    period_of: Callable[[Remembered], NightPeriod]
+    period_of: Callable[[RememberedNight], NightPeriod]
     now_ns: int
 
     def send(
         self, channels: Sequence[NoticeChannel], errors: list[ForwarderError]
     ) -> tuple[NightSummary, ...]:
         """Send each channel that gets successes its message. Returns those that were sent."""
-        messages: dict[Remembered, NightMessage] = {}
+        messages: dict[RememberedNight, NightMessage] = {}
         sent: list[NightSummary] = []
         for channel in channels:
             try:
                 if channel.accepts("success"):
-                    sent += self._send(channel, messages)
+                    sent += self._send_and_yield_summaries(channel, messages)
             except ForwarderError as error:
                 errors.append(error)
         return tuple(sent)
 
-    def _send(
-        self, channel: NoticeChannel, messages: dict[Remembered, NightMessage]
+    def _send_and_yield_summaries(
+        self, channel: NoticeChannel, messages: dict[RememberedNight, NightMessage]
     ) -> Iterator[NightSummary]:
         """Channels with the same last message get the same one."""
-        first = first_period(self.now_ns)
-        last = bounded(self.last_messages.last(channel.name, first), self.now_ns)
+        first = remembered_before_first(self.now_ns)
+        last = bounded_remembered(
+            self.last_messages.last_remembered(channel.name, first), self.now_ns
+        )
         while self.now_ns - last.end_ns >= MIN_PERIOD_NS:
             if last not in messages:
                 messages[last] = self.message_of(self.period_of(last))
@@ -149,7 +153,7 @@ class DigestDelivery(Struct, frozen=True, kw_only=True):
                 return msgspec.json.encode(message.remembered).decode()
 
             posted = self.once(f"{notification_key(message.summary)}#{channel.name}", post)
-            remembered = msgspec.json.decode(str(posted), type=Remembered)
+            remembered = msgspec.json.decode(str(posted), type=RememberedNight)
             self.last_messages.remember(channel.name, remembered)
             if remembered == message.remembered:
                 yield message.summary

@@ -13,8 +13,8 @@ from profiler.core.optional_math import first_known, known, known_members
 from profiler.core.timestamps import format_datetime, formatted_datetime
 from profiler.forwarder.line_kinds import replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun
-from profiler.forwarder.run_event import EVENT_FIELDS, RunEvent, StreamClaim
-from profiler.forwarder.run_links import ecs_task, links_of_run
+from profiler.forwarder.run_event import EVENT_FIELDS, LogStreamClaim, RunEvent
+from profiler.forwarder.run_links import ecs_task_url, links_of_run
 from profiler.record.batch_job import NO_JOB, BatchJob, known_job_fields
 from profiler.record.metric_catalogue import SLOWDOWN_FIELDS, slowdown_values
 from profiler.record.record_model import Container, Record
@@ -48,11 +48,11 @@ def run_fields(
     if links:
         fields["links"] = links
     if run.event is not None:
-        fields = merge_fields(fields, event_fields(run.event))
-    for name, values in outcome_fields(run).items():
+        fields = merged_fields(fields, event_fields(run.event))
+    for name, values in run_outcome_fields(run).items():
         fields[name] |= values
     if not run.claim.is_own:
-        fields["task"] |= claim_fields(run.claim)
+        fields["task"] |= unconfirmed_claim_fields(run.claim)
     set_monthly_saving(fields, None)
     of_report: dict[str, object] = {
         "confirmed": run.is_confirmed,
@@ -63,17 +63,19 @@ def run_fields(
     return {**fields, **known_members({"record": known(replace_lone_surrogates, line)})}
 
 
-def own_fields(run: MergedRun, event: RunEvent, reported_cost: Mapping[str, object]) -> Fields:
+def own_event_fields(
+    run: MergedRun, event: RunEvent, reported_cost: Mapping[str, object]
+) -> Fields:
     """What the event says, in a document that a report may have written.
 
     ``reported_cost``: the cost in the report's document; empty without one.
     """
     fields = event_fields(event)
-    link = ecs_task(event.region, event.cluster, task_id(event.task_arn))
+    link = ecs_task_url(event.region, event.cluster, task_id(event.task_arn))
     if link:
         set_field(fields, "links.task", link)
     if run.outcome.status != "unknown":
-        fields = merge_fields(fields, outcome_fields(run))
+        fields = merged_fields(fields, run_outcome_fields(run))
     fields["task"]["confirmed"] = event.is_identified
     return {**fields, **_corrected_cost(run.record, reported_cost)}
 
@@ -84,7 +86,7 @@ def _corrected_cost(record: Record, of_report: Mapping[str, object]) -> Fields:
     """
     if not of_report:
         return {}
-    fields = _read_fields(RunView(record))
+    fields = _copied_record_fields(RunView(record))
     cost = fields.get("cost", {})
     if cost == of_report:
         return {}
@@ -107,12 +109,12 @@ def set_monthly_saving(fields: Fields, runs_per_month: float | None) -> None:
         set_field(fields, "recommendation.saving_usd_per_month", monthly_usd)
 
 
-def claim_fields(claim: StreamClaim) -> Fields:
+def unconfirmed_claim_fields(claim: LogStreamClaim) -> Fields:
     """The fields of the task for a line whose log stream does not name the task."""
     return {"confirmed": False, "voucher": claim.voucher, "voucher_stream": claim.stream}
 
 
-def outcome_fields(run: MergedRun) -> Fields:
+def run_outcome_fields(run: MergedRun) -> Fields:
     """How the run ended. Only with an event, ``task.stop_category`` has the earlier word for it."""
     return fields_of_outcome(run.outcome, is_of_event=run.event is not None)
 
@@ -162,7 +164,7 @@ def record_fields(
     record: Record, dataset: str, moment: datetime, *, is_end: bool = False
 ) -> Fields:
     """The fields of a record, without its line. ``is_end``: the moment is the record's end."""
-    fields = _read_fields(RunView(record))
+    fields = _copied_record_fields(RunView(record))
     timed = fields.pop("event", {})
     event = {
         "kind": "metric",
@@ -171,7 +173,7 @@ def record_fields(
         **timed,
     }
     written = timed["end"] if is_end else format_datetime(moment)
-    return {"@timestamp": written, "event": drop_empty(event), **fields}
+    return {"@timestamp": written, "event": without_empty_values(event), **fields}
 
 
 def event_outcome(status: str) -> str:
@@ -179,7 +181,7 @@ def event_outcome(status: str) -> str:
     return status if status in {"success", "failure"} else "unknown"
 
 
-def _read_fields(run: RunView) -> Fields:
+def _copied_record_fields(run: RunView) -> Fields:
     """The fields of ``FIELDS`` that a record has.
 
     All values of a part are read at once, and none of a part that the record lacks: 200 calls a
@@ -205,17 +207,17 @@ def _read_fields(run: RunView) -> Fields:
     return objects[_ROOT]
 
 
-def drop_empty(fields: Fields) -> Fields:
+def without_empty_values(fields: Fields) -> Fields:
     """Leave out absent values, and objects that are empty as a result."""
     kept: Fields = {}
     for name, value in fields.items():
-        rest = drop_empty(value) if isinstance(value, dict) else value
+        rest = without_empty_values(value) if isinstance(value, dict) else value
         if rest is not None and rest != {}:
             kept[name] = rest
     return kept
 
 
-def merge_fields(*parts: Mapping[str, Any]) -> Fields:
+def merged_fields(*parts: Mapping[str, Any]) -> Fields:
     """Objects merged at every level; later parts win."""
     first, *later = parts
     merged = dict(first)
@@ -223,11 +225,11 @@ def merge_fields(*parts: Mapping[str, Any]) -> Fields:
         for name, value in part.items():
             present = merged.get(name)
             is_nested = isinstance(present, dict) and isinstance(value, dict)
-            merged[name] = merge_fields(present or {}, value) if is_nested else value
+            merged[name] = merged_fields(present or {}, value) if is_nested else value
     return merged
 
 
-def _formatted(get: Callable[[RunView], str | None]) -> Callable[[RunView], str | None]:
+def _formatted_time_reader(get: Callable[[RunView], str | None]) -> Callable[[RunView], str | None]:
     """A function that reads a time as documents have it: in UTC, with milliseconds."""
 
     def read(run: RunView) -> str | None:
@@ -245,41 +247,41 @@ def _object_paths() -> list[str]:
     return list(paths)
 
 
-def _place(path: str) -> _Place:
+def _object_and_name(path: str) -> _Place:
     parent, _, name = path.rpartition(".")
     return _NUMBERS[parent], name
 
 
-def _parts() -> Iterator[_Part]:
+def _copied_parts() -> Iterator[_Part]:
     """The parts of a record of which a document copies values."""
     empty = RunView(Record(task_id="", container=Container(name="")))
     by_part: dict[str, list[DocumentField]] = {}
     for field in FIELDS:
-        if _is_copied(field):
+        if _is_copied_unchanged(field):
             by_part.setdefault(field.path.rpartition(".")[0], []).append(field)
     for path, fields in by_part.items():
         read_part = attrgetter(path)
-        by_object = groupby(fields, key=lambda field: _place(field.name)[0])
-        copied = tuple(_copied(number, list(of_object)) for number, of_object in by_object)
+        by_object = groupby(fields, key=lambda field: _object_and_name(field.name)[0])
+        copied = tuple(_copied_object(number, list(of_object)) for number, of_object in by_object)
         yield read_part, read_part(empty), copied
-    yield attrgetter("metrics.slowdown_at_vcpu"), None, tuple(_copied_slowdowns())
+    yield attrgetter("metrics.slowdown_at_vcpu"), None, tuple(_copied_slowdown_objects())
 
 
-def _copied(number: int, fields: Sequence[DocumentField]) -> _Copied:
+def _copied_object(number: int, fields: Sequence[DocumentField]) -> _Copied:
     """What an object of the document copies of one part of a record."""
-    names = tuple(_place(field.name)[1] for field in fields)
-    return number, names, _values([field.path.rpartition(".")[2] for field in fields])
+    names = tuple(_object_and_name(field.name)[1] for field in fields)
+    return number, names, _values_reader([field.path.rpartition(".")[2] for field in fields])
 
 
-def _copied_slowdowns() -> Iterator[_Copied]:
+def _copied_slowdown_objects() -> Iterator[_Copied]:
     """The bounds of the slowdown, each an object of the document."""
     for bound, fields in SLOWDOWN_FIELDS.items():
-        number, _name = _place(fields[0])
-        names = tuple(_place(field)[1] for field in fields)
+        number, _name = _object_and_name(fields[0])
+        names = tuple(_object_and_name(field)[1] for field in fields)
         yield number, names, partial(slowdown_values, bound)
 
 
-def _values(names: Sequence[str]) -> Callable[[object], tuple[Any, ...]]:
+def _values_reader(names: Sequence[str]) -> Callable[[object], tuple[Any, ...]]:
     """A function that reads several values of a part."""
     if len(names) > 1:
         return attrgetter(*names)
@@ -287,22 +289,25 @@ def _values(names: Sequence[str]) -> Callable[[object], tuple[Any, ...]]:
     return lambda part: (read(part),)
 
 
-def _is_copied(field: DocumentField) -> bool:
+def _is_copied_unchanged(field: DocumentField) -> bool:
     """Whether a document has the value as the record has it."""
     return bool(field.path) and field.index_type != "date"
 
 
-def _calculated() -> Iterator[tuple[int, str, Callable[[RunView], Any]]]:
+def _calculated_fields() -> Iterator[tuple[int, str, Callable[[RunView], Any]]]:
     """The places of the other values of a record, each with the function that reads it."""
     slowdowns = {*chain.from_iterable(SLOWDOWN_FIELDS.values())}
     for field in FIELDS:
-        is_read = _is_copied(field) or field.name in slowdowns
+        is_read = _is_copied_unchanged(field) or field.name in slowdowns
         if field.get is not None and not is_read:
             is_moment = field.index_type == "date"
-            yield *_place(field.name), _formatted(field.get) if is_moment else field.get
+            yield (
+                *_object_and_name(field.name),
+                _formatted_time_reader(field.get) if is_moment else field.get,
+            )
 
 
-def _nested() -> list[tuple[int, int, str]]:
+def _nested_objects() -> list[tuple[int, int, str]]:
     """Each object with the one that contains it, and its name there; the innermost first."""
     innermost_first = sorted(_OBJECTS[1:], key=lambda path: -path.count("."))
     places = ((_NUMBERS[path], *path.rpartition(".")) for path in innermost_first)
@@ -312,6 +317,6 @@ def _nested() -> list[tuple[int, int, str]]:
 _ROOT = 0
 _OBJECTS = _object_paths()
 _NUMBERS = {path: number for number, path in enumerate(_OBJECTS)}
-_PARTS = tuple(_parts())
-_CALCULATED = tuple(_calculated())
-_NESTED = _nested()
+_PARTS = tuple(_copied_parts())
+_CALCULATED = tuple(_calculated_fields())
+_NESTED = _nested_objects()

@@ -20,24 +20,29 @@ from profiler.forwarder.document_fields import (
     Fields,
     fields_of_outcome,
     job_fields,
-    merge_fields,
-    outcome_fields,
+    merged_fields,
     run_fields,
+    run_outcome_fields,
     set_field,
     set_monthly_saving,
 )
-from profiler.forwarder.line_kinds import InvalidReport, read_line
-from profiler.forwarder.merged_run import completed, merge, run_of_report, within_task
+from profiler.forwarder.line_kinds import InvalidReport, decode_report_line
+from profiler.forwarder.merged_run import (
+    merge_report_and_event,
+    moment_within_task,
+    run_of_report,
+    with_unknown_fields_from,
+)
 from profiler.forwarder.run_event import (
     CLAIM_FIELDS,
     EVENT_FIELDS,
     INSTANCE_MONITOR,
+    LogStreamClaim,
     RunEvent,
-    StreamClaim,
-    read_claim,
-    read_run_event,
+    claim_of_document,
+    run_event_of_document,
 )
-from profiler.forwarder.run_links import kibana_task
+from profiler.forwarder.run_links import kibana_task_url
 from profiler.record.batch_job import NO_JOB, BatchJob, known_job_fields, read_batch
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Report
@@ -85,7 +90,7 @@ _NEEDED_FIELDS = (
 )
 
 
-class Arrival(Struct, frozen=True, kw_only=True):
+class DocumentArrival(Struct, frozen=True, kw_only=True):
     """When what a document says arrived, by the forwarder's clock (RFC 3339).
 
     ``known_at`` decides which morning message has the run: when ECS's first event arrived, or the
@@ -96,7 +101,7 @@ class Arrival(Struct, frozen=True, kw_only=True):
     ingested: str | None = None
     known_at: str | None = None
 
-    def added_to(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    def with_arrival_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         added = dict(fields)
         if self.ingested:
             added["event"] = {**mapping(fields.get("event")), "ingested": self.ingested}
@@ -105,7 +110,7 @@ class Arrival(Struct, frozen=True, kw_only=True):
         return added
 
 
-class Stored(Struct, frozen=True, kw_only=True):
+class StoredRun(Struct, frozen=True, kw_only=True):
     """A run's document in the search cluster: its fields of ``STORED_FIELDS``, and the version
     to write under.
     """
@@ -125,26 +130,26 @@ class Stored(Struct, frozen=True, kw_only=True):
         line = self.fields.get("record")
         if not self.has_report or not isinstance(line, str):
             return None
-        report = read_line(line)
+        report = decode_report_line(line)
         return report if isinstance(report, Report) else None
 
     @property
-    def arrival(self) -> Arrival:
+    def arrival(self) -> DocumentArrival:
         """When the document was written first, and when its run became known."""
-        return Arrival(
+        return DocumentArrival(
             ingested=text(mapping(self.fields.get("event")).get("ingested")),
             known_at=text(mapping(self.fields.get("task")).get("known_at")),
         )
 
     @property
-    def waits_for_an_attempt(self) -> bool:
+    def is_repeated_by_batch(self) -> bool:
         """Whether ECS has told of an attempt of a job after which Batch wants to make another."""
         task = mapping(self.fields.get("task"))
         is_repeated = task.get("repeated") is True and task.get("last_attempt") is not True
-        return is_repeated and read_run_event(self.fields) is not None
+        return is_repeated and run_event_of_document(self.fields) is not None
 
     @property
-    def job_end(self) -> str | None:
+    def batch_job_end(self) -> str | None:
         """Batch's word for the end of the attempt."""
         return text(mapping(self.fields.get("task")).get("job_end"))
 
@@ -154,8 +159,8 @@ class Stored(Struct, frozen=True, kw_only=True):
         return mapping(self.fields.get("event")).get("dataset") == JOB_DATASET
 
     @property
-    def claim(self) -> StreamClaim:
-        return read_claim(self.fields)
+    def claim(self) -> LogStreamClaim:
+        return claim_of_document(self.fields)
 
     @property
     def report_account(self) -> str | None:
@@ -163,14 +168,14 @@ class Stored(Struct, frozen=True, kw_only=True):
         return text(mapping(self.fields.get("task")).get("report_account"))
 
 
-class ReportPart(Struct, frozen=True, kw_only=True):
+class ReportWithLine(Struct, frozen=True, kw_only=True):
     """A report, and its line."""
 
     report: Report
     text: str
 
 
-class EventPart(Struct, frozen=True, kw_only=True):
+class EventWithTaskId(Struct, frozen=True, kw_only=True):
     """A task's event, and the task's id.
 
     ``is_of_job``: the event is Batch's, of the job that the task is an attempt of. It completes
@@ -181,17 +186,17 @@ class EventPart(Struct, frozen=True, kw_only=True):
     task_id: str
     is_of_job: bool = False
 
-    def known(self, stored: "Stored") -> RunEvent | None:
+    def combined_event(self, stored: "StoredRun") -> RunEvent | None:
         """What both events say, of which the document has the other one's; None without ECS's."""
         if self.is_of_job:
-            return read_run_event(stored.fields)
-        return replace(self.event, job_end=stored.job_end)
+            return run_event_of_document(stored.fields)
+        return replace(self.event, job_end=stored.batch_job_end)
 
-    def refutes(self, stored: "Stored") -> bool:
+    def refutes_stored_report(self, stored: "StoredRun") -> bool:
         """Whether the report in the document is not of the event's task."""
         if self.is_of_job:
             return False
-        return self.event.verdict_on(stored.claim, stored.report_account) == "refuted"
+        return self.event.verdict_on_report(stored.claim, stored.report_account) == "refuted"
 
 
 class Document(Struct, frozen=True, kw_only=True, dict=True):
@@ -204,7 +209,7 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
     kibana_url: str | None = None
     # The indices, separated by commas, that may have the run's document under another start.
     searched: str | None = None
-    stored: Stored | None = None
+    stored: StoredRun | None = None
     notice: NoticeLine | None = None
     # A checkpoint of its task that shows most of the memory in use.
     near_full: Report | None = None
@@ -217,26 +222,26 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def initial_fields(self) -> Mapping[str, Any]:
-        return self.arrival.added_to(first_known(self.upsert, self.fields))
+        return self.new_arrival.with_arrival_fields(first_known(self.upsert, self.fields))
 
     @property
-    def arrival(self) -> Arrival:
+    def new_arrival(self) -> DocumentArrival:
         """When a new document arrived."""
-        return Arrival(ingested=self.arrived_at)
+        return DocumentArrival(ingested=self.arrived_at)
 
     @property
     def has_arrival(self) -> bool:
         """Whether it keeps when it arrived: a run's, or a job's that had none."""
         return mapping(self.fields.get("event")).get("dataset") == JOB_DATASET
 
-    def arriving(self, moment: str) -> "Document":
+    def with_arrival_time(self, moment: str) -> "Document":
         """The document with its arrival, if it keeps that."""
         return replace(self, arrived_at=moment) if self.has_arrival else self
 
     @property
-    def claim(self) -> StreamClaim:
+    def claim(self) -> LogStreamClaim:
         """The log stream of a report."""
-        return read_claim(self.fields)
+        return claim_of_document(self.fields)
 
     @property
     def report_account(self) -> str | None:
@@ -244,7 +249,7 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         return None
 
     @cached_property
-    def lines(self) -> tuple[bytes, bytes]:
+    def bulk_lines(self) -> tuple[bytes, bytes]:
         """The two lines of a bulk request, without a script, encoded once.
 
         An update sets its fields and keeps all others. A report is written if the document does
@@ -253,7 +258,7 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
         and whether it is the first one. The version makes the second request fail if another
         writer came first.
         """
-        action, body = self._item()
+        action, body = self._bulk_item()
         if self.left_out and "update" in action:
             parts = {name: body[name] for name in ("doc", "upsert") if name in body}
             body = {
@@ -270,18 +275,18 @@ class Document(Struct, frozen=True, kw_only=True, dict=True):
             fields = _without_field(fields, *path.split("."))
         return fields
 
-    def has_more_to_write(self, _stored: Stored) -> bool:
+    def has_more_to_write(self, _stored: StoredRun) -> bool:
         """Whether a second request is necessary for the document that the first one returned."""
         return False
 
-    def _item(self) -> _Item:
+    def _bulk_item(self) -> _Item:
         """The action and the body in a bulk request: it is merged by the cluster."""
-        return self._update(), {"doc": self.fields, **self._for_a_new_one()}
+        return self._update_action(), {"doc": self.fields, **self._upsert_members()}
 
-    def _update(self) -> Mapping[str, object]:
+    def _update_action(self) -> Mapping[str, object]:
         return {"update": {"_index": self.index, "_id": self.id, "retry_on_conflict": 5}}
 
-    def _for_a_new_one(self) -> Mapping[str, object]:
+    def _upsert_members(self) -> Mapping[str, object]:
         if self.upsert is None and not self.arrived_at:
             return {"doc_as_upsert": True}
         return {"upsert": self.initial_fields}
@@ -299,27 +304,27 @@ class RunDocument(Document, frozen=True, kw_only=True, dict=True):
     def has_arrival(self) -> bool:
         return True
 
-    def _item(self) -> _Item:
+    def _bulk_item(self) -> _Item:
         stored = self.stored
         if stored is None:
-            return self._first_item()
+            return self._unmerged_bulk_item()
         place = {"_index": self.index, "_id": self.id}
         versioned = {**place, "if_seq_no": stored.seq_no, "if_primary_term": stored.primary_term}
-        return self._second_item(stored, versioned)
+        return self._merged_bulk_item(stored, versioned)
 
     @abstractmethod
-    def _first_item(self) -> _Item:
+    def _unmerged_bulk_item(self) -> _Item:
         """The action and the body without what is stored."""
 
     @abstractmethod
-    def _second_item(self, stored: Stored, versioned: Mapping[str, object]) -> _Item:
+    def _merged_bulk_item(self, stored: StoredRun, versioned: Mapping[str, object]) -> _Item:
         """The action and the body that merge the document with what is stored."""
 
 
 class ReportDocument(RunDocument, frozen=True, kw_only=True, dict=True):
     """A document of a run by its report."""
 
-    report: ReportPart
+    report: ReportWithLine
     # The report was read for the task's event, in its own log streams.
     is_of_event: bool = False
 
@@ -327,62 +332,64 @@ class ReportDocument(RunDocument, frozen=True, kw_only=True, dict=True):
     def report_account(self) -> str | None:
         return self.report.report.record.account_id
 
-    def has_more_to_write(self, stored: Stored) -> bool:
-        return self.stored is None and _is_accepted(self, stored)
+    def has_more_to_write(self, stored: StoredRun) -> bool:
+        return self.stored is None and _may_update_stored(self, stored)
 
-    def _first_item(self) -> _Item:
+    def _unmerged_bulk_item(self) -> _Item:
         body = {"doc": {}, "upsert": self.initial_fields, "_source": STORED_FIELDS}
-        return self._update(), body
+        return self._update_action(), body
 
-    def _second_item(self, stored: Stored, versioned: Mapping[str, object]) -> _Item:
-        fields = completed_fields(self, stored)
-        is_same_source = self.claim == stored.claim and not _differ_in_account(self, stored)
+    def _merged_bulk_item(self, stored: StoredRun, versioned: Mapping[str, object]) -> _Item:
+        fields = report_fields_with_event(self, stored)
+        is_same_source = self.claim == stored.claim and not _are_of_different_accounts(self, stored)
         if stored.has_report and is_same_source:
             return {"update": versioned}, {"doc": fields}
-        return {"index": versioned}, stored.arrival.added_to(fields)
+        return {"index": versioned}, stored.arrival.with_arrival_fields(fields)
 
 
 class EventDocument(RunDocument, frozen=True, kw_only=True, dict=True):
     """A document of a run by its task's event, or by that of its job."""
 
-    event: EventPart
+    event: EventWithTaskId
 
     @property
-    def arrival(self) -> Arrival:
+    def new_arrival(self) -> DocumentArrival:
         """When a new document arrived; Batch's event is no word of ECS."""
         known_at = None if self.event.is_of_job else self.arrived_at
-        return Arrival(ingested=self.arrived_at, known_at=known_at)
+        return DocumentArrival(ingested=self.arrived_at, known_at=known_at)
 
-    def has_more_to_write(self, _stored: Stored) -> bool:
+    def has_more_to_write(self, _stored: StoredRun) -> bool:
         return self.stored is None
 
-    def _first_item(self) -> _Item:
+    def _unmerged_bulk_item(self) -> _Item:
         body = {"doc": {}, "upsert": self.initial_fields, "_source": (*STORED_FIELDS, "record")}
-        return self._update(), body
+        return self._update_action(), body
 
-    def _second_item(self, stored: Stored, versioned: Mapping[str, object]) -> _Item:
-        arrival = self._arrival_in(stored)
+    def _merged_bulk_item(self, stored: StoredRun, versioned: Mapping[str, object]) -> _Item:
+        arrival = self._merged_arrival(stored)
         is_first = stored.is_of_job_alone and not self.event.is_of_job
-        if is_first or self.event.refutes(stored):
-            return {"index": versioned}, arrival.added_to(_with_job(self, stored))
-        present = replace(stored, fields=merge_fields(stored.fields, self.fields))
-        fields = merge_fields(self.fields, _corrections(self, present))
-        return {"update": versioned}, {"doc": arrival.added_to(fields)}
+        if is_first or self.event.refutes_stored_report(stored):
+            return {"index": versioned}, arrival.with_arrival_fields(
+                _with_stored_job_fields(self, stored)
+            )
+        present = replace(stored, fields=merged_fields(stored.fields, self.fields))
+        fields = merged_fields(self.fields, _event_corrections(self, present))
+        return {"update": versioned}, {"doc": arrival.with_arrival_fields(fields)}
 
-    def _arrival_in(self, stored: Stored) -> Arrival:
+    def _merged_arrival(self, stored: StoredRun) -> DocumentArrival:
         """The stored document's; the own one of what makes it a run that a morning message counts:
         ECS's first event, or the end of a job that waited for another attempt.
         """
-        counts_now = read_run_event(stored.fields) is None
+        counts_now = run_event_of_document(stored.fields) is None
         if self.event.is_of_job:
             is_last = mapping(self.fields.get("task")).get("last_attempt") is True
-            counts_now = is_last and stored.waits_for_an_attempt
+            counts_now = is_last and stored.is_repeated_by_batch
         if counts_now and self.arrived_at:
-            return Arrival(ingested=self.arrived_at, known_at=self.arrived_at)
+            return DocumentArrival(ingested=self.arrived_at, known_at=self.arrived_at)
         return stored.arrival
 
 
-def can_be_left_out(path: str) -> bool:
+def may_leave_out_field(path: str) -> bool:
     """Whether a document means the same without a field: not without what says whose word it is,
     and how the run ended.
     """
@@ -401,7 +408,7 @@ def _without_field(fields: Mapping[str, Any], first: str, *rest: str) -> Mapping
     return {**fields, first: _without_field(mapping(fields[first]), *rest)}
 
 
-def _is_accepted(document: ReportDocument, stored: Stored) -> bool:
+def _may_update_stored(document: ReportDocument, stored: StoredRun) -> bool:
     """Whether a report may write into the stored document.
 
     In a cluster of several accounts, an account may know the id of another one's task: the first
@@ -413,25 +420,25 @@ def _is_accepted(document: ReportDocument, stored: Stored) -> bool:
     """
     claim = document.claim
     is_first = not stored.has_report or not stored.claim.is_own
-    event = read_run_event(stored.fields)
+    event = run_event_of_document(stored.fields)
     if event is None:
-        if not document.is_of_event and _differ_in_account(document, stored):
+        if not document.is_of_event and _are_of_different_accounts(document, stored):
             return claim.is_own and not stored.claim.is_own
         return claim.is_own or is_first
-    verdict = event.verdict_on(claim, document.report_account)
+    verdict = event.verdict_on_report(claim, document.report_account)
     if verdict == "refuted":
         return False
     is_vouched_for = claim.voucher != INSTANCE_MONITOR and verdict == "confirmed"
     return claim.is_own or is_first or is_vouched_for
 
 
-def _differ_in_account(document: Document, stored: Stored) -> bool:
+def _are_of_different_accounts(document: Document, stored: StoredRun) -> bool:
     """Whether both are reports, in log groups of different accounts."""
     accounts = (document.report_account, stored.report_account)
     return None not in accounts and accounts[0] != accounts[1]
 
 
-def run_id(task_id: str, container: str) -> str:
+def run_document_id(task_id: str, container: str) -> str:
     """The id of a run's document."""
     return f"{task_id}/{container}"
 
@@ -441,24 +448,24 @@ def is_id_too_long(document_id: str) -> bool:
     return len(document_id.encode()) > MAX_ID_BYTES
 
 
-def completed_fields(document: ReportDocument, stored: Stored) -> Fields:
+def report_fields_with_event(document: ReportDocument, stored: StoredRun) -> Fields:
     """The fields of a report, merged with those that the task's event has written."""
-    event = read_run_event(stored.fields)
+    event = run_event_of_document(stored.fields)
     report = document.report
     if event is None:
         run = run_of_report(report.report, document.claim)
-        of_job = _fields_of_job(stored)
+        of_job = _stored_job_fields(stored)
     else:  # which has the other words
-        run = merge(report.report, event, document.claim)
-        of_job = {"task": _words_of_job(stored, _WORDS_OF_ATTEMPT)}
-    fields = merge_fields(run_fields(run, report.text, document.kibana_url), of_job)
+        run = merge_report_and_event(report.report, event, document.claim)
+        of_job = {"task": _stored_job_values(stored, _WORDS_OF_ATTEMPT)}
+    fields = merged_fields(run_fields(run, report.text, document.kibana_url), of_job)
     set_monthly_saving(fields, document.runs_per_month)
     return fields
 
 
-def _fields_of_job(stored: Stored) -> Fields:
+def _stored_job_fields(stored: StoredRun) -> Fields:
     """What Batch's event has written."""
-    words = _words_of_job(stored, _WORDS_OF_JOB)
+    words = _stored_job_values(stored, _WORDS_OF_JOB)
     if not words and not stored.is_of_job_alone:
         return {}
     fields: Fields = {"task": words} if words else {}
@@ -468,71 +475,71 @@ def _fields_of_job(stored: Stored) -> Fields:
     return fields
 
 
-def _words_of_job(stored: Stored, names: Iterable[str]) -> Fields:
+def _stored_job_values(stored: StoredRun, names: Iterable[str]) -> Fields:
     task = mapping(stored.fields.get("task"))
     return known_members({name: task.get(name) for name in names})
 
 
-def _with_job(document: EventDocument, stored: Stored) -> Fields:
+def _with_stored_job_fields(document: EventDocument, stored: StoredRun) -> Fields:
     """The whole document of an event, with what Batch's event has written before."""
-    event = document.event.known(stored) or RunEvent()
-    fields = merge_fields(_fields_of_job(stored), document.initial_fields)
+    event = document.event.combined_event(stored) or RunEvent()
+    fields = merged_fields(_stored_job_fields(stored), document.initial_fields)
     if not event.job_end:
         return fields
     outcome = outcome_of(
-        None, event.end, container=text(mapping(fields.get("container")).get("name"))
+        None, event.combined_end, container=text(mapping(fields.get("container")).get("name"))
     )
-    return merge_fields(fields, fields_of_outcome(outcome, is_of_event=True))
+    return merged_fields(fields, fields_of_outcome(outcome, is_of_event=True))
 
 
 def with_runs_per_month(document: Document, runs_per_month: float) -> Document:
     """The document with what the recommended size would save in a month."""
-    fields = merge_fields(document.fields)
+    fields = merged_fields(document.fields)
     set_monthly_saving(fields, runs_per_month)
-    upsert = known(merge_fields, document.upsert)
+    upsert = known(merged_fields, document.upsert)
     set_monthly_saving(first_known(upsert, {}), runs_per_month)
     return replace(document, fields=fields, upsert=upsert, runs_per_month=runs_per_month)
 
 
-def _corrections(document: EventDocument, stored: Stored) -> Fields:
+def _event_corrections(document: EventDocument, stored: StoredRun) -> Fields:
     """What an event changes in a stored report: how the run ended, times outside of the task's
     life, its job of AWS Batch, and whether the run is confirmed.
     """
-    event = document.event.known(stored)
+    event = document.event.combined_event(stored)
     if event is None:
         return {}
-    fields = {**_corrected_outcome(event, stored), **_corrected_job(event, stored)}
+    fields = {**_corrected_outcome_fields(event, stored), **_corrected_job_fields(event, stored)}
     if document.event.is_of_job:
         return fields
-    verdict = event.verdict_on(stored.claim, stored.report_account)
+    verdict = event.verdict_on_report(stored.claim, stored.report_account)
     if event.is_identified and verdict != "confirmed":
-        fields = merge_fields(fields, {"task": {"confirmed": False}})
+        fields = merged_fields(fields, {"task": {"confirmed": False}})
     times = mapping(stored.fields.get("event"))
     before = {
         "event.start": parse_datetime(text(times.get("start"))),
         "event.end": parse_datetime(text(times.get("end"))),
         "@timestamp": parse_datetime(text(stored.fields.get("@timestamp"))),
     }
-    within = {path: within_task(moment, event) for path, moment in before.items()}
+    within = {path: moment_within_task(moment, event) for path, moment in before.items()}
     if within == before:
         return fields
     for path, moment in known_members(within).items():
         set_field(fields, path, format_datetime(moment))
     ended = within["event.end"] or within["@timestamp"]
     began = within["event.start"] or ended
-    link = kibana_task(document.kibana_url, document.event.task_id, began, ended)
+    link = kibana_task_url(document.kibana_url, document.event.task_id, began, ended)
     if link:
         set_field(fields, "links.run", link)
     return fields
 
 
-def _corrected_outcome(event: RunEvent, stored: Stored) -> Fields:
+def _corrected_outcome_fields(event: RunEvent, stored: StoredRun) -> Fields:
     """How the run ended by the stored report and the event, where the document says otherwise."""
     report = stored.report
     if report is not None:
-        wanted = outcome_fields(merge(report, event, stored.claim))
+        wanted = run_outcome_fields(merge_report_and_event(report, event, stored.claim))
     elif event.job_end:
-        wanted = fields_of_outcome(outcome_of(None, event.end), is_of_event=True)
+        wanted = fields_of_outcome(outcome_of(None, event.combined_end), is_of_event=True)
     else:
         return {}
     present = stored.fields
@@ -544,12 +551,12 @@ def _corrected_outcome(event: RunEvent, stored: Stored) -> Fields:
     return {} if is_same else wanted
 
 
-def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
+def _corrected_job_fields(event: RunEvent, stored: StoredRun) -> Fields:
     """The job of the run by the stored report and the event, where the document names another."""
     present = read_batch(stored.fields.get("batch"))
     if present is NO_JOB or stored.report is None:
         return {}
-    wanted = merge(stored.report, event, stored.claim).record.batch
+    wanted = merge_report_and_event(stored.report, event, stored.claim).record.batch
     if wanted is not NO_JOB and wanted.job_id == present.job_id:
         reported = stored.report.record.batch
         of_events: dict[str, Any] = {
@@ -557,7 +564,7 @@ def _corrected_job(event: RunEvent, stored: Stored) -> Fields:
             for name, value in known_job_fields(present).items()
             if value != getattr(reported, name)
         }
-        wanted = completed(wanted, BatchJob(**of_events))
+        wanted = with_unknown_fields_from(wanted, BatchJob(**of_events))
     if wanted == present:
         return {}
     return {"batch": None if wanted is NO_JOB else asdict(wanted)}

@@ -8,12 +8,16 @@ from typing import Protocol
 from profiler.core.notice_channels import ChannelKind
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
-from profiler.forwarder.invocation import DeliveryError, ForwarderError, attempt
-from profiler.forwarder.notifications.notification import NoticeChannel, Notification, notify
+from profiler.forwarder.invocation import DeliveryError, ForwarderError, call_collecting_error
+from profiler.forwarder.notifications.notification import (
+    NoticeChannel,
+    Notification,
+    post_to_accepting_channels,
+)
 from profiler.forwarder.search_cluster.document_delivery import NOT_DELIVERED, DeliveryResult
 
 
-class EndIndex(Protocol):
+class EndDocumentIndex(Protocol):
     """The search cluster."""
 
     @property
@@ -31,7 +35,7 @@ class EndOutputs(Protocol):
 
     def channels(self, settings: NoticeSettings) -> Sequence[NoticeChannel]: ...
 
-    def once(self, key: str, work: Callable[[], object]) -> object:
+    def run_once(self, key: str, work: Callable[[], object]) -> object:
         """Do the work unless it was done for this key. Raises DeliveryError."""
 
     def print_line(self, line: str) -> None:
@@ -41,12 +45,12 @@ class EndOutputs(Protocol):
 
 
 def write_documents(
-    index: EndIndex, documents: Sequence[Document], whose: str, errors: list[ForwarderError]
+    index: EndDocumentIndex, documents: Sequence[Document], whose: str, errors: list[ForwarderError]
 ) -> bool:
     """Write the documents of a ``whose``, which is ``task`` or ``job``. Returns whether the cluster
     took one.
     """
-    delivered = attempt(lambda: index.deliver(documents), errors) or NOT_DELIVERED
+    delivered = call_collecting_error(lambda: index.deliver(documents), errors) or NOT_DELIVERED
     if delivered.rejected:
         reason = delivered.rejected[0].reason
         errors.append(DeliveryError(f"The cluster refused the {whose}'s document: {reason}"))
@@ -64,7 +68,9 @@ def post_notice(
     """Post the notice. Returns its kind if every channel that accepts the kind has it."""
     kind: ChannelKind = "success" if is_success else "failure"
     refusals: list[ForwarderError] = []
-    posted = notify(outputs.channels(settings), notice, kind, outputs.once, refusals)
+    posted = post_to_accepting_channels(
+        outputs.channels(settings), notice, kind, outputs.run_once, refusals
+    )
     errors += refusals
     return kind if posted and not refusals else None
 
@@ -77,6 +83,6 @@ def print_once(line: str, key: str, outputs: EndOutputs, errors: Sequence[Forwar
         outputs.print_line(line)
         return
     try:
-        outputs.once(key, lambda: outputs.print_line(line))
+        outputs.run_once(key, lambda: outputs.print_line(line))
     except ForwarderError:
         outputs.print_line(line)

@@ -27,12 +27,12 @@ from profiler.forwarder.notifications.event_details import (
     LINE_TYPE,
     REPEATED_TYPE,
     EndedLine,
-    RepeatedAttempt,
+    RepeatedAttemptLine,
 )
 from profiler.record.line_trust import is_lambda_stream
 
 _DECODER = msgspec.json.Decoder(EndedLine)
-_REPEATED = msgspec.json.Decoder(RepeatedAttempt)
+_REPEATED = msgspec.json.Decoder(RepeatedAttemptLine)
 _ALL = f'$.type = "{LINE_TYPE}" || $.type = "{REPEATED_TYPE}"'
 _MAX_NAMED_TASKS = 16  # in a filter pattern, which has at most 1,024 characters
 # Lambda repeats an invocation for six hours, and a queue keeps an event for two weeks.
@@ -57,7 +57,7 @@ class PrintedRuns(Struct, frozen=True, kw_only=True):
     unproven: frozenset[str] = frozenset()
     last_error: str = ""  # of CloudWatch Logs, when the time was up
 
-    def within(self, period: NightPeriod) -> NightPeriod:
+    def read_part_of(self, period: NightPeriod) -> NightPeriod:
         """The part of the period that was read. Raises DeliveryError if that is none."""
         if self.read_until_ns is None or self.read_until_ns >= period.end_ns:
             return period
@@ -70,15 +70,15 @@ class PrintedRuns(Struct, frozen=True, kw_only=True):
         return replace(period, end_ns=self.read_until_ns)
 
 
-def printed_runs(lines: Iterable[tuple[int, str]]) -> PrintedRuns:
+def runs_of_ended_lines(lines: Iterable[tuple[int, str]]) -> PrintedRuns:
     """What the lines say, each with the time in milliseconds at which it was written."""
-    reading = _Reading()
+    reading = _LineCollector()
     for written_ms, line in lines:
         reading.add(written_ms, line)
-    return reading.result()
+    return reading.printed_runs()
 
 
-class _Reading(Struct):
+class _LineCollector(Struct):
     """The lines so far. Their texts are not kept: a large account has hundreds of megabytes."""
 
     runs: list[tuple[EndedLine, int]] = []
@@ -95,7 +95,7 @@ class _Reading(Struct):
             self.repeated[again.job_id] = max(self.repeated.get(again.job_id, 0), again.attempt)
         return None
 
-    def result(self, **more: Any) -> PrintedRuns:  # noqa: ANN401  fields of PrintedRuns
+    def printed_runs(self, **more: Any) -> PrintedRuns:  # noqa: ANN401  fields of PrintedRuns
         in_order = sorted(self.runs, key=lambda run: run[1])
         return PrintedRuns(runs=in_order, repeated=self.repeated, **more)
 
@@ -108,7 +108,7 @@ class _NoTimeError(Exception):
         self.cause = cause
 
 
-def _named(tasks: Collection[str]) -> str:
+def _log_filter_pattern(tasks: Collection[str]) -> str:
     """The condition of the lines of these tasks, else of all lines."""
     named = [f'$.taskId = "{task}"' for task in sorted(tasks)]
     # Another name, such as a test event's, cannot be in a pattern.
@@ -118,14 +118,14 @@ def _named(tasks: Collection[str]) -> str:
     return f'$.type = "{LINE_TYPE}" && ({" || ".join(named)})'
 
 
-class PrintedLines(Struct, frozen=True, kw_only=True):
+class EndedLineReader(Struct, frozen=True, kw_only=True):
     """The log group of ``task_stopped``, and the time for reading it."""
 
     client: AwsClient
     group: str
     budget: InvocationTime
 
-    def read(self, period: NightPeriod) -> PrintedRuns:
+    def read_printed_runs(self, period: NightPeriod) -> PrintedRuns:
         """The runs that may be in the period.
 
         A line may repeat an earlier one, because its event was sent again: so lines from before the
@@ -133,13 +133,13 @@ class PrintedLines(Struct, frozen=True, kw_only=True):
         period comes first: in a large account there may be time for nothing else. Lines in streams
         that are not the function's do not count. Raises ReadError.
         """
-        reading = _Reading()
+        reading = _LineCollector()
         ends: dict[str, int] = {}
         read_ns = period.known_from_ns
         before_ns = read_ns - _REPEATED_NS
         before_ms = before_ns // NS_PER_MS
         try:
-            for written_ms, line in self._lines(_ALL, read_ns):
+            for written_ms, line in self._read_lines(_ALL, read_ns):
                 read_ns = written_ms * NS_PER_MS
                 run = reading.add(written_ms, line)
                 if run is not None:
@@ -148,23 +148,25 @@ class PrintedLines(Struct, frozen=True, kw_only=True):
                     if ended_ns < period.known_from_ns:
                         ends[run.task_id] = ended_ns
         except _NoTimeError as error:
-            return reading.result(
+            return reading.printed_runs(
                 read_until_ns=read_ns, unproven=frozenset(ends), last_error=error.cause
             )
         try:
             end_ms = period.known_from_ns // NS_PER_MS - 1
-            for written_ms, line in self._lines(_ALL, before_ns, endTime=end_ms):
+            for written_ms, line in self._read_lines(_ALL, before_ns, endTime=end_ms):
                 reading.add(written_ms, line)
             ends = {task: ended_ns for task, ended_ns in ends.items() if ended_ns < before_ns}
             if ends:
-                pattern = _named(ends)
-                for written_ms, line in self._lines(pattern, min(ends.values()), endTime=before_ms):
+                pattern = _log_filter_pattern(ends)
+                for written_ms, line in self._read_lines(
+                    pattern, min(ends.values()), endTime=before_ms
+                ):
                     reading.add(written_ms, line)
         except _NoTimeError:
-            return reading.result(unproven=frozenset(ends))
-        return reading.result()
+            return reading.printed_runs(unproven=frozenset(ends))
+        return reading.printed_runs()
 
-    def _lines(self, condition: str, start_ns: int, **until: int) -> Iterator[tuple[int, str]]:
+    def _read_lines(self, condition: str, start_ns: int, **until: int) -> Iterator[tuple[int, str]]:
         """``until``: a bound of the call, ``endTime`` in milliseconds. Raises _NoTimeError,
         ReadError.
         """
@@ -175,7 +177,7 @@ class PrintedLines(Struct, frozen=True, kw_only=True):
             **until,
         }
         while True:
-            page = self._page(asked)
+            page = self._read_page(asked)
             for event in page.get("events", ()):
                 if is_lambda_stream(self.group, event["logStreamName"]):
                     yield event["timestamp"], event["message"]
@@ -184,7 +186,7 @@ class PrintedLines(Struct, frozen=True, kw_only=True):
                 return
             asked["nextToken"] = token
 
-    def _page(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _read_page(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         """A page, which is asked for again while the error may pass."""
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import
 
@@ -196,14 +198,14 @@ class PrintedLines(Struct, frozen=True, kw_only=True):
             except (ClientError, BotoCoreError) as error:
                 cause = error_code(error)
                 if not may_succeed_later(error):
-                    raise self._refusal(error) from error
+                    raise self._read_error(error) from error
                 if not retry.wait():
                     break
             else:
                 return page
         raise _NoTimeError(cause)
 
-    def _refusal(self, error: Exception) -> ReadError:
+    def _read_error(self, error: Exception) -> ReadError:
         return ReadError(
             f"The log group {self.group} of task_stopped cannot be read ({error_code(error)}): "
             "check that the function's role has the permission logs:FilterLogEvents on it."

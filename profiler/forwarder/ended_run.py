@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import MONITOR_NAME, LogTarget
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, InProgressError
-from profiler.forwarder.merged_run import MergedRun, completed
-from profiler.forwarder.run_event import OWN_STREAM, StreamClaim
+from profiler.forwarder.merged_run import MergedRun, with_unknown_fields_from
+from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim
 from profiler.forwarder.run_links import RunLinks, links_of_run
 from profiler.record.event_end import failures_of_others
 from profiler.record.measured import Number
@@ -37,7 +37,7 @@ class UnusualMeasure(Struct, frozen=True, kw_only=True):
     usual: Number
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
+class FamilyComparison(Struct, frozen=True, kw_only=True):
     """The duration compared with recent runs of the family, in words, and the ``unusual``
     measures of a success.
     """
@@ -57,11 +57,11 @@ class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry_of: str | None = None
 
 
-NO_COMPARISON: Final = Comparison(text="")
+NO_COMPARISON: Final = FamilyComparison(text="")
 NO_RETRY: Final = MemoryRetry(sentence="")
 
 
-def tried_retry(
+def retry_or_reason(
     start_again: Callable[[], MemoryRetry | None], errors: list[ForwarderError]
 ) -> MemoryRetry:
     """Start a run again; NO_RETRY if it must not be. If that is not possible now, the notice says
@@ -104,7 +104,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return self.task.family or "unknown"
 
     @property
-    def batch(self) -> EventContainer:
+    def batch_container(self) -> EventContainer:
         """The batch in the event; with its name alone if the event does not list it, as after a
         failed start, and without a name if it is not known.
         """
@@ -123,14 +123,14 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     @property
     def has_started(self) -> bool:
         """Whether the batch has run, as far as anybody knows."""
-        return self.has_line or bool(self.task.started_at) or self.batch.has_run
+        return self.has_line or bool(self.task.started_at) or self.batch_container.has_run
 
     @property
-    def failed_container(self) -> str | None:
+    def other_failed_container(self) -> str | None:
         """The other container that failed, so that the batch did not start or was stopped."""
         if self.outcome.cause not in ("dependency", "sidecar"):
             return None
-        failed = failures_of_others(self.task, self.batch, self.monitor)
+        failed = failures_of_others(self.task, self.batch_container, self.monitor)
         return failed[0].name if failed else None
 
     @property
@@ -151,12 +151,12 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return self.run.cost
 
     @property
-    def claim(self) -> StreamClaim:
+    def claim(self) -> LogStreamClaim:
         """The log stream of the report."""
         return OWN_STREAM if self.report_line is None else self.report_line.claim
 
     @property
-    def is_complete(self) -> bool:
+    def has_final_report(self) -> bool:
         return self.report_line is not None and self.report_line.is_final
 
     @property
@@ -180,36 +180,36 @@ class EndedTask(Struct, frozen=True, kw_only=True):
         return self.reason and self.outcome.additional_reason
 
     @property
-    def confirmed(self) -> "EndedTask":
+    def without_unconfirmed_report(self) -> "EndedTask":
         """The task without a report of a log stream that nothing confirms, on which nobody acts."""
         line = self.report_line
         if line is None or line.claim.is_own or self.run.is_confirmed:
             return self
         return replace(self, run=self.alone, reported=None, report_line=None, report_log=None)
 
-    def links(self, kibana_url: str | None) -> RunLinks:
+    def console_links(self, kibana_url: str | None) -> RunLinks:
         """The addresses of the run, as in its document; its log is the definition's without a
         report.
         """
         links = links_of_run(self.run, kibana_url)
-        return completed(links, links_of_run(self.alone, kibana_url))
+        return with_unknown_fields_from(links, links_of_run(self.alone, kibana_url))
 
 
 class EndedRun(EndedTask, frozen=True, kw_only=True):
     """One ended run as the outputs print it.
 
     ``comparison``: empty with too few recent runs of the family. ``log_lines`` are the batch's,
-    else those of the ``failed_container``. ``reduced_memory``: in words, if the killed run's
+    else those of the ``other_failed_container``. ``reduced_memory``: in words, if the killed run's
     memory had been reduced.
     """
 
     retry: MemoryRetry = NO_RETRY
-    comparison: Comparison = NO_COMPARISON
+    comparison: FamilyComparison = NO_COMPARISON
     log_lines: tuple[str, ...] = ()  # the newest is the last
     reduced_memory: str | None = None
 
     @property
-    def went_wrong(self) -> bool:
+    def failed_or_was_slow(self) -> bool:
         """Whether the run failed or took notably longer than its family's recent runs."""
         return self.outcome.status == "failure" or self.comparison.is_slow
 

@@ -15,7 +15,7 @@ from profiler.core.json_fields import Json, field_at, mappings, positive_number,
 from profiler.core.optional_math import known, known_members, known_values
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.forwarder.documents import Document, with_runs_per_month
-from profiler.forwarder.ended_run import Comparison, EndedTask, UnusualMeasure
+from profiler.forwarder.ended_run import EndedTask, FamilyComparison, UnusualMeasure
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.search_cluster.interface import SearchCluster, hit_sources
 from profiler.record.document_conditions import (
@@ -72,7 +72,7 @@ _MAX_CLUSTERS = 50
 _MAX_CONTAINERS = 20
 
 
-class _Measure(Struct, frozen=True):
+class _WorkMeasure(Struct, frozen=True):
     """A measure of a run's work: an amount (values far below it count as equal), and its words."""
 
     row: NumberRow
@@ -89,10 +89,10 @@ class _Measure(Struct, frozen=True):
 _MEASURES = {
     measure.name: measure
     for measure in (
-        _Measure(DURATION, 1000, "took {} (usually {})"),
-        _Measure(CPU_TIME, 0.1, "used {} of CPU time (usually {})"),
-        _Measure(READ, MIB, "read {} (usually {})"),
-        _Measure(WRITTEN, MIB, "wrote {} (usually {})"),
+        _WorkMeasure(DURATION, 1000, "took {} (usually {})"),
+        _WorkMeasure(CPU_TIME, 0.1, "used {} of CPU time (usually {})"),
+        _WorkMeasure(READ, MIB, "read {} (usually {})"),
+        _WorkMeasure(WRITTEN, MIB, "wrote {} (usually {})"),
     )
 }
 # The field of a document by that of a run.
@@ -129,12 +129,13 @@ FamilyContainer = tuple[str, str, str, str]
 FamilyDurations = Mapping[tuple[str, str], UsualDuration]
 
 
-class FamilyMemory(Struct, frozen=True, kw_only=True):
+class FamilyRunReader(Struct, frozen=True, kw_only=True):
     """Reads the confirmed runs of families in one account and Region.
 
-    Every method but ``compare`` and ``killed_run`` raises SearchClusterError, also for a part of an
-    answer: what is missing may be what decides. An index that is closed is missing, if it can have
-    runs of the days that are asked for; of a question about all times, of 90 days.
+    Every method but ``compare_with_family`` and ``find_killed_run`` raises SearchClusterError,
+    also for a part of an answer: what is missing may be what decides. An index that is closed is
+    missing, if it can have runs of the days that are asked for; of a question about all times, of
+    90 days.
     """
 
     cluster: SearchCluster
@@ -142,7 +143,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
     timeout_seconds: float
     now: datetime
 
-    def successes(
+    def read_successes(
         self, families: Collection[str], place: str, *conditions: JsonObject
     ) -> Mapping[str, Family]:
         """The families' last successes, in the account and Region of an ARN."""
@@ -156,17 +157,17 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             "aggs": {"clusters": clusters},
         }
         found: dict[str, Family] = {}
-        for name, bucket in self._families(
+        for name, bucket in self._search_families(
             families, place, {"containers": containers}, IS_SUCCESS, *conditions
         ):
             family = found.setdefault(name, Family())
             for container in mappings(field_at(bucket, "containers.buckets")):
                 for cluster in mappings(field_at(container, "clusters.buckets")):
                     for source in hit_sources(cluster.get("newest")):
-                        family.add_counted(run_of_document(source))
+                        family.add_counted(family_run_of_document(source))
         return found
 
-    def counts(self, families: Collection[str], place: str) -> Mapping[str, Family]:
+    def read_task_counts(self, families: Collection[str], place: str) -> Mapping[str, Family]:
         """How many tasks the families had in 30 days, in the account and Region of an ARN."""
         window: Mapping[str, Json] = {
             "tasks": {"cardinality": {"field": TASK_ID}},
@@ -174,7 +175,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             "last": {"max": {"field": TIME}},
         }
         found: dict[str, Family] = {}
-        for name, bucket in self._families(
+        for name, bucket in self._search_families(
             families, place, window, of_last_days(_RATE_DAYS), days=_RATE_DAYS
         ):
             family = found.setdefault(name, Family())
@@ -185,7 +186,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             )
         return found
 
-    def need(self, ended: EndedTask, size_mb: float) -> NeedAtSize:
+    def read_need_at_size(self, ended: EndedTask, size_mb: float) -> NeedAtSize:
         """What the runs of the container needed at a size of the task, on EC2 of the container,
         in 35 days.
         """
@@ -204,7 +205,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             others,
         ]
         family = Family()
-        for _, bucket in self._families(
+        for _, bucket in self._search_families(
             [ended.family], ended.task.arn, needs, *conditions, days=WINDOW_DAYS
         ):
             observed = ObservedNeeds(
@@ -216,12 +217,12 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             family.add_need(ended.container or "", size_mb, observed)
         return family.memory_need(ended.container or "", size_mb)
 
-    def durations(self, families: Collection[str], place: str) -> FamilyDurations:
+    def read_usual_durations(self, families: Collection[str], place: str) -> FamilyDurations:
         """The usual durations, of 8 to 20 successes of the last 90 days, in the account and
         Region of an ARN.
         """
         durations = {}
-        found = self.successes(
+        found = self.read_successes(
             families, place, of_last_days(USUAL_DAYS), in_range(DURATION_MS, gt=0)
         )
         for name, family in found.items():
@@ -231,7 +232,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
                     durations[name, ecs_cluster or ""] = usual
         return durations
 
-    def compare(self, notice: EndedTask) -> Comparison | None:
+    def compare_with_family(self, notice: EndedTask) -> FamilyComparison | None:
         """Compare the run with its family's successes, preferably in its ECS cluster.
 
         None with fewer than 5.
@@ -241,7 +242,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
             return None
         others = none_of([term(TASK_ID, notice.task.id)])
         try:
-            found = self.successes([notice.family], notice.task.arn, others)
+            found = self.read_successes([notice.family], notice.task.arn, others)
         except SearchClusterError:
             return None
         family = found.get(notice.family, Family())
@@ -254,21 +255,21 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         difference = processor_difference(notice.record, that, "the last success")
         if difference:
             sentences.append(f"It {difference}.")
-        return Comparison(
+        return FamilyComparison(
             text=" ".join(sentences),
             is_slow=usual.is_notably_more(duration_ms),
             unusual=_unusual_measures(notice, family),
         )
 
-    def runs_per_month(self, families: Collection[str], place: str) -> Mapping[str, float]:
+    def read_runs_per_month(self, families: Collection[str], place: str) -> Mapping[str, float]:
         """The runs a month of families, from the tasks of the last 30 days, in the account and
         Region of an ARN. A family with fewer than 5 tasks, or of less than a day, has none.
         """
-        found = self.counts(families, place).items()
+        found = self.read_task_counts(families, place).items()
         months = known_members({name: family.month for name, family in found})
         return {name: month.runs for name, month in months.items()}
 
-    def killed_run(self, ended: EndedTask, short_id: str) -> tuple[str | None, TaskSize]:
+    def find_killed_run(self, ended: EndedTask, short_id: str) -> tuple[str | None, TaskSize]:
         """The whole id of the killed run, and its size (on EC2, its batch's memory limit); None
         where not certain.
         """
@@ -295,7 +296,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         )
         return text(field_at(sources[0], "task.id")), size
 
-    def _families(
+    def _search_families(
         self,
         families: Collection[str],
         place: str,
@@ -334,7 +335,7 @@ class FamilyMemory(Struct, frozen=True, kw_only=True):
         )
 
 
-def run_of_document(source: Mapping[str, Json]) -> FamilyRun:
+def family_run_of_document(source: Mapping[str, Json]) -> FamilyRun:
     """What a family keeps of the document of an ended run."""
     return FamilyRun(
         task_id=text(field_at(source, "task.id")) or "",
@@ -346,11 +347,11 @@ def run_of_document(source: Mapping[str, Json]) -> FamilyRun:
         is_complete=field_at(source, _COMPLETE) is True,
         ecs_cluster=cluster_name(text(field_at(source, CLUSTER))),
         processor=text(field_at(source, _PROCESSOR)),
-        **{name: _amount(field_at(source, field)) for name, field in RUN_NUMBERS.items()},
+        **{name: _valid_amount(field_at(source, field)) for name, field in RUN_NUMBERS.items()},
     )
 
 
-class FamilyRates:
+class FamilyRatesCache:
     """The runs a month of families, each looked up once in a ``period_ns``.
 
     A family that is not known, and one of a cluster that does not answer, has none until then.
@@ -361,34 +362,34 @@ class FamilyRates:
         self._rates: dict[FamilyPlace, float | None] = {}
         self._since_ns = 0
 
-    def with_savings(
-        self, documents: Sequence[Document], memory: Callable[[], FamilyMemory], now_ns: int
+    def documents_with_monthly_savings(
+        self, documents: Sequence[Document], memory: Callable[[], FamilyRunReader], now_ns: int
     ) -> list[Document]:
         """The documents, those of runs that have a saving with the saving of a month."""
         if now_ns - self._since_ns > self._period_ns or len(self._rates) > _MAX_KEPT:
             self._rates.clear()
             self._since_ns = now_ns
-        families = [_family_to_save(document) for document in documents]
+        families = [_family_with_saving(document) for document in documents]
         unknown = {*known_values(families)} - self._rates.keys()
         if unknown:
-            self._look_up(unknown, memory())
+            self._look_up_rates(unknown, memory())
         changed = []
         for document, family in zip(documents, families, strict=True):
             rate = known(self._rates.get, family)
             changed.append(document if rate is None else with_runs_per_month(document, rate))
         return changed
 
-    def _look_up(self, families: Collection[FamilyPlace], memory: FamilyMemory) -> None:
-        for place, names in _by_place(families):
+    def _look_up_rates(self, families: Collection[FamilyPlace], memory: FamilyRunReader) -> None:
+        for place, names in _families_by_place(families):
             try:
-                rates = memory.runs_per_month(names, _any_task(place))
+                rates = memory.read_runs_per_month(names, _any_task_arn(place))
             except SearchClusterError:
                 rates = {}
             for name in names:
                 self._rates[*place, name] = rates.get(name)
 
 
-class FamilyPeaks:
+class FamilyPeaksCache:
     """The highest memory peaks of families' last successes, each family asked for once in a
     ``period_ns``, and for one family a log stream: any program can print any line.
 
@@ -400,14 +401,14 @@ class FamilyPeaks:
         self._known: dict[FamilyPlace, tuple[int, Family]] = {}
         self._asked: dict[str, int] = {}
 
-    def read(
+    def known_peaks(
         self,
         wanted: Iterable[tuple[str, FamilyContainer]],
-        memory: Callable[[], FamilyMemory],
+        memory: Callable[[], FamilyRunReader],
         now_ns: int,
     ) -> Mapping[FamilyContainer, HighestPeak]:
         """The known peaks of those that runs of log streams name."""
-        self._forget(now_ns)
+        self._forget_old_peaks(now_ns)
         containers = []
         missing: set[FamilyPlace] = set()
         for stream, container in wanted:
@@ -420,14 +421,14 @@ class FamilyPeaks:
             self._asked[stream] = now_ns
             missing.add(place)
         if missing:
-            self._look_up(missing, memory(), now_ns)
+            self._look_up_peaks(missing, memory(), now_ns)
         peaks = {}
         for container in containers:
             _, family = self._known.get(container[:3], (0, Family()))
             peaks[container] = family.highest_peak(container[3])
         return known_members(peaks)
 
-    def _forget(self, now_ns: int) -> None:
+    def _forget_old_peaks(self, now_ns: int) -> None:
         if len(self._known) + len(self._asked) > _MAX_KEPT:
             self._known.clear()
             self._asked.clear()
@@ -437,19 +438,21 @@ class FamilyPeaks:
         for stream in [stream for stream, at_ns in self._asked.items() if at_ns < oldest_ns]:
             del self._asked[stream]
 
-    def _look_up(
-        self, families: Collection[FamilyPlace], memory: FamilyMemory, now_ns: int
+    def _look_up_peaks(
+        self, families: Collection[FamilyPlace], memory: FamilyRunReader, now_ns: int
     ) -> None:
-        for place, names in _by_place(families):
+        for place, names in _families_by_place(families):
             try:
-                found = memory.successes(names, _any_task(place), in_range(MEMORY_PEAK_MB, gt=0))
+                found = memory.read_successes(
+                    names, _any_task_arn(place), in_range(MEMORY_PEAK_MB, gt=0)
+                )
             except SearchClusterError:
                 found = {}
             for name in names:
                 self._known[*place, name] = (now_ns, found.get(name, Family()))
 
 
-def _by_place(
+def _families_by_place(
     families: Collection[FamilyPlace],
 ) -> Iterator[tuple[tuple[str, str], list[str]]]:
     """The names of the families in each account and Region."""
@@ -457,12 +460,12 @@ def _by_place(
         yield place, [name for _, _, name in group]
 
 
-def _any_task(place: tuple[str, str]) -> str:
+def _any_task_arn(place: tuple[str, str]) -> str:
     account, region = place
     return f"arn:aws:ecs:{region}:{account}:task/any"
 
 
-def _family_to_save(document: Document) -> FamilyPlace | None:
+def _family_with_saving(document: Document) -> FamilyPlace | None:
     """The family of a run that another size would have made cheaper."""
     fields = document.fields
     if not positive_number(field_at(fields, "cost.waste_usd")):
@@ -478,21 +481,21 @@ def _unusual_measures(notice: EndedTask, family: Family) -> tuple[UnusualMeasure
 
     The numbers of a checkpoint cover only a part of the run and are not compared.
     """
-    if notice.outcome.status != "success" or not notice.is_complete:
+    if notice.outcome.status != "success" or not notice.has_final_report:
         return ()
     own: dict[str, float | None] = {}
     for name, measure in _MEASURES.items():
         if not measure.row.is_least(notice.record):
-            own[name] = _amount(getattr(notice.metrics, name))
+            own[name] = _valid_amount(getattr(notice.metrics, name))
     earlier = family.comparable(notice.task.cluster, MIN_FAR_RUNS, of=lambda run: run.is_complete)
-    return find_unusual(own, [_measures_of(run) for run in earlier])
+    return find_unusual(own, [_measures_of_run(run) for run in earlier])
 
 
-def _measures_of(run: FamilyRun) -> Measures:
+def _measures_of_run(run: FamilyRun) -> Measures:
     return {name: getattr(run, name) for name in _MEASURES}
 
 
-def _amount(value: Json) -> float | None:
+def _valid_amount(value: Json) -> float | None:
     return 0.0 if value == 0 else positive_number(value)
 
 

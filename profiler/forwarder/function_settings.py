@@ -22,7 +22,7 @@ from profiler.core.index_names import DEFAULT_PREFIX, IndexNames
 from profiler.core.json_levels import within_levels
 from profiler.core.notice_channels import EVENT_BUS
 from profiler.core.text import split_names
-from profiler.forwarder.invocation import ForwarderError, SettingsError, attempt
+from profiler.forwarder.invocation import ForwarderError, SettingsError, call_collecting_error
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import (
     InstanceMonitorGroup,
@@ -74,7 +74,7 @@ class Credentials(Struct, frozen=True, kw_only=True):
     aws: str | None = None
 
     @property
-    def basic(self) -> tuple[str, str] | None:
+    def user_and_password(self) -> tuple[str, str] | None:
         if not (self.username and self.password):
             return None
         return (self.username, self.password)
@@ -83,7 +83,7 @@ class Credentials(Struct, frozen=True, kw_only=True):
         """The kind of sign-in, without its secrets."""
         if self.api_key:
             kind = "api key"
-        elif self.basic:
+        elif self.user_and_password:
             kind = "basic"
         elif self.aws:
             kind = "aws"
@@ -116,7 +116,7 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
         return bool(self.url)
 
     @property
-    def source(self) -> str | None:
+    def cluster_source_argument(self) -> str | None:
         """The cluster as a SOURCE of the option ``--from``."""
         if not self.url:
             return None
@@ -154,16 +154,16 @@ NO_NOTICES: Final = NoticeSettings(subjects=frozenset())
 def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
     """Read the settings of notices. Invalid settings of the search cluster do not affect them."""
     return NoticeSettings(
-        subjects=_subjects(split_names(environment.get("NOTIFY", ""))),
+        subjects=_read_subjects(split_names(environment.get("NOTIFY", ""))),
         families=split_names(environment.get("NOTIFY_FAMILIES", "")),
-        services=_boolean(environment, "NOTIFY_SERVICES"),
-        unusual_as_failures=_boolean(environment, "NOTIFY_UNUSUAL"),
-        report_wait_seconds=_number(
+        services=_read_boolean(environment, "NOTIFY_SERVICES"),
+        unusual_as_failures=_read_boolean(environment, "NOTIFY_UNUSUAL"),
+        report_wait_seconds=_read_number(
             environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS, (0, 600.0), "seconds"
         ),
-        kibana_url=_text(environment, "KIBANA_URL").rstrip("/") or None,
-        event_bus_name=_text(environment, EVENT_BUS.setting) or None,
-        log_lines=int(_number(environment, "NOTIFY_LOG_LINES", 5, (0, 20), "lines")),
+        kibana_url=_read_text(environment, "KIBANA_URL").rstrip("/") or None,
+        event_bus_name=_read_text(environment, EVENT_BUS.setting) or None,
+        log_lines=int(_read_number(environment, "NOTIFY_LOG_LINES", 5, (0, 20), "lines")),
         batch_jobs=read_batch_jobs(environment),
     )
 
@@ -172,13 +172,13 @@ def read_retry_settings(environment: Mapping[str, str]) -> tuple[tuple[str, ...]
     """Read which families, as globs, are started again after they were killed for memory, and
     the largest memory.
     """
-    max_memory_mb = _number(environment, "RETRY_MAX_MEMORY_MB", 61_440, (0, 1_048_576), "MiB")
+    max_memory_mb = _read_number(environment, "RETRY_MAX_MEMORY_MB", 61_440, (0, 1_048_576), "MiB")
     return split_names(environment.get("RETRY_OUT_OF_MEMORY", "")), max_memory_mb
 
 
 def read_key_table(environment: Mapping[str, str]) -> str | None:
     """Read the name of the table of keys; None without one."""
-    return _text(environment, "IDEMPOTENCY_TABLE") or None
+    return _read_text(environment, "IDEMPOTENCY_TABLE") or None
 
 
 def read_grace_minutes(environment: Mapping[str, str]) -> float:
@@ -186,7 +186,9 @@ def read_grace_minutes(environment: Mapping[str, str]) -> float:
 
     ECS shows stopped tasks for an hour.
     """
-    return _number(environment, "SCHEDULE_GRACE_MINUTES", DEFAULT_GRACE_MINUTES, (1, 45), "minutes")
+    return _read_number(
+        environment, "SCHEDULE_GRACE_MINUTES", DEFAULT_GRACE_MINUTES, (1, 45), "minutes"
+    )
 
 
 def read_digest_zone(environment: Mapping[str, str]) -> tzinfo:
@@ -195,26 +197,26 @@ def read_digest_zone(environment: Mapping[str, str]) -> tzinfo:
     from profiler.schedules.due_times import ScheduleExpressionError, read_zone
 
     try:
-        return read_zone(_text(environment, "DIGEST_TIME_ZONE") or "UTC")
+        return read_zone(_read_text(environment, "DIGEST_TIME_ZONE") or "UTC")
     except ScheduleExpressionError as error:
         raise SettingsError(f"DIGEST_TIME_ZONE is not usable. {error}.") from None
 
 
 def read_batch_jobs(environment: Mapping[str, str]) -> bool:
     """Read whether jobs of AWS Batch have one message each, in place of their attempts."""
-    return _boolean(environment, "BATCH_JOBS")
+    return _read_boolean(environment, "BATCH_JOBS")
 
 
 def read_kept_days(environment: Mapping[str, str]) -> float:
     """Read how long the functions' log groups keep their lines."""
-    return _number(environment, "LOG_RETENTION_DAYS", math.inf, (1, math.inf), "days")
+    return _read_number(environment, "LOG_RETENTION_DAYS", math.inf, (1, math.inf), "days")
 
 
-def _text(environment: Mapping[str, str], name: str) -> str:
+def _read_text(environment: Mapping[str, str], name: str) -> str:
     return environment.get(name, "").strip()
 
 
-def _subjects(words: Sequence[str]) -> frozenset[Subject]:
+def _read_subjects(words: Sequence[str]) -> frozenset[Subject]:
     named = {word.lower() for word in words}
     if not named <= {"all", *ALL_SUBJECTS}:
         raise SettingsError(
@@ -225,28 +227,30 @@ def _subjects(words: Sequence[str]) -> frozenset[Subject]:
     return frozenset(subject for subject in ALL_SUBJECTS if subject in named)
 
 
-def _choice(environment: Mapping[str, str], name: str, default: _Choice, other: _Choice) -> _Choice:
-    value = _text(environment, name).lower() or default
+def _read_choice(
+    environment: Mapping[str, str], name: str, default: _Choice, other: _Choice
+) -> _Choice:
+    value = _read_text(environment, name).lower() or default
     if value not in (default, other):
         raise SettingsError(f"{name} must be {default} or {other}.")
     return other if value == other else default
 
 
-def _boolean(environment: Mapping[str, str], name: str) -> bool:
-    value = _text(environment, name).lower()
+def _read_boolean(environment: Mapping[str, str], name: str) -> bool:
+    value = _read_text(environment, name).lower()
     if value not in (*_TRUE, *_FALSE):
         raise SettingsError(f"{name} must be true or false.")
     return value in _TRUE
 
 
-def _number(
+def _read_number(
     environment: Mapping[str, str],
     name: str,
     default: float,
     limits: tuple[float, float],
     unit: str,
 ) -> float:
-    text = _text(environment, name)
+    text = _read_text(environment, name)
     if not text:
         return default
     lowest, highest = limits
@@ -275,9 +279,9 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
     """Read the settings of the search cluster and of ``forward_logs``."""
 
     def text(name: str) -> str | None:
-        return _text(environment, name) or None
+        return _read_text(environment, name) or None
 
-    engine: Engine = _choice(environment, "SEARCH_ENGINE", "elasticsearch", "opensearch")
+    engine: Engine = _read_choice(environment, "SEARCH_ENGINE", "elasticsearch", "opensearch")
     prefix = text("INDEX_PREFIX") or DEFAULT_PREFIX
     if not _PREFIX.fullmatch(prefix):
         raise SettingsError(
@@ -306,9 +310,9 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         region=text("AWS_REGION") or text("AWS_DEFAULT_REGION"),
         ca_file=text("ELASTICSEARCH_CA_FILE"),
         indices=IndexNames(
-            prefix=prefix, period=_choice(environment, "INDEX_PERIOD", "month", "day")
+            prefix=prefix, period=_read_choice(environment, "INDEX_PERIOD", "month", "day")
         ),
-        forward_log_lines=_boolean(environment, "FORWARD_LOG_LINES"),
+        forward_log_lines=_read_boolean(environment, "FORWARD_LOG_LINES"),
         failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
         kibana_url=(text("KIBANA_URL") or "").rstrip("/") or None,
         trusted_groups=read_trusted_groups(environment),
@@ -320,9 +324,9 @@ def read_trusted_groups(environment: Mapping[str, str]) -> TrustedGroups:
 
     The stack sets the ARN of its instance monitor's log group, its cluster and its family.
     """
-    arn = _text(environment, "INSTANCE_MONITOR_LOG_GROUP")
-    cluster = cluster_name(_text(environment, "INSTANCE_MONITOR_CLUSTER"))
-    family = _text(environment, "INSTANCE_MONITOR_FAMILY") or None
+    arn = _read_text(environment, "INSTANCE_MONITOR_LOG_GROUP")
+    cluster = cluster_name(_read_text(environment, "INSTANCE_MONITOR_CLUSTER"))
+    family = _read_text(environment, "INSTANCE_MONITOR_FAMILY") or None
     monitors: tuple[InstanceMonitorGroup, ...] = ()
     if arn and cluster:
         match = _LOG_GROUP_ARN.fullmatch(arn)
@@ -342,12 +346,14 @@ def read_trusted_groups(environment: Mapping[str, str]) -> TrustedGroups:
     return TrustedGroups(instance_monitors=monitors, globs=read_trusted_globs(environment))
 
 
-def exports_runs(environment: Mapping[str, str]) -> bool:
+def has_export_address(environment: Mapping[str, str]) -> bool:
     """Whether an address for the export is set.
 
     Without one, nothing of ``profiler.otlp`` is imported.
     """
-    return any(_text(environment, name) for name in _EXPORT_SETTINGS if name.endswith("_ENDPOINT"))
+    return any(
+        _read_text(environment, name) for name in _EXPORT_SETTINGS if name.endswith("_ENDPOINT")
+    )
 
 
 class _ExportSecret(Struct):
@@ -360,9 +366,9 @@ def read_export_targets(environment: Mapping[str, str], fetch: FetchSecret) -> "
     """
     from profiler.otlp.otlp_settings import read_targets
 
-    secret_id = _text(environment, "OTLP_SECRET_ID")
-    signs_for_aws = _boolean(environment, "OTLP_AWS_AUTH")
-    values = {name: _text(environment, name) for name in _EXPORT_SETTINGS}
+    secret_id = _read_text(environment, "OTLP_SECRET_ID")
+    signs_for_aws = _read_boolean(environment, "OTLP_AWS_AUTH")
+    values = {name: _read_text(environment, name) for name in _EXPORT_SETTINGS}
     if secret_id and not values["OTLP_HEADERS"]:
         values["OTLP_HEADERS"] = read_secret(
             secret_id, _ExportSecret, "JSON with otlp_headers", fetch
@@ -396,7 +402,7 @@ def read_secret(name: str, kind: type[_Secret], what: str, fetch: FetchSecret) -
         raise SettingsError(f"The secret {name} is not {what}.") from None
 
 
-def with_secret(call: Callable[[FetchSecret], _Result]) -> _Result:
+def call_with_secret(call: Callable[[FetchSecret], _Result]) -> _Result:
     """Make a call that needs a secret; if the service refuses it and the secret was changed
     meanwhile, once more.
     """
@@ -411,7 +417,8 @@ def with_secret(call: Callable[[FetchSecret], _Result]) -> _Result:
     except ForwarderError as error:
         names = used if error.is_refusal else ()
         renewed = {
-            name: attempt(partial(fetch_secret, name, is_renewed=True), []) or used[name]
+            name: call_collecting_error(partial(fetch_secret, name, is_renewed=True), [])
+            or used[name]
             for name in names
         }
         if renewed in ({}, used):
@@ -456,7 +463,7 @@ def read_credentials(name: str, fetch: FetchSecret) -> Credentials:
         username=secret.username or None,
         password=secret.password or None,
     )
-    if not (credentials.api_key or credentials.basic):
+    if not (credentials.api_key or credentials.user_and_password):
         raise SettingsError(
             f"The secret {name} contains neither api_key, nor username and password."
         )

@@ -5,9 +5,9 @@ from profiler.core.json_fields import mapping, text
 from profiler.forwarder.batch_report import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
-from profiler.forwarder.line_kinds import read_line
-from profiler.forwarder.run_documents import place_of
-from profiler.forwarder.run_event import read_claim, run_event
+from profiler.forwarder.line_kinds import decode_report_line
+from profiler.forwarder.run_documents import index_and_document_id
+from profiler.forwarder.run_event import claim_of_document, run_event_of_task
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.record.event_end import end_of_event
 from profiler.record.record_model import Report
@@ -26,21 +26,24 @@ def find_indexed_report(
     """Return the run's final report, None if it is not indexed (yet), or if the task's event does
     not vouch for its log stream. Raises SearchClusterError.
     """
-    event = run_event(task, end_of_event(task, batch), batch, task.container(MONITOR_NAME))
-    place = place_of(event.alone, settings.indices)
+    event = run_event_of_task(task, end_of_event(task, batch), batch, task.container(MONITOR_NAME))
+    place = index_and_document_id(event.alone, settings.indices)
     if place is None:
         return None
     left_seconds = time.remaining_seconds() - WAIT_RESERVED_SECONDS
     source = (
-        cluster.get(place.index, place.id, max(1.0, min(left_seconds, _MAX_REQUEST_SECONDS))) or {}
+        cluster.get_document(
+            place.index, place.id, max(1.0, min(left_seconds, _MAX_REQUEST_SECONDS))
+        )
+        or {}
     )
-    claim = read_claim(source)
+    claim = claim_of_document(source)
     report_account = text(mapping(source.get("task")).get("report_account"))
-    verdict = event.verdict_on(claim, report_account)
+    verdict = event.verdict_on_report(claim, report_account)
     if verdict == "refuted" or not (claim.is_own or verdict == "confirmed"):
         return None
     line = str(source.get("record"))
-    report = read_line(line)
+    report = decode_report_line(line)
     if not isinstance(report, Report):
         return None
     report_line = ReportLine(report, line, is_indexed=True, claim=claim)

@@ -99,7 +99,9 @@ class InProgressError(DeliveryError):
     """Another invocation does the same work."""
 
 
-def attempt(call: Callable[[], _Result], errors: list[ForwarderError]) -> _Result | None:
+def call_collecting_error(
+    call: Callable[[], _Result], errors: list[ForwarderError]
+) -> _Result | None:
     """Return the result of the call; if it fails, add its error to ``errors`` and return None."""
     try:
         return call()
@@ -171,7 +173,7 @@ class RetryBackoff(Struct):
     max_request_seconds: float
     _failures: int = 0
 
-    def request_timeout_seconds(self) -> float | None:
+    def next_request_timeout_seconds(self) -> float | None:
         """Return the timeout of the next request; None if there is not enough time for a
         request.
         """

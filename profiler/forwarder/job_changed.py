@@ -25,22 +25,22 @@ from profiler.core.json_fields import (
 from profiler.core.notice_channels import ChannelKind
 from profiler.core.optional_math import known, known_members, known_values
 from profiler.core.timestamps import datetime_of_ms, format_datetime
-from profiler.forwarder.document_fields import Fields, fields_of_outcome, job_fields, merge_fields
+from profiler.forwarder.document_fields import Fields, fields_of_outcome, job_fields, merged_fields
 from profiler.forwarder.documents import (
     JOB_DATASET,
     Document,
     EventDocument,
-    EventPart,
-    run_id,
+    EventWithTaskId,
+    run_document_id,
 )
 from profiler.forwarder.end_outputs import (
-    EndIndex,
+    EndDocumentIndex,
     EndOutputs,
     post_notice,
     print_once,
     write_documents,
 )
-from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry, tried_retry
+from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry, retry_or_reason
 from profiler.forwarder.function_settings import (
     NO_NOTICES,
     ForwarderSettings,
@@ -51,12 +51,12 @@ from profiler.forwarder.invocation import (
     DeliveryError,
     ForwarderError,
     SearchClusterError,
-    attempt,
+    call_collecting_error,
     raise_errors,
 )
 from profiler.forwarder.job_notice import JobNotice
-from profiler.forwarder.kill_after_resize import reduced_memory_of_job
-from profiler.forwarder.notifications.event_details import RepeatedAttempt, job_ended_line
+from profiler.forwarder.kill_after_resize import reduced_memory_sentence_of_job
+from profiler.forwarder.notifications.event_details import RepeatedAttemptLine, job_ended_line
 from profiler.forwarder.run_event import RunEvent
 from profiler.record.batch_detail import (
     FAILED,
@@ -98,17 +98,17 @@ class JobResult(Struct, frozen=True, kw_only=True):
     notified: ChannelKind | None = None
 
 
-class JobIndex(EndIndex, Protocol):
+class JobDocumentIndex(EndDocumentIndex, Protocol):
     """The search cluster."""
 
-    def attempts(self, query: Mapping[str, object]) -> Mapping[str, object]:
+    def search_attempts(self, query: Mapping[str, object]) -> Mapping[str, object]:
         """The whole answer to a search in the reports. Raises SearchClusterError."""
 
 
 class JobOutputs(EndOutputs, Protocol):
     """Where a job's notice and document go, and the settings of that."""
 
-    def index(self) -> JobIndex | None:
+    def index(self) -> JobDocumentIndex | None:
         """The search cluster; None without one. Raises SettingsError."""
 
 
@@ -130,33 +130,33 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         """Write the documents, post the message. Raises ForwarderError after both were tried."""
         job = event.job
         is_told = event.is_queue_blocked or is_announced(job)
-        if not is_told and not _tells_of_attempts(job):
+        if not is_told and not _knows_more_attempts_than_ecs(job):
             return JobResult(status=job.status)
         errors: list[ForwarderError] = []
         retry = NO_RETRY
         if is_told and not event.is_queue_blocked:
-            retry = tried_retry(partial(self.start_again, job), errors)
+            retry = retry_or_reason(partial(self.start_again, job), errors)
         settings = NO_NOTICES
         if is_told:
-            settings = attempt(self.outputs.settings, errors) or NO_NOTICES
-        index = attempt(self.outputs.index, errors)
+            settings = call_collecting_error(self.outputs.settings, errors) or NO_NOTICES
+        index = call_collecting_error(self.outputs.index, errors)
         indexed = (
             index is not None
             and not event.is_queue_blocked
-            and self._index(index, job, retry, errors)
+            and self._index_job(index, job, retry, errors)
         )
         notice = JobNotice(job=job, is_blocked=event.is_queue_blocked, retry=retry)
         notified: ChannelKind | None = None
         subject: Subject = "success" if notice.is_success else "failure"
         if settings.selects(subject, notice.family):
-            notified = self._announce(notice, settings, index, errors)
+            notified = self._post_job_notice(notice, settings, index, errors)
         result = JobResult(status=job.status, indexed=indexed, notified=notified)
         if not event.is_queue_blocked:
-            self._print(notice, result, errors, is_told=is_told)
+            self._print_ended_line(notice, result, errors, is_told=is_told)
         raise_errors(errors)
         return result
 
-    def _print(
+    def _print_ended_line(
         self,
         notice: JobNotice,
         result: JobResult,
@@ -170,22 +170,22 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         job = notice.job
         outcome = None
         if job.attempts:
-            if self._has_waited(job, errors) or _has_no_task(job):
+            if self._was_announced_as_repeated(job, errors) or _has_no_task(job):
                 outcome = attempt_outcome(job, job.attempts[-1])
         elif is_told:
-            task = _task_of_unstarted(job)
+            task = _task_fields_of_unstarted_job(job)
             outcome = document_outcome(task) if task else None
         if outcome is None:
             return
         line = job_ended_line(notice, outcome, indexed=result.indexed, notified=result.notified)
-        print_once(line, f"{notice.key}#log", self.outputs, errors)
+        print_once(line, f"{notice.notification_key}#log", self.outputs, errors)
 
-    def _has_waited(self, job: JobDetail, errors: list[ForwarderError]) -> bool:
+    def _was_announced_as_repeated(self, job: JobDetail, errors: list[ForwarderError]) -> bool:
         """Whether the job ended after it was said that its last attempt is repeated; says so if it
         has not ended. Of the two events, the first one decides.
         """
         last_attempt = job.attempts[-1].number
-        repeated = RepeatedAttempt(job_id=job.id, attempt=last_attempt)
+        repeated = RepeatedAttemptLine(job_id=job.id, attempt=last_attempt)
 
         def say() -> str:
             if not job.has_ended:
@@ -193,12 +193,12 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
             return str(job.status)
 
         key = f"job/{job.arn or job.id}/{last_attempt}#repeated"
-        first = attempt(lambda: self.outputs.once(key, say), errors)
+        first = call_collecting_error(lambda: self.outputs.run_once(key, say), errors)
         return job.has_ended and first not in (None, job.status)
 
-    def _index(
+    def _index_job(
         self,
-        index: JobIndex,
+        index: JobDocumentIndex,
         job: JobDetail,
         retry: MemoryRetry,
         errors: list[ForwarderError],
@@ -213,30 +213,33 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
             return False
         return write_documents(index, documents, "job", errors)
 
-    def _announce(
+    def _post_job_notice(
         self,
         notice: JobNotice,
         settings: NoticeSettings,
-        index: JobIndex | None,
+        index: JobDocumentIndex | None,
         errors: list[ForwarderError],
     ) -> ChannelKind | None:
         """Post the message, but for one whose children Batch does not tell now: Lambda retries."""
         job = notice.job
         try:
-            children = self._children(job)
+            children = self._find_failed_children(job)
         except ForwarderError as error:
             errors.append(error)
             return None
         reduced = None
         if _ran_out_of_memory(job):
             definition = known(self.definition, job.definition_arn)
-            reduced = reduced_memory_of_job(job, definition)
+            reduced = reduced_memory_sentence_of_job(job, definition)
         complete = replace(
-            notice, children=children, costs=self._costs(job, index), reduced_memory=reduced
+            notice,
+            children=children,
+            costs=self._find_attempt_costs(job, index),
+            reduced_memory=reduced,
         )
         return post_notice(self.outputs, complete, settings, errors, is_success=complete.is_success)
 
-    def _children(self, job: JobDetail) -> tuple[EndedChild, ...] | None:
+    def _find_failed_children(self, job: JobDetail) -> tuple[EndedChild, ...] | None:
         """The failed children of an array; None, and a warning, if Batch may not be asked.
 
         Raises DeliveryError if it is busy.
@@ -258,12 +261,12 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
             return None
         return tuple(children)
 
-    def _costs(self, job: JobDetail, index: JobIndex | None) -> AttemptCosts:
+    def _find_attempt_costs(self, job: JobDetail, index: JobDocumentIndex | None) -> AttemptCosts:
         """What the attempts' documents say; nothing if they cannot be searched."""
         if index is None or not job.attempts:
             return {}
         try:
-            answer = index.attempts(
+            answer = index.search_attempts(
                 {
                     "size": _MAX_COSTS,
                     "query": all_of([term(JOB_ID, job.id), exists(COST_USD)]),
@@ -273,7 +276,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
         except SearchClusterError as error:
             self.outputs.warn(f"The message of the job {job.id} has no cost. {error}")
             return {}
-        return attempt_costs(answer)
+        return attempt_costs_of_answer(answer)
 
 
 def _has_no_task(job: JobDetail) -> bool:
@@ -289,7 +292,7 @@ def _ran_out_of_memory(job: JobDetail) -> bool:
     return outcome.ran_out_of_memory
 
 
-def attempt_costs(answer: Mapping[str, object]) -> AttemptCosts:
+def attempt_costs_of_answer(answer: Mapping[str, object]) -> AttemptCosts:
     """The costs in the documents of a job's attempts; of one with several, the highest, and the
     least of what it has cost if any of them says Spot.
     """
@@ -311,7 +314,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
     """The document of a job that failed without an attempt; None for another job. It has no
     numbers.
     """
-    task = _task_of_unstarted(job)
+    task = _task_fields_of_unstarted_job(job)
     ended = ended_at(job)
     if not task or ended is None:
         return None
@@ -333,7 +336,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
     return Document(index=settings.indices.index_name("reports", created), id=job.id, fields=fields)
 
 
-def _task_of_unstarted(job: JobDetail) -> Fields:
+def _task_fields_of_unstarted_job(job: JobDetail) -> Fields:
     """What a job that failed without an attempt is in place of a task; empty for another job."""
     ended = ended_at(job)
     if not job.has_no_attempt or job.status != FAILED or ended is None:
@@ -358,7 +361,7 @@ def _task_of_unstarted(job: JobDetail) -> Fields:
     return known_members(task)
 
 
-def _tells_of_attempts(job: JobDetail) -> bool:
+def _knows_more_attempts_than_ecs(job: JobDetail) -> bool:
     """Whether the event can know more of the job's attempts than ECS: not of a single success."""
     is_single = job.status == SUCCEEDED and not job.retry_of
     return len(job.attempts) > (1 if is_single else 0)
@@ -370,7 +373,7 @@ def attempt_documents(
     """What Batch knows of the job's attempts, for the documents of their tasks, which are in the
     job's account and Region. ``retry``: the job that was submitted again, which the last one names.
     """
-    if not _tells_of_attempts(job):
+    if not _knows_more_attempts_than_ecs(job):
         return
     last = job.attempts[-1]
     for each in job.attempts:
@@ -383,7 +386,7 @@ def attempt_documents(
         task = {
             "job_end": outcome.cause if outcome.cause in JOB_ENDS else None,
             "repeated": (each is not last or not job.has_ended) or None,
-            "last_attempt": (each is last and _could_be_repeated(job)) or None,
+            "last_attempt": (each is last and _has_unused_attempts(job)) or None,
             "retry_of": job.retry_of,
             "retried_as": retry.retried_as if each is last else None,
         }
@@ -393,22 +396,26 @@ def attempt_documents(
         began = datetime_of_ms(each.started_ms) or ended
         yield EventDocument(
             index=settings.indices.index_name("reports", began),
-            id=run_id(task_id(each.task_arn), container),
+            id=run_document_id(task_id(each.task_arn), container),
             fields=known_fields,
-            upsert=merge_fields(known_fields, _fields_alone(job, each, outcome, container)),
-            event=EventPart(event=RunEvent(), task_id=task_id(each.task_arn), is_of_job=True),
+            upsert=merged_fields(
+                known_fields, _unreported_attempt_fields(job, each, outcome, container)
+            ),
+            event=EventWithTaskId(event=RunEvent(), task_id=task_id(each.task_arn), is_of_job=True),
             searched=settings.indices.names_for_runs(ended),
         )
 
 
-def _could_be_repeated(job: JobDetail) -> bool:
+def _has_unused_attempts(job: JobDetail) -> bool:
     """Whether the job has ended with fewer attempts than it had: a person may have ended it while
     it waited for another one.
     """
     return job.has_ended and len(job.attempts) < job.allowed_attempts
 
 
-def _fields_alone(job: JobDetail, each: JobAttempt, outcome: Outcome, container: str) -> Fields:
+def _unreported_attempt_fields(
+    job: JobDetail, each: JobAttempt, outcome: Outcome, container: str
+) -> Fields:
     """The document of an attempt of whose task nothing else is known yet: no run, no numbers."""
     identity = job.identity(each.number)
     moment = datetime_of_ms(each.stopped_ms) or datetime_of_ms(each.started_ms)
@@ -430,4 +437,4 @@ def _fields_alone(job: JobDetail, each: JobAttempt, outcome: Outcome, container:
         "container": {"name": container},
         "task": known_members(task),
     }
-    return merge_fields(fields, fields_of_outcome(outcome, is_of_event=False))
+    return merged_fields(fields, fields_of_outcome(outcome, is_of_event=False))

@@ -34,7 +34,7 @@ class JobNotice(Struct, frozen=True, kw_only=True):
         return self.job.status == SUCCEEDED and not self.is_blocked
 
     @property
-    def does_not_start(self) -> bool:
+    def is_without_attempt(self) -> bool:
         return self.is_blocked or self.job.has_no_attempt
 
     @property
@@ -44,7 +44,7 @@ class JobNotice(Struct, frozen=True, kw_only=True):
         return identity.job_definition or identity.job_name or self.job.id
 
     @property
-    def key(self) -> str:
+    def notification_key(self) -> str:
         """Stored: never change it."""
         kind = "blocked" if self.is_blocked else "ended"
         return f"{self.job.arn or self.job.id}#{kind}"
@@ -57,7 +57,7 @@ class JobNotice(Struct, frozen=True, kw_only=True):
         return job_title(self.job)
 
     @property
-    def facts(self) -> str:
+    def facts_and_advice_text(self) -> str:
         """What is known of it, and what to change; empty if that is nothing. The sentence about
         ``reduced_memory`` may follow.
         """
@@ -65,6 +65,6 @@ class JobNotice(Struct, frozen=True, kw_only=True):
             facts = [self.job.status_reason or "AWS gives no reason"]
         else:
             facts = job_facts(self.job, self.children, self.costs)
-        remedy = remedy_of(self.job) if self.does_not_start else None
+        remedy = remedy_of(self.job) if self.is_without_attempt else None
         sentences = (facts_sentence(facts), remedy, self.retry.sentence)
         return " ".join(filter(None, sentences))

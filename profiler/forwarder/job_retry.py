@@ -33,21 +33,21 @@ from profiler.core.optional_math import all_known, known, known_members
 from profiler.core.timestamps import NS_PER_SECOND, datetime_of_ms
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
-from profiler.forwarder.job_room import JobRoom
+from profiler.forwarder.job_room import JobRoomChecker
 from profiler.forwarder.memory_retry_rules import (
     EC2_STEP_MB,
     RetryRefusedError,
-    bounded_reason,
-    called,
-    check_age,
-    check_allowed,
-    end_of_retry,
+    call_aws_for_retry,
+    end_of_retry_sentence,
     grown_mb,
     growth_text,
+    is_family_selected,
     is_memory_failure,
-    is_selected,
-    legal_size,
-    not_yet,
+    refuse_disallowed_memory,
+    refuse_old_end,
+    retry_later_error,
+    shortened_reason,
+    smallest_fargate_size,
 )
 from profiler.record.batch_detail import FAILED, NO_ARRAY, NO_NODES, SUCCEEDED, JobDetail, parse_job
 from profiler.record.batch_job import resource_name
@@ -70,7 +70,7 @@ _UNKNOWN = (
 )
 
 
-class LargerJob(Struct, frozen=True, kw_only=True):
+class LargerContainerSize(Struct, frozen=True, kw_only=True):
     """The size of the retry: that of the container which was killed, by its place, and of the
     whole job before and after.
     """
@@ -93,34 +93,34 @@ def should_retry(job: JobDetail, families: tuple[str, ...]) -> bool:
         return False
     outcome, _ = judge_attempt(job, job.attempts[-1])
     is_proven = is_memory_failure(outcome) and outcome.memory_evidence == "ecs"
-    return is_proven and is_selected(job.identity().job_definition or "", families)
+    return is_proven and is_family_selected(job.identity().job_definition or "", families)
 
 
-def larger_job(job: JobDetail, max_memory_mb: float) -> LargerJob:
+def choose_larger_size(job: JobDetail, max_memory_mb: float) -> LargerContainerSize:
     """Choose the size: half more memory than the killed container had, in a legal size on Fargate.
 
     What the job asked for counts, which is often more than its definition says. Raises
     RetryRefusedError.
     """
-    place = _killed_place(job)
+    place = _killed_container_index(job)
     killed = job.containers[place]
     if not (job.vcpu and job.memory_mb and killed.vcpu and killed.memory_mb):
         raise RetryRefusedError("its size is unknown")
     old = Size(job.vcpu, job.memory_mb)
     wanted_mb = math.ceil(grown_mb(killed.memory_mb, killed.memory_mb, NeedAtSize()))
     if FARGATE in job.platforms:
-        new = legal_size(old.vcpu, old.memory_mb - killed.memory_mb + wanted_mb)
+        new = smallest_fargate_size(old.vcpu, old.memory_mb - killed.memory_mb + wanted_mb)
     else:
         wanted_mb = math.ceil(wanted_mb / EC2_STEP_MB) * EC2_STEP_MB
         new = Size(old.vcpu, old.memory_mb - killed.memory_mb + wanted_mb)
-    check_allowed(new.memory_mb, max_memory_mb)
+    refuse_disallowed_memory(new.memory_mb, max_memory_mb)
     container = Size(
         killed.vcpu + new.vcpu - old.vcpu, killed.memory_mb + new.memory_mb - old.memory_mb
     )
-    return LargerJob(place=place, container=container, old=old, new=new)
+    return LargerContainerSize(place=place, container=container, old=old, new=new)
 
 
-def _killed_place(job: JobDetail) -> int:
+def _killed_container_index(job: JobDetail) -> int:
     """The place of the container that was killed."""
     if len(job.containers) == 1:
         return 0
@@ -131,7 +131,7 @@ def _killed_place(job: JobDetail) -> int:
     return names.index(name)
 
 
-def _check_kind(job: JobDetail) -> None:
+def _refuse_unsupported_kind(job: JobDetail) -> None:
     if job.retry_of:
         raise RetryRefusedError("it was a retry")
     if job.depends_on:
@@ -142,9 +142,9 @@ def _check_kind(job: JobDetail) -> None:
         raise RetryRefusedError("it ran neither on Fargate nor on EC2")
 
 
-def _check_submitter(job: Mapping[str, Any], detail: JobDetail) -> None:
+def _refuse_submitter_that_retries(job: Mapping[str, Any], detail: JobDetail) -> None:
     """Refuse the jobs of those who decide themselves what is repeated."""
-    for container in _containers(job):
+    for container in _containers_of_job(job):
         names = [one.get("name") for one in mappings(container.get("environment"))]
         if _STEP_FUNCTIONS in names:
             raise RetryRefusedError("AWS Step Functions submitted it, and repeats its jobs itself")
@@ -153,7 +153,9 @@ def _check_submitter(job: Mapping[str, Any], detail: JobDetail) -> None:
         raise RetryRefusedError(f"{engine.capitalize()} submitted it, and repeats its jobs itself")
 
 
-def _check_schedules(schedules: "JobSchedules", job: JobDetail, now: datetime) -> None:
+def _refuse_disabled_schedules(
+    schedules: "JobScheduleReader", job: JobDetail, now: datetime
+) -> None:
     """Refuse the job of schedules and rules that somebody switched off, or that have ended. Who
     submitted a job is not known: other jobs of its name and definition count as theirs, too.
     """
@@ -162,7 +164,7 @@ def _check_schedules(schedules: "JobSchedules", job: JobDetail, now: datetime) -
     if known_names is None:
         return
     name, definition, queue_arn = known_names
-    targets = called(
+    targets = call_aws_for_retry(
         "its schedule could not be read",
         lambda: schedules.targets_of_job(name, definition, queue_arn),
     )
@@ -172,8 +174,8 @@ def _check_schedules(schedules: "JobSchedules", job: JobDetail, now: datetime) -
         raise RetryRefusedError(f"its {targets[0].title} {reasons[0]}")
 
 
-def submit_request(
-    job: Mapping[str, Any], definition: Mapping[str, Any], larger: LargerJob
+def submit_job_arguments(
+    job: Mapping[str, Any], definition: Mapping[str, Any], larger: LargerContainerSize
 ) -> dict[str, Any]:
     """The arguments of SubmitJob: the job of DescribeJobs with this size, one attempt, and the
     tag of a retry.
@@ -200,7 +202,7 @@ def submit_request(
     consumed = job.get("consumableResourceProperties")
     if consumed and consumed != definition.get("consumableResourceProperties"):
         request["consumableResourcePropertiesOverride"] = consumed
-    overrides = list(_overrides(job, definition, larger))
+    overrides = list(_container_overrides(job, definition, larger))
     if job.get("ecsProperties"):
         request["ecsPropertiesOverride"] = {"taskProperties": [{"containers": overrides}]}
     else:
@@ -208,14 +210,14 @@ def submit_request(
     return request
 
 
-def _overrides(
-    job: Mapping[str, Any], definition: Mapping[str, Any], larger: LargerJob
+def _container_overrides(
+    job: Mapping[str, Any], definition: Mapping[str, Any], larger: LargerContainerSize
 ) -> Iterator[dict[str, Any]]:
     """What a container's submission changed, with the new size: only what differs from the
     definition, because ECS bounds the length of overrides.
     """
     defined_by_name = {one.get("name"): one for one in job_containers(definition)}
-    for place, container in enumerate(_containers(job)):
+    for place, container in enumerate(_containers_of_job(job)):
         changed: dict[str, Any] = {}
         if container.get("name"):
             changed["name"] = container["name"]
@@ -226,10 +228,12 @@ def _overrides(
         environment = _changed_variables(container, defined)
         if environment:
             changed["environment"] = environment
-        yield changed | _sizes(container, larger.container if place == larger.place else None)
+        yield changed | _size_overrides(
+            container, larger.container if place == larger.place else None
+        )
 
 
-def _containers(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _containers_of_job(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The containers of a job of DescribeJobs."""
     if job.get("ecsProperties"):
         return job_containers({"ecsProperties": job["ecsProperties"]})
@@ -262,7 +266,7 @@ def _changed_variables(
     ]
 
 
-def _sizes(container: Mapping[str, Any], larger: Size | None) -> dict[str, Any]:
+def _size_overrides(container: Mapping[str, Any], larger: Size | None) -> dict[str, Any]:
     """What the container asks for, in the members that it has: a requirement, or the deprecated
     ones, whose override changes no requirement.
     """
@@ -272,7 +276,7 @@ def _sizes(container: Mapping[str, Any], larger: Size | None) -> dict[str, Any]:
     return {name: sized[name] for name in _SIZES if container.get(name)}
 
 
-class JobSchedules(Protocol):
+class JobScheduleReader(Protocol):
     """What submits jobs."""
 
     def targets_of_job(
@@ -281,16 +285,16 @@ class JobSchedules(Protocol):
         """The targets that submit jobs of this name and definition: of rules, to this queue."""
 
 
-class JobClients(Struct, frozen=True):
+class JobAwsClients(Struct, frozen=True):
     """``submit`` sends each request once: botocore's own repetition would be a second job."""
 
     batch: AwsClient
     submit: AwsClient
     ecs: AwsClient
-    schedules: JobSchedules
+    schedules: JobScheduleReader
 
 
-class JobRetries(Struct, frozen=True):
+class JobRetrier(Struct, frozen=True):
     """Submits killed jobs again.
 
     ``remember`` returns the work's result for a key, now or of an earlier invocation. ``begin``
@@ -300,43 +304,45 @@ class JobRetries(Struct, frozen=True):
 
     families: tuple[str, ...]  # as globs
     max_memory_mb: float
-    aws: Callable[[], JobClients]
+    aws: Callable[[], JobAwsClients]
     remember: Callable[[str, Callable[[], str]], str]
     begin: Callable[[str, Callable[[], str]], str] | None
     now: Callable[[], datetime]
     warn: Callable[[str], None]
 
-    def handle(self, job: JobDetail) -> MemoryRetry | None:
+    def retry_killed_job(self, job: JobDetail) -> MemoryRetry | None:
         """Submit a job again that was killed for memory; None without a retry.
 
         Raises ForwarderError.
         """
         if not job.has_ended or job.is_child:
             return None
-        if job.retry_of and is_selected(job.identity().job_definition or "", self.families):
-            return self._of_retry(job, job.retry_of)
+        if job.retry_of and is_family_selected(job.identity().job_definition or "", self.families):
+            return self._sentence_on_ended_retry(job, job.retry_of)
         if not should_retry(job, self.families):
             return None
         kept = self.remember(
-            f"job/{job.id}#retry", lambda: msgspec.json.encode(self._start(job)).decode()
+            f"job/{job.id}#retry", lambda: msgspec.json.encode(self._start_retry(job)).decode()
         )
         return msgspec.json.decode(kept, type=MemoryRetry)
 
-    def _start(self, job: JobDetail) -> MemoryRetry:
+    def _start_retry(self, job: JobDetail) -> MemoryRetry:
         try:
-            return self._started_retry(job)
+            return self._submit_once(job)
         except RetryRefusedError as refusal:
-            return self._told(job.id, MemoryRetry(sentence=f"Not started again: {refusal}."))
+            return self._remembered_refusal(
+                job.id, MemoryRetry(sentence=f"Not started again: {refusal}.")
+            )
 
-    def _told(self, job_id: str, now: MemoryRetry) -> MemoryRetry:
+    def _remembered_refusal(self, job_id: str, now: MemoryRetry) -> MemoryRetry:
         """What is said of a job that is not submitted ``now``, and never will be; else what an
         earlier attempt said, or did, that ended before its result was kept.
         """
         if self.begin is None:
-            return self._warned(job_id, now)
-        return self._begun(self.begin, job_id, msgspec.json.encode(now).decode)
+            return self._with_warning_if_not_submitted(job_id, now)
+        return self._outcome_of_first_attempt(self.begin, job_id, msgspec.json.encode(now).decode)
 
-    def _begun(
+    def _outcome_of_first_attempt(
         self, begin: Callable[[str, Callable[[], str]], str], job_id: str, work: Callable[[], str]
     ) -> MemoryRetry:
         """What the first attempt has said or done that came so far; this one's if none has. An
@@ -345,56 +351,58 @@ class JobRetries(Struct, frozen=True):
         try:
             kept = begin(_submit_key(job_id), work)
         except InProgressError:
-            return self._warned(job_id, MemoryRetry(sentence=_UNKNOWN))
-        return self._warned(job_id, msgspec.json.decode(kept, type=MemoryRetry))
+            return self._with_warning_if_not_submitted(job_id, MemoryRetry(sentence=_UNKNOWN))
+        return self._with_warning_if_not_submitted(
+            job_id, msgspec.json.decode(kept, type=MemoryRetry)
+        )
 
-    def _started_retry(self, told: JobDetail) -> MemoryRetry:
+    def _submit_once(self, told: JobDetail) -> MemoryRetry:
         if self.begin is None:
             raise RetryRefusedError("without IDEMPOTENCY_TABLE, it could be started twice")
         clients = self.aws()
-        raw = _described(clients.batch, told.id)
+        raw = _describe_job(clients.batch, told.id)
         job = parse_job(raw)
         if raw is None or job is None or job.id != told.id or told.arn not in (None, job.arn):
             raise RetryRefusedError("AWS Batch knows no such job in this account and Region")
         if not job.has_ended:  # an answer can be older than the event
-            raise not_yet("AWS Batch says that the job", str(job.status))
+            raise retry_later_error("AWS Batch says that the job", str(job.status))
         if not should_retry(job, self.families):
             raise RetryRefusedError("AWS Batch does not say that it was killed for memory")
-        _check_kind(job)
-        _check_submitter(raw, job)
-        _check_schedules(clients.schedules, job, self.now())
-        check_age(datetime_of_ms(job.stopped_ms), self.now())
-        definition = _active_definition(clients.batch, job)
-        larger = larger_job(job, self.max_memory_mb)
-        request = submit_request(raw, definition, larger)
-        room = JobRoom(clients.batch, clients.ecs)
+        _refuse_unsupported_kind(job)
+        _refuse_submitter_that_retries(raw, job)
+        _refuse_disabled_schedules(clients.schedules, job, self.now())
+        refuse_old_end(datetime_of_ms(job.stopped_ms), self.now())
+        definition = _describe_active_definition(clients.batch, job)
+        larger = choose_larger_size(job, self.max_memory_mb)
+        request = submit_job_arguments(raw, definition, larger)
+        room = JobRoomChecker(clients.batch, clients.ecs)
         if FARGATE in job.platforms:
-            room.check_fargate(job, larger.old, larger.new)
+            room.refuse_too_many_vcpus(job, larger.old, larger.new)
         else:
-            room.check_instance(job, larger.new.memory_mb)
+            room.refuse_too_much_instance_memory(job, larger.new.memory_mb)
         change = growth_text(larger.old.memory_mb, larger.new.memory_mb)
 
         def call() -> str:
-            return msgspec.json.encode(_submitted(clients.submit, request, change)).decode()
+            return msgspec.json.encode(_submit_job(clients.submit, request, change)).decode()
 
-        return self._begun(self.begin, job.id, call)
+        return self._outcome_of_first_attempt(self.begin, job.id, call)
 
-    def _warned(self, job_id: str, retry: MemoryRetry) -> MemoryRetry:
+    def _with_warning_if_not_submitted(self, job_id: str, retry: MemoryRetry) -> MemoryRetry:
         """The retry, with a line in the log if no job is known to be submitted."""
         if not retry.retried_as:
             self.warn(f"Job {job_id}: {retry.sentence}")
         return retry
 
-    def _of_retry(self, job: JobDetail, killed_id: str) -> MemoryRetry:
+    def _sentence_on_ended_retry(self, job: JobDetail, killed_id: str) -> MemoryRetry:
         """What there is to say about the end of a retry."""
         old_mb = None
         if job.status == SUCCEEDED:
             try:
-                killed = parse_job(_described(self.aws().batch, killed_id))
+                killed = parse_job(_describe_job(self.aws().batch, killed_id))
             except (RetryRefusedError, DeliveryError):
                 killed = None
             old_mb = known(attrgetter("memory_mb"), killed)
-        sentence = end_of_retry(
+        sentence = end_of_retry_sentence(
             killed_id, succeeded=job.status == SUCCEEDED, old_mb=old_mb, new_mb=job.memory_mb
         )
         return MemoryRetry(sentence=sentence, retry_of=killed_id)
@@ -404,18 +412,18 @@ def _submit_key(job_id: str) -> str:
     return f"job/{job_id}#submit"
 
 
-def _described(batch: AwsClient, job_id: str) -> dict[str, Any] | None:
+def _describe_job(batch: AwsClient, job_id: str) -> dict[str, Any] | None:
     """The job as DescribeJobs returns it, with what users put into it."""
-    answer = called(
+    answer = call_aws_for_retry(
         "the job could not be read (batch:DescribeJobs)",
         lambda: batch.describe_jobs(jobs=[job_id]),
     )
     return next(iter(answer["jobs"]), None)
 
 
-def _active_definition(batch: AwsClient, job: JobDetail) -> Mapping[str, Any]:
+def _describe_active_definition(batch: AwsClient, job: JobDetail) -> Mapping[str, Any]:
     arn = job.definition_arn or ""
-    answer = called(
+    answer = call_aws_for_retry(
         "its job definition could not be read (batch:DescribeJobDefinitions)",
         lambda: batch.describe_job_definitions(jobDefinitions=[arn]),
     )
@@ -425,7 +433,7 @@ def _active_definition(batch: AwsClient, job: JobDetail) -> Mapping[str, Any]:
     return dict(definition)
 
 
-def _submitted(batch: AwsClient, request: Mapping[str, Any], change: str) -> MemoryRetry:
+def _submit_job(batch: AwsClient, request: Mapping[str, Any], change: str) -> MemoryRetry:
     """Submit the job. Without a job in it, the retry says that nobody knows."""
     try:
         answer = batch.submit_job(**request)
@@ -435,8 +443,8 @@ def _submitted(batch: AwsClient, request: Mapping[str, Any], change: str) -> Mem
         if not has_surely_changed_nothing(error):
             return MemoryRetry(sentence=_UNKNOWN)
         if may_succeed_later(error):
-            raise not_yet("AWS Batch did not take it", code) from None
-        raise RetryRefusedError(bounded_reason(_refusal(error, code))) from None
+            raise retry_later_error("AWS Batch did not take it", code) from None
+        raise RetryRefusedError(shortened_reason(_refusal_text(error, code))) from None
     submitted = text(answer.get("jobId"))
     if not submitted:
         return MemoryRetry(sentence=_UNKNOWN)
@@ -444,7 +452,7 @@ def _submitted(batch: AwsClient, request: Mapping[str, Any], change: str) -> Mem
     return MemoryRetry(sentence=f"Started again with {change}: job {name}.", retried_as=submitted)
 
 
-def _refusal(error: Exception, code: str) -> str:
+def _refusal_text(error: Exception, code: str) -> str:
     """AWS's message names a missing right; another one may quote what was sent."""
     answer = getattr(error, "response", None) or {}
     message = answer.get("Error", {}).get("Message")

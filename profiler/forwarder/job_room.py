@@ -11,7 +11,7 @@ from profiler.aws_account.queue_room import most_vcpus
 from profiler.core.aws_clients import AwsClient
 from profiler.core.json_fields import count, mappings, text
 from profiler.core.optional_math import known_values
-from profiler.forwarder.memory_retry_rules import RetryRefusedError, called
+from profiler.forwarder.memory_retry_rules import RetryRefusedError, call_aws_for_retry
 from profiler.record.batch_detail import JobDetail
 from profiler.record.units import format_memory, format_vcpu
 from profiler.sizing.fargate_sizes import Size
@@ -19,7 +19,7 @@ from profiler.sizing.fargate_sizes import Size
 _CLUSTER_PARTS = 3  # of container-instance/CLUSTER/ID
 
 
-class JobRoom(Struct, frozen=True):
+class JobRoomChecker(Struct, frozen=True):
     """What the places of a job have. Methods raise RetryRefusedError, or DeliveryError if AWS may
     answer later.
     """
@@ -27,19 +27,21 @@ class JobRoom(Struct, frozen=True):
     batch: AwsClient
     ecs: AwsClient
 
-    def check_fargate(self, job: JobDetail, old: Size, new: Size) -> None:
+    def refuse_too_many_vcpus(self, job: JobDetail, old: Size, new: Size) -> None:
         """Refuse more vCPUs than an environment of the queue may have in all."""
         if new.vcpu <= old.vcpu:
             return
         what = "the environments of its queue could not be read"
-        most = called(what, lambda: max(most_vcpus(self.batch, job.queue_arn or ""), default=0))
+        most = call_aws_for_retry(
+            what, lambda: max(most_vcpus(self.batch, job.queue_arn or ""), default=0)
+        )
         if new.vcpu > most:
             raise RetryRefusedError(
                 f"{format_memory(new.memory_mb)} need {format_vcpu(new.vcpu)} on Fargate, and its "
                 f"queue's environments allow {most}"
             )
 
-    def check_instance(self, job: JobDetail, new_mb: float) -> None:
+    def refuse_too_much_instance_memory(self, job: JobDetail, new_mb: float) -> None:
         """Refuse more memory than the instance of the last attempt has for jobs: of no other one is
         it known that the job may run there.
         """
@@ -48,13 +50,13 @@ class JobRoom(Struct, frozen=True):
         if len(parts) != _CLUSTER_PARTS:
             raise RetryRefusedError("the instance on which it ran is not known")
         what = "the instance on which it ran could not be read"
-        answer = called(
+        answer = call_aws_for_retry(
             what,
             lambda: self.ecs.describe_container_instances(
                 cluster=parts[1], containerInstances=[arn]
             ),
         )
-        registered = next(map(_registered_mb, answer.get("containerInstances", ())), None)
+        registered = next(map(_registered_memory_mb, answer.get("containerInstances", ())), None)
         if registered is None:
             raise RetryRefusedError("the instance on which it ran is gone, so its room is unknown")
         if new_mb > registered:
@@ -64,7 +66,7 @@ class JobRoom(Struct, frozen=True):
             )
 
 
-def _registered_mb(instance: Mapping[str, Any]) -> int:
+def _registered_memory_mb(instance: Mapping[str, Any]) -> int:
     """The memory that the instance has for tasks."""
     listed = mappings(instance.get("registeredResources"))
     memory = (count(one.get("integerValue")) for one in listed if text(one.get("name")) == "MEMORY")

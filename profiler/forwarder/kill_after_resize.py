@@ -39,7 +39,7 @@ class SizeChange(Struct, frozen=True, kw_only=True):
 NOT_RESIZED: Final = SizeChange()
 
 
-def size_change(definition: Mapping[str, object]) -> SizeChange:
+def size_change_of_definition(definition: Mapping[str, object]) -> SizeChange:
     """The change of a definition with its tags, as ECS returns them.
 
     NOT_RESIZED without such a tag, or for another text in it.
@@ -57,7 +57,7 @@ def size_change(definition: Mapping[str, object]) -> SizeChange:
     return NOT_RESIZED
 
 
-def reduced_memory(ended: EndedTask, change: SizeChange) -> str | None:
+def reduced_memory_sentence(ended: EndedTask, change: SizeChange) -> str | None:
     """What reduced the memory at which the run was killed, and the command that puts it back.
 
     None: the run was not killed for memory, or at a size that is not the definition's, or the
@@ -66,10 +66,12 @@ def reduced_memory(ended: EndedTask, change: SizeChange) -> str | None:
     if not ended.outcome.ran_out_of_memory:
         return None
     resize = ("taskdef", "resize", NameArgument(ended.family))
-    return _sentence(change, ended.task.memory_mb, resize, ended.task.region)
+    return _reduced_memory_sentence(change, ended.task.memory_mb, resize, ended.task.region)
 
 
-def reduced_memory_of_job(job: JobDetail, definition: Mapping[str, Json] | None) -> str | None:
+def reduced_memory_sentence_of_job(
+    job: JobDetail, definition: Mapping[str, Json] | None
+) -> str | None:
     """What the message of a job that ran out of memory says of its resized definition, which Batch
     describes so; None without a smaller size.
     """
@@ -79,13 +81,15 @@ def reduced_memory_of_job(job: JobDetail, definition: Mapping[str, Json] | None)
     if definition is None:
         return None
     described = described_form(definition)
-    change = size_change({**mapping(described["taskDefinition"]), "tags": described["tags"]})
+    change = size_change_of_definition(
+        {**mapping(described["taskDefinition"]), "tags": described["tags"]}
+    )
     name = job.identity().job_definition or ""
     resize = ("taskdef", "resize", "--job-definition", name)
-    return _sentence(change, job.memory_mb, resize, job.region)
+    return _reduced_memory_sentence(change, job.memory_mb, resize, job.region)
 
 
-def _sentence(
+def _reduced_memory_sentence(
     change: SizeChange,
     killed_mb: float | None,
     resize: Sequence[str | NameArgument],
@@ -103,11 +107,11 @@ def _sentence(
     command = command_line(*resize, "--revert", "--register", "--update-schedules", region=region)
     return (
         f"Its memory was reduced from {format_memory(old_mb)} to {format_memory(memory_mb)}"
-        f"{_on_day(change.registered_at)}. This puts it back: {command}"
+        f"{_on_day_text(change.registered_at)}. This puts it back: {command}"
     )
 
 
-def _on_day(registered_at: object) -> str:
+def _on_day_text(registered_at: object) -> str:
     """The day in UTC, such as " on 18 November"."""
     if not isinstance(registered_at, datetime):
         return ""

@@ -49,18 +49,18 @@ def replace_lone_surrogates(json_text: str) -> str:
     return _ESCAPE.sub(lambda escape: "\\ufffd" if escape.group(1) else escape.group(), json_text)
 
 
-def read_line(message: str) -> Report | InvalidReport | None:
+def decode_report_line(message: str) -> Report | InvalidReport | None:
     """Return the report in a line; None for any other line, such as the batch's own output."""
-    return _decode(message, _REPORTS, decode, "report")
+    return _decode_typed_line(message, _REPORTS, decode, "report")
 
 
-def read_notice(message: str) -> NoticeLine | InvalidReport | None:
+def decode_notice_line(message: str) -> NoticeLine | InvalidReport | None:
     """Return the notice of a running task in a line; None for any other line."""
-    notice = _decode(message, _NOTICES, decode_notice, "notice")
+    notice = _decode_typed_line(message, _NOTICES, decode_notice, "notice")
     return None if isinstance(notice, ScheduleNoticeLine) else notice
 
 
-def _decode(
+def _decode_typed_line(
     message: str, types: tuple[str, ...], decode_line: Callable[[str], _Line], what: str
 ) -> _Line | InvalidReport | None:
     """Decode a line if it has one of the types; None if not."""
@@ -73,18 +73,18 @@ def _decode(
         try:
             return decode_line(message)  # nearly all lines, which this alone decodes
         except (msgspec.DecodeError, UnicodeError) as error:
-            reason = _reason(error, what)
+            reason = _invalid_line_reason(error, what)
     try:
         line_type = decode_leniently(_TypedLine, message).type
     except (msgspec.DecodeError, UnicodeError) as error:
         # A truncated report. A log line that only quotes a report does not start with a brace.
         if message.lstrip().startswith("{"):
-            return InvalidReport(_reason(error, what))
+            return InvalidReport(_invalid_line_reason(error, what))
         return None
     return InvalidReport(reason) if f'"{line_type}"' in types else None
 
 
-def has_stacks(message: str) -> bool:
+def contains_call_stacks(message: str) -> bool:
     """Whether a line has the call stacks of a run: up to 200 KB that are neither indexed nor
     shown.
     """
@@ -92,5 +92,5 @@ def has_stacks(message: str) -> bool:
     return head.lstrip().startswith("{") and is_stacks_line(head.encode(errors="replace"))
 
 
-def _reason(error: Exception, what: str) -> str:
+def _invalid_line_reason(error: Exception, what: str) -> str:
     return f"The line is not a valid {what}: {error}"[:500]

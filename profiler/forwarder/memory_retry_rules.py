@@ -32,7 +32,7 @@ class RetryRefusedError(Exception):
     """Why a run cannot be started again, as the rest of a sentence."""
 
 
-def is_selected(family: str, families: tuple[str, ...]) -> bool:
+def is_family_selected(family: str, families: tuple[str, ...]) -> bool:
     """Whether the setting has a glob of the family."""
     return family != PROOF_FAMILY and any(fnmatchcase(family, glob) for glob in families)
 
@@ -42,7 +42,7 @@ def is_memory_failure(outcome: Outcome) -> bool:
     return outcome.status == "failure" and outcome.ran_out_of_memory
 
 
-def check_age(ended_at: datetime | None, now: datetime) -> None:
+def refuse_old_end(ended_at: datetime | None, now: datetime) -> None:
     """Refuse an old end: AWS forgets the tokens of calls, and its jobs."""
     if ended_at is None or now - ended_at > _MAX_AGE:
         raise RetryRefusedError("it ended more than 12 hours ago")
@@ -64,7 +64,7 @@ def grown_mb(killed_mb: float, defined_mb: float, need: NeedAtSize) -> float:
     return wanted_mb
 
 
-def legal_size(vcpu: float, needed_mb: float) -> Size:
+def smallest_fargate_size(vcpu: float, needed_mb: float) -> Size:
     """The least size of Fargate with at least so much of both."""
     sizes = [size for size in LEGAL_SIZES if size.vcpu >= vcpu and size.memory_mb >= needed_mb]
     size = min(sizes, default=None)
@@ -73,7 +73,7 @@ def legal_size(vcpu: float, needed_mb: float) -> Size:
     return size
 
 
-def check_allowed(memory_mb: float, max_memory_mb: float) -> None:
+def refuse_disallowed_memory(memory_mb: float, max_memory_mb: float) -> None:
     """Refuse what the setting does not allow."""
     if memory_mb > max_memory_mb:
         raise RetryRefusedError(
@@ -82,7 +82,7 @@ def check_allowed(memory_mb: float, max_memory_mb: float) -> None:
         )
 
 
-def called(what: str, call: Callable[[], _Result]) -> _Result:
+def call_aws_for_retry(what: str, call: Callable[[], _Result]) -> _Result:
     """Call AWS. An answer that a later attempt can change raises DeliveryError, any other
     RetryRefusedError.
     """
@@ -95,19 +95,19 @@ def called(what: str, call: Callable[[], _Result]) -> _Result:
         code = error_code(error)
         answer = getattr(error, "response", None) or {}
         if may_succeed_later(error):
-            raise not_yet(what, code) from error
+            raise retry_later_error(what, code) from error
         message = answer.get("Error", {}).get("Message") or "the request is not valid"
-        raise RetryRefusedError(bounded_reason(f"{what} ({code}: {message})")) from error
+        raise RetryRefusedError(shortened_reason(f"{what} ({code}: {message})")) from error
 
 
-def not_yet(what: str, code: str) -> DeliveryError:
+def retry_later_error(what: str, code: str) -> DeliveryError:
     """The error with which Lambda repeats the event."""
     return DeliveryError(
         f"A killed run is not started again yet, because {what} ({code}): Lambda retries."
     )
 
 
-def bounded_reason(sentence: str) -> str:
+def shortened_reason(sentence: str) -> str:
     """The reason on one line, of a bounded length, without its full stop."""
     return on_one_line(sentence)[:_MAX_REASON_CHARS].rstrip(".")
 
@@ -117,7 +117,7 @@ def growth_text(old_mb: float, new_mb: float) -> str:
     return f"{format_memory(new_mb)} (was {format_memory(old_mb)})"
 
 
-def end_of_retry(
+def end_of_retry_sentence(
     killed_id: str, *, succeeded: bool, old_mb: float | None, new_mb: float | None, price: str = ""
 ) -> str:
     """What the end of a retry says, of the run with this id; ``price``: what the new size costs

@@ -12,7 +12,13 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import is_of_aws_batch
 from profiler.core.optional_math import first_known, known
 from profiler.core.timestamps import format_datetime, parse_datetime, subtract_ms
-from profiler.forwarder.run_event import NOTHING_SEEN, OWN_STREAM, RunEvent, SeenRun, StreamClaim
+from profiler.forwarder.run_event import (
+    NOTHING_SEEN,
+    OWN_STREAM,
+    LogStreamClaim,
+    RunAsSeen,
+    RunEvent,
+)
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.gpu_memory_texts import with_gpu_memory_error
 from profiler.record.last_checkpoint import with_whole_duration
@@ -40,7 +46,7 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 
 
 class MergedRun(Struct, frozen=True, kw_only=True):
-    """One run of one container, merged by :func:`merge`.
+    """One run of one container, merged by :func:`merge_report_and_event`.
 
     ``claim``: the report's log stream. ``began_at`` names the index of its document. ``started_at``
     and ``finished_at`` are the record's, ``written_at`` is the report's time: values of the
@@ -53,7 +59,7 @@ class MergedRun(Struct, frozen=True, kw_only=True):
     outcome: Outcome
     report: Report | None
     event: RunEvent | None
-    claim: StreamClaim
+    claim: LogStreamClaim
     began_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
@@ -71,20 +77,20 @@ class MergedRun(Struct, frozen=True, kw_only=True):
         """The report's; the event's without one, and for a run that was stopped: the monitor was
         stopped with it, perhaps earlier.
         """
-        by_event = self._alone.record.metrics.duration_ms
+        by_event = self._run_by_event_alone.record.metrics.duration_ms
         if self.report is None or not self.is_complete or self.report.record.status == "stopped":
             return by_event
         return first_known(self.report.record.metrics.duration_ms, by_event)
 
     @property
-    def _alone(self) -> SeenRun:
+    def _run_by_event_alone(self) -> RunAsSeen:
         """The run as its event alone shows it; nothing also if that was read from a document."""
         return NOTHING_SEEN if self.event is None else self.event.alone
 
     @property
     def ended_at(self) -> datetime | None:
         """When the run ended; by the event, if the report does not say."""
-        return self.finished_at or self._alone.finished_at
+        return self.finished_at or self._run_by_event_alone.finished_at
 
     @property
     def metrics(self) -> Metrics:
@@ -98,13 +104,13 @@ class MergedRun(Struct, frozen=True, kw_only=True):
         return self.record.cost
 
     @property
-    def whole_record(self) -> Record:
+    def record_completed_by_event(self) -> Record:
         """The record with the event's data where the report has none, for other systems."""
         record = self.record
-        of_event = self._alone.record
+        of_event = self._run_by_event_alone.record
         return replace(
-            completed(record, of_event),
-            container=completed(record.container, of_event.container),
+            with_unknown_fields_from(record, of_event),
+            container=with_unknown_fields_from(record.container, of_event.container),
             likely_out_of_memory=self.outcome.ran_out_of_memory or record.likely_out_of_memory,
             metrics=self.metrics,
         )
@@ -124,7 +130,7 @@ class WitnessedRuns(Struct, frozen=True, kw_only=True):
 def runs_of_witnesses(
     event: RunEvent,
     report: Report | None = None,
-    claim: StreamClaim = OWN_STREAM,
+    claim: LogStreamClaim = OWN_STREAM,
     *,
     task_cost: Cost = UNKNOWN_COST,
 ) -> WitnessedRuns:
@@ -138,7 +144,7 @@ def runs_of_witnesses(
     whole = report
     if task_cost != UNKNOWN_COST:
         whole = replace(report, record=replace(report.record, cost=task_cost))
-    by_both = merge(whole, event, claim)
+    by_both = merge_report_and_event(whole, event, claim)
     by_event = run_of_event(event)
     by_report = None
     if report.type != CHECKPOINT:
@@ -147,13 +153,15 @@ def runs_of_witnesses(
     return WitnessedRuns(by_both=by_both, by_event=by_event, by_report=by_report)
 
 
-def run_of_report(report: Report, claim: StreamClaim = OWN_STREAM) -> MergedRun:
+def run_of_report(report: Report, claim: LogStreamClaim = OWN_STREAM) -> MergedRun:
     """The run as its report or last checkpoint alone shows it, before the task's event.
 
     ``claim``: the report's log stream.
     """
     is_confirmed = None if claim.is_own else False
-    return _judged(_seen_by_monitor(report), report, None, claim, is_confirmed=is_confirmed)
+    return _merged_with_outcome(
+        _seen_by_monitor(report), report, None, claim, is_confirmed=is_confirmed
+    )
 
 
 def run_of_event(event: RunEvent) -> MergedRun:
@@ -162,10 +170,12 @@ def run_of_event(event: RunEvent) -> MergedRun:
         raise ValueError("A run has a report, or a task's event, not read back from a document.")
     record = with_gpu_memory_error(event.alone.record, event.gpu_memory_error)
     seen = replace(event.alone, record=record)
-    return _judged(seen, None, event, OWN_STREAM, is_confirmed=event.is_identified)
+    return _merged_with_outcome(seen, None, event, OWN_STREAM, is_confirmed=event.is_identified)
 
 
-def merge(report: Report, event: RunEvent, claim: StreamClaim = OWN_STREAM) -> MergedRun:
+def merge_report_and_event(
+    report: Report, event: RunEvent, claim: LogStreamClaim = OWN_STREAM
+) -> MergedRun:
     """Merge a run's report (or its last checkpoint) and the task's event.
 
     ``claim``: the report's log stream. The result is the same in whatever order the two arrive. A
@@ -202,18 +212,18 @@ def merge(report: Report, event: RunEvent, claim: StreamClaim = OWN_STREAM) -> M
     Its CPU time and its memory peak are lower bounds.
     A report of another container, which the event refutes, does not count.
     """
-    verdict = event.verdict_on(claim, report.record.account_id)
+    verdict = event.verdict_on_report(claim, report.record.account_id)
     if verdict == "refuted":
         return run_of_event(event)
     seen = _seen_by_both(report, event)
-    return _judged(seen, report, event, claim, is_confirmed=verdict == "confirmed")
+    return _merged_with_outcome(seen, report, event, claim, is_confirmed=verdict == "confirmed")
 
 
-def _judged(
-    seen: SeenRun,
+def _merged_with_outcome(
+    seen: RunAsSeen,
     report: Report | None,
     event: RunEvent | None,
-    claim: StreamClaim,
+    claim: LogStreamClaim,
     *,
     is_confirmed: bool | None,
 ) -> MergedRun:
@@ -222,7 +232,7 @@ def _judged(
     reported = None if report is None else report.record
     end = NO_EVENT
     if event is not None:
-        end = event.end
+        end = event.combined_end
         if reported is not None:
             reported = with_gpu_memory_error(reported, event.gpu_memory_error)
     outcome = outcome_of(
@@ -245,17 +255,17 @@ def _judged(
     )
 
 
-def _seen_by_both(report: Report, event: RunEvent) -> SeenRun:
+def _seen_by_both(report: Report, event: RunEvent) -> RunAsSeen:
     """The run as the report shows it, with what the event decides."""
     seen = _seen_by_monitor(report)
     if report.type != CHECKPOINT:
-        seen = _within_task(seen, event)
+        seen = _with_times_within_task(seen, event)
     elif not event.is_from_document:
-        seen = _until_the_end(seen, event.alone)
-    return replace(seen, record=_with_event(seen.record, event))
+        seen = _checkpoint_until_task_end(seen, event.alone)
+    return replace(seen, record=_record_with_event(seen.record, event))
 
 
-def _cost_of(record: Record, event: RunEvent) -> Cost:
+def _plausible_cost(record: Record, event: RunEvent) -> Cost:
     """The cost, if a task of this launch type and time can have cost as much."""
     longest_ms = None
     if event.created_at and event.stopped_at:
@@ -264,7 +274,7 @@ def _cost_of(record: Record, event: RunEvent) -> Cost:
     return cost_on(event.capacity_provider, possible_cost(record, longest_ms))
 
 
-def _seen_by_monitor(report: Report) -> SeenRun:
+def _seen_by_monitor(report: Report) -> RunAsSeen:
     """The run as a report shows it; a checkpoint, without what is only known at the end."""
     record = report.record
     started_at = parse_datetime(record.started_at)
@@ -277,7 +287,7 @@ def _seen_by_monitor(report: Report) -> SeenRun:
         record = replace(
             record, cost=UNKNOWN_COST, interval=NO_INTERVAL, exit_code=None, metrics=metrics
         )
-    return SeenRun(
+    return RunAsSeen(
         record=record,
         began_at=began_at,
         started_at=started_at,
@@ -286,10 +296,10 @@ def _seen_by_monitor(report: Report) -> SeenRun:
     )
 
 
-def _within_task(seen: SeenRun, event: RunEvent) -> SeenRun:
+def _with_times_within_task(seen: RunAsSeen, event: RunEvent) -> RunAsSeen:
     """What the report says, with times within the task's life."""
-    started_at = within_task(seen.started_at, event)
-    finished_at = within_task(seen.finished_at, event)
+    started_at = moment_within_task(seen.started_at, event)
+    finished_at = moment_within_task(seen.finished_at, event)
     record = seen.record
     if started_at != seen.started_at:
         record = replace(record, started_at=known(format_datetime, started_at))
@@ -300,11 +310,11 @@ def _within_task(seen: SeenRun, event: RunEvent) -> SeenRun:
         record=record,
         started_at=started_at,
         finished_at=finished_at,
-        written_at=within_task(seen.written_at, event),
+        written_at=moment_within_task(seen.written_at, event),
     )
 
 
-def _until_the_end(seen: SeenRun, alone: SeenRun) -> SeenRun:
+def _checkpoint_until_task_end(seen: RunAsSeen, alone: RunAsSeen) -> RunAsSeen:
     """What a checkpoint says, with the start and the end of the task's event."""
     of_event = alone.record
     record = with_whole_duration(seen.record, of_event.metrics.duration_ms)
@@ -326,7 +336,7 @@ def _until_the_end(seen: SeenRun, alone: SeenRun) -> SeenRun:
     )
 
 
-def _with_event(record: Record, event: RunEvent) -> Record:
+def _record_with_event(record: Record, event: RunEvent) -> Record:
     """The record with what the event decides."""
     record = with_gpu_memory_error(record, event.gpu_memory_error)
     digest = next(iter(event.image_digests), None)
@@ -346,13 +356,13 @@ def _with_event(record: Record, event: RunEvent) -> Record:
         family=event.family or record.family,
         revision=event.revision or record.revision,
         launch_type=event.launch_type or record.launch_type,
-        batch=_job_of(record, event),
+        batch=_batch_job_of(record, event),
         container=container,
     )
-    return replace(record, cost=_cost_of(record, event))
+    return replace(record, cost=_plausible_cost(record, event))
 
 
-def _job_of(record: Record, event: RunEvent) -> BatchJob:
+def _batch_job_of(record: Record, event: RunEvent) -> BatchJob:
     """The job of AWS Batch: a task in no cluster of Batch has none, whatever a line says of it, and
     a line says only more of the job that ECS names.
     """
@@ -372,10 +382,10 @@ def _job_of(record: Record, event: RunEvent) -> BatchJob:
         return absent_if_empty(said, NO_JOB)
     if event.batch.job_id != said.job_id:
         return event.batch
-    return completed(event.batch, said)
+    return with_unknown_fields_from(event.batch, said)
 
 
-def within_task(moment: datetime | None, event: RunEvent) -> datetime | None:
+def moment_within_task(moment: datetime | None, event: RunEvent) -> datetime | None:
     """A time of the container, moved to the bound of the task's life that it exceeds."""
     if moment is None:
         return None
@@ -386,7 +396,7 @@ def within_task(moment: datetime | None, event: RunEvent) -> datetime | None:
     return moment
 
 
-def completed(value: _Part, other: _Part) -> _Part:
+def with_unknown_fields_from(value: _Part, other: _Part) -> _Part:
     """Return the value with the fields of the other where its own are unknown."""
     unknown = [name for name in value.__struct_fields__ if getattr(value, name) in ABSENT_PARTS]
     return replace(value, **{name: getattr(other, name) for name in unknown})

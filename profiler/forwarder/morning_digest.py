@@ -79,7 +79,7 @@ class NightSaving(Struct, frozen=True, kw_only=True):
 NO_SAVING: Final = NightSaving(asked=0)
 
 
-def families_to_size(history: FamilyHistory) -> list[str]:
+def families_with_saving(history: FamilyHistory) -> list[str]:
     """The families whose last run recommends a cheaper size, the largest saving first."""
     savings: list[tuple[float, str]] = []
     for family, runs in history.runs.items():
@@ -89,7 +89,7 @@ def families_to_size(history: FamilyHistory) -> list[str]:
     return [family for _, family in sorted(savings)]
 
 
-def summarize(
+def summarize_night(
     period: NightPeriod,
     runs: NightRuns,
     missed: MissedTimes,
@@ -112,18 +112,18 @@ def summarize(
         *_unusual_lines(period, history),
         *_growth_lines(history),
     ]
-    title = period.title
+    title = period.title_text
     if runs.is_cut:
         title = f"From {period.local_begin:%-d %B %H:%M} to {period.local_end:%-d %B %H:%M %Z}"
     sentence = night_sentence(title, counts, runs.cost, others)
-    if not runs.families:
+    if not runs.family_names:
         is_whole = completeness.is_whole and not runs.unconfirmed
         seen = "has left a report" if is_whole else "is known"
         new = "new run is known" if runs.corrected else f"run {seen}"
         sentence = f"{title}: no {new}."
-    lines.extend(_cut_lines(period, runs))
-    lines.extend(_gap_lines(runs, completeness, place))
-    lines.extend(_unread_lines(missed, history))
+    lines.extend(_unread_part_lines(period, runs))
+    lines.extend(_incompleteness_lines(runs, completeness, place))
+    lines.extend(_read_problem_lines(missed, history))
     lines.extend(_saving_lines(history, place, saving))
     return NightSummary(
         night=period.local_begin.date().isoformat(),
@@ -134,7 +134,7 @@ def summarize(
     )
 
 
-def _cut_lines(period: NightPeriod, runs: NightRuns) -> Iterator[SummaryLine]:
+def _unread_part_lines(period: NightPeriod, runs: NightRuns) -> Iterator[SummaryLine]:
     """What there was no time for, without a search cluster."""
     if runs.is_cut:
         until = f"{period.local_end:%-d %B %H:%M %Z}"
@@ -146,7 +146,7 @@ def _cut_lines(period: NightPeriod, runs: NightRuns) -> Iterator[SummaryLine]:
         yield SummaryLine(text=f"{text}: there was no time to look")
 
 
-def _gap_lines(
+def _incompleteness_lines(
     runs: NightRuns, completeness: Completeness, place: DigestPlace
 ) -> Iterator[SummaryLine]:
     """What the message does not know."""
@@ -172,12 +172,12 @@ def _gap_lines(
         yield SummaryLine(text=f"{text}. Look for the reason:", command=command)
     elif completeness.is_whole and not runs.reports and not runs.corrected:
         text = "If tasks ran, their reports did not arrive"
-        if runs.families:
+        if runs.family_names:
             text = "None of these runs left a report"
         yield SummaryLine(text=f"{text}. Look for the reason:", command=command)
 
 
-def _unread_lines(missed: MissedTimes, history: FamilyHistory) -> Iterator[SummaryLine]:
+def _read_problem_lines(missed: MissedTimes, history: FamilyHistory) -> Iterator[SummaryLine]:
     """What could not be read: the message goes out without it."""
     if missed.problem:
         why = missed.problem.rstrip(".")
@@ -239,23 +239,23 @@ def _unusual_lines(period: NightPeriod, history: FamilyHistory) -> list[SummaryL
     by_ratio: list[tuple[float, SummaryLine]] = []
     for family, runs in history.runs.items():
         successes = [run for run in runs if run.status == "success"]
-        duration = _unusual(period, [(run, run.duration_ms) for run in successes])
+        duration = _night_median(period, [(run, run.duration_ms) for run in successes])
         if duration.ratio:
-            text = f"{family}: took {format_duration(duration.middle)}{duration.of_runs}, "
+            text = f"{family}: took {format_duration(duration.middle)}{duration.median_words}, "
             line = SummaryLine(text=f"{text}{duration.ratio:.1f}× its usual time")
             by_ratio.append((duration.ratio, line))
         measured = [run for run in successes if run.peak_mb is not None]
         alike = [run for run in measured if run.counts_files == measured[-1].counts_files]
-        memory = _unusual(period, [(run, run.peak_mb) for run in alike])
+        memory = _night_median(period, [(run, run.peak_mb) for run in alike])
         if memory.ratio:
-            text = f"{family}: used {format_memory(memory.middle)} of memory{memory.of_runs}, "
+            text = f"{family}: used {format_memory(memory.middle)} of memory{memory.median_words}, "
             line = SummaryLine(text=f"{text}{memory.ratio:.1f}× its usual peak")
             by_ratio.append((memory.ratio, line))
     by_ratio.sort(key=lambda ratio_and_line: -ratio_and_line[0])
     return [line for _, line in by_ratio[:_MAX_UNUSUAL]]
 
 
-class _OfNight(Struct, frozen=True):
+class _NightMedian(Struct, frozen=True):
     """The median of a night's values, and how many times the usual value it is; 0: it does not
     stand out.
     """
@@ -265,11 +265,13 @@ class _OfNight(Struct, frozen=True):
     count: int = 0
 
     @property
-    def of_runs(self) -> str:
+    def median_words(self) -> str:
         return f" (median of {self.count} runs)" if self.count > 1 else ""
 
 
-def _unusual(period: NightPeriod, values: Sequence[tuple[EarlierRun, float | None]]) -> _OfNight:
+def _night_median(
+    period: NightPeriod, values: Sequence[tuple[EarlierRun, float | None]]
+) -> _NightMedian:
     """The values of the night beside those of the runs before, the oldest first; a median of 0 has
     no multiple.
     """
@@ -280,10 +282,10 @@ def _unusual(period: NightPeriod, values: Sequence[tuple[EarlierRun, float | Non
     usual = usual_of(reversed(before))
     night = sorted(known_values(of_night))
     if not night or usual is None or not usual.middle:
-        return _OfNight()
+        return _NightMedian()
     middle = median(night)
     ratio = middle / usual.middle if usual.stands_out(middle) else 0
-    return _OfNight(middle, ratio, len(night))
+    return _NightMedian(middle, ratio, len(night))
 
 
 def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
@@ -347,15 +349,15 @@ def _saving_lines(
     """What other sizes would save, with the command that says the same amount, and what resized
     families have saved.
     """
-    cheaper = families_to_size(history)
+    cheaper = families_with_saving(history)
     if place.source and cheaper:
-        yield from _other_sizes(cheaper, saving, place)
-    saved_usd = sum(_saved_usd(history))
+        yield from _cheaper_sizes_line(cheaper, saving, place)
+    saved_usd = sum(_saved_usd_of_families(history))
     if saved_usd >= _MIN_USD_PER_MONTH:
         yield SummaryLine(text=f"Resized families saved {format_usd_a_month(saved_usd)} in 30 days")
 
 
-def _other_sizes(
+def _cheaper_sizes_line(
     cheaper: Sequence[str], saving: NightSaving, place: DigestPlace
 ) -> Iterator[SummaryLine]:
     """The line about cheaper sizes. Without a plan, it counts the families whose last run advises
@@ -368,15 +370,15 @@ def _other_sizes(
     if usd >= _MIN_USD_PER_MONTH:
         named = saving.families
         money = format_usd_a_month(usd)
-        text = f"Other sizes of {_families(len(named))} would save {money} a month"
+        text = f"Other sizes of {_family_count_text(len(named))} would save {money} a month"
         if unasked:
             text += f", and the last runs of {unasked:,} more recommend a cheaper size"
         text += ":"
     elif saving.problem:
         why = saving.problem.rstrip(".")
-        text = f"{_last_runs(len(cheaper))}; by how much is unknown here ({why}). {_ASK}"
+        text = f"{_last_runs_text(len(cheaper))}; by how much is unknown here ({why}). {_ASK}"
     elif unasked:
-        text = f"{_last_runs(unasked)}. {_ASK}"
+        text = f"{_last_runs_text(unasked)}. {_ASK}"
     else:
         return
     command = command_line(
@@ -385,27 +387,27 @@ def _other_sizes(
     yield SummaryLine(text=text, command=command)
 
 
-def _last_runs(count: int) -> str:
-    return f"The last runs of {_families(count)} recommend a cheaper size"
+def _last_runs_text(count: int) -> str:
+    return f"The last runs of {_family_count_text(count)} recommend a cheaper size"
 
 
-def _families(count: int) -> str:
+def _family_count_text(count: int) -> str:
     return format_count(count, "family")
 
 
-def _saved_usd(history: FamilyHistory) -> Iterator[float]:
+def _saved_usd_of_families(history: FamilyHistory) -> Iterator[float]:
     """What the runs of resized families would have cost more at the size before."""
     for cost in history.resized:
         before = size_before(cost.tag)
         if before is None:
             continue
-        old_usd = _hour_usd(before.size)
-        new_usd = _hour_usd(cost.size)
+        old_usd = _hour_price_usd(before.size)
+        new_usd = _hour_price_usd(cost.size)
         if old_usd and new_usd:
             yield cost.usd * (old_usd / new_usd - 1)
 
 
-def _hour_usd(size: TaskSize) -> float | None:
+def _hour_price_usd(size: TaskSize) -> float | None:
     """The list price of a size. The ratio of two sizes is about the same in every Region."""
     whole = whole_size(size)
     return None if whole is None else REFERENCE_PRICES.size_hour_usd(whole.vcpu, whole.memory_mb)

@@ -38,7 +38,7 @@ MAX_REMEMBERED = 4096
 MAX_JOBS = 1024
 
 
-class Remembered(Struct, frozen=True, kw_only=True):
+class RememberedNight(Struct, frozen=True, kw_only=True):
     """What a message and those before it have counted: what became known before ``whole_ns``, and
     of what did after it, until ``end_ns``, only these tasks. Notices of due times alike, with
     ``due_whole_ns`` if that is another moment. ``jobs``: the jobs of AWS Batch that these messages
@@ -58,7 +58,7 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
     ``zone``.
     """
 
-    last: Remembered
+    last: RememberedNight
     end_ns: int
     zone: tzinfo
 
@@ -104,7 +104,7 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
         return datetime.fromtimestamp(self.end_ns // NS_PER_SECOND, self.zone)
 
     @property
-    def title(self) -> str:
+    def title_text(self) -> str:
         """The period in words: "Since yesterday 08:00 CET"; the night's name from noon to noon."""
         began, ended = self.local_begin, self.local_end
         clock = f"{began:%H:%M %Z}"
@@ -117,13 +117,13 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
             return Night(day=began.date(), zone=self.zone).title
         return f"Since yesterday {clock}"
 
-    def counted_until_ns(self, number: int) -> int:
+    def counting_end_ns(self, number: int) -> int:
         """The moment until which the message counts, of ``number`` tasks that became known since
         ``seen_until_ns``: what it could not remember is left to the next message.
         """
         return self.end_ns if number <= MAX_REMEMBERED else self.seen_until_ns
 
-    def to_remember(
+    def next_remembered(
         self,
         tasks: Sequence[str],
         due_times: Sequence[str] = (),
@@ -131,7 +131,7 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
         jobs: Sequence[str] = (),
         until_ns: int | None = None,
         due_until_ns: int | None = None,
-    ) -> Remembered:
+    ) -> RememberedNight:
         """What the next message must know: the tasks that became known since ``seen_until_ns``, and
         the due times, and the told ``jobs`` that may have another attempt. ``until_ns``,
         ``due_until_ns``: the message counted until then.
@@ -139,7 +139,7 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
         end_ns = first_known(until_ns, self.end_ns)
         due_end_ns = first_known(due_until_ns, self.end_ns)
         whole_ns, due_whole_ns = (min(self.seen_until_ns, one) for one in (end_ns, due_end_ns))
-        return Remembered(
+        return RememberedNight(
             end_ns=end_ns,
             whole_ns=whole_ns,
             tasks=tuple(tasks[:MAX_REMEMBERED]),
@@ -149,15 +149,15 @@ class NightPeriod(Struct, frozen=True, kw_only=True):
         )
 
 
-def first_period(now_ns: int) -> Remembered:
+def remembered_before_first(now_ns: int) -> RememberedNight:
     """What stands for the message before the first one: it ended a day ago, and counted nothing."""
     start_ns = now_ns - FIRST_NS
-    return Remembered(end_ns=start_ns, whole_ns=start_ns)
+    return RememberedNight(end_ns=start_ns, whole_ns=start_ns)
 
 
-def bounded(last: Remembered, now_ns: int) -> Remembered:
+def bounded_remembered(last: RememberedNight, now_ns: int) -> RememberedNight:
     """The last message's, but not longer ago than a message looks back."""
     start_ns = now_ns - MAX_PERIOD_NS
     if last.end_ns >= start_ns:
         return last
-    return Remembered(end_ns=start_ns, whole_ns=start_ns, jobs=last.jobs)
+    return RememberedNight(end_ns=start_ns, whole_ns=start_ns, jobs=last.jobs)

@@ -40,7 +40,7 @@ class FailedRun(Struct, frozen=True, kw_only=True):
     url: str | None = None
 
     @property
-    def order(self) -> int:
+    def outcome_rank(self) -> int:
         """The worst outcome first."""
         return FAILED_OUTCOMES.index(self.outcome)
 
@@ -74,7 +74,7 @@ class NightRuns(Struct, frozen=True, kw_only=True):
     completeness: Completeness = WHOLE
 
     @property
-    def families(self) -> tuple[str, ...]:
+    def family_names(self) -> tuple[str, ...]:
         names: dict[str, None] = {}
         for families in self.counts.values():
             names.update(dict.fromkeys(families))
@@ -144,7 +144,7 @@ class FamilyHistory(Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-def runs_of_printed(
+def night_runs_of_printed(
     printed: PrintedRuns,
     period: NightPeriod,
     is_selected: Callable[[EndedLine], bool] = lambda _: True,
@@ -164,40 +164,44 @@ def runs_of_printed(
     for run, written_ns in selected:
         known_ns.setdefault(run.task_id, written_ns)
     newest = [task for task, first_ns in known_ns.items() if first_ns >= period.seen_until_ns]
-    until_ns = period.counted_until_ns(len(newest))
+    until_ns = period.counting_end_ns(len(newest))
     told_before = set(period.last.tasks)
     told_now = {
         task
         for task, first_ns in known_ns.items()
         if period.known_from_ns <= first_ns < until_ns and task not in told_before
     }
-    of_period = _newest_first(selected, told_now)
+    of_period = _newest_line_of_tasks(selected, told_now)
     last = [
         run
-        for run in _last_attempts(of_period, [run for run, _ in selected], printed.repeated)
+        for run in _without_repeated_attempts(
+            of_period, [run for run, _ in selected], printed.repeated
+        )
         if run.batch.job_id not in period.last.jobs
     ]
-    outcomes = [(_line_outcome(run).group, run.family) for run in last]
+    outcomes = [(_outcome_of_line(run).group, run.family) for run in last]
     failed: dict[tuple[str, str], FailedRun] = {}
     for (outcome, family), run in zip(outcomes, last, strict=True):
         if outcome in FAILED_OUTCOMES:
-            failed.setdefault((outcome, family), _failed_line(outcome, run))
+            failed.setdefault((outcome, family), _failed_run_of_line(outcome, run))
     return NightRuns(
         counts=count_runs(outcomes),
-        failed=tuple(sorted(failed.values(), key=lambda run: run.order)),
+        failed=tuple(sorted(failed.values(), key=lambda run: run.outcome_rank)),
         cost=total(measured_cost(run.cost) for run in of_period),
         reports=sum(run.has_report for run in last),
         remembered=tuple(newest) if until_ns == period.end_ns else (),
-        told_jobs=known_values(run.batch.job_id for run in last if _may_be_told_again(run)),
+        told_jobs=known_values(run.batch.job_id for run in last if _may_have_further_attempts(run)),
         until_ns=until_ns,
         is_cut=printed.read_until_ns == period.end_ns,
         unproven=sum(run.task_id in printed.unproven for run in last),
-        corrected=_corrected(of_period, period),
-        completeness=_kept_completeness(period, kept_days),
+        corrected=_corrected_job_families(of_period, period),
+        completeness=_completeness_by_kept_days(period, kept_days),
     )
 
 
-def _newest_first(lines: Iterable[tuple[EndedLine, int]], tasks: Container[str]) -> list[EndedLine]:
+def _newest_line_of_tasks(
+    lines: Iterable[tuple[EndedLine, int]], tasks: Container[str]
+) -> list[EndedLine]:
     """The last line of each of the tasks, by the end of its run, else by when it was written."""
     ends: dict[str, tuple[int, EndedLine]] = {}
     for run, written_ns in lines:
@@ -207,19 +211,19 @@ def _newest_first(lines: Iterable[tuple[EndedLine, int]], tasks: Container[str])
     return [run for _, run in newest_first]
 
 
-def _corrected(runs: Iterable[EndedLine], period: NightPeriod) -> Mapping[str, int]:
+def _corrected_job_families(runs: Iterable[EndedLine], period: NightPeriod) -> Mapping[str, int]:
     """See :class:`NightRuns`: a job ends with its success, so an earlier message told another
     attempt.
     """
     families = {
         run.batch.job_id: run.family
         for run in runs
-        if run.batch.job_id in period.last.jobs and _line_outcome(run).group == "success"
+        if run.batch.job_id in period.last.jobs and _outcome_of_line(run).group == "success"
     }
     return Counter(families.values())
 
 
-def _last_attempts(
+def _without_repeated_attempts(
     runs: Sequence[EndedLine], known: Iterable[EndedLine], repeated: Mapping[str, int]
 ) -> list[EndedLine]:
     """The runs without attempts of jobs of AWS Batch after which there was another one, or will
@@ -227,19 +231,19 @@ def _last_attempts(
     of another attempt can be the next one.
     """
     last: dict[str, float] = {job_id: number + 1 for job_id, number in repeated.items()}
-    for job_id, number in map(_attempt, known):
+    for job_id, number in map(_job_and_attempt_number, known):
         last[job_id] = max(last.get(job_id, 0), number)
-    attempts = ((run, *_attempt(run)) for run in runs)
+    attempts = ((run, *_job_and_attempt_number(run)) for run in runs)
     return [run for run, job_id, number in attempts if not job_id or number == last[job_id]]
 
 
-def _may_be_told_again(run: EndedLine) -> bool:
+def _may_have_further_attempts(run: EndedLine) -> bool:
     """Whether the run's job may have another attempt, or has had one, of which no line is there."""
-    _, number = _attempt(run)
-    return bool(run.batch.job_id) and (number > 1 or _line_outcome(run).group != "success")
+    _, number = _job_and_attempt_number(run)
+    return bool(run.batch.job_id) and (number > 1 or _outcome_of_line(run).group != "success")
 
 
-def _attempt(run: EndedLine) -> tuple[str, float]:
+def _job_and_attempt_number(run: EndedLine) -> tuple[str, float]:
     """Which attempt of which job the run is; "" if no job is known. A line of the job itself is of
     its end.
     """
@@ -247,7 +251,7 @@ def _attempt(run: EndedLine) -> tuple[str, float]:
     return job_id, math.inf if job_id == run.task_id else run.batch.attempt or 0
 
 
-def _kept_completeness(period: NightPeriod, kept_days: float) -> Completeness:
+def _completeness_by_kept_days(period: NightPeriod, kept_days: float) -> Completeness:
     # A schedule is not exact to the minute.
     if round(period.days, 1) <= kept_days:
         return WHOLE
@@ -262,18 +266,18 @@ def _kept_completeness(period: NightPeriod, kept_days: float) -> Completeness:
     return Completeness((Gap(place="task_stopped", reason=reason),))
 
 
-def _failed_line(outcome: str, run: EndedLine) -> FailedRun:
+def _failed_run_of_line(outcome: str, run: EndedLine) -> FailedRun:
     links = run.links or RunLinks()
     return FailedRun(
         outcome=outcome,
         family=run.family,
-        reason=run.outcome_sentence or _line_outcome(run).sentence,
+        reason=run.outcome_sentence or _outcome_of_line(run).sentence,
         ended_at=run.finished_at,
         url=links.kibana or links.log_stream,
     )
 
 
-def _line_outcome(run: EndedLine) -> Outcome:
+def _outcome_of_line(run: EndedLine) -> Outcome:
     """How the run of a line ended."""
     return document_outcome(
         {

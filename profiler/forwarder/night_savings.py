@@ -42,7 +42,7 @@ _BAD_REQUEST = 400
 _METHOD_NOT_ALLOWED = 405
 
 
-class Budget:
+class ReadBudget:
     """The time, the searches and the calls of AWS that a message may take.
 
     ``problem``: why it did not suffice. Who asks may have gone on without the answer.
@@ -54,31 +54,31 @@ class Budget:
         self.calls = 0
         self.problem: str | None = None
 
-    def search(self) -> None:
+    def count_search(self) -> None:
         """Count a search. Raises TaskProfilerError if none is left."""
         self.searches += 1
         if self.searches > MAX_SEARCHES:
-            self._end(f"it takes more than {MAX_SEARCHES} searches")
+            self._raise_exhausted(f"it takes more than {MAX_SEARCHES} searches")
         self._check_time()
 
-    def call(self, **_event: object) -> None:
+    def count_aws_call(self, **_event: object) -> None:
         """Count a call of AWS, as a handler of botocore's events. Raises TaskProfilerError if none
         is left.
         """
         self.calls += 1
         if self.calls > MAX_CALLS:
-            self._end(f"it takes more than {MAX_CALLS} calls of AWS")
+            self._raise_exhausted(f"it takes more than {MAX_CALLS} calls of AWS")
         self._check_time()
 
     def _check_time(self) -> None:
         if not self._has_time():
-            self._end("the time of the function did not suffice")
+            self._raise_exhausted("the time of the function did not suffice")
 
-    def _end(self, problem: str) -> NoReturn:
+    def _raise_exhausted(self, problem: str) -> NoReturn:
         self.problem = first_known(self.problem, problem)
         raise TaskProfilerError(problem)
 
-    def bounded(self, open_client: Callable[[str], AwsClient]) -> OpenClient:
+    def clients_with_counted_calls(self, open_client: Callable[[str], AwsClient]) -> OpenClient:
         """Clients, each opened once, whose calls are counted."""
         clients: dict[str, AwsClient] = {}
 
@@ -86,7 +86,7 @@ class Budget:
             if service not in clients:
                 clients[service] = open_client(service)
                 events = clients[service].meta.events
-                events.register_first("before-call", self.call)
+                events.register_first("before-call", self.count_aws_call)
                 # Of each attempt.
                 events.register_first("before-send", lambda **_event: self._check_time())
             return clients[service]
@@ -94,18 +94,18 @@ class Budget:
         return opened
 
 
-class SearchedCluster(Struct, frozen=True, kw_only=True):
+class BudgetedSearchCluster(Struct, frozen=True, kw_only=True):
     """The cluster as the readers of past runs ask it."""
 
     cluster: SearchCluster
-    budget: Budget
+    budget: ReadBudget
     timeout_seconds: float
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         """Search. The function may not list indices. Raises TaskProfilerError."""
         if method != "POST" or not isinstance(body, dict):
             return ServerResponse(status=_METHOD_NOT_ALLOWED)
-        self.budget.search()
+        self.budget.count_search()
         try:
             answer = self.cluster.request(path, body, self.timeout_seconds)
         except SearchClusterError as error:
@@ -116,7 +116,7 @@ class SearchedCluster(Struct, frozen=True, kw_only=True):
         return ServerResponse(status=200, body=answer)
 
 
-def _unread_role(
+def _skip_reason_for_target_role(
     target: ScheduledTarget, present: Mapping[str, object], new: Mapping[str, object], _arn: str
 ) -> str | None:
     """Why a family is left out to whose tasks a target would give a first tag: the command asks
@@ -130,17 +130,17 @@ def _unread_role(
 class NightSavingPlanner(Struct, frozen=True, kw_only=True, dict=True):
     """Plans the sizes of families, as ``taskdef resize FAMILY… --from`` does."""
 
-    cluster: SearchedCluster
+    cluster: BudgetedSearchCluster
     prefix: str
     open_client: OpenClient
     on_problem: Callable[[str], object]
     now_ns: int
 
-    def saving(self, families: Sequence[str]) -> NightSaving:
+    def plan_saving(self, families: Sequence[str]) -> NightSaving:
         """What the plan saves; why it is not known, if something cannot be read as a whole."""
         asked = len(families)
         try:
-            planned = self._planned(families)
+            planned = self._plan_families(families)
         except TaskProfilerError as error:
             return NightSaving(asked=asked, problem=self.cluster.budget.problem or str(error))
         except (AttributeError, LookupError, TypeError, ValueError):
@@ -159,7 +159,7 @@ class NightSavingPlanner(Struct, frozen=True, kw_only=True, dict=True):
             usd_per_month=sum_known(*(change.saving_usd_per_month for change in changes)) or 0,
         )
 
-    def _planned(self, families: Sequence[str]) -> list[PlannedFamily]:
+    def _plan_families(self, families: Sequence[str]) -> list[PlannedFamily]:
         """The plans of the families that have a definition. Raises TaskProfilerError."""
         source = IndexedRuns(self.cluster, self.prefix)
         policy = ResizePolicy()
@@ -179,13 +179,13 @@ class NightSavingPlanner(Struct, frozen=True, kw_only=True, dict=True):
             account=replace(
                 read_account(
                     self.open_client,
-                    lambda: self._starting,
+                    lambda: self._scheduled_targets,
                     lambda: of_services,
                     self.now_ns,
                 ),
-                machine_schedules=self._starters.machine_schedules,
-                outer_states=self._starters.outer_states,
-                refusal_of_tags=_unread_role,
+                machine_schedules=self._account_starters.machine_schedules,
+                outer_states=self._account_starters.outer_states,
+                refusal_of_tags=_skip_reason_for_target_role,
             ),
         )
         planned = []
@@ -200,10 +200,10 @@ class NightSavingPlanner(Struct, frozen=True, kw_only=True, dict=True):
         return planned
 
     @cached_property
-    def _starters(self) -> AccountStarters:
+    def _account_starters(self) -> AccountStarters:
         return AccountStarters(self.open_client, self.on_problem)
 
     @cached_property
-    def _starting(self) -> tuple[ScheduledTarget, ...]:
+    def _scheduled_targets(self) -> tuple[ScheduledTarget, ...]:
         """Raises TaskProfilerError."""
-        return (*self._starters.targets(), *self._starters.states())
+        return (*self._account_starters.targets(), *self._account_starters.states())

@@ -8,8 +8,8 @@ from msgspec.structs import asdict
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.optional_math import known
 from profiler.core.timestamps import format_datetime, parse_datetime
-from profiler.forwarder.document_fields import Fields, drop_empty
-from profiler.forwarder.documents import TOO_LONG, Document, is_id_too_long, run_id
+from profiler.forwarder.document_fields import Fields, without_empty_values
+from profiler.forwarder.documents import TOO_LONG, Document, is_id_too_long, run_document_id
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.line_kinds import InvalidReport, replace_lone_surrogates
 from profiler.forwarder.run_links import links_of_line, links_of_schedule_notice
@@ -27,7 +27,7 @@ def notice_document(
     """
     record = line.record
     notice = line.notice
-    run = run_id(record.task_id, record.container.name)
+    run = run_document_id(record.task_id, record.container.name)
     document_id = f"{run}/{notice.kind}"
     if is_id_too_long(document_id):
         return TOO_LONG
@@ -47,7 +47,9 @@ def notice_document(
             "message": notice.message,
             "since": known(format_datetime, parse_datetime(notice.since)),
         },
-        **_place(record.account_id, record.region, record.cluster, record.family),
+        **_account_and_cluster_fields(
+            record.account_id, record.region, record.cluster, record.family
+        ),
         "container": {"name": record.container.name},
         "aws": {"cloudwatch": {"log_group": record.log_group, "log_stream": record.log_stream}},
         "task": {
@@ -78,8 +80,8 @@ def schedule_notice_document(
             "due_at": known(format_datetime, parse_datetime(notice.due_at)),
             "reason": notice.reason,
         },
-        **_place(line.account_id, line.region, line.cluster, line.family),
-        **_noticed_task(line),
+        **_account_and_cluster_fields(line.account_id, line.region, line.cluster, line.family),
+        **_task_fields(line),
         "links": links_of_schedule_notice(line, settings.kibana_url).document_fields(),
         "schedule": asdict(line.schedule),
     }
@@ -89,7 +91,7 @@ def schedule_notice_document(
     )
 
 
-def _noticed_task(line: ScheduleNoticeLine) -> Fields:
+def _task_fields(line: ScheduleNoticeLine) -> Fields:
     """The task that the notice is about, or the job."""
     if not line.is_of_jobs:
         return {"task": {"id": line.notice.task_id, "family": line.family}}
@@ -125,7 +127,7 @@ def _notice_document(
             "kind": "alert",
             "dataset": "schedule.notice" if notice is None else "task.notice",
         },
-        **drop_empty(fields),
+        **without_empty_values(fields),
         "record": replace_lone_surrogates(line_text),
     }
     return Document(
@@ -136,7 +138,7 @@ def _notice_document(
     )
 
 
-def _place(
+def _account_and_cluster_fields(
     account_id: str | None, region: str | None, cluster: str | None, family: str | None
 ) -> Fields:
     return {

@@ -14,27 +14,27 @@ from profiler.core.index_names import IndexNames
 from profiler.core.json_fields import mapping
 from profiler.core.timestamps import parse_datetime, subtract_ms
 from profiler.forwarder.document_fields import (
-    claim_fields,
-    merge_fields,
-    own_fields,
+    merged_fields,
+    own_event_fields,
     record_fields,
     run_fields,
+    unconfirmed_claim_fields,
 )
 from profiler.forwarder.documents import (
     TOO_LONG,
     Document,
     EventDocument,
-    EventPart,
+    EventWithTaskId,
     ReportDocument,
-    ReportPart,
+    ReportWithLine,
     is_id_too_long,
-    run_id,
+    run_document_id,
 )
 from profiler.forwarder.ended_run import NO_RETRY, EndedTask, MemoryRetry
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.line_kinds import InvalidReport, replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun, run_of_report
-from profiler.forwarder.run_event import RunEvent, SeenRun, StreamClaim
+from profiler.forwarder.run_event import LogStreamClaim, RunAsSeen, RunEvent
 from profiler.forwarder.run_links import links_of_line
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.stop_causes import outcome_of
@@ -48,16 +48,18 @@ def report_document(
     """The document of a report or checkpoint; a checkpoint's lies at most 60 days back."""
     if report.type == CHECKPOINT:
         return _checkpoint_document(report, line, settings)
-    return _final_document(run_of_report(report), ReportPart(report=report, text=line), settings)
+    return _document_of_final_report(
+        run_of_report(report), ReportWithLine(report=report, text=line), settings
+    )
 
 
-def unconfirmed_document(document: Document, claim: StreamClaim) -> Document | InvalidReport:
+def unconfirmed_document(document: Document, claim: LogStreamClaim) -> Document | InvalidReport:
     """The document of a line whose log stream does not name the task.
 
     A checkpoint or notice has an id of its own, so that it replaces none of the task's streams; of
     two reports, the document that is stored chooses.
     """
-    fields = merge_fields(document.fields, {"task": claim_fields(claim)})
+    fields = merged_fields(document.fields, {"task": unconfirmed_claim_fields(claim)})
     if isinstance(document, ReportDocument):
         return replace(document, fields=fields)
     digest = hashlib.sha256(claim.stream.encode()).hexdigest()[:_STREAM_DIGITS]
@@ -110,13 +112,13 @@ def event_documents(
     alone = replace(ended.alone, event=event)
     moment = alone.finished_at or event.created_at or alone.started_at or alone.began_at
     moment = moment or run.written_at
-    numbers = _numbers(ended, settings)
+    numbers = _final_report_document(ended, settings)
     if numbers is None or ended.is_indexed:
         written: tuple[Document, ...] = ()
-        place = place_of(alone, settings.indices, None if ended.is_indexed else moment)
+        place = index_and_document_id(alone, settings.indices, None if ended.is_indexed else moment)
     else:
         written = (numbers,)
-        place = place_of(ended.reported or alone, settings.indices, moment)
+        place = index_and_document_id(ended.reported or alone, settings.indices, moment)
     if place is None or moment is None:
         return ()
     of_batch = _SeenByEvent(run=run, place=place, initial=alone)
@@ -127,14 +129,14 @@ def event_documents(
     others = [
         _SeenByEvent(run=other, place=place, initial=other)
         for other in ended.others
-        if (place := place_of(other, settings.indices, moment)) is not None
+        if (place := index_and_document_id(other, settings.indices, moment)) is not None
     ]
     runs = [of_batch, *others]
-    return (*written, *[_event_document(seen, settings, moment) for seen in runs])
+    return (*written, *[_document_of_event(seen, settings, moment) for seen in runs])
 
 
-def place_of(
-    run: MergedRun | SeenRun, indices: IndexNames, ended: datetime | None = None
+def index_and_document_id(
+    run: MergedRun | RunAsSeen, indices: IndexNames, ended: datetime | None = None
 ) -> Place | None:
     """The place of a run's document; None without any time.
 
@@ -145,27 +147,29 @@ def place_of(
     record = run.record
     return Place(
         index=indices.index_name("reports", run.began_at),
-        id=run_id(record.task_id, record.container.name),
+        id=run_document_id(record.task_id, record.container.name),
         searched=None if ended is None else indices.names_for_runs(ended),
     )
 
 
-def _numbers(ended: EndedTask, settings: ForwarderSettings) -> ReportDocument | None:
+def _final_report_document(ended: EndedTask, settings: ForwarderSettings) -> ReportDocument | None:
     """The document of the final report; None without one, or if it is invalid."""
     run, line = ended.reported, ended.report_line
     if run is None or run.report is None or line is None:
         return None
-    document = _final_document(run, ReportPart(report=run.report, text=line.text), settings)
+    document = _document_of_final_report(
+        run, ReportWithLine(report=run.report, text=line.text), settings
+    )
     return None if isinstance(document, InvalidReport) else replace(document, is_of_event=True)
 
 
-def _final_document(
-    run: MergedRun, report: ReportPart, settings: ForwarderSettings
+def _document_of_final_report(
+    run: MergedRun, report: ReportWithLine, settings: ForwarderSettings
 ) -> ReportDocument | InvalidReport:
     """The document of the final report that alone shows the run."""
     if run.written_at is None:
-        return _without_time(report.report)
-    place = place_of(run, settings.indices, run.written_at)
+        return _invalid_time_report(report.report)
+    place = index_and_document_id(run, settings.indices, run.written_at)
     if place is None or is_id_too_long(place.id):
         return TOO_LONG
     return ReportDocument(
@@ -178,7 +182,7 @@ def _final_document(
     )
 
 
-def _event_document(
+def _document_of_event(
     seen: _SeenByEvent, settings: ForwarderSettings, moment: datetime
 ) -> EventDocument:
     """What the event of a run says, in a document that a report may have written.
@@ -192,8 +196,8 @@ def _event_document(
         id=seen.place.id,
         searched=seen.place.searched,
         upsert=run_fields(seen.initial, seen.text, settings.kibana_url, moment=moment),
-        fields=own_fields(run, event, seen.reported_cost),
-        event=EventPart(event=event, task_id=run.record.task_id),
+        fields=own_event_fields(run, event, seen.reported_cost),
+        event=EventWithTaskId(event=event, task_id=run.record.task_id),
         kibana_url=settings.kibana_url,
     )
 
@@ -204,10 +208,10 @@ def _checkpoint_document(
     record = report.record
     written = parse_datetime(report.time)
     if written is None:
-        return _without_time(report)
+        return _invalid_time_report(report)
     started = parse_datetime(record.started_at)
     began = subtract_ms(started, record.metrics.init_duration_ms) or written
-    document_id = f"{run_id(record.task_id, record.container.name)}/{report.time}"
+    document_id = f"{run_document_id(record.task_id, record.container.name)}/{report.time}"
     if is_id_too_long(document_id):
         return TOO_LONG
     fields = record_fields(record, CHECKPOINT, written)
@@ -220,7 +224,7 @@ def _checkpoint_document(
     return Document(index=index, id=document_id, fields=fields)
 
 
-def _without_time(report: Report) -> InvalidReport:
+def _invalid_time_report(report: Report) -> InvalidReport:
     return InvalidReport(
         f"The report's time {report.time[:40]!r} is not an RFC 3339 time between 1970 and 2200."
     )

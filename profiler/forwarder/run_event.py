@@ -31,7 +31,7 @@ INSTANCE_MONITOR = "instance-monitor"
 _UNPROVEN_MONITORS = frozenset({"defined-monitor", "unproven-monitor"})
 
 
-class StreamClaim(Struct, frozen=True, kw_only=True):
+class LogStreamClaim(Struct, frozen=True, kw_only=True):
     """The log stream of a report that is not its container's; OWN_STREAM of one that is.
 
     ``voucher``: the task's event vouches for ``container-id`` if it has this id, for
@@ -55,12 +55,12 @@ class StreamClaim(Struct, frozen=True, kw_only=True):
         return self.is_own or self.voucher in (MONITOR_STREAM, INSTANCE_MONITOR)
 
 
-OWN_STREAM: Final = StreamClaim(voucher="", stream="")
+OWN_STREAM: Final = LogStreamClaim(voucher="", stream="")
 # What an event says of a report: the run's, perhaps the run's, or another run's.
 Verdict: TypeAlias = Literal["confirmed", "unconfirmed", "refuted"]
 
 
-class SeenRun(Struct, frozen=True, kw_only=True):
+class RunAsSeen(Struct, frozen=True, kw_only=True):
     """A run as one witness shows it: a record, and the values of its times.
 
     ``began_at``, the start of the image pull if it is known, names the index of its document.
@@ -74,7 +74,7 @@ class SeenRun(Struct, frozen=True, kw_only=True):
     written_at: datetime | None = None
 
 
-NOTHING_SEEN: Final = SeenRun(
+NOTHING_SEEN: Final = RunAsSeen(
     record=Record(task_id="", container=Container(name="")), started_at=None, finished_at=None
 )
 
@@ -122,7 +122,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     batch: BatchJob = NO_JOB
     is_identified: bool = False
     # Nothing if the event was read back from a document.
-    alone: SeenRun = NOTHING_SEEN
+    alone: RunAsSeen = NOTHING_SEEN
 
     @property
     def is_from_document(self) -> bool:
@@ -130,7 +130,7 @@ class RunEvent(Struct, frozen=True, kw_only=True):
         return self.alone == NOTHING_SEEN
 
     @property
-    def end(self) -> EventEnd:
+    def combined_end(self) -> EventEnd:
         """How the run ended by the events alone, ECS's and that of its job of AWS Batch."""
         return EventEnd(
             cause=cause_with_job_end(self.cause, self.job_end),
@@ -144,7 +144,9 @@ class RunEvent(Struct, frozen=True, kw_only=True):
         """Whether the log group of a report is of another account than the task; None: unknown."""
         return None not in (self.account_id, report_account) and self.account_id != report_account
 
-    def verdict_on(self, claim: StreamClaim, report_account: str | None = None) -> Verdict:
+    def verdict_on_report(
+        self, claim: LogStreamClaim, report_account: str | None = None
+    ) -> Verdict:
         """Whether a report is the run's, by its log stream and the account of its log group.
 
         ``refuted``: the report is of another container or account. Its stream is named by a
@@ -205,7 +207,7 @@ EVENT_FIELDS: Mapping[str, str] = {
 _TIMES = ("created_at", "stopped_at")
 
 
-def run_event(
+def run_event_of_task(
     task: StoppedTask,
     end: EventEnd,
     container: EventContainer,
@@ -246,8 +248,8 @@ def run_event(
         resized_from=resized_from,
         batch=task.batch,
         is_identified=None not in (task.account_id, task.region, task.family),
-        alone=SeenRun(
-            record=_event_record(task, container, log),
+        alone=RunAsSeen(
+            record=_record_of_event(task, container, log),
             # ECS does not pull a cached image.
             began_at=task.pull_started_at or task.started_at or task.created_at or task.stopped_at,
             started_at=task.started_at,
@@ -256,7 +258,7 @@ def run_event(
     )
 
 
-def _event_record(task: StoppedTask, container: EventContainer, log: LogTarget | None) -> Record:
+def _record_of_event(task: StoppedTask, container: EventContainer, log: LogTarget | None) -> Record:
     """The event's data as a record, without the end."""
     size = UNKNOWN_SIZE
     if task.is_on_fargate:
@@ -289,7 +291,7 @@ def _event_record(task: StoppedTask, container: EventContainer, log: LogTarget |
     return replace(record, log_group=log.group, log_stream=log.stream, log_region=log.region)
 
 
-def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
+def run_event_of_document(fields: Mapping[str, Any]) -> RunEvent | None:
     """The event that a document has; None if none was written yet.
 
     What the event does not say is read as the report said it. So the document itself says whether
@@ -309,18 +311,18 @@ def read_run_event(fields: Mapping[str, Any]) -> RunEvent | None:
     values["cause"] = end.cause
     values |= {name: parse_datetime(text(values.get(name))) for name in _TIMES}
     values["batch"] = read_batch(fields.get("batch"))
-    is_claimed = task.get("confirmed") is False and not read_claim(fields).is_own
+    is_claimed = task.get("confirmed") is False and not claim_of_document(fields).is_own
     is_identified = task.get("confirmed") is True or is_claimed
     return msgspec.convert({**values, "is_identified": is_identified}, RunEvent)
 
 
-# What ``read_claim`` needs of a document.
+# What ``claim_of_document`` needs of a document.
 CLAIM_FIELDS = ("task.voucher", "task.voucher_stream")
 
 
-def read_claim(fields: Mapping[str, Any]) -> StreamClaim:
+def claim_of_document(fields: Mapping[str, Any]) -> LogStreamClaim:
     """The log stream of the report in a document."""
     task = mapping(fields.get("task"))
     voucher = text(task.get("voucher"))
     stream = text(task.get("voucher_stream"))
-    return StreamClaim(voucher=voucher, stream=stream) if voucher and stream else OWN_STREAM
+    return LogStreamClaim(voucher=voucher, stream=stream) if voucher and stream else OWN_STREAM

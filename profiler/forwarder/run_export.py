@@ -20,7 +20,7 @@ from profiler.otlp.otlp_settings import Targets
 from profiler.otlp.run_signals import ExportedRun, signals_of
 
 
-class RunExport(Struct, frozen=True):
+class EndedRunExporter(Struct, frozen=True):
     """Exports ended runs.
 
     What was not accepted is in the log and, by ``keep``, in the failure queue.
@@ -44,7 +44,7 @@ class RunExport(Struct, frozen=True):
         try:
             self._export_once(ended, once, left_seconds)
         except Exception as error:  # noqa: BLE001  see above
-            self.warn(f"The run of task {ended.task.id} was not exported. {_sentence(error)}")
+            self.warn(f"The run of task {ended.task.id} was not exported. {_error_sentence(error)}")
 
     def _export_once(
         self, ended: EndedTask, once: Idempotently, left_seconds: Callable[[], float]
@@ -55,14 +55,16 @@ class RunExport(Struct, frozen=True):
         def work() -> None:
             nonlocal is_begun
             is_begun = True
-            reason = self._export(run, left_seconds())
+            reason = self._try_to_export(run, left_seconds())
             # Perhaps the secret was changed.
             if reason and self.exporter.is_unauthorized:
-                reason = self._export(run, left_seconds(), partial(fetch_secret, is_renewed=True))
+                reason = self._try_to_export(
+                    run, left_seconds(), partial(fetch_secret, is_renewed=True)
+                )
             if reason and self.exporter.lacks_signals:
                 self.warn_once(f"All runs are exported without a part. {reason}")
             elif reason:
-                self._store(run, reason)
+                self._store_failed_export(run, reason)
 
         try:
             once(f"{ended.task.arn}#otlp", work)  # never change this key
@@ -72,9 +74,9 @@ class RunExport(Struct, frozen=True):
             if is_begun:
                 raise
             # Only the export may need the table: Lambda may not retry the event.
-            self._store(run, _sentence(error))
+            self._store_failed_export(run, _error_sentence(error))
 
-    def _export(
+    def _try_to_export(
         self, run: ExportedRun, max_seconds: float, fetch: FetchSecret = fetch_secret
     ) -> str | None:
         """Export the run; returns why it was not accepted."""
@@ -84,7 +86,7 @@ class RunExport(Struct, frozen=True):
             lambda: (self.targets(fetch), signals_of(run)), self.exporter, max_seconds
         )
 
-    def _store(self, run: ExportedRun, reason: str) -> None:
+    def _store_failed_export(self, run: ExportedRun, reason: str) -> None:
         if self.keep is None:
             raise DeliveryError(reason)  # another invocation for this event tries again
         try:
@@ -97,7 +99,7 @@ class RunExport(Struct, frozen=True):
         )
 
 
-def _sentence(error: Exception) -> str:
+def _error_sentence(error: Exception) -> str:
     if isinstance(error, ForwarderError):
         return str(error)
     return f"The export failed ({type(error).__name__})."
@@ -109,13 +111,13 @@ def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
     """
     task = ended.task
     return ExportedRun(
-        record=ended.run.whole_record,
-        line=ended.report_line.text if ended.report_line and ended.is_complete else None,
+        record=ended.run.record_completed_by_event,
+        line=ended.report_line.text if ended.report_line and ended.has_final_report else None,
         pull_started_ns=known(nanoseconds_of, task.pull_started_at),
         pull_stopped_ns=known(nanoseconds_of, task.pull_stopped_at),
         reason=ended.reason,
         judged=ended.outcome,
-        is_complete=ended.is_complete,
+        is_complete=ended.has_final_report,
         context=ended.labels,
         observed_ns=now_ns,
     )

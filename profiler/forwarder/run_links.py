@@ -56,7 +56,7 @@ def links_of_line(line: Report | NoticeLine, kibana_url: str | None) -> RunLinks
     """The addresses of the run of a checkpoint or a notice, which has not ended."""
     record = line.record
     started = parse_datetime(record.started_at) or parse_datetime(line.time)
-    return _links_of_record(record, kibana_task(kibana_url, record.task_id, started))
+    return _links_of_record(record, kibana_task_url(kibana_url, record.task_id, started))
 
 
 def links_of_run(run: MergedRun, kibana_url: str | None) -> RunLinks:
@@ -67,16 +67,16 @@ def links_of_run(run: MergedRun, kibana_url: str | None) -> RunLinks:
     if started is None and not run.is_complete:
         started = known(attrgetter("created_at"), run.event)
     return _links_of_record(
-        record, kibana_task(kibana_url, record.task_id, started or ended, ended)
+        record, kibana_task_url(kibana_url, record.task_id, started or ended, ended)
     )
 
 
 def _links_of_record(record: Record, kibana: str | None) -> RunLinks:
     return RunLinks(
-        log_stream=log_stream(
+        log_stream=log_stream_url(
             record.log_region or record.region, record.log_group, record.log_stream
         ),
-        ecs_task=ecs_task(record.region, cluster_name(record.cluster), record.task_id),
+        ecs_task=ecs_task_url(record.region, cluster_name(record.cluster), record.task_id),
         kibana=kibana,
     )
 
@@ -90,56 +90,56 @@ def links_of_schedule_notice(line: ScheduleNoticeLine, kibana_url: str | None) -
         return RunLinks()
     task_id = line.notice.task_id or ""
     return RunLinks(
-        ecs_task=ecs_task(line.region, cluster_name(line.cluster), task_id),
-        kibana=kibana_task(kibana_url, task_id, parse_datetime(line.notice.due_at)),
+        ecs_task=ecs_task_url(line.region, cluster_name(line.cluster), task_id),
+        kibana=kibana_task_url(kibana_url, task_id, parse_datetime(line.notice.due_at)),
     )
 
 
 def links_of_job(job: JobDetail) -> RunLinks:
     """The address of the log of a job's newest attempt that has ended."""
     stream = job.attempts[-1].failed_log_stream if job.attempts else None
-    return RunLinks(log_stream=log_stream(job.region, job.log_group, stream))
+    return RunLinks(log_stream=log_stream_url(job.region, job.log_group, stream))
 
 
-def log_stream(region: str | None, group: str | None, stream: str | None) -> str | None:
+def log_stream_url(region: str | None, group: str | None, stream: str | None) -> str | None:
     """Return the address of a log stream in the CloudWatch console."""
     console = _console_url(region)
     if not (console and group and stream):
         return None
-    place = f"log-groups/log-group/{_encoded_twice(group)}/log-events/{_encoded_twice(stream)}"
+    place = f"log-groups/log-group/{_console_encoded(group)}/log-events/{_console_encoded(stream)}"
     return f"{console}/cloudwatch/home?region={region}#logsV2:{place}"
 
 
-def ecs_task(region: str | None, cluster: str | None, task_id: str) -> str | None:
+def ecs_task_url(region: str | None, cluster: str | None, task_id: str) -> str | None:
     """Return the address of the task in the ECS console, which shows a task for about an hour
     after it stopped.
     """
     console = _console_url(region)
     if not (console and cluster and task_id):
         return None
-    task = f"clusters/{_encoded_once(cluster)}/tasks/{_encoded_once(task_id)}"
+    task = f"clusters/{_percent_encoded(cluster)}/tasks/{_percent_encoded(task_id)}"
     return f"{console}/ecs/v2/{task}/configuration?region={region}"
 
 
-def kibana_task(
+def kibana_task_url(
     kibana_url: str | None, task_id: str, started: datetime | None, ended: datetime | None = None
 ) -> str | None:
     """Return the address of the dashboard "Task run" for one task, with the times of the run and
     a margin.
     """
-    base = _valid_url(kibana_url)
+    base = _url_for_button(kibana_url)
     if not (base and task_id):
         return None
-    begin = _moment(started, -_MARGIN) or _rison("now-30d")
-    end = _moment(ended, _MARGIN) or "now"
+    begin = _kibana_time(started, -_MARGIN) or _rison_string("now-30d")
+    end = _kibana_time(ended, _MARGIN) or "now"
     period = f"_g=(time:(from:{begin},to:{end}))"
     phrase = on_one_line(task_id).replace("\\", "\\\\").replace('"', '\\"')
-    query = _rison(f'task.id:"{phrase}"')
+    query = _rison_string(f'task.id:"{phrase}"')
     filtered = f"_a=(query:(language:kuery,query:{query}))"
     return f"{base}/app/dashboards#/view/{TASK_RUN_DASHBOARD_ID}?{period}&{filtered}"
 
 
-def _moment(moment: datetime | None, margin: timedelta) -> str | None:
+def _kibana_time(moment: datetime | None, margin: timedelta) -> str | None:
     if moment is None:
         return None
     return f"'{format_datetime(moment + margin)}'"
@@ -155,31 +155,31 @@ def _console_url(region: str | None) -> str:
     return f"https://{region}.{next(domains, 'console.aws.amazon.com')}"
 
 
-def _encoded_once(text: str) -> str:
+def _percent_encoded(text: str) -> str:
     # Most characters of most names need no encoding, and a call encodes each on its own.
-    return _TO_ENCODE.sub(lambda match: _encoded(match[0]), on_one_line(text))
+    return _TO_ENCODE.sub(lambda match: _encoded_character(match[0]), on_one_line(text))
 
 
 @lru_cache
-def _encoded(character: str) -> str:
+def _encoded_character(character: str) -> str:
     return quote(character, safe="")
 
 
-def _encoded_twice(text: str) -> str:
+def _console_encoded(text: str) -> str:
     """Encode a name as the CloudWatch console does after the ``#``: percent-encoded twice, with
     ``$`` for ``%``.
     """
-    return _encoded_once(text).replace("%", "$25")
+    return _percent_encoded(text).replace("%", "$25")
 
 
-def _rison(text: str) -> str:
+def _rison_string(text: str) -> str:
     """Return a percent-encoded string of Rison, the notation of Kibana's addresses."""
     escaped = text.replace("!", "!!").replace("'", "!'")
     return f"'{quote(escaped, safe='!:')}'".replace("%27", "'")
 
 
 @lru_cache
-def _valid_url(text: str | None) -> str:
+def _url_for_button(text: str | None) -> str:
     """Return the address, percent-encoded, if Slack accepts it for a button; else nothing."""
     address = quote(on_one_line(text or "").strip(), safe=":/?#[]@!$&'()*+,;=%~").rstrip("/")
     try:

@@ -28,11 +28,15 @@ from profiler.forwarder.invocation import (
     DeliveryError,
     ForwarderError,
     ReadError,
-    attempt,
+    call_collecting_error,
     raise_errors,
 )
 from profiler.forwarder.notifications.idempotency import Idempotently
-from profiler.forwarder.notifications.notification import NoticeChannel, notification_key, notify
+from profiler.forwarder.notifications.notification import (
+    NoticeChannel,
+    notification_key,
+    post_to_accepting_channels,
+)
 from profiler.record.family import UsualDuration
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.notice_model import (
@@ -79,7 +83,7 @@ class ScheduleNotifier(Struct, frozen=True):
     store: Callable[[ScheduleNoticeLine], None]
     finished: set[str]
 
-    def notify(self, line: ScheduleNoticeLine, complete: Complete) -> bool:
+    def complete_and_send(self, line: ScheduleNoticeLine, complete: Complete) -> bool:
         """Complete, send and store the line unless that was done.
 
         Raises ForwarderError after all channels.
@@ -92,28 +96,28 @@ class ScheduleNotifier(Struct, frozen=True):
         def work() -> None:
             whole = complete(line)
             if whole is not None:
-                self._notify(whole)
+                self._send_and_store(whole)
                 sent.append(whole)
 
         self.once(key, work)
         self.finished.add(key)
         return bool(sent)
 
-    def _notify(self, line: ScheduleNoticeLine) -> None:
+    def _send_and_store(self, line: ScheduleNoticeLine) -> None:
         errors: list[ForwarderError] = []
         kind: Subject = "running" if line.notice.kind == "slow" else "failure"
         # A state machine may start several families.
         families = (line.family or "").split(", ")
         is_selected = any(self.settings.selects(kind, family) for family in families)
         channels = self.channels if is_selected else ()
-        notify(channels, line, "failure", self.once, errors)
-        attempt(
+        post_to_accepting_channels(channels, line, "failure", self.once, errors)
+        call_collecting_error(
             lambda: self.once(f"{notification_key(line)}#stored", partial(self.store, line)), errors
         )
         raise_errors(errors)
 
 
-def _clock(moment_ns: int) -> str:
+def _time_of_day(moment_ns: int) -> str:
     """The time of day, to the minute."""
     minute_ns = moment_ns // NS_PER_MINUTE * NS_PER_MINUTE
     return f"{format_ms(minute_ns).partition('T')[2].removesuffix(':00.000Z')} UTC"
@@ -146,7 +150,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
     def _grace_ns(self) -> int:
         return round(self.grace_minutes * NS_PER_MINUTE)
 
-    def look(self) -> dict[str, int]:
+    def judge_and_notify(self) -> dict[str, int]:
         """Judge the due times of the last day and alert to what is new.
 
         Returns what ``watch_schedules`` does.
@@ -164,7 +168,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 "unknown": read.unread,
                 **counts,
             }
-        clusters = self._clusters(read.schedules)
+        clusters = self._read_cluster_tasks(read.schedules)
         longest = max((schedule.window_minutes for schedule in read.schedules), default=0)
         since_ns = self.now_ns - _JUDGED_NS - longest * NS_PER_MINUTE
         judged = judge_schedules(
@@ -174,17 +178,19 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             since_ns=since_ns,
             grace_ns=self._grace_ns,
         )
-        for line, complete in self._notices(judged, clusters):
+        for line, complete in self._all_notices(judged, clusters):
             if not self.may_notify():
                 self._errors.append(DeliveryError(NO_TIME_TO_NOTIFY))
                 break
-            is_new = attempt(partial(self.notifier.notify, line, complete), self._errors)
+            is_new = call_collecting_error(
+                partial(self.notifier.complete_and_send, line, complete), self._errors
+            )
             counts[line.notice.kind] += is_new is True
         raise_errors(self._errors)
         unknown = sum(bool(item.problem or item.schedule.why_unknown) for item in judged)
         return {"schedules": len(read.schedules), "unknown": unknown, **counts}
 
-    def _clusters(self, schedules: Iterable[Schedule]) -> Mapping[str, ClusterTasks]:
+    def _read_cluster_tasks(self, schedules: Iterable[Schedule]) -> Mapping[str, ClusterTasks]:
         clusters: dict[str, ClusterTasks] = {}
         by_place: dict[str, list[Schedule]] = {}
         for schedule in schedules:
@@ -200,7 +206,10 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 break
             found = self.tasks(arn, by_place[arn], self.now_ns)
             if found.is_gone:
-                found = attempt(partial(self._tasks_of_gone_cluster, arn), self._errors) or found
+                found = (
+                    call_collecting_error(partial(self._tasks_of_gone_cluster, arn), self._errors)
+                    or found
+                )
             if found.problem:
                 self._errors.append(ReadError(found.problem))
             clusters[arn] = found
@@ -216,7 +225,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             tasks=(), read_ns=self.now_ns, known_since_ns=int(str(first)), is_gone=True
         )
 
-    def _notices(
+    def _all_notices(
         self, judged: Sequence[JudgedSchedule], clusters: Mapping[str, ClusterTasks]
     ) -> Iterator[tuple[ScheduleNoticeLine, Complete]]:
         """All notices, also those sent before.
@@ -231,15 +240,17 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 is_known = was_seen or self.rules.is_settled(schedule, self.now_ns)
                 if kind and (is_known or kind == "overlapped"):
                     yield (
-                        self._due_line(schedule, due, kind),
-                        partial(self._completed, schedule, due),
+                        self._due_time_line(schedule, due, kind),
+                        partial(self._line_with_aws_reason, schedule, due),
                     )
         schedules = [item.schedule for item in judged]
-        slow = attempt(lambda: self._slow_task_lines(schedules, clusters), self._errors)
+        slow = call_collecting_error(
+            lambda: self._slow_task_lines(schedules, clusters), self._errors
+        )
         for line in slow or ():
             yield line, lambda line: line
 
-    def _line(
+    def _notice_line(
         self,
         schedule: Schedule,
         kind: ScheduleNoticeKind,
@@ -255,8 +266,8 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 kind=kind,
                 message=message,
                 due_at=known(format_ms, due_ns),
-                next_due_at=known(format_ms, self._next_due(schedule)),
-                task_id=None if schedule.is_of_machine else known(_id_of, task),
+                next_due_at=known(format_ms, self._next_due_ns(schedule)),
+                task_id=None if schedule.is_of_machine else known(_task_id_of, task),
             ),
             schedule=msgspec.convert(schedule, NoticedSchedule, from_attributes=True),
             cluster=place if is_of_tasks else None,
@@ -266,19 +277,19 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             account_id=arn_account(schedule.cluster_arn),
         )
 
-    def _next_due(self, schedule: Schedule) -> int | None:
+    def _next_due_ns(self, schedule: Schedule) -> int | None:
         with suppress(ScheduleExpressionError):
             return next_due(schedule, self.now_ns)
         return None
 
-    def _due_line(
+    def _due_time_line(
         self, schedule: Schedule, due: DueTime, kind: ScheduleNoticeKind
     ) -> ScheduleNoticeLine:
         """The line of a due time without a task, with a late one, or with the previous one still
         running.
         """
         day, _, _ = format_ms(due.due_ns).partition("T")
-        sentence = f"{schedule.name} was due on {day} at {_clock(due.due_ns)}"
+        sentence = f"{schedule.name} was due on {day} at {_time_of_day(due.due_ns)}"
         if kind == "missed":
             until_ns = due.due_ns + schedule.window_minutes * NS_PER_MINUTE + self._grace_ns
             nothing = "no task had started"
@@ -286,11 +297,11 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 nothing = "no job was submitted"
             if schedule.is_of_machine:
                 nothing = f"no execution of the state machine {schedule.machine_name} had begun"
-            sentence += f", and {nothing} by {_clock(until_ns)}"
+            sentence += f", and {nothing} by {_time_of_day(until_ns)}"
         message = " ".join(filter(None, (f"{sentence}.", due.reason)))
-        return self._line(schedule, kind, message, due.due_ns, due.task)
+        return self._notice_line(schedule, kind, message, due.due_ns, due.task)
 
-    def _completed(
+    def _line_with_aws_reason(
         self, schedule: Schedule, due: DueTime, line: ScheduleNoticeLine
     ) -> ScheduleNoticeLine | None:
         """The line with AWS's reason, if any.
@@ -322,14 +333,14 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         """The lines of the tasks that are slower than nearly all earlier ones."""
         # An execution takes longer than its tasks.
         of_runs = [schedule for schedule in schedules if not schedule.is_of_machine]
-        running = list(_running(of_runs, clusters))
+        running = list(_running_scheduled_tasks(of_runs, clusters))
         if self.usual is None or not running:
             return []
         families = {schedule.family for schedule, _ in running}
         durations = self.usual(families, running[0][0].cluster_arn)
         lines = []
         for schedule, task in running:
-            usual = _usual_of(schedule, durations)
+            usual = _usual_duration_of(schedule, durations)
             elapsed_ms = (self.now_ns - (task.started_ns or self.now_ns)) / NS_PER_MS
             if usual is None or not usual.is_slow(elapsed_ms):
                 continue
@@ -341,15 +352,15 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
             due_ns = None
             with suppress(ScheduleExpressionError):
                 due_ns = last_due(schedule, task.created_ns + SKEW_NS)
-            lines.append(self._line(schedule, "slow", message, due_ns, task))
+            lines.append(self._notice_line(schedule, "slow", message, due_ns, task))
         return lines
 
 
-def _id_of(task: StartedTask) -> str:
+def _task_id_of(task: StartedTask) -> str:
     return task_id(task.arn)
 
 
-def _usual_of(schedule: Schedule, durations: FamilyDurations) -> UsualDuration | None:
+def _usual_duration_of(schedule: Schedule, durations: FamilyDurations) -> UsualDuration | None:
     """The usual duration in the schedule's cluster; of a job, the longest one in a cluster of AWS
     Batch, because its queue may choose any.
     """
@@ -363,7 +374,7 @@ def _usual_of(schedule: Schedule, durations: FamilyDurations) -> UsualDuration |
     return max(of_batch, key=lambda usual: usual.p95_ms, default=None)
 
 
-def _running(
+def _running_scheduled_tasks(
     schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks]
 ) -> Iterator[tuple[Schedule, StartedTask]]:
     """The running tasks that schedules started, each with one of the schedules that can have

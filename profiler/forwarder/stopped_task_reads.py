@@ -35,7 +35,7 @@ class StreamLine(Struct, frozen=True):
     timestamp_ms: int
 
 
-class EcsDefinitions(Struct, frozen=True):
+class TaskDefinitionReader(Struct, frozen=True):
     """Reads task definitions with ``ecs:DescribeTaskDefinition``.
 
     A revision never changes, so it is read once.
@@ -45,7 +45,7 @@ class EcsDefinitions(Struct, frozen=True):
     warn: Callable[[str], None]
     _known: dict[str, Mapping[str, object]] = {}
 
-    def describe(
+    def describe_definition(
         self, arn: str, wait: Callable[[], bool] = lambda: False
     ) -> Mapping[str, object] | None:
         """Return the task definition with its tags; None with a warning.
@@ -70,7 +70,7 @@ class EcsDefinitions(Struct, frozen=True):
         return self._known[arn]
 
 
-class CloudWatchTail(Struct, frozen=True):
+class LogStreamTailReader(Struct, frozen=True):
     """Reads log streams with ``logs:GetLogEvents``.
 
     ``client_for`` returns the client of a region.
@@ -79,15 +79,15 @@ class CloudWatchTail(Struct, frozen=True):
     client_for: Callable[[str | None], Any]
     warn: Callable[[str], None]
 
-    def newest(self, stream: LogTarget) -> Iterator[Sequence[StreamLine]]:
+    def read_newest_pages(self, stream: LogTarget) -> Iterator[Sequence[StreamLine]]:
         """The pages of a stream, the newest one and its newest line first; a warning names a stream
         that cannot be read.
         """
-        for page in pages_backwards(partial(self._page, stream), _MAX_PAGES):
+        for page in pages_backwards(partial(self._read_page, stream), _MAX_PAGES):
             events = page.get("events", ())
             yield [StreamLine(event["message"], event["timestamp"]) for event in events][::-1]
 
-    def _page(self, stream: LogTarget, **position: str) -> Mapping[str, Any]:
+    def _read_page(self, stream: LogTarget, **position: str) -> Mapping[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError  # as above
 
         try:

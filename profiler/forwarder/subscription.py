@@ -28,21 +28,21 @@ from profiler.forwarder.invocation import (
     ForwarderError,
     InProgressError,
     PayloadError,
-    attempt,
+    call_collecting_error,
     raise_errors,
 )
 from profiler.forwarder.line_kinds import (
     InvalidReport,
-    has_stacks,
-    read_line,
-    read_notice,
+    contains_call_stacks,
+    decode_notice_line,
+    decode_report_line,
     replace_lone_surrogates,
 )
 from profiler.forwarder.notice_documents import notice_document
 from profiler.forwarder.notifications.notification import notification_key
-from profiler.forwarder.notifications.running_task_notices import TaskNotices
+from profiler.forwarder.notifications.running_task_notices import RunningTaskNotices
 from profiler.forwarder.run_documents import report_document, unconfirmed_document
-from profiler.forwarder.run_event import INSTANCE_MONITOR, MONITOR_STREAM, StreamClaim
+from profiler.forwarder.run_event import INSTANCE_MONITOR, MONITOR_STREAM, LogStreamClaim
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliverDocuments,
     DeliveryResult,
@@ -78,7 +78,7 @@ class LogEvent(Struct, frozen=True):
     message: str
 
 
-class Payload(Struct, frozen=True, rename="camel"):
+class SubscriptionPayload(Struct, frozen=True, rename="camel"):
     """Log events of one log stream. ``owner`` is the account of the log group."""
 
     message_type: str = ""
@@ -94,15 +94,15 @@ class Payload(Struct, frozen=True, rename="camel"):
         return REPLAY_FILTER in self.subscription_filters
 
     @property
-    def has_lines(self) -> bool:
+    def has_log_lines(self) -> bool:
         """Whether there are lines of the stream: a control message, CloudWatch's health check,
         has none.
         """
         return bool(self.log_events) and self.message_type != "CONTROL_MESSAGE"
 
-    def lines(self) -> Iterator[LogEvent | FailedItem]:
+    def log_events_or_failures(self) -> Iterator[LogEvent | FailedItem]:
         """The stream's lines; a log event that is damaged is a ``FailedItem``."""
-        for event in self.log_events if self.has_lines else ():
+        for event in self.log_events if self.has_log_lines else ():
             try:
                 yield _decode_json(bytes(event), LogEvent)
             except (msgspec.DecodeError, RecursionError) as error:
@@ -111,7 +111,7 @@ class Payload(Struct, frozen=True, rename="camel"):
                 )
 
 
-class Counts(Struct, kw_only=True):
+class LineCounts(Struct, kw_only=True):
     """How many lines were indexed, were skipped (no records, older lines of a document, and
     documents that a pipeline of the cluster has dropped), can never be indexed, and may not speak
     for the task that they name.
@@ -131,7 +131,7 @@ class UntrustedLine(Struct, frozen=True):
 
 # What a line may write: the document, of a report without its index, because a run has one; the
 # account of a report, and the log stream that vouches for it.
-_DocumentKey = tuple[str, str | None, str | None, StreamClaim | None]
+_DocumentKey = tuple[str, str | None, str | None, LogStreamClaim | None]
 
 
 class _HeldLine(Struct, frozen=True):
@@ -142,7 +142,7 @@ class _HeldLine(Struct, frozen=True):
     timestamp_ms: int
 
     @property
-    def key(self) -> _DocumentKey:
+    def document_key(self) -> _DocumentKey:
         document = self.document
         index = None if isinstance(document, ReportDocument) else document.index
         return document.id, index, document.report_account, document.claim
@@ -157,42 +157,44 @@ class LineForwarder(Struct):
     settings: ForwarderSettings
     deliver: DeliverDocuments
     keep_failures: KeepFailures
-    notices: TaskNotices
+    notices: RunningTaskNotices
     warn: Callable[[str], None] = lambda _sentence: None
     _lines: dict[_DocumentKey, _HeldLine] = {}
     _failures: list[FailedItem] = []
     _held_bytes: int = 0
-    _counts: Counts = field(default_factory=Counts)
+    _counts: LineCounts = field(default_factory=LineCounts)
     # The first reason of each log stream with untrusted lines, by group and stream.
     _untrusted: dict[tuple[str, str], str] = {}
 
-    def forward(self, payload: Payload) -> Counts:
+    def forward_payload(self, payload: SubscriptionPayload) -> LineCounts:
         """Forward the lines of a subscription.
 
         Notices are sent even if the search cluster fails.
         """
         errors: list[ForwarderError] = []
-        attempt(lambda: self._index([(payload, None)]), errors)
-        attempt(self._index_news, errors)
-        self._warn_of_untrusted()
-        self.notices.send(errors)
+        call_collecting_error(lambda: self._index_payloads([(payload, None)]), errors)
+        call_collecting_error(self._index_new_notices, errors)
+        self._warn_of_untrusted_lines()
+        self.notices.send_notices(errors)
         raise_errors(errors)
         return self._counts
 
-    def forward_records(
+    def forward_kinesis_records(
         self, records: Iterable[Mapping[str, Any]], warn: Callable[[str], None]
-    ) -> tuple[Counts, tuple[str, ...]]:
+    ) -> tuple[LineCounts, tuple[str, ...]]:
         """Forward the records of a stream.
 
         Also returns those to deliver again: a channel refused their notice.
         """
         repeated: list[str] = []
         errors: list[ForwarderError] = []
-        attempt(lambda: self._index(self._items(records, repeated, warn)), errors)
-        attempt(self._index_news, errors)
-        self._warn_of_untrusted()
+        call_collecting_error(
+            lambda: self._index_payloads(self._payloads_of_records(records, repeated, warn)), errors
+        )
+        call_collecting_error(self._index_new_notices, errors)
+        self._warn_of_untrusted_lines()
         channel_errors: list[ForwarderError] = []
-        repeated += self.notices.send(channel_errors)
+        repeated += self.notices.send_notices(channel_errors)
         if errors:
             raise_errors([*errors, *channel_errors])
         for error in channel_errors:
@@ -202,9 +204,9 @@ class LineForwarder(Struct):
             )
         return self._counts, tuple(dict.fromkeys(repeated))
 
-    def _items(
+    def _payloads_of_records(
         self, records: Iterable[Mapping[str, Any]], repeated: list[str], warn: Callable[[str], None]
-    ) -> Iterator[tuple[Payload | FailedItem, str | None]]:
+    ) -> Iterator[tuple[SubscriptionPayload | FailedItem, str | None]]:
         """What the records contain, each with its record's number; records to deliver again go
         to ``repeated``.
         """
@@ -212,7 +214,7 @@ class LineForwarder(Struct):
             number = record["kinesis"]["sequenceNumber"]
             data = record["kinesis"].get("data")
             try:
-                yield decode_data(text(data) or ""), number
+                yield decode_subscription_data(text(data) or ""), number
             except PayloadError as error:
                 if not self.settings.failed_items_queue_url:
                     warn(
@@ -229,32 +231,34 @@ class LineForwarder(Struct):
                         None,
                     )
 
-    def _index(self, items: Iterable[tuple[Payload | FailedItem, str | None]]) -> None:
+    def _index_payloads(
+        self, items: Iterable[tuple[SubscriptionPayload | FailedItem, str | None]]
+    ) -> None:
         """Index the lines of payloads, each with the record that contains it; hold notices, keep
         failures.
         """
         for item, source in items:
             if isinstance(item, FailedItem):
-                self._keep(item)
+                self._keep_failure(item)
             else:
                 self._index_payload(item, source)
-        self._deliver()
+        self._deliver_held_lines()
 
-    def _index_payload(self, payload: Payload, source: str | None) -> None:
+    def _index_payload(self, payload: SubscriptionPayload, source: str | None) -> None:
         trust = self.settings.trusted_groups.trust_in_stream(
             payload.owner, payload.log_group, payload.log_stream
         )
-        for event in payload.lines():
+        for event in payload.log_events_or_failures():
             if isinstance(event, FailedItem):
-                self._keep(event)
+                self._keep_failure(event)
                 continue
-            result = read_event(payload, event, self.settings, trust)
+            result = document_of_log_event(payload, event, self.settings, trust)
             if isinstance(result, Document):
                 self._hold_line(_HeldLine(result, len(event.message), event.timestamp))
                 if not payload.is_replay:
                     self._add_notice(payload, trust, result, source)
             elif isinstance(result, FailedItem):
-                self._keep(result)
+                self._keep_failure(result)
             elif isinstance(result, UntrustedLine):
                 self._counts.untrusted += 1
                 place = payload.log_group, payload.log_stream
@@ -263,7 +267,11 @@ class LineForwarder(Struct):
                 self._counts.skipped += 1
 
     def _add_notice(
-        self, payload: Payload, trust: StreamTrust, document: Document, source: str | None
+        self,
+        payload: SubscriptionPayload,
+        trust: StreamTrust,
+        document: Document,
+        source: str | None,
     ) -> None:
         """Hold a notice of a task that its place vouches for, or a checkpoint that may be one, and
         the end of a run.
@@ -288,11 +296,11 @@ class LineForwarder(Struct):
         else:
             self.notices.add_checkpoint(line, place, source)
 
-    def _index_news(self) -> None:
+    def _index_new_notices(self) -> None:
         """Index the notices that no monitor has printed, once: the month of a second one could be
         another.
         """
-        for line in self.notices.judge():
+        for line in self.notices.select_notices_to_send():
             with suppress(InProgressError):  # another invocation indexes it
                 key = f"{notification_key(line)}#document"
                 self.notices.once(key, partial(self._index_notice, line))
@@ -312,7 +320,7 @@ class LineForwarder(Struct):
             return False
         return tasks.is_on_ec2(monitor, line.record.task_id)
 
-    def _warn_of_untrusted(self) -> None:
+    def _warn_of_untrusted_lines(self) -> None:
         """Log once that there were untrusted lines, with the first of their log streams."""
         if not self._untrusted:
             return
@@ -323,21 +331,21 @@ class LineForwarder(Struct):
             f"{group[:_MAX_SHOWN_LENGTH]}, {stream[:_MAX_SHOWN_LENGTH]}: {reason}"
         )
 
-    def _keep(self, failure: FailedItem) -> None:
+    def _keep_failure(self, failure: FailedItem) -> None:
         """Keep a document or line that can never be indexed, after the documents before it are
         delivered.
         """
-        self._hold(len(failure.document) if isinstance(failure.document, str) else 0)
+        self._make_room_for(len(failure.document) if isinstance(failure.document, str) else 0)
         self._failures.append(failure)
 
     def _hold_line(self, line: _HeldLine) -> None:
         """Hold a line, the newest one of its document: each further one would be a request of its
         own, because it completes what the one before has written.
         """
-        key = line.key
+        key = line.document_key
         held = self._lines.get(key)
         if held is None:
-            self._hold(line.message_bytes)
+            self._make_room_for(line.message_bytes)
             self._lines[key] = line
             return
         self._counts.skipped += 1
@@ -345,14 +353,14 @@ class LineForwarder(Struct):
             self._held_bytes += line.message_bytes - held.message_bytes
             self._lines[key] = line
 
-    def _hold(self, message_bytes: int) -> None:
+    def _make_room_for(self, message_bytes: int) -> None:
         """Make room for another message."""
         added_bytes = message_bytes + _DOCUMENT_BYTES
         if self._held_bytes + added_bytes > _MAX_HELD_BYTES:
-            self._deliver()
+            self._deliver_held_lines()
         self._held_bytes += added_bytes
 
-    def _deliver(self) -> None:
+    def _deliver_held_lines(self) -> None:
         delivered = DeliveryResult(indexed=0)
         if self._lines:
             delivered = self.deliver([line.document for line in self._lines.values()])
@@ -367,20 +375,20 @@ class LineForwarder(Struct):
         self._held_bytes = 0
 
 
-def read_event(
-    payload: Payload, event: LogEvent, settings: ForwarderSettings, trust: StreamTrust
+def document_of_log_event(
+    payload: SubscriptionPayload, event: LogEvent, settings: ForwarderSettings, trust: StreamTrust
 ) -> Document | FailedItem | UntrustedLine | None:
     """Return the document of a report or notice, with ``FORWARD_LOG_LINES`` of any other line;
     None for a skipped line. ``trust`` is the one of the payload's log stream.
     """
-    line = read_line(event.message) or read_notice(event.message)
+    line = decode_report_line(event.message) or decode_notice_line(event.message)
     if line is None:
-        is_indexed = settings.forward_log_lines and not has_stacks(event.message)
+        is_indexed = settings.forward_log_lines and not contains_call_stacks(event.message)
         if is_indexed:
             return log_line_document(payload, event, settings)
         return None
     if not isinstance(line, InvalidReport):
-        return _judged(payload, event, line, settings, trust)
+        return _document_if_trusted(payload, event, line, settings, trust)
     # An outsider must not fill the failure queue.
     if trust.speaks_for_tasks:
         if is_too_long(event.message):
@@ -389,8 +397,8 @@ def read_event(
     return UntrustedLine(line.reason)
 
 
-def _judged(
-    payload: Payload,
+def _document_if_trusted(
+    payload: SubscriptionPayload,
     event: LogEvent,
     line: Report | NoticeLine,
     settings: ForwarderSettings,
@@ -415,16 +423,16 @@ def _judged(
     if (
         isinstance(document, Document)
         and verdict.voucher is not None
-        and _needs_event(line, verdict)
+        and _needs_event_to_confirm(line, verdict)
     ):
-        claim = StreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
+        claim = LogStreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
         document = unconfirmed_document(document, claim)
     if isinstance(document, InvalidReport):
         return FailedItem(event.message, document.reason)
     return document
 
 
-def _needs_event(line: Report | NoticeLine, verdict: LineVerdict) -> bool:
+def _needs_event_to_confirm(line: Report | NoticeLine, verdict: LineVerdict) -> bool:
     """Whether only the task's event can confirm a line: of a report in the stream of the task's
     monitor, whether there is such a container.
     """
@@ -432,7 +440,9 @@ def _needs_event(line: Report | NoticeLine, verdict: LineVerdict) -> bool:
     return not verdict.is_confirmed or (is_final and verdict.voucher == MONITOR_STREAM)
 
 
-def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:
+def log_line_document(
+    payload: SubscriptionPayload, event: LogEvent, settings: ForwarderSettings
+) -> Document:
     """Return the document of one ordinary line.
 
     Its id is the log event's: a repeated delivery writes it again.
@@ -454,26 +464,26 @@ def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSett
     )
 
 
-def decode_event(event: object) -> Payload:
-    """Decode the Lambda event of a subscription. See ``decode_data``."""
+def decode_subscription_event(event: object) -> SubscriptionPayload:
+    """Decode the Lambda event of a subscription. See ``decode_subscription_data``."""
     data = mapping(mapping(event).get("awslogs")).get("data")
     if not isinstance(data, str):
         raise PayloadError(
             "The event has neither awslogs.data nor Records: invoke this function from a "
             "CloudWatch Logs subscription or a Kinesis data stream."
         )
-    return decode_data(data)
+    return decode_subscription_data(data)
 
 
-def decode_data(data: str) -> Payload:
+def decode_subscription_data(data: str) -> SubscriptionPayload:
     """Decode the base64 text of CloudWatch Logs. Raises PayloadError."""
     try:
         compressed = base64.b64decode(data, validate=True)
     except ValueError as error:
         raise PayloadError(f"The event's data is not base64 ({error}).") from error
-    unpacked = _unpack(compressed)
+    unpacked = _decompress(compressed)
     try:
-        return _decode_json(unpacked, Payload)
+        return _decode_json(unpacked, SubscriptionPayload)
     except (msgspec.DecodeError, RecursionError) as error:
         raise PayloadError(
             f"The event's data is not a CloudWatch Logs document: {error}."
@@ -490,7 +500,7 @@ def _decode_json(json_text: bytes, kind: type[_Decoded]) -> _Decoded:
         )
 
 
-def _unpack(compressed: bytes) -> bytes:
+def _decompress(compressed: bytes) -> bytes:
     """Unpack gzip or zlib."""
     decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:

@@ -32,22 +32,22 @@ from profiler.core.json_levels import within_levels
 from profiler.core.optional_math import all_known, first_known, known, known_members
 from profiler.core.timestamps import MS_PER_HOUR, NS_PER_SECOND, nanoseconds_of
 from profiler.forwarder.ended_run import EndedTask, MemoryRetry
-from profiler.forwarder.family_runs import FamilyMemory
+from profiler.forwarder.family_runs import FamilyRunReader
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.memory_retry_rules import (
     EC2_STEP_MB,
     RetryRefusedError,
-    bounded_reason,
-    called,
-    check_age,
-    check_allowed,
-    end_of_retry,
+    call_aws_for_retry,
+    end_of_retry_sentence,
     grown_mb,
     growth_text,
+    is_family_selected,
     is_memory_failure,
-    is_selected,
-    legal_size,
-    not_yet,
+    refuse_disallowed_memory,
+    refuse_old_end,
+    retry_later_error,
+    shortened_reason,
+    smallest_fargate_size,
 )
 from profiler.record.family import NeedAtSize
 from profiler.record.record_model import TaskSize
@@ -73,7 +73,7 @@ _UNREMEMBERED = (
 _UNREADABLE = "ECS's answer to RunTask cannot be read"
 
 
-class LargerMemory(Struct, frozen=True, kw_only=True):
+class LargerMemorySize(Struct, frozen=True, kw_only=True):
     """The memory of the retry.
 
     ``vcpu``: None on EC2. ``limit_mb``: the batch container's hard limit, if it has one.
@@ -91,26 +91,26 @@ def should_retry(ended: EndedTask, families: tuple[str, ...]) -> bool:
     """
     is_scheduled = (ended.task.started_by or "").startswith(tuple(STARTERS.values()))
     outcome = ended.outcome
-    if not is_selected(ended.family, families) or not is_scheduled or not ended.container:
+    if not is_family_selected(ended.family, families) or not is_scheduled or not ended.container:
         return False
     is_proven = outcome.memory_evidence == "ecs" or (
-        outcome.memory_evidence == "kernel-counter" and ended.is_complete
+        outcome.memory_evidence == "kernel-counter" and ended.has_final_report
     )
     return is_memory_failure(outcome) and is_proven
 
 
-def larger_memory(
+def choose_larger_memory(
     task: StoppedTask,
     definition: Mapping[str, object],
     batch: str,
     need: NeedAtSize,
     max_memory_mb: float,
-) -> LargerMemory:
+) -> LargerMemorySize:
     """Choose the memory of the retry; ``need`` is of the window's runs at the definition's size.
 
     Raises RetryRefusedError.
     """
-    limits = _hard_limits(task, definition)
+    limits = _hard_memory_limits(task, definition)
     limit_mb = limits.pop(batch, None)
     others_mb = sum(limits.values())
     grown_limit_mb = 0
@@ -123,8 +123,8 @@ def larger_memory(
         if not limit_mb:
             raise RetryRefusedError("its batch container has no memory limit of its own")
         grown_limit_mb = math.ceil(grown_limit_mb / EC2_STEP_MB) * EC2_STEP_MB
-        check_allowed(grown_limit_mb, max_memory_mb)
-        return LargerMemory(old_mb=limit_mb, new_mb=grown_limit_mb, limit_mb=grown_limit_mb)
+        refuse_disallowed_memory(grown_limit_mb, max_memory_mb)
+        return LargerMemorySize(old_mb=limit_mb, new_mb=grown_limit_mb, limit_mb=grown_limit_mb)
     present = whole_size(TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb))
     if present is None:
         raise RetryRefusedError("the size of its task is unknown")
@@ -132,9 +132,9 @@ def larger_memory(
     needed_mb = grown_mb(memory_mb, task_memory_mb(definition) or memory_mb, need)
     if limit_mb:
         needed_mb = max(needed_mb, grown_limit_mb + others_mb)
-    size = legal_size(present.vcpu, needed_mb)
-    check_allowed(size.memory_mb, max_memory_mb)
-    return LargerMemory(
+    size = smallest_fargate_size(present.vcpu, needed_mb)
+    refuse_disallowed_memory(size.memory_mb, max_memory_mb)
+    return LargerMemorySize(
         old_mb=memory_mb,
         new_mb=int(size.memory_mb),
         vcpu=size.vcpu,
@@ -158,7 +158,7 @@ def _defined_limit_mb(definition: Mapping[str, object], batch: str) -> int | Non
     return None
 
 
-def _hard_limits(task: StoppedTask, definition: Mapping[str, object]) -> dict[str, int]:
+def _hard_memory_limits(task: StoppedTask, definition: Mapping[str, object]) -> dict[str, int]:
     """The memory limits of the containers that have one: those of the killed task, else the
     definition's.
     """
@@ -169,11 +169,11 @@ def _hard_limits(task: StoppedTask, definition: Mapping[str, object]) -> dict[st
     return {name: limit_mb for name, limit_mb in limits.items() if limit_mb}
 
 
-def run_task_request(
+def run_task_arguments(
     target: ScheduledTarget,
     task: StoppedTask,
     batch: str,
-    memory: LargerMemory,
+    memory: LargerMemorySize,
     definition: Mapping[str, object],
 ) -> Mapping[str, object]:
     """The arguments of RunTask: the schedule's target with the killed revision.
@@ -196,15 +196,15 @@ def run_task_request(
         "cluster": target.cluster_arn,
         "taskDefinition": task.definition_arn,
         "count": 1,
-        "startedBy": _starter(task),
+        "startedBy": _started_by_of_retry(task),
         "clientToken": f"task-profiler-retry-{task.id}",
         **with_uncapitalized_names(passed_on),
-        "overrides": _with_memory(_input(started), batch, memory),
+        "overrides": _with_memory(_overrides_of_target(started), batch, memory),
         "tags": tags,
     }
 
 
-def _starter(task: StoppedTask) -> str:
+def _started_by_of_retry(task: StoppedTask) -> str:
     """``startedBy`` of the killed task's retry."""
     return f"{_RETRY_STARTER}{task.id[:SHORT_ID_LENGTH]}"
 
@@ -223,12 +223,12 @@ def _gives_same_work(target: ScheduledTarget, task: StoppedTask) -> bool:
     """
     if target.kind != "rule":
         return True
-    overrides = mappings(_input(target.content).get("containerOverrides"))
+    overrides = mappings(_overrides_of_target(target.content).get("containerOverrides"))
     is_of_cluster = cluster_name(target.cluster_arn) == task.cluster
     return is_of_cluster and work_digest(overrides) == task.work
 
 
-def _input(started: Mapping[str, Any]) -> dict[str, Any]:
+def _overrides_of_target(started: Mapping[str, Any]) -> dict[str, Any]:
     """The overrides that the target passes to each task."""
     source = text(started.get("Input")) or "{}"
     if started.get("InputPath") or started.get("InputTransformer") or "<aws.scheduler." in source:
@@ -239,7 +239,7 @@ def _input(started: Mapping[str, Any]) -> dict[str, Any]:
         raise RetryRefusedError("the input of its schedule is not a JSON object") from None
 
 
-def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemory) -> dict[str, Any]:
+def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemorySize) -> dict[str, Any]:
     if memory.vcpu is not None:
         overrides |= {"cpu": str(round(memory.vcpu * 1024)), "memory": str(memory.new_mb)}
     elif overrides.get("memory"):
@@ -255,7 +255,7 @@ def _with_memory(overrides: dict[str, Any], batch: str, memory: LargerMemory) ->
     return {**overrides, "containerOverrides": containers}
 
 
-class MemoryRetries(Struct, frozen=True):
+class TaskRetrier(Struct, frozen=True):
     """Starts killed runs again.
 
     ``remember`` returns the work's result for a key, now or of an earlier invocation, if
@@ -265,13 +265,13 @@ class MemoryRetries(Struct, frozen=True):
     families: tuple[str, ...]  # as globs
     max_memory_mb: float
     aws: Callable[[], tuple[AwsClient, Schedules]]
-    family: Callable[[], FamilyMemory | None]
+    family: Callable[[], FamilyRunReader | None]
     remember: Callable[[str, Callable[[], str]], str]
     now: Callable[[], datetime]
     warn: Callable[[str], None]
     knows_earlier: bool = True
 
-    def handle(
+    def retry_killed_task(
         self, ended: EndedTask, definition: Mapping[str, object] | None
     ) -> MemoryRetry | None:
         """Start a run again that was killed for memory; None without a retry.
@@ -279,44 +279,46 @@ class MemoryRetries(Struct, frozen=True):
         Raises ForwarderError.
         """
         if (ended.task.started_by or "").startswith(_RETRY_STARTER):
-            return self._of_retry(ended)
+            return self._sentence_on_ended_retry(ended)
         if not should_retry(ended, self.families):
             return None
         key = f"{ended.task.arn}#retry"
         kept = self.remember(
-            key, lambda: msgspec.json.encode(self._start(ended, definition)).decode()
+            key, lambda: msgspec.json.encode(self._start_retry(ended, definition)).decode()
         )
         return msgspec.json.decode(kept, type=MemoryRetry)
 
-    def _start(self, ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
+    def _start_retry(
+        self, ended: EndedTask, definition: Mapping[str, object] | None
+    ) -> MemoryRetry:
         attempt = uuid4().hex
         try:
-            return self._started_retry(ended, definition, attempt)
+            return self._run_retry(ended, definition, attempt)
         except RetryRefusedError as refusal:
             sentence = f"Not started again: {refusal}."
-            if self._asking_attempt(ended, _NONE) not in (_NONE, attempt):
-                sentence = _UNKNOWN.format(_starter(ended.task))
+            if self._first_attempt_to_call(ended, _NONE) not in (_NONE, attempt):
+                sentence = _UNKNOWN.format(_started_by_of_retry(ended.task))
             elif not self.knows_earlier:
-                sentence = f"{sentence} {_UNREMEMBERED.format(_starter(ended.task))}"
+                sentence = f"{sentence} {_UNREMEMBERED.format(_started_by_of_retry(ended.task))}"
             self.warn(f"Task {ended.task.id}: {sentence}")
             return MemoryRetry(sentence=sentence)
 
-    def _asking_attempt(self, ended: EndedTask, attempt: str) -> str:
+    def _first_attempt_to_call(self, ended: EndedTask, attempt: str) -> str:
         """The first attempt that has called RunTask, which is this one if none has."""
         return self.remember(f"{ended.task.arn}#retry-call", lambda: attempt)
 
-    def _started_retry(
+    def _run_retry(
         self, ended: EndedTask, definition: Mapping[str, object] | None, attempt: str
     ) -> MemoryRetry:
         task = ended.task
         batch = ended.container
-        check_age(task.stopped_at or task.execution_stopped_at, self.now())
+        refuse_old_end(task.stopped_at or task.execution_stopped_at, self.now())
         if not (definition and batch):
             raise RetryRefusedError("its task definition could not be read")
-        need = self._need(ended, defined_size_mb(task, definition, batch))
-        memory = larger_memory(task, definition, batch, need, self.max_memory_mb)
+        need = self._family_need(ended, defined_size_mb(task, definition, batch))
+        memory = choose_larger_memory(task, definition, batch, need, self.max_memory_mb)
         ecs, schedules = self.aws()
-        targets = _targets(schedules, ended)
+        targets = _possible_targets(schedules, ended)
         for target in targets:
             off = why_off(target, round(self.now().timestamp()) * NS_PER_SECOND)
             if off or _is_changed_since(target, task):
@@ -330,13 +332,13 @@ class MemoryRetries(Struct, frozen=True):
                 f"its {targets[0].title} is not known to give it the same command, environment and "
                 "cluster now as this run had"
             )
-        requests = [run_task_request(target, task, batch, memory, definition) for target in same]
+        requests = [run_task_arguments(target, task, batch, memory, definition) for target in same]
         if any(request != requests[0] for request in requests):
             raise RetryRefusedError("several schedules can have started it")
-        self._asking_attempt(ended, attempt)
+        self._first_attempt_to_call(ended, attempt)
         return _run_task(ecs, requests[0], growth_text(memory.old_mb, memory.new_mb))
 
-    def _need(self, ended: EndedTask, defined_mb: float | None) -> NeedAtSize:
+    def _family_need(self, ended: EndedTask, defined_mb: float | None) -> NeedAtSize:
         """What the family needed at the definition's size, as far as the search cluster knows
         all of it.
         """
@@ -344,13 +346,13 @@ class MemoryRetries(Struct, frozen=True):
         if family is None or defined_mb is None:
             return NeedAtSize()
         try:
-            return family.need(ended, defined_mb)
+            return family.read_need_at_size(ended, defined_mb)
         except SearchClusterError as error:
             if error.is_retryable:
                 raise
             return NeedAtSize()
 
-    def _of_retry(self, ended: EndedTask) -> MemoryRetry:
+    def _sentence_on_ended_retry(self, ended: EndedTask) -> MemoryRetry:
         """What there is to say about the end of a retry."""
         task = ended.task
         short_id = (ended.task.started_by or "").removeprefix(_RETRY_STARTER)
@@ -358,21 +360,21 @@ class MemoryRetries(Struct, frozen=True):
         killed_id = None
         old = TaskSize()
         if family is not None:
-            killed_id, old = family.killed_run(ended, short_id)
+            killed_id, old = family.find_killed_run(ended, short_id)
         new = TaskSize(vcpu=task.vcpu, memory_mb=task.memory_mb)
         if not task.is_on_fargate:
-            new = TaskSize(memory_mb=ended.batch.memory_mb)
-        sentence = end_of_retry(
+            new = TaskSize(memory_mb=ended.batch_container.memory_mb)
+        sentence = end_of_retry_sentence(
             short_id,
             succeeded=ended.outcome.status == "success",
             old_mb=old.memory_mb,
             new_mb=new.memory_mb,
-            price=_price(ended, old, new),
+            price=_retry_price_sentence(ended, old, new),
         )
         return MemoryRetry(sentence=sentence, retry_of=killed_id)
 
 
-def _price(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
+def _retry_price_sentence(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
     """What a run costs more at the new size; empty if the prices or the billed time are unknown."""
     task = ended.task
     billed_ms = ended.metrics.billed_duration_ms
@@ -391,14 +393,14 @@ def _price(ended: EndedTask, old: TaskSize, new: TaskSize) -> str:
     return f" (+{format_usd(hour_usd * billed_ms / MS_PER_HOUR)} a run)"
 
 
-def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, ...]:
+def _possible_targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, ...]:
     """The targets that can have started the task: ECS cuts the name of the schedule or rule."""
     task = ended.task
     starter = ended.task.started_by or ""
     rule, name = (starter.removeprefix(STARTERS[kind]) for kind in ("rule", "schedule"))
     place = task.arn.partition(":task/")[0] + ":"  # the task's account and Region
 
-    def read() -> list[ScheduledTarget | None]:
+    def read_targets() -> list[ScheduledTarget | None]:
         targets: list[ScheduledTarget | None] = []
         if rule != starter:
             for found_rule in schedules.rules_named(rule):
@@ -413,7 +415,7 @@ def _targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, .
         return targets
 
     own = []
-    for target in filter(None, called("its schedule could not be read", read)):
+    for target in filter(None, call_aws_for_retry("its schedule could not be read", read_targets)):
         is_own = target.family == task.family and target.cluster_arn.startswith(place)
         # A universal target gives its tasks the ``startedBy`` of its request.
         if is_own and target.request is None:
@@ -439,17 +441,17 @@ def _run_task(ecs: AwsClient, request: Mapping[str, Any], change: str) -> Memory
             raise
         # What botocore raises for an answer that it cannot read is of no class of its own.
         except Exception as error:
-            raise not_yet(_UNREADABLE, type(error).__name__) from error
+            raise retry_later_error(_UNREADABLE, type(error).__name__) from error
 
-    answer, was_started = called("ECS did not start it", call)
+    answer, was_started = call_aws_for_retry("ECS did not start it", call)
     started = next((task_id(task["taskArn"]) for task in answer.get("tasks", ())), None)
     if not started and not was_started:
         failures = answer.get("failures")
         if not failures:
-            raise not_yet(_UNREADABLE, "neither a task nor a failure")
+            raise retry_later_error(_UNREADABLE, "neither a task nor a failure")
         reasons = [str(failure.get("reason") or failure.get("detail")) for failure in failures]
         reason = ", ".join(map(explained_refusal, reasons))
-        raise RetryRefusedError(bounded_reason(f"ECS did not start it ({reason})"))
+        raise RetryRefusedError(shortened_reason(f"ECS did not start it ({reason})"))
     name = f": task {started[:SHORT_ID_LENGTH]}" if started else ""
     return MemoryRetry(
         sentence=f"Started again with {'more memory' if was_started else change}{name}.",

@@ -19,7 +19,7 @@ from profiler.forwarder.batch_report import (
     identify_containers,
 )
 from profiler.forwarder.end_outputs import (
-    EndIndex,
+    EndDocumentIndex,
     EndOutputs,
     post_notice,
     print_once,
@@ -27,11 +27,11 @@ from profiler.forwarder.end_outputs import (
 )
 from profiler.forwarder.ended_run import (
     NO_COMPARISON,
-    Comparison,
     EndedRun,
     EndedTask,
+    FamilyComparison,
     MemoryRetry,
-    tried_retry,
+    retry_or_reason,
 )
 from profiler.forwarder.function_settings import (
     NO_NOTICES,
@@ -40,20 +40,20 @@ from profiler.forwarder.function_settings import (
 )
 from profiler.forwarder.invocation import (
     ForwarderError,
-    attempt,
+    call_collecting_error,
     raise_errors,
 )
 from profiler.forwarder.kill_after_resize import (
     NOT_RESIZED,
     SizeChange,
-    reduced_memory,
-    size_change,
+    reduced_memory_sentence,
+    size_change_of_definition,
 )
 from profiler.forwarder.merged_run import run_of_event, runs_of_witnesses
 from profiler.forwarder.notifications.event_details import ended_line
 from profiler.forwarder.notifications.notification import notification_key
 from profiler.forwarder.run_documents import event_documents
-from profiler.forwarder.run_event import OWN_STREAM, run_event
+from profiler.forwarder.run_event import OWN_STREAM, run_event_of_task
 from profiler.record.batch_job import NO_JOB
 from profiler.record.event_end import end_of_other, judge_candidates
 from profiler.record.gpu_memory_texts import SEARCHED_LINES, gpu_memory_error_line
@@ -75,23 +75,23 @@ class TaskStoppedResult(Struct, frozen=True, kw_only=True):
     notified: ChannelKind | None = None
 
 
-class Index(EndIndex, Protocol):
+class RunDocumentIndex(EndDocumentIndex, Protocol):
     """The search cluster."""
 
-    def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
+    def find_report(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
         """Return a batch's report, if it is indexed. Raises ForwarderError."""
 
-    def compare(self, ended: EndedTask) -> Comparison | None:
+    def compare_with_family(self, ended: EndedTask) -> FamilyComparison | None:
         """Compare a run with its family; None if that is not possible."""
 
 
 class AccountAccess(Protocol):
     """What the account knows of a stopped task, and where its run is started again."""
 
-    def describe(self, definition_arn: str) -> Mapping[str, object] | None:
+    def describe_definition(self, definition_arn: str) -> Mapping[str, object] | None:
         """Return the task definition; None if it does not exist or may not be read."""
 
-    def reports(self, task: StoppedTask, containers: TaskContainers) -> ReportFinder:
+    def report_finder(self, task: StoppedTask, containers: TaskContainers) -> ReportFinder:
         """Return what reads the log streams of the task's containers."""
 
     def is_on_instance(self, task: StoppedTask) -> bool:
@@ -106,17 +106,17 @@ class AccountAccess(Protocol):
         """
 
 
-class Outputs(EndOutputs, Protocol):
+class RunOutputs(EndOutputs, Protocol):
     """Where the ended run goes, and the settings of that."""
 
-    def index(self) -> Index | None:
+    def index(self) -> RunDocumentIndex | None:
         """The search cluster; None without one. Raises SettingsError."""
 
     def export(self, ended: EndedTask) -> None:
         """Export the run, after everything else. Raises nothing."""
 
 
-class _JudgedTask(Struct, frozen=True, kw_only=True):
+class _TaskByEvent(Struct, frozen=True, kw_only=True):
     """What the event and the definition say of a task, before its report is looked for.
 
     ``others``: the containers that ran beside the batch, and that the monitor reports on.
@@ -134,7 +134,7 @@ class TaskStoppedHandler(Struct, frozen=True):
     """Handles stopped tasks."""
 
     account: AccountAccess
-    outputs: Outputs
+    outputs: RunOutputs
 
     def handle(self, task: StoppedTask) -> TaskStoppedResult:
         """Start a killed run again, write the document, post the notice.
@@ -142,21 +142,27 @@ class TaskStoppedHandler(Struct, frozen=True):
         Raises ForwarderError after all were tried.
         """
         errors: _Errors = []
-        settings = attempt(self.outputs.settings, errors) or NO_NOTICES
-        index = attempt(self.outputs.index, errors)
-        judged = self._judge(task)
-        reports = self.account.reports(task, judged.containers)
-        found = self._ended(judged, reports, settings, index)
+        settings = call_collecting_error(self.outputs.settings, errors) or NO_NOTICES
+        index = call_collecting_error(self.outputs.index, errors)
+        judged = self._judge_by_event(task)
+        reports = self.account.report_finder(task, judged.containers)
+        found = self._find_report_and_merge(judged, reports, settings, index)
         # First: neither the log nor the GPU decides whether a run that was killed for memory starts
         # again.
-        start = partial(self.account.start_again, found.confirmed, judged.definition)
-        retry = tried_retry(start, errors)
-        may_notify = should_notify(found.confirmed, settings, is_unusual=True)
+        start = partial(
+            self.account.start_again, found.without_unconfirmed_report, judged.definition
+        )
+        retry = retry_or_reason(start, errors)
+        may_notify = should_notify_of_run(
+            found.without_unconfirmed_report, settings, is_unusual=True
+        )
         log_lines: tuple[str, ...] = ()
         if may_notify:
-            log_lines = self._last_lines(found.confirmed, settings, reports, judged.containers)
-        found = _with_gpu_memory_error(found, reports)
-        ended = found.confirmed
+            log_lines = self._failed_container_lines(
+                found.without_unconfirmed_report, settings, reports, judged.containers
+            )
+        found = _with_gpu_memory_words(found, reports)
+        ended = found.without_unconfirmed_report
         indexed = False
         comparison = NO_COMPARISON
         if index is not None:
@@ -169,26 +175,26 @@ class TaskStoppedHandler(Struct, frozen=True):
                     "unknown."
                 )
             if may_notify:
-                comparison = index.compare(ended) or NO_COMPARISON
+                comparison = index.compare_with_family(ended) or NO_COMPARISON
         run = EndedRun(
             **asdict(ended),
             retry=retry,
             comparison=comparison,
             log_lines=log_lines,
-            reduced_memory=reduced_memory(ended, judged.size_change),
+            reduced_memory=reduced_memory_sentence(ended, judged.size_change),
         )
         notified: ChannelKind | None = None
-        if should_notify(run, settings, is_unusual=bool(run.unusual)):
-            notified = self._notify(run, settings, errors)
+        if should_notify_of_run(run, settings, is_unusual=bool(run.unusual)):
+            notified = self._post_run_notice(run, settings, errors)
         result = TaskStoppedResult(status=run.outcome.status, indexed=indexed, notified=notified)
-        self._print_line_of(run, result, settings.kibana_url, errors)
+        self._print_ended_line(run, result, settings.kibana_url, errors)
         self.outputs.export(run)
         raise_errors(errors)
         return result
 
-    def _judge(self, task: StoppedTask) -> _JudgedTask:
+    def _judge_by_event(self, task: StoppedTask) -> _TaskByEvent:
         """How the task ended and which container is its batch, by the event and the definition."""
-        definition = known(self.account.describe, task.definition_arn)
+        definition = known(self.account.describe_definition, task.definition_arn)
         containers = identify_containers(definition, task)
         candidates = [task.container(name) for name in containers.candidates]
         reported = [task.container(name) for name in containers.reported]
@@ -201,7 +207,7 @@ class TaskStoppedHandler(Struct, frozen=True):
                 f"({', '.join(containers.candidates)}), which are judged together: set "
                 "TASK_PROFILER_CONTAINER in the monitor's environment to the batch's name."
             )
-        return _JudgedTask(
+        return _TaskByEvent(
             task=task,
             definition=definition,
             containers=replace(containers, batch=batch),
@@ -211,22 +217,22 @@ class TaskStoppedHandler(Struct, frozen=True):
                 for other in reported
                 if other.name != batch and other.has_run
             ],
-            size_change=size_change(definition or {}),
+            size_change=size_change_of_definition(definition or {}),
         )
 
-    def _ended(
+    def _find_report_and_merge(
         self,
-        judged: _JudgedTask,
+        judged: _TaskByEvent,
         reports: ReportFinder,
         settings: NoticeSettings,
-        index: Index | None,
+        index: RunDocumentIndex | None,
     ) -> EndedTask:
         """The task with its report or its last checkpoint, merged with the event."""
         task = judged.task
         containers = judged.containers
         monitor = task.container(containers.monitor or MONITOR_NAME)
         batch = task.container(containers.batch or "")
-        streams = self._report_streams(judged, settings)
+        streams = self._possible_report_streams(judged, settings)
         is_monitored = False
         if streams or judged.others:
             # ECS starts no monitor of the task's own for a batch of milliseconds.
@@ -234,7 +240,7 @@ class TaskStoppedHandler(Struct, frozen=True):
             is_monitored = has_own or (batch.has_run and self.account.is_on_instance(task))
         find_indexed = None
         if index is not None and containers.batch:
-            find_indexed = partial(index.find, task, batch)
+            find_indexed = partial(index.find_report, task, batch)
         line = reports.find(
             streams,
             settings.report_wait_seconds,
@@ -249,15 +255,15 @@ class TaskStoppedHandler(Struct, frozen=True):
         report, claim, cost = None, OWN_STREAM, UNKNOWN_COST
         if line is not None:
             report, claim, cost = line.report, line.claim, reports.task_cost(line)
-        report_log = containers.log_of(line)
+        report_log = containers.log_with_line(line)
         log = containers.batch_log
-        existing_log = log if reports.exists(log) else None
+        existing_log = log if reports.may_exist(log) else None
         resized_from = judged.size_change.tag
-        event = run_event(
+        event = run_event_of_task(
             task, judged.end, batch, monitor, log=existing_log, resized_from=resized_from
         )
         others = judged.others if is_monitored else ()
-        events = [run_event(task, end, other, monitor) for other, end in others]
+        events = [run_event_of_task(task, end, other, monitor) for other, end in others]
         runs = runs_of_witnesses(event, report, claim, task_cost=cost)
         return EndedTask(
             task=task,
@@ -274,7 +280,9 @@ class TaskStoppedHandler(Struct, frozen=True):
         )
 
     @staticmethod
-    def _report_streams(judged: _JudgedTask, settings: NoticeSettings) -> Sequence[LogTarget]:
+    def _possible_report_streams(
+        judged: _TaskByEvent, settings: NoticeSettings
+    ) -> Sequence[LogTarget]:
         """The log streams in which the report is looked for."""
         # Without a monitor, a batch that is wrapped by ``run`` has a report. Services stop by the
         # hundred.
@@ -282,11 +290,11 @@ class TaskStoppedHandler(Struct, frozen=True):
         is_read = (
             bool(containers.monitor)
             or not judged.task.is_service_task
-            or selects(settings, judged.task, is_success=judged.end.cause == "success")
+            or selects_task(settings, judged.task, is_success=judged.end.cause == "success")
         )
-        return containers.report_logs if is_read else ()
+        return containers.possible_report_logs if is_read else ()
 
-    def _last_lines(
+    def _failed_container_lines(
         self,
         ended: EndedTask,
         settings: NoticeSettings,
@@ -297,16 +305,16 @@ class TaskStoppedHandler(Struct, frozen=True):
 
         If they cannot be read, the notice is posted without them.
         """
-        if ended.outcome.status != "failure" and not ended.failed_container:
+        if ended.outcome.status != "failure" and not ended.other_failed_container:
             return ()
         try:
-            log = containers.logs.get(ended.failed_container or ended.container or "")
-            return reports.last_lines(log, settings.log_lines)
+            log = containers.logs.get(ended.other_failed_container or ended.container or "")
+            return reports.read_last_lines(log, settings.log_lines)
         except ForwarderError as error:
             self.outputs.warn(f"The notification of task {ended.task.id} has no log lines. {error}")
             return ()
 
-    def _notify(
+    def _post_run_notice(
         self, run: EndedRun, settings: NoticeSettings, errors: _Errors
     ) -> ChannelKind | None:
         is_success = run.outcome.status == "success" and not (
@@ -314,7 +322,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         )
         return post_notice(self.outputs, run, settings, errors, is_success=is_success)
 
-    def _print_line_of(
+    def _print_ended_line(
         self, run: EndedRun, result: TaskStoppedResult, kibana_url: str | None, errors: _Errors
     ) -> None:
         line = ended_line(
@@ -323,13 +331,13 @@ class TaskStoppedHandler(Struct, frozen=True):
         print_once(line, f"{notification_key(run)}#log", self.outputs, errors)
 
 
-def _with_gpu_memory_error(ended: EndedTask, reports: ReportFinder) -> EndedTask:
+def _with_gpu_memory_words(ended: EndedTask, reports: ReportFinder) -> EndedTask:
     """The task with what its batch's log says of a lack of GPU memory, in the lines that were read.
 
     Lines are not read for it.
     """
     event = ended.run.event
-    error = gpu_memory_error_line(reports.lines_read(ended.log, SEARCHED_LINES))
+    error = gpu_memory_error_line(reports.last_lines_already_read(ended.log, SEARCHED_LINES))
     if not error or event is None or ended.outcome.status != "failure":
         return ended
     event = replace(event, gpu_memory_error=error)
@@ -337,7 +345,7 @@ def _with_gpu_memory_error(ended: EndedTask, reports: ReportFinder) -> EndedTask
     return replace(ended, run=runs.by_both, alone=runs.by_event)
 
 
-def selects(settings: NoticeSettings, task: StoppedTask, *, is_success: bool) -> bool:
+def selects_task(settings: NoticeSettings, task: StoppedTask, *, is_success: bool) -> bool:
     """Whether the settings select a task with this end for a notice."""
     if task.is_service_task and not settings.services:
         return False
@@ -347,11 +355,11 @@ def selects(settings: NoticeSettings, task: StoppedTask, *, is_success: bool) ->
     return settings.selects(subject, task.family or "unknown")
 
 
-def should_notify(ended: EndedTask, settings: NoticeSettings, *, is_unusual: bool) -> bool:
+def should_notify_of_run(ended: EndedTask, settings: NoticeSettings, *, is_unusual: bool) -> bool:
     """Whether the settings select this task for a notice; ``is_unusual``: a success is, or may
     be, unlike its family.
     """
-    if selects(settings, ended.task, is_success=ended.outcome.status == "success"):
+    if selects_task(settings, ended.task, is_success=ended.outcome.status == "success"):
         return True
     is_failure = settings.unusual_as_failures and is_unusual
-    return is_failure and selects(settings, ended.task, is_success=False)
+    return is_failure and selects_task(settings, ended.task, is_success=False)

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Locator, Page
 
-from profiler.forwarder.run_links import ecs_task, log_stream
+from profiler.forwarder.run_links import ecs_task_url, log_stream_url
 from profiler.record import activity_model as activity
 from profiler.record import stacks_line
 from profiler.record.record_model import Report
@@ -64,8 +64,8 @@ def test_a_killed_run_has_a_sentence_a_mark_links_and_its_last_success(
         )
     )
     assert links == {
-        "Log stream": log_stream(KILLED.region, KILLED.log_group, KILLED.log_stream),
-        "ECS task": ecs_task(KILLED.region, KILLED.cluster, KILLED.task_id),
+        "Log stream": log_stream_url(KILLED.region, KILLED.log_group, KILLED.log_stream),
+        "ECS task": ecs_task_url(KILLED.region, KILLED.cluster, KILLED.task_id),
         "Open the other run": f"{ecs_dashboard.as_uri()}#run={shown_runs.etl().record.task_id}",
     }
     tab.select_option(".compare select", "")

@@ -180,7 +180,7 @@ def test_the_forwarder_signs_in_the_same_way(
     for name, value in KEY.items():
         monkeypatch.setenv(name, value)
     cluster = OpenSearchCluster(domain.url, Credentials(aws="es"), REGION)
-    (result,) = cluster.bulk(
+    (result,) = cluster.write_documents(
         [Document(index="task-reports-2026.03", id="1", fields={"a": 1})], LIMIT_SECONDS
     )
     assert result.status == 201

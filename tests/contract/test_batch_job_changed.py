@@ -12,7 +12,7 @@ import pytest
 import handler
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MS
 from profiler.forwarder.invocation import ForwarderError
-from profiler.forwarder.night_period import NightPeriod, first_period
+from profiler.forwarder.night_period import NightPeriod, remembered_before_first
 from tests import batch_jobs
 from tests.batch_jobs import SECRETS, end_without_attempt, queue_blocked_event
 from tests.fake_batch import FakeBatch
@@ -289,7 +289,7 @@ def test_a_job_without_an_attempt_is_in_the_morning_message_without_a_cluster_to
     assert ended["stoppedReason"] == "CannotX"
     assert not [secret for secret in SECRETS if secret in line]
     now_ns = batch.now_ms * NS_PER_MS + NS_PER_DAY // 24
-    period = NightPeriod(last=first_period(now_ns), end_ns=now_ns, zone=UTC)
+    period = NightPeriod(last=remembered_before_first(now_ns), end_ns=now_ns, zone=UTC)
     runs = runs_of_lines([(batch.now_ms, line)], period)
     group = "stopped" if is_terminated else "failure"
     assert {name: dict(families) for name, families in runs.counts.items()} == {
@@ -316,7 +316,7 @@ def counted(period: NightPeriod, printed: list[tuple[int, str]]) -> tuple[Any, N
     """What a message says of the lines that were printed before it, and the period of the next."""
     before = [(at_ms, line) for at_ms, line in printed if at_ms * NS_PER_MS < period.end_ns]
     runs = runs_of_lines(before, period)
-    last = period.to_remember(runs.remembered)
+    last = period.next_remembered(runs.remembered)
     following = NightPeriod(last=last, end_ns=period.end_ns + NS_PER_DAY, zone=UTC)
     return {name: dict(families) for name, families in runs.counts.items()}, following
 
@@ -324,7 +324,7 @@ def counted(period: NightPeriod, printed: list[tuple[int, str]]) -> tuple[Any, N
 def first_message(batch: FakeBatch) -> NightPeriod:
     """The period of a message that is sent now."""
     now_ns = (batch.now_ms + 1) * NS_PER_MS
-    return NightPeriod(last=first_period(now_ns), end_ns=now_ns, zone=UTC)
+    return NightPeriod(last=remembered_before_first(now_ns), end_ns=now_ns, zone=UTC)
 
 
 Printed = list[tuple[int, str]]

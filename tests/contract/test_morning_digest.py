@@ -14,9 +14,9 @@ from botocore.exceptions import ReadTimeoutError
 
 import handler
 from profiler.core.timestamps import NS_PER_MS, format_ms
-from profiler.forwarder.digest_delivery import StoredMessages
+from profiler.forwarder.digest_delivery import StoredLastMessages
 from profiler.forwarder.invocation import DeliveryError, NoticeError, ReadError, SettingsError
-from profiler.forwarder.night_period import Remembered
+from profiler.forwarder.night_period import RememberedNight
 from profiler.record.last_night import last_night
 from tests.fake_slack import Answer, FakeSlack
 from tests.lambda_environment import (
@@ -113,28 +113,28 @@ def test_a_night_is_sent_once_however_often_the_function_runs(slack: FakeSlack) 
 def test_the_last_message_is_kept_without_a_date_of_expiry(slack: FakeSlack) -> None:
     put_ended({})
     handler.morning_digest({}, DigestContext())
-    table = StoredMessages(table="done", client=boto3.client("dynamodb"))
-    first = Remembered(end_ns=0, whole_ns=0)
-    kept = table.last("slack", first)
+    table = StoredLastMessages(table="done", client=boto3.client("dynamodb"))
+    first = RememberedNight(end_ns=0, whole_ns=0)
+    kept = table.last_remembered("slack", first)
     assert kept.tasks == ("0",)
     table.remember("slack", first)  # an invocation that was overtaken
-    assert table.last("slack", first) == kept
+    assert table.last_remembered("slack", first) == kept
     items = boto3.client("dynamodb").scan(TableName="done")["Items"]
     (item,) = [item for item in items if item["id"]["S"].startswith("morning-digest#")]
     assert "expiration" not in item
 
 
 def test_two_invocations_at_once_begin_at_the_same_time() -> None:
-    table = StoredMessages(table="done", client=boto3.client("dynamodb"))
-    first = Remembered(end_ns=5, whole_ns=5)
-    assert table.last("slack", first) == first
-    assert table.last("slack", Remembered(end_ns=9, whole_ns=9)) == first
+    table = StoredLastMessages(table="done", client=boto3.client("dynamodb"))
+    first = RememberedNight(end_ns=5, whole_ns=5)
+    assert table.last_remembered("slack", first) == first
+    assert table.last_remembered("slack", RememberedNight(end_ns=9, whole_ns=9)) == first
 
 
 def test_a_table_that_cannot_be_used_is_named() -> None:
-    table = StoredMessages(table="none", client=boto3.client("dynamodb"))
+    table = StoredLastMessages(table="none", client=boto3.client("dynamodb"))
     with pytest.raises(DeliveryError, match="The table none cannot be used"):
-        table.last("slack", Remembered(end_ns=0, whole_ns=0))
+        table.last_remembered("slack", RememberedNight(end_ns=0, whole_ns=0))
 
 
 def test_a_channel_that_fails_is_tried_again_by_the_next_invocation(slack: FakeSlack) -> None:

@@ -18,12 +18,12 @@ import pytest
 import handler
 from profiler.core.timestamps import NS_PER_HOUR, format_ms
 from profiler.forwarder import night_savings
-from profiler.forwarder.digest_delivery import StoredMessages
+from profiler.forwarder.digest_delivery import StoredLastMessages
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.morning_digest import NightSaving
-from profiler.forwarder.night_period import Remembered
+from profiler.forwarder.night_period import RememberedNight
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory
 from profiler.forwarder.run_documents import report_document
 from profiler.record.record_model import encode
@@ -357,14 +357,14 @@ def test_whichever_call_is_one_too_many_there_is_no_amount(
     """Some readers go on without an answer, as the command does without a right."""
     started_by_all(morning)
     calls: list[int] = []
-    count = night_savings.Budget.call
+    count = night_savings.ReadBudget.count_aws_call
 
-    def counting(budget: night_savings.Budget, **event: object) -> None:
+    def counting(budget: night_savings.ReadBudget, **event: object) -> None:
         calls.append(1)
         count(budget, **event)
 
     with monkeypatch.context() as patch:
-        patch.setattr(night_savings.Budget, "call", counting)
+        patch.setattr(night_savings.ReadBudget, "call", counting)
         whole = planned(morning, DigestContext())
     assert whole.usd_per_month > 1
     for limit in range(len(calls)):
@@ -382,13 +382,13 @@ def test_calls_without_an_answer_leave_the_message_its_time(
     """Each attempt takes 7 seconds, and up to 2 until the next one."""
     started_by_all(morning)
     context = DigestContext(round(left_seconds * 1000))
-    check = night_savings.Budget._check_time
+    check = night_savings.ReadBudget._check_time
 
-    def spending(budget: night_savings.Budget) -> None:
+    def spending(budget: night_savings.ReadBudget) -> None:
         check(budget)
         context.left_ms -= 9_000
 
-    monkeypatch.setattr(night_savings.Budget, "_check_time", spending)
+    monkeypatch.setattr(night_savings.ReadBudget, "_check_time", spending)
     problem = planned(morning, context).problem
     assert (problem is None) is (left_seconds > 500)
     assert context.left_ms >= min(left_seconds * 1000, 11_000)
@@ -428,8 +428,8 @@ def test_the_runs_are_told_without_what_cannot_be_searched(
     (message,) = slack.messages
     assert "1 run" in message["text"]
     assert json.dumps(message).count(sentence) == 1
-    table = StoredMessages(table="done", client=morning.account.aws.client("dynamodb"))
-    kept = table.last("slack", Remembered(end_ns=0, whole_ns=0))
+    table = StoredLastMessages(table="done", client=morning.account.aws.client("dynamodb"))
+    kept = table.last_remembered("slack", RememberedNight(end_ns=0, whole_ns=0))
     looked_back = (kept.end_ns - (kept.due_whole_ns or 0)) / NS_PER_HOUR
     assert (looked_back > 23) is (broken == "/task-notices")
 

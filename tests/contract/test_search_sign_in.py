@@ -87,7 +87,7 @@ def test_both_engines_sign_in_the_same_way(
     played: OneAnswer, credentials: Credentials, header: str | None
 ) -> None:
     for cluster in clusters(played.url, credentials):
-        assert [result.status for result in cluster.bulk(DOCUMENTS, 5)] == [201]
+        assert [result.status for result in cluster.write_documents(DOCUMENTS, 5)] == [201]
     assert [headers["Authorization"] for headers in played.headers] == [header, header]
 
 
@@ -95,10 +95,10 @@ def test_both_engines_compress_what_they_send_and_accept_compressed_answers(
     played: OneAnswer,
 ) -> None:
     for cluster in clusters(played.url, Credentials()):
-        cluster.bulk(DOCUMENTS, 5)
+        cluster.write_documents(DOCUMENTS, 5)
         cluster.request("/task-*/_search", {"size": 0}, 5)
     sent = [gzip.decompress(body) for body in played.bodies]
-    lines = b"".join(b"%s\n" % line for line in DOCUMENTS[0].lines)
+    lines = b"".join(b"%s\n" % line for line in DOCUMENTS[0].bulk_lines)
     assert sent[0] == sent[2] == lines
     assert json.loads(sent[1]) == json.loads(sent[3]) == {"size": 0}
     for headers in played.headers:
@@ -145,7 +145,7 @@ def test_a_failed_request_shows_its_status_and_no_secret(
     )
     for cluster in clusters(url, Credentials(api_key=SECRET)):
         with pytest.raises(SearchClusterError, match=sentence) as error:
-            cluster.bulk(DOCUMENTS, 5)
+            cluster.write_documents(DOCUMENTS, 5)
         assert error.value.status == status
         assert error.value.is_retryable == (status in {429, 503, None})
         assert SECRET not in str(error.value)

@@ -42,7 +42,7 @@ def targets(slack: FakeSlack) -> list[SlackTarget]:
 
 def send(target: SlackTarget, seconds: float = 60) -> FakeInvocationTime:
     time = FakeInvocationTime(seconds)
-    channels.send(target, MESSAGE, time)
+    channels.send_to_slack(target, MESSAGE, time)
     return time
 
 
@@ -125,7 +125,7 @@ def test_an_unreachable_slack_is_retried_until_the_time_is_up(slack: FakeSlack) 
     for target in targets(slack):
         time = FakeInvocationTime(30, jitter=0.0)
         with pytest.raises(NoticeError, match="before the invocation ran out of time"):
-            channels.send(target, MESSAGE, time)
+            channels.send_to_slack(target, MESSAGE, time)
         assert time.pauses == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
         assert time.left >= RESERVED_SECONDS
 

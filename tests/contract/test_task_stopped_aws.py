@@ -15,8 +15,12 @@ from msgspec.structs import replace
 
 from profiler.forwarder.batch_report import ReportFinder, TaskContainers
 from profiler.forwarder.invocation import DeliveryError, RetryBackoff, ThrottledError
-from profiler.forwarder.notifications.channels import SlackTarget, read_targets
-from profiler.forwarder.stopped_task_reads import CloudWatchTail, EcsDefinitions, MissingStreamError
+from profiler.forwarder.notifications.channels import SlackTarget, read_slack_targets
+from profiler.forwarder.stopped_task_reads import (
+    LogStreamTailReader,
+    MissingStreamError,
+    TaskDefinitionReader,
+)
 from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
 from tests.fakes import FakeInvocationTime
@@ -64,10 +68,10 @@ def test_a_missing_definition_is_named(warnings: list[str]) -> None:
     client = boto3.client("ecs")
     batch = {"name": "batch", "image": "x", "memory": 64}
     client.register_task_definition(family="nightly", containerDefinitions=[batch])
-    definitions = EcsDefinitions(client, warnings.append)
-    described: Any = definitions.describe("nightly:1")
+    definitions = TaskDefinitionReader(client, warnings.append)
+    described: Any = definitions.describe_definition("nightly:1")
     assert [container["name"] for container in described["containerDefinitions"]] == ["batch"]
-    assert definitions.describe("missing:1") is None
+    assert definitions.describe_definition("missing:1") is None
     (warning,) = warnings
     assert "missing:1 does not exist" in warning
 
@@ -76,11 +80,13 @@ def test_a_denied_permission_is_named_and_the_definition_read_again_later(
     warnings: list[str],
 ) -> None:
     client = Failing("AccessDeniedException", {"taskDefinition": {"family": "nightly"}})
-    definitions = EcsDefinitions(client, warnings.append)
-    assert definitions.describe("nightly:1") is None
-    assert definitions.describe("nightly:1") == {"family": "nightly"}
+    definitions = TaskDefinitionReader(client, warnings.append)
+    assert definitions.describe_definition("nightly:1") is None
+    assert definitions.describe_definition("nightly:1") == {"family": "nightly"}
     assert (
-        lines(CloudWatchTail(lambda _region: Failing("AccessDeniedException"), warnings.append))
+        lines(
+            LogStreamTailReader(lambda _region: Failing("AccessDeniedException"), warnings.append)
+        )
         == []
     )
     of_definition, of_stream = warnings
@@ -113,7 +119,7 @@ def test_a_refusal_names_the_action_and_the_policy_that_refuses(
     """ECS asks for another right to return the tags."""
     details = {"Error": {"Code": "AccessDeniedException", "Message": message}}
     refused = Failing(ClientError(details, "DescribeTaskDefinition"))
-    assert EcsDefinitions(refused, warnings.append).describe("nightly:1") is None
+    assert TaskDefinitionReader(refused, warnings.append).describe_definition("nightly:1") is None
     (warning,) = warnings
     assert warning.endswith(remedy)
 
@@ -121,9 +127,9 @@ def test_a_refusal_names_the_action_and_the_policy_that_refuses(
 @pytest.mark.parametrize("answer", BUSY, ids=str)
 def test_a_busy_service_raises(answer: str | Exception, warnings: list[str]) -> None:
     with pytest.raises(DeliveryError, match="nightly:1"):
-        EcsDefinitions(Failing(answer), warnings.append).describe("nightly:1")
+        TaskDefinitionReader(Failing(answer), warnings.append).describe_definition("nightly:1")
     with pytest.raises(DeliveryError, match=PLACE.stream) as error:
-        lines(CloudWatchTail(lambda _region: Failing(answer), warnings.append))
+        lines(LogStreamTailReader(lambda _region: Failing(answer), warnings.append))
     assert isinstance(error.value, ThrottledError) is (answer == "ThrottlingException")
     assert warnings == []
 
@@ -141,7 +147,10 @@ class LimitedLogs:
         """
         self.begins, self.time = begins, FakeInvocationTime(120, jitter)
         finder = ReportFinder(
-            CloudWatchTail(lambda _region: self, print).newest, self.time, TASK, CONTAINERS
+            LogStreamTailReader(lambda _region: self, print).read_newest_pages,
+            self.time,
+            TASK,
+            CONTAINERS,
         )
         found = finder.find([PLACE, replace(PLACE, stream=f"ecs/task-monitor/{TASK.id}")], 20)
         return found is not None and finder.has_time and self.time.left > 120 - 20.5
@@ -181,24 +190,24 @@ def test_a_throttled_definition_is_asked_for_again_while_there_is_time() -> None
     budget = FakeInvocationTime(60)
     backoff = RetryBackoff(budget, initial_seconds=1, max_seconds=16, max_request_seconds=1)
     client = Failing(*["ThrottlingException"] * 4, {"taskDefinition": {"family": "nightly"}})
-    assert EcsDefinitions(client, print).describe("nightly:1", backoff.wait) == {
+    assert TaskDefinitionReader(client, print).describe_definition("nightly:1", backoff.wait) == {
         "family": "nightly"
     }
     assert budget.pauses == [2, 4, 8, 16]
     with pytest.raises(DeliveryError, match="ThrottlingException"):
-        EcsDefinitions(Failing(*["ThrottlingException"] * 99), print).describe(
+        TaskDefinitionReader(Failing(*["ThrottlingException"] * 99), print).describe_definition(
             "nightly:1", backoff.wait
         )
     assert budget.left >= 4
 
 
-def lines(tail: CloudWatchTail) -> list[str]:
-    return [line.text for page in tail.newest(PLACE) for line in page]
+def lines(tail: LogStreamTailReader) -> list[str]:
+    return [line.text for page in tail.read_newest_pages(PLACE) for line in page]
 
 
 def test_the_newest_lines_come_first(warnings: list[str]) -> None:
     client = boto3.client("logs")
-    tail = CloudWatchTail(lambda _region: client, warnings.append)
+    tail = LogStreamTailReader(lambda _region: client, warnings.append)
     with pytest.raises(MissingStreamError):
         lines(tail)
     (warning,) = warnings
@@ -221,7 +230,7 @@ def test_an_empty_page_is_not_the_end_of_a_stream() -> None:
     client = Failing(
         page("b/1"), page("b/2", "two", "three"), page("b/3"), page("b/4", "one"), page("b/4")
     )
-    tail = CloudWatchTail(lambda _region: client, print)
+    tail = LogStreamTailReader(lambda _region: client, print)
     assert lines(tail) == ["three", "two", "one"]
     assert [call.get("nextToken") for call in client.calls] == [None, "b/1", "b/2", "b/3", "b/4"]
 
@@ -255,8 +264,8 @@ class Pages:
         return page(str(number + 1), *self.pages[number])
 
     def finder(self) -> ReportFinder:
-        tail = CloudWatchTail(lambda _region: self, print)
-        return ReportFinder(tail.newest, self.time, TASK, CONTAINERS)
+        tail = LogStreamTailReader(lambda _region: self, print)
+        return ReportFinder(tail.read_newest_pages, self.time, TASK, CONTAINERS)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +288,7 @@ def test_pages_are_read_until_the_report_is_found(pages: list[list[str]], calls:
     assert found.is_final
     assert finder.has_time
     assert logs.time.pauses == []
-    assert finder.last_lines(PLACE, 4) == ("one", "two", "three", "last")
+    assert finder.read_last_lines(PLACE, 4) == ("one", "two", "three", "last")
     assert logs.calls == calls
 
 
@@ -323,7 +332,7 @@ def test_a_page_that_cannot_be_read_does_not_hide_the_others() -> None:
     logs.fails_at = 2
     finder = logs.finder()
     assert finder.find([PLACE], 20) is not None
-    assert finder.last_lines(PLACE, 5) == ("one", "last")
+    assert finder.read_last_lines(PLACE, 5) == ("one", "last")
 
 
 @pytest.mark.parametrize(
@@ -331,7 +340,7 @@ def test_a_page_that_cannot_be_read_does_not_hide_the_others() -> None:
 )
 def test_slack_settings_in_a_secret(other: dict[str, object]) -> None:
     secret = json.dumps({"slack_failure_webhook_url": "https://hooks/2", "note": [None], **other})
-    targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret)
+    targets = read_slack_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret)
     assert targets == {
         "failure": SlackTarget(secret="https://hooks/2", setting="SLACK_FAILURE_WEBHOOK_URL")
     }

@@ -26,7 +26,11 @@ from profiler.forwarder.function_settings import (
     read_settings,
 )
 from profiler.forwarder.invocation import ForwarderError
-from profiler.forwarder.notifications.event_details import ended_run, run_notice, schedule_notice
+from profiler.forwarder.notifications.event_details import (
+    ended_run_detail,
+    run_notice_detail,
+    schedule_notice_detail,
+)
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
 from tests.bus_events import RUN, mail_of
 from tests.cloudformation import (
@@ -312,7 +316,7 @@ def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
 
 def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_message() -> None:
     run = ended(RUN, cause="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n')
-    detail = msgspec.to_builtins(ended_run(run, kibana_url=None))
+    detail = msgspec.to_builtins(ended_run_detail(run, kibana_url=None))
     sentence = "etl_daily:7 failed with exit code 127: exec: 'C:/etl.exe': file not found."
     (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
     lines = [json.loads(line) for line in mail_of(target["InputTransformer"], detail).splitlines()]
@@ -334,7 +338,7 @@ def test_the_mail_of_a_run_that_did_not_start_has_no_holes() -> None:
         log=None,
         task=replace(RUN.task, started_at=None),
     )
-    detail = msgspec.to_builtins(ended_run(run, kibana_url=None))
+    detail = msgspec.to_builtins(ended_run_detail(run, kibana_url=None))
     (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
     lines = [json.loads(line) for line in mail_of(target["InputTransformer"], detail).splitlines()]
     assert lines[0] == (
@@ -349,7 +353,7 @@ def test_teams_shows_the_link_of_a_batch_as_text() -> None:
     line = stuck_notice()
     forged = "[sign in again](https://evil.example/login)"
     forged_line = replace(line, notice=replace(line.notice, message=forged))
-    detail = msgspec.to_builtins(run_notice(forged_line, kibana_url=None))
+    detail = msgspec.to_builtins(run_notice_detail(forged_line, kibana_url=None))
     (teams,) = json.loads((ROOT / "examples" / "teams_target.json").read_text())
     card = json.loads(mail_of(teams["InputTransformer"], detail))
     (first, *_) = card["attachments"][0]["content"]["body"]
@@ -361,8 +365,8 @@ def test_teams_shows_the_link_of_a_batch_as_text() -> None:
 def test_the_mails_of_notices_are_readable() -> None:
     (target,) = template()["Resources"]["EmailNoticeRule"]["Properties"]["Targets"]
     details = (
-        run_notice(stuck_notice(), kibana_url=None),
-        schedule_notice(missed_notice(), kibana_url=None),
+        run_notice_detail(stuck_notice(), kibana_url=None),
+        schedule_notice_detail(missed_notice(), kibana_url=None),
     )
     mails = (mail_of(target["InputTransformer"], msgspec.to_builtins(detail)) for detail in details)
     stuck, missed = map(str.splitlines, mails)

@@ -18,7 +18,7 @@ import requests
 
 import handler
 from profiler.core.timestamps import format_datetime
-from profiler.forwarder.family_runs import FamilyMemory
+from profiler.forwarder.family_runs import FamilyRunReader
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import (
     DeliveryError,
@@ -27,7 +27,7 @@ from profiler.forwarder.invocation import (
     SearchClusterError,
 )
 from profiler.forwarder.notice_documents import schedule_notice_document
-from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.record.notice_model import encode_notice
 from tests.http_server import FakeHttpServer
 from tests.lambda_environment import forget_environment, moto_account
@@ -295,7 +295,7 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
         missed_notice(), encode_notice(missed_notice()).decode(), ForwarderSettings()
     )
     cluster = handler._cluster(handler._settings())
-    assert deliver(cluster, InvocationTime(Context()), [missed]).indexed == 1
+    assert deliver_documents(cluster, InvocationTime(Context()), [missed]).indexed == 1
     for query, dataset in (
         ({"notice.kind": "stuck"}, "task.notice"),
         ({"container.name": "batch"}, "task.notice"),
@@ -345,13 +345,13 @@ def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_
     confirm(search_server, *(hit["_source"]["task"]["id"] for hit in hits))
     forward(event(*runs("forged", [9_000] * 20)), Context())  # no event confirms them
     search(search_server)
-    family = FamilyMemory(
+    family = FamilyRunReader(
         cluster=handler._cluster(handler._settings()),
         prefix="task",
         timeout_seconds=LIMIT_SECONDS,
         now=datetime.now(UTC),
     )
-    found = family.durations(
+    found = family.read_usual_durations(
         {"nightly", "weekly", "unknown"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
     )
     assert {place: (usual.p95_ms, usual.runs) for place, usual in found.items()} == {
@@ -370,7 +370,7 @@ def test_a_closed_index_is_a_part_of_a_familys_past_and_of_the_places_of_runs(
     forward(event(report("closed", finishedAt=finished, **place)), Context())
     (index,) = call(search_server, "GET", "task-reports-*")
     cluster = handler._cluster(handler._settings())
-    family = FamilyMemory(cluster=cluster, prefix="task", timeout_seconds=LIMIT_SECONDS, now=now)
+    family = FamilyRunReader(cluster=cluster, prefix="task", timeout_seconds=LIMIT_SECONDS, now=now)
     arn = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
     searched = f"{index}*,task-reports-2020.01*"
     for closed, is_whole in ((index, False), ("task-reports-2020.01", True)):
@@ -381,10 +381,10 @@ def test_a_closed_index_is_a_part_of_a_familys_past_and_of_the_places_of_runs(
         _, completeness = cluster.indices_of_runs(searched, ["closed/batch"], 60)
         assert completeness.sentences == (f"{closed} is closed",)
         if is_whole:
-            assert family.durations({"nightly"}, arn) == {}
+            assert family.read_usual_durations({"nightly"}, arn) == {}
         else:
             with pytest.raises(PartialAnswerError, match=f"{closed} is closed"):
-                family.durations({"nightly"}, arn)
+                family.read_usual_durations({"nightly"}, arn)
 
 
 CUT, UNANSWERED = "after half of the request", "after the write and before the answer"

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 import handler
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
-from profiler.forwarder.cluster_night import ClusterNight
-from profiler.forwarder.night_period import NightPeriod, first_period
+from profiler.forwarder.cluster_night import NightReader
+from profiler.forwarder.night_period import NightPeriod, remembered_before_first
 from profiler.record.line_trust import InstanceMonitorGroup
 from profiler.record.record_model import Container, encode
 from profiler.sinks import LogTarget
@@ -165,15 +165,17 @@ def test_each_run_is_told_once_and_its_checkpoint_is_no_end(
     assert len(messages) == len(over)
     counts = {"success": {"nightly": 4}, "failure": {"nightly": 4}}
     now_ns = present(parse_ns(max(source["task"]["known_at"] for source in tasks.values())))
-    period = NightPeriod(last=first_period(now_ns), end_ns=now_ns + NS_PER_SECOND, zone=UTC)
-    night = ClusterNight(
+    period = NightPeriod(
+        last=remembered_before_first(now_ns), end_ns=now_ns + NS_PER_SECOND, zone=UTC
+    )
+    night = NightReader(
         cluster=handler._cluster(handler._settings()),
         prefix="task",
         account_id=None,
         region=None,
         timeout_seconds=60,
     )
-    assert night.runs(period).counts == counts
+    assert night.read_runs(period).counts == counts
     lines = [(now_ns // NS_PER_MS, line) for line in printed if '"task.ended"' in line]
     assert runs_of_lines(lines, period).counts == counts
     environment = {"TASK_PROFILER_FROM": search_server.url, "HOME": str(tmp_path)}

@@ -12,11 +12,11 @@ import pytest
 
 import handler
 from profiler.core.timestamps import NS_PER_HOUR, NS_PER_SECOND, format_ms
-from profiler.forwarder.cluster_night import ClusterNight
+from profiler.forwarder.cluster_night import NightReader
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.job_changed import JobChangedHandler, job_document
-from profiler.forwarder.night_period import JUDGED_NS, NightPeriod, Remembered
-from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.night_period import JUDGED_NS, NightPeriod, RememberedNight
+from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.record.batch_detail import parse_job
 from profiler.record.measured import Exactly
 from tests.batch_jobs import job_id
@@ -78,16 +78,18 @@ def night() -> Any:
     now_ns = time.time_ns()
     since_ns = now_ns - 24 * NS_PER_HOUR
     period = NightPeriod(
-        last=Remembered(end_ns=since_ns, whole_ns=since_ns), end_ns=now_ns + JUDGED_NS, zone=UTC
+        last=RememberedNight(end_ns=since_ns, whole_ns=since_ns),
+        end_ns=now_ns + JUDGED_NS,
+        zone=UTC,
     )
-    reader = ClusterNight(
+    reader = NightReader(
         cluster=handler._cluster(handler._settings()),
         prefix="task",
         account_id=ACCOUNT,
         region=REGION,
         timeout_seconds=LIMIT_SECONDS,
     )
-    return reader.runs(period)
+    return reader.read_runs(period)
 
 
 def test_the_morning_message_counts_jobs_by_their_last_attempt(
@@ -193,7 +195,7 @@ def test_a_job_that_never_ran_is_a_document_of_the_night(
         job |= {"createdAt": now_ms - 7_200_000, "stoppedAt": now_ms - 3_600_000}
     settings = handler._settings()
     document = present(job_document(present(parse_job(job)), settings))
-    result = deliver(handler._cluster(settings), InvocationTime(Context()), [document])
+    result = deliver_documents(handler._cluster(settings), InvocationTime(Context()), [document])
     assert result.indexed == 1
     (hit,) = search(search_server)["hits"]["hits"]
     assert hit["_source"]["batch"]["queue"] == "nightly"
@@ -228,6 +230,6 @@ def test_the_cost_of_a_job_is_that_of_all_its_attempts_whatever_their_containers
         definition=lambda _arn: None,
         start_again=lambda _job: None,
     )
-    costs = changed._costs(present(parse_job(job)), outputs.index())
+    costs = changed._find_attempt_costs(present(parse_job(job)), outputs.index())
     assert sorted(costs) == [*range(1, 11)]
     assert sum(cost.value for cost in costs.values()) == pytest.approx(2.5)

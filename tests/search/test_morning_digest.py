@@ -22,17 +22,17 @@ from profiler.core.timestamps import (
 )
 from profiler.forwarder import cluster_night as cluster_night_module
 from profiler.forwarder import night_period
-from profiler.forwarder.cluster_night import ClusterNight
+from profiler.forwarder.cluster_night import NightReader
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
-from profiler.forwarder.morning_digest import DigestPlace, summarize
-from profiler.forwarder.night_period import NightPeriod, Remembered
+from profiler.forwarder.morning_digest import DigestPlace, summarize_night
+from profiler.forwarder.night_period import NightPeriod, RememberedNight
 from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
-from profiler.forwarder.night_savings import Budget, NightSavingPlanner, SearchedCluster
+from profiler.forwarder.night_savings import BudgetedSearchCluster, NightSavingPlanner, ReadBudget
 from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.forwarder.run_documents import report_document
-from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.measured import AtLeast, Exactly
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
@@ -66,8 +66,8 @@ ACCOUNT, REGION = "123456789012", "eu-west-1"
 RUN_NS = 600 * NS_PER_SECOND
 
 
-def whole(since_ns: int) -> Remembered:
-    return Remembered(end_ns=since_ns, whole_ns=since_ns)
+def whole(since_ns: int) -> RememberedNight:
+    return RememberedNight(end_ns=since_ns, whole_ns=since_ns)
 
 
 def night() -> NightPeriod:
@@ -81,8 +81,8 @@ def evening_ns() -> int:
     return time.time_ns() - 2 * NS_PER_HOUR - RUN_NS
 
 
-def cluster_night(*globs: str, with_services: bool = False) -> ClusterNight:
-    return ClusterNight(
+def cluster_night(*globs: str, with_services: bool = False) -> NightReader:
+    return NightReader(
         cluster=handler._cluster(handler._settings()),
         prefix="task",
         account_id=ACCOUNT,
@@ -180,7 +180,7 @@ def test_the_runs_of_the_night_are_counted_by_outcome_and_family(
     become_known(search_server, *runs)
     forward(event(run_at("forged", at, family="payroll")), Context())
     search(search_server)
-    found = cluster_night().runs(night())
+    found = cluster_night().read_runs(night())
     assert by_outcome(found) == {
         OUT_OF_MEMORY: {"nightly-etl": 1},
         "failure": {"load": 1},
@@ -197,9 +197,9 @@ def test_the_runs_of_the_night_are_counted_by_outcome_and_family(
     # Its report arrived a moment ago.
     assert found.unconfirmed == 0
     later = replace(night(), end_ns=time.time_ns() + NS_PER_HOUR)
-    assert cluster_night().runs(later).unconfirmed == 0, "of a trusted log group"
+    assert cluster_night().read_runs(later).unconfirmed == 0, "of a trusted log group"
     change(search_server, {"voucher": "container-id"}, "forged")
-    assert cluster_night().runs(later).unconfirmed == 1
+    assert cluster_night().read_runs(later).unconfirmed == 1
 
 
 def test_a_task_of_several_containers_is_one_run_with_the_end_of_its_batch(
@@ -216,7 +216,7 @@ def test_a_task_of_several_containers_is_one_run_with_the_end_of_its_batch(
     change(search_server, {"event_outcome": "failure", "outcome": "failure"}, "t2")
     others = {"event_outcome": "unknown"}
     change(search_server, others, "t1", "t2", "t4", container="side")
-    found = cluster_night().runs(night())
+    found = cluster_night().read_runs(night())
     # No event has told of the batch's end in t3, so its worst end counts.
     assert by_outcome(found) == {"failure": {"nightly-etl": 2}, "success": {"nightly-etl": 2}}
     assert found.reports == 4
@@ -233,23 +233,23 @@ def test_a_run_of_any_age_is_in_the_message_after_its_first_event(
         forward(event(run_at(task, now_ns - ago_ns)), Context())
     become_known(search_server, "late", "old", at_ns=now_ns - 10 * NS_PER_MINUTE)
     become_known(search_server, "counted", at_ns=now_ns - 12 * NS_PER_HOUR - NS_PER_SECOND)
-    last = Remembered(
+    last = RememberedNight(
         end_ns=now_ns - 12 * NS_PER_HOUR,
         whole_ns=now_ns - 12 * NS_PER_HOUR - 20 * NS_PER_MINUTE,
         tasks=("counted",),
     )
     period = NightPeriod(last=last, end_ns=now_ns, zone=UTC)
-    found = cluster_night().runs(period)
+    found = cluster_night().read_runs(period)
     assert by_outcome(found) == {"success": {"nightly-etl": 2}}
     assert set(found.remembered) == {"late", "old"}
     again = NightPeriod(
-        last=period.to_remember(found.remembered, until_ns=found.until_ns),
+        last=period.next_remembered(found.remembered, until_ns=found.until_ns),
         end_ns=period.end_ns + NS_PER_HOUR,
         zone=UTC,
     )
-    assert by_outcome(cluster_night().runs(again)) == {}
+    assert by_outcome(cluster_night().read_runs(again)) == {}
     first = NightPeriod(last=whole(last.end_ns), end_ns=period.end_ns, zone=UTC)
-    assert by_outcome(cluster_night().runs(first)) == {"success": {"nightly-etl": 2}}
+    assert by_outcome(cluster_night().read_runs(first)) == {"success": {"nightly-etl": 2}}
 
 
 def test_of_more_runs_than_can_be_remembered_each_is_in_one_message(
@@ -267,9 +267,9 @@ def test_of_more_runs_than_can_be_remembered_each_is_in_one_message(
     told = []
     for hours in range(3):
         period = NightPeriod(last=last, end_ns=now_ns + hours * NS_PER_HOUR, zone=UTC)
-        found = cluster_night().runs(period)
-        told.append(sorted(found.families))
-        last = period.to_remember(found.remembered, until_ns=found.until_ns)
+        found = cluster_night().read_runs(period)
+        told.append(sorted(found.family_names))
+        last = period.next_remembered(found.remembered, until_ns=found.until_ns)
     assert told == [["a", "b"], ["c", "d", "e", "f", "g"], []]
 
 
@@ -286,7 +286,7 @@ def test_documents_from_before_the_field_are_in_the_message_of_their_arrival(
         ingested = None if hit["_id"].startswith("ended") else format_ms(at)
         call(search_server, "POST", path, {"doc": {"event": {"ingested": ingested}}})
     search(search_server)
-    assert set(cluster_night().runs(night()).families) == {"nightly-etl", "load"}
+    assert set(cluster_night().read_runs(night()).family_names) == {"nightly-etl", "load"}
 
 
 def many(count: int, at: int, **record: Any) -> list[str]:
@@ -307,20 +307,20 @@ def test_no_family_is_dropped_and_globs_select_before_any_cut(
     forward(event(*many(260, at), *billing), Context())
     become_known(search_server)
     period = night()
-    found = cluster_night().runs(period)
-    summary = summarize(period, found, MissedTimes(), FamilyHistory(), DigestPlace())
+    found = cluster_night().read_runs(period)
+    summary = summarize_night(period, found, MissedTimes(), FamilyHistory(), DigestPlace())
     assert summary.sentence.endswith("UTC: 263 runs, 1 failed (billing-2), 262 succeeded, $263.00.")
     assert summary.lines[1].text == (
         "63 more families are counted above, and not compared with earlier runs"
     )
-    assert len(found.families) == 200
+    assert len(found.family_names) == 200
     for globs in (("billing-*",), ("billing-?",), ("billing-[!x]", "none"), ("bill[h-j]ng-*",)):
-        selected = cluster_night(*globs).runs(period)
+        selected = cluster_night(*globs).read_runs(period)
         assert by_outcome(selected) == {
             "failure": {"billing-2": 1},
             "success": {"billing-0": 1, "billing-1": 1},
         }
-    assert cluster_night("BILLING-*", "billing.*").runs(period).families == ()
+    assert cluster_night("BILLING-*", "billing.*").read_runs(period).family_names == ()
 
 
 def test_the_runs_of_a_family_with_one_container_are_no_estimate(
@@ -332,7 +332,7 @@ def test_the_runs_of_a_family_with_one_container_are_no_estimate(
     failed = [run_at(f"f{one}", at, **FAILED) for one in range(47)]
     forward(event(*failed, *(run_at(f"s{one}", at) for one in range(153))), Context())
     become_known(search_server)
-    found = cluster_night().runs(night())
+    found = cluster_night().read_runs(night())
     assert by_outcome(found) == {"failure": {"nightly-etl": 47}, "success": {"nightly-etl": 153}}
     assert found.reports == 200
     assert found.others == {}
@@ -346,8 +346,11 @@ def test_tasks_of_services_count_where_they_are_announced(
     forward(event(run_at("w1", at, family="web", status="stopped")), Context())
     become_known(search_server)
     change(search_server, {"started_by": "ecs-svc/1234567890"}, "w1")
-    assert cluster_night().runs(night()).families == ("nightly-etl",)
-    assert set(cluster_night(with_services=True).runs(night()).families) == {"nightly-etl", "web"}
+    assert cluster_night().read_runs(night()).family_names == ("nightly-etl",)
+    assert set(cluster_night(with_services=True).read_runs(night()).family_names) == {
+        "nightly-etl",
+        "web",
+    }
 
 
 def test_a_run_that_became_known_late_is_in_the_next_night_alone(
@@ -359,22 +362,26 @@ def test_a_run_that_became_known_late_is_in_the_next_night_alone(
     forward(event(run_at("known", at)), Context())
     become_known(search_server)
     first = NightPeriod(last=whole(before_ns - 24 * NS_PER_HOUR), end_ns=before_ns, zone=UTC)
-    found = cluster_night().runs(first)
+    found = cluster_night().read_runs(first)
     assert by_outcome(found) == {"success": {"nightly-etl": 1}}
     forward(
         event(run_at("late", at, family="load"), run_at("new", now_ns - NS_PER_HOUR)), Context()
     )
     become_known(search_server, "new")
     become_known(search_server, "late", at_ns=before_ns + NS_PER_HOUR)
-    second = NightPeriod(last=first.to_remember(found.remembered), end_ns=now_ns, zone=UTC)
-    assert by_outcome(cluster_night().runs(second)) == {"success": {"nightly-etl": 1, "load": 1}}
+    second = NightPeriod(last=first.next_remembered(found.remembered), end_ns=now_ns, zone=UTC)
+    assert by_outcome(cluster_night().read_runs(second)) == {
+        "success": {"nightly-etl": 1, "load": 1}
+    }
     # A redriven event tells of another container of the run that the first message has.
     forward(event(run_at("known", at, container={"name": "side"})), Context())
     told = {"confirmed": True, "known_at": format_ms(before_ns + NS_PER_HOUR)}
     stopped = {"stopped_at": format_ms(at + RUN_NS)}
     change(search_server, {**told, **stopped}, "known", container="side")
     change(search_server, stopped, "late")
-    assert by_outcome(cluster_night().runs(second)) == {"success": {"nightly-etl": 1, "load": 1}}
+    assert by_outcome(cluster_night().read_runs(second)) == {
+        "success": {"nightly-etl": 1, "load": 1}
+    }
 
 
 def ended_line(text: str, outcome: str, **more: Any) -> tuple[int, str]:
@@ -417,11 +424,11 @@ def test_both_ways_make_the_same_message(forward: Forward, search_server: Search
         change(search_server, {"event_outcome": outcome, "outcome": outcome}, task)
     change(search_server, {"started_by": "ecs-svc/1"}, "w1")
     period = night()
-    of_cluster = cluster_night().runs(period)
+    of_cluster = cluster_night().read_runs(period)
     of_lines = runs_of_lines(lines, period, lambda run: not run.service)
     place = DigestPlace()
     first, second = (
-        summarize(period, found, MissedTimes(), FamilyHistory(), place)
+        summarize_night(period, found, MissedTimes(), FamilyHistory(), place)
         for found in (of_cluster, of_lines)
     )
     assert first.sentence == second.sentence
@@ -450,17 +457,17 @@ def test_a_job_that_has_succeeded_since_its_message_is_corrected(
         forward(event(run_at(task, at, **{"exitCode": 0, "batch": batch, **record})), Context())
     become_known(search_server)
     since_ns = night().start_ns
-    last = Remembered(
+    last = RememberedNight(
         end_ns=since_ns,
         whole_ns=since_ns,
         tasks=("b4",),
         jobs=("job-1", "job-2", "job-4", "job-5"),
     )
-    found = cluster_night().runs(NightPeriod(last=last, end_ns=time.time_ns(), zone=UTC))
+    found = cluster_night().read_runs(NightPeriod(last=last, end_ns=time.time_ns(), zone=UTC))
     assert found.corrected == {"nightly-etl": 1, "load": 1}
     assert by_outcome(found) == {"success": {"nightly-etl": 1}}, "the job of b3 alone"
     first = NightPeriod(last=whole(since_ns), end_ns=time.time_ns(), zone=UTC)
-    assert cluster_night().runs(first).corrected == {}
+    assert cluster_night().read_runs(first).corrected == {}
 
 
 def test_a_night_with_a_run_on_spot_has_a_lower_bound_of_the_cost(
@@ -471,8 +478,8 @@ def test_a_night_with_a_run_on_spot_has_a_lower_bound_of_the_cost(
     forward(event(run_at("a2", at, family="load")), Context())
     become_known(search_server)
     change(search_server, {"capacity_provider": "FARGATE_SPOT"}, "a2")
-    assert isinstance(cluster_night().runs(night()).cost, AtLeast)
-    assert isinstance(cluster_night("nightly-etl").runs(night()).cost, Exactly)
+    assert isinstance(cluster_night().read_runs(night()).cost, AtLeast)
+    assert isinstance(cluster_night("nightly-etl").read_runs(night()).cost, Exactly)
 
 
 def test_the_history_has_the_oldest_run_first_and_what_resized_runs_cost(
@@ -497,7 +504,7 @@ def test_the_history_has_the_oldest_run_first_and_what_resized_runs_cost(
             path = f"{hit['_index']}/_update/{hit['_id'].replace('/', '%2F')}"
             call(search_server, "POST", path, {"doc": change})
     search(search_server)
-    history = cluster_night().history(["nightly-etl"])
+    history = cluster_night().read_history(["nightly-etl"])
     ends = [run.ended_ns for run in history.runs["nightly-etl"]]
     assert ends == sorted(ends)
     assert len(ends) == len(days)
@@ -529,7 +536,7 @@ def index_notices(server: SearchServer, *lines: ScheduleNoticeLine) -> None:
         for line in lines
     ]
     cluster = handler._cluster(handler._settings())
-    assert deliver(cluster, InvocationTime(Context()), documents).indexed == len(lines)
+    assert deliver_documents(cluster, InvocationTime(Context()), documents).indexed == len(lines)
     search(server, "task-notices-*")
 
 
@@ -544,13 +551,13 @@ def test_a_due_time_is_missed_unless_its_task_came_late(
         noticed("etl", "missed", due_ns),
         noticed("etl", "late", due_ns),
     )
-    found = cluster_night().missed(night())
+    found = cluster_night().read_missed_times(night())
     assert [(one.family, one.message) for one in found.times] == [("load", "load is missed")]
-    assert cluster_night("etl").missed(night()).times == ()
+    assert cluster_night("etl").read_missed_times(night()).times == ()
     next_night = replace(
         night(), last=replace(whole(time.time_ns() - NS_PER_HOUR), due_times=found.remembered)
     )
-    assert cluster_night().missed(next_night).times == ()
+    assert cluster_night().read_missed_times(next_night).times == ()
 
 
 def test_of_more_notices_than_can_be_read_each_is_in_one_message(
@@ -566,9 +573,9 @@ def test_of_more_notices_than_can_be_read_each_is_in_one_message(
     told = []
     for end_ns in (period.end_ns, late_ns, late_ns + NS_PER_HOUR):
         period = replace(period, end_ns=end_ns)
-        found = cluster_night().missed(period)
+        found = cluster_night().read_missed_times(period)
         told.append(len(found.times) + found.others)
-        last = period.to_remember((), found.remembered, due_until_ns=found.until_ns)
+        last = period.next_remembered((), found.remembered, due_until_ns=found.until_ns)
         period = replace(period, last=last)
     assert told == [0, 5, 0]
 
@@ -580,7 +587,7 @@ def test_each_of_many_missed_due_times_is_counted(
     due_ns = time.time_ns() - NS_PER_HOUR
     lines = [noticed(f"job-{one}", "missed", due_ns) for one in range(120)]
     index_notices(search_server, *lines)
-    found = cluster_night().missed(night())
+    found = cluster_night().read_missed_times(night())
     assert len(found.times) + found.others == 120
 
 
@@ -588,9 +595,9 @@ def test_the_shards_of_an_index_without_a_node_are_counted(
     forward: Forward, search_server: SearchServer
 ) -> None:
     forward(event(run_at("a1", evening_ns())), Context())
-    assert cluster_night().runs(night()).completeness.is_whole
+    assert cluster_night().read_runs(night()).completeness.is_whole
     index_without_a_node(search_server)
-    completeness = cluster_night().runs(night()).completeness
+    completeness = cluster_night().read_runs(night()).completeness
     assert completeness.sentences == ("1 shard of the search cluster did not answer",)
 
 
@@ -598,12 +605,12 @@ def test_a_closed_index_of_the_night_is_said(forward: Forward, search_server: Se
     forward(event(run_at("a1", evening_ns())), Context())
     (index,) = call(search_server, "GET", "task-reports-*")
     call(search_server, "POST", f"{index}/_close")
-    completeness = cluster_night().runs(night()).completeness
+    completeness = cluster_night().read_runs(night()).completeness
     assert completeness.sentences == (f"{index} is closed",)
     call(search_server, "PUT", "task-reports-2019.01")
     call(search_server, "POST", "task-reports-2019.01/_close")
     call(search_server, "POST", f"{index}/_open?wait_for_active_shards=1")
-    assert cluster_night().runs(night()).completeness.is_whole
+    assert cluster_night().read_runs(night()).completeness.is_whole
 
 
 def test_a_cluster_without_an_index_has_an_empty_night(
@@ -611,9 +618,9 @@ def test_a_cluster_without_an_index_has_an_empty_night(
 ) -> None:
     assert forward is not None
     assert search_server.url
-    assert cluster_night().runs(night()).families == ()
-    assert cluster_night().missed(night()).times == ()
-    assert cluster_night().history([]).runs == {}
+    assert cluster_night().read_runs(night()).family_names == ()
+    assert cluster_night().read_missed_times(night()).times == ()
+    assert cluster_night().read_history([]).runs == {}
 
 
 FAMILIES = tuple(f"job-{number}" for number in range(5))
@@ -632,20 +639,24 @@ def test_the_saving_is_what_the_command_says_of_the_same_documents(
         runs = FileRuns(str(account.file), 0).runs(RunFilter())
         documents = [indexed(run.report) for run in runs]
         cluster = handler._cluster(handler._settings())
-        assert deliver(cluster, InvocationTime(Context()), documents).indexed == len(documents)
+        assert deliver_documents(cluster, InvocationTime(Context()), documents).indexed == len(
+            documents
+        )
         become_known(search_server)
         search(search_server)  # refreshes
         for name, value in aws.environment().items():
             monkeypatch.setenv(name, value)
-        budget = Budget(lambda: True)
+        budget = ReadBudget(lambda: True)
         sizes = NightSavingPlanner(
-            cluster=SearchedCluster(cluster=cluster, budget=budget, timeout_seconds=LIMIT_SECONDS),
+            cluster=BudgetedSearchCluster(
+                cluster=cluster, budget=budget, timeout_seconds=LIMIT_SECONDS
+            ),
             prefix="task",
-            open_client=budget.bounded(bounded_client),
+            open_client=budget.clients_with_counted_calls(bounded_client),
             on_problem=lambda _sentence: None,
             now_ns=time.time_ns(),
         )
-        saving = sizes.saving(FAMILIES)
+        saving = sizes.plan_saving(FAMILIES)
         words = ("taskdef", "resize", *FAMILIES, "--from", search_server.url, "--json")
         done = account.command(*words)
     assert done.returncode == 0, done.stderr

@@ -18,14 +18,14 @@ from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.documents import Document
-from profiler.forwarder.family_runs import FamilyMemory
+from profiler.forwarder.family_runs import FamilyRunReader
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.indexed_report import find_indexed_report
 from profiler.forwarder.invocation import ForwarderError, InvocationTime
-from profiler.forwarder.line_kinds import read_line
+from profiler.forwarder.line_kinds import decode_report_line
 from profiler.forwarder.run_documents import report_document, unconfirmed_document
-from profiler.forwarder.run_event import StreamClaim
-from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.run_event import LogStreamClaim
+from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.record.family import NeedAtSize
 from profiler.record.record_model import Report, TaskSize
 from profiler.record.stopped_task import EventContainer, parse_stopped_task
@@ -262,9 +262,9 @@ def test_an_unproven_report_counts_if_the_event_has_its_container_id(
     """A report from a stream named by a container id counts if the event has the id."""
     settings = ForwarderSettings()
     line = run_report(status="success", exitCode=0, accountId=ACCOUNT)
-    report_of_stream = present(read_line(line))
+    report_of_stream = present(decode_report_line(line))
     assert isinstance(report_of_stream, Report)
-    claim = StreamClaim(voucher="container-id", stream=stream)
+    claim = LogStreamClaim(voucher="container-id", stream=stream)
     reported = report_document(report_of_stream, line, settings)
     assert isinstance(reported, Document)
     reported = unconfirmed_document(reported, claim)
@@ -276,7 +276,7 @@ def test_an_unproven_report_counts_if_the_event_has_its_container_id(
         for step in [*order, *order]:
             if step == "report":
                 cluster = handler._cluster(handler._settings())
-                deliver(cluster, InvocationTime(Context()), [reported])
+                deliver_documents(cluster, InvocationTime(Context()), [reported])
             else:
                 assert handler.task_stopped(task_event(containers=[batch]), Context())["indexed"]
         documents.append(only_document(search_server))
@@ -356,22 +356,28 @@ def test_what_a_retry_needs_of_its_family_is_found(
     forged = run(5, 512, 9000.0)
     assert forward(event(forged, stream=f"ecs/batch/{'5' * 32}"), Context())["indexed"] == 1
     search(search_server)  # refreshes
-    family = FamilyMemory(
+    family = FamilyRunReader(
         cluster=handler._cluster(handler._settings()),
         prefix="task",
         timeout_seconds=LIMIT_SECONDS,
         now=datetime.now(UTC),
     )
     retry = ended()
-    assert family.need(retry, 512) == NeedAtSize(peak_mb=700.5)
-    assert family.need(retry, 1024) == NeedAtSize(was_killed=True)
-    assert family.need(retry, 65_536) == NeedAtSize(peak_mb=52_000)
-    assert family.killed_run(retry, "33333333") == ("3" * 32, TaskSize(vcpu=0.25, memory_mb=1024))
-    assert family.killed_run(retry, "44444444") == (None, TaskSize())
+    assert family.read_need_at_size(retry, 512) == NeedAtSize(peak_mb=700.5)
+    assert family.read_need_at_size(retry, 1024) == NeedAtSize(was_killed=True)
+    assert family.read_need_at_size(retry, 65_536) == NeedAtSize(peak_mb=52_000)
+    assert family.find_killed_run(retry, "33333333") == (
+        "3" * 32,
+        TaskSize(vcpu=0.25, memory_mb=1024),
+    )
+    assert family.find_killed_run(retry, "44444444") == (None, TaskSize())
     killed = task_event(cpu="256", memory="512", containers=[{"name": "batch", "exitCode": 137}])
     assert handler.task_stopped(killed, Context())["indexed"] is True  # without a report
     search(search_server)
-    assert family.killed_run(retry, TASK_ID[:8]) == (TASK_ID, TaskSize(vcpu=0.25, memory_mb=512))
+    assert family.find_killed_run(retry, TASK_ID[:8]) == (
+        TASK_ID,
+        TaskSize(vcpu=0.25, memory_mb=512),
+    )
 
 
 @pytest.mark.parametrize("is_over", [False, True])

@@ -17,12 +17,12 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from msgspec import Struct, field
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MS, format_ms, parse_ns
-from profiler.forwarder.digest_delivery import DigestDelivery, NightMessage
-from profiler.forwarder.ended_lines import PrintedLines
+from profiler.forwarder.digest_delivery import DigestSender, NightMessage
+from profiler.forwarder.ended_lines import EndedLineReader
 from profiler.forwarder.invocation import ForwarderError, InvocationTime, ReadError
-from profiler.forwarder.morning_digest import DigestPlace, summarize
-from profiler.forwarder.night_period import NightPeriod, Remembered, first_period
-from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, runs_of_printed
+from profiler.forwarder.morning_digest import DigestPlace, summarize_night
+from profiler.forwarder.night_period import NightPeriod, RememberedNight, remembered_before_first
+from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, night_runs_of_printed
 from profiler.forwarder.notifications.notification import NightSummary, notification_key
 from tests.fakes import FakeInvocationTime
 from tests.notices import FakeChannel, KeyTable, fake_channel
@@ -101,12 +101,12 @@ class Messages:
     """The last message to each channel, in the table of keys."""
 
     def __init__(self) -> None:
-        self.remembered: dict[str, Remembered] = {}
+        self.remembered: dict[str, RememberedNight] = {}
 
-    def last(self, channel: str, first: Remembered) -> Remembered:
+    def last_remembered(self, channel: str, first: RememberedNight) -> RememberedNight:
         return self.remembered.setdefault(channel, first)
 
-    def remember(self, channel: str, remembered: Remembered) -> None:
+    def remember(self, channel: str, remembered: RememberedNight) -> None:
         self.remembered[channel] = remembered
 
 
@@ -129,7 +129,7 @@ class Account(Struct, kw_only=True):
         for _ in range(3):
             self.group.clock.left = self.timeout_seconds
             errors: list[ForwarderError] = []
-            delivery = DigestDelivery(
+            delivery = DigestSender(
                 last_messages=self.messages,
                 message_of=self._message,
                 once=self.table.once,
@@ -144,12 +144,14 @@ class Account(Struct, kw_only=True):
 
     def _message(self, period: NightPeriod) -> NightMessage:
         budget = _Reserved(self.group.clock, RESERVED_SECONDS)
-        printed = PrintedLines(client=self.group, group=GROUP, budget=budget).read(period)
-        period = printed.within(period)
-        runs = runs_of_printed(printed, period)
+        printed = EndedLineReader(client=self.group, group=GROUP, budget=budget).read_printed_runs(
+            period
+        )
+        period = printed.read_part_of(period)
+        runs = night_runs_of_printed(printed, period)
         self.told.append(sum(map(Counter, runs.counts.values()), Counter()))
-        summary = summarize(period, runs, MissedTimes(), FamilyHistory(), DigestPlace())
-        remembered = period.to_remember(runs.remembered, until_ns=runs.until_ns)
+        summary = summarize_night(period, runs, MissedTimes(), FamilyHistory(), DigestPlace())
+        remembered = period.next_remembered(runs.remembered, until_ns=runs.until_ns)
         return NightMessage(summary=summary, remembered=remembered)
 
 
@@ -271,7 +273,7 @@ def test_an_answer_that_does_not_come_is_asked_for_again() -> None:
 def test_a_refused_reading_names_the_permission() -> None:
     group = LargeGroup([])
     group.filter_log_events = Mock(side_effect=refusal("AccessDeniedException", 400))  # type: ignore[method-assign]
-    lines = PrintedLines(client=group, group=GROUP, budget=FakeInvocationTime())
-    period = NightPeriod(last=first_period(BEGIN_NS), end_ns=BEGIN_NS, zone=UTC)
+    lines = EndedLineReader(client=group, group=GROUP, budget=FakeInvocationTime())
+    period = NightPeriod(last=remembered_before_first(BEGIN_NS), end_ns=BEGIN_NS, zone=UTC)
     with pytest.raises(ReadError, match="logs:FilterLogEvents"):
-        lines.read(period)
+        lines.read_printed_runs(period)

@@ -21,14 +21,14 @@ from profiler.core.timestamps import (
     parse_ns,
 )
 from profiler.forwarder import cluster_night, night_period
-from profiler.forwarder.cluster_night import ClusterNight
+from profiler.forwarder.cluster_night import NightReader
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.job_changed import attempt_documents
-from profiler.forwarder.night_period import NightPeriod, first_period
+from profiler.forwarder.night_period import NightPeriod, remembered_before_first
 from profiler.forwarder.night_runs import NightRuns
 from profiler.forwarder.run_documents import event_documents, report_document
-from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.record.batch_detail import parse_job
 from profiler.record.event_end import end_of_event
 from profiler.record.stopped_task import parse_stopped_task
@@ -246,7 +246,7 @@ def messages(
 ) -> list[Counter[str]]:
     """The runs of each message. Some mornings have none, but not two one after the other."""
     found: list[Counter[str]] = []
-    last = first_period(BEGIN_NS + NS_PER_DAY)
+    last = remembered_before_first(BEGIN_NS + NS_PER_DAY)
     known = 0
     was_skipped = False
     for day in range(1, DAYS + 1):
@@ -259,7 +259,7 @@ def messages(
         known += len(new)
         runs = told(period, new)
         found.append(sum(map(Counter, runs.counts.values()), Counter()))
-        last = period.to_remember(runs.remembered, jobs=runs.told_jobs, until_ns=runs.until_ns)
+        last = period.next_remembered(runs.remembered, jobs=runs.told_jobs, until_ns=runs.until_ns)
     assert known == len(arrivals)
     return found
 
@@ -269,18 +269,21 @@ def of_cluster(*, has_pipeline: bool = False) -> Told:
     own ones do.
     """
     cluster = CountingSearch()
-    reader = ClusterNight(
+    reader = NightReader(
         cluster=cluster, prefix="task", account_id=None, region=None, timeout_seconds=5
     )
 
     def told(period: NightPeriod, new: Sequence[Arrival | JobArrival]) -> NightRuns:
         for one in new:
             moment = format_ms(one.at_ns)
-            assert deliver(cluster, FakeInvocationTime(), one.documents(), moment).rejected == ()
+            assert (
+                deliver_documents(cluster, FakeInvocationTime(), one.documents(), moment).rejected
+                == ()
+            )
             for source in cluster.documents.values() if has_pipeline else ():
                 if source["task"]["family"] == f"run-{one.run}":
                     source["event"]["ingested"] = format_ms(one.visible_ns)
-        return reader.runs(period)
+        return reader.read_runs(period)
 
     return told
 
@@ -430,11 +433,11 @@ def test_each_missed_due_time_is_in_exactly_one_message(
             at_ns = BEGIN_NS + rng.randint(1, 8) * NS_PER_DAY + about
         noticed.append((at_ns + round(rng.choice((0.1, 0.1, 4, 15)) * NS_PER_MINUTE), at_ns))
     cluster = CountingSearch()
-    reader = ClusterNight(
+    reader = NightReader(
         cluster=cluster, prefix="task", account_id=None, region=None, timeout_seconds=5
     )
     named: Counter[str] = Counter()
-    last = first_period(BEGIN_NS + NS_PER_DAY)
+    last = remembered_before_first(BEGIN_NS + NS_PER_DAY)
     told = 0
     for day in range(1, 11):
         period = NightPeriod(last=last, end_ns=BEGIN_NS + day * NS_PER_DAY, zone=UTC)
@@ -446,10 +449,10 @@ def test_each_missed_due_time_is_in_exactly_one_message(
                     "notice": {"kind": "missed", "due_at": format_ms(at_ns), "message": "m"},
                     "schedule": {"group": "default", "name": str(number)},
                 }
-        found = reader.missed(period)
+        found = reader.read_missed_times(period)
         named.update(time.family for time in found.times)
         told += len(found.times) + found.others
-        last = period.to_remember((), found.remembered, due_until_ns=found.until_ns)
+        last = period.next_remembered((), found.remembered, due_until_ns=found.until_ns)
     assert told == len(noticed)
     assert set(named.values()) == {1}
     assert len(named) == len(noticed) or read == 1

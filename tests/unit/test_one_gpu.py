@@ -22,7 +22,7 @@ from profiler.collectors.nvidia.visible_gpus import GpuLimits
 from profiler.core.optional_math import known_values
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.notifications.event_details import ended_run
+from profiler.forwarder.notifications.event_details import ended_run_detail
 from profiler.forwarder.run_documents import report_document
 from profiler.local_run.run_budgets import gpu_use
 from profiler.monitor.prometheus.prometheus_metrics import metrics_text
@@ -412,7 +412,7 @@ def test_the_report_line_marks_the_peak_and_names_the_errors() -> None:
 
 
 def test_the_event_says_it_in_templates() -> None:
-    detail = msgspec.to_builtins(ended_run(ended(gpu_run("oom")), kibana_url=None))
+    detail = msgspec.to_builtins(ended_run_detail(ended(gpu_run("oom")), kibana_url=None))
     assert detail["outcome"] == "gpu-oom"
     assert "GPU 0.06 %, ≥76.6 GB of 79.6 GB." in detail["summary"]
 

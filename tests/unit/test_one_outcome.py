@@ -18,18 +18,18 @@ from msgspec.structs import replace
 from profiler.cli.history_command import table_lines
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.forwarder.cluster_night import ClusterNight
+from profiler.forwarder.cluster_night import NightReader
 from profiler.forwarder.documents import Document
-from profiler.forwarder.ended_run import Comparison, EndedRun
+from profiler.forwarder.ended_run import EndedRun, FamilyComparison
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.night_period import NightPeriod, Remembered
+from profiler.forwarder.night_period import NightPeriod, RememberedNight
 from profiler.forwarder.night_runs import NightRuns
 from profiler.forwarder.notifications import value_formats
-from profiler.forwarder.notifications.event_details import ended_line, ended_run
-from profiler.forwarder.notifications.slack_messages import message_of
+from profiler.forwarder.notifications.event_details import ended_line, ended_run_detail
+from profiler.forwarder.notifications.slack_messages import slack_message_of
 from profiler.forwarder.run_documents import event_documents, report_document
 from profiler.forwarder.run_export import exported_run
-from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.forwarder.task_retry import should_retry
 from profiler.otlp.run_signals import signals_of
 from profiler.record.document_conditions import RAN_OUT_OF_MEMORY
@@ -65,7 +65,7 @@ from tests.values import present
 SETTINGS = ForwarderSettings()
 BEFORE_NS = present(parse_ns("2026-02-28T12:00:00Z"))
 NIGHT = NightPeriod(
-    last=Remembered(end_ns=BEFORE_NS, whole_ns=BEFORE_NS),
+    last=RememberedNight(end_ns=BEFORE_NS, whole_ns=BEFORE_NS),
     end_ns=present(parse_ns("2026-03-01T12:00:00Z")),
     zone=UTC,
 )
@@ -99,7 +99,7 @@ def written(*writes: Sequence[Document]) -> dict[str, Any]:
     cluster = FakeSearchCluster()
     for documents in writes:
         if documents:
-            deliver(cluster, FakeInvocationTime(), documents)
+            deliver_documents(cluster, FakeInvocationTime(), documents)
     (document,) = cluster.documents.values()
     return document
 
@@ -236,7 +236,7 @@ def test_an_earlier_document_without_the_word_is_read_by_the_same_function(end: 
 @every_end
 def test_slack_says_it_in_the_title_and_in_a_sentence(end: RunEnd) -> None:
     run = ended(end)
-    message = message_of(run, kibana_url=None)
+    message = slack_message_of(run, kibana_url=None)
     assert run.outcome.title in message.text
     assert run.outcome.title in message.blocks[0]["text"]["text"]
     if run.outcome.sentence is not None:
@@ -247,7 +247,7 @@ def test_slack_says_it_in_the_title_and_in_a_sentence(end: RunEnd) -> None:
 
 @every_end
 def test_no_sentence_is_twice_in_a_message(end: RunEnd) -> None:
-    lines = shown(message_of(ended(end), kibana_url=None)).splitlines()
+    lines = shown(slack_message_of(ended(end), kibana_url=None)).splitlines()
     sentences = [line for line in lines if line.endswith(".")]
     assert len(sentences) == len(set(sentences))
 
@@ -255,7 +255,7 @@ def test_no_sentence_is_twice_in_a_message(end: RunEnd) -> None:
 @every_end
 def test_bus_mail_and_teams_say_it(end: RunEnd) -> None:
     run = ended(end)
-    detail = msgspec.to_builtins(ended_run(run, kibana_url=None))
+    detail = msgspec.to_builtins(ended_run_detail(run, kibana_url=None))
     assert detail["outcome"] == end.cause
     assert detail["status"] == end.status
     assert detail.get("outcomeSentence") == run.outcome.sentence
@@ -276,17 +276,17 @@ def test_a_run_is_judged_once() -> None:
 
 @pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
 def test_mail_and_teams_have_the_numbers_of_slack(make: Callable[[], Report]) -> None:
-    compared = Comparison(text="Twice as long as the median of 12 successful runs.")
+    compared = FamilyComparison(text="Twice as long as the median of 12 successful runs.")
     run = replace(screens.ended(recommended(make)), comparison=compared)
-    detail = msgspec.to_builtins(ended_run(run, kibana_url=None))
+    detail = msgspec.to_builtins(ended_run_detail(run, kibana_url=None))
     (mail,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
     (teams,) = json.loads(TEAMS.read_text())
-    message = message_of(run, kibana_url=None)
+    message = slack_message_of(run, kibana_url=None)
     fields = [field for block in message.blocks for field in block.get("fields", ())]
     named = dict(field["text"].split("\n", 1) for field in fields)
     numbers = [named.get(f"*{name}*", "") for name in ("Duration", "Billed")]
     story = story_of(run.record, run.outcome)
-    numbers += value_formats.cpu_and_memory(story)
+    numbers += value_formats.cpu_and_memory_words(story)
     numbers += [compared.text, story.usage.gpus.unused_text]
     assert all(number in shown(message) for number in numbers)
     if run.outcome.status == "failure":
@@ -300,14 +300,14 @@ def test_mail_and_teams_have_the_numbers_of_slack(make: Callable[[], Report]) ->
 
 
 def night_of_cluster(end: RunEnd) -> NightRuns:
-    reader = ClusterNight(
+    reader = NightReader(
         cluster=CountingSearch(document_of(end)),
         prefix="task",
         account_id=None,
         region=None,
         timeout_seconds=5,
     )
-    return reader.runs(NIGHT)
+    return reader.read_runs(NIGHT)
 
 
 def night_of_lines(end: RunEnd) -> NightRuns:

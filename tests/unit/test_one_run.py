@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.cli.terminal.end_page import EndView, end_lines
 from profiler.cli.terminal.stacks_page import stacks_lines
-from profiler.forwarder.notifications.value_formats import recommended_size
+from profiler.forwarder.notifications.value_formats import recommended_size_words
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT, long_cpu_wait
 from profiler.record.fact_list import (
     COST,
@@ -342,7 +342,7 @@ def test_a_saving_below_one_percent_is_said_by_show_and_slack() -> None:
     for percent, words in ((0.7, "saves 0.7 %"), (-0.7, "costs 0.7 % more"), (0.4, "")):
         advice = Recommendation(vcpu=1, memory_mb=2048, saving_percent=percent)
         assert saving_words(percent) == words
-        assert recommended_size(advice, "") == (
+        assert recommended_size_words(advice, "") == (
             f"Recommended size: 1 vCPU, 2 GB ({words})."
             if words
             else "Recommended size: 1 vCPU, 2 GB."

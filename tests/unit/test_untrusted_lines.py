@@ -24,10 +24,10 @@ from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, format_datetime
 from profiler.forwarder.batch_report import ReportFinder, TaskContainers, identify_containers
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
-from profiler.forwarder.notifications.running_task_notices import TaskNotices
+from profiler.forwarder.notifications.running_task_notices import RunningTaskNotices
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.stopped_task_reads import StreamLine
-from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
+from profiler.forwarder.subscription import LineCounts, LineForwarder, decode_subscription_event
 from profiler.record.line_trust import AccountTrust, InstanceMonitorGroup, TrustedGroups
 from profiler.record.record_model import Report
 from profiler.record.stopped_task import EventContainer, StoppedTask
@@ -95,8 +95,8 @@ GROUPS = TrustedGroups(
     tasks=PlayedEcs(TASK, OTHER_TASK),
 )
 
-INDEXED, SKIPPED = Counts(indexed=1), Counts(skipped=1)
-UNTRUSTED, FAILED = Counts(untrusted=1), Counts(failed=1)
+INDEXED, SKIPPED = LineCounts(indexed=1), LineCounts(skipped=1)
+UNTRUSTED, FAILED = LineCounts(untrusted=1), LineCounts(failed=1)
 
 
 def line(kind: str = "task.report", at: datetime = NOW, **changes: Any) -> str:
@@ -127,7 +127,7 @@ class TrustingForwarder:
         return DeliveryResult(indexed=len(documents))
 
     def forwarder(self, *, forward_log_lines: bool = False) -> LineForwarder:
-        notices = TaskNotices(
+        notices = RunningTaskNotices(
             NoticeSettings, channels=lambda _settings: [self.channel], now=lambda: NOW
         )
         settings = ForwarderSettings(forward_log_lines=forward_log_lines, trusted_groups=GROUPS)
@@ -143,9 +143,9 @@ class TrustingForwarder:
         owner: str = ACCOUNT,
         at_ms: int = NOW_MS,
         **settings: bool,
-    ) -> Counts:
+    ) -> LineCounts:
         payload = payload_of(*lines, stream=stream, group=group, owner=owner, at_ms=at_ms)
-        return self.forwarder(**settings).forward(decode_event(event(payload)))
+        return self.forwarder(**settings).forward_payload(decode_subscription_event(event(payload)))
 
 
 def payload_of(
@@ -358,7 +358,7 @@ def test_a_notice_of_an_instance_monitor_is_no_news_beside_its_report(stream: st
     fakes = TrustingForwarder()
     place: dict[str, Any] = {"group": INSTANCE_GROUP, "stream": stream}
     both = line("task.notice", cluster="gpu"), line("task.report", cluster="gpu")
-    assert fakes.forward(*both, **place) == Counts(indexed=2)
+    assert fakes.forward(*both, **place) == LineCounts(indexed=2)
     assert fakes.channel.posted == []
 
 
@@ -499,9 +499,9 @@ def test_an_outsider_fills_neither_the_cluster_nor_the_failure_queue() -> None:
     fakes = TrustingForwarder()
     lines = [line(), '{"type": "task.report", "record": 5}', '{"type": "task.notice"', "hello"]
     counts = fakes.forward(*lines, stream=LAMBDA_STREAM)
-    assert counts == Counts(untrusted=3, skipped=1)
+    assert counts == LineCounts(untrusted=3, skipped=1)
     counts = fakes.forward(*lines, stream=LAMBDA_STREAM, forward_log_lines=True)
-    assert counts == Counts(untrusted=3, indexed=1)
+    assert counts == LineCounts(untrusted=3, indexed=1)
     assert [document.fields["message"] for document in fakes.documents] == ["hello"]
     assert fakes.failures == []
 
@@ -524,8 +524,8 @@ def test_a_data_stream_obeys_the_same_rule() -> None:
         payload_of(line(), owner=OTHER_ACCOUNT, stream=f"ecs/batch/{OTHER_TASK}"),
     ]
     records = [record(number, packed_data(each)) for number, each in enumerate(payloads)]
-    counts, repeated = fakes.forwarder().forward_records(records, fakes.warnings.append)
-    assert counts == Counts(indexed=1, untrusted=2)
+    counts, repeated = fakes.forwarder().forward_kinesis_records(records, fakes.warnings.append)
+    assert counts == LineCounts(indexed=1, untrusted=2)
     assert repeated == ()
     assert len(fakes.warnings) == 1
     assert "2 in 2 log streams" in fakes.warnings[0]
@@ -641,7 +641,7 @@ def test_a_hostile_stream_names_at_most_four_monthly_or_79_daily_indices(
                 texts.append(line(at=stamp - DAY, **changes))
                 texts.append(line("task.checkpoint", at=stamp + DAY, **changes))
         at_ms = round(stamp.timestamp() * 1000)
-        forwarder.forward(decode_event(event(payload_of(*texts, at_ms=at_ms))))
+        forwarder.forward_payload(decode_subscription_event(event(payload_of(*texts, at_ms=at_ms))))
     indices: dict[str, set[str]] = {}
     for document in fakes.documents:
         kind, _, _period = document.index.rpartition("-")

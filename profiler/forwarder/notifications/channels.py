@@ -31,14 +31,14 @@ from profiler.core.optional_math import known_members
 from profiler.forwarder.function_settings import (
     FetchSecret,
     NoticeSettings,
+    call_with_secret,
     fetch_secret,
     read_secret,
-    with_secret,
 )
 from profiler.forwarder.invocation import InvocationTime, NoticeError, RetryBackoff, SettingsError
 from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
-from profiler.forwarder.notifications.slack_messages import SlackMessage, message_of
+from profiler.forwarder.notifications.slack_messages import SlackMessage, slack_message_of
 
 SOURCE = "task-profiler"
 
@@ -97,7 +97,7 @@ class SlackTarget(Struct, frozen=True, kw_only=True):
 _Secret = defstruct("_Secret", [(name.lower(), str | None, None) for name in SLACK.in_secret])
 
 
-def read_targets(
+def read_slack_targets(
     environment: Mapping[str, str], fetch: FetchSecret
 ) -> Mapping[ChannelKind, SlackTarget]:
     """The configured target of each kind of notice.
@@ -114,11 +114,11 @@ def read_targets(
             name: value or (secret[name.lower()] or "").strip() for name, value in values.items()
         }
     base_url = environment.get("SLACK_BASE_URL", "").strip() or None
-    targets = {kind: _target(kind, values, base_url) for kind in KINDS}
+    targets = {kind: _slack_target(kind, values, base_url) for kind in KINDS}
     return known_members(targets)
 
 
-def _target(
+def _slack_target(
     kind: ChannelKind, values: Mapping[str, str], base_url: str | None
 ) -> SlackTarget | None:
     webhook, channel = SLACK.of_kind[kind]
@@ -134,7 +134,7 @@ def _target(
     return None
 
 
-class _Failure(Struct, frozen=True, kw_only=True):
+class _SlackFailure(Struct, frozen=True, kw_only=True):
     """Why Slack did not accept a message. ``status`` None: no response."""
 
     status: int | None = None
@@ -155,20 +155,20 @@ class _Failure(Struct, frozen=True, kw_only=True):
         return f"HTTP {self.status} {self.code or ''}".rstrip()
 
 
-def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> None:
+def send_to_slack(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> None:
     """Send a message within the invocation's time.
 
     Raises NoticeError if Slack does not accept it.
     """
     backoff = RetryBackoff(budget, initial_seconds=0.5, max_seconds=8.0, max_request_seconds=10.0)
     while True:
-        timeout_seconds = backoff.request_timeout_seconds()
+        timeout_seconds = backoff.next_request_timeout_seconds()
         if timeout_seconds is None:
             raise NoticeError(
                 "The invocation ran out of time before the notification was sent: raise the "
                 "function's timeout."
             )
-        failure = _attempt(target, message, int(timeout_seconds))
+        failure = _try_to_send(target, message, int(timeout_seconds))
         if failure is None:
             return
         if not failure.is_retryable:
@@ -187,7 +187,9 @@ def send(target: SlackTarget, message: SlackMessage, budget: InvocationTime) -> 
             )
 
 
-def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+def _try_to_send(
+    target: SlackTarget, message: SlackMessage, timeout_seconds: int
+) -> _SlackFailure | None:
     try:
         send_once = _send_by_bot if target.channel else _send_by_webhook
         return send_once(target, message, timeout_seconds)
@@ -195,25 +197,25 @@ def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -
     except Exception as error:  # noqa: BLE001
         # Errors of urllib and http.client.
         if isinstance(error, OSError | HTTPException) and not isinstance(error, InvalidURL):
-            return _Failure(code=f"no answer ({type(error).__name__})")
-        return _Failure(status=0)
+            return _SlackFailure(code=f"no answer ({type(error).__name__})")
+        return _SlackFailure(status=0)
 
 
 def _send_by_webhook(
     target: SlackTarget, message: SlackMessage, timeout_seconds: int
-) -> _Failure | None:
-    answer = _posted(target.secret, {**asdict(message), **_NO_PREVIEWS}, timeout_seconds)
+) -> _SlackFailure | None:
+    answer = _post_json(target.secret, {**asdict(message), **_NO_PREVIEWS}, timeout_seconds)
     if answer.status not in _SUCCESSES:
-        return _failure(answer.status, answer.body, answer.headers)
-    said = _decoded(answer.body)
+        return _slack_failure(answer.status, answer.body, answer.headers)
+    said = _decode_webhook_answer(answer.body)
     # A page of HTML is from a sign-in or a proxy.
     is_page = answer.body.startswith("<") and not _XML_ANSWER.match(answer.body)
     if is_page or said.is_refusal:
-        return _failure(answer.status, said.error, answer.headers)
+        return _slack_failure(answer.status, said.error, answer.headers)
     return None
 
 
-class _Posted(Struct, frozen=True, kw_only=True):
+class _HttpAnswer(Struct, frozen=True, kw_only=True):
     """The answer to a message."""
 
     status: int
@@ -221,7 +223,7 @@ class _Posted(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str]
 
 
-def _posted(url: str, message: Mapping[str, Any], timeout_seconds: int) -> _Posted:
+def _post_json(url: str, message: Mapping[str, Any], timeout_seconds: int) -> _HttpAnswer:
     """Post a message, and follow no redirection: the request after one has no body, and any page
     answers it with a success, as slack_sdk's WebhookClient does not see.
 
@@ -231,7 +233,7 @@ def _posted(url: str, message: Mapping[str, Any], timeout_seconds: int) -> _Post
     from urllib.error import HTTPError
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-    class Unmoved(HTTPRedirectHandler):
+    class NoRedirectHandler(HTTPRedirectHandler):
         def redirect_request(self, *_: object) -> None: ...
 
     if not url.lower().startswith(("http://", "https://")):
@@ -242,12 +244,12 @@ def _posted(url: str, message: Mapping[str, Any], timeout_seconds: int) -> _Post
         headers={"Content-Type": "application/json;charset=utf-8", "User-Agent": SOURCE},
     )
     try:
-        response = build_opener(Unmoved).open(request, timeout=timeout_seconds)
+        response = build_opener(NoRedirectHandler).open(request, timeout=timeout_seconds)
     except HTTPError as error:
         response = error
     with response:
         body = response.read(_MAX_ANSWER_BYTES).decode("utf-8-sig", errors="replace").strip()
-        return _Posted(status=response.status, body=body, headers=dict(response.headers))
+        return _HttpAnswer(status=response.status, body=body, headers=dict(response.headers))
 
 
 class _WebhookAnswer(Struct, frozen=True, kw_only=True):
@@ -269,18 +271,23 @@ class _WebhookAnswer(Struct, frozen=True, kw_only=True):
             return True
         if type(self.errcode) is int and self.errcode != 0:
             return True
-        words = {_word(self.ok), _word(self.success), _word(self.result), _word(self.status)}
+        words = {
+            _lowercase_word(self.ok),
+            _lowercase_word(self.success),
+            _lowercase_word(self.result),
+            _lowercase_word(self.status),
+        }
         is_success = not words.isdisjoint({"true", *_SUCCESS_WORDS})
-        is_error = isinstance(self.error, str) and _word(self.error) not in _NO_ERRORS
+        is_error = isinstance(self.error, str) and _lowercase_word(self.error) not in _NO_ERRORS
         return is_error and not is_success
 
 
-def _word(value: object) -> str:
+def _lowercase_word(value: object) -> str:
     """A value of JSON in small letters."""
     return str(value).strip().casefold()
 
 
-def _decoded(body: str) -> _WebhookAnswer:
+def _decode_webhook_answer(body: str) -> _WebhookAnswer:
     """The answer; one without a word about success for any other text, such as Slack's "ok"."""
     try:
         return msgspec.json.decode(within_levels(body), type=_WebhookAnswer)
@@ -290,21 +297,21 @@ def _decoded(body: str) -> _WebhookAnswer:
 
 def _send_by_bot(
     target: SlackTarget, message: SlackMessage, timeout_seconds: int
-) -> _Failure | None:
+) -> _SlackFailure | None:
     from slack_sdk.errors import SlackApiError  # see the module's docstring
     from slack_sdk.web import WebClient
 
     base_url = target.base_url or WebClient.BASE_URL
-    client = WebClient(target.secret, base_url=base_url, **_options(timeout_seconds))
+    client = WebClient(target.secret, base_url=base_url, **_client_options(timeout_seconds))
     try:
         client.chat_postMessage(channel=target.channel or "", **asdict(message), **_NO_PREVIEWS)
     except SlackApiError as error:
         response = error.response
-        return _failure(response.status_code, response.data.get("error"), response.headers)
+        return _slack_failure(response.status_code, response.data.get("error"), response.headers)
     return None
 
 
-def _options(timeout_seconds: int) -> dict[str, Any]:
+def _client_options(timeout_seconds: int) -> dict[str, Any]:
     """The options of the client.
 
     Its logger is outside the hierarchy: no handler of Lambda receives its lines.
@@ -313,14 +320,14 @@ def _options(timeout_seconds: int) -> dict[str, Any]:
     return {"timeout": timeout_seconds, "logger": logger, "retry_handlers": []}
 
 
-def _failure(status: int, code: object, headers: Mapping[str, Any]) -> _Failure:
+def _slack_failure(status: int, code: object, headers: Mapping[str, Any]) -> _SlackFailure:
     shown = None
     if isinstance(code, str) and _ERROR_CODE.fullmatch(code):
         shown = code
     after = next(
         (str(value).strip() for name, value in headers.items() if name.lower() == "retry-after"), ""
     )
-    return _Failure(
+    return _SlackFailure(
         status=status, code=shown, retry_after_seconds=float(after) if after.isdecimal() else 0.0
     )
 
@@ -353,12 +360,12 @@ def event_bus_channel(bus: str, client: Callable[[], Any], kibana_url: str | Non
                     "again, the event may arrive twice."
                 ) from None
         if code:
-            raise NoticeError(_refusal_of_bus(bus, str(code)[:100]))
+            raise NoticeError(_bus_refusal_sentence(bus, str(code)[:100]))
 
     return NoticeChannel(EVENT_BUS.name, post)
 
 
-def _refusal_of_bus(bus: str, code: str) -> str:
+def _bus_refusal_sentence(bus: str, code: str) -> str:
     refusal = f"The event bus {bus} did not accept the event ({code})"
     if is_throttled(code):
         return f"{refusal}, because there are too many calls: send it again in a minute."
@@ -381,18 +388,20 @@ def configured_channels(
     """
 
     def post_to_slack(notification: Notification, kind: ChannelKind) -> None:
-        message = message_of(notification, kibana_url=settings.kibana_url)
+        message = slack_message_of(notification, kibana_url=settings.kibana_url)
 
         def send_with(fetch: FetchSecret) -> None:
-            target = read_targets(environment, fetch).get(kind)
+            target = read_slack_targets(environment, fetch).get(kind)
             if target is not None:  # a secret that was changed may have none
-                send(target, message, budget)
+                send_to_slack(target, message, budget)
 
-        with_secret(send_with)
+        call_with_secret(send_with)
 
     senders = {
         SLACK.name: NoticeChannel(
-            SLACK.name, post_to_slack, lambda kind: kind in read_targets(environment, fetch_secret)
+            SLACK.name,
+            post_to_slack,
+            lambda kind: kind in read_slack_targets(environment, fetch_secret),
         )
     }
     if settings.event_bus_name:

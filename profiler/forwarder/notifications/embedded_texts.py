@@ -41,7 +41,7 @@ _UNEMPHATIC = str.maketrans(
 _HEADING = re.compile(r"^\s*#")
 
 
-def embeddable(text: str, max_length: int) -> str:
+def embeddable_text(text: str, max_length: int) -> str:
     """The text on one line, and without the characters that need an escape in JSON.
 
     It has at most ``max_length`` characters and twice as many bytes: an event is limited in bytes.
@@ -52,18 +52,18 @@ def embeddable(text: str, max_length: int) -> str:
 
 def without_emphasis(text: str) -> str:
     """The text without what Markdown, Slack's too, draws bold, in italics, struck or as code."""
-    plain = _EMPHASIS.sub(_unemphatic, text)
+    plain = _EMPHASIS.sub(_replace_emphasis, text)
     begun = _BEGINS_STRESS.search(plain)
     if begun is None or _ENDS_STRESS.search(plain, begun.end()) is None:
         return plain
-    return _AT_EDGES.sub(_unemphatic, plain)
+    return _AT_EDGES.sub(_replace_emphasis, plain)
 
 
-def _unemphatic(found: re.Match[str]) -> str:
+def _replace_emphasis(found: re.Match[str]) -> str:
     return found[0].translate(_UNEMPHATIC)
 
 
-def markdown_safe(text: str) -> str:
+def markdown_escaped(text: str) -> str:
     """The text as Markdown that shows the same: no link, no emphasis, no heading."""
     plain = without_emphasis(text.translate(_WITHOUT_LINKS))
     plain = _HEADING.sub("\N{FULLWIDTH NUMBER SIGN}", plain)

@@ -20,15 +20,15 @@ from profiler.core.timestamps import datetime_of_ms, format_datetime, parse_date
 from profiler.forwarder.ended_run import EndedRun, UnusualMeasure
 from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications import value_formats
-from profiler.forwarder.notifications.embedded_texts import embeddable, markdown_safe
+from profiler.forwarder.notifications.embedded_texts import embeddable_text, markdown_escaped
 from profiler.forwarder.notifications.next_steps import (
     STEP_SEPARATOR,
     NextStep,
-    in_words,
-    is_shown_whole,
+    is_command_shown_whole,
     steps_after_due_time,
     steps_after_job,
     steps_after_run,
+    steps_in_words,
     steps_while_running,
 )
 from profiler.forwarder.notifications.notification import NightSummary, Notification
@@ -189,7 +189,7 @@ class EndedLine(Struct, frozen=True, kw_only=True, rename="camel"):
         return self.metrics is not None and self.metrics.billed_duration_ms is not None
 
 
-class RepeatedAttempt(
+class RepeatedAttemptLine(
     Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag=REPEATED_TYPE
 ):
     """The line of an attempt of a job of AWS Batch after which Batch makes another one."""
@@ -203,28 +203,28 @@ def bus_event(notification: Notification, *, kibana_url: str | None) -> tuple[st
     smaller than 32 KB.
     """
     if isinstance(notification, EndedRun):
-        return "Task Run Ended", ended_run(notification, kibana_url=kibana_url)
+        return "Task Run Ended", ended_run_detail(notification, kibana_url=kibana_url)
     if isinstance(notification, JobNotice):
-        return "Batch Job Notice", job_detail(notification)
+        return "Batch Job Notice", job_notice_detail(notification)
     if isinstance(notification, NoticeLine):
-        return "Task Run Notice", run_notice(notification, kibana_url=kibana_url)
+        return "Task Run Notice", run_notice_detail(notification, kibana_url=kibana_url)
     if isinstance(notification, NightSummary):
-        return "Night Summary", night_summary(notification)
-    return "Schedule Notice", schedule_notice(notification, kibana_url=kibana_url)
+        return "Night Summary", night_summary_detail(notification)
+    return "Schedule Notice", schedule_notice_detail(notification, kibana_url=kibana_url)
 
 
-def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
+def ended_run_detail(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
     """The detail of an ended run."""
     task = notice.task
     record = notice.record
     outcome = notice.outcome
-    links = _bounded_links(notice.links(kibana_url))
+    links = _bounded_links(notice.console_links(kibana_url))
     times = record.time_breakdown
     breakdown = replace(times, waiting_for=times.waiting_for[:3])
     run = EndedRunDetail(
-        text=_sentence(notice),
-        summary=_summary(notice),
-        next_steps=_next_steps(
+        text=_end_sentence(notice),
+        summary=_run_summary_text(notice),
+        next_steps=_next_steps_text(
             f"Task {task.id}",
             task.cluster,
             links,
@@ -252,7 +252,7 @@ def ended_run(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDetail:
         unusual=notice.unusual,
         links=links,
     )
-    return _with_markdown(_bounded(run))
+    return _with_markdown_texts(_with_bounded_texts(run))
 
 
 def ended_line(
@@ -262,7 +262,9 @@ def ended_line(
     run's document was written, the kind of the posted notification, and whether the task was one
     of a service.
     """
-    line = _line_of(ended_run(ended, kibana_url=kibana_url), indexed=indexed, notified=notified)
+    line = _ended_line_members(
+        ended_run_detail(ended, kibana_url=kibana_url), indexed=indexed, notified=notified
+    )
     if ended.task.is_service_task:
         line["service"] = True
     return msgspec.json.encode(line).decode()
@@ -277,7 +279,7 @@ def job_ended_line(
     """
     job = notice.job
     identity = job.identity()
-    detail = job_detail(notice)
+    detail = job_notice_detail(notice)
     run = EndedRunDetail(
         text=detail.text,
         task_id=job.id,
@@ -291,18 +293,18 @@ def job_ended_line(
         stopped_reason=detail.status_reason,
         finished_at=detail.finished_at,
     )
-    line = _line_of(_bounded(run), indexed=indexed, notified=notified)
+    line = _ended_line_members(_with_bounded_texts(run), indexed=indexed, notified=notified)
     return msgspec.json.encode(line).decode()
 
 
-def _line_of(
+def _ended_line_members(
     detail: EndedRunDetail, *, indexed: bool, notified: ChannelKind | None
 ) -> dict[str, object]:
     run = msgspec.to_builtins(replace(detail, markdown="", summary="", next_steps=""))
     return {"type": LINE_TYPE, **run, "indexed": indexed, "notified": notified}
 
 
-def _sentence(notice: EndedRun) -> str:
+def _end_sentence(notice: EndedRun) -> str:
     """Return a sentence such as "nightly:5 failed with exit code 1: out of disk.", and one about
     its longest wait.
     """
@@ -314,25 +316,25 @@ def _sentence(notice: EndedRun) -> str:
     causes = (said, notice.additional_reason)
     why = ". ".join(cause.strip().rstrip(".") for cause in causes if cause)
     reason = f": {why}" if why else ""
-    unusual = value_formats.unusual(notice)
-    wait = value_formats.longest_wait(notice)
+    unusual = value_formats.unusual_success_words(notice)
+    wait = value_formats.longest_wait_sentence(notice)
     predicate = words_if_known("ended with success, but {}", unusual) or PREDICATES[outcome.status]
     sentences = (f"{name} {predicate}{exit_code}{reason}.", wait, notice.retry.sentence)
-    return _with_command(" ".join(filter(None, sentences)), notice.reduced_memory)
+    return _truncated_before_command(" ".join(filter(None, sentences)), notice.reduced_memory)
 
 
-def _with_command(text: str, last: str | None) -> str:
+def _truncated_before_command(text: str, last: str | None) -> str:
     """The text, truncated where the ``last`` sentence, which ends with a command, would be."""
     left = _MAX_LENGTHS["text"] - len(last or "") - 1
-    return f"{embeddable(text, left)} {last}" if last and left > 0 else text
+    return f"{embeddable_text(text, left)} {last}" if last and left > 0 else text
 
 
-def _bounded(data: _Data) -> _Data:
+def _with_bounded_texts(data: _Data) -> _Data:
     """Return the data with each text truncated and embeddable, and without the ends of long
     lists.
     """
     values = {
-        name: _bounded_value(value, _MAX_LENGTHS.get(name, _MAX_TEXT_LENGTH))
+        name: _with_bounded_text(value, _MAX_LENGTHS.get(name, _MAX_TEXT_LENGTH))
         for name, value in asdict(data).items()
     }
     bounded = replace(data, **values)
@@ -347,32 +349,32 @@ def _bounded_links(links: RunLinks) -> RunLinks | None:
     return None if bounded == RunLinks() else bounded
 
 
-def _with_markdown(detail: _AnyDetail) -> _AnyDetail:
+def _with_markdown_texts(detail: _AnyDetail) -> _AnyDetail:
     """The detail with its texts for receivers that draw Markdown."""
     return replace(
-        detail, markdown=markdown_safe(detail.text), summary=markdown_safe(detail.summary)
+        detail, markdown=markdown_escaped(detail.text), summary=markdown_escaped(detail.summary)
     )
 
 
-def _summary(notice: EndedRun) -> str:
+def _run_summary_text(notice: EndedRun) -> str:
     """The times, the numbers and the advice, as far as they are known."""
     story = story_of(notice.record, notice.outcome)
-    cpu, memory = value_formats.cpu_and_memory(story)
+    cpu, memory = value_formats.cpu_and_memory_words(story)
     advice = advice_after(notice)
     reasons = advice.reasons[:1]
     sentences = [
-        _stated("Job: {}.", story.text("job")),
-        _times(notice),
-        _stated("Billed: {}.", value_formats.billed(notice)),
-        _stated("CPU: {}.", cpu),
-        _stated("Memory: {}.", memory),
+        _sentence_if_value("Job: {}.", story.text("job")),
+        _run_times_sentence(notice),
+        _sentence_if_value("Billed: {}.", value_formats.billed_words(notice)),
+        _sentence_if_value("CPU: {}.", cpu),
+        _sentence_if_value("Memory: {}.", memory),
         story.sentence("killed"),
         *(row.sentence for row in story.named(*UNSEEN_LIMITS)),
         *_gpu_sentences(notice, story, reasons),
         story.sentence("Neuron use"),
         *(row.sentence for row in story.named("ECC")),
         notice.comparison.text,
-        value_formats.source_of_numbers(notice, story),
+        value_formats.numbers_source_sentence(notice, story),
     ]
     sentences += (advice.size, *map(as_sentence, reasons))
     return " ".join(filter(None, sentences))
@@ -389,15 +391,15 @@ def _gpu_sentences(notice: EndedRun, story: Story, reasons: Sequence[str]) -> It
     unused = story.usage.gpus.unused_text
     if unused and not any(reason.startswith(unused) for reason in reasons):
         yield as_sentence(unused)
-    yield from value_formats.gpu_sentences(notice)
+    yield from value_formats.gpu_memory_sentences(notice)
     yield from (row.sentence for row in story.named("GPU idle"))
 
 
-def _stated(sentence: str, value: str | None) -> str:
+def _sentence_if_value(sentence: str, value: str | None) -> str:
     return sentence.format(value) if value else ""
 
 
-def _times(notice: EndedRun) -> str:
+def _run_times_sentence(notice: EndedRun) -> str:
     """When the run started and ended; of one that did not start, when ECS gave up."""
     task = notice.task
     if notice.has_started:
@@ -411,7 +413,7 @@ def _times(notice: EndedRun) -> str:
     return _with_moments(sentence, moments)
 
 
-def _times_of_job(notice: JobNotice, started_ms: int | None) -> str:
+def _job_times_sentence(notice: JobNotice, started_ms: int | None) -> str:
     """When the first attempt started and the job ended; of one without an attempt, since when it
     has waited.
     """
@@ -430,7 +432,7 @@ def _with_moments(sentence: str, moments: Mapping[str, datetime | None]) -> str:
     return f"{sentence}: {', '.join(told)}." if told else f"{sentence}."
 
 
-def _next_steps(
+def _next_steps_text(
     subject: str, cluster: str | None, links: RunLinks | None, steps: Iterable[NextStep]
 ) -> str:
     """Where to look, and the commands. Markdown can show it: only our own addresses are links."""
@@ -439,7 +441,7 @@ def _next_steps(
 
     def shown(commands: str) -> str:
         # At once, as one of them can begin a stress that the other one ends.
-        said = markdown_safe(f"{where}\n{commands}").partition("\n")[0]
+        said = markdown_escaped(f"{where}\n{commands}").partition("\n")[0]
         parts = (
             said + words_if_known(": {}", addresses.ecs_task),
             words_if_known("Log: {}", addresses.log_stream),
@@ -448,25 +450,25 @@ def _next_steps(
         return STEP_SEPARATOR.join(filter(None, parts))
 
     def fits(commands: str) -> bool:
-        if markdown_safe(commands) != commands:
+        if markdown_escaped(commands) != commands:
             return False
         text = shown(commands)
         max_length = _MAX_LENGTHS["next_steps"] - _LEFT_OUT_LENGTH
         # The limits of an embedded text.
         return len(text) <= max_length and len(text.encode(errors="replace")) <= 2 * max_length
 
-    return shown(in_words(steps, fits))
+    return shown(steps_in_words(steps, fits))
 
 
-def _bounded_value(value: object, max_length: int) -> object:
+def _with_bounded_text(value: object, max_length: int) -> object:
     if isinstance(value, str):
-        return embeddable(value, max_length)
+        return embeddable_text(value, max_length)
     if isinstance(value, RunLinks):
         return _bounded_links(value)
     if isinstance(value, Struct):
-        return _bounded(value)
+        return _with_bounded_texts(value)
     if isinstance(value, tuple):
-        return tuple(_bounded_value(item, max_length) for item in value[:5])
+        return tuple(_with_bounded_text(item, max_length) for item in value[:5])
     if isinstance(value, Mapping):
         return {
             name: item for name, item in islice(value.items(), 16) if len(name) <= _MAX_SIZE_LENGTH
@@ -553,19 +555,20 @@ DETAILS: Mapping[str, tuple[type[Struct], str]] = {
 }
 
 
-def job_detail(notice: JobNotice) -> JobNoticeDetail:
+def job_notice_detail(notice: JobNotice) -> JobNoticeDetail:
     """The detail of a job's end, or of a job that waits."""
     job = notice.job
     identity = job.identity()
     first = job.attempts[0].started_ms if job.attempts else job.started_ms
-    detail = _bounded(
+    facts = notice.facts_and_advice_text
+    detail = _with_bounded_texts(
         JobNoticeDetail(
-            text=_with_command(
-                f"{notice.title}{': ' if notice.facts else '.'}{notice.facts}",
+            text=_truncated_before_command(
+                f"{notice.title}{': ' if facts else '.'}{facts}",
                 notice.reduced_memory,
             ),
-            summary=_times_of_job(notice, first),
-            next_steps=_next_steps(
+            summary=_job_times_sentence(notice, first),
+            next_steps=_next_steps_text(
                 f"Job {job_text(identity)}", None, links_of_job(job), steps_after_job(notice)
             ),
             batch=identity,
@@ -576,27 +579,27 @@ def job_detail(notice: JobNotice) -> JobNoticeDetail:
             status_reason=job.status_reason,
             is_blocked=notice.is_blocked,
             attempts=len(job.attempts),
-            started_at=_time(first),
-            finished_at=_time(job.stopped_ms),
+            started_at=_rfc3339_time(first),
+            finished_at=_rfc3339_time(job.stopped_ms),
         )
     )
-    return _with_markdown(detail)
+    return _with_markdown_texts(detail)
 
 
-def _time(moment_ms: int | None) -> str | None:
+def _rfc3339_time(moment_ms: int | None) -> str | None:
     return known(format_datetime, datetime_of_ms(moment_ms))
 
 
-def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:
+def run_notice_detail(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:
     """The detail of a notice of a running task."""
     record = line.record
     cluster = cluster_name(record.cluster)
     links = _bounded_links(links_of_line(line, kibana_url))
-    detail = _bounded(
+    detail = _with_bounded_texts(
         RunNotice(
             text=f"{run_title(line)}. {line.notice.message}",
-            summary=_summary_of_notice(line),
-            next_steps=_next_steps(
+            summary=_notice_summary_text(line),
+            next_steps=_next_steps_text(
                 f"Task {record.task_id}", cluster, links, steps_while_running(line)
             ),
             task_id=record.task_id,
@@ -611,21 +614,23 @@ def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:
             links=links,
         )
     )
-    return _with_markdown(detail)
+    return _with_markdown_texts(detail)
 
 
-def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> ScheduleNoticeDetail:
+def schedule_notice_detail(
+    line: ScheduleNoticeLine, *, kibana_url: str | None
+) -> ScheduleNoticeDetail:
     """The detail of a notice of a schedule."""
     cluster = cluster_name(line.cluster)
     links = _bounded_links(links_of_schedule_notice(line, kibana_url))
     subject = f"Family {line.family or _UNKNOWN}"
     if line.is_of_jobs:
         subject = f"Job definition {line.family or _UNKNOWN} in queue {line.queue}"
-    detail = _bounded(
+    detail = _with_bounded_texts(
         ScheduleNoticeDetail(
             text=line.notice.message or schedule_title(line),
-            summary=_summary_of_schedule(line),
-            next_steps=_next_steps(subject, cluster, links, steps_after_due_time(line)),
+            summary=_schedule_summary_text(line),
+            next_steps=_next_steps_text(subject, cluster, links, steps_after_due_time(line)),
             schedule=line.schedule,
             notice=line.notice,
             cluster=cluster,
@@ -634,26 +639,26 @@ def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> Sche
             links=links,
         )
     )
-    return _with_markdown(detail)
+    return _with_markdown_texts(detail)
 
 
-def _summary_of_notice(line: NoticeLine) -> str:
+def _notice_summary_text(line: NoticeLine) -> str:
     """How long the run has been running, and its numbers so far."""
     metrics = line.record.metrics
     story = story_of(line.record, outcome_of(line.record))
-    cpu, memory = value_formats.cpu_and_memory(story)
+    cpu, memory = value_formats.cpu_and_memory_words(story)
     duration = known(format_duration, metrics.duration_ms)
     sentences = (
         f"Running for {duration}." if duration else "It is running.",
-        _stated("CPU: {}.", cpu),
-        _stated("Memory: {}.", memory),
+        _sentence_if_value("CPU: {}.", cpu),
+        _sentence_if_value("Memory: {}.", memory),
         story.sentence("GPU use"),
         story.sentence("Neuron use"),
     )
     return " ".join(filter(None, sentences))
 
 
-def _summary_of_schedule(line: ScheduleNoticeLine) -> str:
+def _schedule_summary_text(line: ScheduleNoticeLine) -> str:
     """What the schedule is, and when it is due next."""
     schedule = line.schedule
     when = " ".join(filter(None, (schedule.expression, schedule.time_zone)))
@@ -663,23 +668,25 @@ def _summary_of_schedule(line: ScheduleNoticeLine) -> str:
     return sentence + words_if_known(" It is due next on {0:%Y-%m-%d} at {0:%H:%M} UTC.", at)
 
 
-def night_summary(summary: NightSummary) -> NightSummaryDetail:
+def night_summary_detail(summary: NightSummary) -> NightSummaryDetail:
     """The detail of the morning message. Its commands are our own, and Markdown shows them whole:
     with the address of the search cluster, which somebody copies: no full stop follows them.
     """
-    sentence = embeddable(summary.sentence, _MAX_LINE_LENGTH)
+    sentence = embeddable_text(summary.sentence, _MAX_LINE_LENGTH)
     lines = []
     said = [sentence]
     commands = [""]
     for line in summary.lines:
         at = words_if_known(", {:%Y-%m-%d %H:%M} UTC", line.at)
-        text = embeddable(line.text, _MAX_TEXT_LENGTH)
-        command = f" {line.command}" if line.command and is_shown_whole(line.command) else ""
+        text = embeddable_text(line.text, _MAX_TEXT_LENGTH)
+        command = (
+            f" {line.command}" if line.command and is_command_shown_whole(line.command) else ""
+        )
         lines.append(f"{text}{at}{command}")
         said.append(f"{text}{at}" if command else f"{f'{text}{at}'.removesuffix('.')}.")
         commands.append(command)
     # At once, as a line can begin a stress that a later one ends.
-    marked = markdown_safe("\n".join(said)).split("\n")
+    marked = markdown_escaped("\n".join(said)).split("\n")
     return NightSummaryDetail(
         text=_BULLET.join(map(add, said, commands)),
         markdown=_BULLET.join(map(add, marked, commands)),

@@ -15,7 +15,7 @@ KEY_SECONDS = 2 * (KEPT_SECONDS + TRIED_SECONDS)
 Idempotently = Callable[[str, Callable[[], object]], object]
 
 
-class Endless:
+class EndlessLambdaContext:
     """Lambda's context of work that is never done again after it was interrupted: its key is busy
     as long as it is kept.
     """

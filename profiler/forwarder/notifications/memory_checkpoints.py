@@ -19,7 +19,7 @@ Peaks = Mapping[FamilyContainer, HighestPeak]
 ReadPeaks = Callable[[Sequence[tuple[str, FamilyContainer]]], Peaks]
 
 
-class NearFull(Struct, frozen=True):
+class NearFullCheckpoint(Struct, frozen=True):
     """A checkpoint, its log stream, and the Kinesis record that contains it."""
 
     place: str
@@ -27,28 +27,28 @@ class NearFull(Struct, frozen=True):
     source: str | None
 
 
-class MemoryCheckpoints(Struct):
+class FullestCheckpoints(Struct):
     """Holds the checkpoints of an invocation, of each run the one with the most memory."""
 
-    _held: dict[str, dict[tuple[str, str], NearFull]] = field(default_factory=dict)
+    _held: dict[str, dict[tuple[str, str], NearFullCheckpoint]] = field(default_factory=dict)
 
-    def fullest(self) -> Iterator[NearFull]:
+    def iterate_fullest(self) -> Iterator[NearFullCheckpoint]:
         """The checkpoint of each run that shows the most memory."""
         for runs in self._held.values():
             yield from runs.values()
 
-    def add(self, near_full: NearFull) -> None:
+    def add(self, near_full: NearFullCheckpoint) -> None:
         record = near_full.report.record
         runs = self._held.setdefault(near_full.place, {})
         key = (record.task_id, record.container.name)
         if key not in runs and len(runs) == _MAX_RUNS_OF_A_STREAM:
             return
         present = runs.setdefault(key, near_full)
-        if _used_mb(record) > _used_mb(present.report.record):
+        if _used_memory_mb(record) > _used_memory_mb(present.report.record):
             runs[key] = near_full
 
 
-def container_of(record: Record) -> FamilyContainer:
+def family_container_of(record: Record) -> FamilyContainer:
     """The container of the family of which the run is one; "" where the record does not say."""
     return (
         record.account_id or "",
@@ -58,6 +58,6 @@ def container_of(record: Record) -> FamilyContainer:
     )
 
 
-def _used_mb(record: Record) -> float:
+def _used_memory_mb(record: Record) -> float:
     now = memory_now(record)
     return 0 if now is None else now.used_mb

@@ -36,7 +36,7 @@ class NextStep(Struct, frozen=True):
     command: str
 
 
-def command_of_run(run: EndedRun, *words: str) -> str:
+def show_command_of_run(run: EndedRun, *words: str) -> str:
     """A command about the run or its family, which reads the log group of the definition: a
     record's can be false.
     """
@@ -55,7 +55,7 @@ def steps_after_run(run: EndedRun) -> tuple[NextStep, ...]:
     if run.outcome.status == "success" and not is_notable:
         return ()
     if run.has_line and run.report_log is not None:
-        return (NextStep("look", command_of_run(run, "show", run.task.id)),)
+        return (NextStep("look", show_command_of_run(run, "show", run.task.id)),)
     steps = []
     named = run.record.batch.job_id or run.task.family
     if named:
@@ -63,7 +63,7 @@ def steps_after_run(run: EndedRun) -> tuple[NextStep, ...]:
         steps.append(NextStep("look", command))
     is_scheduled = (run.task.started_by or "").startswith(tuple(STARTERS.values()))
     if is_scheduled and not run.has_started:
-        steps.append(_schedules(run.task.cluster, run.task.region))
+        steps.append(_show_schedules_step(run.task.cluster, run.task.region))
     return tuple(steps)
 
 
@@ -74,7 +74,7 @@ def steps_after_job(notice: JobNotice) -> tuple[NextStep, ...]:
     job = notice.job
     if notice.is_success:
         return ()
-    if notice.does_not_start:
+    if notice.is_without_attempt:
         return (NextStep("look", command_line("doctor", job.id, region=job.region)),)
     command = command_line("show", job.id, log_group=job.log_group, region=job.region)
     return (NextStep("look", command),)
@@ -105,7 +105,7 @@ def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
             "watch" if line.notice.task_id else "doctor", *queue, region=line.region
         )
         return NextStep(_SEE_DUE, due), NextStep("look", look)
-    steps = [_schedules(cluster_name(line.cluster), line.region)]
+    steps = [_show_schedules_step(cluster_name(line.cluster), line.region)]
     is_one_family = bool(line.family) and ", " not in (line.family or "")
     if line.notice.kind == "missed" and line.family and is_one_family:
         steps.append(
@@ -118,23 +118,23 @@ def steps_after_due_time(line: ScheduleNoticeLine) -> tuple[NextStep, ...]:
     return tuple(steps)
 
 
-def _schedules(cluster: str | None, region: str | None) -> NextStep:
+def _show_schedules_step(cluster: str | None, region: str | None) -> NextStep:
     words = option_words({"--cluster": cluster})
     return NextStep(_SEE_DUE, command_line("schedules", *words, region=region))
 
 
-def is_shown_whole(command: str) -> bool:
+def is_command_shown_whole(command: str) -> bool:
     """Whether each channel shows a command as it is."""
     length_bytes = len(command.encode(errors="replace"))
     return length_bytes <= MAX_COMMAND_BYTES and not _REPLACED.search(command)
 
 
-def offered(steps: Iterable[NextStep]) -> Iterator[NextStep]:
+def steps_shown_whole(steps: Iterable[NextStep]) -> Iterator[NextStep]:
     """The steps that each channel shows as they are."""
-    return (step for step in steps if is_shown_whole(step.command))
+    return (step for step in steps if is_command_shown_whole(step.command))
 
 
-def in_words(steps: Iterable[NextStep], fits: Callable[[str], bool]) -> str:
+def steps_in_words(steps: Iterable[NextStep], fits: Callable[[str], bool]) -> str:
     """The steps on one line: "To look: task-profiler … · To stop it: aws ecs …".
 
     ``fits``: whether each channel shows a line whole. A command is whole or not there: then the
@@ -144,7 +144,7 @@ def in_words(steps: Iterable[NextStep], fits: Callable[[str], bool]) -> str:
     left_out = 0
     for step in steps:
         longer = [*words, f"To {step.purpose}: {step.command}"]
-        if is_shown_whole(step.command) and fits(STEP_SEPARATOR.join(longer)):
+        if is_command_shown_whole(step.command) and fits(STEP_SEPARATOR.join(longer)):
             words = longer
         else:
             left_out += 1

@@ -57,7 +57,7 @@ class NoticeChannel(Struct):
     accepts: Callable[[ChannelKind], bool] = lambda _kind: True
 
 
-def notify(
+def post_to_accepting_channels(
     channels: Sequence[NoticeChannel],
     notification: Notification,
     kind: ChannelKind,
@@ -97,7 +97,7 @@ def notification_key(notification: Notification) -> str:
     if isinstance(notification, EndedRun):
         return notification.task.arn
     if isinstance(notification, JobNotice):
-        return notification.key
+        return notification.notification_key
     if isinstance(notification, NightSummary):
         return f"night#{notification.since}"
     notice = notification.notice

@@ -22,22 +22,22 @@ from msgspec import Struct, field
 
 from profiler.core.optional_math import known_members
 from profiler.core.timestamps import parse_datetime
-from profiler.forwarder.documents import run_id
+from profiler.forwarder.documents import run_document_id
 from profiler.forwarder.function_settings import NoticeSettings
-from profiler.forwarder.invocation import ForwarderError, attempt
+from profiler.forwarder.invocation import ForwarderError, call_collecting_error
 from profiler.forwarder.notifications.idempotency import Idempotently
 from profiler.forwarder.notifications.memory_checkpoints import (
-    MemoryCheckpoints,
-    NearFull,
+    FullestCheckpoints,
+    NearFullCheckpoint,
     Peaks,
     ReadPeaks,
-    container_of,
+    family_container_of,
 )
 from profiler.forwarder.notifications.notification import (
     NoticeChannel,
     notice_key,
     notification_key,
-    notify,
+    post_to_accepting_channels,
 )
 from profiler.record.family import HighestPeak
 from profiler.record.memory_news import MEMORY_NOTICE, judged_notice, notice_of_checkpoint
@@ -58,7 +58,7 @@ ReadEnds = Callable[[Sequence[str]], Mapping[str, datetime]]
 HeldNotice = tuple[NoticeLine, datetime, str | None]
 
 
-class TaskNotices(Struct):
+class RunningTaskNotices(Struct):
     """Holds the notices of an invocation, and sends them. Without one, no setting is read."""
 
     settings: Callable[[], NoticeSettings]
@@ -73,7 +73,7 @@ class TaskNotices(Struct):
     # By log stream: its notices by task, container and kind, each with its time and the record that
     # contains it.
     _held: dict[str, dict[NoticeKey, HeldNotice]] = field(default_factory=dict)
-    _near_full: MemoryCheckpoints = field(default_factory=MemoryCheckpoints)
+    _near_full: FullestCheckpoints = field(default_factory=FullestCheckpoints)
     # The ends of the invocation's reports, by run: each as the line has it.
     _ends: dict[str, str | None] = field(default_factory=dict)
 
@@ -92,34 +92,34 @@ class TaskNotices(Struct):
             self.warn(f"Notifications in {where} are not sent, because they are older than a day.")
             return
         held = self._held.setdefault(place, {})
-        key = _key(line)
+        key = _notice_key(line)
         if len(held) < MAX_NOTICES_OF_A_STREAM:
             held.setdefault(key, (line, written, source))
         elif key not in held:
-            self._warn_of_more(place)
+            self._warn_of_omitted_notices(place)
 
     def add_checkpoint(self, report: Report, place: str, source: str | None = None) -> None:
         """Hold a checkpoint of the log stream ``place`` that shows most of the memory in use."""
         written = parse_datetime(report.time)
         if written is not None and self.now() - written <= MAX_AGE:
-            self._near_full.add(NearFull(place, report, source))
+            self._near_full.add(NearFullCheckpoint(place, report, source))
 
     def add_end(self, run: str, finished_at: str | None) -> None:
         """Remember that a run has ended, by the report in a log stream of its task."""
         self._ends[run] = finished_at
 
-    def judge(self) -> list[NoticeLine]:
+    def select_notices_to_send(self) -> list[NoticeLine]:
         """Keep the notices of runs that go on, and of those about memory the ones that are news;
         return those that no monitor has printed.
 
-        To be called once, before ``send``.
+        To be called once, before ``send_notices``.
         """
-        news = self._memory_news()
+        news = self._select_memory_news()
         held = [line for notices in self._held.values() for line, _, _ in notices.values()]
-        runs = list(dict.fromkeys(map(_run_of, [*held, *(line for _, line in news)])))
+        runs = list(dict.fromkeys(map(_run_id_of_notice, [*held, *(line for _, line in news)])))
         if not runs:
             return []
-        ends = {**self.ends(runs), **self._known_ends(runs)}
+        ends = {**self.ends(runs), **self._find_known_ends(runs)}
         for place, notices in self._held.items():
             for key, (line, _, _) in [*notices.items()]:
                 if self._has_ended(line, ends, place):
@@ -129,7 +129,7 @@ class TaskNotices(Struct):
             self.add(line, near_full.place, near_full.source)
         return [line for _, line in new]
 
-    def _known_ends(self, runs: Sequence[str]) -> Mapping[str, datetime]:
+    def _find_known_ends(self, runs: Sequence[str]) -> Mapping[str, datetime]:
         ends = {run: parse_datetime(self._ends[run]) for run in runs if run in self._ends}
         return known_members(ends)
 
@@ -138,13 +138,13 @@ class TaskNotices(Struct):
         started again is a later one.
         """
         written = parse_datetime(line.time)
-        ended = ends.get(_run_of(line))
+        ended = ends.get(_run_id_of_notice(line))
         if written is None or ended is None or ended < written:
             return False
         self.warn(f"Notifications in {place[:200]} are not sent, because their runs have ended.")
         return True
 
-    def _memory_news(self) -> list[tuple[NearFull, NoticeLine]]:
+    def _select_memory_news(self) -> list[tuple[NearFullCheckpoint, NoticeLine]]:
         """Keep the notices about memory that are news; the notice of each checkpoint that is worth
         one.
         """
@@ -155,10 +155,10 @@ class TaskNotices(Struct):
                     forecasts.append((place, key, line))
         near_full = [
             item
-            for item in self._near_full.fullest()
+            for item in self._near_full.iterate_fullest()
             if notice_key(item.report.record, MEMORY_NOTICE) not in self.told
         ]
-        settings = attempt(self.settings, []) if forecasts or near_full else None
+        settings = call_collecting_error(self.settings, []) if forecasts or near_full else None
         if settings is None:  # send raises the error
             return []
         near_full = [
@@ -166,18 +166,18 @@ class TaskNotices(Struct):
             for item in near_full
             if settings.selects("running", item.report.record.family or "unknown")
         ]
-        wanted = [(place, container_of(line.record)) for place, _, line in forecasts]
-        wanted += [(item.place, container_of(item.report.record)) for item in near_full]
+        wanted = [(place, family_container_of(line.record)) for place, _, line in forecasts]
+        wanted += [(item.place, family_container_of(item.report.record)) for item in near_full]
         peaks = self.peaks(wanted)
         for place, key, line in forecasts:
-            self._judge_forecast(place, key, peaks.get(container_of(line.record)))
-        news: dict[NoticeKey, tuple[NearFull, NoticeLine]] = {}
+            self._keep_forecast_if_news(place, key, peaks.get(family_container_of(line.record)))
+        news: dict[NoticeKey, tuple[NearFullCheckpoint, NoticeLine]] = {}
         for item in near_full:
-            for line in self._news_of(item, peaks):
-                news.setdefault(_key(line), (item, line))
+            for line in self._notices_of_checkpoint(item, peaks):
+                news.setdefault(_notice_key(line), (item, line))
         return list(news.values())
 
-    def _judge_forecast(self, place: str, key: NoticeKey, peak: HighestPeak | None) -> None:
+    def _keep_forecast_if_news(self, place: str, key: NoticeKey, peak: HighestPeak | None) -> None:
         """Drop a forecast that is no news, or say what the news is."""
         if peak is None:
             return
@@ -186,24 +186,26 @@ class TaskNotices(Struct):
         if news is not None:
             self._held[place][key] = (news, written, source)
 
-    def _news_of(self, near_full: NearFull, peaks: Peaks) -> Iterator[NoticeLine]:
+    def _notices_of_checkpoint(
+        self, near_full: NearFullCheckpoint, peaks: Peaks
+    ) -> Iterator[NoticeLine]:
         """The notice that a checkpoint is worth, unless it is held."""
-        peak = peaks.get(container_of(near_full.report.record))
+        peak = peaks.get(family_container_of(near_full.report.record))
         line = None if peak is None else notice_of_checkpoint(near_full.report, peak)
         if line is None:
             return
-        if any(_key(line) in notices for notices in self._held.values()):
+        if any(_notice_key(line) in notices for notices in self._held.values()):
             return
         yield line
 
-    def send(self, errors: list[ForwarderError]) -> list[str]:
+    def send_notices(self, errors: list[ForwarderError]) -> list[str]:
         """Send the selected notices, add errors to ``errors``; return the Kinesis records to
         deliver again.
         """
         held = []
         for place, notices in self._held.items():
             held += [(place, *notice) for notice in notices.values()]
-        settings = attempt(self.settings, errors) if held else None
+        settings = call_collecting_error(self.settings, errors) if held else None
         failed: list[ForwarderError] = []
         refused = held
         if settings is not None:
@@ -212,12 +214,14 @@ class TaskNotices(Struct):
             for place, line, written, source in held:
                 before = len(failed)
                 is_selected = settings.selects("running", line.record.family or "unknown")
-                if is_selected and attempt(partial(self._may_send, line, place), failed):
-                    notify(channels, line, "failure", self.once, failed)
+                if is_selected and call_collecting_error(
+                    partial(self._may_send, line, place), failed
+                ):
+                    post_to_accepting_channels(channels, line, "failure", self.once, failed)
                 if len(failed) > before:
                     refused.append((place, line, written, source))
                 elif line.notice.kind == MEMORY_NOTICE:
-                    self._remember(notification_key(line))
+                    self._remember_as_told(notification_key(line))
         errors += {
             str(error): error for error in failed
         }.values()  # most notices fail for the same reason
@@ -228,7 +232,7 @@ class TaskNotices(Struct):
             if source is not None and abs(now - at) <= MAX_AGE_IN_STREAM
         ]
 
-    def _remember(self, key: str) -> None:
+    def _remember_as_told(self, key: str) -> None:
         """A run above its family's peak has a checkpoint each minute."""
         if len(self.told) >= _MAX_TOLD:
             self.told.clear()
@@ -242,19 +246,19 @@ class TaskNotices(Struct):
         keys = (f"{place}#notice-{number}" for number in range(MAX_NOTICES_OF_A_STREAM))
         is_first = any(self.once(key, lambda: own) == own for key in keys)
         if not is_first:
-            self._warn_of_more(place)
+            self._warn_of_omitted_notices(place)
         return is_first
 
-    def _warn_of_more(self, place: str) -> None:
+    def _warn_of_omitted_notices(self, place: str) -> None:
         number = MAX_NOTICES_OF_A_STREAM
         self.warn(
             f"Only {number} notifications in {place[:200]} are sent: the log stream has more."
         )
 
 
-def _run_of(line: NoticeLine) -> str:
-    return run_id(line.record.task_id, line.record.container.name)
+def _run_id_of_notice(line: NoticeLine) -> str:
+    return run_document_id(line.record.task_id, line.record.container.name)
 
 
-def _key(line: NoticeLine) -> NoticeKey:
+def _notice_key(line: NoticeLine) -> NoticeKey:
     return line.record.task_id, line.record.container.name, line.notice.kind

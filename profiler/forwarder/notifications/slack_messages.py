@@ -23,11 +23,11 @@ from profiler.forwarder.notifications.embedded_texts import without_emphasis
 from profiler.forwarder.notifications.event_details import run_title, schedule_title
 from profiler.forwarder.notifications.next_steps import (
     NextStep,
-    is_shown_whole,
-    offered,
+    is_command_shown_whole,
     steps_after_due_time,
     steps_after_job,
     steps_after_run,
+    steps_shown_whole,
     steps_while_running,
 )
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
@@ -94,10 +94,10 @@ def escape_text(text: str, max_length: int) -> str:
     """Return ``text`` on one line, escaped, truncated to ``max_length`` UTF-16 units, but never
     within an entity.
     """
-    return _cut(" ".join(on_one_line(text[:_MAX_INPUT_LENGTH]).split()), max_length)
+    return _escape_and_truncate(" ".join(on_one_line(text[:_MAX_INPUT_LENGTH]).split()), max_length)
 
 
-def _cut(clean: str, max_length: int) -> str:
+def _escape_and_truncate(clean: str, max_length: int) -> str:
     """Return the printable text escaped, truncated to ``max_length`` UTF-16 units, but never
     within an entity.
     """
@@ -108,12 +108,12 @@ def _cut(clean: str, max_length: int) -> str:
     return first_whole_letters(clean, end).rstrip().translate(_ESCAPES) + "…"
 
 
-def plain_text(text: str) -> JsonObject:
+def plain_text_object(text: str) -> JsonObject:
     """A text object without formatting; ``:words:`` do not become emoji."""
     return {"type": "plain_text", "text": text, "emoji": False}
 
 
-def mrkdwn(text: str) -> JsonObject:
+def mrkdwn_text_object(text: str) -> JsonObject:
     """Return a text object with formatting, in which Slack does not turn addresses and names
     into links.
     """
@@ -128,17 +128,17 @@ def utf16_length(text: str) -> int:
     return len(text) + sum(character >= _FIRST_SUPPLEMENTARY for character in text)
 
 
-def buttons(links: RunLinks) -> JsonObject | None:
+def buttons_block(links: RunLinks) -> JsonObject | None:
     """Return a button for each known address."""
     elements = []
     for action, url in asdict(links).items():
         if url and len(url) <= MAX_URL_LENGTH:
-            text = plain_text(_BUTTONS[action])
+            text = plain_text_object(_BUTTONS[action])
             elements.append({"type": "button", "action_id": action, "text": text, "url": url})
     return {"type": "actions", "elements": elements} if elements else None
 
 
-def section(lines: Iterable[str], *, formatted: bool = False) -> JsonObject | None:
+def section_block(lines: Iterable[str], *, formatted: bool = False) -> JsonObject | None:
     """Return a section with the lines that are not empty; a line that does not fit is left out."""
     text = ""
     for line in lines:
@@ -147,18 +147,21 @@ def section(lines: Iterable[str], *, formatted: bool = False) -> JsonObject | No
             text = longer
     if not text:
         return None
-    return {"type": "section", "text": mrkdwn(text) if formatted else plain_text(text)}
+    return {
+        "type": "section",
+        "text": mrkdwn_text_object(text) if formatted else plain_text_object(text),
+    }
 
 
-def value_fields(named: Iterable[tuple[str, str | datetime | None]]) -> JsonObject | None:
+def value_fields_block(named: Iterable[tuple[str, str | datetime | None]]) -> JsonObject | None:
     """Return a section with the values that are known, each below its name."""
     fields = []
     for name, value in named:
         if isinstance(value, datetime):
-            fields.append(mrkdwn(f"*{name}*\n{_in_zone_of_reader(value)}"))
+            fields.append(mrkdwn_text_object(f"*{name}*\n{_time_in_reader_zone(value)}"))
         elif value:
             text = escape_text(without_emphasis(value), MAX_VALUE_LENGTH)
-            fields.append(mrkdwn(f"*{name}*\n{text}"))
+            fields.append(mrkdwn_text_object(f"*{name}*\n{text}"))
     return {"type": "section", "fields": fields} if fields else None
 
 
@@ -172,14 +175,14 @@ def names_in_a_row(named: Iterable[tuple[str, str | None]]) -> str:
     return "  ·  ".join(texts)
 
 
-def context(text: str) -> JsonObject | None:
+def context_block(text: str) -> JsonObject | None:
     """Return a context block; None without text."""
     if text:
-        return {"type": "context", "elements": [plain_text(text)]}
+        return {"type": "context", "elements": [plain_text_object(text)]}
     return None
 
 
-def message_of(notification: Notification, *, kibana_url: str | None) -> SlackMessage:
+def slack_message_of(notification: Notification, *, kibana_url: str | None) -> SlackMessage:
     """Build the message of a notification.
 
     Never raises, because an error here would lose the notice.
@@ -203,25 +206,25 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
         ("", notice.task.region),
         ("task", notice.task.id),
         ("container", notice.container),
-        *_job_names(notice.record.batch),
+        *_job_name_labels(notice.record.batch),
     )
-    return _message(
-        _title(notice),
-        _fallback(notice),
-        context(names_in_a_row(named)),
-        _fields(notice),
-        section(usage_lines(notice.record, story), formatted=True),
-        section(_cause_lines(notice, story)),
-        _log(notice.log_lines, notice.failed_container),
-        _commands(steps_after_run(notice)),
-        section(_advice(notice)),
-        section(_cause_sentences(notice, story)),
-        context(value_formats.source_of_numbers(notice, story)),
-        buttons(notice.links(kibana_url)),
+    return _message_with_header(
+        _ended_task_title(notice),
+        _fallback_text(notice),
+        context_block(names_in_a_row(named)),
+        _value_fields_of_run(notice),
+        section_block(usage_lines(notice.record, story), formatted=True),
+        section_block(_cause_lines(notice, story)),
+        _log_block(notice.log_lines, notice.other_failed_container),
+        _commands_block(steps_after_run(notice)),
+        section_block(_advice_lines(notice)),
+        section_block(_cause_sentences(notice, story)),
+        context_block(value_formats.numbers_source_sentence(notice, story)),
+        buttons_block(notice.console_links(kibana_url)),
     )
 
 
-def _job_names(job: BatchJob) -> Iterator[tuple[str, str | None]]:
+def _job_name_labels(job: BatchJob) -> Iterator[tuple[str, str | None]]:
     """The job of AWS Batch, its attempt and its queue, for a row of names."""
     yield "job", job.job_name
     yield "" if job.job_name else "job", job.job_id
@@ -229,26 +232,26 @@ def _job_names(job: BatchJob) -> Iterator[tuple[str, str | None]]:
     yield "queue", job.queue
 
 
-def _title(notice: EndedRun) -> str:
+def _ended_task_title(notice: EndedRun) -> str:
     tail = escape_text(words_if_known(":{}", notice.task.revision), 30)
-    head = f"{value_formats.headline(notice)} · "
+    head = f"{value_formats.end_headline(notice)} · "
     room = MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)
     return f"{head}{escape_text(notice.family, room)}{tail}"
 
 
-def _fallback(notice: EndedRun) -> str:
+def _fallback_text(notice: EndedRun) -> str:
     outcome = notice.outcome
-    parts = [_title(notice)]
+    parts = [_ended_task_title(notice)]
     code = known(describe_exit_code, outcome.exit_code)
     if code and outcome.cause != "failure":
         parts.append(f"exit code {escape_text(code, MAX_VALUE_LENGTH)}")
     text = ", ".join(parts)
-    last_line = _last_line(notice)
+    last_line = _last_log_line_text(notice)
     has_reason = outcome.cause in ("failure", "dependency") and last_line
     return f"{text}: {last_line}" if has_reason else text
 
 
-def _last_line(notice: EndedRun) -> str:
+def _last_log_line_text(notice: EndedRun) -> str:
     """The newest line of the log, which tells why a container has exited, without secrets: a lock
     screen shows it to everybody.
     """
@@ -256,58 +259,58 @@ def _last_line(notice: EndedRun) -> str:
     return escape_text(next(filter(None, lines), ""), _MAX_REASON_LENGTH)
 
 
-def _fields(notice: EndedRun) -> JsonObject | None:
+def _value_fields_of_run(notice: EndedRun) -> JsonObject | None:
     named = (
         ("Duration", known(format_duration, notice.duration_ms)),
-        ("Billed", value_formats.billed(notice)),
+        ("Billed", value_formats.billed_words(notice)),
         ("Exit code", known(describe_exit_code, notice.outcome.exit_code)),
         ("Started", notice.task.started_at),
         ("Created", None if notice.has_started else notice.task.created_at),
         ("Stopped", None if notice.has_started else notice.task.stopped_at),
     )
-    return value_fields(named)
+    return value_fields_block(named)
 
 
 def usage_lines(record: Record, story: Story) -> list[str]:
     """Return the run's usage of CPU, memory and accelerators, as far as known."""
     usage = story.usage
-    cpu, memory = value_formats.cpu_and_memory(story)
-    cpu_used = value_formats.with_bar(cpu, usage.cpu.percent)
-    memory_used = value_formats.with_bar(memory, usage.memory.percent)
+    cpu, memory = value_formats.cpu_and_memory_words(story)
+    cpu_used = value_formats.words_with_bar(cpu, usage.cpu.percent)
+    memory_used = value_formats.words_with_bar(memory, usage.memory.percent)
     series = record.series or Series(started_at="", step_ms=0)
     lines = []
     if cpu_used:
         lines.append(f"*CPU*  {cpu_used}")
-    lines.append(value_formats.series(series.vcpu_used, usage.cpu.curve_limit, LEAST_VCPU))
+    lines.append(value_formats.draw_series(series.vcpu_used, usage.cpu.curve_limit, LEAST_VCPU))
     if memory_used:
         lines.append(f"*Memory*  {memory_used}")
-    lines.append(value_formats.series(series.memory_used_mb, usage.memory.size_mb, LEAST_MB))
-    lines += _accelerators(usage)
+    lines.append(value_formats.draw_series(series.memory_used_mb, usage.memory.size_mb, LEAST_MB))
+    lines += _accelerator_lines(usage)
     return lines
 
 
-def _accelerators(usage: RunUsage) -> Iterator[str]:
+def _accelerator_lines(usage: RunUsage) -> Iterator[str]:
     for fact in usage.devices:
         if fact.number.value and fact.name == "GPU":
-            yield f"*{fact.sentence}*  {value_formats.gpus(usage.gpus)}"
+            yield f"*{fact.sentence}*  {value_formats.gpu_usage_words(usage.gpus)}"
         elif fact.number.value:
-            yield f"*{fact.sentence}*  {value_formats.neuron_cores(usage.neuron)}"
+            yield f"*{fact.sentence}*  {value_formats.neuron_usage_words(usage.neuron)}"
 
 
-def _commands(steps: Sequence[NextStep]) -> JsonObject | None:
+def _commands_block(steps: Sequence[NextStep]) -> JsonObject | None:
     """A code block with the commands, one a line, as far as they fit."""
     lines: list[str] = []
     left = MAX_SECTION_LENGTH - 2 * len(_CODE_FENCE)
-    for step in offered(steps):
+    for step in steps_shown_whole(steps):
         line = step.command.translate(_ESCAPES)
         left -= utf16_length(line) + 1
         if left >= 0:
             lines.append(line)
     text = "\n".join(lines)
-    return section([f"{_CODE_FENCE}{text}{_CODE_FENCE}"], formatted=True) if lines else None
+    return section_block([f"{_CODE_FENCE}{text}{_CODE_FENCE}"], formatted=True) if lines else None
 
 
-def _log(lines: Sequence[str], container: str | None) -> JsonObject | None:
+def _log_block(lines: Sequence[str], container: str | None) -> JsonObject | None:
     """Return a code block with the newest lines that fit into a section, without secrets;
     ``container``: whose they are, if not the batch's.
     """
@@ -318,7 +321,9 @@ def _log(lines: Sequence[str], container: str | None) -> JsonObject | None:
     left = MAX_SECTION_LENGTH - utf16_length(f"{title}\n{_CODE_FENCE}\n{_CODE_FENCE}")
     for line in reversed(lines):
         indented = redact_line(on_one_line(line[:_MAX_INPUT_LENGTH].expandtabs(4))).rstrip()
-        text = _cut(indented.replace("`", "'"), 300)  # three backticks would end the block
+        text = _escape_and_truncate(
+            indented.replace("`", "'"), 300
+        )  # three backticks would end the block
         left -= utf16_length(text) + 1
         if left < 0:
             break
@@ -326,21 +331,21 @@ def _log(lines: Sequence[str], container: str | None) -> JsonObject | None:
     text = "\n".join(shown)
     if not text.strip():
         return None
-    return section([f"{title}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True)
+    return section_block([f"{title}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True)
 
 
 def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     outcome = notice.outcome
     lines: list[str | None] = []
-    unusual = value_formats.unusual(notice)
+    unusual = value_formats.unusual_success_words(notice)
     lines.append(words_if_known("Success, but {}.", unusual))
     cause = cause_sentence(outcome, notice.record)
     lines.append(escape_text(cause, MAX_SENTENCE_LENGTH))
     if outcome.ran_out_of_memory:
-        lines.append(_memory_line(notice.metrics))
+        lines.append(_out_of_memory_line(notice.metrics))
     if outcome.status == "failure":
         lines.append(story.sentence("memory limit"))
-    for sentence in value_formats.gpu_sentences(notice):
+    for sentence in value_formats.gpu_memory_sentences(notice):
         lines.append(escape_text(sentence, MAX_SENTENCE_LENGTH))
     # ECS does not report killed child processes, a frequent cause of failures.
     lines.append(escape_text(story.sentence("killed"), 1000))
@@ -352,7 +357,7 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     return [line for line in lines if line]
 
 
-def _memory_line(metrics: Metrics) -> str | None:
+def _out_of_memory_line(metrics: Metrics) -> str | None:
     """The peak and the limit of a run that ran out of memory."""
     sizes = []
     peak = metrics.memory_peak.text(format_memory)
@@ -364,18 +369,21 @@ def _memory_line(metrics: Metrics) -> str | None:
     return f"Memory: {', '.join(sizes)}." if sizes else None
 
 
-def _advice(notice: EndedRun) -> list[str]:
+def _advice_lines(notice: EndedRun) -> list[str]:
     advice = advice_after(notice)
     lines = [advice.size]
     for reason in filter(None, advice.reasons[:5]):  # the line is anybody's: one can be empty
         text = escape_text(as_sentence(reason), MAX_SENTENCE_LENGTH)
         lines.append(f"• {text}")
-    return [*lines, *(step.command.translate(_ESCAPES) for step in offered(advice.steps))]
+    return [*lines, *(step.command.translate(_ESCAPES) for step in steps_shown_whole(advice.steps))]
 
 
 def _cause_sentences(notice: EndedRun, story: Story) -> list[str]:
-    sentences = [notice.comparison.text, value_formats.longest_wait(notice) or ""]
-    said = (*value_formats.gpu_sentences(notice), cause_sentence(notice.outcome, notice.record))
+    sentences = [notice.comparison.text, value_formats.longest_wait_sentence(notice) or ""]
+    said = (
+        *value_formats.gpu_memory_sentences(notice),
+        cause_sentence(notice.outcome, notice.record),
+    )
     notes = [row.sentence for row in story.named(*GPU_NOTES)]
     sentences += [note for note in notes if note not in said]
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences]
@@ -395,14 +403,14 @@ def _run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMes
         ("Since", parse_datetime(notice.since)),
         ("Started", parse_datetime(record.started_at)),
     )
-    return _notice_message(
+    return _message_with_place(
         run_title(line),
         notice.message,
         location,
-        value_fields(values),
-        section(usage_lines(record, story_of(record, outcome_of(record))), formatted=True),
-        _commands(steps_while_running(line)),
-        buttons(links_of_line(line, kibana_url)),
+        value_fields_block(values),
+        section_block(usage_lines(record, story_of(record, outcome_of(record))), formatted=True),
+        _commands_block(steps_while_running(line)),
+        buttons_block(links_of_line(line, kibana_url)),
     )
 
 
@@ -419,19 +427,19 @@ def _schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None
         ("job" if line.is_of_jobs else "task", notice.task_id),
     )
     expression = f"{schedule.expression or ''} {schedule.time_zone or ''}".strip()
-    return _notice_message(
+    return _message_with_place(
         schedule_title(line),
         notice.message,
         location,
-        value_fields(
+        value_fields_block(
             (
                 ("Due", parse_datetime(notice.due_at)),
                 ("Next due", parse_datetime(notice.next_due_at)),
                 ("Schedule", expression),
             )
         ),
-        _commands(steps_after_due_time(line)),
-        buttons(links_of_schedule_notice(line, kibana_url)),
+        _commands_block(steps_after_due_time(line)),
+        buttons_block(links_of_schedule_notice(line, kibana_url)),
     )
 
 
@@ -448,41 +456,43 @@ def _job_message(notice: JobNotice) -> SlackMessage:
         ("", job.region),
     )
     reduced_memory = escape_text(notice.reduced_memory or "", _MAX_COMMAND_SENTENCE_LENGTH)
-    sentence = " ".join(filter(None, (escape_text(notice.facts, 1000), reduced_memory)))
+    sentence = " ".join(
+        filter(None, (escape_text(notice.facts_and_advice_text, 1000), reduced_memory))
+    )
     text = f"{header}: {sentence}" if sentence else header
-    return _message(
+    return _message_with_header(
         header,
         text,
-        context(names_in_a_row(named)),
-        section([sentence]),
-        buttons(links_of_job(job)),
-        _commands(steps_after_job(notice)),
+        context_block(names_in_a_row(named)),
+        section_block([sentence]),
+        buttons_block(links_of_job(job)),
+        _commands_block(steps_after_job(notice)),
     )
 
 
 def _night_message(summary: NightSummary) -> SlackMessage:
     below_header = as_sentence(summary.sentence.removeprefix(f"{summary.title}: "))
-    lines = [f"• {_summary_line(line)}" for line in summary.lines]
-    return _message(
+    lines = [f"• {_night_summary_line(line)}" for line in summary.lines]
+    return _message_with_header(
         escape_text(summary.title, MAX_HEADER_LENGTH),
         escape_text(summary.sentence, MAX_SECTION_LENGTH),
-        *_sections([escape_text(without_emphasis(below_header), MAX_SECTION_LENGTH), *lines]),
+        *_section_blocks([escape_text(without_emphasis(below_header), MAX_SECTION_LENGTH), *lines]),
     )
 
 
-def _sections(lines: Iterable[str]) -> Iterator[JsonObject]:
+def _section_blocks(lines: Iterable[str]) -> Iterator[JsonObject]:
     """The lines in as few sections as hold them. Each line, formatted, fits into one."""
     text = ""
     for line in lines:
         longer = f"{text}\n{line}" if text else line
         if utf16_length(longer) > MAX_SECTION_LENGTH:
-            yield {"type": "section", "text": mrkdwn(text)}
+            yield {"type": "section", "text": mrkdwn_text_object(text)}
             longer = line
         text = longer
-    yield {"type": "section", "text": mrkdwn(text)}
+    yield {"type": "section", "text": mrkdwn_text_object(text)}
 
 
-def _summary_line(line: SummaryLine) -> str:
+def _night_summary_line(line: SummaryLine) -> str:
     """The line with its time in the reader's zone, its link, and its command as code."""
     text = escape_text(without_emphasis(line.text), MAX_SENTENCE_LENGTH)
     if line.at:
@@ -491,31 +501,33 @@ def _summary_line(line: SummaryLine) -> str:
     link = words_if_known(" · <{}|open>", known(lambda url: url.translate(_ESCAPES), line.url))
     if utf16_length(link) <= _MAX_LINK_LENGTH and not _LINK_BREAK.search(line.url or ""):
         text += link
-    if line.command and is_shown_whole(line.command):
+    if line.command and is_command_shown_whole(line.command):
         text += f" `{line.command.translate(_ESCAPES)}`"
     return text
 
 
-def _notice_message(
+def _message_with_place(
     title: str,
     sentence: str,
     location: Iterable[tuple[str, str | None]],
     *blocks: JsonObject | None,
 ) -> SlackMessage:
     header = _SIGN + escape_text(title, MAX_HEADER_LENGTH - utf16_length(_SIGN))
-    shown = context(names_in_a_row(location)), section([escape_text(sentence, 1000)])
-    return _message(
+    shown = context_block(names_in_a_row(location)), section_block([escape_text(sentence, 1000)])
+    return _message_with_header(
         header, f"{header}: {escape_text(sentence, MAX_SENTENCE_LENGTH)}", *shown, *blocks
     )
 
 
-def _message(header: str, text: str, *blocks: JsonObject | None) -> SlackMessage:
+def _message_with_header(header: str, text: str, *blocks: JsonObject | None) -> SlackMessage:
     """A message without the blocks that would be empty."""
     shown = known_values(blocks)
-    return SlackMessage(text=text, blocks=[{"type": "header", "text": plain_text(header)}, *shown])
+    return SlackMessage(
+        text=text, blocks=[{"type": "header", "text": plain_text_object(header)}, *shown]
+    )
 
 
-def _in_zone_of_reader(moment: datetime) -> str:
+def _time_in_reader_zone(moment: datetime) -> str:
     """A time that Slack shows in the reader's time zone; where it cannot, as after the ``|``."""
     text = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
     try:

@@ -33,19 +33,19 @@ _HALF_PERCENT = 50
 _MIN_INTERVALS = 10
 
 
-def bar(percent: float) -> str:
+def draw_percent_bar(percent: float) -> str:
     """Draw a bar of ten cells: ``▰▰▰▰▱▱▱▱▱▱`` for 42 %."""
     filled = round(min(percent, 100) / 10)
     return "▰" * filled + "▱" * (10 - filled)
 
 
-def with_bar(words: str, percent: Distribution) -> str:
+def words_with_bar(words: str, percent: Distribution) -> str:
     """The words with a bar of the average, else of the maximum, in front of them."""
     shown = first_known(percent.avg, percent.max)
-    return words_if_known("{}  ", known(bar, shown)) + words if words else words
+    return words_if_known("{}  ", known(draw_percent_bar, shown)) + words if words else words
 
 
-def cpu_and_memory(story: Story) -> tuple[str, str]:
+def cpu_and_memory_words(story: Story) -> tuple[str, str]:
     """The usage of CPU and memory in words, empty where unknown."""
     memory = story.usage.memory
     size = known(format_memory, memory.size_mb) or ""
@@ -67,15 +67,15 @@ def _cpu_words(cpu: CpuUse) -> str:
     return usage_words(cpu.percent.avg, cpu.percent.max, size=size)
 
 
-def billed(notice: EndedRun) -> str:
+def billed_words(notice: EndedRun) -> str:
     """The billed duration and the cost, empty where unknown."""
     duration = known(format_duration, notice.metrics.billed_duration_ms)
     return ", ".join(filter(None, (duration, cost_text(notice.cost))))
 
 
-def source_of_numbers(notice: EndedRun, story: Story) -> str:
+def numbers_source_sentence(notice: EndedRun, story: Story) -> str:
     """Where the numbers are from, if not from a report, or why a report has none; else empty."""
-    if notice.is_complete:
+    if notice.has_final_report:
         return story.sentence("unmeasured")
     if notice.has_line:
         return "There is no report: the numbers are from the last checkpoint."
@@ -106,7 +106,7 @@ def usage_words(
     return f"{text} of {size}" if text and size else text
 
 
-def series(values: Sequence[float | None] | None, size: float | None, least: float) -> str:
+def draw_series(values: Sequence[float | None] | None, size: float | None, least: float) -> str:
     """Draw a series on the terminal's scale, as code; empty with fewer than three values.
 
     Slack would cut spaces at the ends.
@@ -119,11 +119,11 @@ def series(values: Sequence[float | None] | None, size: float | None, least: flo
     return f"`{drawn}`"
 
 
-def gpus(totals: GpuTotals) -> str:
+def gpu_usage_words(totals: GpuTotals) -> str:
     """The use of all GPUs of the run together, with a clear statement if none was ever used."""
     if totals.word_instead_of_use == NEVER_USED:
-        return f"{bar(0)}  never used: allocated and billed"
-    parts = [_use(totals.utilization_percent, totals.use_text)]
+        return f"{draw_percent_bar(0)}  never used: allocated and billed"
+    parts = [_utilization_words(totals.utilization_percent, totals.use_text)]
     if totals.word_instead_of_use == SHARED:
         parts = ["shared with other programs"]
     if totals.memory_text:
@@ -135,7 +135,7 @@ def gpus(totals: GpuTotals) -> str:
     return "; ".join(parts)
 
 
-def gpu_sentences(notice: EndedRun) -> list[str]:
+def gpu_memory_sentences(notice: EndedRun) -> list[str]:
     """What shows that the GPU's memory was the cause of a failure; of a success, the error of its
     driver. The error that caused a failure is in the sentence on the cause.
     """
@@ -147,24 +147,28 @@ def gpu_sentences(notice: EndedRun) -> list[str]:
     return []
 
 
-def neuron_cores(totals: NeuronTotals) -> str:
+def neuron_usage_words(totals: NeuronTotals) -> str:
     """The use of all NeuronCores together, with a clear statement if they were idle, and the
     memory of their devices.
     """
-    parts = [_use(totals.utilization_percent)]
+    parts = [_utilization_words(totals.utilization_percent)]
     busiest = first_known(totals.utilization_percent.max, 1)
     if busiest < 1:
-        parts = [f"{bar(busiest)}  idle throughout: allocated and billed, but not used"]
+        parts = [
+            f"{draw_percent_bar(busiest)}  idle throughout: allocated and billed, but not used"
+        ]
     peak = words_if_known("peak memory {}", known(format_memory, totals.device_memory_used_mb.max))
     return "; ".join(filter(None, (*parts, peak)))
 
 
-def _use(utilization: Distribution, as_text: Callable[[float], str] = format_percent) -> str:
+def _utilization_words(
+    utilization: Distribution, as_text: Callable[[float], str] = format_percent
+) -> str:
     words = usage_words(utilization.avg, utilization.max, as_text=as_text)
-    return with_bar(words, utilization) or "use unknown"
+    return words_with_bar(words, utilization) or "use unknown"
 
 
-def headline(notice: EndedRun) -> str:
+def end_headline(notice: EndedRun) -> str:
     """Why the run ended, and after which time: ``❌ Out of memory after 12m 34s``."""
     if notice.unusual:
         return "⚠️ Success, but unlike its family"
@@ -173,7 +177,7 @@ def headline(notice: EndedRun) -> str:
     return text + words_if_known(" after {}", known(format_duration, notice.duration_ms))
 
 
-def unusual(notice: EndedRun) -> str | None:
+def unusual_success_words(notice: EndedRun) -> str | None:
     """Return how a success differs from its family: "unlike its family: read 0 MB (usually 2.1
     GB)"; None if not.
     """
@@ -182,20 +186,20 @@ def unusual(notice: EndedRun) -> str | None:
     return f"unlike its family: {', '.join(map(unusual_words, notice.unusual))}"
 
 
-def longest_wait(notice: EndedRun) -> str | None:
+def longest_wait_sentence(notice: EndedRun) -> str | None:
     """A sentence on what a failed or slow run waited for over half of its time; None if the
     samples do not show it.
     """
     record = notice.record
-    if not notice.went_wrong:
+    if not notice.failed_or_was_slow:
         return None
     wait = largest_wait(record.time_breakdown)
     if not _HALF_PERCENT < wait.percent <= _WHOLE_PERCENT:
         return None
-    return f"{wait.text}." if _is_well_sampled(record, wait.percent) else None
+    return f"{wait.text}." if _is_share_well_sampled(record, wait.percent) else None
 
 
-def _is_well_sampled(record: Record, percent: float) -> bool:
+def _is_share_well_sampled(record: Record, percent: float) -> bool:
     interval_ms = record.sampling.interval_ms or 0
     duration_ms = record.metrics.duration_ms or 0
     if duration_ms < _MIN_INTERVALS * interval_ms:
@@ -206,7 +210,7 @@ def _is_well_sampled(record: Record, percent: float) -> bool:
     return first_known(covered, _WHOLE_PERCENT) >= min(percent, MIN_COVERED_PERCENT)
 
 
-def recommended_size(advice: Recommendation, beside: str) -> str:
+def recommended_size_words(advice: Recommendation, beside: str) -> str:
     """Return the recommended size, what it is ``beside``, and the saving or what it costs more;
     empty without a size.
     """

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from profiler.core.bounded_batches import batches, divide
 from profiler.core.completeness import WHOLE, Completeness, Gap, joined
 from profiler.core.redaction import redact_line
-from profiler.forwarder.documents import Document, ReportDocument, can_be_left_out
+from profiler.forwarder.documents import Document, ReportDocument, may_leave_out_field
 from profiler.forwarder.invocation import (
     DeliveryError,
     InvocationTime,
@@ -20,7 +20,7 @@ from profiler.forwarder.invocation import (
     SearchClusterError,
 )
 from profiler.forwarder.search_cluster.interface import ItemResult, SearchCluster
-from profiler.forwarder.search_cluster.refusal_remedies import remedy
+from profiler.forwarder.search_cluster.refusal_remedies import remedy_sentence
 
 # A queue may accept 1 MiB, but those that were made before 2025 accept 256 KiB.
 MAX_MESSAGE_BYTES = 256 * 1024
@@ -105,18 +105,18 @@ def message_body(failure: FailedItem) -> str:
     """``{"document": …, "reason": …}`` in ASCII, at most 256 KB; of a larger document, the
     beginning as text.
     """
-    body = _json({"document": failure.document, "reason": failure.reason})
+    body = _compact_json({"document": failure.document, "reason": failure.reason})
     if len(body) <= MAX_MESSAGE_BYTES:
         return body
     if isinstance(failure.document, str):
         text = failure.document
     else:
-        text = _json(failure.document)
+        text = _compact_json(failure.document)
     reason = f"{failure.reason[:1000]} (the document is truncated)"
-    return _json({"document": text[:_MAX_TRUNCATED_LENGTH], "reason": reason})
+    return _compact_json({"document": text[:_MAX_TRUNCATED_LENGTH], "reason": reason})
 
 
-def _json(value: object) -> str:
+def _compact_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -139,7 +139,7 @@ NOT_DELIVERED: Final = DeliveryResult(indexed=0)
 DeliverDocuments = Callable[[Sequence[Document]], DeliveryResult]
 
 
-def deliver(
+def deliver_documents(
     cluster: SearchCluster,
     budget: InvocationTime,
     documents: Sequence[Document],
@@ -156,43 +156,45 @@ def deliver(
     rejected: list[FailedItem] = []
     dropped: Counter[str] = Counter()
     left_out: dict[str, list[str]] = {}
-    fault: _Fault | None = None
-    placed, completeness = _in_one_place(cluster, backoff, documents)
+    fault: _IndexFault | None = None
+    placed, completeness = _move_to_existing_indices(cluster, backoff, documents)
     if arrived_at:
-        placed = [document.arriving(arrived_at) for document in placed]
-    pending = _requests(placed)
+        placed = [document.with_arrival_time(arrived_at) for document in placed]
+    pending = _divide_into_requests(placed)
     while pending:
-        batch = [_without_fields(document, left_out) for document in pending.pop()]
-        timeout_seconds = backoff.request_timeout_seconds()
+        batch = [_without_refused_fields(document, left_out) for document in pending.pop()]
+        timeout_seconds = backoff.next_request_timeout_seconds()
         if timeout_seconds is None:
             raise DeliveryError(
                 "The invocation ran out of time before all documents were written: raise the "
                 "function's timeout."
             )
         try:
-            results = cluster.bulk(batch, timeout_seconds)
+            results = cluster.write_documents(batch, timeout_seconds)
         except SearchClusterError as error:
             if error.status == 413:  # noqa: PLR2004  Content Too Large
-                pending += _split(batch, rejected, str(error))
+                pending += _split_batch(batch, rejected, str(error))
                 continue
             if not error.is_retryable:
                 raise
-            _wait(backoff, str(error))
+            _wait_or_raise(backoff, str(error))
             pending.append(batch)
             continue
-        judged = _judged(batch, results, rejected, left_out)
+        judged = _judge_results(batch, results, rejected, left_out)
         fault = fault or judged.fault
         indexed += judged.written
         dropped.update(judged.dropped)
         if judged.existing:
             pending.append(judged.existing)
         if judged.retried:
-            _wait(backoff, next(result.reason or "" for result in results if result.is_retryable))
+            _wait_or_raise(
+                backoff, next(result.reason or "" for result in results if result.is_retryable)
+            )
             pending.insert(0, judged.retried)  # the last one: others need not wait for it
         else:
             backoff.reset()
     if fault:
-        raise fault.error
+        raise fault.delivery_error
     return DeliveryResult(
         indexed=indexed,
         rejected=tuple(rejected),
@@ -202,16 +204,16 @@ def deliver(
     )
 
 
-def _requests(documents: Sequence[Document]) -> list[list[Document]]:
+def _divide_into_requests(documents: Sequence[Document]) -> list[list[Document]]:
     """The documents of each bulk request, the first one last."""
     requests: list[list[Document]] = []
-    for turn in reversed(_in_turns(documents)):
-        sized = ((document, sum(map(len, document.lines))) for document in turn)
+    for turn in reversed(_divide_into_turns(documents)):
+        sized = ((document, sum(map(len, document.bulk_lines))) for document in turn)
         requests += divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES)
     return requests
 
 
-def _in_turns(documents: Sequence[Document]) -> list[list[Document]]:
+def _divide_into_turns(documents: Sequence[Document]) -> list[list[Document]]:
     """The documents in as many turns as some run has writers, but for a report and its event: of
     writers at once, all but one fail, and wait for another attempt. Any number of log streams can
     speak of one run.
@@ -228,7 +230,7 @@ def _in_turns(documents: Sequence[Document]) -> list[list[Document]]:
     return turns
 
 
-def _in_one_place(
+def _move_to_existing_indices(
     cluster: SearchCluster, backoff: RetryBackoff, documents: Sequence[Document]
 ) -> tuple[Sequence[Document], Completeness]:
     """The documents, each run's in the index that already has it, and what was not searched.
@@ -245,7 +247,7 @@ def _in_one_place(
     parts: list[Completeness] = []
     for searched, ids in of_search.items():
         for part in batches(ids, MAX_DOCUMENTS_PER_REQUEST):
-            timeout_seconds = min(backoff.request_timeout_seconds() or 0, _MAX_SEARCH_SECONDS)
+            timeout_seconds = min(backoff.next_request_timeout_seconds() or 0, _MAX_SEARCH_SECONDS)
             if timeout_seconds <= 0:
                 continue
             try:
@@ -264,40 +266,42 @@ def _in_one_place(
     return placed, joined(parts)
 
 
-def _wait(backoff: RetryBackoff, reason: str) -> None:
+def _wait_or_raise(backoff: RetryBackoff, reason: str) -> None:
     if not backoff.wait():
         raise DeliveryError(
             f"The cluster accepted no documents before the invocation ran out of time: {reason}"
         )
 
 
-def _split(batch: list[Document], rejected: list[FailedItem], reason: str) -> list[list[Document]]:
+def _split_batch(
+    batch: list[Document], rejected: list[FailedItem], reason: str
+) -> list[list[Document]]:
     """Split a batch that is too large into two; a single document that is too large is added to
     ``rejected``.
     """
     if len(batch) == 1:
-        rejected.append(FailedItem(_as_json(batch[0]), reason))
+        rejected.append(FailedItem(_document_as_json(batch[0]), reason))
         return []
     middle = len(batch) // 2
     return [batch[middle:], batch[:middle]]
 
 
-class _Fault(Struct, frozen=True, kw_only=True):
+class _IndexFault(Struct, frozen=True, kw_only=True):
     """A result that is a fault of an index or the cluster, and the index."""
 
     result: ItemResult
     index: str
 
     @property
-    def error(self) -> DeliveryError:
+    def delivery_error(self) -> DeliveryError:
         return DeliveryError(
             f"The search cluster did not accept some documents of {self.index} "
             f"({redact_line(self.result.reason or 'without a reason')}); the others are written. "
-            f"{remedy(self.result, self.index)}"
+            f"{remedy_sentence(self.result, self.index)}"
         )
 
 
-class _Judged(Struct):
+class _RequestOutcome(Struct):
     """What is left to do after a request, how many documents are written, the index of each
     dropped one, and the first fault. ``existing``: to write again at once.
     """
@@ -306,36 +310,36 @@ class _Judged(Struct):
     retried: list[Document] = []
     written: int = 0
     dropped: list[str] = []
-    fault: _Fault | None = None
+    fault: _IndexFault | None = None
 
 
-def _judged(
+def _judge_results(
     batch: list[Document],
     results: list[ItemResult],
     rejected: list[FailedItem],
     left_out: dict[str, list[str]],
-) -> _Judged:
+) -> _RequestOutcome:
     """Return the documents to complete and those to read and write again.
 
     ``rejected`` gets those never accepted, ``left_out`` the fields that an index does not take.
     """
-    judged = _Judged()
+    judged = _RequestOutcome()
     working = {
         document.index
         for document, result in zip(batch, results, strict=True)
         if result.is_of_working_index
     }
     for document, result in zip(batch, results, strict=True):
-        if result.is_poison(is_index_working=document.index in working):
+        if result.is_refused_for_good(is_index_working=document.index in working):
             rejected.append(
-                FailedItem(_as_json(document), result.reason or f"HTTP {result.status}")
+                FailedItem(_document_as_json(document), result.reason or f"HTTP {result.status}")
             )
         elif result.is_retryable:
             judged.retried.append(replace(document, stored=None))
-        elif _is_left_out(result.unknown_field, document, left_out):
+        elif _can_write_without_field(result.unknown_field, document, left_out):
             judged.existing.append(document)
         elif result.is_failed:
-            judged.fault = judged.fault or _Fault(result=result, index=document.index)
+            judged.fault = judged.fault or _IndexFault(result=result, index=document.index)
         elif result.is_dropped:
             judged.dropped.append(document.index)
         elif result.stored is None or document.stored is not None:
@@ -348,23 +352,25 @@ def _judged(
     return judged
 
 
-def _is_left_out(field: str | None, document: Document, left_out: dict[str, list[str]]) -> bool:
+def _can_write_without_field(
+    field: str | None, document: Document, left_out: dict[str, list[str]]
+) -> bool:
     """Whether the document can be written without a field that its index does not have: a run
     is not lost because ``kibana import`` was not run after an update.
     """
     if field is None or field in document.left_out:
         return False
     fields = left_out.setdefault(document.index, [])
-    if field not in fields and can_be_left_out(field) and len(fields) < _MAX_LEFT_OUT:
+    if field not in fields and may_leave_out_field(field) and len(fields) < _MAX_LEFT_OUT:
         fields.append(field)
     return field in fields
 
 
-def _without_fields(document: Document, left_out: Mapping[str, Sequence[str]]) -> Document:
+def _without_refused_fields(document: Document, left_out: Mapping[str, Sequence[str]]) -> Document:
     """The document without the fields that its index has refused in this delivery."""
     fields = tuple(left_out.get(document.index, ()))
     return replace(document, left_out=fields) if fields != document.left_out else document
 
 
-def _as_json(document: Document) -> dict[str, object]:
+def _document_as_json(document: Document) -> dict[str, object]:
     return {"index": document.index, "id": document.id, "fields": document.initial_fields}

@@ -30,7 +30,7 @@ class _CompressingNode(Urllib3HttpNode):
         sent = HttpHeaders(headers or {})
         sent["accept-encoding"] = "gzip"
         if body:
-            body = interface.compressed(body)
+            body = interface.gzip_compressed(body)
             sent["content-encoding"] = "gzip"
         return super().perform_request(method, target, body, sent, request_timeout)
 
@@ -51,8 +51,8 @@ class ElasticsearchCluster(interface.SearchCluster):
     engine = "Elasticsearch"
 
     def __init__(self, url: str, credentials: Credentials, ca_file: str | None = None) -> None:
-        headers = interface.authorization(credentials)
-        with interface.refusing_bad_url(url):
+        headers = interface.authorization_header(credentials)
+        with interface.raise_on_bad_url(url):
             self._client = elasticsearch.Elasticsearch(
                 url,
                 headers=headers,
@@ -82,7 +82,7 @@ class ElasticsearchCluster(interface.SearchCluster):
             # 406: OpenSearch's response to the media type of Elasticsearch 8.
             hint = _OPENSEARCH_HINT if error.status_code == 406 else ""  # noqa: PLR2004
             message = (
-                interface.rejection_message(self.engine, error.status_code, error.error) + hint
+                interface.rejection_sentence(self.engine, error.status_code, error.error) + hint
             )
             # Not "from": the client's error contains the whole response.
             raise SearchClusterError(

@@ -20,10 +20,15 @@ from profiler.core.json_fields import Json, field_at, mapping, mappings, text
 from profiler.core.optional_math import known
 from profiler.core.search_answers import WITH_CLOSED, WITHOUT_CLOSED, why_partial
 from profiler.core.timestamps import parse_datetime
-from profiler.forwarder.documents import Document, Stored
-from profiler.forwarder.function_settings import Credentials, FetchSecret, fetch_secret, with_secret
+from profiler.forwarder.documents import Document, StoredRun
+from profiler.forwarder.function_settings import (
+    Credentials,
+    FetchSecret,
+    call_with_secret,
+    fetch_secret,
+)
 from profiler.forwarder.invocation import PartialAnswerError, SearchClusterError, SettingsError
-from profiler.forwarder.run_event import CLAIM_FIELDS, read_claim
+from profiler.forwarder.run_event import CLAIM_FIELDS, claim_of_document
 
 _INVALID_URL = (
     "ELASTICSEARCH_URL is not the address of a cluster: set it to one like "
@@ -101,7 +106,7 @@ class ItemResult(Struct, frozen=True, kw_only=True):
     status: int
     reason: str | None = None
     error: str | None = None
-    stored: Stored | None = None
+    stored: StoredRun | None = None
     is_dropped: bool = False
 
     @property
@@ -132,7 +137,7 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         name, parent = found.groups()
         return name if parent == "_doc" else f"{parent}.{name}"
 
-    def is_poison(self, *, is_index_working: bool) -> bool:
+    def is_refused_for_good(self, *, is_index_working: bool) -> bool:
         """Whether the cluster will never accept the document.
 
         Else a failure is the index's or the cluster's: a permission, a block, a limit, a fault. A
@@ -186,7 +191,7 @@ class SearchCluster(ABC):
         with ``since``, also if an index is closed that can have runs since then.
         """
         closed: str | None = None
-        with self._checked_response():
+        with self._raise_on_malformed_response():
             if since is None:
                 answer = mapping(self.request(f"/{index}/_search", body, timeout_seconds))
             else:
@@ -234,14 +239,14 @@ class SearchCluster(ABC):
         path = f"/{index}/_search?{WITHOUT_CLOSED}"
         return mapping(self.request(path, body, timeout_seconds)), closed
 
-    def get(
+    def get_document(
         self, index: str, document_id: str, timeout_seconds: float
     ) -> Mapping[str, object] | None:
         """Read a document in real time.
 
         A multi-get has the id in its body: no proxy changes its slash.
         """
-        with self._checked_response():
+        with self._raise_on_malformed_response():
             response = self.request(f"/{index}/_mget", {"ids": [document_id]}, timeout_seconds)
         document = next(mappings(mapping(response).get("docs")), {})
         return mapping(document.get("_source")) or None
@@ -269,7 +274,7 @@ class SearchCluster(ABC):
             document_id = text(hit.get("_id"))
             source = mapping(hit.get("_source"))
             task = mapping(source.get("task"))
-            if not (index and document_id and read_claim(source).is_of_task):
+            if not (index and document_id and claim_of_document(source).is_of_task):
                 continue
             is_confirmed = task.get("confirmed") is True
             if is_confirmed or (completeness.is_whole and document_id not in places):
@@ -292,22 +297,24 @@ class SearchCluster(ABC):
         for hit in mappings(field_at(response, "hits.hits")):
             ended = parse_datetime(text(field_at(hit, "_source.event.end")))
             document_id = text(hit.get("_id"))
-            claim = read_claim(mapping(hit.get("_source")))
+            claim = claim_of_document(mapping(hit.get("_source")))
             if document_id and ended and claim.is_of_task:
                 ends[document_id] = max(ended, ends.get(document_id, ended))
         return ends
 
-    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+    def write_documents(
+        self, documents: Sequence[Document], timeout_seconds: float
+    ) -> list[ItemResult]:
         """Write documents as upserts in one request.
 
         Returns a result for each document, in order.
         """
         lines = bulk_lines(documents)
-        with self._checked_response():
+        with self._raise_on_malformed_response():
             return bulk_results(self.request("/_bulk", lines, timeout_seconds), len(documents))
 
     @contextmanager
-    def _checked_response(self) -> Iterator[None]:
+    def _raise_on_malformed_response(self) -> Iterator[None]:
         try:
             yield
         except ValueError as error:
@@ -335,10 +342,12 @@ class SecretCluster(SearchCluster):
         body: bytes | Mapping[str, object],
         timeout_seconds: float,
     ) -> Any:  # noqa: ANN401
-        return with_secret(lambda fetch: self._connect(fetch).request(path, body, timeout_seconds))
+        return call_with_secret(
+            lambda fetch: self._connect(fetch).request(path, body, timeout_seconds)
+        )
 
 
-def authorization(credentials: Credentials) -> dict[str, str]:
+def authorization_header(credentials: Credentials) -> dict[str, str]:
     """The HTTP header for an API key, or a user and a password; else none.
 
     Raises SettingsError for an odd key.
@@ -352,15 +361,16 @@ def authorization(credentials: Credentials) -> dict[str, str]:
                 "it to the encoded key alone."
             )
         return {"authorization": f"ApiKey {key}"}
-    if credentials.basic:
+    if credentials.user_and_password:
         return {
-            "authorization": "Basic " + b64encode(":".join(credentials.basic).encode()).decode()
+            "authorization": "Basic "
+            + b64encode(":".join(credentials.user_and_password).encode()).decode()
         }
     return {}
 
 
 @contextmanager
-def refusing_bad_url(url: str) -> Iterator[None]:
+def raise_on_bad_url(url: str) -> Iterator[None]:
     """Raise SettingsError for an address without a scheme or with credentials, and for one that
     a client refuses.
     """
@@ -378,7 +388,7 @@ def refusing_bad_url(url: str) -> Iterator[None]:
         raise SettingsError(_INVALID_URL) from None
 
 
-def compressed(body: bytes) -> bytes:
+def gzip_compressed(body: bytes) -> bytes:
     """Compress the body of a request with gzip."""
     return gzip.compress(body, _COMPRESSION)
 
@@ -387,7 +397,7 @@ def bulk_lines(documents: Sequence[Document]) -> bytes:
     """Return the lines of a bulk request, two for each document."""
     lines: list[bytes] = []
     for document in documents:
-        lines += document.lines
+        lines += document.bulk_lines
     return b"\n".join([*lines, b""])
 
 
@@ -399,10 +409,10 @@ def bulk_results(response: object, count: int) -> list[ItemResult]:
     items = response.get("items") if isinstance(response, dict) else None
     if not isinstance(items, list) or len(items) != count:
         raise ValueError(f"the response does not contain a result for each of {count} documents")
-    return [_result(item) for item in items]
+    return [_item_result(item) for item in items]
 
 
-def rejection_message(engine: str, status: int | None, error: object) -> str:
+def rejection_sentence(engine: str, status: int | None, error: object) -> str:
     """Return a sentence with the engine's error code alone: another text may quote the request
     with its credentials.
     """
@@ -413,7 +423,7 @@ def rejection_message(engine: str, status: int | None, error: object) -> str:
     return f"{engine} answered HTTP {status}{code}."
 
 
-def _result(item: object) -> ItemResult:
+def _item_result(item: object) -> ItemResult:
     outcome = None
     if isinstance(item, dict):
         outcome = next(iter(item.values()), None)
@@ -423,14 +433,14 @@ def _result(item: object) -> ItemResult:
     error = outcome.get("error")
     return ItemResult(
         status=outcome["status"],
-        reason=known(_reason, error),
+        reason=known(_rejection_reason, error),
         error=text(mapping(error).get("type")),
-        stored=None if outcome.get("result") == "created" else _stored(outcome),
-        is_dropped=_is_dropped(outcome),
+        stored=None if outcome.get("result") == "created" else _stored_of_outcome(outcome),
+        is_dropped=_is_dropped_by_pipeline(outcome),
     )
 
 
-def _is_dropped(outcome: Mapping[str, object]) -> bool:
+def _is_dropped_by_pipeline(outcome: Mapping[str, object]) -> bool:
     """Whether a pipeline has dropped the document: no shard was asked, and it has no version. An
     update that changes nothing has its document's.
     """
@@ -438,7 +448,7 @@ def _is_dropped(outcome: Mapping[str, object]) -> bool:
     return is_without_shard and outcome.get("result") == "noop" and "_seq_no" not in outcome
 
 
-def _stored(outcome: Mapping[str, object]) -> Stored | None:
+def _stored_of_outcome(outcome: Mapping[str, object]) -> StoredRun | None:
     """Return the document in the result of an update; None if it was not asked for."""
     document = mapping(outcome.get("get"))
     fields, seq_no, primary_term = (
@@ -446,10 +456,10 @@ def _stored(outcome: Mapping[str, object]) -> Stored | None:
     )
     if not (isinstance(fields, dict) and isinstance(seq_no, int) and isinstance(primary_term, int)):
         return None
-    return Stored(fields=fields, seq_no=seq_no, primary_term=primary_term)
+    return StoredRun(fields=fields, seq_no=seq_no, primary_term=primary_term)
 
 
-def _reason(error: object) -> str:
+def _rejection_reason(error: object) -> str:
     """Return the cluster's reason with its causes, which contain the field."""
     parts: list[str] = []
     while isinstance(error, dict):

@@ -18,7 +18,7 @@ class _CompressingConnection(opensearchpy.RequestsHttpConnection):
     """A connection that compresses requests in a fraction of the client's time."""
 
     def _gzip_compress(self, body: bytes) -> bytes:
-        return interface.compressed(body)
+        return interface.gzip_compressed(body)
 
 
 class OpenSearchCluster(interface.SearchCluster):
@@ -29,13 +29,13 @@ class OpenSearchCluster(interface.SearchCluster):
     def __init__(
         self, url: str, credentials: Credentials, region: str | None, ca_file: str | None = None
     ) -> None:
-        headers = interface.authorization(credentials)
+        headers = interface.authorization_header(credentials)
         signature = None
         if credentials.aws and not headers:  # a function of Lambda always has a Region and a role
             signature = AwsSignature(
                 open_session(region, None).get_credentials(), region or "", credentials.aws
             )
-        with interface.refusing_bad_url(url):
+        with interface.raise_on_bad_url(url):
             self._client = opensearchpy.OpenSearch(
                 hosts=[url],
                 http_auth=signature,
@@ -64,7 +64,7 @@ class OpenSearchCluster(interface.SearchCluster):
             ) from error
         except opensearchpy.TransportError as error:
             status = error.status_code if isinstance(error.status_code, int) else None
-            message = interface.rejection_message(self.engine, status, error.error)
+            message = interface.rejection_sentence(self.engine, status, error.error)
             # Not "from": the client's error contains the whole response.
             raise SearchClusterError(
                 message, status=status, closed_index=closed_index(mapping(error.info))

@@ -55,7 +55,7 @@ _BY_REASON_OF_INDEX: Final[Mapping[re.Pattern[str], str]] = {
 _OTHER: Final = "Remove the block, limit or fault that the cluster names."
 
 
-def remedy(refused: ItemResult, index: str) -> str:
+def remedy_sentence(refused: ItemResult, index: str) -> str:
     """The sentence for a document of this index that a later attempt can write."""
     reason = refused.reason or ""
     zones = balanced_zones(reason)

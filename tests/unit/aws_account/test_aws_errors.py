@@ -8,7 +8,7 @@ from botocore.parsers import ResponseParserError
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.errors import TaskProfilerError
-from profiler.forwarder.stopped_task_reads import EcsDefinitions
+from profiler.forwarder.stopped_task_reads import TaskDefinitionReader
 from profiler.sinks import LogTarget, TransientFailure
 from profiler.sinks.upload_failures import failure_of
 
@@ -42,7 +42,9 @@ def test_a_throttled_call_is_known_to_commands_to_the_forwarder_and_to_the_monit
     )
     answers = Mock(side_effect=[throttled, {"taskDefinition": {"family": "etl"}}])
     ecs = Mock(describe_task_definition=answers)
-    assert EcsDefinitions(ecs, print).describe("arn", lambda: True) == {"family": "etl"}
+    assert TaskDefinitionReader(ecs, print).describe_definition("arn", lambda: True) == {
+        "family": "etl"
+    }
 
 
 REFUSED = (

@@ -21,7 +21,7 @@ from profiler.aws_account.replay import (
 from profiler.cli.options import parse_time
 from profiler.cli.replay_command import _state_file
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.forwarder.subscription import LogEvent, decode_event
+from profiler.forwarder.subscription import LogEvent, decode_subscription_event
 
 REPORT = '{"type":"task.report"}'
 
@@ -54,7 +54,11 @@ class FakeFunction:
         self._fail_at = fail_at
 
     def invoke(self, event: Mapping[str, object]) -> ReplayCounts:
-        ids = [str(line.id) for line in decode_event(event).lines() if isinstance(line, LogEvent)]
+        ids = [
+            str(line.id)
+            for line in decode_subscription_event(event).log_events_or_failures()
+            if isinstance(line, LogEvent)
+        ]
         if self._fail_at in ids:
             raise TaskProfilerError("The function failed.")
         self.ids += ids

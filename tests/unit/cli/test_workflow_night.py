@@ -15,8 +15,8 @@ from profiler.core.timestamps import (
     format_ms,
     parse_ns,
 )
-from profiler.forwarder.morning_digest import DigestPlace, summarize
-from profiler.forwarder.night_period import NightPeriod, Remembered
+from profiler.forwarder.morning_digest import DigestPlace, summarize_night
+from profiler.forwarder.night_period import NightPeriod, RememberedNight
 from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes, NightRuns
 from profiler.record.family import Month
 from profiler.record.family_identity import family_labels
@@ -110,8 +110,8 @@ def test_the_morning_message_takes_no_order_of_inputs_for_growth() -> None:
         )
         of_family.append(run)
     end_ns = last_ns + NS_PER_SECOND
-    last = Remembered(end_ns=end_ns - NS_PER_DAY, whole_ns=end_ns - NS_PER_DAY)
-    summary = summarize(
+    last = RememberedNight(end_ns=end_ns - NS_PER_DAY, whole_ns=end_ns - NS_PER_DAY)
+    summary = summarize_night(
         NightPeriod(last=last, end_ns=end_ns, zone=UTC),
         NightRuns(counts={"success": dict.fromkeys(history, 1)}, reports=len(history)),
         MissedTimes(times=()),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from profiler.core.json_fields import decoded_or_none
 from profiler.core.json_levels import MAX_LEVELS, TooManyLevelsError, within_levels
-from profiler.forwarder.line_kinds import InvalidReport, read_line
+from profiler.forwarder.line_kinds import InvalidReport, decode_report_line
 
 _PACKAGE = Path(__file__).parents[3] / "profiler"
 
@@ -80,7 +80,7 @@ def test_a_deep_value_is_refused_wherever_it_stands(levels: int) -> None:
     deep = _nested(levels, "[", "]")
     assert decoded_or_none(msgspec.json.decode, deep) is None
     line = f'{{"type": "task.report", "time": "2026-11-25T00:00:00Z", "more": {deep}}}'
-    read = read_line(line)
+    read = decode_report_line(line)
     assert isinstance(read, InvalidReport)
     assert "more than 100 nested levels" in read.reason
 

@@ -29,7 +29,7 @@ from profiler.core.notice_channels import (
 )
 from profiler.core.queue_messages import KEPT_SECONDS, TRIED_SECONDS
 from profiler.forwarder import function_settings as of_functions
-from profiler.forwarder.notifications.channels import read_targets
+from profiler.forwarder.notifications.channels import read_slack_targets
 from profiler.forwarder.notifications.event_details import EndedRunDetail
 from profiler.forwarder.notifications.idempotency import KEY_SECONDS
 from profiler.record.model_base import describe_type
@@ -53,7 +53,7 @@ _READERS: list[Callable[[Mapping[str, str]], object]] = [
     of_functions.read_settings,
     of_functions.read_notice_settings,
     of_functions.read_key_table,
-    lambda environment: read_targets(environment, str),
+    lambda environment: read_slack_targets(environment, str),
 ]
 FUNCTIONS = {
     "ForwardLogsFunction": _READERS,

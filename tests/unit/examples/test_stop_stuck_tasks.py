@@ -7,7 +7,7 @@ import boto3
 import msgspec
 import pytest
 
-from profiler.forwarder.notifications.event_details import run_notice
+from profiler.forwarder.notifications.event_details import run_notice_detail
 from tests.cloudformation import REGION, MotoStack, create_stack, validate_arguments
 from tests.lambda_environment import moto_account
 from tests.shown_runs import stuck_notice
@@ -25,7 +25,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Any:
 def event(kind: str = "stuck") -> dict[str, Any]:
     line = stuck_notice()
     line = msgspec.structs.replace(line, notice=msgspec.structs.replace(line.notice, kind=kind))
-    detail = msgspec.to_builtins(run_notice(line, kibana_url=None))
+    detail = msgspec.to_builtins(run_notice_detail(line, kibana_url=None))
     return {"source": "task-profiler", "detail-type": "Task Run Notice", "detail": detail}
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from profiler.core.ecs_terms import RETRY_OF
-from profiler.forwarder.document_fields import drop_empty
+from profiler.forwarder.document_fields import without_empty_values
 from profiler.forwarder.documents import Document
 from profiler.forwarder.ended_run import NO_RETRY, MemoryRetry
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.job_changed import attempt_documents
 from profiler.forwarder.run_documents import event_documents, report_document
-from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.record.batch_detail import parse_job, parse_job_event
 from profiler.record.event_end import end_of_event, written_event_end
 from profiler.record.stopped_task import parse_stopped_task
@@ -82,9 +82,9 @@ def of_report(text: str) -> list[Document]:
 def written(*writes: Sequence[Document]) -> Job:
     cluster = FakeSearchCluster()
     for documents in writes:
-        assert deliver(cluster, FakeInvocationTime(), documents).rejected == ()
+        assert deliver_documents(cluster, FakeInvocationTime(), documents).rejected == ()
     (document,) = cluster.documents.values()
-    return drop_empty(document)
+    return without_empty_values(document)
 
 
 @pytest.mark.parametrize(
@@ -180,9 +180,14 @@ def test_a_job_that_is_ended_while_it_waits_for_an_attempt_has_its_last_one_in_a
         cluster = FakeSearchCluster()
         moments = [f"2026-03-01T{hour:02}:00:00.000Z" for hour in range(4)]
         for moment, number in zip(moments, order, strict=True):
-            assert deliver(cluster, FakeInvocationTime(), parts[number], moment).rejected == ()
+            assert (
+                deliver_documents(cluster, FakeInvocationTime(), parts[number], moment).rejected
+                == ()
+            )
         for number in order:  # and all of it again, later
-            deliver(cluster, FakeInvocationTime(), parts[number], "2026-03-05T00:00:00.000Z")
+            deliver_documents(
+                cluster, FakeInvocationTime(), parts[number], "2026-03-05T00:00:00.000Z"
+            )
         (document,) = cluster.documents.values()
         task = document["task"]
         assert (task["repeated"], task["last_attempt"]) == (True, True)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, NS_PER_MS, parse_ns
-from profiler.forwarder.cluster_night import ClusterNight
-from profiler.forwarder.morning_digest import DigestPlace, summarize
-from profiler.forwarder.night_period import NightPeriod, Remembered
+from profiler.forwarder.cluster_night import NightReader
+from profiler.forwarder.morning_digest import DigestPlace, summarize_night
+from profiler.forwarder.night_period import NightPeriod, RememberedNight
 from profiler.forwarder.night_runs import FamilyHistory, MissedTimes, NightRuns
 from tests.batch_jobs import job_id
 from tests.counting_search import CountingSearch
@@ -22,7 +22,7 @@ from tests.values import present
 
 END = "2026-03-02T08:00:00Z"
 END_NS = present(parse_ns(END))
-LAST = Remembered(end_ns=END_NS - NS_PER_DAY, whole_ns=END_NS - NS_PER_DAY)
+LAST = RememberedNight(end_ns=END_NS - NS_PER_DAY, whole_ns=END_NS - NS_PER_DAY)
 NIGHT = NightPeriod(last=LAST, end_ns=END_NS, zone=UTC)
 AT = "2026-03-02T02:00:00Z"
 
@@ -55,10 +55,10 @@ def found(
     requests: int = 2,
 ) -> NightRuns:
     cluster = kind(*documents)
-    reader = ClusterNight(
+    reader = NightReader(
         cluster=cluster, prefix="task", account_id=None, region=None, timeout_seconds=5
     )
-    runs = reader.runs(period)
+    runs = reader.read_runs(period)
     assert len(cluster.bodies) == requests
     return runs
 
@@ -188,7 +188,7 @@ def test_a_line_that_nothing_confirms_takes_no_run_of_ecs_from_the_message(vouch
 def test_a_task_that_the_last_message_counted_does_not_count_again() -> None:
     at_ns = present(parse_ns(AT))
     minutes_ns = 10 * NS_PER_MINUTE
-    last = Remembered(end_ns=at_ns + minutes_ns, whole_ns=at_ns - minutes_ns, tasks=("1",))
+    last = RememberedNight(end_ns=at_ns + minutes_ns, whole_ns=at_ns - minutes_ns, tasks=("1",))
     period = NightPeriod(last=last, end_ns=END_NS, zone=UTC)
     runs = found(document("1"), document("late"), period=period)
     assert counted(runs) == {"success": {"etl": 1}}
@@ -197,7 +197,7 @@ def test_a_task_that_the_last_message_counted_does_not_count_again() -> None:
 
 def test_what_a_message_of_an_earlier_version_counted_does_not_count_again() -> None:
     """It remembered the tasks that had ended in its last six hours, whenever they became known."""
-    last = Remembered(
+    last = RememberedNight(
         end_ns=LAST.end_ns, whole_ns=LAST.end_ns - 6 * NS_PER_HOUR, tasks=("ended later",)
     )
     period = NightPeriod(last=last, end_ns=END_NS, zone=UTC)
@@ -212,7 +212,7 @@ def test_what_a_message_of_an_earlier_version_counted_does_not_count_again() -> 
         document(task, family=task) | {"event": {"end": ended, "ingested": ingested}}
         for task, (ended, ingested) in times.items()
     ]
-    assert set(found(*documents, period=period).families) == {"unseen", "new"}
+    assert set(found(*documents, period=period).family_names) == {"unseen", "new"}
 
 
 class WrittenBetween(CountingSearch):
@@ -299,7 +299,7 @@ def test_a_job_whose_next_attempt_still_runs_is_in_the_message_of_its_end() -> N
 
 def following(before: NightRuns, period: NightPeriod = NIGHT) -> NightPeriod:
     """The period of the next message, a day later."""
-    last = period.to_remember(before.remembered, until_ns=before.until_ns)
+    last = period.next_remembered(before.remembered, until_ns=before.until_ns)
     return NightPeriod(last=last, end_ns=period.end_ns + NS_PER_DAY, zone=UTC)
 
 
@@ -451,10 +451,10 @@ class PartialSearch(CountingSearch):
 
 def test_where_the_attempts_of_jobs_are_known_in_part_so_is_the_night() -> None:
     cluster = PartialSearch(attempt(1, 1, "oom"), attempt(1, 2))
-    reader = ClusterNight(
+    reader = NightReader(
         cluster=cluster, prefix="task", account_id=None, region=None, timeout_seconds=5
     )
-    assert not reader.runs(NIGHT).completeness.is_whole
+    assert not reader.read_runs(NIGHT).completeness.is_whole
 
 
 def test_jobs_count_and_not_their_attempts_but_all_cost() -> None:
@@ -501,7 +501,7 @@ def test_both_ways_make_the_same_message() -> None:
     of_cluster = found(*sources, of_side("1", "failure"))
     of_lines = runs_of_lines(map(line, sources), NIGHT)
     first, second = (
-        summarize(NIGHT, runs, MissedTimes(), FamilyHistory(), DigestPlace())
+        summarize_night(NIGHT, runs, MissedTimes(), FamilyHistory(), DigestPlace())
         for runs in (of_cluster, of_lines)
     )
     assert first == second

@@ -10,15 +10,15 @@ import pytest
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_HOUR, NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.forwarder.digest_delivery import DigestDelivery, NightMessage
+from profiler.forwarder.digest_delivery import DigestSender, NightMessage
 from profiler.forwarder.invocation import DeliveryError, ForwarderError
-from profiler.forwarder.morning_digest import DigestPlace, summarize
+from profiler.forwarder.morning_digest import DigestPlace, summarize_night
 from profiler.forwarder.night_period import (
     MAX_REMEMBERED,
     NightPeriod,
-    Remembered,
-    bounded,
-    first_period,
+    RememberedNight,
+    bounded_remembered,
+    remembered_before_first,
 )
 from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
 from profiler.forwarder.notifications.notification import NightSummary, NoticeChannel, Notification
@@ -63,17 +63,17 @@ class Account:
 
     def __init__(self, *runs: Ended, channels: Sequence[str] = ("slack",)) -> None:
         self.runs = runs
-        self.last_of: dict[str, Remembered] = {}
+        self.last_of: dict[str, RememberedNight] = {}
         self.keys: dict[str, object] = {}
         self.posted: dict[str, list[NightSummary]] = {name: [] for name in channels}
         self.breaks: set[str] = set()
         self.forgets = False
         self.reads = 0
 
-    def last(self, channel: str, first: Remembered) -> Remembered:
+    def last_remembered(self, channel: str, first: RememberedNight) -> RememberedNight:
         return self.last_of.setdefault(channel, first)
 
-    def remember(self, channel: str, remembered: Remembered) -> None:
+    def remember(self, channel: str, remembered: RememberedNight) -> None:
         if self.forgets:
             raise DeliveryError("The table cannot be used.")
         self.last_of[channel] = remembered
@@ -93,15 +93,15 @@ class Account:
         self.reads += 1
         lines = [run.line for run in self.runs if run.written_ns < period.end_ns]
         runs = runs_of_lines(lines, period)
-        summary = summarize(period, runs, MissedTimes(), FamilyHistory(), DigestPlace())
+        summary = summarize_night(period, runs, MissedTimes(), FamilyHistory(), DigestPlace())
         # Its lines name five families; the sentence counts all.
-        named = msgspec.structs.replace(summary, title=",".join(sorted(runs.families)))
-        remembered = period.to_remember(runs.remembered, until_ns=runs.until_ns)
+        named = msgspec.structs.replace(summary, title=",".join(sorted(runs.family_names)))
+        remembered = period.next_remembered(runs.remembered, until_ns=runs.until_ns)
         return NightMessage(summary=named, remembered=remembered)
 
     def morning(self, now_ns: int) -> list[ForwarderError]:
         errors: list[ForwarderError] = []
-        DigestDelivery(
+        DigestSender(
             last_messages=self,
             message_of=self.message_of,
             once=self.once,
@@ -214,9 +214,9 @@ def test_a_table_that_answers_only_a_day_later_repeats_nothing() -> None:
 
 
 def test_a_message_looks_back_two_months_at_most() -> None:
-    long_ago = first_period(at(1, 8, month=9))
-    assert bounded(long_ago, at(20, 8)).end_ns == at(19, 8, month=9)
-    assert bounded(long_ago, at(31, 8, month=10)) is long_ago
+    long_ago = remembered_before_first(at(1, 8, month=9))
+    assert bounded_remembered(long_ago, at(20, 8)).end_ns == at(19, 8, month=9)
+    assert bounded_remembered(long_ago, at(31, 8, month=10)) is long_ago
 
 
 @pytest.mark.parametrize("monday", [19, 12], ids=["the clocks change", "a minute late"])
@@ -253,12 +253,12 @@ def test_a_night_in_which_the_clocks_change_has_no_hole(month: int, day: int, ho
         for one in (day - 1, day)
     )
     assert after - before == hours * NS_PER_HOUR
-    last = Remembered(end_ns=before, whole_ns=before)
+    last = RememberedNight(end_ns=before, whole_ns=before)
     period = NightPeriod(last=last, end_ns=after, zone=BERLIN)
-    assert period.title.startswith("Since yesterday 08:00 CE")
+    assert period.title_text.startswith("Since yesterday 08:00 CE")
     ends = [before + round(hour * NS_PER_HOUR) for hour in range(hours)]
     lines = [Ended(f"t{end}", end).line for end in ends]
-    assert len(runs_of_lines(lines, period).families) == hours
+    assert len(runs_of_lines(lines, period).family_names) == hours
 
 
 @pytest.mark.parametrize(
@@ -271,5 +271,5 @@ def test_a_night_in_which_the_clocks_change_has_no_hole(month: int, day: int, ho
     ],
 )
 def test_the_title_says_what_the_message_covers(begin: int, end: int, title: str) -> None:
-    last = Remembered(end_ns=begin, whole_ns=begin)
-    assert NightPeriod(last=last, end_ns=end, zone=UTC).title == title
+    last = RememberedNight(end_ns=begin, whole_ns=begin)
+    assert NightPeriod(last=last, end_ns=end, zone=UTC).title_text == title

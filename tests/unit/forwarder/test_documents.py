@@ -22,19 +22,19 @@ from profiler.forwarder.document_fields import record_fields
 from profiler.forwarder.documents import (
     Document,
     ReportDocument,
-    Stored,
-    completed_fields,
+    StoredRun,
+    report_fields_with_event,
     with_runs_per_month,
 )
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.line_kinds import InvalidReport, read_line
+from profiler.forwarder.line_kinds import InvalidReport, decode_report_line
 from profiler.forwarder.notice_documents import notice_document, schedule_notice_document
 from profiler.forwarder.run_documents import event_documents, report_document
-from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID, ecs_task, log_stream
-from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
+from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID, ecs_task_url, log_stream_url
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver_documents
 from profiler.forwarder.search_cluster.interface import ItemResult
-from profiler.forwarder.subscription import LogEvent, Payload, log_line_document
+from profiler.forwarder.subscription import LogEvent, SubscriptionPayload, log_line_document
 from profiler.record import record_model as model
 from profiler.record.event_end import end_of_event
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
@@ -224,7 +224,7 @@ def test_the_saving_of_a_month_is_of_the_familys_runs() -> None:
 def test_a_report_that_completes_the_events_document_keeps_the_saving_of_a_month() -> None:
     late = with_runs_per_month(document(FULL), 30.0)
     assert isinstance(late, ReportDocument)
-    fields = completed_fields(late, Stored(fields={}, seq_no=1, primary_term=1))
+    fields = report_fields_with_event(late, StoredRun(fields={}, seq_no=1, primary_term=1))
     assert fields["recommendation"]["saving_usd_per_month"] == pytest.approx(3.0)
 
 
@@ -247,7 +247,7 @@ TASK_ID = "158d1c8083dd49d6b527399fd6414f5c"
 
 
 def log_line(stream: str) -> Document:
-    payload = Payload(log_group="/ecs/jobs", log_stream=stream)
+    payload = SubscriptionPayload(log_group="/ecs/jobs", log_stream=stream)
     return log_line_document(payload, LogEvent("77", 1772359202507, "hello"), ForwarderSettings())
 
 
@@ -376,8 +376,11 @@ def test_the_document_of_a_stuck_run() -> None:
     }
     assert made.fields["task"] == named
     assert made.fields["orchestrator"]["cluster"] == {"name": "jobs"}
-    logs, shown = log_stream("us-west-2", record.log_group, record.log_stream), made.fields["links"]
-    assert shown == {"logs": logs, "task": ecs_task("us-west-2", "jobs", record.task_id)}
+    logs, shown = (
+        log_stream_url("us-west-2", record.log_group, record.log_stream),
+        made.fields["links"],
+    )
+    assert shown == {"logs": logs, "task": ecs_task_url("us-west-2", "jobs", record.task_id)}
 
 
 def test_the_document_of_a_late_job() -> None:
@@ -488,7 +491,7 @@ def of_event(stopped: StoppedTask, text: str | None = None, **known: Any) -> lis
 
 
 def write(cluster: FakeSearchCluster, documents: Sequence[Document]) -> DeliveryResult:
-    return deliver(cluster, FakeInvocationTime(), documents)
+    return deliver_documents(cluster, FakeInvocationTime(), documents)
 
 
 def written(*writes: Sequence[Document]) -> dict[str, Any]:
@@ -657,12 +660,14 @@ def test_the_other_task_of_a_retry_stays_in_any_order(
 class Racing(FakeSearchCluster):
     """Another writer comes between the two requests of a report."""
 
-    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+    def write_documents(
+        self, documents: Sequence[Document], timeout_seconds: float
+    ) -> list[ItemResult]:
         if any(document.stored is not None for document in documents):
             (event,) = of_event(FAILED)
-            (result,) = super().bulk([event], timeout_seconds)
-            super().bulk([replace(event, stored=result.stored)], timeout_seconds)
-        return super().bulk(documents, timeout_seconds)
+            (result,) = super().write_documents([event], timeout_seconds)
+            super().write_documents([replace(event, stored=result.stored)], timeout_seconds)
+        return super().write_documents(documents, timeout_seconds)
 
 
 def test_an_event_between_the_two_requests_of_a_report_is_not_overwritten() -> None:
@@ -715,7 +720,7 @@ def test_the_notification_links_a_run_to_the_same_times_as_its_document(
     stream = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
     end = end_of_event(FAILED, UNKNOWN_CONTAINER)
     ended = run_of(task=FAILED, end=end, container="batch", report_line=line, log=stream)
-    links = ended.links("https://kibana")
+    links = ended.console_links("https://kibana")
     (document, *_) = event_documents(ended, ForwarderSettings(kibana_url="https://kibana"))
     assert document.initial_fields["links"]["run"] == links.kibana
     assert None not in asdict(links).values()
@@ -762,7 +767,7 @@ def test_an_absurd_number_costs_no_report(number: str) -> None:
         for parent in parents:
             part = part.setdefault(parent, {})
         part[name] = "NUMBER"
-        report = read_line(json.dumps(document).replace('"NUMBER"', number))
+        report = decode_report_line(json.dumps(document).replace('"NUMBER"', number))
         if isinstance(report, InvalidReport):  # a fraction where a whole number belongs
             continue
         made = report_document(present(report), "", ForwarderSettings())

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_MINUTE, NS_PER_SECOND, format_ms, parse_ns
 from profiler.forwarder.documents import Document
-from profiler.forwarder.ended_run import Comparison, EndedRun, UnusualMeasure
+from profiler.forwarder.ended_run import EndedRun, FamilyComparison, UnusualMeasure
 from profiler.forwarder.family_runs import (
     _MEASURES,
     RUN_NUMBERS,
-    FamilyMemory,
-    FamilyRates,
+    FamilyRatesCache,
+    FamilyRunReader,
     Measures,
     find_unusual,
 )
@@ -185,8 +185,8 @@ def success() -> EndedRun:
     )
 
 
-def compare(cluster: SearchCluster, notice: EndedRun) -> Comparison | None:
-    return memory_of(cluster).compare(notice)
+def compare(cluster: SearchCluster, notice: EndedRun) -> FamilyComparison | None:
+    return memory_of(cluster).compare_with_family(notice)
 
 
 def unusual(notice: EndedRun, *sources: dict[str, Any]) -> tuple[UnusualMeasure, ...]:
@@ -271,7 +271,9 @@ def test_the_duration_is_compared_with_recent_runs(
     runs: list[dict[str, Any]], duration_ms: float | None, sentence: str | None
 ) -> None:
     """Those in the same ECS cluster are preferred."""
-    expected = None if sentence is None else Comparison(text=sentence, is_slow=duration_ms == 3100)
+    expected = (
+        None if sentence is None else FamilyComparison(text=sentence, is_slow=duration_ms == 3100)
+    )
     assert compare(cluster_with(*runs), lasted(duration_ms)) == expected
 
 
@@ -308,9 +310,14 @@ def test_a_family_has_the_usual_duration_of_enough_successes() -> None:
     unknown = [source({"duration_ms": value}, cluster="unknown") for value in (None, *[5.0] * 7)]
     search = cluster_with(*timed(*range(1000, 31000, 1000), cluster="jobs"), *few, *unknown)
     usual = UsualDuration(median_ms=10500, p95_ms=19050, runs=20)
-    assert memory_of(search).durations({"etl_daily", "load"}, ARN) == {("etl_daily", "jobs"): usual}
-    assert memory_of(search).durations({"load"}, ARN) == {}
-    assert memory_of(search).durations({"etl_daily"}, ARN.replace("eu-west-1", "us-west-2")) == {}
+    assert memory_of(search).read_usual_durations({"etl_daily", "load"}, ARN) == {
+        ("etl_daily", "jobs"): usual
+    }
+    assert memory_of(search).read_usual_durations({"load"}, ARN) == {}
+    assert (
+        memory_of(search).read_usual_durations({"etl_daily"}, ARN.replace("eu-west-1", "us-west-2"))
+        == {}
+    )
 
 
 NOW = datetime.fromtimestamp(START_NS / NS_PER_SECOND, UTC)
@@ -332,35 +339,35 @@ def test_a_closed_index_of_the_days_that_count_is_a_part() -> None:
     assert_says_nothing(search)
     search.closed = "task-reports-2020.01"
     assert compare(search, lasted(9000)) is not None
-    assert memory_of(search).durations({"etl_daily"}, ARN)
+    assert memory_of(search).read_usual_durations({"etl_daily"}, ARN)
 
 
 def assert_says_nothing(search: CountingSearch) -> None:
     memory = memory_of(search)
     assert compare(search, lasted(9000)) is None
-    assert memory.killed_run(success(), "earlier-1") == (None, TaskSize())
+    assert memory.find_killed_run(success(), "earlier-1") == (None, TaskSize())
     asked: list[Callable[[], object]] = [
-        lambda: memory.durations({"etl_daily"}, ARN),
-        lambda: memory.runs_per_month({"etl_daily"}, ARN),
-        lambda: memory.successes({"etl_daily"}, ARN),
-        lambda: memory.need(success(), 2048),
+        lambda: memory.read_usual_durations({"etl_daily"}, ARN),
+        lambda: memory.read_runs_per_month({"etl_daily"}, ARN),
+        lambda: memory.read_successes({"etl_daily"}, ARN),
+        lambda: memory.read_need_at_size(success(), 2048),
     ]
     for ask in asked:
         with pytest.raises(PartialAnswerError, match="A search is not whole"):
             ask()
-    rates = FamilyRates(period_ns=1000)
-    assert rates.with_savings([saving()], lambda: memory, 2000) == [saving()]
+    rates = FamilyRatesCache(period_ns=1000)
+    assert rates.documents_with_monthly_savings([saving()], lambda: memory, 2000) == [saving()]
 
 
 def test_every_search_for_runs_of_a_family_asks_for_confirmed_ones() -> None:
     """Any report can name any family: only the task's event confirms a run."""
     search = AnsweringSearch({"hits": {"hits": []}})
     memory = memory_of(search)
-    memory.durations({"etl"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs")
-    memory.compare(success())
-    memory.need(success(), 512)
-    memory.killed_run(success(), "4dd5853f")
-    memory.runs_per_month({"etl"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs")
+    memory.read_usual_durations({"etl"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs")
+    memory.compare_with_family(success())
+    memory.read_need_at_size(success(), 512)
+    memory.find_killed_run(success(), "4dd5853f")
+    memory.read_runs_per_month({"etl"}, "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs")
     assert len(search.bodies) == 5
     for body in search.bodies:
         assert {"term": {"task.confirmed": True}} in body["query"]["bool"]["filter"]
@@ -379,8 +386,8 @@ def answered_window(tasks: int, days: float) -> AnsweringSearch:
     return AnsweringSearch({"aggregations": {"families": {"buckets": [bucket]}}})
 
 
-def memory_of(search: SearchCluster) -> FamilyMemory:
-    return FamilyMemory(cluster=search, prefix="task", timeout_seconds=5, now=NOW)
+def memory_of(search: SearchCluster) -> FamilyRunReader:
+    return FamilyRunReader(cluster=search, prefix="task", timeout_seconds=5, now=NOW)
 
 
 def saving(usd: float | None = 0.5, family: str = "etl") -> Document:
@@ -393,21 +400,23 @@ def saving(usd: float | None = 0.5, family: str = "etl") -> Document:
 
 
 def test_the_runs_a_month_are_those_between_the_first_and_the_last() -> None:
-    rates = memory_of(answered_window(11, 10)).runs_per_month({"etl"}, success().task.arn)
+    rates = memory_of(answered_window(11, 10)).read_runs_per_month({"etl"}, success().task.arn)
     assert rates == {"etl": pytest.approx(30.4375)}
 
 
 @pytest.mark.parametrize(("tasks", "days"), [(4, 10), (20, 0.9), (0, 0)])
 def test_few_runs_or_less_than_a_day_are_not_extrapolated(tasks: int, days: float) -> None:
     search = answered_window(tasks, days)
-    assert memory_of(search).runs_per_month({"etl"}, success().task.arn) == {}
+    assert memory_of(search).read_runs_per_month({"etl"}, success().task.arn) == {}
 
 
 def test_a_family_is_looked_up_once_in_a_period() -> None:
     search = answered_window(11, 10)
-    rates = FamilyRates(period_ns=1000)
+    rates = FamilyRatesCache(period_ns=1000)
     for now_ns in (2000, 2500, 3500):
-        (document,) = rates.with_savings([saving()], lambda: memory_of(search), now_ns)
+        (document,) = rates.documents_with_monthly_savings(
+            [saving()], lambda: memory_of(search), now_ns
+        )
         monthly_usd = document.fields["recommendation"]["saving_usd_per_month"]
         assert monthly_usd == pytest.approx(0.5 * 30.4375)
     assert len(search.bodies) == 2
@@ -416,16 +425,21 @@ def test_a_family_is_looked_up_once_in_a_period() -> None:
 def test_runs_without_a_saving_are_not_looked_up() -> None:
     search = answered_window(11, 10)
     documents = [saving(None), saving(0.0)]
-    rates = FamilyRates(period_ns=1000)
-    assert rates.with_savings(documents, lambda: memory_of(search), 2000) == documents
+    rates = FamilyRatesCache(period_ns=1000)
+    assert (
+        rates.documents_with_monthly_savings(documents, lambda: memory_of(search), 2000)
+        == documents
+    )
     assert search.bodies == []
 
 
 def test_a_cluster_that_refuses_the_search_changes_no_document_and_is_not_asked_again() -> None:
     search = AnsweringSearch(error=SearchClusterError("refused", status=403))
-    rates = FamilyRates(period_ns=1000)
+    rates = FamilyRatesCache(period_ns=1000)
     for now_ns in (2000, 2500):
-        assert rates.with_savings([saving()], lambda: memory_of(search), now_ns) == [saving()]
+        assert rates.documents_with_monthly_savings(
+            [saving()], lambda: memory_of(search), now_ns
+        ) == [saving()]
     assert len(search.bodies) == 1
 
 
@@ -483,7 +497,7 @@ def test_lines_and_the_search_cluster_say_the_same_of_the_same_runs(count: int) 
     search.now_ns = (parse_ns(last) or 0) + NS_PER_MINUTE
     memory, of_lines = memory_of(search), family_of_reports(reports)
     place = "arn:aws:ecs:us-east-1:111122223333:cluster/jobs"
-    found = memory.successes({"nightly", "other"}, place).get("nightly", Family())
+    found = memory.read_successes({"nightly", "other"}, place).get("nightly", Family())
     for cluster in ("jobs", "test", "unknown"):
         assert found.usual_duration(cluster) == of_lines.usual_duration(cluster)
         assert found.last_success(cluster) == of_lines.last_success(cluster)
@@ -492,7 +506,7 @@ def test_lines_and_the_search_cluster_say_the_same_of_the_same_runs(count: int) 
     assert found.successes() == of_lines.successes()
     month = {made.record.task_id for made in reports if recent(made, search.now_ns, 30)}
     in_month = family_of_reports([made for made in reports if made.record.task_id in month])
-    counted = memory.counts({"nightly"}, place).get("nightly", Family())
+    counted = memory.read_task_counts({"nightly"}, place).get("nightly", Family())
     assert (counted.tasks, counted.month) == (in_month.tasks, in_month.month)
     window = family_of_reports([made for made in reports if recent(made, search.now_ns, 35)])
     asking = in_task(
@@ -502,7 +516,7 @@ def test_lines_and_the_search_cluster_say_the_same_of_the_same_runs(count: int) 
         launch_type="FARGATE",
     )
     for size_mb in (512, 2048, 65_536, 1024):
-        assert memory.need(asking, size_mb) == window.memory_need("batch", size_mb)
+        assert memory.read_need_at_size(asking, size_mb) == window.memory_need("batch", size_mb)
 
 
 def recent(made: Report, now_ns: int, days: int) -> bool:

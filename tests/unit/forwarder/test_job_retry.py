@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from profiler.forwarder.ended_run import MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, InProgressError
-from profiler.forwarder.job_retry import JobClients, should_retry
+from profiler.forwarder.job_retry import JobAwsClients, should_retry
 from tests.batch_jobs import ACCOUNT, SECRETS, job_id
 from tests.fake_batch import Answer, FakeBatch
 from tests.retried_jobs import (
@@ -529,7 +529,7 @@ def test_a_timeout_is_not_repeated(account: RetriedJobs) -> None:
             raise ReadTimeoutError(endpoint_url="https://batch")
 
     silent = Silent()
-    account.clients = JobClients(
+    account.clients = JobAwsClients(
         account.clients.batch, silent, account.instances, account.schedules
     )
     for _ in range(2):
@@ -559,7 +559,7 @@ def test_an_unreadable_answer_is_not_repeated(account: RetriedJobs, content: byt
         unreadable.definitions = account.batch.definitions
         unreadable.jobs = account.batch.jobs
         submit = unreadable.client()
-        account.clients = JobClients(
+        account.clients = JobAwsClients(
             account.clients.batch, submit, account.instances, account.schedules
         )
         for _ in range(2):
@@ -574,12 +574,12 @@ def test_a_submission_that_was_throttled_alone_is_tried_again(account: RetriedJo
     busy = FakeBatch()
     try:
         busy.throttled = 1
-        account.clients = JobClients(client, busy.client(), account.instances, account.schedules)
+        account.clients = JobAwsClients(client, busy.client(), account.instances, account.schedules)
         with pytest.raises(DeliveryError, match="AWS Batch did not take it"):
             account.handle(job)
     finally:
         busy.close()
-    account.clients = JobClients(client, client, account.instances, account.schedules)
+    account.clients = JobAwsClients(client, client, account.instances, account.schedules)
     assert present(account.handle(job)).retried_as
 
 
@@ -666,7 +666,7 @@ def test_no_secret_of_the_submission_is_said_or_kept(
         batch.queues["nightly"]["jobQueueArn"] = SECRETS[0]
     elif fault == "validation":
         newer = Newer(account.clients.batch)
-        account.clients = JobClients(newer, batch.client(), None, account.schedules)
+        account.clients = JobAwsClients(newer, batch.client(), None, account.schedules)
     elif fault == "lost":
         batch.lost.add("SubmitJob")
     account.handle(job)

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Struct
 
 from profiler.forwarder.ended_run import MemoryRetry
-from profiler.forwarder.job_retry import JobClients
+from profiler.forwarder.job_retry import JobAwsClients
 from tests.fake_batch import FakeBatch
 from tests.notices import KeyTable
 from tests.retried_jobs import Job, RetriedJobs, batch_with_etl, killed
@@ -72,7 +72,7 @@ def ended_at(account: RetriedJobs, job: Job, nth: int, *, is_carried_out: bool) 
     mortal = Mortal(client, calls, nth, is_carried_out)
     account.begun = EndlessKeys()
     whole = account.clients
-    account.clients = JobClients(mortal, mortal, account.instances, account.schedules)
+    account.clients = JobAwsClients(mortal, mortal, account.instances, account.schedules)
     try:
         account.handle(job)
     except KilledError:

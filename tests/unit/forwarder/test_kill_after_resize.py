@@ -9,8 +9,12 @@ from msgspec.structs import replace
 
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.kill_after_resize import NOT_RESIZED, reduced_memory, size_change
-from profiler.forwarder.notifications.event_details import ended_run
+from profiler.forwarder.kill_after_resize import (
+    NOT_RESIZED,
+    reduced_memory_sentence,
+    size_change_of_definition,
+)
+from profiler.forwarder.notifications.event_details import ended_run_detail
 from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.forwarder.run_documents import event_documents
 from profiler.record.stop_causes import EventEnd
@@ -38,7 +42,7 @@ def tagged(value: str) -> dict[str, Any]:
 
 
 def test_a_kill_at_a_reduced_size_names_the_change_and_the_command_that_undoes_it() -> None:
-    assert reduced_memory(ended(), size_change(RESIZED)) == SENTENCE
+    assert reduced_memory_sentence(ended(), size_change_of_definition(RESIZED)) == SENTENCE
 
 
 @pytest.mark.parametrize(
@@ -56,11 +60,11 @@ def test_a_kill_at_a_reduced_size_names_the_change_and_the_command_that_undoes_i
 def test_a_definition_whose_memory_was_not_reduced_says_nothing(
     definition: dict[str, Any],
 ) -> None:
-    assert reduced_memory(ended(), size_change(definition)) is None
+    assert reduced_memory_sentence(ended(), size_change_of_definition(definition)) is None
 
 
 def test_the_runs_document_has_the_size_before_the_resize() -> None:
-    resized = changed(ended(), resized_from=size_change(RESIZED).tag)
+    resized = changed(ended(), resized_from=size_change_of_definition(RESIZED).tag)
     (document,) = event_documents(resized, ForwarderSettings())
     assert document.fields["task"]["resized_from"] == "4/1024/4096"
 
@@ -69,18 +73,21 @@ def test_the_runs_document_has_the_size_before_the_resize() -> None:
 def test_a_tag_that_is_not_a_size_is_not_in_the_document(
     definition: dict[str, Any],
 ) -> None:
-    assert size_change(definition) == NOT_RESIZED
+    assert size_change_of_definition(definition) == NOT_RESIZED
 
 
 def test_another_failure_and_a_kill_at_another_size_say_nothing() -> None:
     failed = ended(EventEnd(cause="failure", exit_code=137))
-    assert reduced_memory(failed, size_change(RESIZED)) is None
-    assert reduced_memory(ended(memory="1024"), size_change(RESIZED)) is None
+    assert reduced_memory_sentence(failed, size_change_of_definition(RESIZED)) is None
+    assert reduced_memory_sentence(ended(memory="1024"), size_change_of_definition(RESIZED)) is None
 
 
 def test_an_unknown_day_is_left_out() -> None:
     assert "512 MB. This" in (
-        reduced_memory(ended(), size_change({**RESIZED, "registeredAt": None})) or ""
+        reduced_memory_sentence(
+            ended(), size_change_of_definition({**RESIZED, "registeredAt": None})
+        )
+        or ""
     )
 
 
@@ -88,4 +95,4 @@ def test_slack_and_the_event_bus_have_the_sentence() -> None:
     notice = replace(ended(), reduced_memory=SENTENCE)
     message = json.dumps(ended_task_message(notice, kibana_url=None), default=str)
     assert SENTENCE in message
-    assert SENTENCE in ended_run(notice, kibana_url=None).text
+    assert SENTENCE in ended_run_detail(notice, kibana_url=None).text

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from profiler.aws_account.replay import build_subscription_event
 from profiler.core.timestamps import NS_PER_SECOND, format_datetime, parse_datetime
 from profiler.forwarder.documents import Document
-from profiler.forwarder.family_runs import FamilyContainer, FamilyMemory, FamilyPeaks
+from profiler.forwarder.family_runs import FamilyContainer, FamilyPeaksCache, FamilyRunReader
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import InProgressError, NoticeError, SearchClusterError
-from profiler.forwarder.notifications.running_task_notices import TaskNotices
+from profiler.forwarder.notifications.running_task_notices import RunningTaskNotices
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
-from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
+from profiler.forwarder.subscription import LineCounts, LineForwarder, decode_subscription_event
 from profiler.record.family import HighestPeak
 from profiler.record.notice_model import NoticeEvidence, encode_notice
 from profiler.record.record_model import (
@@ -128,20 +128,20 @@ class Deployment:
 
     def new_process(self) -> None:
         """A function's new instance remembers nothing."""
-        self.peaks = FamilyPeaks(PERIOD_NS)
+        self.peaks = FamilyPeaksCache(PERIOD_NS)
         self.told: set[str] = set()
 
     def lines(self) -> LineForwarder:
-        memory = FamilyMemory(cluster=self.search, prefix="task", timeout_seconds=5, now=NOW)
+        memory = FamilyRunReader(cluster=self.search, prefix="task", timeout_seconds=5, now=NOW)
         peaks = self.peaks
 
         def read(
             wanted: Sequence[tuple[str, FamilyContainer]],
         ) -> Mapping[FamilyContainer, HighestPeak]:
             now_ns = round(self.minute * 60 * NS_PER_SECOND)
-            return peaks.read(wanted, lambda: memory, now_ns)
+            return peaks.known_peaks(wanted, lambda: memory, now_ns)
 
-        notices = TaskNotices(
+        notices = RunningTaskNotices(
             lambda: self.settings,
             channels=lambda _settings: [self.channel],
             once=self.table.once,
@@ -155,8 +155,10 @@ class Deployment:
         self.documents += documents
         return DeliveryResult(indexed=len(documents))
 
-    def forward(self, *lines: str, stream: str = STREAM) -> Counts:
-        return self.lines().forward(decode_event(event(payload(*lines, stream=stream))))
+    def forward(self, *lines: str, stream: str = STREAM) -> LineCounts:
+        return self.lines().forward_payload(
+            decode_subscription_event(event(payload(*lines, stream=stream)))
+        )
 
     @property
     def messages(self) -> list[str]:
@@ -182,7 +184,7 @@ def test_a_checkpoint_above_everything_is_announced_once() -> None:
     runs = Deployment(*EARLIER)
     for minute in range(30):
         runs.minute = minute
-        assert runs.forward(checkpoint(3318 + minute, minute=minute)) == Counts(indexed=1)
+        assert runs.forward(checkpoint(3318 + minute, minute=minute)) == LineCounts(indexed=1)
     assert runs.messages == [f"{NEWS}."]
     (line,) = runs.channel.posted
     assert line.notice.kind == "memory"
@@ -237,7 +239,7 @@ def test_an_older_monitor_beside_newer_ones_announces_no_mapped_files() -> None:
 
 def test_a_forecast_above_everything_says_both() -> None:
     runs = Deployment(*EARLIER)
-    assert runs.forward(forecast(3318), checkpoint(3400)) == Counts(indexed=2)
+    assert runs.forward(forecast(3318), checkpoint(3400)) == LineCounts(indexed=2)
     assert runs.messages == [f"{NEWS}, full in 6 minutes at this pace."]
     runs.forward(checkpoint(3500, minute=1))
     assert len(runs.messages) == 1
@@ -247,7 +249,7 @@ def test_a_forecast_above_everything_says_both() -> None:
 def test_below_that_nothing_is_announced_whatever_the_slope(used_mb: float) -> None:
     """2,590 MB are 2 % above the highest peak, and not 70 % of the size."""
     runs = Deployment(*EARLIER)
-    assert runs.forward(forecast(used_mb), checkpoint(used_mb)) == Counts(indexed=2)
+    assert runs.forward(forecast(used_mb), checkpoint(used_mb)) == LineCounts(indexed=2)
     assert runs.messages == []
     assert next(document.id for document in runs.documents) == f"{TASK_ID}/batch/memory"
     near = Deployment(*EARLIER, success(41, 2900))
@@ -359,18 +361,21 @@ def test_two_checkpoints_in_two_invocations_at_once_are_one_notice() -> None:
     first = runs.lines()
     runs.new_process()
     second = runs.lines()
-    items = [decode_event(event(payload(checkpoint(3318 + one, minute=one)))) for one in (0, 1)]
+    items = [
+        decode_subscription_event(event(payload(checkpoint(3318 + one, minute=one))))
+        for one in (0, 1)
+    ]
     post = runs.channel.post
 
     def posting(*notice: Any) -> None:
         runs.channel.post = post
         with pytest.raises(InProgressError):
-            second.forward(items[1])
+            second.forward_payload(items[1])
         post(*notice)
 
     runs.channel.post = posting
-    first.forward(items[0])
-    runs.lines().forward(items[1])  # Lambda's retry
+    first.forward_payload(items[0])
+    runs.lines().forward_payload(items[1])  # Lambda's retry
     assert runs.messages == [f"{NEWS}."]
     assert runs.asked == 2
 
@@ -387,7 +392,7 @@ def test_a_channel_that_fails_is_told_again() -> None:
     other = Deployment(*EARLIER)
     other.channel.error = NoticeError("Slack is away.")
     at_once = record(7, packed_data(payload(checkpoint(3318))))
-    assert other.lines().forward_records([at_once], lambda _sentence: None)[1] == ("7",)
+    assert other.lines().forward_kinesis_records([at_once], lambda _sentence: None)[1] == ("7",)
 
 
 def test_replayed_old_and_unselected_checkpoints_announce_nothing() -> None:
@@ -400,8 +405,10 @@ def test_replayed_old_and_unselected_checkpoints_announce_nothing() -> None:
             "message": checkpoint(4000),
         }
     ]
-    replayed = decode_event(build_subscription_event(events, "/ecs/jobs", "111122223333"))
-    assert runs.lines().forward(replayed) == Counts(indexed=1)
+    replayed = decode_subscription_event(
+        build_subscription_event(events, "/ecs/jobs", "111122223333")
+    )
+    assert runs.lines().forward_payload(replayed) == LineCounts(indexed=1)
     runs.minute = 24 * 60 + 1
     runs.forward(checkpoint(4000))
     runs.minute = 0
@@ -427,14 +434,14 @@ def test_the_last_interval_counts_and_not_the_kernels_mark() -> None:
 
 
 def test_what_is_kept_of_families_and_streams_is_bounded() -> None:
-    peaks = FamilyPeaks(PERIOD_NS)
+    peaks = FamilyPeaksCache(PERIOD_NS)
     search = CountingSearch(*EARLIER)
-    memory = FamilyMemory(cluster=search, prefix="task", timeout_seconds=5, now=NOW)
+    memory = FamilyRunReader(cluster=search, prefix="task", timeout_seconds=5, now=NOW)
     for number in range(30_000):
         wanted = [(f"stream-{number}", ("1", "r", f"family-{number}", "batch"))]
         if number % 1000 == 0:
-            assert peaks.read(wanted, partial(lambda found: found, memory), number) == {}
+            assert peaks.known_peaks(wanted, partial(lambda found: found, memory), number) == {}
         else:
             peaks._asked[f"stream-{number}"] = number
-    peaks.read([], lambda: memory, 30_000)
+    peaks.known_peaks([], lambda: memory, 30_000)
     assert len(peaks._known) + len(peaks._asked) <= 10_001

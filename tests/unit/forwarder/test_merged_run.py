@@ -15,24 +15,24 @@ from msgspec.structs import replace
 from profiler.core.completeness import Completeness
 from profiler.core.index_names import IndexNames, IndexPeriod
 from profiler.core.timestamps import format_datetime
-from profiler.forwarder.document_fields import drop_empty, event_fields
+from profiler.forwarder.document_fields import event_fields, without_empty_values
 from profiler.forwarder.documents import Document
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.indexed_report import find_indexed_report
 from profiler.forwarder.invocation import SearchClusterError
-from profiler.forwarder.merged_run import merge, run_of_event
+from profiler.forwarder.merged_run import merge_report_and_event, run_of_event
 from profiler.forwarder.run_documents import event_documents, report_document, unconfirmed_document
 from profiler.forwarder.run_event import (
     EVENT_FIELDS,
     NOTHING_SEEN,
+    LogStreamClaim,
     RunEvent,
-    StreamClaim,
-    read_run_event,
-    run_event,
+    run_event_of_document,
+    run_event_of_task,
 )
 from profiler.forwarder.run_export import exported_run
-from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver_documents
 from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.event_end import end_of_event, end_of_other
@@ -68,7 +68,7 @@ NO_FAMILY = task(taskDefinitionArn=None)
 FORGED = report(family="payroll", revision="1", cluster="vault", region="eu-west-1")
 
 
-def of_report(text: str, claim: StreamClaim | None = None) -> list[Document]:
+def of_report(text: str, claim: LogStreamClaim | None = None) -> list[Document]:
     made = report_document(report_line(text).report, text, SETTINGS)
     assert isinstance(made, Document)
     if claim is not None:
@@ -94,7 +94,7 @@ def write(cluster: FakeSearchCluster, *writes: Sequence[Document]) -> int:
     """Write each part in a delivery of its own; returns how many documents were written."""
     indexed = 0
     for documents in writes:
-        result = deliver(cluster, FakeInvocationTime(), documents)
+        result = deliver_documents(cluster, FakeInvocationTime(), documents)
         assert result.rejected == ()
         indexed += result.indexed
     return indexed
@@ -110,11 +110,11 @@ def written(*writes: Sequence[Document]) -> dict[str, Any]:
 def in_both_orders(text: str, stopped: StoppedTask) -> dict[str, Any]:
     """The document, which is the same in each order. In the index, null is no value."""
     reported, of_task = of_report(text), of_event(stopped)
-    first = drop_empty(written(reported, of_task))
-    assert drop_empty(written(of_task, reported)) == first
-    assert drop_empty(written(of_task, of_task, reported)) == first
-    assert drop_empty(written(of_event(stopped, text))) == first
-    assert drop_empty(written(reported, of_task, of_task, reported)) == first
+    first = without_empty_values(written(reported, of_task))
+    assert without_empty_values(written(of_task, reported)) == first
+    assert without_empty_values(written(of_task, of_task, reported)) == first
+    assert without_empty_values(written(of_event(stopped, text))) == first
+    assert without_empty_values(written(reported, of_task, of_task, reported)) == first
     return first
 
 
@@ -126,7 +126,10 @@ def test_a_run_is_known_from_its_first_event_on_in_each_order() -> None:
         for order in permutations([of_report(text), *events]):
             cluster = FakeSearchCluster()
             for moment, documents in zip(moments, order, strict=True):
-                assert deliver(cluster, FakeInvocationTime(), documents, moment).rejected == ()
+                assert (
+                    deliver_documents(cluster, FakeInvocationTime(), documents, moment).rejected
+                    == ()
+                )
             (document,) = cluster.documents.values()
             first = next(at for at, part in zip(moments, order, strict=True) if part in events)
             assert document["task"]["known_at"] == document["event"]["ingested"] == first
@@ -142,13 +145,13 @@ def test_a_run_that_only_a_late_event_confirms_arrives_with_it_once(text: str) -
     moments = [format_datetime(stopped + timedelta(hours=hours)) for hours in (1, 8, 32, 56)]
     cluster = FakeSearchCluster()
     for moment, part in zip(moments, (of_report(text), *[of_event(task())] * 3), strict=True):
-        assert deliver(cluster, FakeInvocationTime(), part, moment).rejected == ()
+        assert deliver_documents(cluster, FakeInvocationTime(), part, moment).rejected == ()
         for document in cluster.documents.values():
             document["event"]["ingested"] = moment
     (document,) = cluster.documents.values()
     assert document["task"].pop("known_at") == moments[1]
     del document["event"]["ingested"]
-    assert drop_empty(document) == in_both_orders(text, task())
+    assert without_empty_values(document) == in_both_orders(text, task())
 
 
 def test_an_event_that_is_sent_again_late_is_no_arrival() -> None:
@@ -159,9 +162,9 @@ def test_an_event_that_is_sent_again_late_is_no_arrival() -> None:
     for parts in ((of_report(report()), of_event(task())), (of_event(task()),)):
         cluster = FakeSearchCluster()
         for part in parts:
-            deliver(cluster, FakeInvocationTime(), part, first)
+            deliver_documents(cluster, FakeInvocationTime(), part, first)
         for part in (of_event(task()), of_report(report()), of_event(task())):
-            deliver(cluster, FakeInvocationTime(), part, late)
+            deliver_documents(cluster, FakeInvocationTime(), part, late)
         (document,) = cluster.documents.values()
         assert document["task"]["known_at"] == document["event"]["ingested"] == first
 
@@ -202,7 +205,7 @@ def test_a_report_of_a_container_that_the_task_does_not_have_stays_unconfirmed()
 )
 def test_an_event_without_account_region_or_family_confirms_nothing(stopped: StoppedTask) -> None:
     event = present(ended(stopped).run.event)
-    assert merge(report_line(report()).report, event).is_confirmed is False
+    assert merge_report_and_event(report_line(report()).report, event).is_confirmed is False
 
 
 def test_the_family_of_a_report_is_not_confirmed_by_an_event_without_one() -> None:
@@ -334,7 +337,7 @@ def test_what_is_no_time_is_not_changed(text: str | None) -> None:
     event = present(ended(task()).run.event)
     reported = report_line(report()).report
     reported = replace(reported, record=replace(reported.record, started_at=text))
-    run = merge(reported, event)
+    run = merge_report_and_event(reported, event)
     assert run.started_at is None
     assert run.record.started_at == text
 
@@ -400,7 +403,7 @@ def test_a_part_of_the_answer_moves_a_report_only_to_a_confirmed_document() -> N
     for first, count in ((of_report(report()), 2), (of_event(task()), 1)):
         cluster = PartlySearched()
         write(cluster, first)
-        delivered = deliver(cluster, FakeInvocationTime(), early)
+        delivered = deliver_documents(cluster, FakeInvocationTime(), early)
         assert delivered.indexed == 1
         assert delivered.completeness.sentences == ("1 shard of the search cluster did not answer",)
         assert len(cluster.documents) == count
@@ -411,7 +414,7 @@ def test_without_an_answer_to_the_search_everything_is_written() -> None:
     assert write(cluster, of_report(report()), of_event(task())) == 2
     (document,) = cluster.documents.values()
     assert document["task"]["confirmed"] is True
-    delivered = deliver(cluster, FakeInvocationTime(), of_report(report()))
+    delivered = deliver_documents(cluster, FakeInvocationTime(), of_report(report()))
     assert delivered.completeness.sentences == ("HTTP 403",)
 
 
@@ -428,8 +431,8 @@ def test_one_search_is_enough_for_all_reports_of_a_delivery() -> None:
 # Streams that do not name the task
 
 
-def claim(stream: str = DOCKER_ID, voucher: str = "container-id") -> StreamClaim:
-    return StreamClaim(voucher=voucher, stream=stream)
+def claim(stream: str = DOCKER_ID, voucher: str = "container-id") -> LogStreamClaim:
+    return LogStreamClaim(voucher=voucher, stream=stream)
 
 
 MONITORS = claim(f"ecs/task-monitor/{task().id}", "monitor-stream")
@@ -460,7 +463,7 @@ def test_a_report_from_the_stream_of_another_container_does_not_count(stream: st
     [(NO_IDS, claim()), (ON_EC2, claim("build-7", "trusted-group")), (NO_IDS, claim("x", "later"))],
 )
 def test_a_report_that_the_event_cannot_vouch_for_stays_unconfirmed(
-    stopped: StoppedTask, unproven: StreamClaim
+    stopped: StoppedTask, unproven: LogStreamClaim
 ) -> None:
     reported = of_report(report(), unproven)
     document = written(reported, of_event(stopped))
@@ -471,7 +474,7 @@ def test_a_report_that_the_event_cannot_vouch_for_stays_unconfirmed(
 
 @pytest.mark.parametrize("unproven", [claim(OTHER_ID), claim("build-7", "trusted-group")])
 def test_an_unproven_report_never_replaces_one_of_the_tasks_own_stream(
-    unproven: StreamClaim,
+    unproven: LogStreamClaim,
 ) -> None:
     own, forged = of_report(report()), of_report(FORGED, unproven)
     for event in ([], of_event(NO_IDS)):
@@ -556,7 +559,7 @@ def test_the_event_bounds_the_cost_by_the_life_of_the_task() -> None:
 class OneDocument(FakeSearchCluster):
     """Returns the only document, whatever is asked for."""
 
-    def get(self, index: str, document_id: str, timeout_seconds: float) -> Any:
+    def get_document(self, index: str, document_id: str, timeout_seconds: float) -> Any:
         (document,) = self.documents.values()
         return document
 
@@ -572,7 +575,7 @@ class OneDocument(FakeSearchCluster):
     ],
 )
 def test_a_notification_has_the_numbers_of_a_confirmed_report_alone(
-    stopped: StoppedTask, unproven: StreamClaim | None, *, is_found: bool
+    stopped: StoppedTask, unproven: LogStreamClaim | None, *, is_found: bool
 ) -> None:
     cluster = OneDocument()
     write(cluster, of_report(report(), unproven))
@@ -592,12 +595,14 @@ class Racing(FakeSearchCluster):
         super().__init__()
         self.other: Sequence[Document] = other
 
-    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+    def write_documents(
+        self, documents: Sequence[Document], timeout_seconds: float
+    ) -> list[ItemResult]:
         other = self.other
         if other and any(document.stored is not None for document in documents):
             self.other = ()
-            super().bulk(other, timeout_seconds)
-        return super().bulk(documents, timeout_seconds)
+            super().write_documents(other, timeout_seconds)
+        return super().write_documents(documents, timeout_seconds)
 
 
 LATE = report(startedAt="2026-03-01T09:00:00Z", family="payroll")
@@ -617,7 +622,7 @@ def test_a_writer_between_the_two_requests_of_another_is_not_overwritten(
 ) -> None:
     cluster = Racing(between)
     write(cluster, before)
-    assert deliver(cluster, FakeInvocationTime(), writes) == DeliveryResult(indexed=1)
+    assert deliver_documents(cluster, FakeInvocationTime(), writes) == DeliveryResult(indexed=1)
     assert cluster.other == (), "the other writer came"
     (document,) = cluster.documents.values()
     assert document == written(of_report(LATE), of_event(task()))
@@ -637,8 +642,8 @@ def of_account(account_id: str, kind: str = "task.report", **record: Any) -> lis
 ATTACK = of_account(OTHER_ACCOUNT, exitCode=9, startedAt="2026-03-01T10:11:29Z")
 
 
-@pytest.mark.parametrize("unproven", [None, StreamClaim(voucher="trusted-group", stream="x")])
-def test_no_account_writes_into_another_ones_run(unproven: StreamClaim | None) -> None:
+@pytest.mark.parametrize("unproven", [None, LogStreamClaim(voucher="trusted-group", stream="x")])
+def test_no_account_writes_into_another_ones_run(unproven: LogStreamClaim | None) -> None:
     """Whatever came first: the account's report, its event with the report, or the attack."""
     attack = of_report(ATTACK[0].fields["record"], unproven)
     own = of_report(report())
@@ -652,7 +657,7 @@ def test_no_account_writes_into_another_ones_run(unproven: StreamClaim | None) -
 
 
 def test_an_unproven_report_of_another_account_blocks_none_of_the_tasks_stream() -> None:
-    unproven = StreamClaim(voucher="trusted-group", stream="x")
+    unproven = LogStreamClaim(voucher="trusted-group", stream="x")
     cluster = FakeSearchCluster()
     write(cluster, of_report(ATTACK[0].fields["record"], unproven), of_report(report()))
     (document,) = cluster.documents.values()
@@ -726,7 +731,7 @@ def test_a_report_of_another_account_is_not_taken_for_the_tasks() -> None:
         found.append(document_id)
         return cluster.documents.get((index, document_id))
 
-    cluster.get = get  # type: ignore[method-assign]
+    cluster.get_document = get  # type: ignore[method-assign]
     batch = task().container("batch")
     time = FakeInvocationTime()
     assert find_indexed_report(cluster, time, SETTINGS, task(), batch) is None
@@ -748,7 +753,7 @@ WITH_PROXY = task(
 
 def of_both(text: str | None = None) -> list[Document]:
     proxy, monitor = map(WITH_PROXY.container, ("proxy", "task-monitor"))
-    of_proxy = run_event(WITH_PROXY, end_of_other(WITH_PROXY, proxy), proxy, monitor)
+    of_proxy = run_event_of_task(WITH_PROXY, end_of_other(WITH_PROXY, proxy), proxy, monitor)
     both = replace(ended(WITH_PROXY, text), others=(run_of_event(of_proxy),))
     return [*event_documents(both, SETTINGS)]
 
@@ -789,7 +794,7 @@ def test_notification_and_export_have_the_events_identity() -> None:
     assert record.region == "us-west-2"
     assert record.cluster == "jobs"
     assert record.revision == "5"
-    links = run.links(KIBANA)
+    links = run.console_links(KIBANA)
     assert "region=us-west-2" in present(links.ecs_task)
     exported = exported_run(run, 1).record
     assert exported.family == "nightly"
@@ -803,7 +808,7 @@ def test_a_run_has_a_report_or_an_event() -> None:
 
 
 def test_an_event_is_the_same_after_it_was_written_and_read() -> None:
-    every = run_event(
+    every = run_event_of_task(
         ON_EC2,
         end_of_event(task(capacityProviderName="FARGATE_SPOT"), ON_EC2.container("batch")),
         ON_EC2.container("batch"),
@@ -813,8 +818,8 @@ def test_an_event_is_the_same_after_it_was_written_and_read() -> None:
     for event in (every, present(ended(task()).run.event)):
         fields = event_fields(event)
         fields["task"]["confirmed"] = True
-        assert read_run_event(fields) == replace(event, alone=NOTHING_SEEN)
-    assert read_run_event(of_report(report())[0].fields) is None
+        assert run_event_of_document(fields) == replace(event, alone=NOTHING_SEEN)
+    assert run_event_of_document(of_report(report())[0].fields) is None
 
 
 def test_the_events_fields_are_those_of_documents() -> None:
@@ -826,4 +831,4 @@ def test_the_events_fields_are_those_of_documents() -> None:
 
 def test_a_document_is_encoded_once() -> None:
     (document,) = of_report(report())
-    assert document.lines is document.lines
+    assert document.bulk_lines is document.bulk_lines

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from profiler.core.command_lines import command_line
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.forwarder.ended_lines import PrintedLines
-from profiler.forwarder.morning_digest import DigestPlace, NightSaving, summarize
-from profiler.forwarder.night_period import NightPeriod, Remembered
+from profiler.forwarder.ended_lines import EndedLineReader
+from profiler.forwarder.morning_digest import DigestPlace, NightSaving, summarize_night
+from profiler.forwarder.night_period import NightPeriod, RememberedNight
 from profiler.forwarder.night_runs import (
     EarlierRun,
     FailedRun,
@@ -25,7 +25,7 @@ from profiler.forwarder.night_runs import (
     MissedTimes,
     NightRuns,
     ResizedCost,
-    runs_of_printed,
+    night_runs_of_printed,
 )
 from profiler.forwarder.notifications.event_details import bus_event
 from profiler.forwarder.notifications.notification import (
@@ -35,7 +35,7 @@ from profiler.forwarder.notifications.notification import (
 )
 from profiler.forwarder.notifications.slack_messages import (
     MAX_SECTION_LENGTH,
-    message_of,
+    slack_message_of,
     utf16_length,
 )
 from profiler.record.family_identity import PROOF_FAMILY
@@ -48,7 +48,7 @@ from tests.values import present
 
 DAY_NS = 86_400 * NS_PER_SECOND
 END_NS = round(datetime(2026, 11, 25, 8, tzinfo=UTC).timestamp()) * NS_PER_SECOND
-LAST = Remembered(end_ns=END_NS - DAY_NS, whole_ns=END_NS - DAY_NS)
+LAST = RememberedNight(end_ns=END_NS - DAY_NS, whole_ns=END_NS - DAY_NS)
 NIGHT = NightPeriod(last=LAST, end_ns=END_NS, zone=UTC)
 TITLE = "Since yesterday 08:00 UTC"
 PLACE = DigestPlace(region="eu-west-1", source="https://search.example.com", stack="profiler")
@@ -68,7 +68,9 @@ def summary_of(
     *missed: MissedTime,
     place: DigestPlace = PLACE,
 ) -> NightSummary:
-    return summarize(NIGHT, runs, MissedTimes(times=missed), history or FamilyHistory(), place)
+    return summarize_night(
+        NIGHT, runs, MissedTimes(times=missed), history or FamilyHistory(), place
+    )
 
 
 def texts(summary: NightSummary) -> list[str]:
@@ -96,7 +98,7 @@ def test_a_quiet_night_is_one_line() -> None:
     steady = history_of(*(earlier(day) for day in range(20, -1, -1)))
     summary = summary_of(QUIET, steady)
     assert summary.sentence == f"{TITLE}: 3 runs, 3 succeeded."
-    message = message_of(summary, kibana_url=None)
+    message = slack_message_of(summary, kibana_url=None)
     assert message.text == summary.sentence
     # The header has the title already.
     assert [block["text"]["text"] for block in message.blocks] == [TITLE, "3 runs, 3 succeeded."]
@@ -302,10 +304,10 @@ def test_a_message_of_more_days_than_the_lines_are_kept_says_so(
 ) -> None:
     """Such as after a weekend, or after messages that no channel accepted."""
     since_ns = END_NS - round(days * DAY_NS) - 60 * NS_PER_SECOND
-    last = Remembered(end_ns=since_ns, whole_ns=since_ns)
+    last = RememberedNight(end_ns=since_ns, whole_ns=since_ns)
     period = NightPeriod(last=last, end_ns=END_NS, zone=UTC)
     runs = runs_of_lines([], period, kept_days=kept_days)
-    summary = summarize(period, runs, MissedTimes(), FamilyHistory(), DigestPlace())
+    summary = summarize_night(period, runs, MissedTimes(), FamilyHistory(), DigestPlace())
     said = (
         f"The log group of task_stopped keeps 1 day, and this message is about {about}, so runs "
         "are missing here: raise LogRetentionDays"
@@ -319,7 +321,7 @@ def test_families_that_are_named_like_options_are_none_in_the_command_of_the_sav
         runs={name: [earlier(0, saving_usd_per_month=9)] for name in (*names, "nightly")}
     )
     saving = NightSaving(asked=3, families=(*names, "nightly"), usd_per_month=27)
-    (line,) = summarize(NIGHT, QUIET, MissedTimes(), history, PLACE, saving=saving).lines
+    (line,) = summarize_night(NIGHT, QUIET, MissedTimes(), history, PLACE, saving=saving).lines
     assert line.command is not None
     words = shlex.split(line.command)
     assert words[words.index("--") :] == ["--", *names]
@@ -329,7 +331,7 @@ def test_families_that_are_named_like_options_are_none_in_the_command_of_the_sav
 def test_without_a_search_cluster_no_saving_is_said() -> None:
     history = history_of(earlier(0, saving_usd_per_month=9))
     saving = NightSaving(asked=1, families=("nightly-etl",), usd_per_month=5.24)
-    summary = summarize(NIGHT, QUIET, MissedTimes(), history, DigestPlace(), saving=saving)
+    summary = summarize_night(NIGHT, QUIET, MissedTimes(), history, DigestPlace(), saving=saving)
     assert summary.lines == ()
 
 
@@ -416,11 +418,11 @@ def test_failures_of_families_without_a_name_are_counted_as_runs(
 def test_due_times_beyond_those_that_were_read_are_counted() -> None:
     times = tuple(MissedTime(family=f"f{one}", message=f"f{one} was due.") for one in range(4))
     missed = MissedTimes(times=times, others=6)
-    summary = summarize(NIGHT, QUIET, missed, FamilyHistory(), PLACE)
+    summary = summarize_night(NIGHT, QUIET, missed, FamilyHistory(), PLACE)
     assert "10 missed (f0, f1, f2 and others)" in summary.sentence
     assert "7 more due times were missed" in texts(summary)
     one_more = replace(missed, others=0)
-    summary = summarize(NIGHT, QUIET, one_more, FamilyHistory(), PLACE)
+    summary = summarize_night(NIGHT, QUIET, one_more, FamilyHistory(), PLACE)
     assert "1 more due time was missed" in texts(summary)
 
 
@@ -443,7 +445,7 @@ HOSTILE = '<!channel> *a* `b` & "c" \\ \x1b[31m\nd|e'
 def test_the_slack_message_has_times_in_the_readers_zone_and_no_foreign_markup() -> None:
     failed = replace(KILLED, family=HOSTILE, url="https://evil.example/<x>|y")
     runs = NightRuns(counts={OUT_OF_MEMORY: {HOSTILE: 1}}, failed=(failed, KILLED), reports=2)
-    message = message_of(summary_of(runs), kibana_url=None)
+    message = slack_message_of(summary_of(runs), kibana_url=None)
     text = message.blocks[1]["text"]["text"]
     assert "<!date^1795572840^{time}|02:14 UTC>" in text
     assert "<https://kibana.example.com/run|open>" in text
@@ -464,7 +466,7 @@ def test_a_night_of_a_thousand_families_with_long_names_has_all_its_lines_on_sla
     counts = {OUT_OF_MEMORY: dict.fromkeys(names[:500], 1), "failure": dict.fromkeys(names, 1)}
     runs = NightRuns(counts=counts, failed=failed, other_families=800, reports=1500)
     summary = summary_of(runs, None, *missed)
-    message = message_of(summary, kibana_url=None)
+    message = slack_message_of(summary, kibana_url=None)
     texts = [block["text"]["text"] for block in message.blocks[1:]]
     assert sum(text.count("• ") for text in texts) == len(summary.lines) == 11
     assert "".join(texts).count("|open>") == (5 if link < 2000 else 0)
@@ -483,7 +485,7 @@ def test_a_command_for_families_with_long_names_is_whole_on_every_channel(length
         ),
     )
     summary = NightSummary(night="", since="", title="Night", sentence="Night: 1.", lines=(line,))
-    message = message_of(summary, kibana_url=None)
+    message = slack_message_of(summary, kibana_url=None)
     _, detail = bus_event(summary, kibana_url=None)
     command = present(line.command)
     assert f" `{command}`" in message.blocks[-1]["text"]["text"]
@@ -513,7 +515,7 @@ def test_a_family_of_any_name_stresses_nothing_on_slack() -> None:
     runs = NightRuns(
         counts={OUT_OF_MEMORY: {name: 1}}, failed=(replace(KILLED, family=name),), reports=1
     )
-    (_, said) = message_of(summary_of(runs), kibana_url=None).blocks
+    (_, said) = slack_message_of(summary_of(runs), kibana_url=None).blocks
     text = said["text"]["text"]
     assert f"({shown})" in text
     assert f"• {shown}: " in text
@@ -612,7 +614,7 @@ def test_the_selected_runs_alone_count_and_on_spot_the_cost_is_a_lower_bound() -
     lines = [line("1", 1, cost={"usd": 0.5}), line("2", 2, family="load", cost=on_spot)]
     assert runs_of_lines(lines, NIGHT).cost == AtLeast(0.75)
     selected = runs_of_lines(lines, NIGHT, lambda run: run.family == "nightly-etl")
-    assert selected.families == ("nightly-etl",)
+    assert selected.family_names == ("nightly-etl",)
     assert selected.cost == Exactly(0.5)
 
 
@@ -649,8 +651,8 @@ class LogGroup:
 
 def told(group: LogGroup, period: NightPeriod = NIGHT) -> NightRuns:
     """The runs of the log group's lines, all of which can be read in time."""
-    lines = PrintedLines(client=group, group="group", budget=FakeInvocationTime())
-    return runs_of_printed(lines.read(period), period)
+    lines = EndedLineReader(client=group, group="group", budget=FakeInvocationTime())
+    return night_runs_of_printed(lines.read_printed_runs(period), period)
 
 
 ALL_LINES = '{ $.type = "task.ended" || $.type = "job.repeated" }'
@@ -680,7 +682,7 @@ def test_an_event_that_is_sent_again_late_gives_no_second_run() -> None:
 
 
 def test_a_late_line_of_a_run_within_a_long_message_is_found_by_the_first_search() -> None:
-    last = Remembered(end_ns=END_NS - 7 * DAY_NS, whole_ns=END_NS - 8 * DAY_NS)
+    last = RememberedNight(end_ns=END_NS - 7 * DAY_NS, whole_ns=END_NS - 8 * DAY_NS)
     week = replace(NIGHT, last=last)
     group = LogGroup(rewritten(line("1", -40), 45))
     assert told(group, week).counts
@@ -708,5 +710,5 @@ def test_the_time_before_is_read_for_late_lines_alone(late: int, searches: int) 
 
 
 def test_a_task_that_never_started_ended_when_its_line_was_written() -> None:
-    assert runs_of_lines([line("1", 5, **NEVER)], NIGHT).families == ("nightly-etl",)
-    assert runs_of_lines([line("1", 30, **NEVER)], NIGHT).families == ()
+    assert runs_of_lines([line("1", 5, **NEVER)], NIGHT).family_names == ("nightly-etl",)
+    assert runs_of_lines([line("1", 30, **NEVER)], NIGHT).family_names == ()

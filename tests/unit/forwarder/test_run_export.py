@@ -11,7 +11,7 @@ from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.function_settings import FetchSecret, fetch_secret
 from profiler.forwarder.invocation import DeliveryError, InProgressError
-from profiler.forwarder.run_export import RunExport, exported_run
+from profiler.forwarder.run_export import EndedRunExporter, exported_run
 from profiler.forwarder.search_cluster.document_delivery import FailedItem
 from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter
 from profiler.otlp.otlp_settings import Targets, read_targets
@@ -76,8 +76,8 @@ class Backend:
             {"OTLP_ENDPOINT": "http://backend", "OTLP_HEADERS": f"x-key={key}" if self.key else ""}
         )
 
-    def run_export(self) -> RunExport:
-        return RunExport(
+    def run_export(self) -> EndedRunExporter:
+        return EndedRunExporter(
             self.targets,
             OtlpExporter(self.transport, self.clock, jitter=lambda: 0.0),
             keep=self.failures.extend if self.keeps else None,

@@ -21,10 +21,10 @@ from profiler.forwarder.notifications.notification import Notification
 from profiler.forwarder.notifications.running_task_notices import (
     MAX_AGE,
     MAX_NOTICES_OF_A_STREAM,
-    TaskNotices,
+    RunningTaskNotices,
 )
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
-from profiler.forwarder.subscription import Counts, LineForwarder, decode_event
+from profiler.forwarder.subscription import LineCounts, LineForwarder, decode_subscription_event
 from profiler.record.notice_model import NoticeLine, encode_notice
 from profiler.record.record_model import Report, encode
 from tests.log_subscriptions import DOCUMENT, event, packed_data, record
@@ -67,7 +67,7 @@ class NoticeDelivery:
         return self.settings
 
     def lines(self) -> LineForwarder:
-        notices = TaskNotices(
+        notices = RunningTaskNotices(
             self.read_settings,
             channels=lambda _settings: [self.slack, self.bus],
             once=self.table.once,
@@ -77,14 +77,16 @@ class NoticeDelivery:
         )
         return LineForwarder(ForwarderSettings(), self.deliver, self.store.extend, notices)
 
-    def forward(self, *lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT) -> Counts:
-        return self.lines().forward(
-            decode_event(event(document_of(*lines, stream=stream, owner=owner)))
+    def forward(
+        self, *lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT
+    ) -> LineCounts:
+        return self.lines().forward_payload(
+            decode_subscription_event(event(document_of(*lines, stream=stream, owner=owner)))
         )
 
     def forward_records(self, *records: dict[str, Any]) -> tuple[str, ...]:
         """The records to deliver again."""
-        return self.lines().forward_records(records, self.warnings.append)[1]
+        return self.lines().forward_kinesis_records(records, self.warnings.append)[1]
 
 
 def kinds(channel: FakeChannel) -> list[str]:
@@ -107,7 +109,7 @@ def line(kind: str = "stuck", **changes: Any) -> bytes:
 def test_a_notice_is_indexed_and_posted_to_every_channel_once() -> None:
     fakes = NoticeDelivery()
     for _ in range(2):
-        assert fakes.forward("hello", line()) == Counts(indexed=1, skipped=1)
+        assert fakes.forward("hello", line()) == LineCounts(indexed=1, skipped=1)
     assert kinds(fakes.slack) == ["stuck"]
     assert kinds(fakes.bus) == ["stuck"]
     assert [document.id for document in fakes.documents] == [f"{TASK_ID}/batch/stuck"] * 2
@@ -143,7 +145,7 @@ def test_a_notice_of_a_run_that_has_ended_since_is_only_indexed(
 ) -> None:
     fakes = NoticeDelivery()
     fakes.ends = {run: NOW + timedelta(seconds=seconds)}
-    assert fakes.forward(line()) == Counts(indexed=1)
+    assert fakes.forward(line()) == LineCounts(indexed=1)
     assert kinds(fakes.slack) == kinds(fakes.bus) == posted
     assert bool(fakes.warnings) is not bool(posted)
 
@@ -181,7 +183,7 @@ def test_the_report_of_the_same_invocation_says_that_the_run_has_ended(
 )
 def test_the_settings_select_the_notices(chosen: dict[str, Any], posted: list[str]) -> None:
     fakes = NoticeDelivery(**chosen)
-    assert fakes.forward(line()) == Counts(indexed=1)
+    assert fakes.forward(line()) == LineCounts(indexed=1)
     assert kinds(fakes.slack) == posted
 
 
@@ -197,7 +199,7 @@ def test_the_settings_select_the_notices(chosen: dict[str, Any], posted: list[st
 )
 def test_a_notice_of_another_task_is_neither_kept_nor_sent(place: dict[str, str], arn: str) -> None:
     fakes = NoticeDelivery()
-    assert fakes.forward(line(record=replace(STUCK.record, task_arn=arn)), **place) == Counts(
+    assert fakes.forward(line(record=replace(STUCK.record, task_arn=arn)), **place) == LineCounts(
         untrusted=1
     )
     assert fakes.store == []
@@ -209,9 +211,9 @@ def test_a_replayed_or_old_notice_is_indexed_and_not_sent() -> None:
     events = [
         {"logStreamName": STREAM, "eventId": "1", "timestamp": NOW_MS, "message": line().decode()}
     ]
-    payload = decode_event(build_subscription_event(events, "/ecs/jobs", ACCOUNT))
+    payload = decode_subscription_event(build_subscription_event(events, "/ecs/jobs", ACCOUNT))
     late.now = NOW + MAX_AGE + timedelta(seconds=1)
-    assert fakes.lines().forward(payload) == late.forward(line()) == Counts(indexed=1)
+    assert fakes.lines().forward_payload(payload) == late.forward(line()) == LineCounts(indexed=1)
     assert fakes.slack.posted == late.slack.posted == []
     assert "they are older than a day" in late.warnings[0]
 
@@ -223,7 +225,7 @@ def test_a_flood_of_notices_is_indexed_and_the_first_are_sent() -> None:
         [f"kind{number}-{delivery}" for number in range(7 + delivery)] for delivery in range(4)
     ]
     for number, sent in enumerate((first, *others, first)):
-        assert fakes.forward(*(line(kind) for kind in [*sent, sent[0]])) == Counts(
+        assert fakes.forward(*(line(kind) for kind in [*sent, sent[0]])) == LineCounts(
             indexed=len(sent), skipped=1
         )
         assert bool(fakes.warnings) is (
@@ -248,7 +250,7 @@ def test_a_flood_of_notices_is_indexed_and_the_first_are_sent() -> None:
 )
 def test_an_invalid_notice_is_kept(bad: str) -> None:
     fakes = NoticeDelivery()
-    assert fakes.forward(bad) == Counts(failed=1)
+    assert fakes.forward(bad) == LineCounts(failed=1)
     assert fakes.slack.posted == []
 
 

@@ -85,7 +85,9 @@ class WatchedSchedules:
             may_notify=lambda: self._count("notices_left"),
         )
         return {
-            name: count for name, count in watch.look().items() if count and name != "schedules"
+            name: count
+            for name, count in watch.judge_and_notify().items()
+            if count and name != "schedules"
         }
 
     @property

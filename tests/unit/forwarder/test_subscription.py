@@ -22,18 +22,23 @@ from profiler.forwarder import subscription
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
 from profiler.forwarder.invocation import DeliveryError, PayloadError
-from profiler.forwarder.line_kinds import InvalidReport, read_line
-from profiler.forwarder.notifications.running_task_notices import TaskNotices
+from profiler.forwarder.line_kinds import InvalidReport, decode_report_line
+from profiler.forwarder.notifications.running_task_notices import RunningTaskNotices
 from profiler.forwarder.run_documents import report_document
 from profiler.forwarder.search_cluster import document_delivery
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliveryResult,
     FailedItem,
-    deliver,
+    deliver_documents,
     message_body,
 )
 from profiler.forwarder.search_cluster.interface import bulk_lines
-from profiler.forwarder.subscription import Counts, LineForwarder, LogEvent, decode_event
+from profiler.forwarder.subscription import (
+    LineCounts,
+    LineForwarder,
+    LogEvent,
+    decode_subscription_event,
+)
 from profiler.record.line_trust import TrustedGroups
 from profiler.record.record_model import Report, decode
 from profiler.record.stacks_line import StackStep
@@ -77,7 +82,7 @@ def forwarder(
     store: list[FailedItem],
     settings: ForwarderSettings,
 ) -> LineForwarder:
-    no_notices = TaskNotices(
+    no_notices = RunningTaskNotices(
         NoticeSettings, channels=lambda _settings: [], now=lambda: datetime.now(UTC)
     )
     return LineForwarder(settings, deliver, store.extend, no_notices)
@@ -88,8 +93,8 @@ HELLO = LogEvent("1", 1772359202500, "hello")
 
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
 def test_reads_gzip_and_zlib(compress: Any) -> None:
-    payload = decode_event(event(DOCUMENT, compress))
-    assert list(payload.lines()) == [HELLO]
+    payload = decode_subscription_event(event(DOCUMENT, compress))
+    assert list(payload.log_events_or_failures()) == [HELLO]
     assert payload.owner == "111122223333"
     assert payload.log_group == "/ecs/jobs"
     assert payload.log_stream == f"ecs/batch/{TASK_ID}"
@@ -107,7 +112,9 @@ GOOD = b'{"id": "1", "timestamp": 1772359202500, "message": "hello"}'
     "bad", ['{"id": "2", "message": 7}', '{"id": "2", "timestamp": -1, "message": "x"}', "null"]
 )
 def test_a_damaged_log_event_does_not_affect_the_others(bad: str) -> None:
-    damaged, good = decode_event(damaged_document(bad.encode(), GOOD)).lines()
+    damaged, good = decode_subscription_event(
+        damaged_document(bad.encode(), GOOD)
+    ).log_events_or_failures()
     assert isinstance(damaged, FailedItem)
     assert damaged.document == bad
     assert good == HELLO
@@ -121,23 +128,23 @@ def test_a_damaged_log_event_does_not_affect_the_others(bad: str) -> None:
 def test_a_byte_that_is_not_utf_8_and_a_lone_surrogate_are_replaced(
     written: bytes, read: str
 ) -> None:
-    payload = decode_event(
+    payload = decode_subscription_event(
         damaged_document(b'{"id": "2", "timestamp": 1, "message": "%s"}' % written)
     )
-    assert list(payload.lines()) == [LogEvent("2", 1, read)]
+    assert list(payload.log_events_or_failures()) == [LogEvent("2", 1, read)]
 
 
 @pytest.mark.parametrize("surrogate", [r"\ud800", r"\uDFFF", r"\ud800\ud800", r"\udc00x\ud83d"])
 def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
     line = json.dumps({**REPORT, "note": r"kept: \ud800"}).replace('"batch"', f'"b{surrogate}"')
-    payload = decode_event(subscription_event(line))
-    (log_event,) = payload.lines()
+    payload = decode_subscription_event(subscription_event(line))
+    (log_event,) = payload.log_events_or_failures()
     assert isinstance(log_event, LogEvent)
     # The name of a container with a surrogate is in no log stream's name but the monitor's.
     trust = TrustedGroups().trust_in_stream(
         payload.owner, "/ecs/jobs", f"ecs/task-monitor/{TASK_ID}"
     )
-    document = subscription.read_event(payload, log_event, ForwarderSettings(), trust)
+    document = subscription.document_of_log_event(payload, log_event, ForwarderSettings(), trust)
     assert isinstance(document, Document)
     assert "\ufffd" in document.id
     assert json.loads(document.fields["record"])["note"] == r"kept: \ud800"
@@ -172,13 +179,13 @@ def cut(document: object) -> dict[str, Any]:
 )
 def test_an_undecodable_event_is_an_error_in_one_sentence(bad: Any, message: str) -> None:
     with pytest.raises(PayloadError, match=message):
-        decode_event(bad)
+        decode_subscription_event(bad)
 
 
 def test_an_event_that_unpacks_to_more_than_the_limit_is_an_error() -> None:
     bomb = gzip.compress(b" " * (subscription.MAX_PAYLOAD_BYTES + 10))
     with pytest.raises(PayloadError, match="unpacks to more than"):
-        decode_event(packed(bomb))
+        decode_subscription_event(packed(bomb))
 
 
 def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
@@ -189,8 +196,10 @@ def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
         return deliver_all(documents)
 
     settings = ForwarderSettings(forward_log_lines=True)
-    payload = decode_event(subscription_event(*("x" * (number % 7000) for number in range(10_000))))
-    assert forwarder(measure, [], settings).forward(payload).indexed == 10_000
+    payload = decode_subscription_event(
+        subscription_event(*("x" * (number % 7000) for number in range(10_000)))
+    )
+    assert forwarder(measure, [], settings).forward_payload(payload).indexed == 10_000
     assert max(held) <= 5 * 1024 * 1024
     assert len(held) > sum(held) // (5 * 1024 * 1024)
     assert min(held[:-1]) > 2 * 1024 * 1024
@@ -200,7 +209,7 @@ def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
 def test_any_data_is_a_payload_or_a_payload_error(data: bytes) -> None:
     for some in (data, gzip.compress(data)):
         try:
-            decode_event(packed(some))
+            decode_subscription_event(packed(some))
         except PayloadError:
             continue
 
@@ -236,7 +245,7 @@ odd_event = odd | st.fixed_dictionaries(
 def deliver_all(documents: Sequence[Document]) -> DeliveryResult:
     """Accept all documents that the real delivery can send."""
     bulk_lines(documents)
-    return deliver(FakeCluster(takes_all), FakeInvocationTime(), documents)
+    return deliver_documents(FakeCluster(takes_all), FakeInvocationTime(), documents)
 
 
 @pytest.mark.parametrize("forward_log_lines", [False, True])
@@ -254,11 +263,11 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     )
     store = list[FailedItem]()
     try:
-        payload = decode_event(packed(gzip.compress(unpacked)))
+        payload = decode_subscription_event(packed(gzip.compress(unpacked)))
     except PayloadError:
         return
     settings = ForwarderSettings(forward_log_lines=forward_log_lines)
-    counts = forwarder(deliver_all, store, settings).forward(payload)
+    counts = forwarder(deliver_all, store, settings).forward_payload(payload)
     assert counts.indexed + counts.skipped + counts.failed + counts.untrusted == len(events)
     assert counts.failed == len(store)
     assert all(json.loads(message_body(failure)) for failure in store)
@@ -284,7 +293,7 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     ],
 )
 def test_lines_of_other_programs_are_skipped(line: str) -> None:
-    assert read_line(line) is None
+    assert decode_report_line(line) is None
 
 
 LONG_STEP = StackStep(
@@ -310,12 +319,12 @@ def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) ->
         return DeliveryResult(indexed=len(part))
 
     lines = [line, json.dumps(REPORT), *quoted]
-    payload = decode_event(subscription_event(*lines))
+    payload = decode_subscription_event(subscription_event(*lines))
     counts = forwarder(
         write, store, ForwarderSettings(forward_log_lines=forward_log_lines)
-    ).forward(payload)
+    ).forward_payload(payload)
     skipped = 1 if forward_log_lines else 4
-    assert counts == Counts(indexed=5 - skipped, skipped=skipped)
+    assert counts == LineCounts(indexed=5 - skipped, skipped=skipped)
     assert store == []
     texts = [
         str(document.fields.get("message", document.fields.get("record"))) for document in documents
@@ -329,16 +338,16 @@ def test_huge_and_deeply_nested_lines_are_read_or_rejected() -> None:
         "extra": {f"k{index}": index for index in range(10_000)},
         "text": "x" * 1_000_000,
     }
-    assert isinstance(read_line(json.dumps(wide)), InvalidReport)
+    assert isinstance(decode_report_line(json.dumps(wide)), InvalidReport)
     deep = '{"type": "task.report", "record": ' + "[" * 100_000
-    assert isinstance(read_line(deep), InvalidReport)
+    assert isinstance(decode_report_line(deep), InvalidReport)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
 def test_a_number_that_is_not_json_is_missing_as_on_the_command_line(number: str) -> None:
     measured = json.dumps({**REPORT, "record": {**RECORD, "metrics": {"durationMs": "NUMBER"}}})
     line = measured.replace('"NUMBER"', number)
-    report = read_line(line)
+    report = decode_report_line(line)
     assert isinstance(report, Report)
     assert report == decode(line)
     found = read_run_line(line.encode())
@@ -373,11 +382,11 @@ def forwarded(
     store: list[FailedItem],
     settings: ForwarderSettings,
     *records: dict[str, Any],
-) -> tuple[Counts, tuple[str, ...], list[str]]:
+) -> tuple[LineCounts, tuple[str, ...], list[str]]:
     """The counts, the records to deliver again, and the warnings."""
     warnings: list[str] = []
-    deliver_documents = partial(deliver, cluster, FakeInvocationTime())
-    counts, repeated = forwarder(deliver_documents, store, settings).forward_records(
+    deliver = partial(deliver_documents, cluster, FakeInvocationTime())
+    counts, repeated = forwarder(deliver, store, settings).forward_kinesis_records(
         records, warnings.append
     )
     return counts, repeated, warnings
@@ -389,7 +398,7 @@ def test_all_records_are_one_bulk_request() -> None:
     counts, repeated, _ = forwarded(
         cluster, store, WITH_QUEUE, *records, record(100, packed_data(CONTROL))
     )
-    assert counts == Counts(indexed=200)
+    assert counts == LineCounts(indexed=200)
     assert repeated == ()
     assert [len(request) for request in cluster.batches] == [200]
 
@@ -419,11 +428,11 @@ def test_of_one_run_the_newest_report_of_a_delivery_is_one_update() -> None:
     assert len(base64.b64decode(data)) < 9_800
     cluster = FakeSearchCluster()
     time = FakeInvocationTime(60)
-    line_forwarder = forwarder(partial(deliver, cluster, time), [], ForwarderSettings())
-    counts, repeated = line_forwarder.forward_records(
+    line_forwarder = forwarder(partial(deliver_documents, cluster, time), [], ForwarderSettings())
+    counts, repeated = line_forwarder.forward_kinesis_records(
         [record(1, data), record(2, lines_of_stream(older))], print
     )
-    assert counts == Counts(indexed=1, skipped=402)
+    assert counts == LineCounts(indexed=1, skipped=402)
     assert repeated == ()
     assert cluster.requests == 1
     assert time.pauses == []
@@ -435,12 +444,12 @@ def test_many_streams_that_speak_of_one_run_take_no_time() -> None:
     """Such as those of containers on EC2 that name another task, of which none is proven."""
     cluster = FakeSearchCluster()
     time = FakeInvocationTime(60)
-    line_forwarder = forwarder(partial(deliver, cluster, time), [], ForwarderSettings())
+    line_forwarder = forwarder(partial(deliver_documents, cluster, time), [], ForwarderSettings())
     records = [
         record(number, lines_of_stream(line_at(WRITTEN_MS + number), stream=f"{number:064x}"))
         for number in range(400)
     ]
-    counts, repeated = line_forwarder.forward_records(records, print)
+    counts, repeated = line_forwarder.forward_kinesis_records(records, print)
     assert counts.indexed == 400
     assert repeated == ()
     assert sum(time.pauses) < 1
@@ -452,9 +461,9 @@ def test_of_equal_times_the_last_line_counts() -> None:
     cluster = FakeSearchCluster()
     events = [line_at(WRITTEN_MS, status) for status in ("failure", "stopped", "success")]
     line_forwarder = forwarder(
-        partial(deliver, cluster, FakeInvocationTime(60)), [], ForwarderSettings()
+        partial(deliver_documents, cluster, FakeInvocationTime(60)), [], ForwarderSettings()
     )
-    line_forwarder.forward_records([record(1, lines_of_stream(*events))], print)
+    line_forwarder.forward_kinesis_records([record(1, lines_of_stream(*events))], print)
     (document,) = cluster.documents.values()
     assert document["task"]["status"] == "success"
 
@@ -465,7 +474,7 @@ def test_every_checkpoint_is_a_document_and_a_repeated_one_is_written_once() -> 
     counts, _, _ = forwarded(
         cluster, [], WITH_QUEUE, record(1, lines_of_stream(*events, line_at(WRITTEN_MS)))
     )
-    assert counts == Counts(indexed=41, skipped=360)
+    assert counts == LineCounts(indexed=41, skipped=360)
     assert len(set(cluster.batches[0])) == 41
 
 
@@ -483,7 +492,7 @@ def test_a_line_of_another_stream_or_account_hides_no_line_of_the_task() -> None
         record(2, in_container_stream),
         record(3, of_other_account),
     )
-    assert counts == Counts(indexed=3)
+    assert counts == LineCounts(indexed=3)
 
 
 BAD_DATA: list[object] = [
@@ -507,7 +516,7 @@ def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(
     counts, repeated, warnings = forwarded(cluster, store, settings, *records)
     assert set(cluster.taken) == {f"{TASK_ID}/a", f"{TASK_ID}/b"}
     if settings is WITH_QUEUE:
-        assert counts == Counts(indexed=2, failed=1)
+        assert counts == LineCounts(indexed=2, failed=1)
         assert repeated == ()
         place = {
             "eventID": "shardId-000000000000:2",

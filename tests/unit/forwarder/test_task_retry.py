@@ -16,9 +16,9 @@ from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.ended_run import EndedRun, MemoryRetry
 from profiler.forwarder.invocation import DeliveryError, SearchClusterError
 from profiler.forwarder.memory_retry_rules import RetryRefusedError
-from profiler.forwarder.notifications.event_details import ended_run
+from profiler.forwarder.notifications.event_details import ended_run_detail
 from profiler.forwarder.notifications.slack_messages import ended_task_message
-from profiler.forwarder.task_retry import larger_memory, should_retry
+from profiler.forwarder.task_retry import choose_larger_memory, should_retry
 from profiler.record.family import NeedAtSize
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from tests.counting_search import CountingSearch
@@ -115,7 +115,7 @@ def test_the_size_is_the_least_legal_one_that_is_enough(
     needed = wanted(size.memory_mb, defined, need)
     grown_limit = 0 if limit_mb is None else wanted(limit_mb, limit_mb, need)
     try:
-        chosen = larger_memory(killed, described, "batch", need, maximum_mb)
+        chosen = choose_larger_memory(killed, described, "batch", need, maximum_mb)
     except RetryRefusedError:
         enough = max(needed, grown_limit + 51)
         legal = [one for one in LEGAL_SIZES if one.vcpu >= size.vcpu and one.memory_mb >= enough]
@@ -142,7 +142,7 @@ def test_on_ec2_only_the_limit_of_the_batch_grows(limit_mb: int, need: NeedAtSiz
     killed = task(
         launchType="EC2", memory="9999", containers=[{"name": "batch", "memory": str(limit_mb)}]
     )
-    chosen = larger_memory(killed, described, "batch", need, 250_000)
+    chosen = choose_larger_memory(killed, described, "batch", need, 250_000)
     least = wanted(limit_mb, limit_mb, need)
     assert chosen.old_mb == limit_mb
     assert chosen.vcpu is None
@@ -253,7 +253,7 @@ def test_a_part_of_the_cluster_says_nothing_about_the_size() -> None:
 def test_the_limit_in_an_override_counts_before_the_definition() -> None:
     overrides = {"containerOverrides": [{"name": "batch", "memory": 1000}]}
     killed = task(cpu="1024", memory="2048", containers=batch(137), overrides=overrides)
-    chosen = larger_memory(
+    chosen = choose_larger_memory(
         killed, definition(container("batch", memory=500)), "batch", NeedAtSize(), MAX_MB
     )
     assert chosen.limit_mb == 1500
@@ -778,4 +778,4 @@ def test_slack_and_the_event_contain_the_sentence() -> None:
     assert "Not started again: &lt;x&gt; &amp;" in json.dumps(
         ended_task_message(notice, kibana_url=None).blocks
     )
-    assert ended_run(notice, kibana_url=None).text.endswith("Not started again: <x> & 'y'.")
+    assert ended_run_detail(notice, kibana_url=None).text.endswith("Not started again: <x> & 'y'.")

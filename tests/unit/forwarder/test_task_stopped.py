@@ -21,9 +21,9 @@ from profiler.forwarder import invocation
 from profiler.forwarder.batch_report import ReportFinder, ReportLine, TaskContainers
 from profiler.forwarder.documents import Document
 from profiler.forwarder.ended_run import (
-    Comparison,
     EndedRun,
     EndedTask,
+    FamilyComparison,
     MemoryRetry,
     UnusualMeasure,
 )
@@ -34,11 +34,11 @@ from profiler.forwarder.invocation import (
     SearchClusterError,
     SettingsError,
 )
-from profiler.forwarder.merged_run import merge, runs_of_witnesses
-from profiler.forwarder.notifications.event_details import ended_run
+from profiler.forwarder.merged_run import merge_report_and_event, runs_of_witnesses
+from profiler.forwarder.notifications.event_details import ended_run_detail
 from profiler.forwarder.notifications.notification import NoticeChannel, Notification
 from profiler.forwarder.notifications.slack_messages import ended_task_message
-from profiler.forwarder.run_event import OWN_STREAM, StreamClaim
+from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim
 from profiler.forwarder.run_export import exported_run
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.search_cluster.interface import bulk_lines
@@ -61,7 +61,7 @@ MONITOR_STREAM = "ecs/task-monitor/4dd5853f44b341ee8281f38229bee377"
 WITHOUT_MONITOR = definition(container("batch"))
 
 
-AS_EVER = Comparison(text="As long as ever.")
+AS_EVER = FamilyComparison(text="As long as ever.")
 
 
 class StoppedTaskFakes:
@@ -133,10 +133,10 @@ class StoppedTaskFakes:
         self.may_fail("index")
         return FakeIndex(self) if self.has_cluster else None
 
-    def describe(self, _arn: str) -> Mapping[str, Any] | None:
+    def describe_definition(self, _arn: str) -> Mapping[str, Any] | None:
         return self.described
 
-    def reports(self, stopped: StoppedTask, containers: TaskContainers) -> ReportFinder:
+    def report_finder(self, stopped: StoppedTask, containers: TaskContainers) -> ReportFinder:
         return ReportFinder(self.newest, self.time, stopped, containers)
 
     def settings(self) -> NoticeSettings:
@@ -145,7 +145,7 @@ class StoppedTaskFakes:
     def channels(self, _settings: NoticeSettings) -> list[NoticeChannel]:
         return [NoticeChannel("world", self.post, self.accepts), *self.other_channels]
 
-    def once(self, key: str, work: Callable[[], object]) -> object:
+    def run_once(self, key: str, work: Callable[[], object]) -> object:
         if self.is_table_denied:
             raise DeliveryError("The table cannot be used.")
         return self.table.once(key, work)
@@ -210,10 +210,10 @@ class FakeIndex:
 
     def __init__(self, fakes: StoppedTaskFakes) -> None:
         self.settings = ForwarderSettings()
-        self.find, self.deliver = fakes.find, fakes.deliver
+        self.find_report, self.deliver = fakes.find, fakes.deliver
         self.fakes = fakes
 
-    def compare(self, _ended: EndedTask) -> Comparison:
+    def compare_with_family(self, _ended: EndedTask) -> FamilyComparison:
         return self.fakes.comparison
 
 
@@ -254,7 +254,7 @@ def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
     assert notice.outcome.exit_code == 1
     assert notice.duration_ms == 60000
     assert notice.metrics.cpu_utilization_percent == Distribution(avg=50.0, max=90.0)
-    assert notice.is_complete
+    assert notice.has_final_report
     numbers, own = fakes.documents
     assert numbers.index == own.index == "task-reports-2026.03"
     assert numbers.id == own.id == f"{task().id}/batch"
@@ -289,7 +289,7 @@ def test_an_event_is_merged_with_its_report_once(
     fakes = StoppedTaskFakes(lines)
     fakes.retry = MemoryRetry(sentence="Started again.", retried_as="1" * 32)
     calls: list[str] = []
-    codes = {merge.__code__: "merge", runs_of_witnesses.__code__: "witnesses"}
+    codes = {merge_report_and_event.__code__: "merge", runs_of_witnesses.__code__: "witnesses"}
 
     def count(frame: FrameType, event: str, _value: object) -> None:
         if event == "call" and frame.f_code in codes:
@@ -318,7 +318,7 @@ def test_the_last_checkpoint_is_used_after_the_wait() -> None:
     fakes.handle(report_wait_seconds=5.0)
     assert fakes.time.pauses == [2.0, 3.0]
     notice = fakes.notice
-    assert not notice.is_complete
+    assert not notice.has_final_report
     assert notice.metrics.max_memory_used_mb == 500
     assert notice.duration_ms == 63216
     (document,) = fakes.documents
@@ -438,7 +438,7 @@ def test_reports_of_other_containers_and_tasks_are_ignored() -> None:
         {BATCH_STREAM: [report(taskId="other"), report(container={"name": "proxy"})]}
     )
     fakes.handle(report_wait_seconds=0.0)
-    assert not fakes.notice.is_complete
+    assert not fakes.notice.has_final_report
 
 
 CLUSTER, SLACK, BUS = (
@@ -518,7 +518,7 @@ def test_a_task_that_nobody_is_told_about_is_printed() -> None:
     assert line["notified"] is None
 
 
-UNUSUAL = Comparison(
+UNUSUAL = FamilyComparison(
     text="",
     unusual=(UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2,
 )
@@ -550,7 +550,10 @@ AS_FAILURES: dict[str, Any] = {"unusual_as_failures": True}
     ],
 )
 def test_the_settings_select_the_tasks_that_get_a_notice(
-    detail: dict[str, Any], comparison: Comparison, settings: dict[str, Any], notified: str | None
+    detail: dict[str, Any],
+    comparison: FamilyComparison,
+    settings: dict[str, Any],
+    notified: str | None,
 ) -> None:
     """A success unlike its family is sent as a failure if that is wanted."""
     fakes = StoppedTaskFakes(described=WITHOUT_MONITOR)
@@ -569,15 +572,15 @@ def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     fakes.handle()
     assert fakes.reads == 0
     assert fakes.time.pauses == [2.0, 6.0]
-    assert fakes.notice.is_complete
+    assert fakes.notice.has_final_report
 
 
 @pytest.mark.parametrize(
     ("claim", "is_said"),
-    [(OWN_STREAM, True), (StreamClaim(voucher="trusted-group", stream="anything"), False)],
+    [(OWN_STREAM, True), (LogStreamClaim(voucher="trusted-group", stream="anything"), False)],
 )
 def test_only_a_confirmed_report_says_that_a_reduced_memory_killed_a_run(
-    *, claim: StreamClaim, is_said: bool
+    *, claim: LogStreamClaim, is_said: bool
 ) -> None:
     tags = [{"key": "task-profiler:resized-from", "value": "4/2048/8192"}]
     fakes = StoppedTaskFakes(described={**WITH_MONITOR, "memory": "512", "tags": tags})
@@ -671,7 +674,9 @@ def test_the_log_says_that_a_run_ran_out_of_gpu_memory() -> None:
     assert "s3cr3t" not in written + present(evidence.text)
     # The forwarder, which writes the report later, finds the same from the event's document.
     event = present(fakes.notice.run.event)
-    assert merge(present(fakes.notice.run.report), event).outcome.cause == "gpu-oom"
+    assert (
+        merge_report_and_event(present(fakes.notice.run.report), event).outcome.cause == "gpu-oom"
+    )
 
 
 @pytest.mark.parametrize(
@@ -803,7 +808,7 @@ def test_forged_texts_of_the_event_stay_texts_everywhere() -> None:
     sent = json.dumps(msgspec.to_builtins(message))
     for word in ("<!channel>", "<@U1>", "\\u202e", "\\u001b"):
         assert word not in sent
-    detail = ended_run(fakes.notice, kibana_url=None)
+    detail = ended_run_detail(fakes.notice, kibana_url=None)
     assert "](" not in detail.markdown + detail.next_steps
     json.loads(fakes.printed[0])
 
@@ -813,12 +818,12 @@ def test_nothing_leads_to_a_log_stream_that_does_not_exist() -> None:
     fakes = StoppedTaskFakes()
     never_started = task(**NOT_STARTED, stoppedReason="CannotPullContainerError: no such image")
     fakes.handle(never_started)
-    assert fakes.notice.links(None).log_stream is not None, "the stream may exist"
+    assert fakes.notice.console_links(None).log_stream is not None, "the stream may exist"
     fakes = StoppedTaskFakes()
     fakes.reads_without_streams = math.inf
     fakes.handle(never_started)
-    assert fakes.notice.links(None).log_stream is None
-    assert fakes.notice.links(None).ecs_task is not None
+    assert fakes.notice.console_links(None).log_stream is None
+    assert fakes.notice.console_links(None).ecs_task is not None
     assert fakes.notice.log is not None
     (document,) = fakes.documents
     assert "logs" not in document.initial_fields["links"]
@@ -829,8 +834,8 @@ def test_a_stream_that_exists_at_last_has_its_link() -> None:
     fakes = StoppedTaskFakes({BATCH_STREAM: [report()]})
     fakes.reads_without_streams = 2
     fakes.handle(report_wait_seconds=20)
-    assert fakes.notice.is_complete
-    assert fakes.notice.links(None).log_stream is not None
+    assert fakes.notice.has_final_report
+    assert fakes.notice.console_links(None).log_stream is not None
 
 
 def test_a_batch_that_waited_for_another_container_shows_the_lines_of_that_one() -> None:
@@ -993,7 +998,7 @@ def test_throttling_is_waited_for_and_fails_no_invocation(
     fakes.log_errors = [invocation.ThrottledError("Too many.")] * failures
     assert fakes.handle(report_wait_seconds=12.0)["notified"] == "failure"
     assert fakes.time.pauses == pauses
-    assert fakes.notice.is_complete == (failures == 2)
+    assert fakes.notice.has_final_report == (failures == 2)
     assert len(fakes.warnings) == (failures > 2)
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import UsageError
-from profiler.forwarder.function_settings import exports_runs
+from profiler.forwarder.function_settings import has_export_address
 from profiler.otlp.otlp_settings import AwsService, is_configured, parse_headers, read_targets
 
 
@@ -95,7 +95,7 @@ def test_any_settings_are_read_or_refused(environment: dict[str, str], signs: bo
         targets = read_targets(environment, signs_for_aws=signs)
     except UsageError:
         return
-    assert bool(targets) == is_configured(environment) == exports_runs(environment)
+    assert bool(targets) == is_configured(environment) == has_export_address(environment)
 
 
 def test_one_address_of_cloudwatch_leads_to_the_three_services() -> None:

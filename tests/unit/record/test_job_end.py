@@ -38,7 +38,7 @@ def detail(job: dict[str, Any]) -> JobDetail:
 
 def told(job: dict[str, Any], **more: Any) -> tuple[str, str]:
     notice = JobNotice(job=detail(job), **more)
-    return notice.title, notice.facts
+    return notice.title, notice.facts_and_advice_text
 
 
 def test_a_job_that_succeeded_at_its_third_attempt(batch: FakeBatch) -> None:

@@ -15,19 +15,19 @@ from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeou
 from hypothesis import given, settings
 from msgspec.structs import fields, replace
 
-from profiler.forwarder.ended_run import Comparison, EndedRun, MemoryRetry, UnusualMeasure
+from profiler.forwarder.ended_run import EndedRun, FamilyComparison, MemoryRetry, UnusualMeasure
 from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.job_notice import JobNotice
 from profiler.forwarder.notifications.channels import event_bus_channel
-from profiler.forwarder.notifications.embedded_texts import markdown_safe
+from profiler.forwarder.notifications.embedded_texts import markdown_escaped
 from profiler.forwarder.notifications.event_details import (
     DETAILS,
     EndedLine,
     EndedRunDetail,
     bus_event,
     ended_line,
-    ended_run,
-    job_detail,
+    ended_run_detail,
+    job_notice_detail,
     run_title,
 )
 from profiler.forwarder.notifications.next_steps import steps_while_running
@@ -301,7 +301,7 @@ def test_the_text_is_a_sentence(changes: dict[str, Any], text: str) -> None:
 )
 def test_markdown_shows_the_text_and_has_no_link(text: str, shown: str) -> None:
     """In characters that look alike."""
-    safe = markdown_safe(text)
+    safe = markdown_escaped(text)
     assert ascii(safe)[1:-1] == shown
     assert json.loads(f'"{safe}"') == safe
 
@@ -314,7 +314,7 @@ def test_a_link_that_a_batch_writes_is_text_for_teams_and_as_it_is_for_the_mail(
     forged = replace(line, notice=replace(line.notice, message=LOGIN))
     _, detail = event(forged)
     assert detail["text"].endswith(LOGIN)
-    assert detail["markdown"].endswith(markdown_safe(LOGIN))
+    assert detail["markdown"].endswith(markdown_escaped(LOGIN))
     run = ended(OOM, reason=LOGIN)
     _, detail = event(run)
     assert "](" not in detail["markdown"]
@@ -500,7 +500,7 @@ def test_any_notice_becomes_a_bounded_detail_that_can_be_embedded(
 )
 def test_gpus_that_were_never_used_are_said_once(reasons: tuple[str, ...]) -> None:
     record = replace(gpu().record, recommendation=Recommendation(reasons=reasons))
-    run = ended_run(changed(NOTICE, report_line=report_line(record)), kibana_url=None)
+    run = ended_run_detail(changed(NOTICE, report_line=report_line(record)), kibana_url=None)
     assert run.summary.count("was never used") == 1
     assert reasons[0] in run.summary
 
@@ -534,18 +534,18 @@ def test_a_job_notice_has_the_form_of_its_schema(attempts: int) -> None:
     assert kind == "Batch Job Notice"
     check_detail(msgspec.json.decode(msgspec.json.encode(detail)), JOB_SCHEMA)
     begins = "The job ran: started at 20" if attempts else "The job did not run: created at 20"
-    told = job_detail(notice)
+    told = job_notice_detail(notice)
     assert told.summary.startswith(begins)
     assert ", ended at 20" in told.summary
     assert notice.job.id in told.next_steps
     assert ("Log: https://" in told.next_steps) == bool(attempts)
-    blocked = job_detail(replace(notice, is_blocked=True))
+    blocked = job_notice_detail(replace(notice, is_blocked=True))
     assert attempts or blocked.summary.startswith("The job has not started: created at 20")
 
 
 def test_a_mail_advises_what_slack_advises() -> None:
     """The plan of the size is a command, and numbers from before the end are no advice."""
-    sent = ended_run(OOM, kibana_url=None)
+    sent = ended_run_detail(OOM, kibana_url=None)
     assert "Recommended size: 2 GB" in sent.summary
     assert sent.next_steps.endswith(
         "To see the plan of this size: "
@@ -554,7 +554,7 @@ def test_a_mail_advises_what_slack_advises() -> None:
     less = Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7, reasons=("Too large.",))
     for killed in (OOM, ended(NOTICE, cause="failure", exit_code=1)):
         early = recorded(killed, recommendation=less)
-        sent = ended_run(early, kibana_url=None)
+        sent = ended_run_detail(early, kibana_url=None)
         assert "Recommended" not in sent.summary
         assert "Too large" not in sent.summary
         assert "resize" not in sent.next_steps
@@ -566,7 +566,7 @@ def test_a_command_ends_where_a_reader_sees_it() -> None:
     back = "This puts it back: task-profiler taskdef resize etl_daily --revert"
     again = "Started again with 4 GB (was 2 GB)."
     retried = replace(OOM, reduced_memory=back, retry=MemoryRetry(sentence=again))
-    run = ended_run(retried, kibana_url=None)
+    run = ended_run_detail(retried, kibana_url=None)
     assert run.text.endswith(f" {again} {back}")
     with FakeBatch() as batch:
         batch.add_queue("nightly", "spot")
@@ -577,7 +577,7 @@ def test_a_command_ends_where_a_reader_sees_it() -> None:
     notice = JobNotice(
         job=present(parse_job(job)), reduced_memory=back, retry=MemoryRetry(sentence=again)
     )
-    assert job_detail(notice).text.endswith(f" {again} {back}")
+    assert job_notice_detail(notice).text.endswith(f" {again} {back}")
     _, stuck = event(stuck_notice())
     parts = stuck["nextSteps"].split(" · ")
     assert [part.partition(": ")[0].split()[0] for part in parts] == ["Task", "Log", "To", "To"]
@@ -585,14 +585,14 @@ def test_a_command_ends_where_a_reader_sees_it() -> None:
 
 def test_a_success_that_is_not_like_its_family_says_where_to_look() -> None:
     unusual = (UnusualMeasure(metric="durationMs", value=3000, usual=2_470_000),)
-    unlike = replace(NOTICE, comparison=Comparison(text="8.0× shorter.", unusual=unusual))
+    unlike = replace(NOTICE, comparison=FamilyComparison(text="8.0× shorter.", unusual=unusual))
     killed = ended(NOTICE, cause="oom", out_of_memory=True, exit_code=0)
     look = "task-profiler show 0123 --from logs:/ecs/jobs --region eu-west-1"
     for notable in (unlike, killed):
         assert notable.outcome.status == "success"
-        assert f"To look: {look}" in ended_run(notable, kibana_url=None).next_steps
+        assert f"To look: {look}" in ended_run_detail(notable, kibana_url=None).next_steps
         assert look in text_of(notable)
-    assert "To look" not in ended_run(NOTICE, kibana_url=None).next_steps
+    assert "To look" not in ended_run_detail(NOTICE, kibana_url=None).next_steps
     assert look not in text_of(NOTICE)
 
 
@@ -628,7 +628,7 @@ def test_no_command_in_the_next_steps_is_drawn_with_other_characters(
     commands = [part for part in sent["nextSteps"].split(" · ") if part.startswith("To ")]
     whole = {f"To {step.purpose}: {step.command}" for step in steps_while_running(noticed)}
     assert set(commands) <= whole
-    assert markdown_safe(" · ".join(commands)) == " · ".join(commands)
+    assert markdown_escaped(" · ".join(commands)) == " · ".join(commands)
     assert commands or sent["nextSteps"].endswith(" · 2 commands are left out here")
 
 
@@ -645,8 +645,8 @@ def test_a_sentence_about_a_reduced_size_ends_with_its_whole_command() -> None:
         job = batch.submit("orders", "nightly", "etl")
         end_without_attempt(job, batch.now_ms, "no memory, " * 200)
     notice = JobNotice(job=present(parse_job(job)), reduced_memory=back)
-    assert job_detail(notice).text.endswith(back)
-    assert len(job_detail(notice).text) == 1024
+    assert job_notice_detail(notice).text.endswith(back)
+    assert len(job_notice_detail(notice).text) == 1024
     assert command in html.unescape(text_of(notice))
 
 

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.job_notice import JobNotice
-from profiler.forwarder.notifications.event_details import ended_run, job_detail
-from profiler.forwarder.notifications.slack_messages import message_of
-from profiler.forwarder.run_links import log_stream
+from profiler.forwarder.notifications.event_details import ended_run_detail, job_notice_detail
+from profiler.forwarder.notifications.slack_messages import slack_message_of
+from profiler.forwarder.run_links import log_stream_url
 from profiler.record.batch_detail import parse_job
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import Recommendation, TaskSize
@@ -30,14 +30,14 @@ def of_job(job: BatchJob = JOB) -> EndedRun:
 
 
 def blocks(notice: EndedRun | JobNotice) -> str:
-    return json.dumps(message_of(notice, kibana_url=None).blocks, ensure_ascii=False)
+    return json.dumps(slack_message_of(notice, kibana_url=None).blocks, ensure_ascii=False)
 
 
 def test_a_message_says_job_attempt_and_queue() -> None:
     names = f"job {JOB.job_id}  ·  attempt 2  ·  queue nightly"
     assert names in blocks(of_job())
     assert "attempt" not in blocks(NOTICE)
-    detail = ended_run(of_job(), kibana_url=None)
+    detail = ended_run_detail(of_job(), kibana_url=None)
     assert detail.batch == JOB
     assert detail.summary.startswith(f"Job: {JOB.job_id}, attempt 2, queue nightly. ")
 
@@ -48,7 +48,7 @@ def test_a_jobs_name_is_anybodys_words() -> None:
     assert "<!channel>" not in sent
     assert "\\u001b" not in sent
     assert len(sent) < 5_000
-    summary = ended_run(of_job(hostile), kibana_url=None).summary
+    summary = ended_run_detail(of_job(hostile), kibana_url=None).summary
     assert not {'"', "\\", "\x1b", "\n"} & set(summary)
 
 
@@ -66,7 +66,7 @@ def test_of_a_job_that_does_not_start_the_next_command_is_doctor(*, is_blocked: 
         if not is_blocked:
             end_without_attempt(job, batch.now_ms, "Dependent Job failed")
         notice = JobNotice(job=present(parse_job(job)), is_blocked=is_blocked)
-    sent = json.dumps(message_of(notice, kibana_url=None).blocks)
+    sent = json.dumps(slack_message_of(notice, kibana_url=None).blocks)
     assert f"```task-profiler doctor {notice.job.id} --region us-west-2```" in sent
 
 
@@ -78,7 +78,7 @@ def test_of_an_array_the_next_command_shows_its_newest_child() -> None:
         job = batch.submit("orders", "nightly", "etl", arrayProperties={"size": 2})
         end_without_attempt(job, batch.now_ms, "Array Child Job failed")
     notice = JobNotice(job=present(parse_job(job)))
-    sent = json.dumps(message_of(notice, kibana_url=None).blocks)
+    sent = json.dumps(slack_message_of(notice, kibana_url=None).blocks)
     command = f"task-profiler show {notice.job.id} --from logs:/aws/batch/job --region us-west-2"
     assert command in sent
 
@@ -94,10 +94,10 @@ def test_messages_of_a_job_lead_to_the_log_of_its_newest_attempt() -> None:
         notice = JobNotice(job=present(parse_job(job)))
     region, group = notice.job.region, notice.job.log_group
     first, newest = (
-        present(log_stream(region, group, attempt.failed_log_stream))
+        present(log_stream_url(region, group, attempt.failed_log_stream))
         for attempt in notice.job.attempts
     )
     assert first != newest
-    for told in (job_detail(notice).next_steps, blocks(notice)):
+    for told in (job_notice_detail(notice).next_steps, blocks(notice)):
         assert newest in told
         assert first not in told

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profiler.cli.resize_command import resize
 from profiler.forwarder.ended_run import EndedRun
-from profiler.forwarder.kill_after_resize import reduced_memory, size_change
+from profiler.forwarder.kill_after_resize import reduced_memory_sentence, size_change_of_definition
 from profiler.forwarder.notifications.next_steps import steps_after_due_time, steps_after_run
 from profiler.forwarder.notifications.run_advice import advice_after
 from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeLine
@@ -32,7 +32,9 @@ def commands(family: str) -> list[str]:
     """Of a run that was killed, of one that left nothing, and of schedules."""
     run = ended(family)
     assert run.family == family
-    back = present(reduced_memory(run, size_change(RESIZED))).partition("This puts it back: ")[2]
+    back = present(reduced_memory_sentence(run, size_change_of_definition(RESIZED))).partition(
+        "This puts it back: "
+    )[2]
     steps = [*advice_after(run).steps, *steps_after_run(ended(family, has_line=False))]
     for queue in (None, "nightly"):
         line = ScheduleNoticeLine(

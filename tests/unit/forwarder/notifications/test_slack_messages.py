@@ -14,12 +14,20 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.command_lines import command_line
-from profiler.forwarder.ended_run import Comparison, EndedRun, UnusualMeasure
+from profiler.forwarder.ended_run import EndedRun, FamilyComparison, UnusualMeasure
 from profiler.forwarder.notifications import value_formats
-from profiler.forwarder.notifications.embedded_texts import embeddable
-from profiler.forwarder.notifications.event_details import ended_run, night_summary, run_notice
+from profiler.forwarder.notifications.embedded_texts import embeddable_text
+from profiler.forwarder.notifications.event_details import (
+    ended_run_detail,
+    night_summary_detail,
+    run_notice_detail,
+)
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
-from profiler.forwarder.notifications.slack_messages import SlackMessage, escape_text, message_of
+from profiler.forwarder.notifications.slack_messages import (
+    SlackMessage,
+    escape_text,
+    slack_message_of,
+)
 from profiler.record import record_model as model
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.batch_job import BatchJob
@@ -58,7 +66,7 @@ UNUSUAL = (
     UnusualMeasure(metric="durationMs", value=3000, usual=2_470_000),
     UnusualMeasure(metric="blockReadBytes", value=0, usual=2_254_857_830),
 )
-DID_NOTHING = replace(NOTICE, comparison=Comparison(text="8.0× shorter.", unusual=UNUSUAL))
+DID_NOTHING = replace(NOTICE, comparison=FamilyComparison(text="8.0× shorter.", unusual=UNUSUAL))
 UNKNOWN_KIND = replace(
     stuck_notice(), notice=Notice(kind="<!channel>", message="Look & see <@U1>.")
 )
@@ -72,7 +80,7 @@ def urls(sent: SlackMessage) -> dict[str, str]:
 
 
 def test_the_message_of_a_success_has_the_usage() -> None:
-    sent = message_of(NOTICE, kibana_url=KIBANA)
+    sent = slack_message_of(NOTICE, kibana_url=KIBANA)
     assert sent.text == "✅ Success after 2h 13m · etl_daily:7, exit code 0"
     cpu = "*CPU*  ▰▰▰▰▱▱▱▱▱▱  42 % avg, peak 97 % of 0.5 vCPU"
     assert texts(sent.blocks) == [
@@ -91,7 +99,7 @@ def test_files_in_memory_are_said_beside_the_memory_used() -> None:
     kept = model.AverageAndMaximum(avg=300, max=600)
     metrics = replace(NOTICE.record.metrics, memory_mapped_file_mb=kept)
     record = replace(NOTICE.record, metrics=metrics)
-    words = value_formats.cpu_and_memory(reported_story(record))[1]
+    words = value_formats.cpu_and_memory_words(reported_story(record))[1]
     assert words == (
         "61 % avg, peak 97 % (≥993 MB) of 1 GB; it also keeps up to 600 MB of its files in memory "
         "(with less memory it reads them again)"
@@ -113,12 +121,13 @@ def test_more_cpu_than_a_job_asked_for_is_said_in_vcpus() -> None:
         launch_type="EC2",
         cluster="AWSBatch-spot-1",
     )
-    assert value_formats.cpu_and_memory(reported_story(job))[0] == (
+    assert value_formats.cpu_and_memory_words(reported_story(job))[0] == (
         "14.6 vCPU avg, peak 16 vCPU, asked for 4 vCPU"
     )
     task = replace(job, cluster="jobs")
     assert (
-        value_formats.cpu_and_memory(reported_story(task))[0] == "91 % avg, peak 100 % of 16 vCPU"
+        value_formats.cpu_and_memory_words(reported_story(task))[0]
+        == "91 % avg, peak 100 % of 16 vCPU"
     )
 
 
@@ -141,7 +150,7 @@ def test_more_cpu_than_a_job_asked_for_is_said_in_vcpus() -> None:
 )
 def test_the_header_is_the_reason(notice: EndedRun, begins: str) -> None:
     """A phone shows it alone, and a lock screen the text that begins with it."""
-    sent = message_of(notice, kibana_url=None)
+    sent = slack_message_of(notice, kibana_url=None)
     assert sent.blocks[0]["text"]["text"] == begins
     assert sent.text.startswith(begins)
 
@@ -179,7 +188,7 @@ def test_long_lines_are_truncated_and_the_newest_lines_are_shown() -> None:
 def test_the_command_of_a_resize_reads_the_log_group_of_the_run() -> None:
     log = LogTarget(group="/ecs/etl", stream="ecs/batch/0123", region="us-west-2")
     advised = replace(recorded(NOTICE, recommendation=HALF), report_log=log)
-    shown = "\n".join(texts(message_of(advised, kibana_url=None).blocks))
+    shown = "\n".join(texts(slack_message_of(advised, kibana_url=None).blocks))
     assert "resize etl_daily --from logs:/ecs/etl --region us-west-2" in shown
 
 
@@ -193,7 +202,7 @@ def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
     log = LogTarget(group="/ecs/etl; #", stream="ecs/batch/0123")
     failed = changed(ended(NOTICE, cause="failure", exit_code=1), report_log=log)
     command = "```task-profiler show 0123 --from 'logs:/ecs/etl; #' --region eu-west-1```"
-    assert command in texts(message_of(failed, kibana_url=None).blocks)
+    assert command in texts(slack_message_of(failed, kibana_url=None).blocks)
     assert "task-profiler" not in text_of(changed(NOTICE, report_log=log))
     doctor = "```task-profiler doctor etl_daily --region eu-west-1```"
     for unreported in (
@@ -201,7 +210,7 @@ def test_a_run_that_did_not_succeed_has_the_command_that_shows_it() -> None:
         replace(failed, report_log=None),
         replace(failed, report_line=None, task=replace(failed.task, started_by="events-rule/etl")),
     ):
-        shown = texts(message_of(unreported, kibana_url=None).blocks)
+        shown = texts(slack_message_of(unreported, kibana_url=None).blocks)
         assert [text for text in shown if "task-profiler" in text] == [doctor]
     unreported = changed(
         failed, report_line=None, task=replace(failed.task, batch=JOB, cluster="AWSBatch-spot-1")
@@ -216,7 +225,7 @@ BARE = run_of(
 
 
 def test_unknown_values_are_left_out() -> None:
-    sent = message_of(BARE, kibana_url=None)
+    sent = slack_message_of(BARE, kibana_url=None)
     assert sent.text == "❔ Outcome unknown · f"
     assert texts(sent.blocks) == [
         "❔ Outcome unknown · f",
@@ -245,7 +254,7 @@ def test_the_lock_screen_shows_the_last_line_of_a_batch_that_exited(
     lines: tuple[str, ...], ending: str
 ) -> None:
     """Without secrets: everybody can read it there."""
-    sent = message_of(replace(EXITED, log_lines=lines), kibana_url=None)
+    sent = slack_message_of(replace(EXITED, log_lines=lines), kibana_url=None)
     begins = "❌ Exit code 1 after 2h 13m · etl_daily:7"
     assert sent.text.startswith(begins)
     assert sent.text.endswith(ending)
@@ -257,7 +266,7 @@ def test_the_lock_screen_shows_the_last_line_of_a_batch_that_exited(
 
 def test_of_another_end_the_last_line_is_not_the_reason() -> None:
     for other in (OOM, ended(EXITED, cause="user")):
-        sent = message_of(replace(other, log_lines=("done",)), kibana_url=None)
+        sent = slack_message_of(replace(other, log_lines=("done",)), kibana_url=None)
         assert "done" not in sent.text
 
 
@@ -320,9 +329,9 @@ def test_a_missed_job_is_looked_at_in_its_queue() -> None:
 
 def commands_of(line: NoticeLine) -> dict[str, list[str]]:
     """The commands of a notice as each channel shows them."""
-    shown = texts(message_of(line, kibana_url=None).blocks)
+    shown = texts(slack_message_of(line, kibana_url=None).blocks)
     blocks = [text.strip("`") for text in shown if text.startswith("```")]
-    steps = run_notice(line, kibana_url=None).next_steps.split(" · To ")[1:]
+    steps = run_notice_detail(line, kibana_url=None).next_steps.split(" · To ")[1:]
     escaped = [command for block in blocks for command in block.splitlines()]
     return {
         "Slack": [html.unescape(command) for command in escaped],
@@ -380,8 +389,8 @@ def test_the_morning_message_has_no_command_that_a_channel_would_change(name: st
         night = NightSummary(
             night="2026-03-01", since="", title="x", sentence="x: y", lines=(line,)
         )
-        detail = night_summary(night)
-        in_slack = "".join(texts(message_of(night, kibana_url=None).blocks))
+        detail = night_summary_detail(night)
+        in_slack = "".join(texts(slack_message_of(night, kibana_url=None).blocks))
         for shown in (in_slack, detail.text, detail.markdown, *detail.lines):
             assert (command in shown) == (command != changed_command)
             assert ("resize" in shown) == (command != changed_command)
@@ -436,7 +445,7 @@ def test_the_error_of_a_gpu_is_said_once_with_its_number(status: str, exit_code:
     cause = "success" if exit_code == 0 else "gpu-error"
     reported = recorded(NOTICE, gpus=gpus, status=status, exit_code=exit_code)
     notice = ended(reported, cause=cause, exit_code=exit_code)
-    detail = ended_run(notice, kibana_url=KIBANA)
+    detail = ended_run_detail(notice, kibana_url=KIBANA)
     for said in (text_of(notice), f"{detail.text} {detail.summary}"):
         assert said.count("Xid 31") == said.count("The GPU's driver reported") == 1
 
@@ -465,7 +474,10 @@ REMEDY = (
 )
 BY_ECS = recorded(OOM, metrics=replace(RECORD.metrics, max_memory_used_mb=600))
 DATABASE = WaitTarget(kind="network", target="10.0.3.9:5432", percent=48.3)
-SLOW, AS_EVER = Comparison(text="3.1× longer.", is_slow=True), Comparison(text="As long as ever.")
+SLOW, AS_EVER = (
+    FamilyComparison(text="3.1× longer.", is_slow=True),
+    FamilyComparison(text="As long as ever."),
+)
 
 
 def waited(network_percent: float, *targets: WaitTarget) -> TimeBreakdown:
@@ -643,8 +655,8 @@ def test_text_is_truncated_before_it_is_escaped() -> None:
     assert escape_text("&" * 10, 16) == "&amp;" * 3 + "…"
     assert escape_text("&" * 3, 15) == "&amp;" * 3
     assert escape_text("e\u0301" * 10, 6) == "e\u0301" * 2 + "…"
-    assert embeddable("e\u0301" * 10, 5) == "e\u0301" * 2
-    assert embeddable("\u0301" * 10, 5) == "\u0301" * 5  # nothing is lost that is no letter
+    assert embeddable_text("e\u0301" * 10, 5) == "e\u0301" * 2
+    assert embeddable_text("\u0301" * 10, 5) == "\u0301" * 5  # nothing is lost that is no letter
     assert escape_text("one\n two\t\x00three\ud800", 100) == "one two three?"
 
 
@@ -655,12 +667,12 @@ def test_text_is_truncated_before_it_is_escaped() -> None:
     "region", [None, "us-iso-east-1", "us-isob-east-1", "evil.com/", "eu-west-1\n"]
 )
 def test_a_region_without_a_console_has_no_link(region: str | None) -> None:
-    assert urls(message_of(in_task(NOTICE, region=region), kibana_url=None)) == {}
+    assert urls(slack_message_of(in_task(NOTICE, region=region), kibana_url=None)) == {}
 
 
 @pytest.mark.parametrize("url", [None, "kibana", "javascript:alert(1)", "http://[bad"])
 def test_an_invalid_kibana_address_has_no_button(url: str | None) -> None:
-    assert "kibana" not in urls(message_of(NOTICE, kibana_url=url))
+    assert "kibana" not in urls(slack_message_of(NOTICE, kibana_url=url))
 
 
 # Any notice
@@ -674,7 +686,7 @@ def test_an_invalid_kibana_address_has_no_button(url: str | None) -> None:
 def test_any_notification_becomes_a_valid_slack_message(
     notification: Notification, kibana_url: str | None
 ) -> None:
-    sent = message_of(notification, kibana_url=kibana_url)
+    sent = slack_message_of(notification, kibana_url=kibana_url)
     as_sent = json.dumps(
         {"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False
     ).encode()

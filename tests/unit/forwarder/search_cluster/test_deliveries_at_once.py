@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiler.forwarder.documents import Document
-from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from tests.delivered_documents import of_event, of_report
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
@@ -28,7 +28,7 @@ class Interrupted(FakeSearchCluster):
     def request(self, path: str, body: bytes | Mapping[str, object], timeout_seconds: float) -> Any:
         self.left -= 1
         if self.left == 0:
-            written = deliver(self, FakeInvocationTime(), self.documents_of_other, MOMENT)
+            written = deliver_documents(self, FakeInvocationTime(), self.documents_of_other, MOMENT)
             assert written.rejected == ()
         return super().request(path, body, timeout_seconds)
 
@@ -44,14 +44,14 @@ def test_the_run_has_one_document_that_is_that_of_one_delivery(
     cluster = Interrupted(number, [make[name]() for name in other])
     cluster.left = 0
     for name in before:
-        deliver(cluster, FakeInvocationTime(), [make[name]()], MOMENT)
+        deliver_documents(cluster, FakeInvocationTime(), [make[name]()], MOMENT)
     cluster.left = number
-    delivered = deliver(cluster, FakeInvocationTime(), [of_report()], MOMENT)
+    delivered = deliver_documents(cluster, FakeInvocationTime(), [of_report()], MOMENT)
     assert (delivered.indexed, delivered.rejected) == (1, ())
     control = FakeSearchCluster()
     # After the delivery of the first one.
     others = other if cluster.left <= 0 else []
     for name in ("report", *before, *others):
-        deliver(control, FakeInvocationTime(), [make[name]()], MOMENT)
+        deliver_documents(control, FakeInvocationTime(), [make[name]()], MOMENT)
     assert cluster.documents == control.documents
     assert len(cluster.documents) == 1

@@ -18,7 +18,7 @@ from profiler.forwarder.search_cluster.document_delivery import (
     MAX_DOCUMENTS_PER_REQUEST,
     DeliveryResult,
     FailedItem,
-    deliver,
+    deliver_documents,
     log_failures,
     send_failures,
 )
@@ -42,7 +42,7 @@ def items(error: str | None = None, **statuses: int) -> Answer:
 def delivered_documents(
     cluster: FakeCluster, count: int = 3, time: FakeInvocationTime | None = None
 ) -> DeliveryResult:
-    return deliver(cluster, time or FakeInvocationTime(60), documents(count))
+    return deliver_documents(cluster, time or FakeInvocationTime(60), documents(count))
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504, None])
@@ -467,7 +467,7 @@ def test_the_fault_of_one_index_is_not_that_of_another() -> None:
     first, second, third = documents(3)
     cluster = FakeCluster(answers(limit, bad))
     with pytest.raises(DeliveryError, match="maximum shards open"):
-        deliver(
+        deliver_documents(
             cluster,
             FakeInvocationTime(60),
             [replace(first, index="task-reports-2026.04"), second, third],
@@ -538,7 +538,7 @@ def test_the_lines_are_upserts_that_are_retried() -> None:
         "caused_by": {"type": "argument", "reason": "bad"},
     }
     (result,) = bulk_results({"items": [{"update": {"status": 400, "error": error}}]}, 1)
-    assert result.is_poison(is_index_working=False)
+    assert result.is_refused_for_good(is_index_working=False)
     assert result.reason == "mapping: no field [x], because argument: bad"
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.forwarder.documents import can_be_left_out
+from profiler.forwarder.documents import may_leave_out_field
 from profiler.forwarder.invocation import DeliveryError
 from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.forwarder.search_cluster import document_delivery
-from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.record.notice_model import encode_notice
 from tests.delivered_documents import SETTINGS, of_event, of_report
@@ -80,10 +80,10 @@ def test_a_run_is_written_without_the_fields_that_the_index_lacks(
     cluster, control = StrictCluster(lacking), StrictCluster(())
     left_out: set[str] = set()
     for make in order:
-        delivered = deliver(cluster, FakeInvocationTime(), [make()], MOMENT)
+        delivered = deliver_documents(cluster, FakeInvocationTime(), [make()], MOMENT)
         assert (delivered.indexed, delivered.rejected) == (1, ())
         left_out.update(*delivered.left_out.values())
-        assert not deliver(control, FakeInvocationTime(), [make()], MOMENT).left_out
+        assert not deliver_documents(control, FakeInvocationTime(), [make()], MOMENT).left_out
     ((place, document),) = cluster.documents.items()
     assert document == without(control.documents[place], lacking)
     assert left_out <= set(lacking)
@@ -94,7 +94,7 @@ def test_a_run_is_written_without_the_fields_that_the_index_lacks(
 def test_each_of_several_documents_is_written_once(several: int) -> None:
     cluster = StrictCluster({"task.known_at"})
     documents = [of_report(), of_event()] * several
-    delivered = deliver(cluster, FakeInvocationTime(), documents, MOMENT)
+    delivered = deliver_documents(cluster, FakeInvocationTime(), documents, MOMENT)
     assert delivered.indexed == len(documents)
     assert len(cluster.documents) == 1
     assert [*delivered.left_out.values()] == [["task.known_at"]]
@@ -120,7 +120,7 @@ def test_each_of_several_documents_is_written_once(several: int) -> None:
 def test_an_index_that_lacks_more_raises_and_nothing_is_written(lacking: Paths) -> None:
     cluster = StrictCluster(lacking)
     with pytest.raises(DeliveryError, match=r"dynamic introduction of.*kibana import"):
-        deliver(cluster, FakeInvocationTime(), [of_event(), of_report()], MOMENT)
+        deliver_documents(cluster, FakeInvocationTime(), [of_event(), of_report()], MOMENT)
     assert all(not cluster.unknown(document) for document in cluster.documents.values())
 
 
@@ -136,10 +136,10 @@ def test_an_index_that_lacks_more_raises_and_nothing_is_written(lacking: Paths) 
     ],
 )
 def test_what_says_how_a_document_is_read_is_not_left_out(path: str) -> None:
-    assert not can_be_left_out(path)
+    assert not may_leave_out_field(path)
     # A number, and a field whose name only begins alike, can be.
-    assert can_be_left_out("usage.network")
-    assert can_be_left_out(f"{path}_of_a_later_version")
+    assert may_leave_out_field("usage.network")
+    assert may_leave_out_field(f"{path}_of_a_later_version")
 
 
 @pytest.mark.parametrize(("lacking", "is_written"), [("schedule.name", False), ("links", True)])
@@ -151,10 +151,10 @@ def test_a_notice_is_written_only_with_what_says_which_one_it_is(
     notice = replace(notice, fields={**notice.fields, "links": {"logs": "https://example.com"}})
     cluster = StrictCluster({lacking})
     if is_written:
-        assert deliver(cluster, FakeInvocationTime(), [notice], MOMENT).indexed == 1
+        assert deliver_documents(cluster, FakeInvocationTime(), [notice], MOMENT).indexed == 1
     else:
         with pytest.raises(DeliveryError, match=r"dynamic introduction"):
-            deliver(cluster, FakeInvocationTime(), [notice], MOMENT)
+            deliver_documents(cluster, FakeInvocationTime(), [notice], MOMENT)
     assert len(cluster.documents) == is_written
 
 
@@ -165,7 +165,7 @@ def test_later_requests_leave_out_at_once_what_the_first_one_found(
     made = of_report()
     documents = [replace(made, id=f"{number}/batch") for number in range(20)]
     cluster = StrictCluster({"event.ingested", "usage.network", "monitor.version"})
-    delivered = deliver(cluster, FakeInvocationTime(), documents, MOMENT)
+    delivered = deliver_documents(cluster, FakeInvocationTime(), documents, MOMENT)
     assert delivered.indexed == len(cluster.documents) == len(documents)
     ((fields),) = delivered.left_out.values()
     assert cluster.requests == len(documents) + len(fields)
