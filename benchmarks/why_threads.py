@@ -38,10 +38,10 @@ from profiler.readers.linux.thread_times import ThreadReader
 from profiler.settings import SettingsReader
 
 _MAX_MORE_PERCENT = 15
-# Threads have their turn ever more rarely, at least in every 20th reading.
-_WARM_UP_TICKS = 220
+# Threads have their turn ever more rarely, at least in every 40th reading.
+_WARM_UP_TICKS = 420
 _WARM_UP_PAUSE_SECONDS = 0.03
-_TICKS_PER_BLOCK = 20
+_TICKS_PER_BLOCK = 40
 _CONTAINER_ID = "b" * 64
 _NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 _WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")

@@ -62,10 +62,14 @@ _MAX_CALM_LOOKS = 5
 # The children of each thread are listed if there are no more threads.
 _MAX_PARENTS = 8
 # Without system calls there is little to see: of processes that have several threads, each thread
-# has its turn after a tenth of all readings so far, and at least every twentieth time, if there are
-# not too many. As a reading costs much more than one more thread, so many are read together.
+# has its turn after a tenth of all readings so far, and at least every fortieth time, if there are
+# not too many. As a reading costs much more than one more thread, so many are read together. After
+# a wait for a disk, for so many readings, it is every twentieth time: how much of the time such
+# waits take is known only by the looks that find them, while the counters lose nothing.
 _AGE_PER_TURN = 10
-_MAX_READINGS_PER_TURN = 20
+_MAX_READINGS_PER_TURN = 40
+_MAX_READINGS_AT_DISK = 20
+_READINGS_AFTER_DISK = 400
 _MAX_TOGETHER = 64
 # Without system calls, the counters of processes that run in every step and sleep at every reading
 # say the same if several steps are read as one: after a twentieth of all looks so far, and at least
@@ -168,14 +172,17 @@ class _Turns(Struct):
     """The turns of threads without system calls: the last one is that of look ``last_number``, the
     next one follows after so many ``readings``, of which some were ``skipped`` since the last look.
     ``left`` is how many threads still have their turn in this look; ``are_left_out``: none of those
-    that have run.
+    that have run. ``disk_number`` is the last look that found one in a wait for a disk.
+    ``nobodys`` is what the readings since the last look say.
     """
 
     last_number: int = 0
+    disk_number: int = -_READINGS_AFTER_DISK
     readings: int = 0
     left: int = 0
     skipped: int = 0
     are_left_out: bool = False
+    nobodys: "SkippedReading | None" = None
 
 
 class _Asleep(Struct):
@@ -374,6 +381,7 @@ class ThreadReader:
         if len(processes) != len(self._followed):
             return None
         asleep = self._asleep
+        has_regulars = bool(asleep.regulars)
         number = self._last.number + 1 + self._turns.skipped
         is_turn = number - self._turns.last_number >= self._turns.readings
         is_asleep = False
@@ -382,7 +390,7 @@ class ThreadReader:
         ):
             if reading is before:
                 continue
-            if asleep.has_again(reading, between):
+            if has_regulars and asleep.has_again(reading, between):
                 is_asleep = True
             elif is_turn or not self._has_turns(reading):
                 return None
@@ -391,7 +399,18 @@ class ThreadReader:
         if is_turn:
             return None
         self._turns.skipped += 1
-        return SkippedReading(self.nothing())
+        return self._nobodys_turn()
+
+    def _nobodys_turn(self) -> SkippedReading:
+        """A reading in which no thread has its turn; without peeks, all are the same object: to
+        make one costs a tenth of what the reading of a few processes does.
+        """
+        turns = self._turns
+        if self._peeks.able:
+            return SkippedReading(self.nothing())
+        if turns.nobodys is None:
+            turns.nobodys = SkippedReading(self.nothing())
+        return turns.nobodys
 
     def _has_turns(self, reading: ProcessReading) -> bool:
         """Whether the threads of a process have turns."""
@@ -530,6 +549,7 @@ class ThreadReader:
 
     def _begin(self, now_ns: int) -> None:
         self._at_ns = now_ns
+        self._turns.nobodys = None
         self._asleep.regulars = {}
         self._streams = {}
         self._is_short_of_memory = None
@@ -729,7 +749,9 @@ class ThreadReader:
 
     def _have_turn(self, threads: int, now: ReadingTime) -> bool:
         """Whether as many threads have their turn as are read together."""
-        turn = min(max(now.number // _AGE_PER_TURN, 1), _MAX_READINGS_PER_TURN)
+        is_at_disk = now.number - self._turns.disk_number < _READINGS_AFTER_DISK
+        most = _MAX_READINGS_AT_DISK if is_at_disk else _MAX_READINGS_PER_TURN
+        turn = min(max(now.number // _AGE_PER_TURN, 1), most)
         turn = max(turn, -(-threads // _MAX_TOGETHER))
         self._turns.readings = turn
         together = min(threads, _MAX_TOGETHER)
@@ -1235,9 +1257,10 @@ class ThreadReader:
             thread.sleeps_unsignalled = state.blocks_signals
         is_in_vfork = state.blocks_signals and not thread.sleeps_unsignalled
         if is_at_disk and not is_in_vfork:
-            if is_hidden and self._is_for_memory(thread):
-                return MEMORY
-            return _HIDDEN_DISK if is_hidden else _DISK
+            if is_hidden:
+                self._turns.disk_number = 0 if self._last is None else self._last.number
+                return MEMORY if self._is_for_memory(thread) else _HIDDEN_DISK
+            return _DISK
         return _HIDDEN if is_hidden else _OTHER
 
 

@@ -22,6 +22,7 @@ from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.sockets import StreamState
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.readers.linux.waits import MEMORY, STOPPED, TRACED, Blocked, Helpers, Wait
+from profiler.record.activity_model import WaitKind
 from tests import fakes
 from tests.fakes import seconds
 from tests.open_files import open_files
@@ -963,25 +964,42 @@ def test_every_thread_has_its_turn_however_many_there_are(machine: FakeMachine) 
 
 @without_system_calls
 @pytest.mark.parametrize("skips", [True, False], ids=["skipped", "all followed"])
+@pytest.mark.parametrize(("state", "kind", "most"), [("D", "disk", 20), ("S", "other", 40)])
 def test_threads_without_system_calls_are_read_together_and_ever_more_rarely(
-    machine: FakeMachine, *, skips: bool
+    machine: FakeMachine, state: str, kind: WaitKind, most: int, *, skips: bool
 ) -> None:
     turns = []
-    for at in range(1, 281):
+    for at in range(1, 561):
         for pid, tid in ((10, 10), (10, 11), (20, 20), (20, 21)):
-            machine.thread(pid, tid, run=0.001 * at, state="D", call=None)
+            machine.thread(pid, tid, run=0.001 * at, state=state, call=None)
         processes = (process(10, cpu=at, threads=2), process(20, cpu=at, threads=2))
         if skips and machine.reader.skip(processes, seconds(at)):
             continue
         sample = machine.read(*processes, at=at)
-        assert sample.waits == {Wait("disk"): 4}  # as they were when they were asked
+        assert sample.waits == {Wait(kind): 4}  # as they were when they were asked
         if sample.growth:
             turns.append(at)
             assert len(sample.growth) == 4
     gaps = [later - earlier for earlier, later in pairwise(turns)]
     assert turns[:25] == [*range(1, 20), 21, 23, 25, 27, 29, 32]
     assert gaps == sorted(gaps)
-    assert gaps[-3:] == [20, 20, 20]
+    assert gaps[-3:] == [most] * 3
+
+
+@without_system_calls
+def test_threads_that_have_waited_for_a_disk_have_their_turns_more_often_for_a_while(
+    machine: FakeMachine,
+) -> None:
+    turns = []
+    for at in range(1, 1500):
+        for tid in (10, 11):
+            state = "D" if at < 600 else "S"
+            machine.thread(10, tid, run=0.001 * at, state=state, call=None)
+        if machine.read(process(10, cpu=at, threads=2), at=at).growth:
+            turns.append(at)
+    gaps = {earlier: later - earlier for earlier, later in pairwise(turns)}
+    assert {gap for at, gap in gaps.items() if 400 < at < 960} == {20}
+    assert {gap for at, gap in gaps.items() if at > 1040} == {40}
 
 
 @without_system_calls
