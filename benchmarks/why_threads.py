@@ -1,6 +1,6 @@
 """Measure what reading the batch's threads costs, relative to the process collector without it.
 
-    python -m benchmarks.why_threads [--ticks 60] [--json FILE]
+    python -m benchmarks.why_threads [--ticks 80] [--json FILE]
 
 Two collectors, one with and one without the thread reader, read the same real processes in turn,
 once a second as in a task. Their CPU times are compared, without SYS_PTRACE and with it. The
@@ -214,7 +214,7 @@ def measure(ticks: int) -> Iterator[Figure]:
 def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--ticks", type=int, default=60, help="ticks per measurement, one a second")
+    parser.add_argument("--ticks", type=int, default=80, help="ticks per measurement, one a second")
     parser.add_argument(
         "--batch", help="id of a running batch: measure it in this process, and print JSON"
     )
