@@ -186,44 +186,68 @@ class _AttributePicker(XFormedAttributePicker):
 
 
 _serialize_members = ResponseSerializer._serialize_type_structure  # noqa: SLF001  moto's own
-_members_of: dict[int, tuple[Any, tuple[tuple[str, Any, tuple[str, ...]], ...]]] = {}
+_MISSING = object()
 
 
-def _named_members(
-    picker: _AttributePicker, shape: Any
-) -> tuple[tuple[str, Any, tuple[str, ...]], ...]:
-    """The members of a structure, each with its shape and the names that it may have in a
-    dictionary.
+class _Member(Struct, frozen=True):
+    """A member of a structure, and the names that it may have in an object of a class. A plain one
+    has no transformer and no name that moto takes for a path.
     """
-    if id(shape) not in _members_of:
+
+    key: str
+    shape: Any
+    names: tuple[str, ...]
+    is_plain: bool
+
+
+_members_of: dict[tuple[int, int, int, type], tuple[Any, Any, tuple[_Member, ...]]] = {}
+
+
+def _named_members(picker: _AttributePicker, shape: Any, value: Any) -> tuple[_Member, ...]:
+    """The members of a structure in objects of the class of this one."""
+    transformers = picker.response_transformers
+    ident = id(transformers) if transformers else 0
+    known = id(shape), ident, len(transformers), type(value)
+    if known not in _members_of:
+        transformed = {path.rpartition(".")[2] for path in transformers}
         members = []
         for key, member in shape.members.items():
             member.parent = shape
-            context = AttributePickerContext(obj={}, key=key, shape=member)
-            members.append((key, member, tuple(picker.get_possible_keys(context))))
-        _members_of[id(shape)] = shape, tuple(members)  # the shape stays, and so does its id
-    return _members_of[id(shape)][1]
+            context = AttributePickerContext(obj=value, key=key, shape=member)
+            names = tuple(picker.get_possible_keys(context))
+            is_plain = key not in transformed and not any("." in name for name in names)
+            members.append(_Member(key, member, names, is_plain))
+        # What has these ids stays, and so do they.
+        _members_of[known] = shape, transformers, tuple(members)
+    return _members_of[known][-1]
 
 
 def _serialize_structure(
     serializer: Any, serialized: Any, value: Any, shape: Any, key: str
 ) -> None:
-    """As moto's, which makes an object for each member that a dictionary may have."""
+    """As moto's, which makes an object for each member that there may be."""
     picker = serializer._value_picker  # noqa: SLF001  moto's own
+    is_dict = type(value) is dict
     if (
-        type(value) is not dict
+        value is None
+        or (not is_dict and hasattr(value, "__getitem__"))
         or not isinstance(picker, _AttributePicker)
-        or picker.response_transformers
         or isinstance(serializer, BaseRestSerializer)  # looks for members of the URL and headers
     ):
         _serialize_members(serializer, serialized, value, shape, key)
         return
     wrapper = serializer.MAP_TYPE() if key else serialized
-    for member_key, member, names in _named_members(picker, shape):
-        for name in names:
-            if name in value:
-                if value[name] is not None:
-                    serializer._serialize(wrapper, value[name], member, member_key)  # noqa: SLF001
+    for member in _named_members(picker, shape, value):
+        if not member.is_plain:
+            serializer._serialize_structure_member(  # noqa: SLF001
+                wrapper, value, member.shape, member.key
+            )
+            continue
+        for name in member.names:
+            found = value.get(name, _MISSING) if is_dict else getattr(value, name, _MISSING)
+            if found is not _MISSING:
+                if found is not None:
+                    serializer._serialize(wrapper, found, member.shape, member.key)  # noqa: SLF001
                 break
     if key:
         serializer._default_serialize(serialized, wrapper, shape, key)  # noqa: SLF001
