@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import timedelta
 from functools import cache, lru_cache
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest.mock import patch
 
@@ -46,6 +47,7 @@ from moto.moto_server.werkzeug_app import (
 from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
 from moto.scheduler.exceptions import ValidationException
 from moto.scheduler.models import Schedule, scheduler_backends
+from moto.sqs import models as sqs_models
 from msgspec import Struct
 from werkzeug.datastructures.structures import ImmutableMultiDict, iter_multi_items
 from werkzeug.exceptions import HTTPException
@@ -277,6 +279,10 @@ def _request_id(headers: dict[str, str]) -> str:
     return request_id
 
 
+# moto looks twice for a key of AWS in each request's authorization.
+_ACCESS_KEY = SimpleNamespace(search=lru_cache(responses.BaseResponse.access_key_regex.search))
+
+
 def _service_of(_app: Any, host: str | None) -> Any:
     return _backend_of_host(host)
 
@@ -295,9 +301,11 @@ def patched_moto() -> Iterator[None]:
         patch.object(backends, "list_of_moto_modules", lambda: _MODULES),
         patch.object(responses, "method_names_from_class", _method_names),
         patch.object(responses, "camelcase_to_underscores", _underscored),
+        patch.object(sqs_models, "camelcase_to_underscores", _underscored),
         patch.object(errors, "ErrorLookupFactory", lambda: _errors_of_services),
         patch.object(responses, "XFormedAttributePicker", _AttributePicker),
         patch.object(responses, "gen_amzn_requestid_long", _request_id),
+        patch.object(responses.BaseResponse, "access_key_regex", _ACCESS_KEY),
         patch.object(DomainDispatcherApplication, "get_backend_for_host", _service_of),
         patch.object(SigV4Auth, "add_auth", add_auth),
         patch.object(UserAgentString, "rebuild_and_replace_user_agent_handler", rebuild_user_agent),
