@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import ExitStack
 from functools import cache, partial
 from itertools import zip_longest
@@ -170,35 +170,21 @@ def pytest_sessionfinish() -> None:
     gc.freeze()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The unit tests come last: their files are so short that all processes end together."""
     mark_rest_as_slow(items)
-    is_slow_lane = config.getoption("markexpr") == "slow"
-    ordered = _slow_files(items) if is_slow_lane else _files(items)
-    place = {path: number for number, path in enumerate(ordered)}
+    files = Counter(item.path for item in items)
+    # The longest waits begin first: of a file with many tests, each of which waits.
+    waiting = [path for path, _ in files.most_common() if _folder(path) in _WAITING]
+    computing = [path for path in files if _folder(path) in _COMPUTING]
+    in_turns = [path for pair in zip_longest(waiting, computing) for path in pair if path]
+    place = {path: number for number, path in enumerate(dict.fromkeys((*in_turns, *files)))}
     items.sort(key=lambda item: place[item.path])
     for item in items:
         # Tracing moto and servers costs as much as their tests. The unit tests alone must reach the
         # floors of coverage.
         if _folder(item.path) != "unit":
             item.add_marker(pytest.mark.no_cover)
-
-
-def _files(items: Sequence[pytest.Item]) -> Iterable[Path]:
-    """The unit tests come last: their files are so short that all processes end together."""
-    files = Counter(item.path for item in items)
-    # The longest waits begin first: of a file with many tests, each of which waits.
-    waiting = [path for path, _ in files.most_common() if _folder(path) in _WAITING]
-    computing = [path for path in files if _folder(path) in _COMPUTING]
-    in_turns = [path for pair in zip_longest(waiting, computing) for path in pair if path]
-    return dict.fromkeys((*in_turns, *files))
-
-
-def _slow_files(items: Sequence[pytest.Item]) -> Iterable[Path]:
-    """The longest begin first: those with few slow tests, such as a simulated year. Many are the
-    rest of a sweep, each of which is short.
-    """
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    return sorted(dict.fromkeys(item.path for item in items), key=lambda path: slow[path])
 
 
 @cache
