@@ -98,6 +98,17 @@ def _without_unclear(shares: Mapping[Wait, float]) -> Mapping[Wait, float]:
     return {wait: share / (1 - unclear) for wait, share in shares.items() if wait != _UNCLEAR}
 
 
+def _likely_ends(waking: Sequence[ThreadWait], wait: ThreadWait) -> Sequence[ThreadWait]:
+    """Those of the waits that most likely ended another one. If all of these threads ran in vain
+    meanwhile, as one that wakes the threads of a pool in turn does, it is what came, not the timer
+    of a virtual machine.
+    """
+    all_ran = not any(end.did_not_run_in(wait) for end in waking)
+    if all_ran and (came := [end for end in waking if end.has_come]):
+        return came
+    return [end for end in waking if end.is_likely_for(wait)] or waking
+
+
 def _in_proportion(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:
     """The shares of waits that each count by their own weight."""
     kinds = set(names.values())
@@ -307,8 +318,9 @@ class Division:
         reached, passed = self._reached(wait, only_still=False)
         known = self._known_of(reached, wait)
         timed = [end for end in reached if _has_timeout(self._handing.get(end))]
-        if waking := [end for end in (*known, *timed) if end.may_have_woken(wait)]:
-            return [end for end in waking if end.is_likely_for(wait)] or waking
+        waking = [end for end in (*known, *timed) if end.may_have_woken(wait)]
+        if waking and not wait.was_cut:
+            return _likely_ends(waking, wait)
         if still:
             return still
         if any(end.may_have_ended(wait) for end in known):

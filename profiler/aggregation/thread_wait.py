@@ -217,6 +217,12 @@ class ThreadWait(Struct, eq=False, kw_only=True):
             return False
         return over >= other.over - 1 or self.following_ns >= MIN_WORK_NS
 
+    @property
+    def has_come(self) -> bool:
+        """Whether something came on a connection of this wait."""
+        came = self.last_poll.came
+        return came is not None and any(came)
+
     def is_likely_for(self, other: "ThreadWait") -> bool:
         """Whether the thread did not run in vain while the other one waited."""
         return self.following_ns >= MIN_WORK_NS or self.did_not_run_in(other)

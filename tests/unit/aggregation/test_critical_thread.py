@@ -297,6 +297,20 @@ class TestHandingOn:
         ends = partial(wait, over=6, is_last=True, was_cut=True)
         assert shares(ends(LOCK, 100, begun=4), sleeps, rows)["network"] > 99
 
+    def test_to_what_came_before_the_timer_of_a_virtual_machine(self) -> None:
+        """One of a pool to which a selector's thread gives each second task."""
+        waiting, ticks = wait(LOCK, 250, begun=4, over=6), wait(SLEEP, 2, begun=5, over=6)
+        asks = wait(NETWORK, 0.7, begun=5, over=6, came=(True,))
+        assert shares(waiting, ticks, asks)["network"] > 98
+        scheduler = wait(TIMED_FUTEX, 0.1, begun=4, over=6)
+        assert shares(waiting, scheduler, asks)["sleep"] > 99
+
+    def test_to_nobody_who_ran_as_the_process_ended(self) -> None:
+        """An idle thread of a pool, and a virtual machine's own that runs at the end."""
+        idle = wait(LOCK, 250, begun=4, over=9, is_last=True, was_cut=True)
+        ticks, asks = wait(SLEEP, 0.1, begun=5, over=8), wait(NETWORK, 0.9, begun=5, over=7)
+        assert shares(idle, ticks, asks)["network"] > 85
+
     def test_by_what_the_others_hand_on_to_them(self) -> None:
         """A main thread waits for the end of one that works whenever a timer wakes it."""
         main, works = wait(LOCK, 50), wait(LOCK, 250, begun=5, over=9)
