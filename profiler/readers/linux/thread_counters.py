@@ -1,5 +1,5 @@
-"""What ``/proc/PID/task/TID/schedstat`` and ``stat`` say of one thread, and which of its waits for
-a CPU can be true. The files stay open as far as the process's limit permits.
+"""What ``schedstat``, ``stat`` and ``syscall`` in ``/proc/PID/task/TID`` say of one thread, and
+which of its waits for a CPU can be true. The files stay open as far as the process's limit permits.
 
 An open file belongs to its thread: after the thread's end it cannot be read, also if another thread
 has the same number. To open and close a file costs more than to read it.
@@ -110,6 +110,7 @@ class Thread(Struct, eq=False):
     read_at: ReadingTime
     counters_file: int | None = None
     state_file: int | None = None
+    call_file: int | None = None
     text: bytes = b""
     state_text: bytes = b""
     state: ThreadState = ThreadState("")
@@ -198,11 +199,23 @@ class Thread(Struct, eq=False):
             self.state = _parse_state(text)
         return self.state
 
+    def read_call(self) -> bytes:
+        """The present system call. Raises OSError."""
+        path = f"{self.path}/syscall"
+        if self.call_file is None:
+            self.call_file = self.files.open(path)
+        if self.call_file is not None:
+            return os.pread(self.call_file, _MAX_FILE_BYTES, 0)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            return os.read(descriptor, _MAX_FILE_BYTES)
+        finally:
+            os.close(descriptor)
+
     def close(self) -> None:
-        self.files.close(self.counters_file)
-        self.files.close(self.state_file)
-        self.counters_file = None
-        self.state_file = None
+        for descriptor in (self.counters_file, self.state_file, self.call_file):
+            self.files.close(descriptor)
+        self.counters_file = self.state_file = self.call_file = None
 
 
 def _parse_state(stat: bytes) -> ThreadState:

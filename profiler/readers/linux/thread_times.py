@@ -1201,7 +1201,7 @@ class ThreadReader:
                 state = ThreadState(reading.state, reading.blocks_signals)
             return self._wait_in_state(reading.pid, thread, state, is_hidden=True)
         try:
-            call = parse_system_call(_read_once(f"{thread.path}/syscall"))
+            call = parse_system_call(thread.read_call())
         except PermissionError:
             process.is_refused = True
             return self._ask(process, thread, now_ns)
@@ -1294,12 +1294,3 @@ def _others_add(thread: Thread) -> bool:
 def _kernel_function(thread: Thread) -> bytes:
     """The function of the kernel in which a thread waits; ``0`` or empty if that is not shown."""
     return proc.read_beginning(f"{thread.path}/wchan", _MAX_FILE_BYTES)
-
-
-def _read_once(path: str) -> bytes:
-    """The contents of a small file. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(descriptor, _MAX_FILE_BYTES)
-    finally:
-        os.close(descriptor)

@@ -578,6 +578,34 @@ def test_a_refused_system_call(machine: FakeMachine, monkeypatch: pytest.MonkeyP
     assert sample.sees_calls is True
 
 
+def test_the_system_call_of_a_thread_is_opened_once_and_may_be_refused_later(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, read = os.open, os.pread
+    calls: list[int] = []
+
+    def note(path: str | Path, flags: int) -> int:
+        descriptor = opened(path, flags)
+        if str(path).endswith("/syscall") and flags == os.O_RDONLY:
+            calls.append(descriptor)
+        return descriptor
+
+    def refuse(descriptor: int, size: int, offset: int) -> bytes:
+        if descriptor in calls:
+            raise PermissionError
+        return read(descriptor, size, offset)
+
+    monkeypatch.setattr(os, "open", note)
+    for at, call, kind in ((1, SLEEPING, "sleep"), (2, LOCKED, "lock"), (3, SLEEPING, "sleep")):
+        machine.thread(7, run=0.1 * at, call=call)
+        assert machine.read(process(cpu=at), at=at).waits == {Wait(kind): 1}
+    assert len(calls) == 1
+    monkeypatch.setattr(os, "pread", refuse)
+    machine.thread(7, run=0.4)
+    (blocked,) = machine.read(process(cpu=4), at=4).blocked
+    assert blocked.is_hidden
+
+
 @pytest.mark.parametrize(
     ("place", "kind", "helpers"),
     [
