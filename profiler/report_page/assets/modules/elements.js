@@ -32,6 +32,14 @@ export function breakable(text) {
   return made;
 }
 
+/** Returns a text that breaks at its spaces alone: a date has hyphens. */
+export function withWholeWords(text) {
+  const made = document.createDocumentFragment();
+  for (const [index, textContent] of text.split(" ").entries())
+    made.append(...(index ? [" "] : []), element("span", { className: "whole", textContent }));
+  return made;
+}
+
 export const byId = (id) => document.getElementById(id);
 
 export const button = (textContent, onclick, properties = {}) =>

@@ -12,6 +12,7 @@ import {
   svgElement,
   table,
   withBar,
+  withWholeWords,
 } from "#page/elements.js";
 import { asDuration, asPercent, asVcpuCount, asWhole, isKnown, truncate, UNKNOWN } from "#page/formats.js";
 import { coursePath } from "#page/overview_strip.js";
@@ -46,7 +47,7 @@ const RUN_COLUMNS = [
     name: "Started",
     className: "time",
     pick: (run) => run.began,
-    show: (run) => runLink(run, asStart(run)),
+    show: (run) => runLink(run, withWholeWords(asStart(run))),
   },
   { key: "family", name: "Family", className: "family", pick: familyOf, show: (run) => breakable(familyOf(run)) },
   {

@@ -1,7 +1,7 @@
 // The top of the overview: the sentence about the last night, the totals, and the families with failures.
 
 import { content } from "#page/content.js";
-import { breakable, byId, countCell, element, shortTable } from "#page/elements.js";
+import { breakable, byId, countCell, element, shortTable, withWholeWords } from "#page/elements.js";
 import { asDuration, asTime, asWhole, UNKNOWN, upperFirst } from "#page/formats.js";
 import { byOutcome, ENDED_AS, isFailed, isKilled, OUTCOMES, outcomeColour } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
@@ -97,7 +97,11 @@ export function drawFailures(runs) {
           className: "wide",
           show: (row) => row.codes.slice(0, 8).join(", ") + (row.codes.length > 8 ? ", …" : "") || UNKNOWN,
         },
-        { name: "Last failure", className: "time", show: (row) => runLink(row.last, asTime(row.last.began)) },
+        {
+          name: "Last failure",
+          className: "time",
+          show: (row) => runLink(row.last, withWholeWords(asTime(row.last.began))),
+        },
       ],
       families,
       { label: "Failures by family", most: isOnPaper() ? Infinity : MAX_FAILED },
