@@ -561,6 +561,23 @@ def test_a_message_of_these_tasks_in_a_queue_is_a_row(account: ProofAccount) -> 
     assert len(sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]) == 4
 
 
+@pytest.mark.parametrize("refused", ["GetQueueAttributes", "ReceiveMessage"])
+def test_queues_that_may_not_be_read_are_said_as_not_checked(
+    account: ProofAccount, refused: str
+) -> None:
+    """A message that came meanwhile makes the messages themselves of interest."""
+
+    def send(_task: PlayedTask) -> None:
+        url = account.aws.client("sqs").list_queues()["QueueUrls"][0]
+        account.aws.client("sqs").send_message(QueueUrl=url, MessageBody="{}")
+
+    account.change = send
+    account.proxy.refused = {refused}
+    (row,) = [one for one in rows_of(account) if one["check"] == "the queues"]
+    assert row["state"] == "not checked"
+    assert f"sqs:{refused}" in row["detail"]
+
+
 def test_without_capacity_the_task_is_a_row(account: ProofAccount) -> None:
     account.change = lambda task: task.scenario != "failure"
     found = rows_of(account)

@@ -224,23 +224,38 @@ class EvidenceReader(Struct, kw_only=True):
 
     def queue_counts(self) -> Mapping[str, int]:
         """About how many messages are in each queue of the stack."""
-        counts = {}
-        with self._noted(QUEUES), aws_errors("A queue cannot be read", "sqs:GetQueueAttributes"):
-            for name, url in self._queues.items():
-                counts[name] = count_messages(self.open_client("sqs"), url)
+        counts: dict[str, int] = {}
+        with self._noted(QUEUES):
+            self._count(counts)
         return counts
 
-    def queues_with(self, tasks: Sequence[ProofTask], names: Sequence[str]) -> Sequence[str]:
-        """The queues that have a message about one of the tasks. All messages stay."""
+    def grown_queues(
+        self, before: Mapping[str, int], tasks: Sequence[ProofTask]
+    ) -> tuple[Mapping[str, int], Sequence[str]]:
+        """About how many messages are in each queue now, and the queues of which a new one is about
+        one of the tasks. All messages stay.
+        """
         ids = [task.id for task in tasks if task.has_started]
-        permission = "sqs:ReceiveMessage and ChangeMessageVisibility"
+        counts: dict[str, int] = {}
         queues: list[str] = []
-        with self._noted(QUEUES), aws_errors("A queue cannot be read", permission):
-            for name in names:
-                with hidden_messages(self.open_client("sqs"), self._queues[name]) as messages:
-                    if _is_about(messages, ids):
-                        queues.append(name)
-        return queues
+        with self._noted(QUEUES):
+            self._count(counts)
+            grown = [name for name, count in counts.items() if count > before.get(name, 0)]
+            permission = "sqs:ReceiveMessage and ChangeMessageVisibility"
+            with aws_errors("A queue cannot be read", permission):
+                for name in grown:
+                    with hidden_messages(self.open_client("sqs"), self._queues[name]) as messages:
+                        if _is_about(messages, ids):
+                            queues.append(name)
+        return counts, queues
+
+    def _count(self, counts: dict[str, int]) -> None:
+        """Add how many messages are in each queue. Raises TaskProfilerError at the first one that
+        cannot be read.
+        """
+        with aws_errors("A queue cannot be read", "sqs:GetQueueAttributes"):
+            for name, url in self._queues.items():
+                counts[name] = count_messages(self.open_client("sqs"), url)
 
     @contextmanager
     def _noted(self, what: str) -> Iterator[None]:

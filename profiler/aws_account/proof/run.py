@@ -186,9 +186,7 @@ class Proof(Struct, kw_only=True):
         compared = [*task_rows(self.plan, self.tasks, self.reader.problems, self.wait_seconds)]
         paths = ReportPaths(self.open_client)
         compared.append(subscription_row(self.plan, paths.log_group(self.plan.group)))
-        after = self.reader.queue_counts()
-        grown = [name for name, count in after.items() if count > self.queues_before.get(name, 0)]
-        with_own = self.reader.queues_with(self.tasks, grown)
+        after, with_own = self.reader.grown_queues(self.queues_before, self.tasks)
         compared += queue_rows(self.queues_before, after, with_own)
         if not self.plan.has_stack:
             compared.append(
