@@ -60,7 +60,9 @@ def check_clusters(open_client: OpenClient, names: Sequence[str]) -> None:
                     known_names |= {cluster["clusterName"], cluster.get("clusterArn")}
             missing += [name for name in asked if name not in known_names]
         if missing:
-            existing = TaskDefinitions(ecs).clusters()
+            # ECS lists a deleted cluster for some time.
+            clusters = TaskDefinitions(ecs).clusters()
+            existing = tuple(name for name in clusters if name not in missing)
     if missing:
         raise TaskProfilerError(
             f"There is no ECS cluster {listed(missing, 'or')} in {region}: check the name, "

@@ -177,13 +177,9 @@ def similar_name(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(names: Iterable[str], known: Iterable[str]) -> str:
-    """A sentence with the names that may be meant, after a space; "" without a similar one.
-
-    A name that does not serve, such as a deleted cluster's, may be among the known ones.
-    """
-    unserved = list(names)
-    others = [name for name in known if name not in unserved]
-    similar = [similar_name(name, others) for name in unserved]
+    """A sentence with the names that may be meant, after a space; "" without a similar one."""
+    listed_known = list(known)
+    similar = [similar_name(name, listed_known) for name in names]
     meant = known_values(dict.fromkeys(similar))
     return f" Did you mean {listed(meant)}?" if meant else ""
 

@@ -241,13 +241,16 @@ class EvidenceReader(Struct, kw_only=True):
         with self._noted(QUEUES):
             self._count(counts)
             grown = [name for name, count in counts.items() if count > before.get(name, 0)]
-            permission = "sqs:ReceiveMessage and ChangeMessageVisibility"
-            with aws_errors("A queue cannot be read", permission):
-                for name in grown:
-                    with hidden_messages(self.open_client("sqs"), self._queues[name]) as messages:
-                        if _is_about(messages, ids):
-                            queues.append(name)
+            queues += (name for name in grown if self._has_message_about(ids, name))
         return counts, queues
+
+    def _has_message_about(self, ids: Sequence[str], queue: str) -> bool:
+        permission = "sqs:ReceiveMessage and ChangeMessageVisibility"
+        with (
+            aws_errors("A queue cannot be read", permission),
+            hidden_messages(self.open_client("sqs"), self._queues[queue]) as messages,
+        ):
+            return _is_about(messages, ids)
 
     def _count(self, counts: dict[str, int]) -> None:
         """Add how many messages are in each queue. Raises TaskProfilerError at the first one that
