@@ -126,14 +126,18 @@ def spread_unread(stretches: Sequence[Stretch], after: Stretch, unread_ns: int) 
     what found no room.
     """
     active = [*[stretch for stretch in stretches if stretch.run_ns], after]
-    unread_ns -= _fill([(stretch, stretch.room_in_turn_ns) for stretch in active], unread_ns)
-    unread_ns -= _fill([(stretch, stretch.room_on_all_cpus_ns) for stretch in active], unread_ns)
-    return unread_ns - _fill(
+    unread_ns -= _fill_rooms_equally(
+        [(stretch, stretch.room_in_turn_ns) for stretch in active], unread_ns
+    )
+    unread_ns -= _fill_rooms_equally(
+        [(stretch, stretch.room_on_all_cpus_ns) for stretch in active], unread_ns
+    )
+    return unread_ns - _fill_rooms_equally(
         [(stretch, stretch.room_on_all_cpus_ns) for stretch in stretches], unread_ns
     )
 
 
-def _fill(rooms: Sequence[tuple[Stretch, int]], unread_ns: int) -> int:
+def _fill_rooms_equally(rooms: Sequence[tuple[Stretch, int]], unread_ns: int) -> int:
     """Fill the same share of all rooms; returns how much found room."""
     total_ns = sum([room_ns for _, room_ns in rooms])
     share = min(unread_ns / total_ns, 1.0) if total_ns else 0.0
@@ -192,7 +196,7 @@ class UndividedTime(Struct):
         return taken
 
 
-class _Bucket(Struct):
+class _OpenStretchBucket(Struct):
     """Open stretches of which about the same share is on a CPU."""
 
     run_ns: float = 0
@@ -218,7 +222,7 @@ class BusyTime(Struct):
     sure_threads_ns: float = 0
     sure_used_ns: float = 0
     sure_uncounted_ns: float = 0
-    buckets: dict[int, _Bucket] = field(default_factory=dict)
+    buckets: dict[int, _OpenStretchBucket] = field(default_factory=dict)
 
     def add(self, stretch: Stretch, part: float = 1.0) -> BlockedTime:
         """Add a part of a stretch; returns what is left of it."""
@@ -248,7 +252,7 @@ class BusyTime(Struct):
             self.sure_uncounted_ns += part * uncounted_ns
         # From this share of the range on, the whole CPU time fits into the busy time.
         number = min(max((stretch.ran_ns - low_ns) * _BUCKETS // span_ns, 0), _BUCKETS)
-        bucket = self.buckets.setdefault(number, _Bucket())
+        bucket = self.buckets.setdefault(number, _OpenStretchBucket())
         bucket.run_ns += part * stretch.ran_ns
         bucket.low_ns += part * low_ns
         bucket.span_ns += part * span_ns
@@ -307,7 +311,7 @@ class BusyTime(Struct):
         self.sure_used_ns += other.sure_used_ns
         self.sure_uncounted_ns += other.sure_uncounted_ns
         for number, bucket in other.buckets.items():
-            own = self.buckets.setdefault(number, _Bucket())
+            own = self.buckets.setdefault(number, _OpenStretchBucket())
             own.run_ns += bucket.run_ns
             own.low_ns += bucket.low_ns
             own.span_ns += bucket.span_ns

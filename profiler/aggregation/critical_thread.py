@@ -33,7 +33,7 @@ _MIN_SERVED_PART = 1 / 3
 _START_NS = 10 * NS_PER_MS
 
 
-def _is_for_comers(blocked: Blocked, wait: ThreadWait) -> bool:
+def _waits_for_clients(blocked: Blocked, wait: ThreadWait) -> bool:
     """Whether the wait is for somebody to come: nothing came on its connections."""
     if not blocked.may_be_idle:
         return False
@@ -47,7 +47,7 @@ def _is_for_comers(blocked: Blocked, wait: ThreadWait) -> bool:
     return not wait.had_come and not blocked.awaits_answer
 
 
-def _ended_by_timeout(blocked: Blocked, wait: ThreadWait) -> bool:
+def _has_ended_by_timeout(blocked: Blocked, wait: ThreadWait) -> bool:
     """Whether a timeout ended a wait for somebody to come, and work followed; a thread that ends
     does other work.
     """
@@ -57,7 +57,7 @@ def _ended_by_timeout(blocked: Blocked, wait: ThreadWait) -> bool:
     return blocked.has_timeout and wait.after_ns >= MIN_WORK_NS
 
 
-def _woken(blocked: Blocked) -> Blocked:
+def _without_timeout_of_woken(blocked: Blocked) -> Blocked:
     """A wait for a limited time that another thread or process has ended before."""
     helpers = "threads" if blocked.helpers == "nobody" else blocked.helpers
     return Blocked(wait=Wait("lock"), helpers=helpers, helper_pids=blocked.helper_pids)
@@ -78,17 +78,17 @@ def _with_busy_peer(blocked: Blocked, wait: ThreadWait) -> Wait:
     return Wait("network", busy[0]) if len(busy) == 1 else blocked.wait
 
 
-def _has_timeout(handing: Blocked | None) -> bool:
+def _has_handing_timeout(handing: Blocked | None) -> bool:
     """Whether a thread waits for others, and its timeout may end that."""
     return handing is not None and handing.wait == _SLEEP
 
 
-def _polls_pipe(handing: Blocked | None) -> bool:
+def _polls_pipe_for_limited_time(handing: Blocked | None) -> bool:
     """Whether a thread polls a pipe for a limited time."""
     return handing is not None and handing.has_timeout and handing.wait.kind == "pipe"
 
 
-def _without_unclear(shares: Mapping[Wait, float]) -> Mapping[Wait, float]:
+def _without_unclear_shares(shares: Mapping[Wait, float]) -> Mapping[Wait, float]:
     """The shares of the others; none if these are the smaller part."""
     unclear = shares.get(_UNCLEAR)
     if unclear is None:
@@ -109,7 +109,7 @@ def _likely_ends(waking: Sequence[ThreadWait], wait: ThreadWait) -> Sequence[Thr
     return [end for end in waking if end.is_likely_for(wait)] or waking
 
 
-def _in_proportion(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:
+def _shares_by_weight(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:
     """The shares of waits that each count by their own weight."""
     kinds = set(names.values())
     if len(kinds) == 1:
@@ -165,15 +165,15 @@ class Division:
                     self._by_process.setdefault(wait.process, []).append(wait)
 
     def _add(self, wait: ThreadWait, blocked: Blocked) -> None:
-        if blocked.otherwise is not None and _is_for_comers(blocked, wait):
+        if blocked.otherwise is not None and _waits_for_clients(blocked, wait):
             self._serving[wait] = blocked.wait
             blocked = blocked.otherwise
         elif wait.was_woken:
-            blocked = _woken(blocked)
+            blocked = _without_timeout_of_woken(blocked)
         if blocked.is_stopped:
             self._stopped[wait] = blocked.wait
-        elif _is_for_comers(blocked, wait):
-            if _ended_by_timeout(blocked, wait):
+        elif _waits_for_clients(blocked, wait):
+            if _has_ended_by_timeout(blocked, wait):
                 self._firm[wait] = _SLEEP
             else:
                 self._idle[wait] = blocked.wait
@@ -189,11 +189,11 @@ class Division:
         While all are stopped, they are stopped, not beside one that can run; so is who waits only
         for those that are.
         """
-        return _without_unclear(self._all_shares())
+        return _without_unclear_shares(self._all_shares())
 
     def _all_shares(self) -> Mapping[Wait, float]:
         if self._firm and not self._handing:
-            return _in_proportion(self._firm)
+            return _shares_by_weight(self._firm)
         carried = self._carried()
         if not carried and self._has_unknown:
             return {}
@@ -295,7 +295,7 @@ class Division:
         together += [
             (end.blocked, end.blocked.wait)
             for end in wait.enders
-            if end.blocked is not None and _is_for_comers(end.blocked, end) and not end.was_cut
+            if end.blocked is not None and _waits_for_clients(end.blocked, end) and not end.was_cut
         ]
         for blocked, _ in together:
             if blocked is not None and blocked.has_timeout:
@@ -317,7 +317,7 @@ class Division:
             return still or (wait,)  # its timeout may end it
         reached, passed = self._reached(wait, only_still=False)
         known = self._known_of(reached, wait)
-        timed = [end for end in reached if _has_timeout(self._handing.get(end))]
+        timed = [end for end in reached if _has_handing_timeout(self._handing.get(end))]
         waking = [end for end in (*known, *timed) if end.may_have_woken(wait)]
         if waking and not wait.was_cut:
             return _likely_ends(waking, wait)
@@ -339,7 +339,7 @@ class Division:
         serving = self._serving.keys() & passed
         if serving and not any(self._asks(each) for each in passed):
             return serving
-        polling = [end for end in reached if _polls_pipe(self._handing.get(end))]
+        polling = [end for end in reached if _polls_pipe_for_limited_time(self._handing.get(end))]
         if polling:  # as a server that sleeps, and watches whether its parent lives
             self._woken.update(dict.fromkeys(polling, _SLEEP))
             return polling
@@ -398,7 +398,9 @@ class Division:
             passed.add(wait.process)
             is_idle = wait in self._idle
             handing = self._handing.get(wait)
-            is_end = is_idle or _has_timeout(handing) or _polls_pipe(handing)
+            is_end = (
+                is_idle or _has_handing_timeout(handing) or _polls_pipe_for_limited_time(handing)
+            )
             first = wait
             if handing is not None and handing.waits_for_any_thread:
                 first = asked.setdefault(wait.process, wait)

@@ -53,7 +53,7 @@ class NoticeReading(Struct, frozen=True, kw_only=True, gc=False):
     disk_size_mb: float | None = None
 
 
-class _Counters(Struct, frozen=True, gc=False):
+class _NoticeCounters(Struct, frozen=True, gc=False):
     """The counters of a reading that has all of them; between two readings, what they grew by."""
 
     time_ns: float
@@ -61,8 +61,8 @@ class _Counters(Struct, frozen=True, gc=False):
     network_bytes: int
     block_bytes: int
 
-    def since(self, before: "_Counters") -> "_Counters":
-        return _Counters(
+    def since(self, before: "_NoticeCounters") -> "_NoticeCounters":
+        return _NoticeCounters(
             self.time_ns - before.time_ns,
             self.cpu_ns - before.cpu_ns,
             self.network_bytes - before.network_bytes,
@@ -70,10 +70,10 @@ class _Counters(Struct, frozen=True, gc=False):
         )
 
 
-_NO_COUNTERS = _Counters(LONG_AGO_NS, 0, 0, 0)
+_NO_COUNTERS = _NoticeCounters(LONG_AGO_NS, 0, 0, 0)
 
 
-class _Steps(Struct):
+class _QuietSteps(Struct):
     """Quiet steps in a row that are judged as one; ``used_bytes``: of network and disk."""
 
     length_ns: float = 0
@@ -114,7 +114,7 @@ class IdleTime:
             _OWN_LINE_NS + _BURST_STEP_NS,
         )
         self._before = _NO_COUNTERS
-        self._steps = _Steps()
+        self._steps = _QuietSteps()
         self._usual: deque[float] = deque(maxlen=_USUAL_STEPS)
         self._usual_vcpu: deque[float] = deque(maxlen=_USUAL_STEPS)
         # The end of the last step whose network the monitor's own lines hide.
@@ -138,7 +138,7 @@ class IdleTime:
         before = self._before
         if at_ns <= before.time_ns:
             return False
-        now = _Counters(at_ns, cpu_ns, network_bytes, block_bytes)
+        now = _NoticeCounters(at_ns, cpu_ns, network_bytes, block_bytes)
         self._before = now
         if at_ns - before.time_ns > self._max_step_ns:
             self._restart(at_ns)
@@ -146,7 +146,7 @@ class IdleTime:
             is_seen = own_line_ns + _OWN_LINE_NS <= before.time_ns
             if not is_seen:
                 self._unseen_ns = at_ns
-            if not self._is_quiet(now.since(before), is_seen=is_seen):
+            if not self._is_quiet_step(now.since(before), is_seen=is_seen):
                 self._restart(at_ns)
         if self.since_ns is None or at_ns - self.since_ns < self._window_ns:
             return False
@@ -165,9 +165,9 @@ class IdleTime:
         self.vcpu = 0.0
         self.network = 0.0
         self.block = 0.0
-        self._steps = _Steps()
+        self._steps = _QuietSteps()
 
-    def _is_quiet(self, step: _Counters, *, is_seen: bool) -> bool:
+    def _is_quiet_step(self, step: _NoticeCounters, *, is_seen: bool) -> bool:
         """Whether the batch was idle in a step. ``is_seen``: no line of the monitor hides its
         network.
         """
@@ -188,16 +188,16 @@ class IdleTime:
         steps.cpu_ns += step.cpu_ns
         if steps.length_ns < _BURST_STEP_NS:
             return True
-        self._steps = _Steps()
+        self._steps = _QuietSteps()
         if is_seen:
             self._usual.append(steps.bytes_per_second)
-        if self._is_burst(steps, is_seen=is_seen):
+        if self._has_request(steps, is_seen=is_seen):
             return False
         if is_seen:
             self._usual_vcpu.append(steps.vcpu)
         return True
 
-    def _is_burst(self, steps: _Steps, *, is_seen: bool) -> bool:
+    def _has_request(self, steps: _QuietSteps, *, is_seen: bool) -> bool:
         """Whether the steps have a request: more bytes, or hidden ones with more CPU time, than
         usual.
         """

@@ -95,11 +95,11 @@ def _kernel_bytes(chosen: MemoryEvidence, items: Sequence[MemoryEvidence]) -> fl
     return max([chosen.size_bytes, *of_statistics])
 
 
-def _never(_: MemoryEvidence, __: Sequence[MemoryEvidence]) -> bool:
+def _never_true(_: MemoryEvidence, __: Sequence[MemoryEvidence]) -> bool:
     return False
 
 
-def _may_be_above(mark: MemoryEvidence, items: Sequence[MemoryEvidence]) -> bool:
+def _is_always_possible(mark: MemoryEvidence, items: Sequence[MemoryEvidence]) -> bool:
     of_group = [item.size_bytes for item in items if item.source == "group mark"]
     if max(of_group, default=0) > mark.size_bytes:
         return True
@@ -115,7 +115,7 @@ def _may_lack_kernel_memory(mark: MemoryEvidence, items: Sequence[MemoryEvidence
 
 _IsContradicted = Callable[[MemoryEvidence, Sequence[MemoryEvidence]], bool]
 _EXACT_SOURCES: tuple[tuple[EvidenceSource, _IsContradicted], ...] = (
-    ("statistics", _never),
+    ("statistics", _never_true),
     ("group mark", _may_lack_kernel_memory),
-    ("process mark", _may_be_above),
+    ("process mark", _is_always_possible),
 )

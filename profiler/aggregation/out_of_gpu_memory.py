@@ -84,7 +84,7 @@ class MemoryGrowth:
         if peak.own_bytes + others_bytes < _AT_LIMIT_SHARE * limit_bytes:
             return None
         until_peak = [reading for reading in recent if reading.at_ns <= peak.at_ns]
-        if not _has_grown(until_peak, limit_bytes):
+        if not _has_grown_stepwise(until_peak, limit_bytes):
             return None
         return MemoryAtLimit(
             own_bytes=peak.own_bytes,
@@ -93,7 +93,7 @@ class MemoryGrowth:
         )
 
 
-def _has_grown(readings: list[_Reading], limit_bytes: int) -> bool:
+def _has_grown_stepwise(readings: list[_Reading], limit_bytes: int) -> bool:
     """Whether the memory rose in several steps, since the last one that was taken on purpose."""
     spans_ns = sorted(after.at_ns - before.at_ns for before, after in pairwise(readings))
     if not spans_ns or spans_ns[len(spans_ns) // 2] > _MAX_STEP_NS:

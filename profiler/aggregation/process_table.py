@@ -53,18 +53,18 @@ class _ProcessName(Struct, frozen=True):
         return truncate_text(words, MAX_TEXT_LENGTH)
 
 
-class _Total(Struct, frozen=True, gc=False):
+class _NameTotal(Struct, frozen=True, gc=False):
     """The number and CPU time of the processes of one name."""
 
     count: int = 0
     cpu_ns: int = 0
 
-    def plus(self, cpu_ns: int, count: int = 1) -> "_Total":
+    def plus(self, cpu_ns: int, count: int = 1) -> "_NameTotal":
         """The total with further processes; 0: with more CPU time of the same."""
-        return _Total(self.count + count, self.cpu_ns + cpu_ns)
+        return _NameTotal(self.count + count, self.cpu_ns + cpu_ns)
 
 
-class _Step(Struct):
+class _ReadingByName(Struct):
     """What one reading shows of each name.
 
     ``changed`` are the names of which a process began, changed or ended.
@@ -99,8 +99,8 @@ class ProcessTotals:
         self._present: dict[tuple[int, int], _Named] = {}
         # The CPU time that present processes used by other names.
         self._earlier_ns: dict[tuple[int, int], int] = {}
-        self._ended: dict[_ProcessName, _Total] = {}
-        self._dropped = _Total()
+        self._ended: dict[_ProcessName, _NameTotal] = {}
+        self._dropped = _NameTotal()
         self._memory: dict[_ProcessName, TreeMemory] = {}
         # What ended processes may have held of shared memory in addition.
         self._unread_bytes: dict[_ProcessName, int] = {}
@@ -130,7 +130,7 @@ class ProcessTotals:
 
     def _add_processes(self, processes: Iterable[ProcessReading]) -> Mapping[_ProcessName, int]:
         """Add all processes; returns the CPU time that each name has used since the last ones."""
-        step = _Step()
+        step = _ReadingByName()
         for process in processes:
             self._add_process(process, step)
         for identity in self._present.keys() - step.present.keys():
@@ -142,7 +142,7 @@ class ProcessTotals:
         self._add_memory(step)
         return step.used_ns
 
-    def _add_process(self, process: ProcessReading, step: _Step) -> None:
+    def _add_process(self, process: ProcessReading, step: _ReadingByName) -> None:
         identity = process.identity
         before = self._present.get(identity)
         if before is None:
@@ -152,7 +152,7 @@ class ProcessTotals:
             step.changed.add(name)
         else:
             name, last = before
-            kept = _with_memory_of(process, last)
+            kept = _with_last_memory(process, last)
             used_ns = kept.own_cpu_ns - last.own_cpu_ns
             if process is not last:
                 step.changed.add(name)
@@ -170,13 +170,13 @@ class ProcessTotals:
         return _ProcessName(process.name, self._show_arguments(process))
 
     def _end(self, name: _ProcessName, process: ProcessReading) -> None:
-        self._ended[name] = self._ended.get(name, _Total()).plus(self._cpu_ns(process))
+        self._ended[name] = self._ended.get(name, _NameTotal()).plus(self._cpu_ns(process))
         _raise_maximum(self._unread_bytes, name, process.unread_shmem_bytes)
 
     def _cpu_ns(self, process: ProcessReading) -> int:
         return max(process.own_cpu_ns - self._earlier_ns.get(process.identity, 0), 0)
 
-    def _add_memory(self, step: _Step) -> None:
+    def _add_memory(self, step: _ReadingByName) -> None:
         for name in step.changed:
             memory = self._memory.setdefault(name, TreeMemory())
             self._held_bytes[name] = memory.add(step.readings.get(name, ())) or 0
@@ -201,7 +201,7 @@ class ProcessTotals:
             rows.append(Process(name=OTHER_PROCESSES, count=hidden.count, cpu_seconds=seconds))
         return tuple(rows)
 
-    def _row(self, name: _ProcessName, total: _Total) -> Process:
+    def _row(self, name: _ProcessName, total: _NameTotal) -> Process:
         memory = self._memory[name]
         holders = None if memory.peak_bytes is None else memory.peak_processes
         return Process(
@@ -246,10 +246,10 @@ class ProcessTotals:
         largest.sort(key=lambda name: -totals[name].cpu_ns)
         return own.add_to(series, {name: name.text for name in largest})
 
-    def _totals(self) -> Mapping[_ProcessName, _Total]:
+    def _totals(self) -> Mapping[_ProcessName, _NameTotal]:
         totals = dict(self._ended)
         for name, process in self._present.values():
-            totals[name] = totals.get(name, _Total()).plus(self._cpu_ns(process))
+            totals[name] = totals.get(name, _NameTotal()).plus(self._cpu_ns(process))
         return totals
 
     def _drop_smallest(self) -> None:
@@ -264,7 +264,7 @@ class ProcessTotals:
         self._unread_bytes = {name: unread[name] for name in unread if name in kept}
 
     def _top_names(
-        self, totals: Mapping[_ProcessName, _Total], count: int
+        self, totals: Mapping[_ProcessName, _NameTotal], count: int
     ) -> Iterable[_ProcessName]:
         """The largest names by CPU time and by memory peak, alternately."""
         by_cpu = sorted(totals, key=lambda name: -totals[name].cpu_ns)[:count]
@@ -277,7 +277,7 @@ def _raise_maximum(sizes: dict[_ProcessName, int], name: _ProcessName, size_byte
         sizes[name] = size_bytes
 
 
-def _with_memory_of(process: ProcessReading, last: ProcessReading) -> ProcessReading:
+def _with_last_memory(process: ProcessReading, last: ProcessReading) -> ProcessReading:
     """The reading; a zombie has no memory any more, and keeps the last reading's with its
     high-water mark.
     """

@@ -70,7 +70,7 @@ class TreeCpu(Struct):
             else:
                 handed_over_ns += max(after.children_cpu_ns - process.children_cpu_ns, 0)
         gone += [(process, None) for process in self._settle(now, before, handed_over_ns)]
-        unreaped_ns = _unreaped_ns([process for process, _ in gone], handed_over_ns)
+        unreaped_ns = _unreaped_cpu_ns([process for process, _ in gone], handed_over_ns)
         self._unreaped_ns += unreaped_ns
         has_adopted = reaped_ns > self._reaped_ns
         self._gone = _EndedProcesses(
@@ -116,14 +116,14 @@ class TreeCpu(Struct):
         for process in lost:
             self.has_lost = True
             self.lost_blocks += process.blocks or BlockBytes()
-        unreaped_ns = sum(map(_cpu_ns, lost)) + _unreaped_ns(
+        unreaped_ns = sum(map(_cpu_ns, lost)) + _unreaped_cpu_ns(
             unknown, last.handed_over_ns + handed_over_ns
         )
         self._unreaped_ns += unreaped_ns - last.unreaped_ns
         return undecided
 
 
-def _unreaped_ns(gone: Sequence[ProcessReading], handed_over_ns: int) -> int:
+def _unreaped_cpu_ns(gone: Sequence[ProcessReading], handed_over_ns: int) -> int:
     return max(sum(map(_cpu_ns, gone)) - len(gone) * _MAX_ROUNDING_NS - handed_over_ns, 0)
 
 

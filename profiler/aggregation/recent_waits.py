@@ -16,7 +16,7 @@ _MAX_WAITS = 8
 _UNNAMED = ("other", HIDDEN.kind)
 
 
-class _Span(Struct):
+class _WaitSpan(Struct):
     """A part of the run with the nanoseconds of each wait."""
 
     start_ns: int
@@ -35,13 +35,13 @@ class RecentWaits(Struct):
     longer.
     """
 
-    _spans: list[_Span] = field(default_factory=list)
+    _spans: list[_WaitSpan] = field(default_factory=list)
 
     def add(self, start_ns: int, end_ns: int, waits: Mapping[Wait, int]) -> None:
         """Add the nanoseconds of each wait in a step; merges two spans if there are too many."""
         spans = self._spans
         if not spans or end_ns - spans[-1].start_ns > _MIN_SPAN_NS:
-            spans.append(_Span(start_ns, end_ns))
+            spans.append(_WaitSpan(start_ns, end_ns))
         spans[-1].add(end_ns, waits)
         if len(spans) > _MAX_SPANS:
             age_ns = [end_ns - span.start_ns for span in spans]

@@ -164,7 +164,7 @@ class RecordDraft:
         seen = [*self._own, *(part.evidence for part in parts)]
         record = _with_usage(self.run, seen)
         for readings in known_values(evidence.processes for evidence in seen):
-            record = _with_readings(record, readings)
+            record = _with_process_distributions(record, readings)
         activities = known_values(evidence.activity for evidence in seen)
         for activity in activities:
             record = with_activity(record, activity)
@@ -174,7 +174,7 @@ class RecordDraft:
         if not self._sees_all_exits:
             marked_mb = max_known(*(evidence.memory_marked_mb for evidence in seen))
             record = _with_unseen_peak(record, marked_mb)
-        record = _with_rows(record, seen)
+        record = _with_process_rows(record, seen)
         verdict = self._verdict(record, seen, peak)
         record = replace(
             record,
@@ -183,7 +183,7 @@ class RecordDraft:
             memory_kills=_own_kills(seen),
         )
         for evidence in self._own:
-            record = _with_lower_bounds(record, evidence)
+            record = _with_lower_bound_warnings(record, evidence)
         record = with_parts(record, parts)
         for activity in activities:
             record = with_idle_parts(record, activity)
@@ -211,7 +211,7 @@ class RecordDraft:
             )
         return judge_out_of_memory(
             self._end,
-            memory_max_bytes=_charged_bytes(seen, peak),
+            memory_max_bytes=_memory_charged_to_limit_bytes(seen, peak),
             memory_size_bytes=self.sizes.memory_bytes,
             peak_source=peak.source,
             limit_hits=max_known(*(evidence.limit_hits for evidence in seen)),
@@ -252,7 +252,7 @@ def with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
             reader_seconds = part.reader_cpu_ns / NS_PER_SECOND
             cpu_seconds = rounded(sum_of_both(monitor.cpu_seconds, reader_seconds), 3)
             record = replace(record, monitor=replace(monitor, cpu_seconds=cpu_seconds))
-        record = _with_lower_bounds(record, part.evidence)
+        record = _with_lower_bound_warnings(record, part.evidence)
         record = with_warnings(record, part.warnings)
     return record
 
@@ -326,16 +326,16 @@ def _with_larger_maximum(first: AverageAndMaximum, second: AverageAndMaximum) ->
     return second if (second.max or 0) > (first.max or 0) else first
 
 
-def _with_readings(record: Record, readings: ProcessReadings) -> Record:
+def _with_process_distributions(record: Record, readings: ProcessReadings) -> Record:
     """Use the distributions and columns of the processes that are better than the stats'."""
-    is_finer = _is_finer(readings, record.sampling)
+    is_finer = _are_readings_finer(readings, record.sampling)
     has_cpu = is_finer and readings.agrees_on_cpu
     names: tuple[str, ...] = ()
     if has_cpu:
         names += _CPU_SERIES
     if is_finer:
         names += _MEMORY_SERIES
-    metrics = _copy_fields(record.metrics, readings.metrics, names)
+    metrics = _with_fields_of(record.metrics, readings.metrics, names)
     if has_cpu and metrics.slowdown_at_vcpu is None:
         metrics = with_cpu_demand(
             metrics,
@@ -348,7 +348,7 @@ def _with_readings(record: Record, readings: ProcessReadings) -> Record:
         of_interval = names
         if has_cpu:
             of_interval += ("cpu_seconds",)
-        interval = _copy_fields(interval, readings.interval, of_interval)
+        interval = _with_fields_of(interval, readings.interval, of_interval)
     sampling = record.sampling
     if sampling is not NOT_SAMPLED and names:
         sampling = replace(sampling, samples=readings.samples)
@@ -361,14 +361,14 @@ def _with_readings(record: Record, readings: ProcessReadings) -> Record:
     return replace(record, metrics=metrics, interval=interval, sampling=sampling, series=series)
 
 
-def _is_finer(readings: ProcessReadings, sampling: Sampling) -> bool:
+def _are_readings_finer(readings: ProcessReadings, sampling: Sampling) -> bool:
     """Whether the processes were read at least twice as often as the task stats changed."""
     if sampling.stats_period_ms is None:
         return readings.samples > (sampling.samples or 0)
     return readings.step_ms is not None and 2 * readings.step_ms <= sampling.stats_period_ms
 
 
-def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
+def _with_fields_of(target: _T, source: Struct, names: Iterable[str]) -> _T:
     """Return the target with the named fields of the source that it has and that are not None."""
     values: dict[str, Any] = {}
     for name in names:
@@ -385,7 +385,7 @@ def _memory_evidence(seen: Iterable[RunEvidence]) -> list[MemoryEvidence]:
     return items
 
 
-def _charged_bytes(seen: Sequence[RunEvidence], peak: MemoryPeak) -> float | None:
+def _memory_charged_to_limit_bytes(seen: Sequence[RunEvidence], peak: MemoryPeak) -> float | None:
     """The memory that counts for the limit: the peak, or all that the stats had."""
     if peak.size_bytes is None:
         return None
@@ -403,7 +403,7 @@ def _own_kills(seen: Iterable[RunEvidence]) -> MemoryKills | None:
     return next((evidence.kills.own for evidence in seen if evidence.kills.own), None)
 
 
-def _with_rows(record: Record, seen: Iterable[RunEvidence]) -> Record:
+def _with_process_rows(record: Record, seen: Iterable[RunEvidence]) -> Record:
     """Add the rows of the processes, within the totals, and their part of the series."""
     for named in known_values(evidence.rows for evidence in seen):
         processes: tuple[Process, ...] = ()
@@ -417,7 +417,7 @@ def _with_rows(record: Record, seen: Iterable[RunEvidence]) -> Record:
     return record
 
 
-def _with_lower_bounds(record: Record, evidence: RunEvidence) -> Record:
+def _with_lower_bound_warnings(record: Record, evidence: RunEvidence) -> Record:
     """Add the warnings of a source: which of its values are lower bounds."""
     record = with_warnings(record, evidence.warnings)
     if evidence.activity is None:

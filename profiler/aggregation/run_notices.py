@@ -114,7 +114,7 @@ class GrowthToLimit:
         rise_ns = at_ns - since_ns - recent_count * _RECENT_STEP_NS // _PARTS  # up to the last part
         per_minute = min(
             (recent_lows[-1] - min(self._lows[first:])) * NS_PER_MINUTE / rise_ns,
-            _growth((*recent_lows, used), at_ns - recent_first * _RECENT_STEP_NS),
+            _growth_per_minute((*recent_lows, used), at_ns - recent_first * _RECENT_STEP_NS),
         )
         before = max(self._highs[:first])
         if per_minute <= 0 or not isfinite(before) or recent_lows[-1] < before + _NEW_HIGH * size:
@@ -125,7 +125,7 @@ class GrowthToLimit:
         return None
 
 
-def _growth(levels: Sequence[float], length_ns: int) -> float:
+def _growth_per_minute(levels: Sequence[float], length_ns: int) -> float:
     """The growth per minute over the levels of the parts' starts and the end; 0 if a part
     shrinks or is unknown.
     """

@@ -30,7 +30,7 @@ _MAX_HELD_NS = 20 * NS_PER_SECOND
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-class _Command(Struct):
+class _CommandSeries(Struct):
     """A command that has its own series, or several.
 
     Between two readings, a command is taken to have had at least the smaller one (in ``series``)
@@ -66,13 +66,13 @@ class _Command(Struct):
         self.series.add_cpu(start_ns, end_ns, used_ns)
         self.cpu_ns += used_ns
 
-    def absorb(self, other: "_Command") -> None:
+    def absorb(self, other: "_CommandSeries") -> None:
         """Count the readings of another command, which may be of other times."""
         self.series.absorb(other.series)
         self.most.absorb(other.most)
         self.cpu_ns += other.cpu_ns
 
-    def copy(self, step_ms: float) -> "_Command":
+    def copy(self, step_ms: float) -> "_CommandSeries":
         """The readings so far, in steps that are at least this long."""
         return replace(
             self,
@@ -117,7 +117,7 @@ class SeriesByCommand(Generic[_Key]):
         self._rest = self._new_command(started_ns)
         self._has_rest = False
         self._named_ns = 0
-        self._commands: dict[_Key, _Command] = {}
+        self._commands: dict[_Key, _CommandSeries] = {}
         self._dropped: set[_Key] = set()
 
     def add(
@@ -210,7 +210,11 @@ class SeriesByCommand(Generic[_Key]):
         return replace(series, processes=process_rows(of_run, rows))
 
     def _use_of_others(
-        self, whole: _Command, rows: Sequence[CommandCells], shown: Collection[_Key], length: int
+        self,
+        whole: _CommandSeries,
+        rows: Sequence[CommandCells],
+        shown: Collection[_Key],
+        length: int,
     ) -> CommandCells | None:
         """What the rows leave of the whole; None if that is nothing but rounding."""
         step_ms = whole.series.step_ns / NS_PER_MS
@@ -225,8 +229,8 @@ class SeriesByCommand(Generic[_Key]):
             largest.absorb(command.copy(step_ms))
         return left_by(whole.cells(length), rows, largest.cells(length), has_memory=has_hidden)
 
-    def _new_command(self, known_from_ns: int) -> _Command:
-        return _Command(self._new_series(), self._new_series(), known_from_ns)
+    def _new_command(self, known_from_ns: int) -> _CommandSeries:
+        return _CommandSeries(self._new_series(), self._new_series(), known_from_ns)
 
     def _begin_commands(self, present: Mapping[_Key, int], since_ns: int | None) -> None:
         new = [key for key in present if key not in self._commands and key not in self._dropped]

@@ -213,7 +213,7 @@ def usage_metrics(usage: ContainerUsage, sizes: ResourceLimits) -> Metrics:
         memory_peak_source=source,
         memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
         memory_mapped_file_mb=usage.memory_mapped_file_bytes.summary(per=MIB),
-        memory_huge_pages_mb=_none_if_zero(usage.memory_huge_page_bytes.summary(per=MIB)),
+        memory_huge_pages_mb=_unknown_if_zero(usage.memory_huge_page_bytes.summary(per=MIB)),
         max_memory_used_at=known(format_ms, usage.memory_max_at_ns),
         memory_used_bound_mb=mebibytes(usage.notable_bound_bytes),
         memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
@@ -222,7 +222,7 @@ def usage_metrics(usage: ContainerUsage, sizes: ResourceLimits) -> Metrics:
     )
 
 
-def _none_if_zero(huge_pages: AverageAndMaximum) -> AverageAndMaximum:
+def _unknown_if_zero(huge_pages: AverageAndMaximum) -> AverageAndMaximum:
     """Most programs have no huge pages, which is not said."""
     return huge_pages if huge_pages.max else NO_READINGS
 
@@ -416,7 +416,7 @@ def unmeasured_record(
         launch_type=task.launch_type,
         cpu_architecture=host.cpu_architecture,
         processor=processor_of(host),
-        container=_container_of(container),
+        container=_record_container_of(container),
         status=end.status,
         exit_code=end.exit_code,
         started_at=known(format_ms, container.started_ns),
@@ -427,7 +427,7 @@ def unmeasured_record(
     )
 
 
-def _container_of(container: "ContainerMetadata") -> Container:
+def _record_container_of(container: "ContainerMetadata") -> Container:
     return Container(
         name=container.name,
         id=container.docker_id,

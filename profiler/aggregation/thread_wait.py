@@ -21,7 +21,7 @@ MAX_LITTLE_NS = 3 * NS_PER_MS
 _MAX_POLLS = 512
 
 
-class _Repeated(Struct, eq=False):
+class _RepeatedWaits(Struct, eq=False):
     """Waits of a thread for the same, one after the other: the ``newest``, and those before it as
     far as they are not settled.
     """
@@ -79,7 +79,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     little_ns: int = 0
     turns: int = 0
     timeouts: int = 0
-    repeated: _Repeated | None = None
+    repeated: _RepeatedWaits | None = None
     polled_since: int | None = None
 
     def go_on_as(self, following: "ThreadWait") -> None:
@@ -101,7 +101,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
     def _repeat_as(self, following: "ThreadWait") -> None:
         if self.repeated is None:
-            self.repeated = _Repeated(self, deque(maxlen=_MAX_POLLS))
+            self.repeated = _RepeatedWaits(self, deque(maxlen=_MAX_POLLS))
         self.repeated.before.append(self)
         self.repeated.newest = following
         following.repeated = self.repeated

@@ -33,7 +33,7 @@ class ChangedWaits(Struct, frozen=True):
         return min([wait.begun for wait in changed], default=None)
 
 
-class _Thread(Struct, eq=False):
+class _FollowedThread(Struct, eq=False):
     """One thread: how many looks its last growth covers; its present wait, its last one in which it
     was blocked, which may be the present one, and the one before that if it is not known yet what
     followed it.
@@ -51,7 +51,7 @@ class ThreadWaits:
     """Follows the threads of a run; memory grows with their number only."""
 
     def __init__(self) -> None:
-        self._threads: dict[int, _Thread] = {}
+        self._threads: dict[int, _FollowedThread] = {}
         self._processes: Mapping[int, ProcessSeen] = {}
         self._cpu_ns: Counter[int] = Counter()  # of each process's threads that were read
         self._comers: Mapping[int, Sequence[ThreadWait]] = {}  # as of the last look
@@ -98,13 +98,13 @@ class ThreadWaits:
                 wait.enders = (*comers.get(wait.process, ()), *before.get(wait.process, ()))
         self._comers = comers
 
-    def _note_growth(self, look: Look, change: ChangedWaits) -> Mapping[int, _Thread]:
+    def _note_growth(self, look: Look, change: ChangedWaits) -> Mapping[int, _FollowedThread]:
         """End the waits of the threads that ran; returns these."""
-        ran: dict[int, _Thread] = {}
+        ran: dict[int, _FollowedThread] = {}
         for grown in look.growth or ():
             thread = self._threads.get(grown.thread)
             if thread is None:
-                thread = self._threads[grown.thread] = _Thread(grown.process)
+                thread = self._threads[grown.thread] = _FollowedThread(grown.process)
             thread.steps = grown.steps
             thread.run_ns += grown.run_ns
             self._cpu_ns[grown.process] += grown.run_ns
@@ -139,7 +139,7 @@ class ThreadWaits:
             del self._cpu_ns[pid]
             self._for_timers.discard(pid)
 
-    def _add_unasked(self, thread_id: int, thread: _Thread, change: ChangedWaits) -> None:
+    def _add_unasked(self, thread_id: int, thread: _FollowedThread, change: ChangedWaits) -> None:
         """Add that a thread has run, and nobody asked what it does now."""
         thread.present = ThreadWait(
             thread=thread_id,
@@ -156,13 +156,13 @@ class ThreadWaits:
         thread = self._threads.get(seen.thread)
         is_first = thread is None
         if thread is None:
-            thread = self._threads[seen.thread] = _Thread(seen.process)
+            thread = self._threads[seen.thread] = _FollowedThread(seen.process)
         present = thread.present
         if present is not None and present.is_unasked:
             self._end_present_wait(thread, change)
             present = None
         if present is not None:
-            if _is_same(present.blocked, seen.blocked):
+            if _shows_same_wait(present.blocked, seen.blocked):
                 return
             if seen.is_correction:
                 present.blocked = seen.blocked
@@ -189,7 +189,7 @@ class ThreadWaits:
             wait.helpers_ns = self._helpers_cpu_ns(wait)
         thread.last = wait
         if before is not None:
-            _follow(before, wait, thread, change)
+            _add_work_between_waits(before, wait, thread, change)
             self._note_timer(before)
         wait.was_for_timer = wait.process in self._for_timers
 
@@ -204,7 +204,7 @@ class ThreadWaits:
             elif not before.is_unclear:
                 self._for_timers.discard(before.process)
 
-    def _end_present_wait(self, thread: _Thread, change: ChangedWaits) -> None:
+    def _end_present_wait(self, thread: _FollowedThread, change: ChangedWaits) -> None:
         """The thread has run, or does something else."""
         wait = thread.present
         if wait is None:
@@ -220,10 +220,10 @@ class ThreadWaits:
         if wait.blocked.helpers == _WITH_WORK:
             wait.helped_ns = max(self._helpers_cpu_ns(wait) - wait.helpers_ns, 0)
         if thread.earlier is not None:
-            _make_known(thread.earlier, wait, change)
+            _note_what_followed(thread.earlier, wait, change)
             thread.earlier = None
 
-    def _end(self, thread: _Thread, change: ChangedWaits) -> None:
+    def _end(self, thread: _FollowedThread, change: ChangedWaits) -> None:
         """The thread has ended."""
         self._end_present_wait(thread, change)
         last = thread.last
@@ -233,7 +233,7 @@ class ThreadWaits:
             last.was_cut = last.over is not None and (last.over >= self.number - 1 or not has_run)
             last.after_ns = thread.run_ns - last.run_ns
             last.is_last = True
-            _note_known(last, change)
+            _note_earlier_known(last, change)
 
     def _helpers_cpu_ns(self, wait: ThreadWait) -> int:
         """The CPU time so far of the children for which a thread waits, and of theirs."""
@@ -247,7 +247,7 @@ class ThreadWaits:
         return total_ns
 
 
-def _is_same(before: Blocked | None, now: Blocked | None) -> bool:
+def _shows_same_wait(before: Blocked | None, now: Blocked | None) -> bool:
     """Whether a thread that has not run says the same: its timeout, which may be one of the wall
     clock, is measured anew.
     """
@@ -258,7 +258,9 @@ def _is_same(before: Blocked | None, now: Blocked | None) -> bool:
     return before == replace(now, until_ns=before.until_ns, until_within_ns=before.until_within_ns)
 
 
-def _note_end(before: ThreadWait, thread: _Thread, seen: ThreadSeen, change: ChangedWaits) -> None:
+def _note_end(
+    before: ThreadWait, thread: _FollowedThread, seen: ThreadSeen, change: ChangedWaits
+) -> None:
     """What a thread shows of how its wait before ended."""
     # Who waits again without a run was asked twice in the same wait.
     if seen.was_woken and (seen.blocked is None or thread.run_ns > before.run_ns):
@@ -272,17 +274,19 @@ def _note_end(before: ThreadWait, thread: _Thread, seen: ThreadSeen, change: Cha
         change.repeated.append(before)
 
 
-def _follow(before: ThreadWait, wait: ThreadWait, thread: _Thread, change: ChangedWaits) -> None:
+def _add_work_between_waits(
+    before: ThreadWait, wait: ThreadWait, thread: _FollowedThread, change: ChangedWaits
+) -> None:
     """Add the work between two waits of a thread to both."""
     wait.had_come = before.came is not None and any(before.came)
     wait.before_ns = wait.run_ns - before.run_ns + before.helped_ns
     if not wait.before_ns:  # the state has changed without a run
         wait.before_ns = before.before_ns
     if thread.earlier is not None:
-        _make_known(thread.earlier, before, change)
+        _note_what_followed(thread.earlier, before, change)
         thread.earlier = None
     has_come = not before.came or any(came is not False for came in before.came)
-    if _goes_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
+    if _does_wait_go_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
         if has_come:
             before.turn_to(wait)
         else:
@@ -290,10 +294,10 @@ def _follow(before: ThreadWait, wait: ThreadWait, thread: _Thread, change: Chang
     elif wait.blocked is not None and wait.blocked.helpers == _WITH_WORK:
         thread.earlier = before
     else:
-        _make_known(before, wait, change)
+        _note_what_followed(before, wait, change)
 
 
-def _goes_on(before: ThreadWait, wait: ThreadWait, most_ns: int) -> bool:
+def _does_wait_go_on(before: ThreadWait, wait: ThreadWait, most_ns: int) -> bool:
     """Whether the thread goes on waiting for the same after less work than this, as clients do that
     let a signal end their waits, and loops with timers.
     """
@@ -302,7 +306,7 @@ def _goes_on(before: ThreadWait, wait: ThreadWait, most_ns: int) -> bool:
         return False
     if wait.run_ns - before.run_ns >= most_ns:
         return False
-    return _is_same(blocked, _with_connections_of(blocked, now))
+    return _shows_same_wait(blocked, _with_connections_of(blocked, now))
 
 
 def _with_connections_of(before: Blocked, now: Blocked) -> Blocked:
@@ -312,15 +316,15 @@ def _with_connections_of(before: Blocked, now: Blocked) -> Blocked:
     return replace(now, connections=before.connections, may_be_idle=before.may_be_idle)
 
 
-def _make_known(wait: ThreadWait, following: ThreadWait, change: ChangedWaits) -> None:
+def _note_what_followed(wait: ThreadWait, following: ThreadWait, change: ChangedWaits) -> None:
     """What followed a wait: the thread's run, and the work of others in its next wait."""
     if wait.is_known:
         return
     wait.after_ns = following.run_ns - wait.run_ns + following.helped_ns
-    _note_known(wait, change)
+    _note_earlier_known(wait, change)
 
 
-def _note_known(wait: ThreadWait, change: ChangedWaits) -> None:
+def _note_earlier_known(wait: ThreadWait, change: ChangedWaits) -> None:
     """What followed a wait is known, and so what followed those before for the same answer."""
     wait.is_known = True
     change.known.append(wait)

@@ -82,7 +82,7 @@ def wait_warnings(record: Record) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-class _Late(Struct, frozen=True, gc=False):
+class _LateGrowth(Struct, frozen=True, gc=False):
     """What a thread ran and waited for a CPU before the stretch in which it was counted."""
 
     thread: int
@@ -113,7 +113,7 @@ class _OpenLook(Struct, eq=False):
         return self.stretch.says_nothing or self.misses_able
 
 
-class _Pause(Struct):
+class _PausedLooks(Struct):
     """Readings one after the other in which no thread had its turn: the first and the last one, and
     the peeks after the first.
     """
@@ -124,7 +124,7 @@ class _Pause(Struct):
     able_peeks: int = 0
 
 
-class _Sums(Struct):
+class _SettledSums(Struct):
     """What is settled: of the whole time, and of that in which all GPUs were idle.
 
     ``last`` is the division of the last look that found only blocked threads, or of any look as
@@ -138,7 +138,7 @@ class _Sums(Struct):
     last: Mapping[Wait, float] = {}
     has_quiet: bool = False
 
-    def copy(self) -> "_Sums":
+    def copy(self) -> "_SettledSums":
         return replace(
             self,
             parts=self.parts.copy(),
@@ -199,7 +199,7 @@ class TimeAccount:
         self.failure: Exception | None = None
         self._waiting: list[Callable[[], None]] = []
         self._waiting_values = 0
-        self._pause: _Pause | None = None  # if it waits, and nothing after it
+        self._pause: _PausedLooks | None = None  # if it waits, and nothing after it
         self._until_ns = started_ns
         self._gpus = gpus
         self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
@@ -225,7 +225,7 @@ class TimeAccount:
         # What threads used of the last stretches, by when these began.
         self._used: dict[int, dict[int, int]] = {}
         self._for_series: deque[tuple[int, int, int, bool]] = deque(maxlen=_MAX_OPEN_LOOKS)
-        self._sums = _Sums(idle=IdlePlaces(started_ns))
+        self._sums = _SettledSums(idle=IdlePlaces(started_ns))
 
     # What is read
 
@@ -255,11 +255,11 @@ class TimeAccount:
             pause.peeks += look.peeks
             pause.able_peeks += look.able_peeks
             return
-        pause = self._pause = _Pause(read_ns, read_ns)
+        pause = self._pause = _PausedLooks(read_ns, read_ns)
         self._waiting.append(partial(self._add_pause, pause, look, series))
         self._waiting_values += 1
 
-    def _add_pause(self, pause: _Pause, look: Look, series: RunSeries | None) -> None:
+    def _add_pause(self, pause: _PausedLooks, look: Look, series: RunSeries | None) -> None:
         self._add_look(pause.first_ns, look, series, None)
         if pause.last_ns > pause.first_ns:
             self._extend_last(pause.last_ns, pause.peeks, pause.able_peeks)
@@ -481,7 +481,7 @@ class TimeAccount:
             sees_calls=self._sees_calls, has_waits=self._has_waits, duration_ns=duration_ns
         )
 
-    def _so_far(self) -> _Sums:
+    def _so_far(self) -> _SettledSums:
         """The sums with the open looks, by what is known now."""
         self._add_waiting()
         sums = self._sums.copy()
@@ -492,7 +492,7 @@ class TimeAccount:
         has_begun = self._has_begun_head
         for look in self._open:
             if not has_begun:
-                _apply(look.change, head)
+                _restore_waits_at_look(look.change, head)
             has_begun = False
             self._sum_up(look, head, sums)
         sums.end()
@@ -516,7 +516,7 @@ class TimeAccount:
             able_threads = sum([seen.blocked is None for seen in look.seen])
         if max(able_threads, len(look.growth or ())) < _MAX_COUNTED:
             stretch.able_threads = able_threads
-        stretch.is_unsure = not able_threads and _is_unsure(look)
+        stretch.is_unsure = not able_threads and _are_too_few_asked(look)
         if able_threads:
             stretch.able_ns = stretch.length_ns
         return stretch
@@ -574,7 +574,7 @@ class TimeAccount:
         """
         length_ns = stretch.length_ns
         counted_ns = {wait.thread: wait.counted_ns for wait in over if wait.counted_ns}
-        late: list[_Late] = []
+        late: list[_LateGrowth] = []
         rarely_read: dict[int, list[ThreadGrowth]] = {}  # by how long they were not read
         sum_ns = 0
         for grown in plausible_waits(growth, length_ns):
@@ -587,7 +587,7 @@ class TimeAccount:
             run_ns, wait_ns = stretch.add(grown.run_ns, waited_ns)
             sum_ns += wait_ns
             if grown.run_ns > run_ns or waited_ns > wait_ns:
-                late.append(_Late(grown.thread, grown.run_ns - run_ns, waited_ns - wait_ns))
+                late.append(_LateGrowth(grown.thread, grown.run_ns - run_ns, waited_ns - wait_ns))
             if _MIN_USED_DIVISOR * (run_ns + wait_ns) > length_ns:
                 self._note_used(grown.thread, stretch, run_ns + wait_ns)
         self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, False))
@@ -605,14 +605,14 @@ class TimeAccount:
         if len(used) > _MAX_USED:
             del used[min(used)]
 
-    def _add_late(self, late: list[_Late]) -> None:
+    def _add_late(self, late: list[_LateGrowth]) -> None:
         """Add what threads ran and waited to the stretches before the one in which it was counted:
         it fills the last part of these stretches, in which the thread was able to run.
         """
         before = islice(reversed(self._open), 1, None)
         while late and (look := next(before, None)) is not None:
             stretch = look.stretch
-            left: list[_Late] = []
+            left: list[_LateGrowth] = []
             sum_ns = 0
             for each in late:
                 used_ns = self._used.get(each.thread, {}).get(stretch.start_ns, 0)
@@ -621,7 +621,9 @@ class TimeAccount:
                 stretch.able_ns = max(stretch.able_ns, run_ns + wait_ns)
                 sum_ns += wait_ns
                 if each.run_ns > run_ns or each.wait_ns > wait_ns:
-                    left.append(_Late(each.thread, each.run_ns - run_ns, each.wait_ns - wait_ns))
+                    left.append(
+                        _LateGrowth(each.thread, each.run_ns - run_ns, each.wait_ns - wait_ns)
+                    )
             look.shares = None
             self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, True))
             late = left
@@ -704,7 +706,7 @@ class TimeAccount:
         while self._open:
             look = self._open[0]
             if not self._has_begun_head:
-                _apply(look.change, self._head)
+                _restore_waits_at_look(look.change, self._head)
                 self._unknown.update([wait for wait in look.change.begun if not wait.is_known])
                 self._unknown.difference_update(look.change.over)
                 self._has_begun_head = True
@@ -729,10 +731,10 @@ class TimeAccount:
         idle_ns = self._gpus.idle_ns(stretch.start_ns, stretch.end_ns)
         return min(idle_ns / stretch.length_ns, 1.0)
 
-    def _sum_up(self, look: _OpenLook, waits: Collection[ThreadWait], sums: _Sums) -> None:
+    def _sum_up(self, look: _OpenLook, waits: Collection[ThreadWait], sums: _SettledSums) -> None:
         is_able = look.says_nothing
         if look.shares is None and not (is_able and sums.has_quiet):
-            look.shares = _shares(look, waits)
+            look.shares = _shares_of_look(look, waits)
         shares = look.shares or {}
         if look.stretch.length_ns:
             sums.add_stretch(look, self._idle_part(look.stretch))
@@ -744,7 +746,7 @@ class TimeAccount:
             sums.last = shares
 
 
-def _is_unsure(look: Look) -> bool:
+def _are_too_few_asked(look: Look) -> bool:
     """Whether too few of the threads that ran were asked what they do now, or a child that somebody
     waits for.
     """
@@ -761,7 +763,7 @@ def _is_unsure(look: Look) -> bool:
     return 2 * unasked_ns > run_ns
 
 
-def _apply(change: ChangedWaits, waits: dict[ThreadWait, None]) -> None:
+def _restore_waits_at_look(change: ChangedWaits, waits: dict[ThreadWait, None]) -> None:
     """Let the waits be those at the look. One that began with it may be over: its thread was asked,
     and could run when its state was read at the end of the look.
     """
@@ -770,7 +772,7 @@ def _apply(change: ChangedWaits, waits: dict[ThreadWait, None]) -> None:
         waits.pop(wait, None)
 
 
-def _shares(look: _OpenLook, waits: Collection[ThreadWait]) -> Mapping[Wait, float]:
+def _shares_of_look(look: _OpenLook, waits: Collection[ThreadWait]) -> Mapping[Wait, float]:
     """The division of a look; empty if no thread was blocked."""
     if look.is_stopped:
         return {STOPPED.wait: 1.0}

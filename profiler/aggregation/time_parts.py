@@ -24,13 +24,13 @@ _PERCENT_DIGITS = 1
 _UNITS = 1000  # 100 % in tenths
 
 
-class _Sum(Struct):
+class _BlockedSum(Struct):
     """The blocked time of a wait: see :class:`BlockedTime`."""
 
     fixed_ns: float = 0.0
     open_ns: float = 0.0
 
-    def add(self, blocked: "BlockedTime | _Sum", share: float) -> None:
+    def add(self, blocked: "BlockedTime | _BlockedSum", share: float) -> None:
         self.fixed_ns += share * blocked.fixed_ns
         self.open_ns += share * blocked.open_ns
 
@@ -45,15 +45,15 @@ class TimeParts(Struct):
 
     busy: BusyTime = field(default_factory=BusyTime)
     covered_ns: float = 0
-    kinds: dict[str, _Sum] = field(default_factory=dict)
-    targets: dict[Wait, _Sum] = field(default_factory=dict)
+    kinds: dict[str, _BlockedSum] = field(default_factory=dict)
+    targets: dict[Wait, _BlockedSum] = field(default_factory=dict)
 
     def divide(self, blocked: BlockedTime, shares: Mapping[Wait, float]) -> None:
         """Divide blocked time among the waits of a look."""
         for wait, share in shares.items():
-            self.kinds.setdefault(wait.kind, _Sum()).add(blocked, share)
+            self.kinds.setdefault(wait.kind, _BlockedSum()).add(blocked, share)
             if wait.target is not None:
-                self.targets.setdefault(wait, _Sum()).add(blocked, share)
+                self.targets.setdefault(wait, _BlockedSum()).add(blocked, share)
         if len(self.targets) > _MAX_TARGETS_KEPT:
             self._forget_targets()
 
@@ -62,16 +62,16 @@ class TimeParts(Struct):
         self.busy.merge(other.busy)
         self.covered_ns += other.covered_ns
         for kind, total in other.kinds.items():
-            self.kinds.setdefault(kind, _Sum()).add(total, 1.0)
+            self.kinds.setdefault(kind, _BlockedSum()).add(total, 1.0)
         for wait, total in other.targets.items():
-            self.targets.setdefault(wait, _Sum()).add(total, 1.0)
+            self.targets.setdefault(wait, _BlockedSum()).add(total, 1.0)
         if len(self.targets) > _MAX_TARGETS_KEPT:
             self._forget_targets()
 
     def _forget_targets(self) -> None:
         """Keep the targets with the most time, and the sum of the rest."""
         by_time = sorted(self.targets, key=lambda wait: -self.targets[wait].fixed_ns)
-        rest = self.targets.setdefault(_REST, _Sum())
+        rest = self.targets.setdefault(_REST, _BlockedSum())
         for wait in by_time[_MAX_TARGETS_KEPT // 2 :]:
             if wait != _REST:
                 forgotten = self.targets.pop(wait)
@@ -94,14 +94,14 @@ class TimeParts(Struct):
         if not length_ns:
             return NO_BREAKDOWN
         open_share = self.busy.open_share
-        hidden = self.kinds.get(HIDDEN.kind, _Sum())
+        hidden = self.kinds.get(HIDDEN.kind, _BlockedSum())
         is_full = sees_calls and hidden.total_ns(open_share) <= _MAX_HIDDEN_SHARE * length_ns
         on_cpu_ns = round(self.busy.on_cpu_ns)
         parts = {"on_cpu": on_cpu_ns}
         if has_waits:
             parts["waiting_for_cpu"] = max(round(self.busy.busy_ns) - on_cpu_ns, 0)
         for kind in _KINDS if is_full else _SEEN_WITHOUT_PRIVILEGE:
-            parts[kind] = round(self.kinds.get(kind, _Sum()).total_ns(open_share))
+            parts[kind] = round(self.kinds.get(kind, _BlockedSum()).total_ns(open_share))
         parts[_OTHER] = max(length_ns - sum(parts.values()), 0)
         percents = percents_of(parts)
         covered = 100 * self.covered_ns / max(duration_ns or 0, length_ns)

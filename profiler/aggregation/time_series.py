@@ -37,7 +37,7 @@ def _add_sums(first: _Sum, second: _Sum) -> _Sum:
     return first[0] + second[0], first[1] + second[1]
 
 
-class _Column(Struct, Generic[_Cell]):
+class _QuantityCells(Struct, Generic[_Cell]):
     """The cells of one quantity.
 
     ``empty`` is a cell without a measurement, ``combine`` makes one cell of two.
@@ -75,17 +75,17 @@ class RunSeries:
         while finest_ns is not None and self.step_ns % 2 == 0 and self.step_ns >= 2 * finest_ns:
             self.step_ns //= 2
         self._capacity = 2 * points
-        self.cpu: _Column[_Sum] = _Column(
+        self.cpu: _QuantityCells[_Sum] = _QuantityCells(
             (0, 0), _add_sums
         )  # with the time that it was measured for
-        self.memory: _Column[int | None] = _Column(None, max_known)
-        self.gpu: _Column[_Sum] = _Column((0.0, 0), _add_sums)
-        self.gpus_memory: _Column[float | None] = _Column(None, max_known)
-        self.neuron: _Column[_Sum] = _Column((0.0, 0), _add_sums)
-        self.read: _Column[int | None] = _Column(None, sum_known)
-        self.written: _Column[int | None] = _Column(None, sum_known)
-        self.cpu_wait: _Column[_Sum] = _Column((0, 0), _add_sums)
-        self.columns: tuple[_Column[Any], ...] = (
+        self.memory: _QuantityCells[int | None] = _QuantityCells(None, max_known)
+        self.gpu: _QuantityCells[_Sum] = _QuantityCells((0.0, 0), _add_sums)
+        self.gpus_memory: _QuantityCells[float | None] = _QuantityCells(None, max_known)
+        self.neuron: _QuantityCells[_Sum] = _QuantityCells((0.0, 0), _add_sums)
+        self.read: _QuantityCells[int | None] = _QuantityCells(None, sum_known)
+        self.written: _QuantityCells[int | None] = _QuantityCells(None, sum_known)
+        self.cpu_wait: _QuantityCells[_Sum] = _QuantityCells((0, 0), _add_sums)
+        self.columns: tuple[_QuantityCells[Any], ...] = (
             self.cpu,
             self.cpu_wait,
             self.memory,
@@ -102,7 +102,7 @@ class RunSeries:
 
     def spread(
         self,
-        column: _Column[_Sum],
+        column: _QuantityCells[_Sum],
         start_ns: int,
         end_ns: int,
         sum_ns: int,
@@ -261,7 +261,7 @@ class RunSeries:
                 column.cells.append(cells[-1])
 
 
-def step_means(column: _Column[_Sum], length: int) -> Column:
+def step_means(column: _QuantityCells[_Sum], length: int) -> Column:
     """The mean of each step; None where nothing was measured."""
     return tuple(total / weight if weight else None for total, weight in column.padded(length))
 

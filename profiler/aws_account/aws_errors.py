@@ -155,9 +155,9 @@ def _refusal_cause(error: Mapping[str, Any], status: int, permission: str) -> st
         remedy = denial_remedy(message, permission)
         sentence = f"AWS refused ({answer}): {remedy}."
     elif code in _EXPIRED | _UNKNOWN_KEY or _WRONG_CLOCK.search(answer):
-        sentence = f"AWS refused {_refused_sign_in(code, answer)}"
+        sentence = f"AWS refused {_refused_sign_in_cause(code, answer)}"
     elif is_throttled(code) or _AT_ONCE.search(answer) or status >= SERVER_FAULT:
-        sentence = _passing_refusal(code, message, answer)
+        sentence = _passing_refusal_cause(code, message, answer)
     elif _FULL_POLICY.search(message):
         sentence = (
             f"AWS refused ({answer}): the role's inline policies are full, so remove what it does "
@@ -181,7 +181,7 @@ def _refusal_cause(error: Mapping[str, Any], status: int, permission: str) -> st
     return sentence
 
 
-def _refused_sign_in(code: str, answer: str) -> str:
+def _refused_sign_in_cause(code: str, answer: str) -> str:
     """Why AWS takes no call of this sign-in, and what to do."""
     if _WRONG_CLOCK.search(answer):
         return f"({answer}): the clock of this machine is wrong, so set it."
@@ -191,7 +191,7 @@ def _refused_sign_in(code: str, answer: str) -> str:
     return f"({code}): check the credentials, or choose others with --profile."
 
 
-def _passing_refusal(code: str, message: str, answer: str) -> str:
+def _passing_refusal_cause(code: str, message: str, answer: str) -> str:
     """The cause of an answer that AWS will not give again later."""
     if is_throttled(code):
         return f"AWS returned {code} ({message}), because there are too many calls: wait a minute."

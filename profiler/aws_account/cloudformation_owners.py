@@ -122,7 +122,7 @@ class CloudFormationOwners:
                     return known(_owner_of_stack, self._listed.get(key))
                 self._asked += 1
             resources = self._resources(physical_id)
-            self._known[key] = _owner_among(resources, physical_id, resource_type)
+            self._known[key] = _owner_among_resources(resources, physical_id, resource_type)
         return self._known[key]
 
     def _list_if_cheaper(self) -> None:
@@ -181,7 +181,7 @@ def _is_of_no_stack(error: Exception) -> bool:
     return error_code(error) == "ValidationError" and str(error).endswith("does not exist")
 
 
-def _owner_among(
+def _owner_among_resources(
     resources: Sequence[Mapping[str, Any]], physical_id: str, resource_type: str
 ) -> CloudFormationOwner | None:
     """The owner of the id; None: nobody.

@@ -85,7 +85,7 @@ def read_forwarder(open_client: OpenClient, name: str) -> ForwarderStack:
         return ForwarderStack(name=name, status=status, stack_id=stack["StackId"])
     if not status or status in _ABSENT:
         return ForwarderStack(name=name, status=status)
-    return _forwarder(stack)
+    return _forwarder_stack(stack)
 
 
 def read_deleted(open_client: OpenClient, name: str) -> ForwarderStack | None:
@@ -104,10 +104,10 @@ def read_deleted(open_client: OpenClient, name: str) -> ForwarderStack | None:
     last = max(deleted, key=itemgetter("DeletionTime"))
     with aws_errors(f"The deleted stack {name!r} cannot be read", "cloudformation:DescribeStacks"):
         (stack,) = cloudformation.describe_stacks(StackName=last["StackId"])["Stacks"]
-    return _forwarder(stack)
+    return _forwarder_stack(stack)
 
 
-def _forwarder(stack: Mapping[str, Any]) -> ForwarderStack:
+def _forwarder_stack(stack: Mapping[str, Any]) -> ForwarderStack:
     parameters: dict[str, str] = {}
     for parameter in stack.get("Parameters", ()):
         parameters[parameter["ParameterKey"]] = parameter.get("ParameterValue", "")

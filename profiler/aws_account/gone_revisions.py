@@ -51,7 +51,7 @@ def why_job_definition_gone(
     revision could not be read. It is described until 180 days after its end.
     """
     try:
-        described = _described_job(open_client, revision, jobDefinitions=[revision])
+        described = _describe_any_job_definition(open_client, revision, jobDefinitions=[revision])
     except TaskProfilerError as error:
         on_unread(error)
         return None
@@ -67,14 +67,16 @@ def has_no_active_job_definition(
 ) -> bool:
     """Whether no revision of a job definition is active, as far as it can be read."""
     try:
-        active = _described_job(open_client, name, jobDefinitionName=name, status=_ACTIVE)
+        active = _describe_any_job_definition(
+            open_client, name, jobDefinitionName=name, status=_ACTIVE
+        )
     except TaskProfilerError as error:
         on_unread(error)
         return False
     return active is None
 
 
-def _described_job(
+def _describe_any_job_definition(
     open_client: OpenClient, name: str, **selection: object
 ) -> Mapping[str, object] | None:
     """A job definition of the selection, if there is one. Raises TaskProfilerError."""

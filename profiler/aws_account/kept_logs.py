@@ -50,7 +50,7 @@ def log_gaps(
             reaching_ns = max(age_ns, 0)
             words = "is {} old"
         if reaching_ns < window_ns:
-            reaching, window = _lengths(reaching_ns, window_ns)
+            reaching, window = _part_and_window_texts(reaching_ns, window_ns)
             reason = f"The log group {name} {words.format(reaching)}, the window has {window}."
             yield Gap(place=name, reason=reason, group=(region, name))
 
@@ -89,30 +89,30 @@ class KeptLogs:
         return frozenset(groups) & self._lacking.keys()
 
 
-def _lengths(part_ns: int, window_ns: int) -> tuple[str, str]:
+def _part_and_window_texts(part_ns: int, window_ns: int) -> tuple[str, str]:
     """A part of the window, and the window, in words that differ: in days, of a short window in
     hours, in both where the days are the same.
     """
     kept_days = part_ns == part_ns // NS_PER_DAY * NS_PER_DAY
     if window_ns < _SHORT_NS:
-        part = _days(part_ns) if kept_days else _hours(part_ns)
-        return part, _hours(window_ns)
+        part = _days_text(part_ns) if kept_days else _hours_text(part_ns)
+        return part, _hours_text(window_ns)
     if part_ns // NS_PER_DAY == window_ns // NS_PER_DAY:
-        return _days_and_hours(part_ns), _days_and_hours(window_ns)
-    return _days(part_ns), _days(window_ns).removesuffix(" days")
+        return _days_and_hours_text(part_ns), _days_and_hours_text(window_ns)
+    return _days_text(part_ns), _days_text(window_ns).removesuffix(" days")
 
 
-def _hours(length_ns: int) -> str:
+def _hours_text(length_ns: int) -> str:
     hours = length_ns // NS_PER_HOUR
     return format_count(hours, "hour") if hours else "less than an hour"
 
 
-def _days(length_ns: int) -> str:
+def _days_text(length_ns: int) -> str:
     days = length_ns // NS_PER_DAY
     return format_count(days, "day") if days else "less than a day"
 
 
-def _days_and_hours(length_ns: int) -> str:
+def _days_and_hours_text(length_ns: int) -> str:
     hours = length_ns % NS_PER_DAY // NS_PER_HOUR
     rest = f" and {format_count(hours, 'hour')}" if hours else ""
-    return f"{_days(length_ns)}{rest}"
+    return f"{_days_text(length_ns)}{rest}"

@@ -91,7 +91,7 @@ class MissedReasons:
         calls = [self._calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES]
         for event in filter(None, chain(*calls)):
             at_ns = parse_ns(event.get("eventTime")) or 0
-            if at_ns >= since_ns and _changes_rule(event, schedule):
+            if at_ns >= since_ns and _is_change_of_rule(event, schedule):
                 return True
         if all(events[-1:] == (None,) for events in calls):
             return False
@@ -122,7 +122,7 @@ class MissedReasons:
                 self._lookups_left = 0
                 return
             self._lookups_left -= 1
-            yield from (_decoded_event(event.get("CloudTrailEvent")) for event in page["Events"])
+            yield from (_decode_event(event.get("CloudTrailEvent")) for event in page["Events"])
             if not page.get("NextToken"):
                 yield None
                 return
@@ -178,17 +178,17 @@ def _failure_reason(event: _Event, schedule: Schedule) -> str | None:
     if not is_its:
         return None
     if event.get("errorCode"):
-        return _sentence(f"RunTask failed with {event['errorCode']}", message)
+        return _reason_sentence(f"RunTask failed with {event['errorCode']}", message)
     answer = mapping(event.get("responseElements"))
     reasons = {text(failure.get("reason")) for failure in mappings(answer.get("failures"))} - {None}
     if not reasons or answer.get("tasks"):
         return None
-    return _sentence(
+    return _reason_sentence(
         "RunTask started no task", ", ".join(map(explained_refusal, sorted(map(str, reasons))))
     )
 
 
-def _changes_rule(event: _Event, schedule: Schedule) -> bool:
+def _is_change_of_rule(event: _Event, schedule: Schedule) -> bool:
     """Whether the call succeeded and is about the rule, which PutTargets has in another field."""
     request = mapping(event.get("requestParameters"))
     return schedule.name in (request.get("name"), request.get("rule")) and not event.get(
@@ -206,22 +206,22 @@ def _parse_dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
     }
     source_arn = attributes.get("SCHEDULE_ARN") or attributes.get("RULE_ARN")
     scheduled_ns = parse_ns(attributes.get("SCHEDULED_TIME")) or parse_ns(
-        _decoded_event(message.get("Body")).get("time")
+        _decode_event(message.get("Body")).get("time")
     )
     if not source_arn or scheduled_ns is None:
         return None
-    reason = _sentence(
+    reason = _reason_sentence(
         attributes.get("ERROR_CODE", "Unknown error"), attributes.get("ERROR_MESSAGE", "")
     )
     return source_arn, scheduled_ns, reason
 
 
-def _sentence(what: str, why: str) -> str:
+def _reason_sentence(what: str, why: str) -> str:
     whole = f"{what}: {why}" if why else what
     return on_one_line(whole[:_MAX_REASON_LENGTH]).strip().rstrip(".") + "."
 
 
-def _decoded_event(content: object) -> _Event:
+def _decode_event(content: object) -> _Event:
     return (
         mapping(decoded_or_none(msgspec.json.decode, content)) if isinstance(content, str) else {}
     )

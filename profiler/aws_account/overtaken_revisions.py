@@ -74,7 +74,7 @@ def register_overtaken_again(
 
     Raises TaskProfilerError if there was one: the family waits for the next time.
     """
-    overtaken = _overtaken(definitions, planned, new_arn)
+    overtaken = _find_overtaken_revision(definitions, planned, new_arn)
     if overtaken is None:
         return
     hidden = revision_of(overtaken.arn or "")
@@ -109,7 +109,7 @@ def restoring_plan(
     return replace(planned, document=newest, changed=replace(planned.changed, definition=restored))
 
 
-def _overtaken(
+def _find_overtaken_revision(
     definitions: Definitions, planned: PlannedFamily, new_arn: str
 ) -> TaskDefinitionDocument | None:
     """The revision before the new one and its repetitions, if it is active, not the plan's base,

@@ -50,7 +50,7 @@ def left_to_owner(
         f"The stack {stack} of CloudFormation owns it: change its template "
         "(docs/task-definitions.md), or its next deployment undoes a new revision."
     )
-    return _left_alone(planned.family, document, note, batch=planned.changed.batch)
+    return _plan_left_alone(planned.family, document, note, batch=planned.changed.batch)
 
 
 def left_to_person(
@@ -73,18 +73,18 @@ def left_to_person(
     if monitor_of(withdrawn, known(attrgetter("image"), planned.changed.monitor)) is None:
         return planned
     note = f"Somebody deregistered {name}, which had the monitor: name the family to add it again."
-    return _left_alone(planned.family, document, note, batch=planned.changed.batch)
+    return _plan_left_alone(planned.family, document, note, batch=planned.changed.batch)
 
 
 def left_to_service(
     family: str, document: TaskDefinitionDocument, owner: FamilyOwner, part: Part
 ) -> PlannedFamily:
     """The plan that leaves the family to the service that owns it."""
-    planned = _left_alone(family, document, owned_sentence(owner, part))
+    planned = _plan_left_alone(family, document, owned_sentence(owner, part))
     return replace(planned, owner=owner)
 
 
-def _left_alone(
+def _plan_left_alone(
     family: str, document: TaskDefinitionDocument, note: str, *, batch: str = ""
 ) -> PlannedFamily:
     same = ChangedDefinition(

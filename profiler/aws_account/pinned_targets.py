@@ -79,7 +79,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             death = self._why_starts_nothing(target)
             if death is not None and self.part == "size":
                 # Whoever only changes a size starts nothing that has stopped.
-                notes.append(_dead_target(target, death, is_movable=False).problem)
+                notes.append(_make_dead_target(target, death, is_movable=False).problem)
                 continue
             try:
                 pin_difference = self._difference(planned, target)
@@ -97,7 +97,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 obstacle = self._ownership_sentence(target)
             pin = f"The {target.title} is pinned to {target.pinned_revision}"
             if death:
-                dead.append(_dead_target(target, death, is_movable=not obstacle))
+                dead.append(_make_dead_target(target, death, is_movable=not obstacle))
                 continue
             notes.append(f"{pin}{obstacle or '.'}")
             if not starts_monitor:
@@ -120,7 +120,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             if target.is_pin_of(planned.revision_arn):
                 death = self._why_starts_nothing(target)
                 if death:
-                    dead.append(_dead_target(target, death, is_movable=False))
+                    dead.append(_make_dead_target(target, death, is_movable=False))
         return replace(planned, dead=tuple(dead))
 
     def with_refused_inputs(
@@ -310,7 +310,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return None
         if self._is_named_by_user(planned) or self._was_left_behind(planned, target):
             return None
-        name_it = _name_target_remedy(planned, target)
+        name_it = _target_remedy_words(planned, target)
         if not planned.is_new_revision:
             return f", although a newer revision differs only by the size: {name_it}."
         number = revision_number(revision_text(target.pinned_revision or ""))
@@ -394,7 +394,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         remedy = "run the command again"
         # Its revision is the newest now.
         if self.part == "size" and not self._is_named_by_user(planned):
-            remedy = _name_target_remedy(planned, current)
+            remedy = _target_remedy_words(planned, current)
         _check_as_shown(current, shown, remedy)
         owner = self._owner_of(current)
         if owner:
@@ -440,7 +440,7 @@ def move_target(schedules: Schedules, current: ScheduledTarget, arn: str) -> str
     return WITHOUT_START if "StartDate" in changes else ""
 
 
-def _name_target_remedy(planned: PlannedFamily, target: ScheduledTarget) -> str:
+def _target_remedy_words(planned: PlannedFamily, target: ScheduledTarget) -> str:
     """What lets ``resize`` move a target that it leaves to the user."""
     name = (
         ("--job-definition", planned.family)
@@ -465,7 +465,7 @@ def _check_as_shown(
     raise TaskProfilerError(f"The {current.title} was not moved, because {why}: {remedy}.")
 
 
-def _dead_target(target: ScheduledTarget, death: str, *, is_movable: bool) -> DeadTarget:
+def _make_dead_target(target: ScheduledTarget, death: str, *, is_movable: bool) -> DeadTarget:
     sentence = (
         f"The {target.title} is pinned to {target.pinned_revision}, which {death}, so it starts "
         "nothing."

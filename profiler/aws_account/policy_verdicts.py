@@ -77,27 +77,27 @@ def statement_effects(documents: Policies, question: Question) -> Effects:
     allows: list[Answer] = []
     denies: list[Answer] = []
     for statement in chain.from_iterable(map(statements_of, documents)):
-        applies = _applies(statement, question)
+        applies = _does_statement_apply(statement, question)
         is_deny = statement.get("Effect") == "Deny"
         (denies if is_deny else allows).append(applies)
     return Effects(tuple(allows), tuple(denies))
 
 
-def _applies(statement: Mapping[str, object], question: Question) -> Answer:
+def _does_statement_apply(statement: Mapping[str, object], question: Question) -> Answer:
     if not concerns(statement, question.action):
         return "no"
     covered = covers(statement, question.resource)
-    return _all_of([covered, *_met_conditions(statement, question.context)])
+    return _all_answers([covered, *_condition_answers(statement, question.context)])
 
 
-def _all_of(parts: Iterable[Answer]) -> Answer:
+def _all_answers(parts: Iterable[Answer]) -> Answer:
     kinds = {*parts}
     if "no" in kinds:
         return "no"
     return "unknown" if "unknown" in kinds else "yes"
 
 
-def _met_conditions(statement: Mapping[str, object], context: Context) -> Iterator[Answer]:
+def _condition_answers(statement: Mapping[str, object], context: Context) -> Iterator[Answer]:
     """Whether each condition of a statement is met."""
     for operator, keys in mapping(statement.get("Condition")).items():
         for key, wanted in mapping(keys).items():
@@ -107,7 +107,7 @@ def _met_conditions(statement: Mapping[str, object], context: Context) -> Iterat
             if values is None or is_variable:
                 yield "unknown"
             else:
-                yield _is_met(operator.lower(), values, patterns)
+                yield _condition_answer(operator.lower(), values, patterns)
 
 
 def _values_of_key(key: str, context: Context) -> tuple[str, ...] | None:
@@ -117,7 +117,7 @@ def _values_of_key(key: str, context: Context) -> tuple[str, ...] | None:
     return () if key.startswith(TAG) and TAG_KEYS in context else None
 
 
-def _is_met(operator: str, values: tuple[str, ...], patterns: list[str]) -> Answer:
+def _condition_answer(operator: str, values: tuple[str, ...], patterns: list[str]) -> Answer:
     """Whether values meet a condition of this operator, in small letters."""
     if operator == "null":
         wants_none = [pattern.lower() == "true" for pattern in patterns]
@@ -130,7 +130,7 @@ def _is_met(operator: str, values: tuple[str, ...], patterns: list[str]) -> Answ
     name = name.replace(_NOT, "", 1)
     if name not in _OPERATORS:
         return "unknown"
-    met = [_matches(name, value, patterns) != is_negated for value in values]
+    met = [_matches_any_pattern(name, value, patterns) != is_negated for value in values]
     if operator.startswith(_ALL):
         is_met = all(met)
     elif operator.startswith(_ANY):
@@ -142,7 +142,7 @@ def _is_met(operator: str, values: tuple[str, ...], patterns: list[str]) -> Answ
     return "yes" if is_met else "no"
 
 
-def _matches(operator: str, value: str, patterns: list[str]) -> bool:
+def _matches_any_pattern(operator: str, value: str, patterns: list[str]) -> bool:
     """Whether a value is one of those of a condition."""
     if operator == "stringequals":
         return value in patterns
@@ -153,10 +153,10 @@ def _matches(operator: str, value: str, patterns: list[str]) -> bool:
     parts = value.split(":", _ARN_PARTS)
     wanted = (pattern.split(":", _ARN_PARTS) for pattern in patterns)
     return "*" in patterns or any(
-        len(parts) == len(of_pattern) and all(map(_is_like, parts, of_pattern))
+        len(parts) == len(of_pattern) and all(map(_is_part_covered, parts, of_pattern))
         for of_pattern in wanted
     )
 
 
-def _is_like(part: str, pattern: str) -> bool:
+def _is_part_covered(part: str, pattern: str) -> bool:
     return is_covered(part, (pattern,))

@@ -28,7 +28,7 @@ def most_vcpus(batch: AwsClient, queue: str) -> Iterator[int]:
 
     Raises boto3's errors.
     """
-    for environment in _environments(batch, queue):
+    for environment in _enabled_environments(batch, queue):
         most = count(field_at(environment, "computeResources.maxvCpus"))
         if most is not None:
             yield most
@@ -40,7 +40,7 @@ def batch_starters(batch: AwsClient, queue: str) -> Iterator[BatchStarter]:
 
     Raises boto3's errors.
     """
-    for environment in _environments(batch, queue):
+    for environment in _enabled_environments(batch, queue):
         role_arn = text(environment.get("serviceRole")) or ""
         cluster_arn = text(environment.get("ecsClusterArn"))  # of pods, there is none
         if cluster_arn and role_arn and _LINKED not in role_arn:
@@ -50,7 +50,7 @@ def batch_starters(batch: AwsClient, queue: str) -> Iterator[BatchStarter]:
             )
 
 
-def _environments(batch: AwsClient, queue: str) -> Iterator[Mapping[str, Any]]:
+def _enabled_environments(batch: AwsClient, queue: str) -> Iterator[Mapping[str, Any]]:
     """The environments of a queue that are not disabled."""
     queues = batch.describe_job_queues(jobQueues=[queue])["jobQueues"]
     names = [

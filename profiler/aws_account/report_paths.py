@@ -221,7 +221,7 @@ class ReportPaths:
             # No policy of a repository allows the token.
             if (
                 permission != "denied"
-                or _permission_of_statements(self._policies_of(role) or (), token) == "denied"
+                or _answer_of_statements(self._policies_of(role) or (), token) == "denied"
             ):
                 return permission
             return "unknown" if self._repository_allows(stored) else "denied"
@@ -263,7 +263,7 @@ class ReportPaths:
             "secretsmanager:GetResourcePolicy",
         ):
             policy = secrets.get_resource_policy(SecretId=arn).get("ResourcePolicy") or "{}"
-            return _allows(policy, action)
+            return _has_allowing_statement(policy, action)
         return True
 
     def _repository_allows(self, image: EcrImage) -> bool:
@@ -317,7 +317,7 @@ class ReportPaths:
         documents = self._policies_of(role)
         if documents is None:
             return "no role"
-        verdict = _permission_of_statements(documents, wanted)
+        verdict = _answer_of_statements(documents, wanted)
         if verdict == "denied by policy":
             return verdict
         if verdict == "unknown":
@@ -333,7 +333,7 @@ class ReportPaths:
         described = self._boundary_of(role)
         if described is None or not described.boundary:
             return False
-        return _permission_of_statements(described.documents, wanted) in (
+        return _answer_of_statements(described.documents, wanted) in (
             "denied",
             "denied by policy",
         )
@@ -345,10 +345,7 @@ class ReportPaths:
         described = self._boundary_of(role)
         if described is None:
             return False
-        if (
-            described.boundary
-            and _permission_of_statements(described.documents, wanted) == "unknown"
-        ):
+        if described.boundary and _answer_of_statements(described.documents, wanted) == "unknown":
             self.problems.add(
                 f"The permissions boundary of the role {role} ({described.boundary}) has "
                 f"{_UNEVALUATED}."
@@ -515,7 +512,7 @@ class ReportPaths:
         )
 
 
-def _permission_of_statements(documents: Policies, wanted: _Resources) -> Permission:
+def _answer_of_statements(documents: Policies, wanted: _Resources) -> Permission:
     """Whether the statements allow the actions on all of their resources; unknown if that
     depends on a condition or a variable.
     """
@@ -557,10 +554,10 @@ def _may_allow_pull(open_client: OpenClient, account: str, region: str, reposito
         ecr.exceptions.RepositoryNotFoundException,
     ):
         return False
-    return _allows(answer["policyText"], "ecr:BatchGetImage")
+    return _has_allowing_statement(answer["policyText"], "ecr:BatchGetImage")
 
 
-def _allows(policy: str, action: str) -> bool:
+def _has_allowing_statement(policy: str, action: str) -> bool:
     """Whether a statement of a resource's policy allows an action, perhaps to others."""
     return any(
         statement.get("Effect") == "Allow" and concerns(statement, action)

@@ -85,7 +85,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             return left_to_service(family, document, owner, "size")
         missing_runs = self.missing_runs(document.definition)
         size = definition_size(document.definition)
-        case = _Case(
+        case = _FamilyCase(
             family=family,
             document=document,
             window=window,
@@ -96,7 +96,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         try:
             decision = self._decision(case)
         except TaskProfilerError as error:  # nothing is registered without these rights
-            return _not_planned(case, str(error))
+            return _plan_left_unread(case, str(error))
         elsewhere = self._elsewhere(family, document.arn)
         if elsewhere and decision.action in ("none", "keep"):
             decision = replace(decision, action="none", reason=elsewhere)
@@ -105,11 +105,11 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             try:
                 if not self.are_for_source:
                     check_propagated_tags(document.definition)
-                changed = _changed(case, decision, is_tagged=not self.are_for_source)
+                changed = _changed_definition(case, decision, is_tagged=not self.are_for_source)
                 self._check_overrides(case, changed)
             except TaskProfilerError as error:
                 if may_definition_exist(error):
-                    return _not_planned(case, str(error))
+                    return _plan_left_unread(case, str(error))
                 changed = ChangedDefinition(definition=document.definition)
                 decision = replace(decision, action="none", reason=str(error))
         if decision.action == "none":
@@ -123,14 +123,14 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             notes=(
                 as_sentence(decision.reason),
                 *changed.notes,
-                *_left_out(decision),
-                *_repeated_kills(case),
+                *_left_out_sentences(decision),
+                *_repeated_kills_sentence(case),
                 *self._refused_targets(case, decision),
             ),
             document=document,
             changed=changed,
             resize=decision,
-            failed=_failed(case),
+            failed=_failed_smaller_size(case),
         )
 
     def _elsewhere(self, family: str, arn: str | None) -> str:
@@ -138,7 +138,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         nothing without such runs, or with others.
         """
         keys = [key for key in self.runs if key.name == family]
-        if not arn or not keys or any(_is_of(key, arn) for key in keys):
+        if not arn or not keys or any(_may_be_of_account(key, arn) for key in keys):
             return ""
         places = set()
         for key in keys:
@@ -159,7 +159,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     def _window(self, family: str, arn: str | None) -> FamilyWindow:
         windows = []
         for key, window in self.runs.items():
-            if key.name == family and (not arn or _is_of(key, arn)):
+            if key.name == family and (not arn or _may_be_of_account(key, arn)):
                 windows.append(window)
         if not arn and len(windows) > 1:
             raise TaskProfilerError(
@@ -174,7 +174,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             total.merge(window)
         return total
 
-    def _decision(self, case: "_Case") -> Resize:
+    def _decision(self, case: "_FamilyCase") -> Resize:
         """The decision by the runs and the account. Raises TaskProfilerError."""
         document = case.document
         if is_job_definition(document.definition):
@@ -214,7 +214,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         return decision
 
     def _with_later_words(
-        self, case: "_Case", newest_arn: str, account: FamilyAccount
+        self, case: "_FamilyCase", newest_arn: str, account: FamilyAccount
     ) -> SizedRevision:
         """The newest revision with what people did after a change of ours. Raises
         TaskProfilerError.
@@ -232,7 +232,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             return replace(revision, overwritten=None)
         return revision
 
-    def _check_overrides(self, case: "_Case", changed: ChangedDefinition) -> None:
+    def _check_overrides(self, case: "_FamilyCase", changed: ChangedDefinition) -> None:
         """Raise TaskProfilerError if a schedule overrides sizes that the new one does not hold."""
         if self.account is None:
             return
@@ -249,7 +249,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         for title, refusal in self.account.untaggable(case.family, case.document, new):
             raise TaskProfilerError(f"its new tag would keep the {title} from starting: {refusal}")
 
-    def _refused_targets(self, case: "_Case", decision: Resize) -> Iterator[str]:
+    def _refused_targets(self, case: "_FamilyCase", decision: Resize) -> Iterator[str]:
         """Sentences on what starts nothing, because the definition, which stays as it is, does not
         hold the sizes that it sets.
         """
@@ -263,7 +263,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
                 yield f"The {target.title} starts nothing, because {refusal}."
 
 
-def _failed(case: "_Case") -> SizeBefore | None:
+def _failed_smaller_size(case: "_FamilyCase") -> SizeBefore | None:
     """The size from which the newest revision was put back, if the window has a kill at it."""
     before = size_before(case.document.tags.get(REVERTED_FROM))
     if before is None or not case.window.at(before.size).counts.outcomes["killed"]:
@@ -271,13 +271,13 @@ def _failed(case: "_Case") -> SizeBefore | None:
     return before
 
 
-def _is_of(key: FamilyKey, arn: str) -> bool:
+def _may_be_of_account(key: FamilyKey, arn: str) -> bool:
     """Whether runs may be of the account and the Region of a definition."""
     is_of_account = key.account_id in (None, arn_account(arn))
     return is_of_account and key.region in (None, arn_region(arn))
 
 
-class _Case(Struct, frozen=True, kw_only=True):
+class _FamilyCase(Struct, frozen=True, kw_only=True):
     """A family with its newest definition, its runs, and what they needed."""
 
     family: str
@@ -372,7 +372,7 @@ class RequestedReverts(Struct, frozen=True, kw_only=True):
     ) -> PlannedFamily:
         """Plan the revert. The first note is the reason. Raises TaskProfilerError."""
         revisions = EarlierRevisions(family, document, self.describe)
-        case = _Case(
+        case = _FamilyCase(
             family=family,
             document=document,
             window=FamilyWindow(WindowSpan(now_ns=0)),
@@ -394,10 +394,10 @@ class RequestedReverts(Struct, frozen=True, kw_only=True):
             )
         try:
             decision = replace(decision, size=revisions.old_size().size)
-            changed = _changed(case, decision, is_tagged=True)
+            changed = _changed_definition(case, decision, is_tagged=True)
         except TaskProfilerError as error:
             if may_definition_exist(error):
-                return _not_planned(case, str(error))
+                return _plan_left_unread(case, str(error))
             decision = replace(decision, action="none", reason=str(error))
         return PlannedFamily(
             family=family,
@@ -409,7 +409,7 @@ class RequestedReverts(Struct, frozen=True, kw_only=True):
         )
 
 
-def _not_planned(case: _Case, reason: str) -> PlannedFamily:
+def _plan_left_unread(case: _FamilyCase, reason: str) -> PlannedFamily:
     """A family of which something could not be read that a change needs."""
     return PlannedFamily(
         family=case.family,
@@ -421,12 +421,14 @@ def _not_planned(case: _Case, reason: str) -> PlannedFamily:
     )
 
 
-def _left_out(decision: Resize) -> tuple[str, ...]:
+def _left_out_sentences(decision: Resize) -> tuple[str, ...]:
     """Sentences on the runs that do not count, if there are any."""
     return known(attrgetter("left_out"), decision.evidence) or ()
 
 
-def _changed(case: _Case, decision: Resize, *, is_tagged: bool) -> ChangedDefinition:
+def _changed_definition(
+    case: _FamilyCase, decision: Resize, *, is_tagged: bool
+) -> ChangedDefinition:
     """The definition with the size, and the tag of a revision; an old size with its containers'
     limits, if they can be read. Raises TaskProfilerError.
     """
@@ -436,36 +438,40 @@ def _changed(case: _Case, decision: Resize, *, is_tagged: bool) -> ChangedDefini
     tag = SizeBefore(revision=case.revisions.number, size=definition_size(present)).tag
     if decision.action == "revert":
         old = case.revisions.old_size()
-        changed = _put_back(present, old, seen)
+        changed = _definition_with_old_size(present, old, seen)
         if not is_tagged:
             return changed
         return replace(changed, definition=with_size_tag(changed.definition, REVERTED_FROM, tag))
-    changed = _sized(present, decision.size or TaskSize(), seen)
+    changed = _definition_with_size(present, decision.size or TaskSize(), seen)
     if not document.arn or not is_tagged:
         return changed
     return replace(changed, definition=with_size_tag(changed.definition, RESIZED_FROM, tag))
 
 
-def _put_back(present: Mapping[str, object], old: OldSize, seen: SeenMemory) -> ChangedDefinition:
+def _definition_with_old_size(
+    present: Mapping[str, object], old: OldSize, seen: SeenMemory
+) -> ChangedDefinition:
     """The definition with an old size, as the old revision has it if that can be read. Raises
     TaskProfilerError.
     """
     if old.definition is None:
-        return _sized(present, old.size, seen)
+        return _definition_with_size(present, old.size, seen)
     if is_job_definition(present):
         as_then = job_with_size_of(present, old.definition)
-        return as_then or _sized(present, old.size, seen)
+        return as_then or _definition_with_size(present, old.size, seen)
     return with_size(with_size_of(present, old.definition), TaskSize(), seen)
 
 
-def _sized(definition: Mapping[str, object], size: TaskSize, seen: SeenMemory) -> ChangedDefinition:
+def _definition_with_size(
+    definition: Mapping[str, object], size: TaskSize, seen: SeenMemory
+) -> ChangedDefinition:
     """The definition of a task or a job with the size. Raises TaskProfilerError."""
     if is_job_definition(definition):
         return job_with_size(definition, size, seen)
     return with_size(definition, size, seen)
 
 
-def _repeated_kills(case: _Case) -> tuple[str, ...]:
+def _repeated_kills_sentence(case: _FamilyCase) -> tuple[str, ...]:
     """The sentence on kills that Batch repeats at the same size, if there was a kill."""
     if not is_job_definition(case.document.definition):
         return ()

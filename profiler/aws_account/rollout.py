@@ -99,7 +99,7 @@ class RolloutRequest(Struct, frozen=True, kw_only=True):
         return self.register or self.sizes_file is not None
 
 
-class _Sized(Struct, frozen=True, kw_only=True):
+class _ResizedFamily(Struct, frozen=True, kw_only=True):
     """A family that got a size: the targets with which it was planned, its revision, and the
     targets that were moved to it.
     """
@@ -154,7 +154,7 @@ class Rollout(Struct, kw_only=True, dict=True):
     attached: list[RolePolicy] = []
     left_roles: set[str] = set()  # to the stacks that own them
     _left_alone: dict[str, list[str]] = {}  # the families by the sentence about their obstacle
-    _sized: list["_Sized"] = []
+    _sized: list["_ResizedFamily"] = []
     _groups: set[str] = set()
     # The targets that the printed plan was made from, by their keys; empty before the first step.
     _shown: dict[tuple[str, ...], ScheduledTarget] = {}
@@ -537,7 +537,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         moved: list[ScheduledTarget] = []
         if planned.is_new_revision and self.part == "size":
             own = self._starting_of(planned.family, self.targets)
-            self._sized.append(_Sized(planned=planned, targets=own, arn=arn, moved=moved))
+            self._sized.append(_ResizedFamily(planned=planned, targets=own, arn=arn, moved=moved))
         for target in self._moves(planned):
             try:
                 outcome, sentence = self._pins.move(
@@ -606,7 +606,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         except TaskProfilerError as error:
             self._fail(planned.family, error)
 
-    def _plan_sized_again(self, sized: _Sized) -> None:
+    def _plan_sized_again(self, sized: _ResizedFamily) -> None:
         """Put a family back if its plan is another one now. Raises TaskProfilerError."""
         again = self._changed(sized.planned.family, sized.planned.document)
         notes = " ".join(again.notes)
@@ -618,7 +618,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         if again.changed.definition != sized.planned.changed.definition:
             self._put_back(sized, notes)
 
-    def _put_back(self, sized: _Sized, why: str) -> None:
+    def _put_back(self, sized: _ResizedFamily, why: str) -> None:
         """Register the revision again that a size has replaced, and move the targets back that were
         moved to it.
         """

@@ -62,7 +62,7 @@ def read_machine_schedules(
     """
     note = first_only(on_problem)
     idle = {} if idle is None else idle
-    machines = _Machines(open_client, may_continue)
+    machines = _MachineReader(open_client, may_continue)
     read: dict[str, StartedMachine | None] = {
         arn: StartedMachine(states=(), is_express=False)
         for arn, since_ns in idle.items()
@@ -101,7 +101,7 @@ def read_machine_schedules(
     return tuple(schedules)
 
 
-class _Machines:
+class _MachineReader:
     """Reads what state machines start, each once: many may execute the same one."""
 
     def __init__(self, open_client: OpenClient, may_continue: Callable[[], bool]) -> None:
@@ -182,7 +182,7 @@ def read_executions(
         try:
             with aws_errors(what, "states:ListExecutions"):
                 client = open_client("stepfunctions")
-                found = _executions(client, arn, now_ns, since_ns)
+                found = _read_machine_executions(client, arn, now_ns, since_ns)
                 known_since_ns = max(found.known_since_ns, created_ns[arn])
                 executions[arn] = replace(found, known_since_ns=known_since_ns)
         except TaskProfilerError as error:
@@ -190,7 +190,9 @@ def read_executions(
     return executions
 
 
-def _executions(client: AwsClient, arn: str, now_ns: int, since_ns: int) -> ClusterTasks:
+def _read_machine_executions(
+    client: AwsClient, arn: str, now_ns: int, since_ns: int
+) -> ClusterTasks:
     """Raises boto3's errors."""
     tasks: list[StartedTask] = []
     known_since_ns = max(since_ns, now_ns - _KEPT_NS)

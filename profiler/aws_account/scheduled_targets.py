@@ -345,7 +345,7 @@ class Schedules:
                 started = _started_task(target)
             elif with_jobs and _JOB_PARAMETERS in target:
                 started = _submission_of_rule(target)
-            elif with_machines and _is_machine(target.get("Arn")):
+            elif with_machines and _is_state_machine_arn(target.get("Arn")):
                 started = execution_target(target["Arn"])
             else:
                 continue
@@ -369,7 +369,7 @@ class Schedules:
         selection = {"NamePrefix": name_prefix} if name_prefix else {}
         for summary in self._pages(self._scheduler.list_schedules, "Schedules", None, **selection):
             arn = str(summary.get("Target", {}).get("Arn"))
-            if _starts_machine(arn):
+            if _does_start_machine(arn):
                 self._keep_version(arn)
                 changed = str(summary["LastModificationDate"])
                 place = ("schedule", str(summary["GroupName"]), str(summary["Name"]), changed)
@@ -378,7 +378,7 @@ class Schedules:
                     self._machine_starts[place] = arn
             starts_task = ":cluster/" in arn or _is_universal(arn, _RUN_TASK)
             submits = with_jobs and _is_universal(arn, _SUBMIT_JOB)
-            if starts_task or submits or (with_machines and _starts_machine(arn)):
+            if starts_task or submits or (with_machines and _does_start_machine(arn)):
                 yield summary
 
     def _keep_version(self, arn: str) -> None:
@@ -387,7 +387,7 @@ class Schedules:
 
     def _keep_start(self, rule: Mapping[str, Any], content: Mapping[str, Any]) -> None:
         """Keep a rule's target that starts a state machine."""
-        if not _is_machine(content.get("Arn")):
+        if not _is_state_machine_arn(content.get("Arn")):
             return
         started = execution_target(content["Arn"])
         self._keep_version(content["Arn"])
@@ -418,7 +418,7 @@ class Schedules:
         """
         started = set[str]()
         for key, start in self._machine_starts.items():
-            if isinstance(start, str) and _is_machine(start):
+            if isinstance(start, str) and _is_state_machine_arn(start):
                 started.add(machine_name(start))
             else:
                 target = self._machine_start(key, names)
@@ -433,7 +433,7 @@ class Schedules:
         """
         target = self._machine_starts[key]
         if isinstance(target, str):
-            if _is_machine(target) and machine_name(target) not in names:
+            if _is_state_machine_arn(target) and machine_name(target) not in names:
                 return None
             _, group, name, _ = key
             read = self._started_machine(group, name)
@@ -464,9 +464,9 @@ class Schedules:
             started = task_of_request(_request_of_target(target))
         elif _is_universal(str(target.get("Arn")), _SUBMIT_JOB):
             started = job_of_request(_request_of_target(target), str(schedule.get("Arn")))
-        elif with_machines and _is_machine(target.get("Arn")):
+        elif with_machines and _is_state_machine_arn(target.get("Arn")):
             started = execution_target(target["Arn"])
-        elif with_machines and _starts_machine(str(target.get("Arn"))):
+        elif with_machines and _does_start_machine(str(target.get("Arn"))):
             started = execution_target(
                 text(_request_of_target(target).get("StateMachineArn")) or ""
             )
@@ -692,7 +692,7 @@ def _is_universal(arn: str, call: str) -> bool:
     return arn.partition(":scheduler:")[2] == call.partition(":scheduler:")[2]
 
 
-def _is_machine(arn: object) -> bool:
+def _is_state_machine_arn(arn: object) -> bool:
     """Whether the target of a rule or a schedule is a state machine, in whatever partition."""
     return isinstance(arn, str) and ":states:" in arn and ":stateMachine:" in arn
 
@@ -716,8 +716,8 @@ def is_version(machine_arn: str) -> bool:
     return machine_arn.removeprefix(f"{machine_of(machine_arn)}:").isdecimal()
 
 
-def _starts_machine(arn: str) -> bool:
-    return _is_machine(arn) or any(_is_universal(arn, call) for call in _START_EXECUTION)
+def _does_start_machine(arn: str) -> bool:
+    return _is_state_machine_arn(arn) or any(_is_universal(arn, call) for call in _START_EXECUTION)
 
 
 def execution_target(machine_arn: str) -> dict[str, Any]:

@@ -132,10 +132,10 @@ class EarlierRevisions(Struct, frozen=True):
         number = self.number
         document = self.newest
         for _ in range(_OWN_REVISIONS):
-            tag = _own_tag(document)
+            tag = _size_before_of_ours(document)
             before = first_known(known(attrgetter("revision"), tag), _number_before(number))
             earlier = known(self.read, before)
-            is_other = earlier is not None and not _is_monitored(document, earlier)
+            is_other = earlier is not None and not _is_same_with_monitor(document, earlier)
             if before is None or (tag is None and is_other):
                 return
             yield self.arn(before)
@@ -204,7 +204,9 @@ def _number_before(number: str) -> str | None:
     return str(before) if before > 0 else None
 
 
-def _is_monitored(document: TaskDefinitionDocument, earlier: TaskDefinitionDocument) -> bool:
+def _is_same_with_monitor(
+    document: TaskDefinitionDocument, earlier: TaskDefinitionDocument
+) -> bool:
     """Whether a revision and an earlier one are the same but for the monitor, whatever the name of
     its image is.
     """
@@ -214,7 +216,7 @@ def _is_monitored(document: TaskDefinitionDocument, earlier: TaskDefinitionDocum
     return difference(document.definition, earlier.definition, image) != "other"
 
 
-def _own_tag(document: TaskDefinitionDocument) -> SizeBefore | None:
+def _size_before_of_ours(document: TaskDefinitionDocument) -> SizeBefore | None:
     """The tag that a revision of ours has: the revision that it replaced."""
     resized = size_before(document.tags.get(RESIZED_FROM))
     return resized or size_before(document.tags.get(REVERTED_FROM))

@@ -115,9 +115,9 @@ class StarterRoles:
         for action, resource in ((_TAG_ACTION, tasks), (_RUN_ACTION, revision_arn)):
             is_start = action == _RUN_ACTION
             place_of_start = (
-                _cluster_context(target) if is_start else {}
+                _cluster_condition_keys(target) if is_start else {}
             )  # AWS names no other for tags
-            known = _request_context(revision_arn) | place_of_start
+            known = _request_condition_keys(revision_arn) | place_of_start
             asked = Question(action=action, resource=resource, context=known)
             is_asked_so_far = bool(before) or is_start
             with self._reading(role, what):
@@ -155,7 +155,7 @@ class StarterRoles:
             asked = Question(
                 action=_TAG_ACTION,
                 resource=starter.tasks_arn,
-                context=_request_context(revision_arn),
+                context=_request_condition_keys(revision_arn),
             )
             present_tags = before if is_tagged_so_far else None
             with self._reading(starter.role, what):
@@ -180,9 +180,9 @@ class StarterRoles:
         """
         then = None
         if present is not None:
-            then = replace(asked, context={**asked.context, **_tag_context(present)})
+            then = replace(asked, context={**asked.context, **_tag_condition_keys(present)})
         return self._lack(
-            role, then, replace(asked, context={**asked.context, **_tag_context(new)})
+            role, then, replace(asked, context={**asked.context, **_tag_condition_keys(new)})
         )
 
     def _batch_starters(self, queue: str) -> tuple[BatchStarter, ...]:
@@ -200,7 +200,7 @@ class StarterRoles:
         if role is None:
             return None
         action = "batch:SubmitJob" if target.is_of_job else _RUN_ACTION
-        context = _cluster_context(target)
+        context = _cluster_condition_keys(target)
         then, now = (
             Question(action=action, resource=arn, context=context) for arn in (present_arn, new_arn)
         )
@@ -260,14 +260,14 @@ _NOT_ALLOWED = "does not allow"
 _MAY_NOT_ALLOW = "may not allow"
 
 
-def _cluster_context(target: ScheduledTarget) -> dict[str, tuple[str, ...]]:
+def _cluster_condition_keys(target: ScheduledTarget) -> dict[str, tuple[str, ...]]:
     """The cluster of RunTask's request, if it is known."""
     cluster = target.cluster_arn
     is_known = cluster.startswith("arn:") and UNKNOWN_VALUE not in cluster
     return {_CLUSTER: (cluster,)} if is_known and not target.is_of_job else {}
 
 
-def _request_context(arn: str) -> dict[str, tuple[str, ...]]:
+def _request_condition_keys(arn: str) -> dict[str, tuple[str, ...]]:
     """What is known of each request of a role for what is in the role's account, as this ARN."""
     known = {"aws:requestedregion": arn_region(arn), "aws:principalaccount": arn_account(arn)}
     return {key: (value,) for key, value in known_members(known).items()}
@@ -284,7 +284,7 @@ def _new_keys_text(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return listed(sorted(after.keys() - before.keys()) or sorted(after))
 
 
-def _tag_context(tags: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _tag_condition_keys(tags: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """What is known of RunTask's request to give these tags to a task."""
     by_key = {f"{TAG}{key.lower()}": (value,) for key, value in tags.items()}
     return {"ecs:createaction": ("RunTask",), TAG_KEYS: (*tags,), **by_key}

@@ -169,11 +169,11 @@ class StateMachines:
                 numbered.setdefault(machine_of(version_arn), set()).add(version_arn)
             asked = [key for key in keys if not before[key].starts_nothing or key[0] in numbered]
             with ThreadPoolExecutor(_CONCURRENT_READERS, "state-machine") as pool:
-                described = pool.map(lambda key: _described_machine(client, key[0]), asked)
+                described = pool.map(lambda key: _describe_machine(client, key[0]), asked)
                 read = before | dict(zip(asked, described, strict=True))
                 listed = self._whose_aliases_are_read({key: read[key] for key in asked})
                 aliased = pool.map(
-                    lambda key: _with_aliases(
+                    lambda key: _machine_with_aliases(
                         client, key[0], read[key], numbered.get(key[0], frozenset())
                     ),
                     listed,
@@ -216,18 +216,18 @@ class StateMachines:
         return sorted(unknown, key=lambda key: not described[key].latest)[:_MAX_ALIAS_LISTS]
 
 
-def _described_machine(client: AwsClient, arn: str) -> _Machine:
+def _describe_machine(client: AwsClient, arn: str) -> _Machine:
     """A state machine, without its aliases unless it is gone."""
     problems: list[tuple[str, str]] = []
     with noted_errors(lambda said: problems.append((_UNREAD, said)), _UNREAD, READ_STATE_MACHINES):
         described = answer_unless(_is_gone, client.describe_state_machine, stateMachineArn=arn)
         if described is None or described.get("status") == _DELETING:
             return _Machine(latest=(), aliased=())
-        return _Machine(latest=tuple(_described_targets(arn, described)))
+        return _Machine(latest=tuple(_targets_of_description(arn, described)))
     return _Machine(problems=tuple(problems))
 
 
-def _with_aliases(
+def _machine_with_aliases(
     client: AwsClient, arn: str, machine: _Machine, numbered: Collection[str]
 ) -> _Machine:
     """A described state machine with the versions of its aliases, and those that are started by
@@ -274,7 +274,7 @@ def _states_of_versions(
         described = answer_unless(
             _is_gone, client.describe_state_machine, stateMachineArn=version_arn
         )
-        for target in _described_targets(arn, described or {}):
+        for target in _targets_of_description(arn, described or {}):
             if target not in latest:
                 number = version_arn.rpartition(":")[2]
                 yield replace(target, group=f"{target.group}, version {number}")
@@ -298,7 +298,7 @@ def read_started(client: AwsClient, started_arn: str) -> StartedMachine | None:
             is_there = True
             is_express |= described.get("type") == "EXPRESS"
             created_ns = max_known(created_ns, moment_ns(described.get("creationDate")))
-            for target in _described_targets(arn, described):
+            for target in _targets_of_description(arn, described):
                 if target.machine_arn is None:
                     states.append(target)
                 else:
@@ -315,7 +315,7 @@ def _is_gone(error: Exception) -> bool:
     return error_code(error) in _GONE
 
 
-def _described_targets(arn: str, described: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
+def _targets_of_description(arn: str, described: Mapping[str, Any]) -> Iterator[ScheduledTarget]:
     """Those of a described machine or version."""
     return targets_of_machine(arn, described.get("definition"), text(described.get("roleArn")))
 
@@ -336,7 +336,7 @@ def targets_of_machine(
         return
     for name, action, state in _starting_states(machine):
         given = state.get("Arguments", state.get("Parameters"))
-        request = mapping(with_capitalized_names(_without_computed(given)))
+        request = mapping(with_capitalized_names(_with_marks_for_computed(given)))
         if action == _RUN_TASK:
             started = task_of_request(request)
         elif action == _SUBMIT_JOB:
@@ -352,12 +352,14 @@ def targets_of_machine(
                 kind="state",
                 name=on_one_line(name),
                 group=arn.rpartition(":")[2],
-                content={**_time_limit(machine, state), **role},
+                content={**_state_time_limit(machine, state), **role},
                 **started,
             )
 
 
-def _time_limit(machine: Mapping[str, object], state: Mapping[str, object]) -> Mapping[str, float]:
+def _state_time_limit(
+    machine: Mapping[str, object], state: Mapping[str, object]
+) -> Mapping[str, float]:
     """The shortest time in seconds after which Step Functions ends a state that waits for what it
     has started, or the execution around it; empty without any.
     """
@@ -390,16 +392,16 @@ def _starting_states(
         yield from _starting_states(item)
 
 
-def _without_computed(value: Any) -> Any:  # noqa: ANN401  JSON
+def _with_marks_for_computed(value: Any) -> Any:  # noqa: ANN401  JSON
     """The value with a mark in place of what an execution computes."""
     if isinstance(value, dict):
         return {
             name.removesuffix(_PATH): (
-                UNKNOWN_VALUE if name.endswith(_PATH) else _without_computed(item)
+                UNKNOWN_VALUE if name.endswith(_PATH) else _with_marks_for_computed(item)
             )
             for name, item in value.items()
         }
     if isinstance(value, list):
-        return [_without_computed(item) for item in value]
+        return [_with_marks_for_computed(item) for item in value]
     is_computed = isinstance(value, str) and _JSONATA.fullmatch(value)
     return UNKNOWN_VALUE if is_computed else value

@@ -52,14 +52,14 @@ def read_queues(
         try:
             with aws_errors(what, "batch:ListJobs"):
                 oldest_ns = max(since_ns, now_ns - _KEPT_NS)
-                jobs = _QueueJobs(open_client("batch"), arn, oldest_ns, pause)
+                jobs = _QueueJobReader(open_client("batch"), arn, oldest_ns, pause)
                 queues[arn] = jobs.read(names[arn], now_ns, may_continue)
         except TaskProfilerError as error:
             queues[arn] = ClusterTasks(problem=str(error))
     return queues
 
 
-class _QueueJobs(Struct, frozen=True):
+class _QueueJobReader(Struct, frozen=True):
     """The jobs of a queue, as far back as they are asked for."""
 
     client: AwsClient

@@ -116,12 +116,12 @@ class SizeOverrides(Struct, frozen=True, kw_only=True):
         is_legal = is_accepted or Size(size.vcpu or 0, size.memory_mb or 0) in LEGAL_SIZES
         if not is_legal:
             return f"its input makes it {shown}, which Fargate does not have"
-        if not _fits(read_containers(overridden), size):
+        if not _do_containers_fit(read_containers(overridden), size):
             return f"its input gives containers more than the task's {shown}"
         return None
 
 
-def _fits(containers: tuple[DefinedContainer, ...], size: TaskSize) -> bool:
+def _do_containers_fit(containers: tuple[DefinedContainer, ...], size: TaskSize) -> bool:
     memory_mb = size.memory_mb or 0
     reserved_mb = 0
     cpu_units = 0
@@ -249,7 +249,7 @@ def _overrides_of_job(asked: object) -> SizeOverrides:
         given = None
     if not isinstance(given, dict):
         return SizeOverrides(unknown="its input overrides what its container has")
-    return _if_readable(SizeOverrides(task=_job_sizes(given)))
+    return _overrides_if_readable(SizeOverrides(task=_job_sizes(given)))
 
 
 def _is_known_requirement(requirement: object) -> bool:
@@ -286,24 +286,28 @@ def _overrides_of_text(source: str) -> SizeOverrides:
         return SizeOverrides(unknown=_UNREADABLE)
     # A text, such as the template of a mail, has no overrides; a variable can be anything.
     if not isinstance(read, dict):
-        return _if_readable(SizeOverrides(task={"cpu": read} if _is_unknown(read) else {}))
+        return _overrides_if_readable(
+            SizeOverrides(task={"cpu": read} if _is_unknown(read) else {})
+        )
     listed = read.get("containerOverrides")
     containers: dict[str, Mapping[str, object]] = {}
     for override in mappings(listed):
-        sizes = _sizes(override, CONTAINER_SIZES)
+        sizes = _known_sizes(override, CONTAINER_SIZES)
         if sizes:
             containers[str(override.get("name"))] = sizes
     has_unknown_part = _is_unknown(listed) or (
         isinstance(listed, list) and any(map(_is_unknown, listed))
     )
-    task = {"cpu": UNKNOWN_VALUE} if has_unknown_part else _sizes(read, TASK_SIZES)
+    task = {"cpu": UNKNOWN_VALUE} if has_unknown_part else _known_sizes(read, TASK_SIZES)
     # RunTask ignores an empty override.
     names = (text(override.get("name")) or "" for override in mappings(listed) if override)
     known_names = frozenset(name for name in names if not _is_unknown(name))
-    return replace(_if_readable(SizeOverrides(task=task, containers=containers)), names=known_names)
+    return replace(
+        _overrides_if_readable(SizeOverrides(task=task, containers=containers)), names=known_names
+    )
 
 
-def _sizes(value: Mapping[str, object], names: tuple[str, ...]) -> dict[str, object]:
+def _known_sizes(value: Mapping[str, object], names: tuple[str, ...]) -> dict[str, object]:
     return known_members({name: value.get(name) for name in names})
 
 
@@ -311,7 +315,7 @@ def _is_unknown(value: object) -> bool:
     return isinstance(value, str) and UNKNOWN_VALUE in value
 
 
-def _if_readable(overrides: SizeOverrides) -> SizeOverrides:
+def _overrides_if_readable(overrides: SizeOverrides) -> SizeOverrides:
     """The overrides, if all of their values can be read."""
     sizes = definition_size(overrides.task)
     is_readable = ("cpu" not in overrides.task or sizes.vcpu is not None) and (

@@ -131,7 +131,7 @@ class HttpConnection:
         finally:
             self.close()
 
-    def _send(self, path: str, timeout_seconds: float) -> "_Reader":
+    def _send(self, path: str, timeout_seconds: float) -> "_ResponseReader":
         if self._socket is None:
             self._socket = self._connect(timeout_seconds)
         elif timeout_seconds != self._timeout_seconds:
@@ -144,10 +144,10 @@ class HttpConnection:
             if self._keeps_responses:
                 self._requests[path] = request
         self._socket.sendall(request)
-        return _Reader(self._socket, self._wait_readable)
+        return _ResponseReader(self._socket, self._wait_readable)
 
 
-class _Reader:
+class _ResponseReader:
     __slots__ = ("_received", "_source", "_total", "_wait_readable")
 
     def __init__(

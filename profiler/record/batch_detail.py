@@ -248,46 +248,46 @@ def parse_job(detail: Json) -> JobDetail | None:
     depends_on = (text(job.get("jobId")) for job in mappings(values.get("dependsOn")))
     return JobDetail(
         id=job_id,
-        arn=_name(values.get("jobArn")),
-        name=_name(values.get("jobName")),
-        queue_arn=_name(values.get("jobQueue")),
-        definition_arn=_name(values.get("jobDefinition")),
-        status=_name(values.get("status")),
+        arn=_bounded_name(values.get("jobArn")),
+        name=_bounded_name(values.get("jobName")),
+        queue_arn=_bounded_name(values.get("jobQueue")),
+        definition_arn=_bounded_name(values.get("jobDefinition")),
+        status=_bounded_name(values.get("status")),
         status_reason=_redacted_reason(values.get("statusReason")),
         is_cancelled=values.get("isCancelled") is True,
         is_terminated=values.get("isTerminated") is True,
         created_ms=count(values.get("createdAt")) or None,
         started_ms=count(values.get("startedAt")) or None,
         stopped_ms=count(values.get("stoppedAt")) or None,
-        attempts=tuple(_attempts(values)),
+        attempts=tuple(_parse_attempts(values)),
         allowed_attempts=count(retry.get("attempts")) or 1,
-        containers=tuple(_containers(values)),
+        containers=tuple(_parse_containers(values)),
         array=parse_array(values),
         nodes=_parse_nodes(values),
         depends_on=tuple(known_values(depends_on)),
         is_on_eks=bool(mapping(values.get("eksProperties"))),
         platforms=tuple(known_values(platforms)),
         timeout_seconds=count(mapping(values.get("timeout")).get("attemptDurationSeconds")),
-        share_identifier=_name(values.get("shareIdentifier")),
-        consumables=dict(_consumables(values)),
-        log_group=_log_group(values),
-        retry_of=_retry_of(values),
+        share_identifier=_bounded_name(values.get("shareIdentifier")),
+        consumables=dict(_parse_consumables(values)),
+        log_group=_log_group_of(values),
+        retry_of=_retried_job_id(values),
     )
 
 
-def _attempts(values: Mapping[str, Json]) -> Iterator[JobAttempt]:
+def _parse_attempts(values: Mapping[str, Json]) -> Iterator[JobAttempt]:
     """The attempts in each of their forms: a container, a task with containers, a pod."""
     listed = (*mappings(values.get("attempts")), *mappings(values.get("eksAttempts")))
     for number, attempt in enumerate(listed, 1):
         container = mapping(attempt.get("container"))
         task = next(mappings(attempt.get("taskProperties")), container)
-        ends = [_container_end(container)] if container else []
+        ends = [_parse_container_end(container)] if container else []
         for of_task in (*mappings(task.get("containers")), *mappings(attempt.get("containers"))):
-            ends.append(_container_end(of_task))
+            ends.append(_parse_container_end(of_task))
         yield JobAttempt(
             number=number,
-            task_arn=_name(task.get("taskArn")),
-            container_instance_arn=_name(task.get("containerInstanceArn")),
+            task_arn=_bounded_name(task.get("taskArn")),
+            container_instance_arn=_bounded_name(task.get("containerInstanceArn")),
             started_ms=count(attempt.get("startedAt")) or None,
             stopped_ms=count(attempt.get("stoppedAt")) or None,
             status_reason=_redacted_reason(attempt.get("statusReason")),
@@ -295,16 +295,16 @@ def _attempts(values: Mapping[str, Json]) -> Iterator[JobAttempt]:
         )
 
 
-def _container_end(container: Mapping[str, Json]) -> ContainerEnd:
+def _parse_container_end(container: Mapping[str, Json]) -> ContainerEnd:
     return ContainerEnd(
-        name=_name(container.get("name")),
+        name=_bounded_name(container.get("name")),
         exit_code=integer(container.get("exitCode")),
         reason=_redacted_reason(container.get("reason")),
-        log_stream=_log_name(container.get("logStreamName")),
+        log_stream=_bounded_log_name(container.get("logStreamName")),
     )
 
 
-def _containers(values: Mapping[str, Json]) -> Iterator[JobContainer]:
+def _parse_containers(values: Mapping[str, Json]) -> Iterator[JobContainer]:
     """The containers of the job in the form that its definition has."""
     nodes = mapping(values.get("nodeProperties"))
     ranges = list(mappings(nodes.get("nodeRangeProperties")))
@@ -312,12 +312,12 @@ def _containers(values: Mapping[str, Json]) -> Iterator[JobContainer]:
         main = count(nodes.get("mainNode")) or 0
         values = next((one for one in ranges if _includes_node(one, main)), ranges[0])
     for task in mappings(mapping(values.get("ecsProperties")).get("taskProperties")):
-        yield from map(_container, mappings(task.get("containers")))
+        yield from map(_parse_container, mappings(task.get("containers")))
     pod = mapping(mapping(values.get("eksProperties")).get("podProperties"))
-    yield from map(_pod_container, mappings(pod.get("containers")))
+    yield from map(_parse_pod_container, mappings(pod.get("containers")))
     container = mapping(values.get("container"))
-    if _container(container) != JobContainer():
-        yield _container(container)
+    if _parse_container(container) != JobContainer():
+        yield _parse_container(container)
 
 
 def _includes_node(node_range: Mapping[str, Json], index: int) -> bool:
@@ -332,7 +332,7 @@ def _includes_node(node_range: Mapping[str, Json], index: int) -> bool:
     return start <= index and (last == "" or index <= int(last))
 
 
-def _container(container: Mapping[str, Json]) -> JobContainer:
+def _parse_container(container: Mapping[str, Json]) -> JobContainer:
     """``vcpus`` and ``memory`` are the deprecated members; the requirements precede them."""
     asked = {
         text(one.get("type")): text(one.get("value"))
@@ -341,7 +341,7 @@ def _container(container: Mapping[str, Json]) -> JobContainer:
     memory_mb = _parse_positive(asked.get("MEMORY")) or count(container.get("memory")) or None
     gpus = _parse_positive(asked.get("GPU"))
     return JobContainer(
-        name=_name(container.get("name")),
+        name=_bounded_name(container.get("name")),
         is_essential=container.get("essential") is not False,
         vcpu=_parse_positive(asked.get("VCPU")) or count(container.get("vcpus")) or None,
         memory_mb=known(round, memory_mb),
@@ -349,7 +349,7 @@ def _container(container: Mapping[str, Json]) -> JobContainer:
     )
 
 
-def _pod_container(container: Mapping[str, Json]) -> JobContainer:
+def _parse_pod_container(container: Mapping[str, Json]) -> JobContainer:
     """What a container of a pod may use at most, else what it asks for."""
     resources = mapping(container.get("resources"))
     asked = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
@@ -358,23 +358,23 @@ def _pod_container(container: Mapping[str, Json]) -> JobContainer:
     unit = _MIB_BY_UNIT.get(written[-2:])
     gpus = _parse_positive(text(asked.get("nvidia.com/gpu")))
     return JobContainer(
-        name=_name(container.get("name")),
+        name=_bounded_name(container.get("name")),
         vcpu=_parse_positive(text(asked.get("cpu"))),
         memory_mb=known(round, product(memory, unit)),
         gpus=known(round, gpus),
     )
 
 
-def _log_group(values: Mapping[str, Json]) -> str:
+def _log_group_of(values: Mapping[str, Json]) -> str:
     """The log group of the job's first container."""
     tasks = mappings(mapping(values.get("ecsProperties")).get("taskProperties"))
     containers = mappings(next(tasks, mapping(None)).get("containers"))
     first = next(containers, mapping(values.get("container")))
     options = mapping(mapping(first.get("logConfiguration")).get("options"))
-    return _log_name(options.get("awslogs-group")) or BATCH_LOG_GROUP
+    return _bounded_log_name(options.get("awslogs-group")) or BATCH_LOG_GROUP
 
 
-def _retry_of(values: Mapping[str, Json]) -> str | None:
+def _retried_job_id(values: Mapping[str, Json]) -> str | None:
     job_id = text(mapping(values.get("tags")).get(RETRY_OF)) or ""
     return job_id if is_job_id(job_id) else None
 
@@ -410,10 +410,10 @@ def _parse_nodes(values: Mapping[str, Json]) -> JobNodes:
     )
 
 
-def _consumables(values: Mapping[str, Json]) -> Iterator[tuple[str, int]]:
+def _parse_consumables(values: Mapping[str, Json]) -> Iterator[tuple[str, int]]:
     properties = mapping(values.get("consumableResourceProperties"))
     for resource in mappings(properties.get("consumableResourceList")):
-        name = _name(resource.get("consumableResource"))
+        name = _bounded_name(resource.get("consumableResource"))
         quantity = count(resource.get("quantity"))
         if name is not None and quantity is not None:
             yield resource_name(name), quantity
@@ -432,18 +432,18 @@ def _parse_positive(written: str | None) -> float | None:
     return float(written or "") or None
 
 
-def _name(value: Json) -> str | None:
-    return _cut(value, MAX_NAME_CHARS)
+def _bounded_name(value: Json) -> str | None:
+    return _bounded_line(value, MAX_NAME_CHARS)
 
 
 def _redacted_reason(value: Json) -> str | None:
     """A reason without secrets: that of a command that cannot be started has the command."""
-    return known(redact_line, _cut(value, _MAX_REASON_CHARS))
+    return known(redact_line, _bounded_line(value, _MAX_REASON_CHARS))
 
 
-def _log_name(value: Json) -> str | None:
-    return _cut(value, _MAX_REASON_CHARS)
+def _bounded_log_name(value: Json) -> str | None:
+    return _bounded_line(value, _MAX_REASON_CHARS)
 
 
-def _cut(value: Json, max_chars: int) -> str | None:
+def _bounded_line(value: Json, max_chars: int) -> str | None:
     return on_one_line(text(value) or "").strip()[:max_chars] or None

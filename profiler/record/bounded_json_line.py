@@ -85,7 +85,7 @@ def without_lists(record: Record) -> Record:
         containers=(),
         gpus=(),
     )
-    return _within_limits(shortened)
+    return _record_within_limits(shortened)
 
 
 def short_line(line: bytes) -> bytes:
@@ -103,7 +103,7 @@ def short_line(line: bytes) -> bytes:
 
 
 def _encode_within(report: Report, limit_bytes: int) -> bytes:
-    shortened = replace(report, record=_within_limits(report.record))
+    shortened = replace(report, record=_record_within_limits(report.record))
     line = encode(shortened)
     series = known(_without_commands, shortened.record.series)
     without_commands: dict[str, object] = {"series": series}
@@ -121,12 +121,14 @@ def _without_commands(series: Series) -> Series:
     return replace(series, processes=())
 
 
-def _within_limits(record: Record) -> Record:
+def _record_within_limits(record: Record) -> Record:
     shortened = replace(
         record,
         containers=record.containers[:MAX_CONTAINERS],
         gpus=record.gpus[:MAX_GPUS],
-        processes=_with_truncated(record.processes, "arguments", limit=MAX_ARGUMENTS_LENGTH),
+        processes=_rows_with_truncated_texts(
+            record.processes, "arguments", limit=MAX_ARGUMENTS_LENGTH
+        ),
         neuron=_truncate_cores(record.neuron),
         monitor=_truncate_warnings(record.monitor),
         time_breakdown=_truncate_targets(record.time_breakdown),
@@ -167,7 +169,9 @@ def _truncate_warnings(monitor: Monitor) -> Monitor:
 def _truncate_targets(breakdown: TimeBreakdown) -> TimeBreakdown:
     if breakdown is NO_BREAKDOWN:
         return breakdown
-    return replace(breakdown, waiting_for=_with_truncated(breakdown.waiting_for, "target"))
+    return replace(
+        breakdown, waiting_for=_rows_with_truncated_texts(breakdown.waiting_for, "target")
+    )
 
 
 def _truncate_stacks(stacks: Stacks) -> Stacks:
@@ -178,11 +182,11 @@ def _truncate_stacks(stacks: Stacks) -> Stacks:
     for moment in stacks.moments[:MAX_MOMENTS]:
         stack = tuple(map(_truncated, moment.stack[-MAX_FRAMES:]))
         moments.append(replace(moment, stack=stack, own=moment.own[-MAX_FRAMES:]))
-    top = _with_truncated(stacks.top[:MAX_FUNCTIONS], "function", "file")
+    top = _rows_with_truncated_texts(stacks.top[:MAX_FUNCTIONS], "function", "file")
     return replace(stacks, source=_truncated(stacks.source), top=top, moments=tuple(moments))
 
 
-def _with_truncated(
+def _rows_with_truncated_texts(
     rows: Sequence[Row], *names: str, limit: int = MAX_TEXT_LENGTH
 ) -> tuple[Row, ...]:
     """The rows, with these texts of theirs within the limit."""

@@ -48,7 +48,7 @@ def long_cpu_wait(record: Record) -> CpuWait:
         return SHORT_WAIT
     waited = measured(record.metrics.cpu_wait_seconds, is_least=is_cpu_wait_partial(record))
     duration = waited.text(partial(format_value, unit="s"))
-    why = _reason(record)
+    why = _cpu_wait_reason(record)
     return CpuWait(
         why=why,
         text=f"{duration} in total: {why}",
@@ -56,13 +56,13 @@ def long_cpu_wait(record: Record) -> CpuWait:
     )
 
 
-def _reason(record: Record) -> str:
+def _cpu_wait_reason(record: Record) -> str:
     """Why its threads waited for a CPU: what they and other programs used, as far as known."""
     metrics = record.metrics
     reasons = []
     threads = metrics.max_pids or 0
     vcpu_size = metrics.vcpu_size or threads
-    if threads > vcpu_size and _explains_wait(threads, vcpu_size, metrics):
+    if threads > vcpu_size and _can_cpu_time_explain_wait(threads, vcpu_size, metrics):
         verb = "had" if threads == 1 else "shared"
         reasons.append(f"up to {format_count(threads, 'thread')} {verb} {format_vcpu(vcpu_size)}")
     processor = record.processor
@@ -77,7 +77,7 @@ def _reason(record: Record) -> str:
     return ", and ".join(reasons)
 
 
-def _explains_wait(threads: int, vcpu_size: Number, metrics: Metrics) -> bool:
+def _can_cpu_time_explain_wait(threads: int, vcpu_size: Number, metrics: Metrics) -> bool:
     """Whether the CPU time of the threads can explain half of their wait: while one of them runs,
     at most all the others wait for it. With less than one vCPU, all wait while none may run.
     """

@@ -56,17 +56,17 @@ def _merged_steps(values: Column, count: int, *, use_maximum: bool) -> Column:
         if not present:
             merged.append(None)
         elif use_maximum:
-            merged.append(_rounded(max(present)))
+            merged.append(_rounded_to_three_digits(max(present)))
         else:
-            merged.append(_rounded(sum(present) / len(present)))
+            merged.append(_rounded_to_three_digits(sum(present) / len(present)))
     return tuple(merged)
 
 
-def _rounded(value: float) -> float:
+def _rounded_to_three_digits(value: float) -> float:
     return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
 
 
 def rounded_column(values: Iterable[float | None]) -> Column | None:
     """Rounded to three significant digits; None if no step was measured."""
-    rounded = tuple(known(_rounded, value) for value in values)
+    rounded = tuple(known(_rounded_to_three_digits, value) for value in values)
     return None if rounded.count(None) == len(rounded) else rounded

@@ -59,7 +59,7 @@ def end_of_event(
         code=(task.stop_code or "").lower(),
         stated=_normalized(task.stopped_reason),
         reasons="\n".join(reasons).lower(),
-        texts=_without_spaces(*reasons, task.stop_code or ""),
+        texts=_joined_without_spaces(*reasons, task.stop_code or ""),
         exit_code=batch.exit_code,
         is_out_of_memory=_is_out_of_memory(task, batch),
         has_started=task.started_at is not None,
@@ -72,7 +72,7 @@ def end_of_event(
         exit_code=batch.exit_code,
         reason=_specific_reason(task, batch, monitor),
         out_of_memory=said.is_out_of_memory,
-        first_end=_described_ends(failed),
+        first_end=_container_ends_text(failed),
     )
 
 
@@ -103,7 +103,7 @@ def written_event_end(task: Mapping[str, object]) -> EventEnd | None:
             code=(stop_code or "").lower(),
             stated=_normalized(reason),
             reasons=(reason or "").lower(),
-            texts=_without_spaces(reason or "", stop_code or ""),
+            texts=_joined_without_spaces(reason or "", stop_code or ""),
             exit_code=exit_code,
             is_out_of_memory=is_out_of_memory,
             has_started=True,
@@ -135,7 +135,7 @@ def cause_with_job_end(cause: Cause, job_end: str | None) -> Cause:
     return said
 
 
-def _without_spaces(*texts: str) -> str:
+def _joined_without_spaces(*texts: str) -> str:
     return "\n".join(texts).lower().replace(" ", "")
 
 
@@ -145,16 +145,16 @@ def _is_out_of_memory(task: StoppedTask, batch: EventContainer) -> bool:
         return True
     if any(ran_out_of_memory(container) for container in task.containers):
         return False
-    return _names_memory(task.reason_of_ecs)
+    return _says_out_of_memory(task.reason_of_ecs)
 
 
 def ran_out_of_memory(container: EventContainer) -> bool:
     """Whether ECS's reason for the end of the container is that memory ran out."""
-    return _names_memory(container.reason or "")
+    return _says_out_of_memory(container.reason or "")
 
 
-def _names_memory(reason: str) -> bool:
-    joined = _without_spaces(reason)
+def _says_out_of_memory(reason: str) -> bool:
+    joined = _joined_without_spaces(reason)
     return any(words.replace(" ", "") in joined for words in _OUT_OF_MEMORY)
 
 
@@ -176,7 +176,7 @@ def failures_of_others(
     return [container for container in failed if container.name != monitor] or failed
 
 
-def _described_ends(containers: Sequence[EventContainer]) -> str | None:
+def _container_ends_text(containers: Sequence[EventContainer]) -> str | None:
     """How containers ended; with several, the event does not tell which was the first."""
     ends = [
         f"{container.name} exited with {describe_exit_code(container.exit_code or 0)}"
@@ -221,7 +221,7 @@ def _may_be_stopped_by_ecs(task: StoppedTask, container: EventContainer) -> bool
     task ended.
     """
     if container.exit_code == SIGKILL_EXIT_CODE:
-        return not (ran_out_of_memory(container) or _names_memory(task.reason_of_ecs))
+        return not (ran_out_of_memory(container) or _says_out_of_memory(task.reason_of_ecs))
     return container.exit_code == SIGTERM_EXIT_CODE
 
 

@@ -80,11 +80,11 @@ def _is_cost_on_spot(record: Record) -> bool:
     return is_on_spot(record.cost)
 
 
-def _never(record: Record) -> bool:  # noqa: ARG001
+def _never_true(record: Record) -> bool:  # noqa: ARG001
     return False
 
 
-def _always(record: Record) -> bool:  # noqa: ARG001
+def _always_true(record: Record) -> bool:  # noqa: ARG001
     return True
 
 
@@ -105,8 +105,8 @@ class NumberRow(Struct, frozen=True):
     page_field: str = ""
     compared: bool = True
     compared_on_page: bool = False
-    is_least: Callable[[Record], bool] = _never
-    is_estimate: Callable[[Record], bool] = _never
+    is_least: Callable[[Record], bool] = _never_true
+    is_estimate: Callable[[Record], bool] = _never_true
     bounds_have_change: Literal["never", "of both", "always"] = "never"
 
 
@@ -199,7 +199,7 @@ GPU_MEMORY_PEAK = NumberRow(
     "gpus.memory_used_mb.max",
     "gpuPeak",
     compared_on_page=True,
-    is_least=_always,
+    is_least=_always_true,
     bounds_have_change="of both",
 )
 NEURON_AVERAGE = NumberRow("NeuronCore average", "%", "neuron.utilization_percent.avg")
@@ -231,13 +231,13 @@ NUMBERS: tuple[NumberRow, ...] = (
 )
 # What may have been larger, also of the numbers that are in no list.
 _BOUNDED: Final = (
-    *(row for row in NUMBERS if row.is_least is not _never),
+    *(row for row in NUMBERS if row.is_least is not _never_true),
     NumberRow("CPU wait", "s", "metrics.cpu_wait_seconds", is_least=is_cpu_wait_partial),
     NumberRow("idle GPU-hours", "h", "record.gpu_idle.gpu_hours", is_least=is_gpu_use_partial),
 )
 # The numbers that may be estimates, also those that are in no list.
 _ESTIMATED: Final = (
-    *(row for row in NUMBERS if row.is_estimate is not _never),
+    *(row for row in NUMBERS if row.is_estimate is not _never_true),
     NumberRow("GPU peak", "%", "gpus.utilization_percent.max", is_estimate=is_gpu_use_approximate),
     *(
         NumberRow(name, "%", f"gpus.{name}_active_percent.{value}", is_estimate=is_gpu_use_partial)

@@ -264,7 +264,7 @@ class Family:
         self._extend_window(run.ended_ns, run.ended_ns)
         self.add_counted(run)
         if run.task_memory_mb is not None:
-            self.add_need(run.container, run.task_memory_mb, _observed_need(run))
+            self.add_need(run.container, run.task_memory_mb, _observed_needs_of_run(run))
 
     def add_counted(self, run: FamilyRun) -> None:
         """Add one of the newest runs, which :meth:`add_counts` counts."""
@@ -374,7 +374,7 @@ class Family:
         self.last_ns = max_known(self.last_ns, last_ns)
 
 
-def _observed_need(run: FamilyRun) -> ObservedNeeds:
+def _observed_needs_of_run(run: FamilyRun) -> ObservedNeeds:
     peak_mb = run.peak_mb if run.is_success else None
     if peak_mb is None or run.counts_files:
         return ObservedNeeds(peak_mb=peak_mb, was_killed=run.outcome == "oom")

@@ -63,10 +63,10 @@ def owner_of_run(record: Record) -> FamilyOwner | None:
 def owned_sentence(owner: FamilyOwner, part: Literal["monitor", "size"]) -> str:
     """Why the family is left alone, and what gives its runs a monitor, or another size."""
     start = f"{owner.service} owns it ({owner.evidence}), and starts no revision of yours: "
-    return f"{start}{_remedy(owner, part)}."
+    return f"{start}{_remedy_text(owner, part)}."
 
 
-def _remedy(owner: FamilyOwner, part: Literal["monitor", "size"]) -> str:
+def _remedy_text(owner: FamilyOwner, part: Literal["monitor", "size"]) -> str:
     if owner.service == SEQERA:
         source = f"insights:{owner.cluster}"
         if part == "monitor":

@@ -160,16 +160,16 @@ def gpu_work_texts(record: Record, totals: GpuTotals, outcome: Outcome) -> Itera
         return
     active = totals.sm_active_percent.avg
     if active is not None:
-        yield f"SM active {_active_text(active, record)}"
+        yield f"SM active {_active_part_text(active, record)}"
     yield from _tensor_texts(record, totals)
     dram = first_known(totals.dram_active_percent.avg, 0)
     if dram >= _MIN_DRAM_PERCENT:
-        yield f"DRAM active {_active_text(dram, record)}"
+        yield f"DRAM active {_active_part_text(dram, record)}"
     yield from _copy_texts(record)
     yield from _throttling_texts(record)
 
 
-def _active_text(percent: float, record: Record) -> str:
+def _active_part_text(percent: float, record: Record) -> str:
     """How much of a part of the GPUs was active, marked where it may be that of a part of the
     run.
     """
@@ -181,12 +181,15 @@ def _tensor_texts(record: Record, totals: GpuTotals) -> Iterator[str]:
     if tensor is None:
         return
     if tensor >= MIN_SHOWN_GPU_PERCENT:
-        yield f"tensor cores {_active_text(tensor, record)}"
+        yield f"tensor cores {_active_part_text(tensor, record)}"
         return
     active = totals.sm_active_percent.avg
     used = totals.utilization_percent.avg
     if active is not None and used and _PERCENT * active / used >= _MIN_SM_PERCENT:
-        yield f"tensor cores {_active_text(tensor, record)}: it computes without them, as in fp32"
+        yield (
+            f"tensor cores {_active_part_text(tensor, record)}: it computes without them, as "
+            f"in fp32"
+        )
 
 
 def _copy_texts(record: Record) -> Iterator[str]:

@@ -178,7 +178,7 @@ def gpu_memory_error_line(lines: Sequence[str]) -> str | None:
         line = _COLOURS.sub("", coloured)
         if _reports_lack_of_memory(line):
             return redact(line.split())[:_MAX_LENGTH]
-        if _says_that_program(line, _LESS_WORK):
+        if _says_whether_program_goes_on(line, _LESS_WORK):
             return None
     return None
 
@@ -193,14 +193,16 @@ def _reports_lack_of_memory(line: str) -> bool:
         return False
     if _SOURCE.search(line) or _NOT_FAILED.search(line):
         return False
-    if _says_that_program(line, _GOES_ON) or _says_that_program(line, _LESS_WORK):
+    if _says_whether_program_goes_on(line, _GOES_ON) or _says_whether_program_goes_on(
+        line, _LESS_WORK
+    ):
         return False
     if "::" in line and _RESULT.search(line):
         return False
-    return any(_stands_as_report(line, match) for match in found)
+    return any(_is_in_place_of_report(line, match) for match in found)
 
 
-def _says_that_program(line: str, goes_on: re.Pattern[str]) -> bool:
+def _says_whether_program_goes_on(line: str, goes_on: re.Pattern[str]) -> bool:
     """Whether a line says that the program goes on, and does not only advise it."""
     for match in islice(goes_on.finditer(line), _MAX_MATCHES):
         before = line[max(match.start() - _BEFORE_LENGTH, 0) : match.start()]
@@ -209,7 +211,7 @@ def _says_that_program(line: str, goes_on: re.Pattern[str]) -> bool:
     return False
 
 
-def _stands_as_report(line: str, match: re.Match[str]) -> bool:
+def _is_in_place_of_report(line: str, match: re.Match[str]) -> bool:
     """Whether a text is in the place of a report, by what comes before and after it."""
     before = line[max(match.start() - _BEFORE_LENGTH, 0) : match.start()]
     if _NOT_MEANT_BEFORE.search(before) or _NOT_MEANT_AFTER.match(line, match.end()):

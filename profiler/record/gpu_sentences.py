@@ -75,10 +75,10 @@ def gpu_idle_sentence(record: Record) -> str | None:
         f"{gpus} idle {percent.words(format_percent)} of the "
         f"run{' on average' if is_several else ''}"
     )
-    places = ", ".join(_idle_places(idle, record))
+    places = ", ".join(_idle_place_texts(idle, record))
     if places:
         text += f": {places}"
-    done = _done_while_idle(idle, record)
+    done = _done_while_idle_text(idle, record)
     if done is None:
         return text
     if idle.between_percent is not None:
@@ -92,7 +92,7 @@ def _measured_idle_time(value: float | None, record: Record) -> Measured:
     )
 
 
-def _idle_places(idle: GpuIdle, record: Record) -> Iterator[str]:
+def _idle_place_texts(idle: GpuIdle, record: Record) -> Iterator[str]:
     """Where in the run the GPUs were idle: of several, each before, between and after its own
     work, on average.
     """
@@ -100,7 +100,7 @@ def _idle_places(idle: GpuIdle, record: Record) -> Iterator[str]:
         return
     whose = "its" if len(record.gpus) == 1 else "their"
     before_percent = idle.before_percent or 0
-    began = _work_beginnings(record)
+    began = _work_beginnings_text(record)
     if before_percent >= MIN_SHOWN_GPU_PERCENT and began:
         yield f"{format_percent(before_percent)} before {whose} work began (after {began})"
     if idle.between_percent >= MIN_SHOWN_GPU_PERCENT:
@@ -110,7 +110,7 @@ def _idle_places(idle: GpuIdle, record: Record) -> Iterator[str]:
         yield f"{format_percent(after_percent)} after {whose} work"
 
 
-def _work_beginnings(record: Record) -> str:
+def _work_beginnings_text(record: Record) -> str:
     """When the work on each GPU began, the first and the last: ``6.0 s``, ``1.5 s to 30.0 s``; ""
     if it is unknown.
     """
@@ -119,14 +119,16 @@ def _work_beginnings(record: Record) -> str:
     return " to ".join(dict.fromkeys(texts))
 
 
-def _done_while_idle(idle: GpuIdle, record: Record) -> str | None:
+def _done_while_idle_text(idle: GpuIdle, record: Record) -> str | None:
     """What the batch did between the first and the last work of its GPUs; in records without these
     times, whenever the GPUs were idle.
     """
     times = idle.waiting_for
     if first_known(idle.between_percent, _PERCENT) < MIN_SHOWN_GPU_PERCENT:
         return None
-    largest = [activity for activity in _activities(times)[:3] if activity[0] >= MIN_WAIT_PERCENT]
+    largest = [
+        activity for activity in _activity_shares(times)[:3] if activity[0] >= MIN_WAIT_PERCENT
+    ]
     if not largest:
         return None
     return listed(_activity_in_words(kind, percent, times, record) for percent, kind in largest)
@@ -195,13 +197,13 @@ def gpu_advice(record: Record, totals: GpuTotals) -> list[str]:
 
     ``totals`` are the run's, of its GPUs.
     """
-    if not _can_be_judged(record):
+    if not _can_gpu_work_be_judged(record):
         return []
     sentences: Sequence[str]
     if totals.idle:
         sentences = [_never_used_advice(totals)]
     else:
-        work = _work_of(record.gpus)
+        work = _gpu_work_of(record.gpus)
         data = _data_advice(record, work)
         copies = _copy_advice(record)
         # A GPU that copies is held back: its use does not show whether it is too large.
@@ -210,7 +212,7 @@ def gpu_advice(record: Record, totals: GpuTotals) -> list[str]:
     return [*sentences, *map(as_sentence, known_values([_startup_sentence(record)]))]
 
 
-def _can_be_judged(record: Record) -> bool:
+def _can_gpu_work_be_judged(record: Record) -> bool:
     """Whether the numbers are the run's own, and of a run that did its work."""
     if record.status not in ("success", "running") or record.are_gpus_of_instance:
         return False
@@ -246,7 +248,7 @@ def _startup_sentence(record: Record) -> str | None:
         f"({format_percent(percent)} of the run)"
     )
     times = idle.waiting_before
-    part_percent, kind = _activities(times)[0]
+    part_percent, kind = _activity_shares(times)[0]
     if part_percent < _LARGE_PART_PERCENT:
         return f"{text}: imports and loading"
     return f"{text}; until then it {_activity_in_words(kind, part_percent, times, record)}"
@@ -263,7 +265,7 @@ def _data_advice(record: Record, work: _GpuWork) -> str | None:
     waited_seconds = between_percent / _PERCENT * work.seconds
     if work.seconds < _MIN_WORK_SECONDS or waited_seconds < _MIN_BETWEEN_SECONDS:
         return None
-    percent, kind = _activities(times)[0]
+    percent, kind = _activity_shares(times)[0]
     if between_percent < MIN_GPU_IDLE_PERCENT or percent <= (times.other_percent or 0):
         return None
     gpus = "The GPU" if len(record.gpus) == 1 else "The GPUs"
@@ -274,7 +276,7 @@ def _data_advice(record: Record, work: _GpuWork) -> str | None:
     )
     if kind in ("disk", "network"):
         return f"{waited}, for {wait_in_words(kind)}: use more loader workers or prefetch."
-    if kind != _ON_CPU or not _used_one_cpu(record):
+    if kind != _ON_CPU or not _used_only_one_cpu(record):
         return None
     is_small = (record.metrics.vcpu_size or _TWO_VCPU) < _TWO_VCPU
     return f"{waited}, for one CPU: use more workers{', and more vCPUs' if is_small else ''}."
@@ -313,7 +315,7 @@ def _size_advice(gpus: Sequence[Gpu], work: _GpuWork) -> str | None:
         return None  # with its data in time it would work more
     most = all_known(
         _max_if_all_known([_active_percent_of_use(gpu) for gpu in gpus]),
-        _max_if_all_known([_memory_percent(gpu) for gpu in gpus]),
+        _max_if_all_known([_gpu_memory_percent(gpu) for gpu in gpus]),
     )
     if most is None:
         return None
@@ -341,7 +343,7 @@ def _active_percent_of_use(gpu: Gpu) -> float | None:
     return min(_PERCENT * active / used, _PERCENT)
 
 
-def _memory_percent(gpu: Gpu) -> float | None:
+def _gpu_memory_percent(gpu: Gpu) -> float | None:
     used_mb = gpu.memory_used_mb.max
     if used_mb is None or not gpu.memory_size_mb:
         return None
@@ -354,7 +356,7 @@ def _first_work_seconds(record: Record) -> float | None:
     return min(first, default=None)
 
 
-def _work_of(gpus: Sequence[Gpu]) -> _GpuWork:
+def _gpu_work_of(gpus: Sequence[Gpu]) -> _GpuWork:
     """How long the GPUs worked; the idle share is weighted by the length of each GPU's work."""
     spans = [difference(gpu.last_used_seconds, gpu.first_used_seconds) for gpu in gpus]
     known_spans = known_values(spans)
@@ -365,7 +367,7 @@ def _work_of(gpus: Sequence[Gpu]) -> _GpuWork:
     return _GpuWork(seconds=seconds, between_percent=_PERCENT * (between or 0.0) / seconds)
 
 
-def _activities(times: TimeBreakdown) -> list[tuple[float, str]]:
+def _activity_shares(times: TimeBreakdown) -> list[tuple[float, str]]:
     """The known parts of the time with their shares, the largest first."""
     return sorted(
         ((getattr(times, f"{kind}_percent") or 0.0, kind) for kind in _ACTIVITIES), reverse=True
@@ -374,7 +376,7 @@ def _activities(times: TimeBreakdown) -> list[tuple[float, str]]:
 
 def _activity_in_words(kind: str, percent: float, times: TimeBreakdown, record: Record) -> str:
     """A part with its share and its longest target."""
-    if kind == _ON_CPU and not _used_one_cpu(record):
+    if kind == _ON_CPU and not _used_only_one_cpu(record):
         done = "used the CPU"
     else:
         done = _ACTIVITIES[kind]
@@ -392,5 +394,5 @@ def _activity_in_words(kind: str, percent: float, times: TimeBreakdown, record: 
     return f"{done} ({share}, {format_percent(longest.percent)} for {longest.target})"
 
 
-def _used_one_cpu(record: Record) -> bool:
+def _used_only_one_cpu(record: Record) -> bool:
     return (record.metrics.vcpu_used.p95 or 0) < _MAX_ONE_VCPU

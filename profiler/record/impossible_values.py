@@ -92,18 +92,18 @@ def decode_leniently(kind: type[S], line: bytes | str) -> S:
             document = json.loads(
                 text,
                 parse_constant=lambda _: None,
-                parse_float=_finite,
-                object_pairs_hook=_without_nulls,
+                parse_float=_finite_float,
+                object_pairs_hook=_without_null_members,
             )
             return cast("S", _decoder(kind).decode(json.dumps(document)))
         raise
 
 
-def _without_nulls(members: Sequence[tuple[str, object]]) -> dict[str, object]:
+def _without_null_members(members: Sequence[tuple[str, object]]) -> dict[str, object]:
     return known_members(dict(members))
 
 
-def _finite(text: str) -> float | None:
+def _finite_float(text: str) -> float | None:
     value = float(text)
     return value if math.isfinite(value) else None
 
@@ -169,7 +169,7 @@ def _bounded_type(kind: type[Struct], limit: float) -> type[Struct]:
     """A type of the fields that ``without_impossible`` looks at, with their possible values."""
     described = {described.name: described for described in fields(kind)}
     members: list[tuple[str, Any, Any]] = []
-    for _position, name, least, own_limit, _default in _checked_fields(kind):
+    for _position, name, least, own_limit, _default in _fields_to_check(kind):
         annotation = _field_type(name, described[name].type, least, own_limit or limit)
         if annotation is not None:
             absent = msgspec.field(default=None, name=described[name].encode_name)
@@ -202,7 +202,7 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
     """
     changed: dict[str, object] = {}
     values = astuple(value)  # faster than one field after the other
-    for position, name, least, own_limit, default in _checked_fields(type(value)):
+    for position, name, least, own_limit, default in _fields_to_check(type(value)):
         before = values[position]
         if before is default:
             continue
@@ -226,7 +226,9 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
 
 
 @cache
-def _checked_fields(kind: type[Struct]) -> tuple[tuple[int, str, float, float | None, object], ...]:
+def _fields_to_check(
+    kind: type[Struct],
+) -> tuple[tuple[int, str, float, float | None, object], ...]:
     """The fields to look at: position, name, least number, limit (None: the parent's), and the
     value if it is absent, which NODEFAULT says of a required one.
     """
@@ -237,11 +239,11 @@ def _checked_fields(kind: type[Struct]) -> tuple[tuple[int, str, float, float | 
             if default is NODEFAULT and not field.required:
                 default = None  # a list, or the metrics: neither becomes impossible as a whole
             least = _LEAST.get(field.name, 0.0)
-            checked.append((position, field.name, least, _limit_of_name(field.name), default))
+            checked.append((position, field.name, least, _limit_by_field_name(field.name), default))
     return tuple(checked)
 
 
-def _limit_of_name(name: str) -> float | None:
+def _limit_by_field_name(name: str) -> float | None:
     for ending, limit in _LIMITS:
         if name.endswith(ending):
             return limit

@@ -87,7 +87,7 @@ def judge_attempt(job: JobDetail, attempt: JobAttempt) -> tuple[Outcome, str | N
     """How an attempt ended, and its container that is judged; None: one of several."""
     others = {one.name for one in job.containers if not one.is_essential} | {MONITOR_NAME}
     ends = [end for end in attempt.containers if end.name not in others]
-    return _outcome(
+    return _outcome_of_ends(
         ends,
         attempt.status_reason,
         is_users=_was_terminated(job, attempt),
@@ -106,7 +106,7 @@ def _was_terminated(job: JobDetail, attempt: JobAttempt) -> bool:
     return None in ends_ms or (job.stopped_ms or 0) - (attempt.stopped_ms or 0) < _ONE_END_MS
 
 
-def _outcome(
+def _outcome_of_ends(
     ends: Sequence[ContainerEnd], reason: str | None, *, is_users: bool, has_started: bool
 ) -> tuple[Outcome, str | None]:
     containers = [
@@ -153,7 +153,7 @@ def failed_child(summary: Json, memory_mb: float | None) -> EndedChild | None:
     is_users = values.get("isTerminated") is True or values.get("isCancelled") is True
     reason = _redacted_reason(values, "statusReason")
     has_started = count(values.get("startedAt")) is not None
-    outcome, _ = _outcome([end], reason, is_users=is_users, has_started=has_started)
+    outcome, _ = _outcome_of_ends([end], reason, is_users=is_users, has_started=has_started)
     return EndedChild(index=index, why=why_failed(outcome, memory_mb))
 
 
@@ -171,7 +171,7 @@ def job_title(job: JobDetail) -> str:
     name = job_name(job)
     number = len(job.attempts)
     if job.status == SUCCEEDED:
-        at = f" at its {_ordinal(number)} attempt" if number > 1 else ""
+        at = f" at its {_ordinal_word(number)} attempt" if number > 1 else ""
         return f"{name} succeeded{at}"
     if job.has_no_attempt:
         if _may_be_users_text(job):
@@ -191,7 +191,7 @@ def job_facts(
     ``children`` are those that failed, None: they are not known.
     """
     if job.is_array_parent:
-        return [*_array_facts(job, children), *_duration_texts(job)]
+        return [*_array_fact_texts(job, children), *_duration_texts(job)]
     facts = []
     phrases = [why_failed(attempt_outcome(job, one), job.memory_mb) for one in job.attempts]
     if job.status == FAILED and phrases:
@@ -241,7 +241,7 @@ def _attempt_texts(phrases: Iterable[tuple[int, str]]) -> list[str]:
     return facts
 
 
-def _array_facts(job: JobDetail, children: Sequence[EndedChild] | None) -> list[str]:
+def _array_fact_texts(job: JobDetail, children: Sequence[EndedChild] | None) -> list[str]:
     """``997 of 1,000 succeeded; children 17, 204 and 998 failed: exit code 3 (3)``."""
     succeeded = job.array.children.get(SUCCEEDED, 0)
     facts = [f"{succeeded:,} of {job.array.size or 0:,} succeeded"]
@@ -308,5 +308,5 @@ def facts_sentence(facts: Iterable[str]) -> str:
     return as_sentence(joined) if joined else ""
 
 
-def _ordinal(number: int) -> str:
+def _ordinal_word(number: int) -> str:
     return _ORDINALS[number - 1] if number <= len(_ORDINALS) else f"{number}th"

@@ -45,7 +45,7 @@ def common_name(names: Iterable[str]) -> str | None:
     if not different:
         return None
     shortest = name_without_changes(different[0])
-    words_of_names = [_lasting_words(name) for name in different]
+    words_of_names = [_unchanging_words(name) for name in different]
     if len({len(words) for words in words_of_names}) > 1:
         return shortest
     kept: list[str] = []
@@ -55,7 +55,7 @@ def common_name(names: Iterable[str]) -> str | None:
     return "".join(kept) or shortest
 
 
-def _lasting_words(name: str) -> list[tuple[str, str]]:
+def _unchanging_words(name: str) -> list[tuple[str, str]]:
     """The words, each with the separator before it, without those that change as a whole."""
     words = []
     end = 0

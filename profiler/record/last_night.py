@@ -123,12 +123,14 @@ def night_texts(
     yield NightText(text=f"{title}: {number_of_runs_text(counts, unnamed)}")
     for outcome in parts:
         yield NightText(text=", ")
-        yield from _outcome_texts(outcome, counts.get(outcome, {}), unnamed.get(outcome, 0))
+        yield from _outcome_text_pieces(outcome, counts.get(outcome, {}), unnamed.get(outcome, 0))
     price = cost.text(format_usd)
     yield NightText(text=f", {price}." if price else ".")
 
 
-def _outcome_texts(outcome: str, families: Mapping[str, int], others: int) -> Iterator[NightText]:
+def _outcome_text_pieces(
+    outcome: str, families: Mapping[str, int], others: int
+) -> Iterator[NightText]:
     """The runs of one outcome, such as "2 failed (a, b)", and those of ``others``."""
     runs = sum(families.values()) + others
     yield NightText(text=f"{runs:,} {_PREDICATES[outcome]}", outcome=outcome)

@@ -208,7 +208,7 @@ class LineClaim(Struct, frozen=True, kw_only=True):
 
 def claim_of(line: Report | NoticeLine) -> LineClaim:
     """The claim of a report, a checkpoint or a notice."""
-    return _claim(
+    return _claim_of_record(
         line.record,
         line.time,
         init_duration_ms=line.record.metrics.init_duration_ms,
@@ -218,10 +218,10 @@ def claim_of(line: Report | NoticeLine) -> LineClaim:
 
 def claim_of_head(head: ReportHead) -> LineClaim:
     """The claim of a report or checkpoint of which only the head is decoded."""
-    return _claim(head.record, head.time, is_final=head.type != CHECKPOINT)
+    return _claim_of_record(head.record, head.time, is_final=head.type != CHECKPOINT)
 
 
-def _claim(
+def _claim_of_record(
     record: Record | RecordHead,
     time: str | None,
     *,
@@ -369,13 +369,15 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
     def _judge_of_task(self, stream: TaskStream, claim: LineClaim) -> LineVerdict:
         if claim.task_id != stream.task_id:
             return LineVerdict(
-                untrusted=f"It contains task {_shown(claim.task_id)}, but its log stream belongs "
+                untrusted=f"It contains task {_shortened_text(claim.task_id)}, "
+                f"but its log stream belongs "
                 f"to task {stream.task_id}."
             )
         if stream.container not in (claim.container, self.monitor):
             return LineVerdict(
-                untrusted=f"It contains container {_shown(claim.container)}, but its log stream "
-                f"belongs to container {_shown(stream.container)}."
+                untrusted=f"It contains container {_shortened_text(claim.container)}, "
+                f"but its log stream "
+                f"belongs to container {_shortened_text(stream.container)}."
             )
         return _OF_TASK_STREAM if stream.container == claim.container else _OF_MONITOR_STREAM
 
@@ -383,8 +385,9 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
         if not claim.account_id or self.account_id in (None, claim.account_id):
             return ""
         return (
-            f"It contains account {_shown(claim.account_id)}, but its log group belongs to "
-            f"account {_shown(self.account_id or 'unknown')}."
+            f"It contains account {_shortened_text(claim.account_id)}, but its log group "
+            f"belongs to "
+            f"account {_shortened_text(self.account_id or 'unknown')}."
         )
 
 
@@ -495,7 +498,8 @@ def _foreign_arn_reason(claim: LineClaim, account_id: str | None) -> str:
     if arn is None:
         return ""
     reason = (
-        f"Its ARN {_shown(arn)} does not agree with its task, its cluster and the account of its "
+        f"Its ARN {_shortened_text(arn)} does not agree with its task, its cluster and the "
+        f"account of its "
         "log group."
     )
     resource = arn_part(arn, 5) or ""
@@ -511,7 +515,7 @@ def _foreign_arn_reason(claim: LineClaim, account_id: str | None) -> str:
     return ""
 
 
-def _moment(timestamp_ms: int) -> datetime:
+def _moment_of_ms(timestamp_ms: int) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=timestamp_ms)
 
 
@@ -520,7 +524,7 @@ def _impossible_times_reason(claim: LineClaim, timestamp_ms: int) -> str:
 
     A time that is no time counts as absent.
     """
-    arrived = _moment(timestamp_ms)
+    arrived = _moment_of_ms(timestamp_ms)
     written = parse_datetime(claim.time)
     finished = parse_datetime(claim.finished_at)
     started = parse_datetime(claim.started_at)
@@ -530,19 +534,20 @@ def _impossible_times_reason(claim: LineClaim, timestamp_ms: int) -> str:
     ):
         if moment is not None and abs(moment - arrived) > MAX_CLOCK_DIFFERENCE:
             return (
-                f"Its {name} {_shown(text or '')} is more than a day from the timestamp of its log "
+                f"Its {name} {_shortened_text(text or '')} is more than a day from the "
+                f"timestamp of its log "
                 "event."
             )
     if started is not None:
         if started - arrived > MAX_CLOCK_DIFFERENCE:
             return (
-                f"Its start {_shown(claim.started_at or '')} is more than a day after the "
+                f"Its start {_shortened_text(claim.started_at or '')} is more than a day after the "
                 "timestamp of its log event."
             )
         end = finished or written or arrived
         if claim.is_final and end - started > MAX_RUN_LENGTH:
             return (
-                f"Its start {_shown(claim.started_at or '')} is more than "
+                f"Its start {_shortened_text(claim.started_at or '')} is more than "
                 f"{MAX_RUN_LENGTH.days} days before its end."
             )
     if (claim.init_duration_ms or 0) > MAX_INIT_MS:
@@ -550,5 +555,5 @@ def _impossible_times_reason(claim: LineClaim, timestamp_ms: int) -> str:
     return ""
 
 
-def _shown(text: str) -> str:
+def _shortened_text(text: str) -> str:
     return text[:_MAX_SHOWN_LENGTH]

@@ -99,7 +99,7 @@ def judged_notice(line: NoticeLine, peak: HighestPeak) -> NoticeLine | None:
     text = news_text(now, peak)
     if not text:
         return None
-    evidence = _with_peak(notice.evidence or NoticeEvidence(), now, peak)
+    evidence = _evidence_with_peak(notice.evidence or NoticeEvidence(), now, peak)
     return replace(line, notice=replace(notice, message=f"{text}.", evidence=evidence))
 
 
@@ -111,12 +111,14 @@ def notice_of_checkpoint(report: Report, peak: HighestPeak) -> NoticeLine | None
     text = news_text(now, peak)
     if not text:
         return None
-    evidence = _with_peak(NoticeEvidence(), now, peak)
+    evidence = _evidence_with_peak(NoticeEvidence(), now, peak)
     notice = Notice(kind=MEMORY_NOTICE, message=f"{text}.", since=report.time, evidence=evidence)
     return NoticeLine(time=report.time, notice=notice, record=without_lists(report.record))
 
 
-def _with_peak(evidence: NoticeEvidence, now: MemoryNow, peak: HighestPeak) -> NoticeEvidence:
+def _evidence_with_peak(
+    evidence: NoticeEvidence, now: MemoryNow, peak: HighestPeak
+) -> NoticeEvidence:
     return replace(
         evidence,
         used_mb=now.used_mb,

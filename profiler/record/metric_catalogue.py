@@ -86,7 +86,7 @@ class Metric(Struct, frozen=True, kw_only=True):
         return self.field_type or _INDEX_TYPES.get(self.unit, "double")
 
 
-def _value(
+def _metric_row(
     unit: Unit,
     path: str,
     document_field: str = "",
@@ -102,19 +102,19 @@ def _value(
     )
 
 
-def _emf_value(
+def _emf_metric_row(
     unit: Unit,
     path: str,
     document_field: str = "",
     **outputs: Any,  # noqa: ANN401
 ) -> Metric:
     """A row that is also a CloudWatch metric, with the record's name."""
-    return _value(
+    return _metric_row(
         unit, path, document_field, emf_name=json_name(path.rpartition(".")[2]), **outputs
     )
 
 
-def _gpu_total(
+def _gpu_total_row(
     unit: Unit,
     name: str,
     document_field: str = "",
@@ -137,7 +137,7 @@ def _sum_of_own_gpus(name: str, run: RunView) -> Number | None:
     return sum_known(*(getattr(gpu, name) for gpu in own_gpus(run.record.gpus)))
 
 
-def _statistics(
+def _statistic_rows(
     unit: Unit,
     path: str,
     document_field: str,
@@ -151,10 +151,10 @@ def _statistics(
     """
     for name in names:
         outputs = {"text_label": text.get(name, ""), "emf_name": emf.get(name, "")}
-        yield _value(unit, f"{path}.{name}", f"{document_field}.{name}", **outputs)
+        yield _metric_row(unit, f"{path}.{name}", f"{document_field}.{name}", **outputs)
 
 
-def _latest_mean(name: str) -> Callable[[RunView], float | None]:
+def _latest_mean_getter(name: str) -> Callable[[RunView], float | None]:
     """The mean over the run, or in a checkpoint since the last one: the mean of a long run
     hardly changes any more.
     """
@@ -176,7 +176,7 @@ def _waste_usd(run: RunView) -> float | None:
     return usd * saving_percent / 100
 
 
-def _failed(run: RunView) -> int | None:
+def _failed_count(run: RunView) -> int | None:
     """1 or 0, once for each run.
 
     A stopped run did not fail; if the end was not observed, the result is not known.
@@ -187,18 +187,18 @@ def _failed(run: RunView) -> int | None:
     return int(status == "failure")
 
 
-def _out_of_memory(run: RunView) -> int | None:
+def _out_of_memory_count(run: RunView) -> int | None:
     likely = run.record.likely_out_of_memory
     return None if run.record.status == "running" else known(int, likely)
 
 
-def _out_of_gpu_memory(run: RunView) -> int | None:
+def _out_of_gpu_memory_count(run: RunView) -> int | None:
     if run.record.status == "running" or not run.record.gpus:
         return None
     return int(bool(run.record.likely_out_of_gpu_memory))
 
 
-def _gpu_failed(run: RunView) -> int | None:
+def _gpu_failed_count(run: RunView) -> int | None:
     """Whether the driver of the run's GPUs has reported an error."""
     record = run.record
     if record.status == "running" or not record.gpus or record.are_gpus_of_instance:
@@ -206,9 +206,9 @@ def _gpu_failed(run: RunView) -> int | None:
     return int(gpu_error(run.record) is not None)
 
 
-def _active_percents(unit: str) -> Iterator[Metric]:
+def _active_percent_rows(unit: str) -> Iterator[Metric]:
     """The shares of the time in which a unit of the GPUs was active."""
-    return _statistics(
+    return _statistic_rows(
         "%",
         f"gpus.{unit}_active_percent",
         f"usage.gpu.{unit}_active.percent",
@@ -217,10 +217,10 @@ def _active_percents(unit: str) -> Iterator[Metric]:
     )
 
 
-def _link_totals(link: str) -> Iterator[Metric]:
+def _link_total_rows(link: str) -> Iterator[Metric]:
     """The bytes that all GPUs together received and sent over a link."""
     for direction, verb, done in (("rx", "receive", "received"), ("tx", "transmit", "sent")):
-        yield _gpu_total(
+        yield _gpu_total_row(
             "bytes",
             f"{link.lower()}_{direction}_bytes",
             live_name=f"gpu_{link.lower()}_{verb}_bytes_total",
@@ -228,10 +228,12 @@ def _link_totals(link: str) -> Iterator[Metric]:
         )
 
 
-def _slowdowns(bound: _Bound) -> Iterator[Metric]:
+def _slowdown_rows(bound: _Bound) -> Iterator[Metric]:
     """One row for each smaller size: a bound of the slowdown there."""
     for size, field in zip(_SIZES, SLOWDOWN_FIELDS[bound], strict=True):
-        yield Metric(unit="factor", get=partial(_slowdown, size, bound), document_field=field)
+        yield Metric(
+            unit="factor", get=partial(_slowdown_at_size, size, bound), document_field=field
+        )
 
 
 _SIZES = tuple(f"{vcpu:g}" for vcpu in VCPU_SIZES)
@@ -243,7 +245,7 @@ SLOWDOWN_FIELDS: Final[Mapping[_Bound, Sequence[str]]] = {
 """The fields of a document with a bound of the slowdown at each smaller size."""
 
 
-def _slowdown(size: str, bound: _Bound, run: RunView) -> float | None:
+def _slowdown_at_size(size: str, bound: _Bound, run: RunView) -> float | None:
     """1 for a size that the record leaves out, because the run would not have been slower there."""
     slowdown = run.metrics.slowdown_at_vcpu
     if slowdown is None:
@@ -258,7 +260,7 @@ def slowdown_values(bound: _Bound, slowdown: Mapping[str, SlowdownBounds]) -> tu
     return tuple([read(slowdown.get(size, _NOT_SLOWER)) for size in _SIZES])
 
 
-def _calculated(unit: Unit, value: Callable[[Record], Number | None], field: str) -> Metric:
+def _calculated_row(unit: Unit, value: Callable[[Record], Number | None], field: str) -> Metric:
     return Metric(
         unit=unit, get=lambda run: value(run.record), document_field=field, field_type="double"
     )
@@ -266,13 +268,13 @@ def _calculated(unit: Unit, value: Callable[[Record], Number | None], field: str
 
 METRICS: tuple[Metric, ...] = (
     # Times. The REPORT line has two digits where Lambda prints them.
-    _emf_value(
+    _emf_metric_row(
         "ms", "metrics.duration_ms", "usage.duration_ms", text_label="Duration", text_digits=2
     ),
-    _emf_value(
+    _emf_metric_row(
         "ms", "metrics.billed_duration_ms", "usage.billed_duration_ms", text_label="Billed Duration"
     ),
-    _emf_value(
+    _emf_metric_row(
         "ms",
         "metrics.init_duration_ms",
         "usage.init_duration_ms",
@@ -280,122 +282,126 @@ METRICS: tuple[Metric, ...] = (
         text_digits=2,
     ),
     # CPU
-    _value("vCPU", "metrics.vcpu_size", "usage.cpu.size", text_label="vCPU Size"),
-    _emf_value("s", "metrics.cpu_seconds", "usage.cpu.seconds", text_label="CPU Time"),
-    *_statistics(
+    _metric_row("vCPU", "metrics.vcpu_size", "usage.cpu.size", text_label="vCPU Size"),
+    _emf_metric_row("s", "metrics.cpu_seconds", "usage.cpu.seconds", text_label="CPU Time"),
+    *_statistic_rows(
         "vCPU",
         "metrics.vcpu_used",
         "usage.cpu.used",
         text={"avg": "Avg vCPU Used", "max": "Max vCPU Used"},
     ),
-    Metric(unit="%", get=_latest_mean("cpu_utilization_percent"), emf_name="cpuUtilizationPercent"),
-    *_statistics(
+    Metric(
+        unit="%",
+        get=_latest_mean_getter("cpu_utilization_percent"),
+        emf_name="cpuUtilizationPercent",
+    ),
+    *_statistic_rows(
         "%",
         "metrics.cpu_utilization_percent",
         "usage.cpu.percent",
         text={"avg": "Avg CPU"},
         emf={"max": "maxCpuUtilizationPercent"},
     ),
-    _value(
+    _metric_row(
         "%", "metrics.vcpu_saturated_percent", "usage.cpu.saturated_percent", field_type="double"
     ),
-    _value("s", "metrics.cpu_wait_seconds", "usage.cpu.wait_seconds"),
-    *_slowdowns("min"),
-    *_slowdowns("max"),
+    _metric_row("s", "metrics.cpu_wait_seconds", "usage.cpu.wait_seconds"),
+    *_slowdown_rows("min"),
+    *_slowdown_rows("max"),
     # Where the time went
     *(
-        _value("%", f"record.time_breakdown.{part}_percent", f"usage.time.{part}.percent")
+        _metric_row("%", f"record.time_breakdown.{part}_percent", f"usage.time.{part}.percent")
         for part in TIME_PARTS
     ),
     # Memory
-    _value("MB", "metrics.memory_size_mb", "usage.memory.size_mb", text_label="Memory Size"),
+    _metric_row("MB", "metrics.memory_size_mb", "usage.memory.size_mb", text_label="Memory Size"),
     # The maximum is the next row: the kernel's high-water mark may be above the sampled maximum.
-    *_statistics(
+    *_statistic_rows(
         "MB",
         "metrics.memory_used_mb",
         "usage.memory.used_mb",
         text={"avg": "Avg Memory Used"},
         names=("avg", "p50", "p95", "p99"),
     ),
-    _emf_value(
+    _emf_metric_row(
         "MB", "metrics.max_memory_used_mb", "usage.memory.used_mb.max", text_label="Max Memory Used"
     ),
     Metric(
         unit="%",
-        get=_latest_mean("memory_utilization_percent"),
+        get=_latest_mean_getter("memory_utilization_percent"),
         emf_name="memoryUtilizationPercent",
     ),
-    *_statistics(
+    *_statistic_rows(
         "%",
         "metrics.memory_utilization_percent",
         "usage.memory.percent",
         emf={"max": "maxMemoryUtilizationPercent"},
     ),
-    _value(
+    _metric_row(
         "text",
         "metrics.memory_peak_source",
         "usage.memory.peak_source",
         text_label="Memory Peak Source",
     ),
-    *_statistics("MB", "metrics.memory_cache_mb", "usage.memory.cache_mb", names=_MEAN_AND_MAX),
-    *_statistics(
+    *_statistic_rows("MB", "metrics.memory_cache_mb", "usage.memory.cache_mb", names=_MEAN_AND_MAX),
+    *_statistic_rows(
         "MB",
         "metrics.memory_mapped_file_mb",
         "usage.memory.mapped_file_mb",
         names=_MEAN_AND_MAX,
     ),
-    *_statistics(
+    *_statistic_rows(
         "MB", "metrics.memory_huge_pages_mb", "usage.memory.huge_pages_mb", names=_MEAN_AND_MAX
     ),
-    _value("MB", "metrics.memory_used_bound_mb", "usage.memory.used_bound_mb"),
-    _value("MB", "metrics.memory_usage_peak_mb", "usage.memory.usage_peak_mb"),
-    _value("count", "record.memory_kills.count", "usage.memory.kills"),
+    _metric_row("MB", "metrics.memory_used_bound_mb", "usage.memory.used_bound_mb"),
+    _metric_row("MB", "metrics.memory_usage_peak_mb", "usage.memory.usage_peak_mb"),
+    _metric_row("count", "record.memory_kills.count", "usage.memory.kills"),
     # What a search cluster needs to find the runs that decide on a size
-    _calculated("MB", needed_memory_mb, "usage.task.memory_mb"),
-    _calculated("MB", memory_with_files_mb, "usage.task.memory_with_files_mb"),
-    _calculated("MB", bound_memory_mb, "usage.task.memory_bound_mb"),
-    _calculated("MB", others_memory_mb, "usage.task.others_memory_mb"),
-    _calculated("vCPU", needed_vcpu, "usage.task.vcpu_p95"),
+    _calculated_row("MB", needed_memory_mb, "usage.task.memory_mb"),
+    _calculated_row("MB", memory_with_files_mb, "usage.task.memory_with_files_mb"),
+    _calculated_row("MB", bound_memory_mb, "usage.task.memory_bound_mb"),
+    _calculated_row("MB", others_memory_mb, "usage.task.others_memory_mb"),
+    _calculated_row("vCPU", needed_vcpu, "usage.task.vcpu_p95"),
     Metric(
         unit="MB",
         get=lambda run: uncached_peak_mb(run.metrics),
         document_field="usage.memory.uncached_peak_mb",
     ),
     # Network and storage
-    _emf_value("bytes", "metrics.network_rx_bytes", "usage.network.rx_bytes"),
-    _emf_value("bytes", "metrics.network_tx_bytes", "usage.network.tx_bytes"),
-    _value("bytes", "metrics.block_read_bytes", "usage.block.read_bytes"),
-    _value("bytes", "metrics.block_write_bytes", "usage.block.write_bytes"),
-    _emf_value("MB", "metrics.ephemeral_storage_used_mb"),
+    _emf_metric_row("bytes", "metrics.network_rx_bytes", "usage.network.rx_bytes"),
+    _emf_metric_row("bytes", "metrics.network_tx_bytes", "usage.network.tx_bytes"),
+    _metric_row("bytes", "metrics.block_read_bytes", "usage.block.read_bytes"),
+    _metric_row("bytes", "metrics.block_write_bytes", "usage.block.write_bytes"),
+    _emf_metric_row("MB", "metrics.ephemeral_storage_used_mb"),
     # The time since the last checkpoint, in checkpoints only
-    _value("time", "interval.started_at", "interval.start"),
-    _value("time", "interval.finished_at", "interval.end"),
-    _value("%", "interval.cpu_utilization_percent.avg", "interval.cpu_percent"),
-    _value("MB", "interval.memory_used_mb.max", "interval.memory_mb"),
-    _value("%", "interval.gpu_utilization_percent.avg", "interval.gpu_percent"),
-    _value("MB", "interval.gpu_memory_used_mb.max", "interval.gpu_memory_mb"),
-    _value("%", "interval.neuron_utilization_percent.avg", "interval.neuron_percent"),
+    _metric_row("time", "interval.started_at", "interval.start"),
+    _metric_row("time", "interval.finished_at", "interval.end"),
+    _metric_row("%", "interval.cpu_utilization_percent.avg", "interval.cpu_percent"),
+    _metric_row("MB", "interval.memory_used_mb.max", "interval.memory_mb"),
+    _metric_row("%", "interval.gpu_utilization_percent.avg", "interval.gpu_percent"),
+    _metric_row("MB", "interval.gpu_memory_used_mb.max", "interval.gpu_memory_mb"),
+    _metric_row("%", "interval.neuron_utilization_percent.avg", "interval.neuron_percent"),
     # The task's size, which Fargate bills, and how often its readings were refreshed
-    _value("vCPU", "record.task_size.vcpu", "task.size.vcpu", field_type="double"),
-    _value("MB", "record.task_size.memory_mb", "task.size.memory_mb"),
-    _value("ms", "record.sampling.stats_period_ms", "monitor.stats_period_ms"),
+    _metric_row("vCPU", "record.task_size.vcpu", "task.size.vcpu", field_type="double"),
+    _metric_row("MB", "record.task_size.memory_mb", "task.size.memory_mb"),
+    _metric_row("ms", "record.sampling.stats_period_ms", "monitor.stats_period_ms"),
     # Cost and outcome
-    _value("USD", "record.cost.usd", "cost.usd", text_label="Cost", emf_name="costUsd"),
+    _metric_row("USD", "record.cost.usd", "cost.usd", text_label="Cost", emf_name="costUsd"),
     Metric(unit="USD", get=_waste_usd, document_field="cost.waste_usd"),
-    Metric(unit="count", get=_failed, emf_name="failed"),
-    Metric(unit="count", get=_out_of_memory, emf_name="outOfMemory"),
-    Metric(unit="count", get=_out_of_gpu_memory, emf_name="outOfGpuMemory"),
-    Metric(unit="count", get=_gpu_failed, emf_name="gpuError"),
+    Metric(unit="count", get=_failed_count, emf_name="failed"),
+    Metric(unit="count", get=_out_of_memory_count, emf_name="outOfMemory"),
+    Metric(unit="count", get=_out_of_gpu_memory_count, emf_name="outOfGpuMemory"),
+    Metric(unit="count", get=_gpu_failed_count, emf_name="gpuError"),
     # All GPUs; without a scope, they are known to be the run's
-    _value("count", "gpus.count", "usage.gpu.count", text_label="GPUs"),
+    _metric_row("count", "gpus.count", "usage.gpu.count", text_label="GPUs"),
     Metric(
         unit="text",
         get=lambda run: run.gpus.scope,
         document_field="usage.gpu.scope",
         text_label="GPU Scope",
     ),
-    _value("count", "gpus.idle", text_label="Idle GPUs"),
-    *_statistics(
+    _metric_row("count", "gpus.idle", text_label="Idle GPUs"),
+    *_statistic_rows(
         "%",
         "gpus.utilization_percent",
         "usage.gpu.percent",
@@ -403,12 +409,14 @@ METRICS: tuple[Metric, ...] = (
         text={"avg": "Avg GPU"},
         emf={"avg": "gpuUtilizationPercent"},
     ),
-    *_active_percents("sm"),
-    *_active_percents("tensor"),
-    *_active_percents("dram"),
-    _value("%", "record.gpu_idle.percent", "usage.gpu.idle.percent", emf_name="gpuIdlePercent"),
-    _value("h", "record.gpu_idle.gpu_hours", "usage.gpu.idle.hours", emf_name="gpuIdleHours"),
-    *_statistics(
+    *_active_percent_rows("sm"),
+    *_active_percent_rows("tensor"),
+    *_active_percent_rows("dram"),
+    _metric_row(
+        "%", "record.gpu_idle.percent", "usage.gpu.idle.percent", emf_name="gpuIdlePercent"
+    ),
+    _metric_row("h", "record.gpu_idle.gpu_hours", "usage.gpu.idle.hours", emf_name="gpuIdleHours"),
+    *_statistic_rows(
         "MB",
         "gpus.memory_used_mb",
         "usage.gpu.memory_mb",
@@ -416,12 +424,12 @@ METRICS: tuple[Metric, ...] = (
         text={"max": "Max GPU Memory Used"},
         emf={"avg": "gpuMemoryUsedMB", "max": "maxGpuMemoryUsedMB"},
     ),
-    _gpu_total("J", "energy_joules", "usage.gpu.energy_joules", text_label="GPU Energy"),
-    *_link_totals("PCIe"),
-    *_link_totals("NVLink"),
+    _gpu_total_row("J", "energy_joules", "usage.gpu.energy_joules", text_label="GPU Energy"),
+    *_link_total_rows("PCIe"),
+    *_link_total_rows("NVLink"),
     # All NeuronCores, and the memory of all Neuron devices
-    _value("count", "neuron.cores", "usage.neuron.cores", text_label="Neuron Cores"),
-    *_statistics(
+    _metric_row("count", "neuron.cores", "usage.neuron.cores", text_label="Neuron Cores"),
+    *_statistic_rows(
         "%",
         "neuron.utilization_percent",
         "usage.neuron.percent",
@@ -429,7 +437,7 @@ METRICS: tuple[Metric, ...] = (
         text={"avg": "Avg Neuron Core"},
         emf={"avg": "neuronUtilizationPercent"},
     ),
-    *_statistics(
+    *_statistic_rows(
         "MB",
         "neuron.device_memory_used_mb",
         "usage.neuron.memory_mb",
@@ -438,25 +446,25 @@ METRICS: tuple[Metric, ...] = (
         emf={"max": "maxNeuronMemoryUsedMB"},
     ),
     # The recommended size
-    _value(
+    _metric_row(
         "vCPU", "record.recommendation.vcpu", "recommendation.vcpu", text_label="Recommended vCPU"
     ),
-    _value(
+    _metric_row(
         "MB",
         "record.recommendation.memory_mb",
         "recommendation.memory_mb",
         text_label="Recommended Memory",
     ),
-    _value(
+    _metric_row(
         "%",
         "record.recommendation.saving_percent",
         "recommendation.saving_percent",
         text_label="Saving",
     ),
     # The monitor itself
-    _value("text", "record.monitor.version", "monitor.version"),
-    _value("s", "record.monitor.cpu_seconds", "monitor.cpu_seconds"),
-    _value("MB", "record.monitor.max_rss_mb", "monitor.max_rss_mb"),
+    _metric_row("text", "record.monitor.version", "monitor.version"),
+    _metric_row("s", "record.monitor.cpu_seconds", "monitor.cpu_seconds"),
+    _metric_row("MB", "record.monitor.max_rss_mb", "monitor.max_rss_mb"),
 )
 
 # The live metrics of a GPU's totals.

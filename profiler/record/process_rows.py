@@ -79,12 +79,12 @@ def largest_process_texts(rows: Sequence[Process], run_peak: Measured) -> Iterat
     named: list[str] = []
     others: list[str] = []
     for row in measured_rows(rows, run_peak):
-        (others if is_other_processes(row.process) else named).append(_process_text(row))
+        (others if is_other_processes(row.process) else named).append(_process_row_text(row))
     yield from named[:_MAX_NAMED]
     yield from others
 
 
-def _process_text(row: MeasuredProcess) -> str:
+def _process_row_text(row: MeasuredProcess) -> str:
     """The processes of one name: how many, their memory peak and their CPU time."""
     process = row.process
     text = shown_name(process)

@@ -65,15 +65,15 @@ def report_text(report: Report) -> str:
     """The REPORT line without its newline; values that are not known are left out."""
     record = report.record
     run = RunView(record)
-    advice = _one_line(" ".join(record.recommendation.reasons)) or None
-    texts = {label: _format(metric, metric.get(run)) for label, metric in _LABELLED.items()}
+    advice = _on_one_line(" ".join(record.recommendation.reasons)) or None
+    texts = {label: _format_metric(metric, metric.get(run)) for label, metric in _LABELLED.items()}
     for label, row in _MARKED.items():
         as_text = partial(_format_value, _LABELLED[label])
         texts[label] = measured_number(row, record).text(as_text) or None
     fields = (
         ("REPORT TaskId", record.task_id),
         *((label, texts[label]) for label in _MEASURED_LABELS),
-        ("Name", _one_line(record.family)),
+        ("Name", _on_one_line(record.family)),
         ("Status", record.status),
         ("Exit Code", known(str, record.exit_code)),
         ("Likely Out Of Memory", "true" if record.likely_out_of_memory else None),
@@ -85,7 +85,7 @@ def report_text(report: Report) -> str:
     return "\t".join(f"{label}: {text}" for label, text in fields if text is not None)
 
 
-def _format(metric: Metric, value: Number | str | None) -> str | None:
+def _format_metric(metric: Metric, value: Number | str | None) -> str | None:
     """The value with its unit. A count of zero is left out."""
     if value is None or isinstance(value, str):
         return value
@@ -118,7 +118,7 @@ def _format_number(value: Number) -> str:
     return str(value)
 
 
-def _one_line(text: str | None) -> str | None:
+def _on_one_line(text: str | None) -> str | None:
     """Replace tabs and line ends, which would divide a field."""
     return None if text is None else " ".join(text.split())
 

@@ -107,10 +107,10 @@ def usage_of(record: Record) -> RunUsage:
     """What the run used."""
     return RunUsage(
         cpu=cpu_use(record),
-        memory=_memory_use(record.metrics),
+        memory=_memory_use_of(record.metrics),
         gpus=gpu_totals(record),
         neuron=neuron_totals(record.neuron),
-        devices=tuple(_devices(record)),
+        devices=tuple(_device_facts(record)),
     )
 
 
@@ -132,7 +132,7 @@ def cpu_use(record: Record) -> CpuUse:
     )
 
 
-def _memory_use(metrics: Metrics) -> MemoryUse:
+def _memory_use_of(metrics: Metrics) -> MemoryUse:
     used = metrics.memory_used_mb
     if metrics.has_memory:
         used = replace(used, max=metrics.max_memory_used_mb)
@@ -144,7 +144,7 @@ def _memory_use(metrics: Metrics) -> MemoryUse:
     )
 
 
-def _devices(record: Record) -> list[Fact]:
+def _device_facts(record: Record) -> list[Fact]:
     facts = []
     names = {gpu.name or "GPU" for gpu in record.gpus}
     if names:

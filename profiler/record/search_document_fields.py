@@ -46,17 +46,17 @@ class DocumentField(Struct, frozen=True, kw_only=True):
     is_searchable: bool = True
 
 
-def _tags(run: RunView) -> list[str] | None:
+def _tag_texts(run: RunView) -> list[str] | None:
     """Texts ``name=value``: an object of all names would add a field to the index for each name."""
-    return _named_values(run.record.tags)
+    return _named_value_texts(run.record.tags)
 
 
-def _labels(run: RunView) -> list[str] | None:
+def _label_texts(run: RunView) -> list[str] | None:
     """The labels, each a field."""
-    return _named_values(run.record.labels)
+    return _named_value_texts(run.record.labels)
 
 
-def _named_values(values: Mapping[str, str] | None) -> list[str] | None:
+def _named_value_texts(values: Mapping[str, str] | None) -> list[str] | None:
     return [f"{name}={value}" for name, value in values.items()] if values else None
 
 
@@ -83,7 +83,7 @@ def keyword_fields(names: str) -> Iterator[DocumentField]:
     return (DocumentField(name=name) for name in names.split())
 
 
-def _series(run: RunView) -> dict[str, object] | None:
+def _series_of_document(run: RunView) -> dict[str, object] | None:
     """The run's curves: means of CPU and maxima of memory in equal steps from ``start`` on.
 
     None for a checkpoint: its run has a document for each of its intervals.
@@ -112,27 +112,27 @@ def _series(run: RunView) -> dict[str, object] | None:
     return curves
 
 
-def _fields_at_least(run: RunView) -> list[str] | None:
+def _fields_that_may_be_larger(run: RunView) -> list[str] | None:
     """The fields of the numbers that may have been larger."""
-    return _document_fields(lower_bound_paths(run))
+    return _document_fields_or_none(lower_bound_paths(run))
 
 
-def _fields_estimated(run: RunView) -> list[str] | None:
+def _estimated_fields(run: RunView) -> list[str] | None:
     """The fields of the numbers that are estimates."""
-    return _document_fields(estimated_paths(run))
+    return _document_fields_or_none(estimated_paths(run))
 
 
-def _document_fields(paths: frozenset[str]) -> list[str] | None:
-    return list(_fields_at(paths)) or None
+def _document_fields_or_none(paths: frozenset[str]) -> list[str] | None:
+    return list(_document_fields_at(paths)) or None
 
 
 @lru_cache(maxsize=64)  # most runs have the same ones
-def _fields_at(paths: frozenset[str]) -> tuple[str, ...]:
+def _document_fields_at(paths: frozenset[str]) -> tuple[str, ...]:
     fields = (metric.document_field for metric in METRICS if metric.path in paths)
     return tuple(filter(None, fields))
 
 
-def _only_on_ecs(value: str) -> Callable[[RunView], str | None]:
+def _getter_only_on_ecs(value: str) -> Callable[[RunView], str | None]:
     return lambda run: None if run.record.task_arn is None else value
 
 
@@ -147,11 +147,11 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     _copied_field("event.start", "started_at", "date"),
     _copied_field("event.end", "finished_at", "date"),
     DocumentField(name="event.ingested", index_type="date"),
-    DocumentField(name="cloud.provider", get=_only_on_ecs("aws")),
+    DocumentField(name="cloud.provider", get=_getter_only_on_ecs("aws")),
     _copied_field("cloud.region", "region"),
     _copied_field("cloud.availability_zone", "availability_zone"),
     _copied_field("cloud.account.id", "account_id"),
-    DocumentField(name="orchestrator.type", get=_only_on_ecs("ecs")),
+    DocumentField(name="orchestrator.type", get=_getter_only_on_ecs("ecs")),
     _copied_field("orchestrator.cluster.name", "cluster"),
     DocumentField(name="service.name", get=reader("record.family"), path="record.family"),
     _copied_field("host.cpu.model", "processor.model"),
@@ -220,8 +220,8 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     # The account of the log group that has the report.
     *keyword_fields("task.report_account"),
     *_batch_fields(),
-    DocumentField(name="tags", get=_tags),
-    DocumentField(name="task.labels", get=_labels),
+    DocumentField(name="tags", get=_tag_texts),
+    DocumentField(name="task.labels", get=_label_texts),
 )
 # The forwarder adds the whole line as text.
 FIELDS = (
@@ -238,11 +238,11 @@ FIELDS = (
         if metric.document_field
     ),
     # The fields of the numbers that may have been larger.
-    DocumentField(name="usage.at_least", get=_fields_at_least),
+    DocumentField(name="usage.at_least", get=_fields_that_may_be_larger),
     # The fields of the numbers that are estimates.
-    DocumentField(name="usage.estimated", get=_fields_estimated),
+    DocumentField(name="usage.estimated", get=_estimated_fields),
     # Of the family's runs a month, which the forwarder looks up; else of the run alone.
     DocumentField(name="recommendation.saving_usd_per_month", index_type="double"),
-    DocumentField(name="series", index_type="object", get=_series, is_searchable=False),
+    DocumentField(name="series", index_type="object", get=_series_of_document, is_searchable=False),
     DocumentField(name="record", is_searchable=False),
 )

@@ -107,7 +107,7 @@ class _ReportedEnd(Struct, frozen=True, kw_only=True):
     memory_evidence: MemoryEvidence | None
 
 
-def _never(_: object) -> bool:
+def _never_true(_: object) -> bool:
     return False
 
 
@@ -120,11 +120,11 @@ class _CauseRow(Struct, frozen=True, kw_only=True):
     cause: Cause
     title: str
     sentence: str | None = None
-    event: Callable[[EventTexts], bool] = _never
-    report: Callable[[_ReportedEnd], bool] = _never
+    event: Callable[[EventTexts], bool] = _never_true
+    report: Callable[[_ReportedEnd], bool] = _never_true
 
 
-def _event_says(*texts: str) -> Callable[[EventTexts], bool]:
+def _does_event_say(*texts: str) -> Callable[[EventTexts], bool]:
     return lambda said: said.has(*texts)
 
 
@@ -132,16 +132,16 @@ def _has_timed_out(said: EventTexts) -> bool:
     return said.is_of_aws_batch and "job attempt duration exceeded timeout" in said.stated
 
 
-def _is_spot(said: EventTexts) -> bool:
+def _is_spot_interruption(said: EventTexts) -> bool:
     if said.nothing_ran and said.has("spotinterruptionerror", "spot capacity is not available"):
         return False  # a task that was never placed
     if said.has("spot task was interrupted", "spot interruption"):
         return True
     # Also the code of an instance that was terminated: its text decides.
-    return said.is_on_fargate_spot and said.has("termination notice") and not _names_host(said)
+    return said.is_on_fargate_spot and said.has("termination notice") and not _is_host_failure(said)
 
 
-def _names_host(said: EventTexts) -> bool:
+def _is_host_failure(said: EventTexts) -> bool:
     """Whether a host fails or is retired.
 
     https://docs.aws.amazon.com/AmazonECS/latest/developerguide/stopped-task-error-codes.html.
@@ -247,26 +247,26 @@ TABLE: Final = (
         cause="user",
         title="Stopped on request",
         sentence="A person or a program stopped the task",
-        event=_event_says("stopped by user", STOPPED_BY_USER),
+        event=_does_event_say("stopped by user", STOPPED_BY_USER),
         report=_is_local_stop,
     ),
     _CauseRow(
         cause="spot",
         title="Spot capacity reclaimed",
         sentence="AWS reclaimed the Spot capacity",
-        event=_is_spot,
+        event=_is_spot_interruption,
     ),
     _CauseRow(
         cause="infrastructure",
         title="Stopped by AWS",
         sentence="AWS stopped the task because of a problem with the underlying infrastructure",
-        event=lambda said: _names_host(said) or said.has("termination notice"),
+        event=lambda said: _is_host_failure(said) or said.has("termination notice"),
     ),
     _CauseRow(
         cause="scheduler",
         title="Stopped by the ECS scheduler",
         sentence="The ECS scheduler stopped the task",
-        event=_event_says(
+        event=_does_event_say(
             *("serviceschedulerinitiated", "scaling activity initiated"),
             *("failed elb health checks", "failed container health checks"),
         ),
@@ -407,8 +407,8 @@ def outcome_of(
             status = "unknown"  # a checkpoint, which is older than the event
     if status == "stopped" and _ended_by_itself(event):
         status = "unknown"
-    cause = _cause(event, record, status, evidence)
-    status = _status(cause, exit_code, event, status)
+    cause = _cause_by_table(event, record, status, evidence)
+    status = _status_of_cause(cause, exit_code, event, status)
     return _outcome_in_words(
         cause,
         status,
@@ -426,7 +426,7 @@ def _ended_by_itself(event: EventEnd) -> bool:
     return event.cause == "failure" and event.exit_code not in _STOPPED_EXIT_CODES
 
 
-def _cause(
+def _cause_by_table(
     event: EventEnd, record: Record | None, status: Status, evidence: MemoryEvidence | None
 ) -> Cause:
     """The cause in the first row of the table that the event or the report shows."""
@@ -452,7 +452,9 @@ def _reported_evidence(record: Record, event: EventEnd) -> MemoryEvidence | None
     return "memory-at-limit"
 
 
-def _status(cause: Cause, exit_code: int | None, event: EventEnd, reported: Status) -> Status:
+def _status_of_cause(
+    cause: Cause, exit_code: int | None, event: EventEnd, reported: Status
+) -> Status:
     """The status: the report's where the event does not know the end, or the batch was stopped."""
     if cause in _STATUSES:
         return _STATUSES[cause]

@@ -233,7 +233,9 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         memory_mb=values.get("memory"),
         capacity_provider=values.get("capacityProviderName"),
         containers=tuple(
-            _container(container, memory_mb) for container in containers if "name" in container
+            _parse_event_container(container, memory_mb)
+            for container in containers
+            if "name" in container
         ),
         batch=job_of_overrides(overrides) if is_of_aws_batch(cluster) else NO_JOB,
         work=work_digest(overrides) if isinstance(listed_overrides, list) else None,
@@ -289,7 +291,7 @@ def _usable_value(name: str, value: object) -> str | int | datetime | None:
     return (int(usable) or None) if is_amount else None
 
 
-def _container(
+def _parse_event_container(
     values: Mapping[str, Any], override_memory_mb: Mapping[str | None, int | None]
 ) -> EventContainer:
     name = values["name"]

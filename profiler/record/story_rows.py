@@ -100,7 +100,7 @@ class Story(Struct, frozen=True, kw_only=True):
 def story_of(record: Record, outcome: Outcome, usage: RunUsage | None = None) -> Story:
     """All rows of a run that ended so. ``usage``: what it used, if that is known already."""
     usage = usage or usage_of(record)
-    rows = tuple(row for row in _rows(record, usage, outcome) if row.text)
+    rows = tuple(row for row in _story_rows(record, usage, outcome) if row.text)
     times = record.time_breakdown
     return Story(
         outcome=outcome,
@@ -112,7 +112,7 @@ def story_of(record: Record, outcome: Outcome, usage: RunUsage | None = None) ->
     )
 
 
-def _rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[StoryRow]:
+def _story_rows(record: Record, usage: RunUsage, outcome: Outcome) -> Iterator[StoryRow]:
     yield StoryRow("job", job_text(record.batch))
     yield StoryRow("cost", cost_text(record.cost))
     yield StoryRow("unmeasured", _unmeasured_text(record, usage, outcome))

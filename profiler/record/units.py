@@ -130,7 +130,7 @@ def format_percent(percent: float) -> str:
     size = abs(percent)
     sign = "-" if percent < 0 else ""
     if _rounds_up_to_all(size):
-        return f"{sign}{_almost_all(size)} %"
+        return f"{sign}{_almost_all_percent(size)} %"
     digits = 0 if size >= 1 else _significant_decimals(size, 1)
     return f"{sign}{_format_decimal(size, digits)} %"
 
@@ -213,7 +213,7 @@ def format_change(new: float, old: float, as_text: Callable[[float], str]) -> st
     if percent >= _MANY_PERCENT:
         return f"{_round_half_up(new / old):,}×"
     if 0 < new < old and _rounds_up_to_all(-percent):
-        return f"-{_almost_all(-percent)} %"
+        return f"-{_almost_all_percent(-percent)} %"
     rounded = _round_half_up(abs(percent))
     if rounded:
         return f"{'-' if new < old else '+'}{rounded} %"
@@ -245,7 +245,7 @@ def _rounds_up_to_all(percent: float) -> bool:
     return _round_half_up(percent) == _PERCENT and _round_half_up(percent, 6) < _PERCENT * 10**6
 
 
-def _almost_all(percent: float) -> str:
+def _almost_all_percent(percent: float) -> str:
     """``99.5`` to ``99.9``."""
     return f"{min(_round_half_up(percent, 1), 999) / 10:.1f}"
 

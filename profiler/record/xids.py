@@ -73,10 +73,10 @@ def worst_xid(numbers: Sequence[int]) -> int | None:
     """The number that says most about the cause of a failure; None without any. One of which
     nothing is known says more than a note.
     """
-    return min(numbers, key=_rank, default=None)
+    return min(numbers, key=_telling_rank, default=None)
 
 
-def _rank(number: int) -> float:
+def _telling_rank(number: int) -> float:
     """The place of a number among the most telling ones."""
     meaning = _MEANINGS.get(number)
     if meaning is None:

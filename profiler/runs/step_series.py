@@ -72,8 +72,8 @@ def encode_steps(steps: StepSeries) -> bytes:
     """The steps as the history keeps them: a list of the values of each, with memory in bytes."""
     in_bytes = replace(
         steps,
-        memory_mb=_in_bytes(steps.memory_mb),
-        gpu_memory_mb=_in_bytes(steps.gpu_memory_mb),
+        memory_mb=_mb_to_bytes(steps.memory_mb),
+        gpu_memory_mb=_mb_to_bytes(steps.gpu_memory_mb),
     )
     columns: list[Column] = [getattr(in_bytes, name) for name in StepSeries.__struct_fields__]
     rows = []
@@ -90,16 +90,16 @@ def decode_steps(text: bytes) -> StepSeries:
     steps = _steps_of_rows(msgspec.json.decode(text, type=list[list[int | float | None]]))
     return replace(
         steps,
-        memory_mb=_in_mb(steps.memory_mb),
-        gpu_memory_mb=_in_mb(steps.gpu_memory_mb),
+        memory_mb=_bytes_to_mb(steps.memory_mb),
+        gpu_memory_mb=_bytes_to_mb(steps.gpu_memory_mb),
     )
 
 
-def _in_bytes(column_mb: Column) -> Sequence[int | None]:
+def _mb_to_bytes(column_mb: Column) -> Sequence[int | None]:
     return [known(round, product(size_mb, MIB)) for size_mb in column_mb]
 
 
-def _in_mb(column_bytes: Column) -> Column:
+def _bytes_to_mb(column_bytes: Column) -> Column:
     return [quotient(size_bytes, MIB) for size_bytes in column_bytes]
 
 
@@ -115,7 +115,7 @@ def collected_steps(series: RunSeries, duration_ms: float | None) -> StepSeries:
         block_read_bytes=series.read.padded(length),
         block_write_bytes=series.written.padded(length),
         gpu_percent=_rounded(step_means(series.gpu, length), _PERCENT_DIGITS),
-        gpu_memory_mb=_in_mb(series.gpus_memory.padded(length)),
+        gpu_memory_mb=_bytes_to_mb(series.gpus_memory.padded(length)),
     )
 
 
@@ -184,8 +184,8 @@ def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
                 end_ms,
                 checkpoint.interval.vcpu_used.avg,
                 checkpoint.interval.memory_used_mb.max,
-                _growth(read_bytes, checkpoint.metrics.block_read_bytes),
-                _growth(write_bytes, checkpoint.metrics.block_write_bytes),
+                _growth_since_known(read_bytes, checkpoint.metrics.block_read_bytes),
+                _growth_since_known(write_bytes, checkpoint.metrics.block_write_bytes),
             )
         )
         before_ms = end_ms
@@ -208,7 +208,7 @@ def _with_valid_times(checkpoints: Iterable[Report]) -> Iterator[_Checkpoint]:
             )
 
 
-def _growth(counter: MonotonicCounter, total_bytes: int | None) -> int | None:
+def _growth_since_known(counter: MonotonicCounter, total_bytes: int | None) -> int | None:
     """The growth since the last known total, which is 0 at the start of the container."""
     if total_bytes is None:
         return None
@@ -260,13 +260,13 @@ def downsample(steps: StepSeries, max_steps: int) -> StepSeries:
     lengths_ms = [max(end - start, 0) for start, end in pairwise((0, *ends_ms))]
     return StepSeries(
         ends_ms=[*ends_ms[count - 1 : -1 : count], ends_ms[-1]],
-        vcpu_used=_averages(steps.vcpu_used, lengths_ms, count),
+        vcpu_used=_average_column(steps.vcpu_used, lengths_ms, count),
         memory_mb=_merged_column(steps.memory_mb, max_known, count),
         block_read_bytes=_merged_column(steps.block_read_bytes, sum_known, count),
         block_write_bytes=_merged_column(steps.block_write_bytes, sum_known, count),
-        gpu_percent=_averages(steps.gpu_percent, lengths_ms, count),
+        gpu_percent=_average_column(steps.gpu_percent, lengths_ms, count),
         gpu_memory_mb=_merged_column(steps.gpu_memory_mb, max_known, count),
-        neuron_percent=_averages(steps.neuron_percent, lengths_ms, count),
+        neuron_percent=_average_column(steps.neuron_percent, lengths_ms, count),
     )
 
 
@@ -279,7 +279,7 @@ def _merged_column(
     return [merge(*column[first : first + count]) for first in range(0, len(column), count)]
 
 
-def _averages(column: Column, lengths_ms: Sequence[int], count: int) -> Column:
+def _average_column(column: Column, lengths_ms: Sequence[int], count: int) -> Column:
     """The mean of every ``count`` steps by their lengths; empty for a column without values."""
     if column.count(None) == len(column):
         return ()

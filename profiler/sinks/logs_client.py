@@ -47,11 +47,11 @@ def make_client(
             on_failure(cause_of(ClientError(dict(response[1]), "PutLogEvents")))
 
     client.meta.events.register("needs-retry.cloudwatch-logs.PutLogEvents", note)
-    client.meta.events.register("after-call.cloudwatch-logs.PutLogEvents", _check_answer)
+    client.meta.events.register("after-call.cloudwatch-logs.PutLogEvents", _check_is_json_object)
     return client
 
 
-def _check_answer(http_response: AWSResponse, **_: object) -> None:
+def _check_is_json_object(http_response: AWSResponse, **_: object) -> None:
     """Raise AnswerError unless the answer is a JSON object."""
     body = http_response.content
     try:

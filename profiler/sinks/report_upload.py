@@ -63,7 +63,7 @@ class CloudWatchLogsSink:
             if isinstance(answer, DeliveryFailure):
                 failure = answer
             else:
-                failure = _rejection(answer, target, len(lines))
+                failure = _failure_in_answer(answer, target, len(lines))
             had_two = len(lines) > 1
             lines = (line,)
             if not isinstance(failure, TransientFailure):
@@ -166,7 +166,7 @@ def not_accepted(seconds: float, cause: str) -> DeliveryFailure:
     )
 
 
-def _rejection(
+def _failure_in_answer(
     answer: Mapping[str, object], target: LogTarget, events: int
 ) -> DeliveryFailure | None:
     """The failure in a response with HTTP 200: CloudWatch lists the events outside of the

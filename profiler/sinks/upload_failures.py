@@ -71,7 +71,7 @@ def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
     if code in EXPIRED or is_throttled(code, status) or status >= SERVER_FAULT:
         return TransientFailure(cause_of(error), has_expired=code in EXPIRED)
     if code in ACCESS_DENIED:
-        remedy = denial_remedy(_message(error), "logs:PutLogEvents on it")
+        remedy = denial_remedy(_aws_error_message(error), "logs:PutLogEvents on it")
         reason = f"The task role may not write to log group {target.group}: {remedy} ({code})."
     elif code == "ResourceNotFoundException":
         reason = (
@@ -79,28 +79,31 @@ def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
             "check TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or the batch's log driver."
         )
     else:
-        reason = f"CloudWatch Logs refused the report: {code}: {_message(error)[:_MAX_CAUSE_CHARS]}"
+        reason = (
+            f"CloudWatch Logs refused the report: {code}: "
+            f"{_aws_error_message(error)[:_MAX_CAUSE_CHARS]}"
+        )
     return DeliveryFailure(reason)
 
 
 def cause_of(error: Exception) -> str:
     """The cause of a failure, as part of a sentence."""
-    return _cause(error)[:_MAX_CAUSE_CHARS].rstrip(".")
+    return _unbounded_cause_text(error)[:_MAX_CAUSE_CHARS].rstrip(".")
 
 
-def _cause(error: Exception) -> str:
+def _unbounded_cause_text(error: Exception) -> str:
     if isinstance(error, ClientError):
         code = error_code(error)
         status = error_status(error)
         if is_throttled(code, status):
-            return f"it throttles ({code}: {_message(error)})"
+            return f"it throttles ({code}: {_aws_error_message(error)})"
         if code in EXPIRED:
             return f"the credentials have expired ({code})"
         return f"HTTP {status} was answered ({code})"
     host = (
         urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", ""))).netloc or "the endpoint"
     )
-    for inner in _chain(error):
+    for inner in _iterate_causes(error):
         if isinstance(inner, AnswerError):
             return str(inner)
         for kind, words in _CAUSES.items():
@@ -109,7 +112,7 @@ def _cause(error: Exception) -> str:
     return str(error)
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
     """The exception, and those that caused it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -120,5 +123,5 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = inner if isinstance(inner, BaseException) else error.__cause__ or error.__context__
 
 
-def _message(error: ClientError) -> str:
+def _aws_error_message(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Message", "")).partition("\n")[0]

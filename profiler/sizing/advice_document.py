@@ -114,15 +114,15 @@ def advice_document(advice: Advice) -> AdviceDocument:
         runs_per_month=rounded(advice.runs_per_month, 2),
         month_basis=known(attrgetter("basis"), advice.month),
         idle_gpu_hours_per_month=rounded(idle_gpu_hours_per_month(evidence).value, 6),
-        at_least=tuple(_at_least(advice)),
-        sizes=tuple(map(_option, choice.options)),
+        at_least=tuple(_lower_bound_names(advice)),
+        sizes=tuple(map(_option_document, choice.options)),
         margin_percent=rounded_percent(choice.margin.percent),
         reasons=advice.reasons,
-        evidence=_evidence(evidence),
+        evidence=_evidence_document(evidence),
     )
 
 
-def _at_least(advice: Advice) -> Iterator[str]:
+def _lower_bound_names(advice: Advice) -> Iterator[str]:
     """The names of the numbers that may have been larger."""
     on_spot = advice.evidence.usage.on_spot
     saving_usd = advice.saving_usd_per_month
@@ -146,7 +146,7 @@ def as_json(advice: Advice) -> Mapping[str, Any]:
     return fields
 
 
-def _evidence(evidence: Evidence) -> EvidenceDocument:
+def _evidence_document(evidence: Evidence) -> EvidenceDocument:
     return EvidenceDocument(
         runs=evidence.outcomes.runs,
         failed=evidence.outcomes.failed,
@@ -162,7 +162,7 @@ def _evidence(evidence: Evidence) -> EvidenceDocument:
     )
 
 
-def _option(option: SizeOption) -> OptionDocument:
+def _option_document(option: SizeOption) -> OptionDocument:
     return OptionDocument(
         vcpu=rounded_number(option.size.vcpu),
         memory_mb=rounded_number(option.size.memory_mb),

@@ -63,36 +63,36 @@ def reason_sentences(
     ``brief`` leaves out the sizes that were not chosen.
     """
     return (
-        _basis(evidence),
-        *_memory(evidence, choice),
-        *_held_sentences(evidence, choice),
-        *_mixed_meaning(evidence),
-        *_reservation(choice),
-        *_unlimited_cpu(evidence),
-        *_instance(choice),
-        *_saturated(evidence, choice, brief=brief),
-        *_cpu_wait(evidence),
+        _runs_and_usage_sentence(evidence),
+        *_memory_sentences(evidence, choice),
+        *_why_held_sentences(evidence, choice),
+        *_mixed_peaks_sentences(evidence),
+        *_reservation_sentences(choice),
+        *_unlimited_cpu_sentences(evidence),
+        *_instance_memory_sentences(choice),
+        *_saturation_sentences(evidence, choice, brief=brief),
+        *_cpu_wait_sentences(evidence),
         *_starved(evidence),
-        *_limits(evidence, choice),
-        *_price_on_fargate(evidence, choice, month),
-        *_cost(evidence, choice, month),
-        *(() if brief else _unchosen(evidence, choice)),
-        *_growth(evidence, choice),
-        *_spike_and_devices(evidence),
-        *_caveats(evidence, choice),
-        *_comparability(evidence, choice),
-        *_at_the_submission(evidence, choice),
+        *_unmeasured_limits_sentences(evidence, choice),
+        *_price_on_fargate_sentences(evidence, choice, month),
+        *_cost_sentences(evidence, choice, month),
+        *(() if brief else _why_not_smaller_sentences(evidence, choice)),
+        *_growth_sentences(evidence, choice),
+        *_spike_and_device_sentences(evidence),
+        *_caveat_sentences(evidence, choice),
+        *_comparability_sentences(evidence, choice),
+        *_job_submission_sentences(evidence, choice),
     )
 
 
-def _unchosen(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _why_not_smaller_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """What keeps the size from being smaller."""
-    yield from _margin(evidence, choice)
-    yield from _memory_floor(evidence, choice)
-    yield from _smaller_vcpu(evidence, choice)
+    yield from _margin_sentences(evidence, choice)
+    yield from _why_memory_is_not_smaller(evidence, choice)
+    yield from _why_vcpu_is_not_smaller(evidence, choice)
 
 
-def _basis(evidence: Evidence) -> str:
+def _runs_and_usage_sentence(evidence: Evidence) -> str:
     """How many runs there were, over which time, and what they used."""
     outcomes = evidence.outcomes
     needs = evidence.needs
@@ -128,7 +128,7 @@ def _basis(evidence: Evidence) -> str:
     return f"{text}."
 
 
-def _near_limit(evidence: Evidence, required_mb: float, size_mb: float) -> str:
+def _near_limit_sentence(evidence: Evidence, required_mb: float, size_mb: float) -> str:
     """What a task needs that has too little. A run whose batch alone used more had a larger size;
     the peaks of several containers can be at different times.
     """
@@ -141,7 +141,7 @@ def _near_limit(evidence: Evidence, required_mb: float, size_mb: float) -> str:
     return f"The memory peak is {share} of the task's {size}: the task is memory-bound."
 
 
-def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _memory_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     size_mb = choice.current.memory_mb or 0
     oom_size_mb = evidence.needs.oom_size_mb
     required_mb = evidence.needs.required_memory_mb or 0
@@ -169,7 +169,7 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
     # A size below 1 MB is an invalid record, and its share could be infinite.
     elif size_mb >= 1 and is_near_limit(required_mb, size_mb) and not choice.need.fits(size_mb):
-        yield _near_limit(evidence, required_mb, size_mb)
+        yield _near_limit_sentence(evidence, required_mb, size_mb)
     own_mb = first_known(evidence.latest.metrics.memory_size_mb, math.inf)
     container = evidence.latest.container.name
     if own_mb >= size_mb or own_mb == choice.size.memory_mb:
@@ -184,18 +184,18 @@ def _memory(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 def held_back(needs: Needs, choice: SizeDecision, size: TaskSize) -> Iterator[str]:
     """Why a size has no less memory although less was certainly used; without full stops."""
     held = (
-        _held_by_huge_pages(needs),
-        _held_by_files(needs, choice, size),
-        _held_by_bound(needs, choice, size),
-        _held_by_containers(needs, choice, size),
+        _why_held_by_huge_pages(needs),
+        _why_held_by_files(needs, choice, size),
+        _why_held_by_bound(needs, choice, size),
+        _why_held_by_containers(needs, choice, size),
     )
     yield from known_values(held)
 
 
-def _held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
+def _why_held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
     """Why a size has no less memory, if that is for mapped files alone; without a full stop."""
     files_mb = needs.mapped_files_mb
-    if not files_mb or not _is_held(choice, size):
+    if not files_mb or not _is_smaller_memory_enough(choice, size):
         return None
     if (needs.with_files_mb or 0) < choice.need.held_mb:
         return None
@@ -205,7 +205,7 @@ def _held_by_files(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | 
     )
 
 
-def _held_by_huge_pages(needs: Needs) -> str | None:
+def _why_held_by_huge_pages(needs: Needs) -> str | None:
     """Why a size has no less memory than now: what was measured is not all; without a full stop."""
     if not needs.huge_pages_mb:
         return None
@@ -215,11 +215,11 @@ def _held_by_huge_pages(needs: Needs) -> str | None:
     )
 
 
-def _held_by_bound(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
+def _why_held_by_bound(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
     """Why a size has no less memory, if that is for what a run may have used; without a full
     stop.
     """
-    if not needs.bound_mb or not _is_held(choice, size):
+    if not needs.bound_mb or not _is_smaller_memory_enough(choice, size):
         return None
     if needs.bound_mb * choice.margin.of_one_value.factor < choice.need.held_mb:
         return None
@@ -229,12 +229,16 @@ def _held_by_bound(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | 
     )
 
 
-def _held_by_containers(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
+def _why_held_by_containers(needs: Needs, choice: SizeDecision, size: TaskSize) -> str | None:
     """Why a size has no less memory, if that is for what its containers reserve together; without
     a full stop.
     """
     least_mb = needs.apart.least_mb(choice.margin)
-    if not least_mb or least_mb < choice.need.held_mb or not _is_held(choice, size):
+    if (
+        not least_mb
+        or least_mb < choice.need.held_mb
+        or not _is_smaller_memory_enough(choice, size)
+    ):
         return None
     return (
         f"its containers may reserve up to {math.ceil(least_mb)} MB together, the monitor's "
@@ -242,7 +246,7 @@ def _held_by_containers(needs: Needs, choice: SizeDecision, size: TaskSize) -> s
     )
 
 
-def _is_held(choice: SizeDecision, size: TaskSize) -> bool:
+def _is_smaller_memory_enough(choice: SizeDecision, size: TaskSize) -> bool:
     """Whether the next smaller memory would be enough for what was certainly used alone."""
     need = choice.need
     if choice.is_fargate:
@@ -264,11 +268,11 @@ def _smaller_memory_mb(size: TaskSize) -> float:
     return max(smaller, default=(False, 0))[1]
 
 
-def _held_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _why_held_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     yield from map(as_sentence, held_back(evidence.needs, choice, choice.size))
 
 
-def _mixed_meaning(evidence: Evidence) -> Iterator[str]:
+def _mixed_peaks_sentences(evidence: Evidence) -> Iterator[str]:
     """What the peaks of older records are worth beside those that say mapped files apart."""
     if not evidence.needs.has_older:
         return
@@ -278,7 +282,7 @@ def _mixed_meaning(evidence: Evidence) -> Iterator[str]:
     yield f"The memory of some of the runs may {INCLUDES_FILES}: it {worth}."
 
 
-def _reservation(choice: SizeDecision) -> Iterator[str]:
+def _reservation_sentences(choice: SizeDecision) -> Iterator[str]:
     if choice.is_reserved_too_much:
         reserved = choice.current.text
         yield (
@@ -287,7 +291,7 @@ def _reservation(choice: SizeDecision) -> Iterator[str]:
         )
 
 
-def _unlimited_cpu(evidence: Evidence) -> Iterator[str]:
+def _unlimited_cpu_sentences(evidence: Evidence) -> Iterator[str]:
     """How many vCPUs a job used that nothing limits, against what it asked for."""
     asked = first_known(evidence.size.vcpu, math.inf)
     used = evidence.needs.required_vcpu or 0
@@ -299,7 +303,7 @@ def _unlimited_cpu(evidence: Evidence) -> Iterator[str]:
     )
 
 
-def _instance(choice: SizeDecision) -> Iterator[str]:
+def _instance_memory_sentences(choice: SizeDecision) -> Iterator[str]:
     """What of an instance's memory decides about the size of a job."""
     instance = choice.instance
     if instance is None:
@@ -315,7 +319,9 @@ def _instance(choice: SizeDecision) -> Iterator[str]:
         yield f"{registers}: this size needs the next larger one."
 
 
-def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:
+def _saturation_sentences(
+    evidence: Evidence, choice: SizeDecision, *, brief: bool
+) -> Iterator[str]:
     """The gain of a larger size, as bounds: all of the saturated time is shortened, or none of
     it.
     """
@@ -336,8 +342,9 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
     factor = larger.likely_factor
     hint = "" if brief or choice.policy.faster else " (--faster recommends it)"
     yield (
-        f"{used}: with {format_vcpu(larger.size.vcpu)}, a run would take {_times(factor)} "
-        f"as long{_cost_range(larger, factor)}, depending on how much of its work is "
+        f"{used}: with {format_vcpu(larger.size.vcpu)}, a run would take "
+        f"{_factor_range_text(factor)} "
+        f"as long{_cost_range_text(larger, factor)}, depending on how much of its work is "
         f"parallel{hint}."
     )
     latest = evidence.latest.metrics
@@ -351,7 +358,7 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
         )
 
 
-def _cpu_wait(evidence: Evidence) -> Iterator[str]:
+def _cpu_wait_sentences(evidence: Evidence) -> Iterator[str]:
     """How long threads waited for a CPU, and why: the evidence for more vCPUs, or that the task
     does not have its own. Of one run, it is the run's own sentence.
     """
@@ -386,7 +393,7 @@ def _starved(evidence: Evidence) -> Iterator[str]:
     )
 
 
-def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _unmeasured_limits_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     if not choice.is_fargate:
         return
     if choice.size.vcpu == LARGEST.vcpu:
@@ -401,7 +408,7 @@ def _limits(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield "Memory use was not measured, so the memory size stays as it is."
 
 
-def _cost(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iterator[str]:
+def _cost_sentences(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iterator[str]:
     saving_percent = choice.saving_percent
     if saving_percent is None or not choice.changes:
         if choice.is_right and evidence.outcomes.has_success:
@@ -415,7 +422,7 @@ def _cost(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iter
     else:
         change = f"The recommended size costs {'up to ' if is_slower else ''}{percent} more"
     if is_slower:
-        duration = f". A run takes {_times(factor)} as long"
+        duration = f". A run takes {_factor_range_text(factor)} as long"
     elif choice.has_more_vcpu:
         duration = ", if a run takes as long as before"
     else:
@@ -424,11 +431,11 @@ def _cost(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iter
     money = saved.words(format_usd)
     if money:
         each = "a run on average" if evidence.outcomes.runs > 1 else "a run"
-        change += f": {money} {each}{_monthly(saved, month)}"
+        change += f": {money} {each}{_monthly_cost_text(saved, month)}"
     yield f"{change}{duration}."
 
 
-def _monthly(usd_per_run: Measured, month: Month | None) -> str:
+def _monthly_cost_text(usd_per_run: Measured, month: Month | None) -> str:
     if month is None:
         return ""
     # A quarterly batch has no month of 0 runs.
@@ -446,7 +453,7 @@ def _monthly(usd_per_run: Measured, month: Month | None) -> str:
     return f", {money} a month at {count}{basis}"
 
 
-def _price_on_fargate(
+def _price_on_fargate_sentences(
     evidence: Evidence, choice: SizeDecision, month: Month | None
 ) -> Iterator[str]:
     """The cost on Fargate of a run of another place, or why it is unknown."""
@@ -468,18 +475,18 @@ def _price_on_fargate(
         most = "at most " if choice.factor.max > 1 else ""
         yield (
             f"With {size} on Fargate in {region}, a run costs "
-            f"{most}{format_usd(usd)}{_monthly(Exactly(usd), month)}."
+            f"{most}{format_usd(usd)}{_monthly_cost_text(Exactly(usd), month)}."
         )
 
 
-def _margin(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _margin_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason for the memory's margin; that for means of minutes is said as a caveat."""
     is_used = choice.margin.why and evidence.needs.required_memory_mb
     if is_used and not evidence.precision.is_by_minute:
         yield f"The memory has {choice.margin.text}: {choice.margin.why}."
 
 
-def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _why_memory_is_not_smaller(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the memory is not smaller."""
     chosen = choice.chosen
     is_known = evidence.needs.has_memory and evidence.outcomes.has_success
@@ -499,17 +506,18 @@ def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     ):
         yield (
             f"{format_memory(smaller_mb)} of memory would be too little: with "
-            f"{choice.margin.text}, the task needs {_needed(choice.need.memory_mb, smaller_mb)}."
+            f"{choice.margin.text}, the task needs "
+            f"{_needed_memory_text(choice.need.memory_mb, smaller_mb)}."
         )
 
 
-def _needed(memory_mb: float, smaller_mb: float) -> str:
+def _needed_memory_text(memory_mb: float, smaller_mb: float) -> str:
     """What is needed, so that it reads as more than the size that is too small."""
     needed = format_memory(memory_mb)
     return f"{math.ceil(memory_mb)} MB" if needed == format_memory(smaller_mb) else needed
 
 
-def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _why_vcpu_is_not_smaller(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The reason why the vCPU size is not smaller: the next smaller one, and why it was not
     chosen.
     """
@@ -531,7 +539,7 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     )
     if option is None:
         largest_mb = max(size.memory_mb for size in LEGAL_SIZES if size.vcpu == smaller)
-        why = _why_too_little(evidence, choice, largest_mb)
+        why = _why_largest_memory_is_too_little(evidence, choice, largest_mb)
         yield f"{name} allows at most {format_memory(largest_mb)} of memory, which {why}."
     elif option.factor is None:
         used = format_vcpu(evidence.needs.vcpu_without_slowdown or 0)
@@ -547,11 +555,13 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
                 f": --max-slowdown {math.ceil(100 * (option.factor.max - 1) - ROUNDING)} accepts "
                 "that"
             )
-        duration = f"With {name}, a run would take {_times(option.factor)} as long"
-        yield f"{duration}{_cost_range(option, option.factor)}{hint}."
+        duration = f"With {name}, a run would take {_factor_range_text(option.factor)} as long"
+        yield f"{duration}{_cost_range_text(option, option.factor)}{hint}."
 
 
-def _why_too_little(evidence: Evidence, choice: SizeDecision, largest_mb: float) -> str:
+def _why_largest_memory_is_too_little(
+    evidence: Evidence, choice: SizeDecision, largest_mb: float
+) -> str:
     """Why the largest memory that a vCPU size allows is not enough."""
     if evidence.precision.is_too_short and largest_mb < (choice.current.memory_mb or 0):
         return "is less than now"  # what is needed is not known
@@ -564,7 +574,7 @@ def _why_too_little(evidence: Evidence, choice: SizeDecision, largest_mb: float)
     return "may be less than a run had"
 
 
-def _cost_range(option: SizeOption, factor: SlowdownBounds) -> str:
+def _cost_range_text(option: SizeOption, factor: SlowdownBounds) -> str:
     """How much a run would cost, compared with today, at both bounds of its duration."""
     savings = all_known(option.saving_percent_at(factor.max), option.saving_percent_at(factor.min))
     if savings is None:
@@ -579,11 +589,11 @@ def _cost_range(option: SizeOption, factor: SlowdownBounds) -> str:
     return f" and cost between {format_percent(most)} less and {format_percent(-least)} more"
 
 
-def _times(factor: SlowdownBounds) -> str:
+def _factor_range_text(factor: SlowdownBounds) -> str:
     return f"{format_range(factor.min, factor.max)} times"
 
 
-def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _growth_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The growth of the task's need against its size, and of the batch's peak against the
     container's own limit.
     """
@@ -599,12 +609,12 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         )
         smaller = choice.outgrown.text
         left = needed.runs_until(choice.outgrown.memory_mb or 0)
-        when = words_if_known("would be too small in about {}", known(_runs, left))
+        when = words_if_known("would be too small in about {}", known(_run_count_text, left))
         when = when or "is too small already"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
     if needed.is_notable and not choice.is_outgrown:
         limits_mb = {limit for limit in known_values((size_mb, current_mb)) if limit > passed_mb}
-        passed = [*filter(None, (_limit_passed(needed, mb) for mb in sorted(limits_mb)))]
+        passed = [*filter(None, (_limit_passed_words(needed, mb) for mb in sorted(limits_mb)))]
         if passed:
             passes = f": it will pass {listed(passed)}"
         else:
@@ -615,24 +625,24 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     if not peak_mb < own_limit_mb < (current_mb or math.inf):
         return
     batch = evidence.needs.peaks_mb.growth
-    own_limit = _limit_passed(batch, own_limit_mb)
+    own_limit = _limit_passed_words(batch, own_limit_mb)
     if batch.is_sure and own_limit:
         yield (
             f"The peak of the container {evidence.latest.container.name!r} will pass {own_limit}."
         )
 
 
-def _limit_passed(trend: Growth, limit_mb: float) -> str:
+def _limit_passed_words(trend: Growth, limit_mb: float) -> str:
     """The limit that the trend will soon pass; nothing for none."""
-    runs = known(_runs, trend.runs_until_near(limit_mb))
+    runs = known(_run_count_text, trend.runs_until_near(limit_mb))
     return words_if_known(f"the limit of {format_memory(limit_mb)} in about {{}}", runs)
 
 
-def _runs(count: int) -> str:
+def _run_count_text(count: int) -> str:
     return format_count(count, "run")
 
 
-def _spike_and_devices(evidence: Evidence) -> Iterator[str]:
+def _spike_and_device_sentences(evidence: Evidence) -> Iterator[str]:
     peak_mb = evidence.needs.batch_peak_mb or 0
     p99_mb = first_known(evidence.needs.batch_p99_mb, math.inf)
     if p99_mb < 0.5 * peak_mb and peak_mb - p99_mb >= MEMORY_STEP_MB:  # less changes no size
@@ -651,7 +661,7 @@ def _spike_and_devices(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _caveat_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     if evidence.outcomes.runs < MIN_RUNS:
         are = "is" if evidence.outcomes.runs == 1 else "are"
         runs = format_count(evidence.outcomes.runs, "run")
@@ -686,7 +696,7 @@ def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         yield f"The statistics were refreshed only every {period}: shorter peaks are not included."
 
 
-def _at_the_submission(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _job_submission_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """Where the size of jobs is changed that ask for it themselves."""
     row = evidence.family
     if isinstance(row, JobsRow) and row.engine is None and choice.changes:
@@ -696,7 +706,7 @@ def _at_the_submission(evidence: Evidence, choice: SizeDecision) -> Iterator[str
         )
 
 
-def _comparability(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+def _comparability_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """What the runs and their sizes cannot be compared with."""
     if len(evidence.precision.processors) > 1:
         processors = first_names(

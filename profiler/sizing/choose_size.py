@@ -166,20 +166,20 @@ def recommend_size(
     trend = evidence.needs.needs_mb.growth
     margin = margin_of(evidence, policy)
     need = _memory_need(evidence, policy, margin)
-    decision = _decide(evidence, policy, price_overrides, need)
-    soon_mb = trend.after(_growth_runs(evidence, trend))
+    decision = _decide_size(evidence, policy, price_overrides, need)
+    soon_mb = trend.after(_runs_until_next_look(evidence, trend))
     if soon_mb <= (decision.size.memory_mb or 0):
         return replace(decision, growth=trend, margin=margin)
     largest_mb = LARGEST.memory_mb if decision.is_fargate else soon_mb
     grown = replace(need, memory_mb=max(need.memory_mb, min(soon_mb, largest_mb)))
-    larger = _decide(evidence, policy, price_overrides, grown)
+    larger = _decide_size(evidence, policy, price_overrides, grown)
     outgrown = UNKNOWN_SIZE
     if larger.size != decision.size:
         outgrown = decision.size
     return replace(larger, growth=trend, margin=margin, outgrown=outgrown)
 
 
-def _decide(
+def _decide_size(
     evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, need: MemoryNeed
 ) -> SizeDecision:
     task = evidence.latest
@@ -192,9 +192,11 @@ def _decide(
     if task.launch_type != FARGATE or is_unproven:
         if is_unproven and is_starved:
             current = UNKNOWN_SIZE
-        reserved = _reservation(evidence, need)
+        reserved = _reservation_size(evidence, need)
         has_own_margin = policy.memory_margin_percent is None
-        size, instance = _below_instance(evidence, need, reserved, has_own_margin=has_own_margin)
+        size, instance = _size_within_instance(
+            evidence, need, reserved, has_own_margin=has_own_margin
+        )
         return SizeDecision(
             current=current,
             size=size,
@@ -242,7 +244,7 @@ def _decide_on_fargate(evidence: Evidence, policy: Policy, what_if: WhatIf) -> S
             or (needs_more_memory and option.size.memory_mb == LARGEST.memory_mb)
         )
     ]
-    ranked = sorted(fitting, key=_rank)
+    ranked = sorted(fitting, key=_option_sort_key)
     larger = [option for option in fitting if option.size.vcpu > (current.vcpu or LARGEST.vcpu)]
     if larger and policy.faster and evidence.usage.is_saturated:
         chosen = min(larger, key=lambda option: option.size)
@@ -264,7 +266,7 @@ def _decide_on_fargate(evidence: Evidence, policy: Policy, what_if: WhatIf) -> S
     )
 
 
-def _rank(option: SizeOption) -> tuple[float, float, float]:
+def _option_sort_key(option: SizeOption) -> tuple[float, float, float]:
     """The cheapest size is first.
 
     Of several that cost the same, it is the one with the most vCPUs, then the least memory; where
@@ -287,7 +289,7 @@ def margin_of(evidence: Evidence, policy: Policy) -> MemoryMargin:
     )
 
 
-def _growth_runs(evidence: Evidence, trend: Growth) -> int:
+def _runs_until_next_look(evidence: Evidence, trend: Growth) -> int:
     """The runs until the size is looked at again: in 14 days, but of a trend no more than showed
     it.
     """
@@ -314,11 +316,11 @@ def _memory_need(evidence: Evidence, policy: Policy, margin: MemoryMargin) -> Me
     return MemoryNeed(
         memory_mb=max(needed_mb, least_mb),
         above_mb=evidence.needs.oom_size_mb or 0,
-        held_mb=_held_mb(evidence, margin),
+        held_mb=_floor_of_smaller_size_mb(evidence, margin),
     )
 
 
-def _held_mb(evidence: Evidence, margin: MemoryMargin) -> float:
+def _floor_of_smaller_size_mb(evidence: Evidence, margin: MemoryMargin) -> float:
     """What keeps a size from getting smaller, and never makes it larger: the memory used with the
     mapped files, older peaks that may include them, and what a run may have used; huge pages,
     which no group counts; what the containers reserve together.
@@ -340,27 +342,27 @@ def _held_mb(evidence: Evidence, margin: MemoryMargin) -> float:
     return min(held_mb, current_mb, LARGEST.memory_mb)
 
 
-def _reservation(evidence: Evidence, need: MemoryNeed) -> TaskSize:
+def _reservation_size(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     """The requirement rounded up, or the current size where that is right.
 
     A size that is too small in one part is not reduced in the other one.
     """
     current = evidence.size
-    needed = _round_up(evidence, need)
+    needed = _rounded_up_size(evidence, need)
     if not evidence.outcomes.has_success:  # failures show only that a size was too small
         is_too_small = need.above_mb or need.memory_mb > (current.memory_mb or math.inf)
         if is_too_small:
             return replace(current, memory_mb=needed.memory_mb)
         return current
-    vcpu = _unless_right(needed.vcpu, current.vcpu)
-    memory_mb = _unless_right(needed.memory_mb, current.memory_mb)
+    vcpu = _needed_or_current_if_right(needed.vcpu, current.vcpu)
+    memory_mb = _needed_or_current_if_right(needed.memory_mb, current.memory_mb)
     has_more_memory = (memory_mb or 0) > (current.memory_mb or math.inf)
     if has_more_memory and (vcpu or 0) < (current.vcpu or 0):
         vcpu = current.vcpu
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 
 
-def _below_instance(
+def _size_within_instance(
     evidence: Evidence, need: MemoryNeed, size: TaskSize, *, has_own_margin: bool
 ) -> tuple[TaskSize, SmallestInstance | None]:
     """The size with no more memory than an instance registers whose nominal memory would be enough,
@@ -386,7 +388,7 @@ def _below_instance(
     return size, instance
 
 
-def _unless_right(needed: Number | None, current: Number | None) -> Number | None:
+def _needed_or_current_if_right(needed: Number | None, current: Number | None) -> Number | None:
     """The needed part of a size, or the current one if little of it is not needed."""
     if needed is None or current is None:
         return needed
@@ -395,7 +397,7 @@ def _unless_right(needed: Number | None, current: Number | None) -> Number | Non
     return needed
 
 
-def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
+def _rounded_up_size(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     """Round up to 0.25 vCPU and 64 MiB (None if unknown), but not above a size that was enough
     or slows no run down.
     """
@@ -404,14 +406,14 @@ def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     if evidence.has_cpu:
         vcpu = known(partial(_vcpu_rounded_up, evidence), evidence.needs.required_vcpu)
     if evidence.needs.has_memory:
-        used_mb = _step_up(need.memory_mb, need.above_mb, MEMORY_STEP_MB)
-        memory_mb = rounded_number(max(used_mb, _held_step_up(evidence, need)))
+        used_mb = _round_up_above(need.memory_mb, need.above_mb, MEMORY_STEP_MB)
+        memory_mb = rounded_number(max(used_mb, _rounded_up_floor_mb(evidence, need)))
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 
 
 def _vcpu_rounded_up(evidence: Evidence, required_vcpu: float) -> Number | None:
     limit = first_known(evidence.vcpu_limit, math.inf)
-    rounded = _step_up(required_vcpu, 0, 0.25)
+    rounded = _round_up_above(required_vcpu, 0, 0.25)
     is_above = required_vcpu > limit
     if not is_above:
         rounded = min(rounded, limit)
@@ -426,13 +428,15 @@ def _vcpu_rounded_up(evidence: Evidence, required_vcpu: float) -> Number | None:
     return rounded_number(rounded)
 
 
-def _held_step_up(evidence: Evidence, need: MemoryNeed) -> float:
+def _rounded_up_floor_mb(evidence: Evidence, need: MemoryNeed) -> float:
     """What keeps a size from getting smaller, rounded up, but not above the present limit."""
     limit_mb = first_known(evidence.size.memory_mb, evidence.latest.metrics.memory_size_mb)
-    return min(_step_up(need.held_mb, 0, MEMORY_STEP_MB), max(need.held_mb, limit_mb or math.inf))
+    return min(
+        _round_up_above(need.held_mb, 0, MEMORY_STEP_MB), max(need.held_mb, limit_mb or math.inf)
+    )
 
 
-def _step_up(minimum: float, above: float, step: float) -> float:
+def _round_up_above(minimum: float, above: float, step: float) -> float:
     """Round ``minimum`` up to a multiple of ``step`` that is more than ``above``, if that is not
     0.
     """

@@ -16,7 +16,7 @@ from profiler.record.task_needs import is_job, needed_memory_of, size_of
 from profiler.sizing.memory_margin import MemoryMargin
 
 
-class _Need(Struct, frozen=True, kw_only=True):
+class _ContainerNeed(Struct, frozen=True, kw_only=True):
     """What a container used, and its own limit; None without one. ``is_fixed``: it keeps what it
     has. ``reports``: it is a batch.
     """
@@ -37,7 +37,7 @@ class _Need(Struct, frozen=True, kw_only=True):
 class ContainersApart(Struct, frozen=True):
     """What the containers of a task needed in one run."""
 
-    needs: tuple[_Need, ...] = ()
+    needs: tuple[_ContainerNeed, ...] = ()
 
     def least_mb(self, margin: MemoryMargin) -> float:
         """The least memory of a task that holds what they reserve together; 0 for one container
@@ -49,29 +49,29 @@ class ContainersApart(Struct, frozen=True):
 
 def containers_apart(record: Record) -> ContainersApart:
     """What the containers of a run needed."""
-    batch = _Need(
+    batch = _ContainerNeed(
         used_mb=record.metrics.max_memory_used_mb,
         limit_mb=_own_limit_mb(record.metrics, record),
         reports=True,
     )
     others = [
-        _need_of(other, record)
+        _need_of_container(other, record)
         for other in record.containers
         if other.name != record.container.name
     ]
     return ContainersApart((batch, *others))
 
 
-def _need_of(other: OtherContainer, record: Record) -> _Need:
+def _need_of_container(other: OtherContainer, record: Record) -> _ContainerNeed:
     """What a container beside the batch needs. Those of a job keep what they have."""
     used_mb = needed_memory_of(other, record)
     limit_mb = _own_limit_mb(other.metrics or Metrics(), record)
     if is_job(record):
-        return _Need(used_mb=used_mb, limit_mb=limit_mb, is_fixed=True)
+        return _ContainerNeed(used_mb=used_mb, limit_mb=limit_mb, is_fixed=True)
     if other.name == MONITOR_NAME:
         reserved_mb = min_known(MONITOR_RESERVATION_MB, limit_mb)
-        return _Need(used_mb=used_mb, limit_mb=reserved_mb, is_fixed=True)
-    return _Need(used_mb=used_mb, limit_mb=limit_mb)
+        return _ContainerNeed(used_mb=used_mb, limit_mb=reserved_mb, is_fixed=True)
+    return _ContainerNeed(used_mb=used_mb, limit_mb=limit_mb)
 
 
 def _own_limit_mb(metrics: Metrics, record: Record) -> float | None:

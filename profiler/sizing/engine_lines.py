@@ -35,18 +35,18 @@ class JobSize(Struct, frozen=True, kw_only=True):
 
 def engine_lines(engine: Engine, advices: Iterable[Advice]) -> Sequence[str]:
     """The lines that set the recommended sizes of jobs; empty where none is to be changed."""
-    sizes = list(_sizes(engine, advices))
+    sizes = list(_sizes_by_job_name(engine, advices))
     if not sizes:
         return ()
     return list(_WRITERS[engine](sizes))
 
 
-def _sizes(engine: Engine, advices: Iterable[Advice]) -> Iterator[JobSize]:
+def _sizes_by_job_name(engine: Engine, advices: Iterable[Advice]) -> Iterator[JobSize]:
     """The sizes by name. One that is set for jobs of several sizes must be enough for all."""
     by_name: dict[str, list[JobSize]] = {}
     changed: set[str] = set()
-    for advice, row in _of_engine(engine, advices):
-        size = _size_of(advice)
+    for advice, row in _advices_of_engine(engine, advices):
+        size = _whole_vcpu_size(advice)
         if size is None:
             continue
         name = _NOT_IN_NAMES.sub("_", row.name.removeprefix(_BEGINNINGS.get(engine, "")))
@@ -67,7 +67,9 @@ def _sizes(engine: Engine, advices: Iterable[Advice]) -> Iterator[JobSize]:
         )
 
 
-def _of_engine(engine: Engine, advices: Iterable[Advice]) -> Sequence[tuple[Advice, JobsRow]]:
+def _advices_of_engine(
+    engine: Engine, advices: Iterable[Advice]
+) -> Sequence[tuple[Advice, JobsRow]]:
     """The advice on jobs whose definitions the engine registered; without any, on those whose
     engine is not known.
     """
@@ -79,7 +81,7 @@ def _of_engine(engine: Engine, advices: Iterable[Advice]) -> Sequence[tuple[Advi
     return by_engine.get(engine) or by_engine.get(None) or ()
 
 
-def _size_of(advice: Advice) -> JobSize | None:
+def _whole_vcpu_size(advice: Advice) -> JobSize | None:
     """The recommended size in whole vCPUs, on Fargate a legal one; None without its memory."""
     size = advice.choice.size
     if size.memory_mb is None:
@@ -93,7 +95,7 @@ def _size_of(advice: Advice) -> JobSize | None:
     return JobSize(name=advice.evidence.family.name, vcpu=vcpu, memory_mb=memory_mb)
 
 
-def _nextflow(sizes: Sequence[JobSize]) -> Iterator[str]:
+def _nextflow_lines(sizes: Sequence[JobSize]) -> Iterator[str]:
     """Nextflow's MB and GB are powers of 1,024."""
     yield "process {"
     for size in sizes:
@@ -105,20 +107,20 @@ def _nextflow(sizes: Sequence[JobSize]) -> Iterator[str]:
     yield "}"
 
 
-def _snakemake(sizes: Sequence[JobSize]) -> Iterator[str]:
+def _snakemake_lines(sizes: Sequence[JobSize]) -> Iterator[str]:
     """A profile. The plugin passes ``mem_mb`` to Batch, whose unit is MiB."""
     yield "set-resources:"
     for size in sizes:
-        yield f"  {_identifier(size.name)}:"
+        yield f"  {_yaml_key(size.name)}:"
         yield f"    mem_mb: {size.memory_mb}"
     threads = [size for size in sizes if size.vcpu is not None]
     if threads:
         yield "set-threads:"
     for size in threads:
-        yield f"  {_identifier(size.name)}: {size.vcpu}"
+        yield f"  {_yaml_key(size.name)}: {size.vcpu}"
 
 
-def _metaflow(sizes: Sequence[JobSize]) -> Iterator[str]:
+def _metaflow_lines(sizes: Sequence[JobSize]) -> Iterator[str]:
     """The decorator of a step. A job's name is user, flow and step, each before a hyphen."""
     for size in sizes:
         flow, _, step = size.name.strip("-").rpartition("-")
@@ -127,7 +129,7 @@ def _metaflow(sizes: Sequence[JobSize]) -> Iterator[str]:
         yield f"@resources({cpu}memory={size.memory_mb})  # step {step or size.name}{of_flow}"
 
 
-def _cromwell(sizes: Sequence[JobSize]) -> Iterator[str]:
+def _cromwell_lines(sizes: Sequence[JobSize]) -> Iterator[str]:
     """The section of a task in WDL."""
     for size in sizes:
         yield f"runtime {{  # {size.name}"
@@ -137,14 +139,14 @@ def _cromwell(sizes: Sequence[JobSize]) -> Iterator[str]:
         yield "}"
 
 
-def _identifier(name: str) -> str:
+def _yaml_key(name: str) -> str:
     """A name as a key of YAML, where a colon would end it."""
     return name.replace(":", "_").replace(".", "_").strip("-") or "job"
 
 
 _WRITERS: Final[Mapping[Engine, Callable[[Sequence[JobSize]], Iterator[str]]]] = {
-    "nextflow": _nextflow,
-    "snakemake": _snakemake,
-    "metaflow": _metaflow,
-    "cromwell": _cromwell,
+    "nextflow": _nextflow_lines,
+    "snakemake": _snakemake_lines,
+    "metaflow": _metaflow_lines,
+    "cromwell": _cromwell_lines,
 }

@@ -330,7 +330,7 @@ class Families:
         kept = {run.key: run for run in self._newest(runs.values())}
         self._runs[kind] = kept
         dropped = [run for run in runs.values() if run.key not in kept]
-        kept_ids = _tasks(kept.values())
+        kept_ids = _task_ids(kept.values())
         of_all = _tasks_read(dropped, kept_ids)
         on_fargate = _tasks_read(filter(_is_on_fargate, dropped), kept_ids)
         before, before_on_fargate = self._dropped.get(kind, (TasksRead(), TasksRead()))
@@ -398,7 +398,7 @@ def _tasks_read(runs: Iterable[RunFacts], others: Collection[str] = ()) -> Tasks
     listed = list(runs)
     starts_ns = [run.began_ns for run in listed]
     return TasksRead(
-        tasks=len(_tasks(listed).difference(others)),
+        tasks=len(_task_ids(listed).difference(others)),
         first_ns=min_known(*starts_ns),
         last_ns=max_known(*starts_ns),
     )
@@ -463,10 +463,10 @@ def outcomes_of(window: Sequence[RunFacts]) -> Outcomes:
     have a report: its worst end counts.
     """
     runs = [run for run in window if run.is_measured]
-    measured_tasks = _tasks(runs)
-    killed = _tasks(run for run in window if run.outcome.ran_out_of_memory)
-    failed = _tasks(run for run in runs if run.outcome.status == "failure")
-    stopped = _tasks(run for run in runs if run.outcome.status == "stopped")
+    measured_tasks = _task_ids(runs)
+    killed = _task_ids(run for run in window if run.outcome.ran_out_of_memory)
+    failed = _task_ids(run for run in runs if run.outcome.status == "failure")
+    stopped = _task_ids(run for run in runs if run.outcome.status == "stopped")
     return Outcomes(
         runs=len(measured_tasks),
         failed=len(failed - killed),
@@ -474,13 +474,13 @@ def outcomes_of(window: Sequence[RunFacts]) -> Outcomes:
         has_success=any(map(has_succeeded, runs)),
         out_of_memory=len(killed),
         out_of_memory_unmeasured=len(killed - measured_tasks),
-        ignored=len(_tasks(window) - measured_tasks - killed),
+        ignored=len(_task_ids(window) - measured_tasks - killed),
         first_started_at=runs[0].began,
         last_started_at=runs[-1].began,
     )
 
 
-def _tasks(runs: Iterable[RunFacts]) -> set[str]:
+def _task_ids(runs: Iterable[RunFacts]) -> set[str]:
     return {run.record.task_id for run in runs}
 
 
@@ -601,7 +601,7 @@ def usage_of_tasks(window: Sequence[RunFacts], current_vcpu: float | None) -> Us
         durations_ms=course_of((run.began_ns, run.record.metrics.duration_ms) for run in succeeded),
         has_run_at_current_vcpu=bool(records_now),
         window_ns=window[-1].began_ns - window[0].began_ns,
-        window_tasks=len(_tasks(window)),
+        window_tasks=len(_task_ids(window)),
     )
 
 

@@ -112,7 +112,7 @@ class FamilyWindow:
         if run.record.is_sampled_each_minute and not self.is_by_minute:
             self._of_minutes().add(run)
             return
-        identity = _identity(run)
+        identity = _run_digest(run)
         if run.began_ns < self.span.since_ns:
             self.older.add(run.began_ns, identity, run)
             return
@@ -128,7 +128,7 @@ class FamilyWindow:
         """
         self.owner = self.owner or owner_of_run(run.record)
         at_size = self._of_run(run)
-        at_size.keep(_identity(run), run, is_sampled=is_sampled)
+        at_size.keep(_run_digest(run), run, is_sampled=is_sampled)
         of_revision = at_size.of_revision(self._known_revision(run.record.revision or ""))
         for container, limit_mb in limits_of_containers(run.record):
             if container != run.record.container.name:
@@ -299,7 +299,7 @@ class FamilyWindow:
                     runs.of_revision(OLDER_REVISIONS).merge(runs.revisions.pop(revision))
 
 
-def _identity(run: RunFacts) -> int:
+def _run_digest(run: RunFacts) -> int:
     """64 bits of a digest, which is the same in every process: samples do not change."""
     digest = blake2b("\0".join(run.key).encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "big")

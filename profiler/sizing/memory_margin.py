@@ -134,13 +134,13 @@ def memory_margin(
     elif spread is None:
         margin = UNKNOWN_MARGIN
     else:
-        margin = _own_margin(spread, _least_margin(spread, precision, killed_at_mb))
+        margin = _margin_for_spread(spread, _least_margin(spread, precision, killed_at_mb))
     if precision.is_by_minute and margin.percent < MINUTE_PERCENT:
         return MemoryMargin(percent=MINUTE_PERCENT, why="means of minutes do not show the peaks")
     return margin
 
 
-def _own_margin(spread: NeedSpread, least: MemoryMargin) -> MemoryMargin:
+def _margin_for_spread(spread: NeedSpread, least: MemoryMargin) -> MemoryMargin:
     share = math.sqrt(MIN_SPREAD_RUNS / max(spread.runs, MIN_SPREAD_RUNS))
     percent = min(spread.percent * share, MAX_SPREAD_PERCENT)
     if percent <= least.percent and least.why:

@@ -211,11 +211,11 @@ def cost_of(record: Record, overrides: PriceOverrides) -> Cost:
     them is unknown.
     """
     if record.launch_type == FARGATE:
-        return _cost_at(_price_on_fargate(record, overrides), record)
-    return _cost_at(_price_of_machine(record, overrides), record)
+        return _cost_at_price(_price_on_fargate(record, overrides), record)
+    return _cost_at_price(_price_of_machine(record, overrides), record)
 
 
-def _cost_at(price: _HourPrice, record: Record) -> Cost:
+def _cost_at_price(price: _HourPrice, record: Record) -> Cost:
     metrics = record.metrics
     is_local = record.launch_type == LOCAL
     duration_ms = metrics.duration_ms if is_local else metrics.billed_duration_ms
@@ -270,13 +270,13 @@ def instance_share(record: Record) -> float | None:
     visible = record.visible
     if not (size.vcpu and size.memory_mb and visible.cpus and visible.memory_mb):
         return None
-    gpu_share = _gpu_share(record, visible.instance_type)
+    gpu_share = _gpu_share_of_instance(record, visible.instance_type)
     if gpu_share is None or record.neuron is not NO_NEURON:
         return None
     return min(max(size.vcpu / visible.cpus, size.memory_mb / visible.memory_mb, gpu_share), 1)
 
 
-def _gpu_share(record: Record, instance_type: str | None) -> float | None:
+def _gpu_share_of_instance(record: Record, instance_type: str | None) -> float | None:
     """The part of the instance's GPUs that are the task's own; None if that is not known, as of a
     GPU that others use, too, or of a part of one.
     """
@@ -304,5 +304,5 @@ def with_machine_price(record: Record, overrides: PriceOverrides) -> Record:
         usd = idle.percent / _PERCENT * duration_ms / MS_PER_HOUR * price.usd
         record = replace(record, gpu_idle=replace(idle, usd=round(usd, 8)))
     if record.cost == UNKNOWN_COST:
-        record = replace(record, cost=_cost_at(price, record))
+        record = replace(record, cost=_cost_at_price(price, record))
     return record

@@ -30,13 +30,13 @@ def decide(advised: WindowAdvice, revision: SizedRevision, circumstances: Circum
     decision = replace(
         _first_decision(case, RULES), is_decided_by_others=is_decided_by_others(case)
     )
-    shown = _shown(case)
+    shown = _shown_evidence(case)
     if not isinstance(case, MeasuredCase):
         return replace(decision, evidence=shown)
     return replace(
         decision,
         usd_per_month=case.advice.usd_per_month,
-        evidence=_with_advice(shown, case.advice_of_all, decision.size),
+        evidence=_evidence_with_advice(shown, case.advice_of_all, decision.size),
     )
 
 
@@ -47,12 +47,14 @@ def _first_decision(case: ResizeCase, rules: Sequence[Precondition | Rule]) -> R
         if not reason:
             continue
         if isinstance(rule, Precondition) and rule.shows_later:
-            return _left_alone(rule, reason, _first_decision(case, rules[number + 1 :]))
-        return _decision(case, rule, reason)
+            return _decision_to_leave_alone(
+                rule, reason, _first_decision(case, rules[number + 1 :])
+            )
+        return _decision_of_rule(case, rule, reason)
     raise AssertionError
 
 
-def _left_alone(rule: Precondition, reason: str, later: Resize) -> Resize:
+def _decision_to_leave_alone(rule: Precondition, reason: str, later: Resize) -> Resize:
     """A family is left alone, with the size of the first later rule that applies."""
     if later.action == "revert" and rule.allows_revert:
         return later
@@ -62,12 +64,12 @@ def _left_alone(rule: Precondition, reason: str, later: Resize) -> Resize:
     return replace(later, action="none", reason=reason, saving_usd_per_month=None)
 
 
-def _decision(case: ResizeCase, rule: Precondition | Rule, reason: str) -> Resize:
+def _decision_of_rule(case: ResizeCase, rule: Precondition | Rule, reason: str) -> Resize:
     decision = Resize(
         action=rule.action or "none",
         reason=reason,
         runs=case.window.counts.tasks,
-        verdict=known(partial(_verdict, case), case.judged),
+        verdict=known(partial(_resize_verdict, case), case.judged),
     )
     chosen = rule.new_size(case)
     if not isinstance(chosen, ChosenSize):
@@ -89,7 +91,7 @@ def _saving_of_size(rule: Precondition | Rule, decision: Resize) -> float | None
     return None
 
 
-def _verdict(case: ResizeCase, judged: Judged) -> ResizeVerdict:
+def _resize_verdict(case: ResizeCase, judged: Judged) -> ResizeVerdict:
     change_percent = judged.duration_change_percent
     return ResizeVerdict(
         runs=judged.own.counts.tasks,
@@ -117,7 +119,7 @@ def _saved_usd_per_month(case: ResizeCase, judged: Judged) -> float | None:
     return usd_per_month(saved_usd, replace(case.evidence, usage=usage))
 
 
-def _shown(case: ResizeCase) -> ShownEvidence:
+def _shown_evidence(case: ResizeCase) -> ShownEvidence:
     shown = ShownEvidence(
         runs=case.window.counts.tasks,
         days=case.days_seen,
@@ -131,7 +133,9 @@ def _shown(case: ResizeCase) -> ShownEvidence:
     return shown
 
 
-def _with_advice(shown: ShownEvidence, of_all: Advice, size: TaskSize | None) -> ShownEvidence:
+def _evidence_with_advice(
+    shown: ShownEvidence, of_all: Advice, size: TaskSize | None
+) -> ShownEvidence:
     """The evidence with what the runs at any size say, and how long they take at the new one."""
     vcpu = (size or UNKNOWN_SIZE).vcpu
     durations = [option.factor for option in of_all.choice.ranked if option.size.vcpu == vcpu]

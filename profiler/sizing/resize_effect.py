@@ -103,21 +103,25 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 def runs_since(window: FamilyWindow, size: TaskSize, change: SizeBefore) -> RevisionRuns:
     """The runs at a size, of revisions later than the one before a change."""
-    return _merged_runs(window.at(size), change, is_after=True)
+    return _merged_runs_of_revisions(window.at(size), change, is_after=True)
 
 
 def killed_elsewhere_since(window: FamilyWindow, size: TaskSize, change: SizeBefore) -> int:
     """The runs outside Fargate that were killed at a size since a change."""
-    since = _merged_runs(window.elsewhere.get(size) or RunsAtSize(), change, is_after=True)
+    since = _merged_runs_of_revisions(
+        window.elsewhere.get(size) or RunsAtSize(), change, is_after=True
+    )
     return since.counts.tasks_with("killed")
 
 
 def runs_until(window: FamilyWindow, change: SizeBefore) -> RevisionRuns:
     """The runs at the size before a change, of its revision and earlier ones."""
-    return _merged_runs(window.at(change.size), change, is_after=False)
+    return _merged_runs_of_revisions(window.at(change.size), change, is_after=False)
 
 
-def _merged_runs(runs: RunsAtSize, change: SizeBefore, *, is_after: bool) -> RevisionRuns:
+def _merged_runs_of_revisions(
+    runs: RunsAtSize, change: SizeBefore, *, is_after: bool
+) -> RevisionRuns:
     """The runs at a size, of the revisions that came after a change, or of the others."""
     total = RevisionRuns()
     for revision, of_revision in runs.revisions.items():

@@ -102,7 +102,7 @@ def facts_of(
         memory_with_files_mb=memory_with_files_mb(record),
         counts_files=record.metrics.counts_files,
         needed_vcpu=needed_vcpu(record),
-        slowdown=_slowdown(record.metrics),
+        slowdown=_slowdown_by_vcpu(record.metrics),
         is_moved=record.launch_type != given.launch_type,
         outcome=outcome or outcome_of(given),
         is_confirmed=is_confirmed,
@@ -143,7 +143,7 @@ def reached_size_mb(record: Record) -> float | None:
     return None
 
 
-def _slowdown(metrics: Metrics) -> Mapping[float, SlowdownBounds] | None:
+def _slowdown_by_vcpu(metrics: Metrics) -> Mapping[float, SlowdownBounds] | None:
     if metrics.slowdown_at_vcpu is None:
         return None
     slowdowns = {}

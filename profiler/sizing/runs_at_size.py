@@ -193,17 +193,17 @@ def _memory_by_container(run: RunFacts) -> Iterator[tuple[str, ContainerMemory]]
         name,
         ContainerMemory(
             used_mb=metrics.max_memory_used_mb,
-            held_mb=_held_mb(metrics),
+            held_mb=_memory_with_held_mb(metrics),
             killed_limit_mb=limit_mb if is_killed_at_own_limit else None,
         ),
     )
     for container in record.containers:
         if container.metrics is not None:
             used_mb = container.metrics.max_memory_used_mb
-            held_mb = _held_mb(container.metrics)
+            held_mb = _memory_with_held_mb(container.metrics)
             yield container.name, ContainerMemory(used_mb=used_mb, held_mb=held_mb)
 
 
-def _held_mb(metrics: Metrics) -> float | None:
+def _memory_with_held_mb(metrics: Metrics) -> float | None:
     with_files_mb = used_with_files_mb(metrics, metrics.max_memory_used_mb)
     return max_known(with_files_mb, metrics.memory_used_bound_mb)

@@ -57,14 +57,14 @@ def size_story(advice: Advice | None, usage: RunUsage) -> SizeStory:
 def _trend_texts(advice: Advice) -> Iterator[str]:
     memory = advice.choice.growth
     if memory.is_notable:
-        yield from _memory_trend(memory, advice.choice.current.memory_mb)
+        yield from _memory_trend_texts(memory, advice.choice.current.memory_mb)
     duration = advice.evidence.usage.durations_ms.growth
     if duration.is_notable:
         per_run = format_duration(duration.per_run)
         yield f"duration +{per_run} a run over {duration.runs} successes"
 
 
-def _memory_trend(memory: Growth, limit_mb: float | None) -> Iterator[str]:
+def _memory_trend_texts(memory: Growth, limit_mb: float | None) -> Iterator[str]:
     per_run = format_memory(memory.per_run)
     if per_run == format_memory(0):
         return

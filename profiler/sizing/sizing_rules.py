@@ -46,15 +46,15 @@ _PLATFORMS: Final = {FARGATE: "on Fargate", EC2: "on EC2"}
 _PLACES: Final = {EC2: "on EC2", EXTERNAL: "on external instances"}
 
 
-def _shows_no_size(_case: ResizeCase) -> None:
+def _no_size(_case: ResizeCase) -> None:
     """A row that shows no other size."""
 
 
-def _advises_nothing(_advice: Advice) -> None:
+def _no_advice(_advice: Advice) -> None:
     """A row that ``recommend`` does not read."""
 
 
-def _always(_case: ResizeCase) -> bool:
+def _always_applies(_case: ResizeCase) -> bool:
     return True
 
 
@@ -64,7 +64,7 @@ _ReasonOfSmaller = Callable[[MeasuredCase, ChosenSize], str | None]
 _Reason = Callable[[MeasuredCase], str | None]
 
 
-def _after_a_change(reason: _ReasonOfChange) -> _Reason:
+def _reason_after_a_change(reason: _ReasonOfChange) -> _Reason:
     """The reason of a row that applies only to a definition whose size was changed."""
 
     @wraps(reason)
@@ -74,7 +74,7 @@ def _after_a_change(reason: _ReasonOfChange) -> _Reason:
     return applied
 
 
-def _with_a_smaller_size(reason: _ReasonOfSmaller) -> _Reason:
+def _reason_with_a_smaller_size(reason: _ReasonOfSmaller) -> _Reason:
     """The reason of a row that applies only if a smaller size may be taken."""
 
     @wraps(reason)
@@ -96,7 +96,7 @@ class Precondition(Struct, frozen=True, kw_only=True):
 
     reason: Callable[[ResizeCase], str | None]
     docs: str
-    size: Callable[[ResizeCase], TaskSize | None] = _shows_no_size
+    size: Callable[[ResizeCase], TaskSize | None] = _no_size
     shows_later: bool = False
     remedy: str = ""
     allows_revert: bool = False
@@ -124,12 +124,12 @@ class Rule(Struct, frozen=True, kw_only=True):
     """
 
     verdict: AdviceVerdict | None = None
-    advice: Callable[[Advice], str | None] = _advises_nothing
+    advice: Callable[[Advice], str | None] = _no_advice
     action: ResizeAction | None = None
     reason: Callable[[MeasuredCase], str | None] | None = None
-    is_proven: Callable[[MeasuredCase], bool] = _always
+    is_proven: Callable[[MeasuredCase], bool] = _always_applies
     docs: str | None = None
-    size: Callable[[MeasuredCase], ChosenSize | TaskSize | None] = _shows_no_size
+    size: Callable[[MeasuredCase], ChosenSize | TaskSize | None] = _no_size
 
     def reason_to_act(self, case: ResizeCase) -> str | None:
         """Why ``resize`` acts by this row."""
@@ -146,34 +146,34 @@ class Rule(Struct, frozen=True, kw_only=True):
 # What the account decides.
 
 
-def _is_windows(case: ResizeCase) -> str | None:
+def _why_windows_is_left(case: ResizeCase) -> str | None:
     system = case.circumstances.operating_system or ""
     if not system.upper().startswith("WINDOWS"):
         return None
     return f"it is for {system}, which is not measured"
 
 
-def _is_off(case: ResizeCase) -> str | None:
+def _why_switched_off(case: ResizeCase) -> str | None:
     return known("its tag {} is off".format, case.circumstances.off_tag)
 
 
-def _is_service(case: ResizeCase) -> str | None:
+def _why_service_is_left(case: ResizeCase) -> str | None:
     return "a service runs it" if case.circumstances.is_service else None
 
 
-def _is_left_to_others(case: ResizeCase) -> str | None:
+def _why_left_to_others(case: ResizeCase) -> str | None:
     return case.circumstances.left_to
 
 
-def _is_owned(case: ResizeCase) -> str | None:
+def _why_stack_owns_it(case: ResizeCase) -> str | None:
     return known("the stack {} of CloudFormation owns it".format, case.circumstances.stack)
 
 
-def _lacks_runs(case: ResizeCase) -> str | None:
+def _why_runs_are_missing(case: ResizeCase) -> str | None:
     return case.circumstances.missing_runs or None
 
 
-def _is_contradicted(case: ResizeCase) -> str | None:
+def _why_account_contradicts(case: ResizeCase) -> str | None:
     count = case.window.contradicted
     if not count:
         return None
@@ -181,7 +181,7 @@ def _is_contradicted(case: ResizeCase) -> str | None:
     return f"{reports} not say what task_stopped has read, so somebody else may have written it"
 
 
-def _is_not_on_fargate(case: ResizeCase) -> str | None:
+def _why_not_on_fargate(case: ResizeCase) -> str | None:
     """A family that also runs on Fargate is judged by its runs there, whichever came last."""
     record = case.newest_record
     if record is None or record.launch_type == case.window.launch_type:
@@ -200,7 +200,7 @@ def _is_not_on_fargate(case: ResizeCase) -> str | None:
     return f"{reason}: {verdict}"
 
 
-def _reservation(case: ResizeCase) -> TaskSize | None:
+def _reservation_size(case: ResizeCase) -> TaskSize | None:
     advice = case.advice_on_reservation
     if advice is None or not advice.choice.changes:
         return None
@@ -210,7 +210,7 @@ def _reservation(case: ResizeCase) -> TaskSize | None:
 # What is not known yet.
 
 
-def _passes_old_revision(case: ResizeCase) -> str | None:
+def _why_old_revision_stays(case: ResizeCase) -> str | None:
     runs = case.runs_of_older_revisions
     if case.sizes_of_revision or runs < _MIN_RUNS_OF_OLDER_REVISION:
         return None
@@ -225,7 +225,7 @@ def _passes_old_revision(case: ResizeCase) -> str | None:
     )
 
 
-def _has_no_run(case: ResizeCase) -> str | None:
+def _why_no_run(case: ResizeCase) -> str | None:
     if case.sizes_of_revision:
         return None
     revision = case.revision.revision
@@ -234,7 +234,7 @@ def _has_no_run(case: ResizeCase) -> str | None:
     return f"no run{of_revision}{on_fargate} is known yet"
 
 
-def _is_overridden(case: ResizeCase) -> str | None:
+def _why_size_is_overridden(case: ResizeCase) -> str | None:
     """A few jobs with another size, such as those that are submitted once more with enough, only
     forbid a smaller one.
     """
@@ -250,7 +250,7 @@ def _is_overridden(case: ResizeCase) -> str | None:
     )
 
 
-def _has_no_effect(case: ResizeCase) -> str | None:
+def _why_size_has_no_effect(case: ResizeCase) -> str | None:
     if case.size in case.sizes_of_revision:
         return None
     revision = case.revision.revision
@@ -264,11 +264,11 @@ def _has_no_effect(case: ResizeCase) -> str | None:
     return f"its runs have {shown}, so the definition's size has no effect"
 
 
-def _is_not_measured(case: ResizeCase) -> str | None:
+def _why_not_measured(case: ResizeCase) -> str | None:
     return None if isinstance(case, MeasuredCase) else "no run was measured"
 
 
-def _is_from_insights(case: ResizeCase) -> str | None:
+def _why_insights_is_not_enough(case: ResizeCase) -> str | None:
     if not case.window.is_by_minute:
         return None
     return "Container Insights knows neither the peaks nor the ends of its runs"
@@ -277,17 +277,17 @@ def _is_from_insights(case: ResizeCase) -> str | None:
 # The last change.
 
 
-@_after_a_change
-def _is_too_small(_case: MeasuredCase, judged: Judged) -> str | None:
+@_reason_after_a_change
+def _why_new_size_is_too_small(_case: MeasuredCase, judged: Judged) -> str | None:
     return None if judged.gave_more else judged.failure
 
 
-def _old_size(case: MeasuredCase) -> TaskSize | None:
+def _size_before_change(case: MeasuredCase) -> TaskSize | None:
     return None if case.judged is None else case.judged.change.size
 
 
-@_after_a_change
-def _has_few_successes(_case: MeasuredCase, judged: Judged) -> str | None:
+@_reason_after_a_change
+def _why_too_few_successes(_case: MeasuredCase, judged: Judged) -> str | None:
     if judged.successes >= MIN_SUCCESSES_TO_KEEP:
         return None
     if judged.failure and judged.gave_more:
@@ -295,13 +295,13 @@ def _has_few_successes(_case: MeasuredCase, judged: Judged) -> str | None:
     return f"{judged.successes} of {MIN_SUCCESSES_TO_KEEP} successes seen"
 
 
-def _is_overwritten(case: MeasuredCase) -> str | None:
+def _why_change_was_overwritten(case: MeasuredCase) -> str | None:
     if case.revision.overwritten is None:
         return None
     return f"a later revision has the old size again: set the size at its source{_OR_A_FILE}"
 
 
-def _is_withdrawn(case: MeasuredCase) -> str | None:
+def _why_change_was_withdrawn(case: MeasuredCase) -> str | None:
     if not case.revision.withdrawn:
         return None
     return (
@@ -310,15 +310,15 @@ def _is_withdrawn(case: MeasuredCase) -> str | None:
     )
 
 
-def _larger_or_smaller(case: MeasuredCase) -> ChosenSize | None:
+def _larger_or_smaller_size(case: MeasuredCase) -> ChosenSize | None:
     return case.larger or case.smaller
 
 
-def _better_or_overwritten(case: MeasuredCase) -> ChosenSize | TaskSize | None:
+def _better_or_overwritten_size(case: MeasuredCase) -> ChosenSize | TaskSize | None:
     return case.smaller or case.revision.overwritten
 
 
-def _was_reverted_recently(case: MeasuredCase) -> str | None:
+def _why_reverted_recently(case: MeasuredCase) -> str | None:
     if not case.was_reverted_recently or case.was_killed:
         return None
     return (
@@ -330,32 +330,32 @@ def _was_reverted_recently(case: MeasuredCase) -> str | None:
 # A larger size.
 
 
-def _is_at_risk(advice: Advice) -> str | None:
+def _risk_reason(advice: Advice) -> str | None:
     return advice.risk or None
 
 
-def _may_be_enlarged(case: MeasuredCase) -> bool:
+def _can_be_enlarged(case: MeasuredCase) -> bool:
     """A kill needs no number of runs."""
     return case.larger is not None and (case.was_killed or not case.few_runs)
 
 
-def _was_killed_at_limit(case: MeasuredCase) -> str | None:
-    return case.revision.killed_limit if _may_be_enlarged(case) else None
+def _killed_at_limit_reason(case: MeasuredCase) -> str | None:
+    return case.revision.killed_limit if _can_be_enlarged(case) else None
 
 
-def _was_killed_at_largest(case: MeasuredCase) -> str | None:
+def _killed_at_largest_reason(case: MeasuredCase) -> str | None:
     if not case.advice.choice.exceeds_fargate:
         return None
     return "a run was killed at Fargate's largest memory: split its work, or run it on EC2"
 
 
-def _needs_more_than_fargate(advice: Advice) -> str | None:
+def _beyond_fargate_reason(advice: Advice) -> str | None:
     if not (advice.choice.needs_more_vcpu or advice.choice.needs_more_memory):
         return None
     return "its runs need more than the largest size of Fargate has: split its work"
 
 
-def _grows(advice: Advice) -> str | None:
+def _growth_reason(advice: Advice) -> str | None:
     if not (advice.choice.is_outgrown and advice.choice.has_more_memory):
         return None
     if advice.choice.growth.is_sure:
@@ -363,21 +363,21 @@ def _grows(advice: Advice) -> str | None:
     return "its memory need may grow, and then soon passes the size"
 
 
-def _larger_size(case: MeasuredCase) -> ChosenSize | None:
+def _larger_size_of(case: MeasuredCase) -> ChosenSize | None:
     return case.larger
 
 
 # A smaller size.
 
 
-def _reserves_too_much(advice: Advice) -> str | None:
+def _reserves_too_much_reason(advice: Advice) -> str | None:
     """A reservation has no price."""
     if not advice.choice.is_reserved_too_much:
         return None
     return "less than it reserves is enough"
 
 
-def _would_save(advice: Advice) -> str | None:
+def _saving_reason(advice: Advice) -> str | None:
     """A larger size that is recommended only for its margin saves nothing."""
     choice = advice.choice
     unpriced = 0 if choice.has_more_memory else 1
@@ -391,30 +391,30 @@ def _would_save(advice: Advice) -> str | None:
 # Each of these is a reason against a smaller size.
 
 
-def _has_few_runs(case: MeasuredCase) -> str | None:
+def _why_too_few_runs(case: MeasuredCase) -> str | None:
     return case.few_runs
 
 
-def _has_no_success(advice: Advice) -> str | None:
+def _why_no_success(advice: Advice) -> str | None:
     return None if advice.evidence.outcomes.has_success else "no run has succeeded"
 
 
-def _has_no_known_size(advice: Advice) -> str | None:
+def _why_size_is_unknown(advice: Advice) -> str | None:
     return "its size is not known" if advice.choice.current == TaskSize() else None
 
 
-def _is_too_small_later(case: MeasuredCase) -> str | None:
+def _why_too_small_soon(case: MeasuredCase) -> str | None:
     """Nothing is enlarged before a run has needed it."""
     if case.has_better:
         return None
-    return _needs_more_than_fargate(case.advice) or _grows(case.advice)
+    return _beyond_fargate_reason(case.advice) or _growth_reason(case.advice)
 
 
-def _fits_or_is_safer(advice: Advice) -> str:
+def _fits_or_is_safer_reason(advice: Advice) -> str:
     return _MORE_IS_SAFER if advice.choice.has_more_memory else "the size fits"
 
 
-def _fits(case: MeasuredCase) -> str | None:
+def _fits_reason(case: MeasuredCase) -> str | None:
     if case.has_better:
         return None
     of_all = case.advice_of_all
@@ -422,32 +422,32 @@ def _fits(case: MeasuredCase) -> str | None:
     return "the size fits" + words_if_known(": {}", held)
 
 
-def _has_few_days(case: MeasuredCase) -> str | None:
+def _why_too_few_days(case: MeasuredCase) -> str | None:
     return case.few_days
 
 
-def _may_not_be_taken(case: MeasuredCase) -> str | None:
+def _why_smaller_is_refused(case: MeasuredCase) -> str | None:
     if case.smaller is not None:
         return None
     return known(case.refusal_of, known(attrgetter("option"), case.best_smaller))
 
 
-@_with_a_smaller_size
-def _saves_little(case: MeasuredCase, smaller: ChosenSize) -> str | None:
+@_reason_with_a_smaller_size
+def _why_saving_is_small(case: MeasuredCase, smaller: ChosenSize) -> str | None:
     saving_percent = smaller.option.saving_percent
     if first_known(saving_percent, -math.inf) >= case.policy.min_saving_percent:
         return None
     if smaller.refused:
         return smaller.refused
     if not case.is_fargate:
-        return _lowers_little(case, smaller)
+        return _why_reduction_is_small(case, smaller)
     shown = known(
         "the recommended size saves only {}".format, known(format_percent, saving_percent)
     )
-    return first_known(shown, _unknown_saving(case))
+    return first_known(shown, _unknown_saving_reason(case))
 
 
-def _unknown_saving(case: MeasuredCase) -> str:
+def _unknown_saving_reason(case: MeasuredCase) -> str:
     names = missing_prices(case.advice_of_all.evidence.latest, case.advised.price_overrides)
     text = "what the recommended size saves is unknown"
     if not names:
@@ -456,7 +456,7 @@ def _unknown_saving(case: MeasuredCase) -> str:
     return f"{text}, because its Region has no known {price}: set {listed(names)}"
 
 
-def _lowers_little(case: MeasuredCase, smaller: ChosenSize) -> str | None:
+def _why_reduction_is_small(case: MeasuredCase, smaller: ChosenSize) -> str | None:
     """A reservation on EC2 has no price: what becomes free for other jobs decides."""
     percent = _lowered_percent(case, smaller)
     if percent >= case.policy.min_saving_percent:
@@ -477,26 +477,26 @@ def _lowered_percent(case: MeasuredCase, smaller: ChosenSize) -> float:
     return round(100 * max(shares, default=0), 1)
 
 
-@_with_a_smaller_size
-def _has_failed_before(case: MeasuredCase, smaller: ChosenSize) -> str | None:
+@_reason_with_a_smaller_size
+def _why_size_failed_before(case: MeasuredCase, smaller: ChosenSize) -> str | None:
     if not case.has_failed_before(smaller.size):
         return None
     return "this size, or a larger one, has failed before"
 
 
-def _better_size(case: MeasuredCase) -> ChosenSize | None:
+def _better_smaller_size(case: MeasuredCase) -> ChosenSize | None:
     return case.smaller or case.best_smaller
 
 
-@_with_a_smaller_size
-def _saves(case: MeasuredCase, smaller: ChosenSize) -> str | None:
+@_reason_with_a_smaller_size
+def _saving_of_smaller_reason(case: MeasuredCase, smaller: ChosenSize) -> str | None:
     if any(rule.reason_to_act(case) for rule in REASONS_AGAINST):
         return None
     return f"saves {format_percent(smaller.option.saving_percent or 0)}"
 
 
-@_with_a_smaller_size
-def _asks_for_less(case: MeasuredCase, smaller: ChosenSize) -> str | None:
+@_reason_with_a_smaller_size
+def _asks_for_less_reason(case: MeasuredCase, smaller: ChosenSize) -> str | None:
     """The gain of a job on EC2 that asks for less: it has a limit of memory, as on Fargate."""
     if not case.circumstances.is_job or case.is_fargate:
         return None
@@ -505,39 +505,39 @@ def _asks_for_less(case: MeasuredCase, smaller: ChosenSize) -> str | None:
     return f"asks for {format_percent(_lowered_percent(case, smaller))} less"
 
 
-def _smaller_size(case: MeasuredCase) -> ChosenSize | None:
+def _smaller_size_of(case: MeasuredCase) -> ChosenSize | None:
     return case.smaller
 
 
 # No other size.
 
 
-def _limit_is_too_small(case: MeasuredCase) -> str | None:
+def _limit_too_small_reason(case: MeasuredCase) -> str | None:
     if case.policy.size.least_memory_mb > (case.size.memory_mb or 0):
         return None
     return case.revision.killed_limit
 
 
-def _present_size(case: MeasuredCase) -> TaskSize:
+def _definition_size(case: MeasuredCase) -> TaskSize:
     return case.size
 
 
-@_after_a_change
-def _went_badly(case: MeasuredCase, judged: Judged) -> str | None:
+@_reason_after_a_change
+def _why_change_went_badly(case: MeasuredCase, judged: Judged) -> str | None:
     if case.revision.killed_limit:
         return None
     return known("{}; a larger size is not put back".format, judged.failure)
 
 
-@_after_a_change
-def _went_well(_case: MeasuredCase, judged: Judged) -> str:
+@_reason_after_a_change
+def _change_went_well_reason(_case: MeasuredCase, judged: Judged) -> str:
     runs = f"{format_count(judged.own.counts.tasks, 'run')} at the new size"
     if not judged.failed:
         return f"{runs} went well"
     return f"{judged.failed} of {runs} failed, which is no reason to put the old size back"
 
 
-def _larger_may_not_be_taken(case: MeasuredCase) -> str | None:
+def _why_larger_is_refused(case: MeasuredCase) -> str | None:
     """A larger size would be needed, and every one is refused."""
     if not (case.calls_for_more and case.advice.risk) or case.larger is not None:
         return None
@@ -545,58 +545,65 @@ def _larger_may_not_be_taken(case: MeasuredCase) -> str | None:
 
 
 REASONS_AGAINST: Final = (
-    Rule(action="none", reason=_has_few_runs, docs="with fewer than `--min-runs` runs at its size"),
+    Rule(
+        action="none",
+        reason=_why_too_few_runs,
+        docs="with fewer than `--min-runs` runs at its size",
+    ),
     Rule(
         verdict="not known",
-        advice=_has_no_success,
+        advice=_why_no_success,
         action="none",
         docs="without a success",
     ),
-    Rule(verdict="without a size", advice=_has_no_known_size),
-    Rule(action="none", reason=_is_too_small_later),
-    Rule(verdict="fits", advice=_fits_or_is_safer, action="none", reason=_fits),
+    Rule(verdict="without a size", advice=_why_size_is_unknown),
+    Rule(action="none", reason=_why_too_small_soon),
+    Rule(verdict="fits", advice=_fits_or_is_safer_reason, action="none", reason=_fits_reason),
     Rule(
         action="none",
-        reason=_has_few_days,
-        size=_better_size,
+        reason=_why_too_few_days,
+        size=_better_smaller_size,
         docs=f"seen for fewer than {MIN_DAYS} days",
     ),
     Rule(
         action="none",
-        reason=_may_not_be_taken,
-        size=_better_size,
+        reason=_why_smaller_is_refused,
+        size=_better_smaller_size,
         docs="whose slower run could overlap the next one or exceed the timeout of its job or "
         "state, or whose schedule overrides sizes that do not fit",
     ),
     Rule(
         action="none",
-        reason=_has_failed_before,
-        size=_better_size,
+        reason=_why_size_failed_before,
+        size=_better_smaller_size,
         docs="of which that size has failed",
     ),
-    Rule(action="none", reason=_saves_little),
+    Rule(action="none", reason=_why_saving_is_small),
 )
 PRECONDITIONS: Final = (
     Precondition(
-        reason=_is_windows, shows_later=True, is_decided_by_others=True, docs="for Windows"
+        reason=_why_windows_is_left, shows_later=True, is_decided_by_others=True, docs="for Windows"
     ),
     Precondition(
-        reason=_is_off,
+        reason=_why_switched_off,
         shows_later=True,
         is_decided_by_others=True,
         docs="with the tag `task-profiler:resize` = `off`",
     ),
     Precondition(
-        reason=_is_service, shows_later=True, is_decided_by_others=True, docs="that a service runs"
+        reason=_why_service_is_left,
+        shows_later=True,
+        is_decided_by_others=True,
+        docs="that a service runs",
     ),
     Precondition(
-        reason=_is_left_to_others,
+        reason=_why_left_to_others,
         is_decided_by_others=True,
         docs="of AWS Batch for several nodes, on EKS or Managed Instances, or of an engine such as "
         "Nextflow",
     ),
     Precondition(
-        reason=_is_owned,
+        reason=_why_stack_owns_it,
         shows_later=True,
         is_decided_by_others=True,
         remedy=f": set {{size}} in its template{_OR_A_FILE}",
@@ -604,86 +611,92 @@ PRECONDITIONS: Final = (
         docs="that a stack of CloudFormation owns",
     ),
     Precondition(
-        reason=_lacks_runs,
+        reason=_why_runs_are_missing,
         shows_later=True,
         allows_revert=True,
         docs="whose log group, or that of `task_stopped`, keeps or has fewer days than the window",
     ),
     Precondition(
-        reason=_is_contradicted,
+        reason=_why_account_contradicts,
         shows_later=True,
         docs="whose reports do not say what `task_stopped` has read",
     ),
     Precondition(
-        reason=_is_not_on_fargate,
-        size=_reservation,
+        reason=_why_not_on_fargate,
+        size=_reservation_size,
         docs="on EC2 or external instances, where the size is only a reservation",
     ),
     Precondition(
-        reason=_passes_old_revision,
+        reason=_why_old_revision_stays,
         docs="of which something starts an older revision",
     ),
-    Precondition(reason=_has_no_run, docs="without a run of the newest revision"),
+    Precondition(reason=_why_no_run, docs="without a run of the newest revision"),
     Precondition(
-        reason=_is_overridden,
+        reason=_why_size_is_overridden,
         docs="of AWS Batch whose jobs mostly have another size by their submission",
     ),
     Precondition(
-        reason=_has_no_effect,
+        reason=_why_size_has_no_effect,
         docs="none of whose runs has the definition's size",
     ),
-    Precondition(reason=_is_not_measured, docs="without a measurement"),
+    Precondition(reason=_why_not_measured, docs="without a measurement"),
     Precondition(
-        reason=_is_from_insights,
+        reason=_why_insights_is_not_enough,
         shows_later=True,
         docs="that only Container Insights knows",
     ),
 )
 RULES: Final[tuple[Precondition | Rule, ...]] = (
     *PRECONDITIONS,
-    Rule(action="revert", reason=_is_too_small, size=_old_size),
-    Rule(action="none", reason=_has_few_successes),
+    Rule(action="revert", reason=_why_new_size_is_too_small, size=_size_before_change),
+    Rule(action="none", reason=_why_too_few_successes),
     Rule(
         action="none",
-        reason=_is_withdrawn,
-        size=_larger_or_smaller,
+        reason=_why_change_was_withdrawn,
+        size=_larger_or_smaller_size,
         docs="of which somebody deregistered a newer revision",
     ),
     Rule(
         action="none",
-        reason=_is_overwritten,
-        size=_better_or_overwritten,
+        reason=_why_change_was_overwritten,
+        size=_better_or_overwritten_size,
         docs="whose old size someone registered again: set the size at its source",
     ),
     Rule(
         action="none",
-        reason=_was_reverted_recently,
-        size=_better_size,
+        reason=_why_reverted_recently,
+        size=_better_smaller_size,
         docs=f"reverted, for {RUNS_AFTER_REVERT} runs or {DAYS_AFTER_REVERT} days",
     ),
     Rule(
         verdict="too small",
-        advice=_is_at_risk,
+        advice=_risk_reason,
         action="resize",
-        is_proven=_may_be_enlarged,
-        size=_larger_size,
+        is_proven=_can_be_enlarged,
+        size=_larger_size_of,
     ),
-    Rule(action="resize", reason=_was_killed_at_limit, size=_larger_size),
-    Rule(action="none", reason=_was_killed_at_largest),
-    Rule(verdict="too small", advice=_needs_more_than_fargate),
-    Rule(verdict="too small", advice=_grows),
-    Rule(action="none", reason=_larger_may_not_be_taken),
-    Rule(action="none", reason=_went_badly),
+    Rule(action="resize", reason=_killed_at_limit_reason, size=_larger_size_of),
+    Rule(action="none", reason=_killed_at_largest_reason),
+    Rule(verdict="too small", advice=_beyond_fargate_reason),
+    Rule(verdict="too small", advice=_growth_reason),
+    Rule(action="none", reason=_why_larger_is_refused),
+    Rule(action="none", reason=_why_change_went_badly),
     Rule(
         verdict="less is enough",
-        advice=_reserves_too_much,
+        advice=_reserves_too_much_reason,
         action="resize",
-        reason=_asks_for_less,
-        size=_smaller_size,
+        reason=_asks_for_less_reason,
+        size=_smaller_size_of,
     ),
-    Rule(verdict="saves", advice=_would_save, action="resize", reason=_saves, size=_smaller_size),
-    Rule(action="resize", reason=_limit_is_too_small, size=_present_size),
-    Rule(action="keep", reason=_went_well),
+    Rule(
+        verdict="saves",
+        advice=_saving_reason,
+        action="resize",
+        reason=_saving_of_smaller_reason,
+        size=_smaller_size_of,
+    ),
+    Rule(action="resize", reason=_limit_too_small_reason, size=_definition_size),
+    Rule(action="keep", reason=_change_went_well_reason),
     *REASONS_AGAINST,
 )
 

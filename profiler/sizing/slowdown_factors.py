@@ -52,9 +52,11 @@ def factors_of_run(slowdown: Factors, current_vcpu: float | None) -> Factors:
         limit = vcpu_now / vcpu
         if limit <= 1:
             continue
-        most = _quotient(there.max, now.min, limit)
+        most = _slowdown_quotient(there.max, now.min, limit)
         if most > 1:
-            factors[vcpu] = SlowdownBounds(min=_quotient(there.min, now.max, limit), max=most)
+            factors[vcpu] = SlowdownBounds(
+                min=_slowdown_quotient(there.min, now.max, limit), max=most
+            )
     return factors
 
 
@@ -126,7 +128,7 @@ def smaller_vcpus(current_vcpu: float | None) -> Sequence[float]:
     return [vcpu for vcpu in VCPU_SIZES if vcpu < vcpu_now]
 
 
-def _quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
+def _slowdown_quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
     """Divide a bound at another size by a bound at the current size; the result is between 1 and
     ``limit``.
     """

@@ -107,18 +107,18 @@ def growth(values: Sequence[float], nights: Sequence[int] = ()) -> Growth:
     count = len(recent)
     if count < MIN_TREND_RUNS:
         return NO_GROWTH
-    slopes = _slopes(recent)
-    if not _is_rising(slopes, _variance(recent), _LIKELY):
+    slopes = _slopes_of_pairs(recent)
+    if not _is_rising(slopes, _kendall_variance(recent), _LIKELY):
         return NO_GROWTH
     highest = _highest_of_nights(recent, nights[-200:] or range(count))
     of_nights = [value for _, value in highest]
-    slopes_of_nights = _slopes(of_nights)
+    slopes_of_nights = _slopes_of_pairs(of_nights)
     knows_nights = len(of_nights) >= MIN_TREND_RUNS
     if knows_nights and _is_weekly(highest, median(slopes_of_nights)):
         return NO_GROWTH
     slope = median(slopes)
     level = median(sorted(value - slope * index for index, value in enumerate(recent)))
-    is_sure = knows_nights and _is_rising(slopes_of_nights, _variance(of_nights), _SURE)
+    is_sure = knows_nights and _is_rising(slopes_of_nights, _kendall_variance(of_nights), _SURE)
     return Growth(per_run=slope, now=level + slope * (count - 1), runs=count, is_sure=is_sure)
 
 
@@ -144,12 +144,12 @@ def _is_weekly(highest: Sequence[tuple[int, float]], per_night: float) -> bool:
     return bool(like_days) and median(like_days) < _MIN_SHARE_OF_LIKE_DAYS * per_night
 
 
-def _variance(values: Sequence[float]) -> float:
+def _kendall_variance(values: Sequence[float]) -> float:
     """The variance of Kendall's statistic, the number of rising pairs less falling pairs, in a
     random order.
     """
     ties = [len(list(same)) for _, same in groupby(sorted(values))]
-    return (_variance_term(len(values)) - sum(map(_variance_term, ties))) / 18
+    return (_tie_variance_term(len(values)) - sum(map(_tie_variance_term, ties))) / 18
 
 
 def _is_rising(slopes: Sequence[float], variance: float, quantile: float) -> bool:
@@ -158,7 +158,7 @@ def _is_rising(slopes: Sequence[float], variance: float, quantile: float) -> boo
     return slopes[max(math.floor(lowest), 0)] > 0
 
 
-def _slopes(values: Sequence[float]) -> list[float]:
+def _slopes_of_pairs(values: Sequence[float]) -> list[float]:
     """The slopes of all pairs, in order."""
     slopes: list[float] = []
     for distance in range(1, len(values)):
@@ -168,5 +168,5 @@ def _slopes(values: Sequence[float]) -> list[float]:
     return slopes
 
 
-def _variance_term(count: int) -> int:
+def _tie_variance_term(count: int) -> int:
     return count * (count - 1) * (2 * count + 5)

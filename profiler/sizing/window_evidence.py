@@ -39,20 +39,20 @@ def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
     if not measured:
         return None
     newest = measured[-1]
-    outcomes = _outcomes(runs.counts)
+    outcomes = _outcome_counts(runs.counts)
     needs = _needs_at(runs, size.vcpu)
     elsewhere = window.elsewhere.get(size)
     if elsewhere is not None:
         killed = elsewhere.counts.tasks_with("killed")
         outcomes = replace(outcomes, out_of_memory=outcomes.out_of_memory + killed)
         needs = _larger_needs(needs, _needs_at(elsewhere, size.vcpu))
-        needs = _with_memory(needs, [runs, elsewhere])
+        needs = _with_memory_of_sizes(needs, [runs, elsewhere])
     return Evidence(
         family=newest.family,
         latest=newest.record,
         outcomes=outcomes,
         needs=replace(needs, spread=spread_in(window)),
-        usage=_usage(runs, size.vcpu),
+        usage=_usage_of_runs(runs, size.vcpu),
         precision=precision_of(measured),
     )
 
@@ -64,7 +64,7 @@ def with_all_needs(evidence: Evidence, window: FamilyWindow) -> Evidence:
     at_sizes = [runs for _, runs in window.everywhere()]
     for runs in at_sizes:
         needs = _larger_needs(needs, _needs_at(runs, vcpu))
-    needs = replace(_with_memory(needs, at_sizes), spread=evidence.needs.spread)
+    needs = replace(_with_memory_of_sizes(needs, at_sizes), spread=evidence.needs.spread)
     return replace(evidence, needs=needs)
 
 
@@ -78,7 +78,7 @@ def spread_in(window: FamilyWindow) -> NeedSpread | None:
     known = (
         run for runs in at_sizes for run in runs.newest.items() if not run.outcome.ran_out_of_memory
     )
-    newest = spread_of_runs(_newest(known)) or every
+    newest = spread_of_runs(_newest_measured_runs(known)) or every
     if every is None or newest is None:
         return None
     known_needs = newest.runs
@@ -96,7 +96,7 @@ def largest_need(window: FamilyWindow) -> RunFacts | None:
     return max(counted, key=lambda run: run.needed_memory_mb or 0, default=None)
 
 
-def _outcomes(counts: RunCounts) -> Outcomes:
+def _outcome_counts(counts: RunCounts) -> Outcomes:
     measured_tasks = least_tasks(counts.measured)
     killed_unmeasured = least_tasks(counts.killed_unmeasured)
     return Outcomes(
@@ -122,15 +122,15 @@ def _needs_at(runs: RunsAtSize, vcpu: float | None) -> Needs:
 
 def _with_newest(needs: Needs, newest: Iterable[RunFacts]) -> Needs:
     """The needs, with those of the newest runs in the order of time."""
-    return with_course(needs, _newest(newest))
+    return with_course(needs, _newest_measured_runs(newest))
 
 
-def _newest(runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
+def _newest_measured_runs(runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
     """The newest measured runs, in the order of time."""
     return in_order(run for run in runs if run.is_measured)[-NEWEST_RUNS:]
 
 
-def _with_memory(needs: Needs, at_sizes: Sequence[RunsAtSize]) -> Needs:
+def _with_memory_of_sizes(needs: Needs, at_sizes: Sequence[RunsAtSize]) -> Needs:
     """The needs, with the memory that runs at some sizes needed."""
     deciding = chain.from_iterable(runs.deciding() for runs in at_sizes)
     newest = chain.from_iterable(runs.newest.items() for runs in at_sizes)
@@ -149,7 +149,7 @@ def _larger_needs(needs: Needs, other: Needs) -> Needs:
     )
 
 
-def _usage(runs: RunsAtSize, vcpu: float | None) -> Usage:
+def _usage_of_runs(runs: RunsAtSize, vcpu: float | None) -> Usage:
     counts = runs.counts
     usage = usage_of_tasks(in_order(runs.sample.items()), vcpu)
     return replace(

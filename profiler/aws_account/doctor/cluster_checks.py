@@ -93,7 +93,7 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     role = task_role(planned.changed.definition)
     streams = planned.streams if has_own_monitor else frozenset()
     permission = paths.permission(role, streams)
-    writer = _report_writer(monitor)
+    writer = _report_container(monitor)
     group = planned.log_group
     target = log_target(writer)
     if not has_own_monitor or not group or prints_report(writer.environment):
@@ -124,7 +124,7 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     )
 
 
-def _report_writer(monitor: FamilyMonitor) -> DefinedContainer:
+def _report_container(monitor: FamilyMonitor) -> DefinedContainer:
     """The container whose log stream contains the report: the batch, or a monitor that prints
     the report.
     """

@@ -146,15 +146,15 @@ def definition_findings(
     yield from task_checks.settings_findings(settings.problems)
     task = TaskMetadata(
         arn=_ANY_TASK,
-        memory_limit_bytes=known(_bytes_of, task_memory_mb(definition)),
-        containers=tuple(map(_as_container, containers)),
+        memory_limit_bytes=known(_mebibytes_to_bytes, task_memory_mb(definition)),
+        containers=tuple(map(_as_container_metadata, containers)),
     )
     own = task.container(monitor.name)
     selection = select_batch(task, requested=settings.task.container, own=own)
     yield task_checks.batch_finding(selection)
     batches = [container for container in containers if container.name in selection.names]
     for batch in batches:
-        described = _as_container(batch)
+        described = _as_container_metadata(batch)
         yield from task_checks.limits_findings(described, task, own)
         yield from _process_findings(batch, monitor, definition, settings)
         yield from _accelerator_findings(batch, monitor, containers)
@@ -356,15 +356,15 @@ def _form_findings(
     yield ok(MONITOR, f"The container {monitor.name} is the monitor ({monitor.image}).")
 
 
-def _bytes_of(memory_mb: float) -> int:
+def _mebibytes_to_bytes(memory_mb: float) -> int:
     return round(memory_mb * MIB)
 
 
-def _as_container(container: DefinedContainer) -> ContainerMetadata:
+def _as_container_metadata(container: DefinedContainer) -> ContainerMetadata:
     return ContainerMetadata(
         name=container.name,
         image=container.image,
-        memory_limit_bytes=known(_bytes_of, container.memory_mb),
+        memory_limit_bytes=known(_mebibytes_to_bytes, container.memory_mb),
         log_driver=container.log_driver,
         log_options={name: str(value) for name, value in container.log_options.items()},
     )

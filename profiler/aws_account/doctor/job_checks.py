@@ -86,10 +86,10 @@ def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
     if not first:
         first = list(islice(known_values(map(reads.waiting_child, arrays)), 1))
     counts = [
-        f"{_listed_jobs(reads.summaries(queue, status, MAX_LISTED))} {status}"
+        f"{_job_count_text(reads.summaries(queue, status, MAX_LISTED))} {status}"
         for status in (STARTING, RUNNING)
     ]
-    waits = f"{_listed_jobs(waiting)} RUNNABLE"
+    waits = f"{_job_count_text(waiting)} RUNNABLE"
     yield ok(_QUEUE, f"The queue {resource_name(queue)} has {waits}, {', '.join(counts)}.")
     for array in arrays:
         yield note(_JOB, _children_sentence(array), f"See it: {command_line('doctor', array.id)}.")
@@ -99,7 +99,7 @@ def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
     yield from _unread_findings(reads)
 
 
-def _listed_jobs(jobs: Sequence[object]) -> str:
+def _job_count_text(jobs: Sequence[object]) -> str:
     """The number of jobs, ``1,000+`` of those of which only the first were listed."""
     if len(jobs) < MAX_LISTED:
         return format_count(len(jobs), "job")
@@ -111,7 +111,7 @@ def _unread_findings(reads: BatchReads) -> Iterator[Finding]:
         yield note(_UNKNOWN, sentence)
 
 
-def _where_to_look(job: JobDetail) -> str:
+def _where_to_look_text(job: JobDetail) -> str:
     """The commands that show the newest attempt, and its log: jobs without a monitor have no
     report.
     """
@@ -129,7 +129,7 @@ def _state_findings(job: JobDetail, reads: BatchReads, now_ns: int) -> Iterator[
     if job.status == SUCCEEDED:
         yield ok(_JOB, f"{job_title(job)}.")
     elif job.status in ENDED:
-        advice = remedy_of(job) if job.has_no_attempt else _where_to_look(job)
+        advice = remedy_of(job) if job.has_no_attempt else _where_to_look_text(job)
         facts = facts_sentence(job_facts(job, None))
         yield problem(_JOB, f"{job_title(job)}. {facts}".rstrip(), advice)
     elif job.status in (STARTING, RUNNING):

@@ -47,7 +47,7 @@ def _resources_by_action(
 ) -> Mapping[str, Mapping[str, str]]:
     """What the role must read, by the action: the ARNs, each with the name for a person."""
     found: dict[str, dict[str, str]] = {READ_VALUE: {}, _GET_PARAMETERS: {}}
-    for address in _addresses(definition):
+    for address in _secret_addresses(definition):
         service = arn_part(address, 2)
         if service == "secretsmanager":
             arn = ":".join(address.split(":")[:_SECRET_PARTS])
@@ -68,7 +68,7 @@ def _resources_by_action(
     return {action: resources for action, resources in found.items() if resources}
 
 
-def _addresses(definition: Mapping[str, object]) -> Iterator[str]:
+def _secret_addresses(definition: Mapping[str, object]) -> Iterator[str]:
     """Where ECS reads secrets of containers, of their log drivers, and of private registries."""
     for container in mappings(definition.get("containerDefinitions")):
         log = mapping(container.get("logConfiguration"))

@@ -130,7 +130,7 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
         yield from limits_findings(batch, task, own)
         yield from unseen_limits_findings(batch, task, host)
         yield from _process_findings(batch, settings, probes)
-    yield from _device_findings(_gpu_selection(batches, settings, probes), probes)
+    yield from _device_findings(_select_gpus(batches, settings, probes), probes)
     for batch in batches:
         yield log_finding(batch, task, settings, own, probes.may_put)
         if batch.docker_id is not None:
@@ -381,7 +381,7 @@ def _device_findings(selection: GpuSelection, probes: Probes) -> Iterator[Findin
     yield from neuron_findings(probes.find_neuron_monitor(), probes.neuron_devices())
 
 
-def _gpu_selection(
+def _select_gpus(
     batches: list[ContainerMetadata], settings: MonitorSettings, probes: Probes
 ) -> GpuSelection:
     configured = settings.accelerators.gpu_uuids

@@ -274,13 +274,13 @@ def _is_about(messages: HiddenMessages, ids: Sequence[str]) -> bool:
     """Whether a message is about one of the tasks."""
     while received := messages.receive():
         for message in received:
-            text = _text_of(message["Body"])
+            text = _message_text(message["Body"])
             if any(task in text for task in ids):
                 return True
     return False
 
 
-def _text_of(body: str) -> str:
+def _message_text(body: str) -> str:
     """The text of a message, and of the log lines in it."""
     data = mapping(mapping(decoded_or_none(msgspec.json.decode, body)).get("awslogs")).get("data")
     try:

@@ -109,7 +109,7 @@ def make_jobs_plan(
     """Plan the proof. Raises TaskProfilerError if it cannot run there."""
     stack = forwarder_of(open_client, options.stack)
     client = open_client("batch")
-    queue = _queue(open_client, options.queue or "")
+    queue = _read_queue(open_client, options.queue or "")
     _check_environments(client, queue)
     _check_definitions(client)
     place = _job_place(options, client, queue)
@@ -118,12 +118,12 @@ def make_jobs_plan(
     image = options.image or default_image(arn)
     group = f"{GROUP_PREFIX}{new_id}"
     definitions = {
-        name: _definition(name, place, image, awslogs(group, region, PROOF_FAMILY))
+        name: _job_definition(name, place, image, awslogs(group, region, PROOF_FAMILY))
         for name in SCENARIOS
     }
     name = str(queue["jobQueueName"])
     paths = ReportPaths(open_client)
-    problems = tuple(_plan_problems(place, image, _log_streams(arn, group), paths))
+    problems = tuple(_plan_problems(place, image, _log_stream_arns(arn, group), paths))
     for sentence in sorted(paths.problems):
         warn(sentence)
     platform = mapping(place.parts.get("runtimePlatform"))
@@ -156,7 +156,7 @@ def _unlogged_note(stack: ForwarderStack) -> str:
     return _UNLOGGED if stack.parameters.get("BatchJobs") == "true" else ""
 
 
-def _queue(open_client: OpenClient, name: str) -> Mapping[str, Any]:
+def _read_queue(open_client: OpenClient, name: str) -> Mapping[str, Any]:
     """The queue, which takes jobs."""
     with aws_errors(f"The queue {name} cannot be read", "batch:DescribeJobQueues"):
         found = open_client("batch").describe_job_queues(jobQueues=[name])["jobQueues"]
@@ -192,7 +192,7 @@ def _check_environments(client: AwsClient, queue: Mapping[str, Any]) -> None:
             f"The queue {title} is not one of Fargate alone ({others}): name another with --queue, "
             "or an ECS cluster with --cluster."
         )
-    if not any(_takes_jobs(environment) for environment in environments):
+    if not any(_does_take_jobs(environment) for environment in environments):
         raise TaskProfilerError(
             f"No compute environment of the queue {title} is enabled and valid: "
             f"{command_line('doctor', '--queue', title)} says why."
@@ -207,7 +207,7 @@ def _environment_type(environment: Mapping[str, Any]) -> str:
     return text(resources.get("type")) or str(environment.get("type"))
 
 
-def _takes_jobs(environment: Mapping[str, Any]) -> bool:
+def _does_take_jobs(environment: Mapping[str, Any]) -> bool:
     is_enabled = environment.get("state") in (None, _ENABLED)
     return is_enabled and environment.get("status") in (None, _VALID)
 
@@ -253,7 +253,7 @@ def _job_place(options: ProofOptions, client: AwsClient, queue: Mapping[str, Any
         source = f"A job of the queue {title}"
     parts: dict[str, Any] = {}
     if names:
-        parts = next(filter(None, map(_fargate_properties, _definitions(client, names))), {})
+        parts = next(filter(None, map(_fargate_properties, _read_definitions(client, names))), {})
     if options.like is not None and not parts and options.execution_role is None:
         raise TaskProfilerError(
             f"There is no job definition {options.like!r} for Fargate with an execution role: name "
@@ -297,7 +297,7 @@ def _newest_definitions(client: AwsClient, queue: str) -> list[str]:
     return [*dict.fromkeys(filter(None, arns))]
 
 
-def _definitions(client: AwsClient, names: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+def _read_definitions(client: AwsClient, names: Sequence[str]) -> Sequence[Mapping[str, Any]]:
     """The definitions of these ARNs, or of one name the newest."""
     ask: Mapping[str, object] = {"jobDefinitions": list(names)}
     if len(names) == 1 and ":" not in names[0]:
@@ -319,7 +319,7 @@ def _fargate_properties(definition: Mapping[str, Any]) -> dict[str, Any]:
     return {name: properties[name] for name in names if properties.get(name)}
 
 
-def _definition(
+def _job_definition(
     scenario: str, place: JobPlace, image: str, logging: Mapping[str, object]
 ) -> Mapping[str, Any]:
     """The definition of one program, which needs no overrides: ECS limits their length."""
@@ -344,7 +344,7 @@ def _definition(
     }
 
 
-def _log_streams(arn: str, group: str) -> frozenset[str]:
+def _log_stream_arns(arn: str, group: str) -> frozenset[str]:
     partition = arn_part(arn, 1) or "aws"
     place = f"arn:{partition}:logs:{arn_region(arn)}:{arn_account(arn)}:log-group:{group}"
     return frozenset([f"{place}:log-stream:{PROOF_FAMILY}/{CONTAINER}/*"])

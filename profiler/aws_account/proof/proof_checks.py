@@ -484,7 +484,7 @@ def _why_not_run(task: ProofTask, wait_seconds: float) -> str:
     if task.failure or task.has_run:
         return task.failure
     if not task.has_stopped:
-        return f"it was {task.state or 'unknown'} after {_minutes(wait_seconds)}"
+        return f"it was {task.state or 'unknown'} after {_duration_text(wait_seconds)}"
     return task.event_end.reason or "ECS gave no reason"
 
 
@@ -494,7 +494,7 @@ def _check_row(
     if not has_run:
         verdict = unknown_result("the task did not run")
     elif check.needs_report and task.run is None:
-        verdict = CheckResult(NO, "a report", f"no report within {_minutes(wait_seconds)}")
+        verdict = CheckResult(NO, "a report", f"no report within {_duration_text(wait_seconds)}")
     else:
         verdict = check.judge(plan, task)
     states: Mapping[bool | None, RowState] = {True: "ok", False: "differs", None: "not checked"}
@@ -507,7 +507,7 @@ def _check_row(
     )
 
 
-def _minutes(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     return (
         format_duration(seconds * 1000)
         if seconds % 60

@@ -174,7 +174,7 @@ def make_tasks_plan(
     region = arn_region(account_arn) or ""
     definitions = TaskDefinitions(ecs)
     _check_family(ecs, definitions)
-    place = _with_network(_place(options, named_cluster, open_client), options)
+    place = _with_network(_find_task_place(options, named_cluster, open_client), options)
     like = _similar_definition(place, definitions)
     place = _with_launch_type(place, like, cluster.get("defaultCapacityProviderStrategy", ()))
     _check_providers(place, cluster)
@@ -295,7 +295,9 @@ def _check_family(ecs: AwsClient, definitions: TaskDefinitions) -> None:
             )
 
 
-def _place(options: ProofOptions, named_cluster: str, open_client: OpenClient) -> TaskPlace:
+def _find_task_place(
+    options: ProofOptions, named_cluster: str, open_client: OpenClient
+) -> TaskPlace:
     """The first schedule or service of the cluster, of the family of ``--like`` if it is given."""
     cluster = cluster_name(named_cluster)
     places = []

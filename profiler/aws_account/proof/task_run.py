@@ -112,7 +112,8 @@ class TaskRunner(Struct, kw_only=True):
         return [
             arn
             for arn in unknown
-            if _log_group(ecs.describe_task_definition(taskDefinition=arn)) == self.plan.group
+            if _log_group_of_answer(ecs.describe_task_definition(taskDefinition=arn))
+            == self.plan.group
         ]
 
     def start(self, task: ProofTask) -> None:
@@ -194,7 +195,7 @@ def _own_revisions(ecs: AwsClient, status: str) -> Iterator[str]:
     yield from read_items(ecs, "list_task_definitions", "taskDefinitionArns", **family)
 
 
-def _log_group(answer: Mapping[str, Any]) -> str | None:
+def _log_group_of_answer(answer: Mapping[str, Any]) -> str | None:
     """The log group of the first container of a definition that ECS describes."""
     first = next(mappings(mapping(answer["taskDefinition"]).get("containerDefinitions")), {})
     return text(mapping(mapping(first.get("logConfiguration")).get("options")).get("awslogs-group"))
@@ -215,10 +216,10 @@ def describe_tasks(open_client: OpenClient, cluster: str, tasks: Sequence[ProofT
         task.state = description["lastStatus"]
         task.platform = description.get("platformVersion")
         task.instance_arn = description.get("containerInstanceArn")
-        task.end = parse_stopped_task({"detail": _with_texts(description)}) or NOT_STOPPED
+        task.end = parse_stopped_task({"detail": _with_times_as_text(description)}) or NOT_STOPPED
 
 
-def _with_texts(task: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_times_as_text(task: Mapping[str, Any]) -> Mapping[str, Any]:
     """A task of boto3 with the times as in ECS's event."""
     return {
         name: format_datetime(value) if isinstance(value, datetime) else value

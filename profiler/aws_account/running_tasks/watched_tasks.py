@@ -59,7 +59,7 @@ from profiler.task_definitions.size_changes import definition_size
 _STOPPED = "STOPPED"
 
 
-class _Definition(Struct, frozen=True, kw_only=True):
+class _DefinitionFacts(Struct, frozen=True, kw_only=True):
     """The facts of a task definition: its containers, and where the monitor and the batch write
     lines. ``unmonitored``: the groups of one without a monitor, of which an instance monitor may
     write; None: there is one.
@@ -84,7 +84,7 @@ class RunningTasks(Struct):
     open_client: OpenClient
     cluster: str
     with_services: bool
-    _definitions: dict[str, _Definition] = {}
+    _definitions: dict[str, _DefinitionFacts] = {}
     _running: set[str] = set()
     # Of the cluster's instance monitors, and why they could not be found; None: nobody needed them.
     _monitors: tuple[Sequence[str], Sequence[str]] | None = None
@@ -141,7 +141,7 @@ class RunningTasks(Struct):
         problems += refusals
         return groups
 
-    def _definition(self, arn: str, problems: list[str]) -> _Definition:
+    def _definition(self, arn: str, problems: list[str]) -> _DefinitionFacts:
         """The definition's data; empty if it cannot be read now: the task is then shown with
         ECS's data alone.
         """
@@ -152,14 +152,14 @@ class RunningTasks(Struct):
                     "taskDefinition"
                 ]
                 self._definitions[arn] = _read_definition(described)
-        return self._definitions.get(arn, _Definition())
+        return self._definitions.get(arn, _DefinitionFacts())
 
 
-def _read_definition(definition: Mapping[str, object]) -> _Definition:
+def _read_definition(definition: Mapping[str, object]) -> _DefinitionFacts:
     containers = read_containers(definition)
     monitor = monitor_of(definition)
     candidates = roles_of(containers, requested=requested_batch(containers)).candidates
-    known = _Definition(candidates=candidates)
+    known = _DefinitionFacts(candidates=candidates)
     if monitor is None:
         groups = _groups_of(containers)
         if any(container.wraps_batch for container in containers):
@@ -182,7 +182,7 @@ def _groups_of(containers: Iterable[DefinedContainer]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(groups))
 
 
-def _checkpoint_of_task(task: Mapping[str, Any], definition: _Definition, time: str) -> Report:
+def _checkpoint_of_task(task: Mapping[str, Any], definition: _DefinitionFacts, time: str) -> Report:
     """The task as a checkpoint without measurements."""
     arn = task["taskArn"]
     definition_arn = task["taskDefinitionArn"]

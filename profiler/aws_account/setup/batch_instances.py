@@ -102,7 +102,7 @@ class InstanceUserData(Struct, frozen=True, kw_only=True):
         yield _END_OF_START
         yield f"chmod 755 {_START}"
         yield f"cat >{_UNIT} <<'{_END_OF_UNIT}'"
-        yield from _systemd_unit()
+        yield from _systemd_unit_lines()
         yield _END_OF_UNIT
         yield "systemctl daemon-reload"
         # Without waiting: the ECS agent starts after this script.
@@ -136,7 +136,7 @@ class InstanceUserData(Struct, frozen=True, kw_only=True):
         return [*_OPTIONS, *named, "--", self.image]
 
 
-def _systemd_unit() -> Iterator[str]:
+def _systemd_unit_lines() -> Iterator[str]:
     """The service: it starts the monitor again whenever it ends."""
     yield "[Unit]"
     yield "Description=Task Profiler, the monitor of this instance"

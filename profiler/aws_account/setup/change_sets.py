@@ -88,7 +88,7 @@ class ForwarderChanges(Struct):
         cloudformation = self.open_client("cloudformation")
         name = f"task-profiler-{self.clock.wall_ns() // NS_PER_SECOND}"
         with (
-            _unless_lost(f"may have made the change set {name}"),
+            _raise_possible_effect(f"may have made the change set {name}"),
             aws_errors(
                 f"The stack {self.name} cannot be changed", "cloudformation:CreateChangeSet"
             ),
@@ -192,14 +192,14 @@ class ForwarderChanges(Struct):
                 f"The stack {self.name} could not be updated, and its previous version is active: "
                 "remove the cause, and run the command again."
             )
-            raise TaskProfilerError(f"{problem.rstrip('.')}; cause: {_root_causes(failed)}.")
+            raise TaskProfilerError(f"{problem.rstrip('.')}; cause: {_root_causes_text(failed)}.")
         return state
 
     def _execute(self, change_set: ChangeSet) -> None:
         """Begin to apply the change set, or discard it if CloudFormation refuses that."""
         try:
             with (
-                _unless_lost("may have begun the change"),
+                _raise_possible_effect("may have begun the change"),
                 aws_errors(
                     f"The stack {self.name} cannot be changed", "cloudformation:ExecuteChangeSet"
                 ),
@@ -227,7 +227,7 @@ class ForwarderChanges(Struct):
 
     def kept(self, stack_id: str) -> tuple[CloudFormationEvent, ...]:
         """The events of the resources that stay of a deleted stack."""
-        return _skipped(self._new_events(stack_id))
+        return _skipped_deletion_events(self._new_events(stack_id))
 
     def delete(self, stack_id: str) -> tuple[CloudFormationEvent, ...]:
         """Delete the stack, whose earlier events were read. Returns the events of the resources
@@ -235,21 +235,21 @@ class ForwarderChanges(Struct):
         """
         what = f"The stack {self.name} cannot be deleted"
         with (
-            _unless_lost("may have begun to delete it"),
+            _raise_possible_effect("may have begun to delete it"),
             aws_errors(what, "cloudformation:DeleteStack"),
         ):
             self.open_client("cloudformation").delete_stack(StackName=stack_id)
-        with _errors_say_it_goes_on():
+        with _raise_still_running():
             state = read_forwarder(self.open_client, stack_id)
         if state.status == "DELETE_COMPLETE":  # perhaps by somebody else, before the earlier events
             ended = [event for event in self._further_events(stack_id) if _is_end_of_step(event)]
             for event in ended:
                 self.on_event(event)
-            return _skipped(ended)
+            return _skipped_deletion_events(ended)
         end, failed, kept = self._follow(stack_id)
         if end != "DELETE_COMPLETE":
             raise TaskProfilerError(
-                f"The stack {self.name} could not be deleted ({end}): {_root_causes(failed)}."
+                f"The stack {self.name} could not be deleted ({end}): {_root_causes_text(failed)}."
             )
         return kept
 
@@ -274,12 +274,12 @@ class ForwarderChanges(Struct):
                     return event.status, failed, tuple(kept)
                 if event.status.endswith("_FAILED"):
                     failed.append(event)
-                kept += _skipped((event,))
+                kept += _skipped_deletion_events((event,))
             self.clock.sleep(_POLL_SECONDS)
 
     def _further_events(self, stack_id: str) -> list[CloudFormationEvent]:
         """The new events of a change that has begun."""
-        with _errors_say_it_goes_on():
+        with _raise_still_running():
             return self._new_events(stack_id)
 
     def _new_events(self, stack_id: str) -> list[CloudFormationEvent]:
@@ -301,7 +301,9 @@ class ForwarderChanges(Struct):
         return [replace(event, reason=" ".join(event.reason.split())) for event in events]
 
 
-def _skipped(events: Iterable[CloudFormationEvent]) -> tuple[CloudFormationEvent, ...]:
+def _skipped_deletion_events(
+    events: Iterable[CloudFormationEvent],
+) -> tuple[CloudFormationEvent, ...]:
     return tuple(event for event in events if event.status == "DELETE_SKIPPED")
 
 
@@ -310,7 +312,7 @@ def _is_end_of_step(event: CloudFormationEvent) -> bool:
 
 
 @contextmanager
-def _errors_say_it_goes_on() -> Iterator[None]:
+def _raise_still_running() -> Iterator[None]:
     """Say that CloudFormation goes on, if a change that has begun cannot be followed."""
     try:
         yield
@@ -322,7 +324,7 @@ def _errors_say_it_goes_on() -> Iterator[None]:
 
 
 @contextmanager
-def _unless_lost(effect: str) -> Iterator[None]:
+def _raise_possible_effect(effect: str) -> Iterator[None]:
     """Say what CloudFormation may have done, if a call had no answer, or failed there: raises
     GoesOnError.
     """
@@ -336,7 +338,7 @@ def _unless_lost(effect: str) -> Iterator[None]:
         ) from error.__cause__
 
 
-def _root_causes(failed: Sequence[CloudFormationEvent]) -> str:
+def _root_causes_text(failed: Sequence[CloudFormationEvent]) -> str:
     """The reasons that are not the consequence of another one."""
     causes = [event for event in failed if "cancelled" not in event.reason][:_MAX_REASONS]
     return (

@@ -157,7 +157,7 @@ def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[
             str(target),
             *options,
         )
-        command = [*_pip(), *words, "-r", str(listed)]
+        command = [*_pip_command(), *words, "-r", str(listed)]
         # Our own arguments.
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
@@ -173,7 +173,7 @@ def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[
         shutil.copytree(target, folder, dirs_exist_ok=True)
 
 
-def _pip() -> tuple[str, ...]:
+def _pip_command() -> tuple[str, ...]:
     """The command of this interpreter's pip, else of any: it downloads for others, too. uv makes
     environments without pip.
     """

@@ -103,7 +103,7 @@ class ImageRepository:
                 )
         lifecycle = self._read("get_lifecycle_policy", "LifecyclePolicyNotFoundException")
         for rule in mappings(_policy_document(lifecycle, "lifecyclePolicyText").get("rules")):
-            if _selects(mapping(rule.get("selection")), tag):
+            if _does_rule_select_tag(mapping(rule.get("selection")), tag):
                 title = " ".join(
                     filter(None, (str(rule.get("rulePriority", "")), text(rule.get("description"))))
                 )
@@ -169,7 +169,7 @@ def _policy_document(answer: Mapping[str, Any] | None, field: str) -> Mapping[st
     return {} if answer is None else mapping(json.loads(answer[field]))
 
 
-def _selects(selection: Mapping[str, object], tag: str) -> bool:
+def _does_rule_select_tag(selection: Mapping[str, object], tag: str) -> bool:
     """Whether a lifecycle rule selects an image with this tag alone: by all prefixes or
     patterns, or as any image.
     """

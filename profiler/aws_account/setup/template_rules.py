@@ -36,10 +36,10 @@ def check_rules(template: str, values: Mapping[str, str]) -> None:
 
 def _is_rule_met(expression: str, values: Mapping[str, str]) -> bool:
     words = deque(_WORD.findall(expression))
-    return bool(_evaluate(words, values))
+    return bool(_evaluate_expression(words, values))
 
 
-def _evaluate(words: deque[str], values: Mapping[str, str]) -> Value:
+def _evaluate_expression(words: deque[str], values: Mapping[str, str]) -> Value:
     """The value of the first expression, whose words are taken from the left."""
     word = words.popleft()
     if not word.startswith("!"):
@@ -49,7 +49,7 @@ def _evaluate(words: deque[str], values: Mapping[str, str]) -> Value:
     arguments: list[Value] = []
     words.popleft()  # the opening bracket
     while words[0] != "]":
-        arguments.append(_evaluate(words, values))
+        arguments.append(_evaluate_expression(words, values))
     words.popleft()
     if word == "!Equals":
         left, right = arguments

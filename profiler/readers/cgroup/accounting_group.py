@@ -109,11 +109,11 @@ class AccountingCgroup(GroupCounters):
         """Move the calling process, which has one thread, into the group; False if the kernel
         refuses it.
         """
-        return _try_write(self._entrance_descriptor, CALLING_PROCESS)
+        return _try_write_descriptor(self._entrance_descriptor, CALLING_PROCESS)
 
     def reset_peak(self) -> None:
         if self._names.peak in self._files:
-            _try_write(self._files[self._names.peak], self._names.reset)
+            _try_write_descriptor(self._files[self._names.peak], self._names.reset)
 
     def remove(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
         """Remove the group; its remaining processes move to the group above.
@@ -179,12 +179,12 @@ def try_write(path: str, text: bytes) -> bool:
     if descriptor is None:
         return False
     try:
-        return _try_write(descriptor, text)
+        return _try_write_descriptor(descriptor, text)
     finally:
         os.close(descriptor)
 
 
-def _try_write(descriptor: int, text: bytes) -> bool:
+def _try_write_descriptor(descriptor: int, text: bytes) -> bool:
     with suppress(OSError):
         os.write(descriptor, text)
         return True

@@ -175,7 +175,7 @@ def make_command_cgroup(
     groups: list[AccountingCgroup] = []
     delegation = None
     limits = cgroups.limits()
-    for above, counts_cpu, counts_memory in _candidates(cgroups, limits):
+    for above, counts_cpu, counts_memory in _candidate_locations(cgroups, limits):
         if groups and groups[-1].counts_cpu:
             break
         # If the folder does not list this process, it is not the folder of its group.
@@ -199,7 +199,7 @@ def make_command_cgroup(
     return CommandCgroup(groups, filesystem, delegation)
 
 
-def _candidates(
+def _candidate_locations(
     cgroups: Cgroups, limits: ResourceLimits
 ) -> Iterable[tuple[CgroupLocation, bool, bool]]:
     """Where groups may be created, and whether they count CPU and memory.

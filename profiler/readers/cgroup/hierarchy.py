@@ -54,7 +54,7 @@ class Cgroups:
         self._mounts: list[tuple[proc.MountEntry, frozenset[str]]] = []
         for mount in proc.parse_mountinfo(mountinfo):
             if mount.filesystem_type in ("cgroup", "cgroup2"):
-                self._mounts.append((mount, _controllers(mount)))
+                self._mounts.append((mount, _controllers_of_mount(mount)))
         self._memory_files = VERSION_1 if MEMORY in groups else VERSION_2
 
     def limits(self) -> ResourceLimits:
@@ -154,7 +154,7 @@ def parse_membership(text: str) -> Mapping[str, str]:
     return paths
 
 
-def _controllers(mount: proc.MountEntry) -> frozenset[str]:
+def _controllers_of_mount(mount: proc.MountEntry) -> frozenset[str]:
     """The controllers of a hierarchy; the options of a version 1 mount name them among others."""
     if mount.filesystem_type == "cgroup2":
         return frozenset((UNIFIED,))

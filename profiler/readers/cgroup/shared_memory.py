@@ -55,7 +55,7 @@ class SharedMemory:
             self._folder = None
             self._parse = partial(proc.bytes_after, name=b"Shmem:")
             self._descriptor = open_or_none(f"{proc_folder}/meminfo")
-        self.has_all_memory = self._folder is None and _tells_nothing_apart(self._descriptor)
+        self.has_all_memory = self._folder is None and _is_of_gvisor(self._descriptor)
         # The others first: what one makes before the size is read is no growth.
         members = self._other_members(())
         self._has_active_others = members is None
@@ -141,7 +141,7 @@ def read_swap_bytes() -> int | None:
     return difference(total_bytes, proc.bytes_after(meminfo, b"SwapFree:"))
 
 
-def _tells_nothing_apart(meminfo: int | None) -> bool:
+def _is_of_gvisor(meminfo: int | None) -> bool:
     """Whether this is gVisor's: its shared memory is always 0, and counts as anonymous."""
     text = proc.reread(meminfo)
     return _OF_LINUX not in text and _ALL_MEMORY in text

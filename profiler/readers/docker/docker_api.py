@@ -217,11 +217,11 @@ def parse_event(line: bytes) -> ContainerEvent | None:
         docker_id=docker_id,
         time_ns=time_ns,
         task_arn=text(attributes.get(TASK_ARN_LABEL)) or "",
-        signal=_number(attributes.get("signal")),
-        exit_code=_number(attributes.get("exitCode")),
+        signal=_parse_number_text(attributes.get("signal")),
+        exit_code=_parse_number_text(attributes.get("exitCode")),
     )
 
 
-def _number(value: Json) -> int | None:
+def _parse_number_text(value: Json) -> int | None:
     """A number that Docker writes as text."""
     return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else None

@@ -119,7 +119,7 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
     logs = mapping(host.get("LogConfig"))
     environment = config.get("Env")
     options = mapping(logs.get("Config"))
-    devices = (_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(",")
+    devices = (_value_of_variable(environment, "NVIDIA_VISIBLE_DEVICES") or "").split(",")
     return EcsContainer(
         docker_id=docker_id,
         labels=labels,
@@ -138,10 +138,10 @@ def decode_container(body: bytes) -> EcsContainer | Unavailable:
         network_mode=text(host.get("NetworkMode")),
         log_driver=text(logs.get("Type")),
         log_options=known_members({name: text(options.get(name)) for name in _LOG_OPTIONS}),
-        metadata_address=_variable(environment, "ECS_CONTAINER_METADATA_URI_V4"),
+        metadata_address=_value_of_variable(environment, "ECS_CONTAINER_METADATA_URI_V4"),
         gpus=tuple(filter(_GPU.fullmatch, devices)),
-        mps=_variables(environment, MPS_VARIABLES),
-        batch=_variables(environment, BATCH_VARIABLES),
+        mps=_named_variables(environment, MPS_VARIABLES),
+        batch=_named_variables(environment, BATCH_VARIABLES),
     )
 
 
@@ -180,12 +180,12 @@ def _ecs_labels(read: Json) -> EcsLabels | None:
     )
 
 
-def _variables(environment: Json, names: Iterable[str]) -> dict[str, str]:
+def _named_variables(environment: Json, names: Iterable[str]) -> dict[str, str]:
     """The named variables that are set, and no other one."""
-    return known_members({name: _variable(environment, name) for name in names})
+    return known_members({name: _value_of_variable(environment, name) for name in names})
 
 
-def _variable(environment: Json, name: str) -> str | None:
+def _value_of_variable(environment: Json, name: str) -> str | None:
     """The value of one variable; the last one counts, as for the process."""
     value = None
     for entry in environment if isinstance(environment, list) else ():

@@ -154,7 +154,7 @@ class OpenGroup(ContainerCgroup):
         """
         text = proc.reread_file(self._files, self._blocks)
         if text != self._last_blocks[0]:
-            parse = _v1_blocks if self._is_v1 else _v2_blocks
+            parse = _v1_block_entries if self._is_v1 else _v2_block_entries
             blocks = sum_block_bytes(tuple(parse(text)), self._device_mapper_majors)
             self._last_blocks = (text, blocks)
         return self._last_blocks[1]
@@ -294,14 +294,14 @@ def group_path(cgroup_parent: str) -> str:
     return "/".join("-".join(words[:count]) + _SLICE for count in range(1, len(words) + 1))
 
 
-def _v1_blocks(text: bytes) -> Iterator[BlockEntry]:
+def _v1_block_entries(text: bytes) -> Iterator[BlockEntry]:
     for major, minor, operation, value in _V1_BLOCK.findall(text):
         yield BlockEntry(
             major=int(major), minor=int(minor), op=operation.decode(), value=int(value)
         )
 
 
-def _v2_blocks(text: bytes) -> Iterator[BlockEntry]:
+def _v2_block_entries(text: bytes) -> Iterator[BlockEntry]:
     for major, minor, read_bytes, written_bytes in _V2_BLOCK.findall(text):
         yield BlockEntry(major=int(major), minor=int(minor), op="read", value=int(read_bytes))
         yield BlockEntry(major=int(major), minor=int(minor), op="write", value=int(written_bytes))

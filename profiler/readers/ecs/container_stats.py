@@ -96,33 +96,33 @@ class _BlockStats(Struct, gc=False):
     io_service_bytes_recursive: Raw = Raw(b"null")
 
 
-class _Counts(Struct, Generic[_N], gc=False):  # of an interface, and of the processes
+class _NetworkOrPidsCounts(Struct, Generic[_N], gc=False):  # of an interface, and of the processes
     rx_bytes: _N | None = None
     tx_bytes: _N | None = None
     current: _N | None = None
 
 
-class _Entry(Struct, Generic[_N], gc=False):
+class _ContainerEntry(Struct, Generic[_N], gc=False):
     read: Json = None
     cpu_stats: _CpuStats[_N] | None = None
     memory_stats: _MemoryStats[_N] | None = None
     blkio_stats: _BlockStats | None = None
-    networks: dict[str, _Counts[_N] | None] | None = None
-    pids_stats: _Counts[_N] | None = None
+    networks: dict[str, _NetworkOrPidsCounts[_N] | None] | None = None
+    pids_stats: _NetworkOrPidsCounts[_N] | None = None
 
 
-_Entries: TypeAlias = Mapping[str, _Entry[int] | Unavailable | None]
+_Entries: TypeAlias = Mapping[str, _ContainerEntry[int] | Unavailable | None]
 
 
 # Decoders are slow to make: `run` imports this module and decodes nothing.
 @cache
-def _decoder() -> msgspec.json.Decoder[dict[str, _Entry[int] | None]]:
-    return msgspec.json.Decoder(dict[str, _Entry[_Count] | None])
+def _decoder() -> msgspec.json.Decoder[dict[str, _ContainerEntry[int] | None]]:
+    return msgspec.json.Decoder(dict[str, _ContainerEntry[_Count] | None])
 
 
 @cache
-def _lenient_decoder() -> msgspec.json.Decoder[_Entry[Json] | None]:
-    return msgspec.json.Decoder(_Entry[Json] | None)
+def _lenient_decoder() -> msgspec.json.Decoder[_ContainerEntry[Json] | None]:
+    return msgspec.json.Decoder(_ContainerEntry[Json] | None)
 
 
 @cache
@@ -141,7 +141,7 @@ class LateSample(Struct, eq=False):
 
     read_ns: int
     usage_bytes: int | None
-    _decode_container: _Entry[int]
+    _decode_container: _ContainerEntry[int]
     _device_mapper_majors: frozenset[int] | None
     _sample: ContainerSample | None = None
 
@@ -159,7 +159,9 @@ class LateSample(Struct, eq=False):
     def made(self) -> ContainerSample:
         """The sample, which is made once."""
         if self._sample is None:
-            self._sample = _sample(self._decode_container, self.read_ns, self._device_mapper_majors)
+            self._sample = _container_sample(
+                self._decode_container, self.read_ns, self._device_mapper_majors
+            )
         return self._sample
 
 
@@ -179,7 +181,7 @@ def decode_late_stats(
     they are unknown.
     """
     try:
-        entries = _entries(body)
+        entries = _decode_entries(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Unavailable(
             f"/task/stats answered with something else than the stats of containers: {error}"
@@ -207,7 +209,7 @@ def decode_stats(
     }
 
 
-def _entries(body: bytes) -> _Entries:
+def _decode_entries(body: bytes) -> _Entries:
     """All containers, which takes half of the time that each container alone takes; each alone
     where one is malformed.
     """
@@ -218,34 +220,34 @@ def _entries(body: bytes) -> _Entries:
         return {docker_id: _decode_container(text) for docker_id, text in texts.items()}
 
 
-def _decode_container(text: Raw) -> _Entry[int] | Unavailable | None:
+def _decode_container(text: Raw) -> _ContainerEntry[int] | Unavailable | None:
     try:
         entry = _lenient_decoder().decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Unavailable(f"the stats of the container are malformed: {error}")
-    return known(_with_counts, entry)
+    return known(_without_mistyped_counts, entry)
 
 
-def _with_counts(entry: _Entry[Json]) -> _Entry[int]:
+def _without_mistyped_counts(entry: _ContainerEntry[Json]) -> _ContainerEntry[int]:
     """The entry without the counts of a wrong type."""
     memory = entry.memory_stats or _MemoryStats()
     cpu = entry.cpu_stats or _CpuStats()
-    networks: dict[str, _Counts[int] | None] = {}
+    networks: dict[str, _NetworkOrPidsCounts[int] | None] = {}
     for name, network in (entry.networks or {}).items():
-        networks[name] = _Counts(**_counts(network))
-    return _Entry(
+        networks[name] = _NetworkOrPidsCounts(**_counts_by_name(network))
+    return _ContainerEntry(
         read=entry.read,
-        cpu_stats=_CpuStats(cpu_usage=_CpuUsage(**_counts(cpu.cpu_usage))),
+        cpu_stats=_CpuStats(cpu_usage=_CpuUsage(**_counts_by_name(cpu.cpu_usage))),
         memory_stats=_MemoryStats(
-            **{**_counts(memory), "stats": _MemoryDetail(**_counts(memory.stats))}
+            **{**_counts_by_name(memory), "stats": _MemoryDetail(**_counts_by_name(memory.stats))}
         ),
         blkio_stats=entry.blkio_stats,
         networks=networks,
-        pids_stats=_Counts(**_counts(entry.pids_stats)),
+        pids_stats=_NetworkOrPidsCounts(**_counts_by_name(entry.pids_stats)),
     )
 
 
-def _counts(part: Struct | None) -> dict[str, Any]:
+def _counts_by_name(part: Struct | None) -> dict[str, Any]:
     """The counts of a part by their names."""
     names = () if part is None else part.__struct_fields__
     return {name: count(getattr(part, name)) for name in names}
@@ -266,8 +268,8 @@ def parse_device_mapper_majors(devices: str) -> frozenset[int] | None:
     return frozenset(majors)
 
 
-def _sample(
-    entry: _Entry[int], read_ns: int, device_mapper_majors: frozenset[int] | None
+def _container_sample(
+    entry: _ContainerEntry[int], read_ns: int, device_mapper_majors: frozenset[int] | None
 ) -> ContainerSample:
     """The sample of one container."""
     memory = entry.memory_stats or _MemoryStats()
@@ -283,8 +285,8 @@ def _sample(
     block_bytes: Mapping[str, int] = {}
     if entry.blkio_stats:
         text = bytes(entry.blkio_stats.io_service_bytes_recursive)
-        block_bytes = _block_bytes(text, device_mapper_majors)
-    reading = _memory(memory)
+        block_bytes = _decoded_block_bytes(text, device_mapper_majors)
+    reading = _memory_reading(memory)
     return ContainerSample(
         read_ns=read_ns,
         cpu_ns=cpu_ns,
@@ -301,7 +303,7 @@ def _sample(
     )
 
 
-def _memory(memory: _MemoryStats[int]) -> MemoryReading | None:
+def _memory_reading(memory: _MemoryStats[int]) -> MemoryReading | None:
     """The parts of a container's memory; None without its usage, or if they contradict it.
 
     Version 1 has ``total_`` members, which include the groups below. Version 2 has other names.
@@ -337,12 +339,14 @@ def _anonymous_bytes(detail: _MemoryDetail[int]) -> int | None:
 
 # Most batches use no disk for most of the time: the text of each container is the same again.
 @lru_cache(maxsize=32)
-def _block_bytes(text: bytes, device_mapper_majors: frozenset[int] | None) -> Mapping[str, int]:
+def _decoded_block_bytes(
+    text: bytes, device_mapper_majors: frozenset[int] | None
+) -> Mapping[str, int]:
     """The bytes of a text with block devices; none of a malformed one."""
-    return sum_block_bytes(decoded_or_none(_decoded_entries, text) or (), device_mapper_majors)
+    return sum_block_bytes(decoded_or_none(_decode_block_entries, text) or (), device_mapper_majors)
 
 
-def _decoded_entries(text: bytes) -> Sequence[BlockEntry]:
+def _decode_block_entries(text: bytes) -> Sequence[BlockEntry]:
     return _block_decoder().decode(text) or ()
 
 

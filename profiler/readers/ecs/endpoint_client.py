@@ -119,7 +119,7 @@ class HttpEndpoint:
             self._connection.close()
 
     def _new_connection(self) -> HttpConnection:
-        parts, address = _split(self._address)
+        parts, address = _split_address(self._address)
         self._base_path = parts.path
         self._connection = HttpConnection(
             self._connect
@@ -173,7 +173,7 @@ class HttpEndpoint:
 def check_address(address: str) -> None:
     """Raise UsageError for what is not the address of an endpoint: no attempt can succeed."""
     try:
-        _split(address.rstrip("/"))
+        _split_address(address.rstrip("/"))
     except ValueError as error:
         raise UsageError(
             f"The monitor cannot read its task, because {address!r} is not the address of a task "
@@ -182,7 +182,7 @@ def check_address(address: str) -> None:
         ) from error
 
 
-def _split(address: str) -> tuple[SplitResult, tuple[str, int]]:
+def _split_address(address: str) -> tuple[SplitResult, tuple[str, int]]:
     """The parts of an endpoint's address, and where to connect.
 
     Raises ValueError if it is not valid.

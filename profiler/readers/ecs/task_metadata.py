@@ -143,14 +143,14 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
 
 def decode_task(body: bytes) -> TaskMetadata | Unavailable:
     """Decode a response of ``/task``."""
-    document = _object(body, _NO_TASK)
+    document = _decode_object(body, _NO_TASK)
     if isinstance(document, Unavailable):
         return document
     if not isinstance(document.get("Containers"), list):
         return Unavailable(f"{_NO_TASK}it has no list of containers")
     limits = mapping(document.get("Limits"))
     storage = mapping(document.get("EphemeralStorageMetrics"))
-    containers = map(_container, mappings(document["Containers"]))
+    containers = map(_container_metadata, mappings(document["Containers"]))
     return TaskMetadata(
         arn=text(document.get("TaskARN")),
         cluster=text(document.get("Cluster")),
@@ -161,7 +161,7 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
         known_status=text(document.get("KnownStatus")),
         desired_status=text(document.get("DesiredStatus")),
         vcpu_limit=positive_number(limits.get("CPU")),
-        memory_limit_bytes=_mebibytes(limits.get("Memory")),
+        memory_limit_bytes=_mebibytes_to_bytes(limits.get("Memory")),
         pull_started_ns=parse_ns(document.get("PullStartedAt")),
         execution_stopped_ns=parse_ns(document.get("ExecutionStoppedAt")),
         ephemeral_storage_used_mib=count(storage.get("Utilized")),
@@ -173,10 +173,10 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
 
 def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
     """The container that sent the request, in a response of the endpoint's root."""
-    document = _object(body, _NO_CONTAINER)
+    document = _decode_object(body, _NO_CONTAINER)
     if isinstance(document, Unavailable):
         return document
-    return _container(document) or Unavailable(f"{_NO_CONTAINER}it has no name")
+    return _container_metadata(document) or Unavailable(f"{_NO_CONTAINER}it has no name")
 
 
 def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
@@ -186,7 +186,7 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
 
     New agents list the reasons of a refusal in ``Errors``.
     """
-    document = _object(body, "")
+    document = _decode_object(body, "")
     tags = None if isinstance(document, Unavailable) else document.get(_TAGS)
     if isinstance(document, Unavailable) or not isinstance(tags, dict | None):
         return Unavailable("/taskWithTags answered with something else than a task's JSON object")
@@ -204,7 +204,7 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
     return {name: value for name, value in (tags or {}).items() if name and isinstance(value, str)}
 
 
-def _object(body: bytes, head: str) -> Mapping[str, Json] | Unavailable:
+def _decode_object(body: bytes, head: str) -> Mapping[str, Json] | Unavailable:
     """The object; else the reason after its ``head``."""
     try:
         return _object_decoder.decode(within_levels(body))
@@ -212,7 +212,7 @@ def _object(body: bytes, head: str) -> Mapping[str, Json] | Unavailable:
         return Unavailable(f"{head}{error}")
 
 
-def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
+def _container_metadata(document: Mapping[str, Json]) -> ContainerMetadata | None:
     name = text(document.get("Name"))
     if name is None:
         return None
@@ -235,14 +235,14 @@ def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
         restart_count=count(document.get("RestartCount")) or 0,
         has_restart_policy="RestartCount" in document,
         vcpu_share=cpu_units / CPU_UNITS if cpu_units and cpu_units > CPU_UNITS_UNSET else None,
-        memory_limit_bytes=_mebibytes(limits.get("Memory")),
+        memory_limit_bytes=_mebibytes_to_bytes(limits.get("Memory")),
         log_driver=text(document.get("LogDriver")),
         log_options={key: value for key, value in options.items() if isinstance(value, str)},
         network_mode=next((text(network.get("NetworkMode")) for network in networks), None),
     )
 
 
-def _mebibytes(value: Json) -> int | None:
+def _mebibytes_to_bytes(value: Json) -> int | None:
     """A number of MiB in bytes; None if it is absent, 0, or more than any machine has."""
     mebibytes = positive_number(value)
     if mebibytes is None or mebibytes >= _IMPOSSIBLE_MIB:
@@ -318,7 +318,7 @@ def select_batch(
         return BatchSelection(
             names=(requested,), problem="" if is_present else problem, is_present=is_present
         )
-    names = _roles(task, own).candidates
+    names = _container_roles(task, own).candidates
     problem = (
         f"Several containers could be the batch ({', '.join(sorted(names))}): set "
         "TASK_PROFILER_CONTAINER to one of them; until then each gets a report in its own log "
@@ -337,7 +337,7 @@ def select_batch(
 
 def monitor_of(task: TaskMetadata) -> ContainerMetadata | None:
     """The task's own monitor."""
-    name = _roles(task, None).monitor
+    name = _container_roles(task, None).monitor
     return known(task.container, name)
 
 
@@ -348,7 +348,7 @@ def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:
     """
     if task.known_status not in (RUNNING, STOPPED):
         return False
-    roles = _roles(task, own)
+    roles = _container_roles(task, own)
     ignored = {roles.monitor, *roles.injected}
     return all(
         container.is_stopped
@@ -357,7 +357,7 @@ def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:
     )
 
 
-def _roles(task: TaskMetadata, own: ContainerMetadata | None) -> ContainerRoles:
+def _container_roles(task: TaskMetadata, own: ContainerMetadata | None) -> ContainerRoles:
     drivers = {container.log_driver for container in task.containers}
     # Version 3 of the endpoint does not return the driver.
     may_have_router = _FIRELENS_DRIVER in drivers or drivers == {None}

@@ -130,7 +130,8 @@ def taken_bytes(pools: str = _POOLS) -> int | None:
         # A regular expression would be compiled in each short run.
         size = name.removeprefix("hugepages-").removesuffix("kB")
         pages = excess(
-            _count(f"{pools}/{name}/nr_hugepages"), _count(f"{pools}/{name}/free_hugepages")
+            _read_page_count(f"{pools}/{name}/nr_hugepages"),
+            _read_page_count(f"{pools}/{name}/free_hugepages"),
         )
         if size.isdecimal():
             taken_of_pool = product(pages, int(size) * proc.BYTES_PER_KIB)
@@ -138,7 +139,7 @@ def taken_bytes(pools: str = _POOLS) -> int | None:
     return total_bytes
 
 
-def _count(path: str) -> int | None:
+def _read_page_count(path: str) -> int | None:
     word = (proc.read(path) or b"").strip()
     return int(word) if word.isdigit() else None
 

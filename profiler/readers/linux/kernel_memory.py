@@ -163,7 +163,7 @@ class FreeMemory:
         return True
 
 
-class _Estimate(Struct, frozen=True, kw_only=True):
+class _EstimateReading(Struct, frozen=True, kw_only=True):
     """What was known at one reading of a group and the machine."""
 
     group_bytes: int
@@ -182,8 +182,8 @@ class KernelMemoryEstimate:
     def __init__(self, read: Callable[[], KernelMemory | None] = read_kernel_memory) -> None:
         self._read = read
         self._machine_at_start = read()
-        self._start: _Estimate | None = None
-        self._last: _Estimate | None = None
+        self._start: _EstimateReading | None = None
+        self._last: _EstimateReading | None = None
 
     def reclaimable_bytes(self, kernel_bytes: int, used_bytes: int) -> int:
         """The part of a group's ``kernel_bytes``; 0 where these are no notable part of the memory
@@ -192,7 +192,7 @@ class KernelMemoryEstimate:
         if self._machine_at_start is None:
             return 0
         if self._start is None:
-            self._start = _Estimate(group_bytes=kernel_bytes, machine=self._machine_at_start)
+            self._start = _EstimateReading(group_bytes=kernel_bytes, machine=self._machine_at_start)
         if not is_notable(kernel_bytes, used_bytes):
             return 0
         machine = self._read()
@@ -200,16 +200,18 @@ class KernelMemoryEstimate:
             return 0
         reclaimable_bytes = _reclaimable_growth_bytes(self._start, kernel_bytes, machine)
         if self._last is not None:
-            kept_bytes = _kept_bytes(self._last, kernel_bytes, machine)
+            kept_bytes = _still_reclaimable_bytes(self._last, kernel_bytes, machine)
             reclaimable_bytes = max(reclaimable_bytes, kept_bytes)
-        self._last = _Estimate(
+        self._last = _EstimateReading(
             group_bytes=kernel_bytes, machine=machine, reclaimable_bytes=reclaimable_bytes
         )
         pinned_bytes = max(machine.pinned_bytes - self._start.machine.pinned_bytes, 0)
         return max(reclaimable_bytes - pinned_bytes, 0)
 
 
-def _reclaimable_growth_bytes(start: _Estimate, group_bytes: int, machine: KernelMemory) -> int:
+def _reclaimable_growth_bytes(
+    start: _EstimateReading, group_bytes: int, machine: KernelMemory
+) -> int:
     """The group's growth without all growth of the machine's fixed memory, as if that were its own.
 
     0 unless that is most of the growth, and unless the machine's reclaimable memory has grown, too.
@@ -226,7 +228,9 @@ def _reclaimable_growth_bytes(start: _Estimate, group_bytes: int, machine: Kerne
     return max(reclaimable_bytes, 0)
 
 
-def _kept_bytes(last: _Estimate, group_bytes: int, machine: KernelMemory) -> int:
+def _still_reclaimable_bytes(
+    last: _EstimateReading, group_bytes: int, machine: KernelMemory
+) -> int:
     """What of the last estimate the kernel has not dropped since: the fixed memory of others may
     rise for a moment.
     """

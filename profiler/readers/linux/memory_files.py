@@ -98,7 +98,7 @@ class MemoryFiles:
         """The memory of the known files that exist, without what was there before."""
         total_bytes = 0
         for identity, file in list(self._files.items()):
-            status = None if self._mounts is None else _stat(file.path, self._mounts)
+            status = None if self._mounts is None else _stat_memory_file(file.path, self._mounts)
             if status is None or (status.st_dev, status.st_ino) != identity:
                 self._lost[identity] = self._files.pop(identity)
                 self.has_lost = True
@@ -129,7 +129,7 @@ class MemoryFiles:
         """The identity, the size and a path of the file of a descriptor; None if it does not
         count.
         """
-        status = _stat(link, mounts)
+        status = _stat_memory_file(link, mounts)
         if status is None or status.st_dev not in mounts.devices:
             return None
         if not stat.S_ISREG(status.st_mode) or status.st_ctime_ns < self._started_ns:
@@ -142,7 +142,7 @@ class MemoryFiles:
         if not is_writable:
             return None
         identity = (status.st_dev, status.st_ino)
-        named = _stat(path, mounts)
+        named = _stat_memory_file(path, mounts)
         if named is None or (named.st_dev, named.st_ino) != identity:
             path = link  # a deleted file has only its descriptors
         return identity, status.st_blocks * _BLOCK_BYTES, path
@@ -169,7 +169,7 @@ def memory_mounts() -> MemoryMounts:
     return MemoryMounts(devices=frozenset(devices), places=tuple(places))
 
 
-def _stat(path: str, mounts: MemoryMounts) -> os.stat_result | None:
+def _stat_memory_file(path: str, mounts: MemoryMounts) -> os.stat_result | None:
     """The status of a file in memory: by its path, or by a descriptor's link; None for others."""
     is_link = path.startswith(_DESCRIPTORS)
     try:

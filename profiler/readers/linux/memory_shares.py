@@ -27,7 +27,7 @@ _Identity = tuple[int, int]
 _OF_A_WHOLE_PROCESS = (b"Rss:", b"Pss:", b"Anonymous:")
 
 
-class _Base(Struct, frozen=True, gc=False, kw_only=True):
+class _ShareBase(Struct, frozen=True, gc=False, kw_only=True):
     """A process when its share was read or it was first seen: ``own_bytes`` of
     ``anonymous_bytes``, and ``own_shmem_bytes`` of ``shmem_bytes``, which count each mapping.
 
@@ -57,7 +57,7 @@ class _Base(Struct, frozen=True, gc=False, kw_only=True):
     is_forked: bool
 
 
-class _Part(Struct, frozen=True, gc=False, kw_only=True):
+class _ShareNow(Struct, frozen=True, gc=False, kw_only=True):
     """What one process has of the memory of its tree now: ``share_bytes``, which counts in the sum,
     ``missing_bytes``, which it may have in addition (freed lazily, or copied after a fork), and
     ``most_bytes``, its share if no page were another's, too.
@@ -82,7 +82,7 @@ class _Part(Struct, frozen=True, gc=False, kw_only=True):
     mapped_locked_bytes: int
 
 
-_NO_BASE = _Base(own_bytes=0, anonymous_bytes=0, faults=0, is_forked=False)
+_NO_BASE = _ShareBase(own_bytes=0, anonymous_bytes=0, faults=0, is_forked=False)
 
 
 class MemoryShares:
@@ -133,7 +133,7 @@ class MemoryShares:
         self._cpu_ns = cpu_ns
         self.used_cpu_ns = 0
         self._page_bytes = page_bytes
-        self._bases: dict[_Identity, _Base] = {}
+        self._bases: dict[_Identity, _ShareBase] = {}
         self._ended_bytes = 0
         # What the forks of a process inherited: it may copy as much.
         self._inheritance: dict[int, int] = {}
@@ -154,7 +154,7 @@ class MemoryShares:
         """
         before = self._divided
         is_known = self.is_exact and self.file_bytes is not None
-        are_at_rest = _are_same(processes, before.values())  # nothing has run since
+        are_at_rest = _are_same_readings(processes, before.values())  # nothing has run since
         self._is_read_at_rest &= are_at_rest
         lacks_at_rest = are_at_rest and self._lacks_a_reading_at_rest()
         if is_known and are_at_rest and not lacks_at_rest:
@@ -212,7 +212,7 @@ class MemoryShares:
         have taken over.
         """
         self._follow(living)
-        parts: dict[_Identity, _Part] = {}
+        parts: dict[_Identity, _ShareNow] = {}
         for identity, process in living.items():
             parts[identity] = self._part(process, is_read=identity in read)
         shares = {identity: part.share_bytes for identity, part in parts.items()}
@@ -230,7 +230,7 @@ class MemoryShares:
         limits = self._limits()
         if limits is not None:
             limit_bytes, all_bytes = limits
-            shares, unsure_bytes = _limited(shares, limit_bytes, unsure_bytes)
+            shares, unsure_bytes = _shares_within_limit(shares, limit_bytes, unsure_bytes)
             most_bytes = min(most_bytes, all_bytes)
         self.unsure_bytes = max(min(unsure_bytes, most_bytes - sum(shares.values())), 0)
         self.open_shmem_bytes = min(open_shmem_bytes, self.unsure_bytes)
@@ -244,18 +244,18 @@ class MemoryShares:
         self.lacking_locked_bytes = max(most_locked_bytes - own_locked_bytes, 0)
         return shares
 
-    def _part(self, process: ProcessReading, *, is_read: bool) -> _Part:
+    def _part(self, process: ProcessReading, *, is_read: bool) -> _ShareNow:
         """What one process has, by its base and its growth since then. If ``is_read``, the base is
         later than the reading, and knows its growth.
         """
         base = self._bases[process.identity]
-        anonymous_bytes = _anonymous(process)
+        anonymous_bytes = _anonymous_bytes(process)
         growth_bytes = anonymous_bytes - base.anonymous_bytes
         if is_read:
             growth_bytes = min(growth_bytes, 0)
         own_bytes = min(max(base.own_bytes + growth_bytes, 0), anonymous_bytes)
         freed_bytes = self._freed_bytes(process)
-        mapped_bytes = _mapped_of_files(process)
+        mapped_bytes = _mapped_file_bytes(process)
         # What was unlocked since may have been of files.
         unlocked_bytes = max(base.all_locked_bytes - (process.locked_bytes or 0), 0)
         most_locked_bytes = min(process.locked_bytes or 0, mapped_bytes)
@@ -263,22 +263,22 @@ class MemoryShares:
         mapped_locked_bytes = min(
             max(base.mapped_locked_bytes - unlocked_bytes, 0), most_locked_bytes
         )
-        shmem_bytes = _shmem(process)
-        return _Part(
+        shmem_bytes = _mapped_shmem_bytes(process)
+        return _ShareNow(
             share_bytes=base.own_shmem_bytes + locked_bytes + max(own_bytes - freed_bytes, 0),
             missing_bytes=freed_bytes + self._copied_bytes(process, base, growth_bytes),
             most_bytes=anonymous_bytes + locked_bytes + shmem_bytes,
             anonymous_bytes=anonymous_bytes,
             own_bytes=own_bytes,
             own_shmem_bytes=base.own_shmem_bytes,
-            open_shmem_bytes=_most_further_shmem(shmem_bytes, base),
+            open_shmem_bytes=_most_further_shmem_bytes(shmem_bytes, base),
             own_file_bytes=min(base.own_file_bytes, mapped_bytes - locked_bytes),
             unread_file_bytes=mapped_bytes - base.file_bytes,
             own_locked_bytes=locked_bytes,
-            mapped_locked_bytes=max(mapped_locked_bytes, _locked_of_files(process)),
+            mapped_locked_bytes=max(mapped_locked_bytes, _locked_file_bytes(process)),
         )
 
-    def _copied_bytes(self, process: ProcessReading, base: _Base, growth_bytes: int) -> int:
+    def _copied_bytes(self, process: ProcessReading, base: _ShareBase, growth_bytes: int) -> int:
         """What the process may have copied of the pages that it shares with its parent or its
         forks: at most one with each fault beyond its growth.
         """
@@ -301,10 +301,12 @@ class MemoryShares:
         for identity, process in living.items():
             known = self._bases.get(identity)
             if known is not None and known.is_forked == process.is_forked:
-                if is_alone or (known.shmem_bytes and _shmem(process) < known.shmem_bytes):
+                if is_alone or (
+                    known.shmem_bytes and _mapped_shmem_bytes(process) < known.shmem_bytes
+                ):
                     self._bases[identity] = self._followed(process, known, is_alone=is_alone)
                 continue
-            own_bytes = _anonymous(process)
+            own_bytes = _anonymous_bytes(process)
             anonymous_bytes = own_bytes
             faults = process.faults
             if process.is_forked and not is_alone:
@@ -313,7 +315,7 @@ class MemoryShares:
                 own_bytes = max(
                     own_bytes - inherited_bytes(process, by_pid.get(process.parent_pid)), 0
                 )
-            self._bases[identity] = _Base(
+            self._bases[identity] = _ShareBase(
                 own_bytes=own_bytes,
                 anonymous_bytes=anonymous_bytes,
                 inherited_bytes=anonymous_bytes - own_bytes,
@@ -328,11 +330,11 @@ class MemoryShares:
                 before_bytes = inheritance.get(process.parent_pid, 0)
                 inheritance[process.parent_pid] = before_bytes + base.inherited_bytes
 
-    def _followed(self, process: ProcessReading, base: _Base, *, is_alone: bool) -> _Base:
+    def _followed(self, process: ProcessReading, base: _ShareBase, *, is_alone: bool) -> _ShareBase:
         """The base after a process may have unmapped shared memory, which others may still map; of
         the only process, all anonymous memory is its own.
         """
-        shmem_bytes = _shmem(process)
+        shmem_bytes = _mapped_shmem_bytes(process)
         if shmem_bytes < base.shmem_bytes:
             most_bytes = min(base.own_shmem_bytes + base.open_shmem_bytes, shmem_bytes)
             own_bytes = max(base.own_shmem_bytes - (base.shmem_bytes - shmem_bytes), 0)
@@ -346,7 +348,7 @@ class MemoryShares:
             )
         if not is_alone:
             return base
-        anonymous_bytes = _anonymous(process)
+        anonymous_bytes = _anonymous_bytes(process)
         self._ended_bytes = min(self._ended_bytes, shmem_bytes - base.own_shmem_bytes)
         if (base.own_bytes, base.anonymous_bytes) == (anonymous_bytes, anonymous_bytes):
             return base
@@ -371,7 +373,9 @@ class MemoryShares:
             return ()
         freed_bytes = pages * self._page_bytes
         return [
-            process for process in living.values() if is_notable(freed_bytes, _anonymous(process))
+            process
+            for process in living.values()
+            if is_notable(freed_bytes, _anonymous_bytes(process))
         ]
 
     def _sharing(self, living: Mapping[_Identity, ProcessReading]) -> Sequence[ProcessReading]:
@@ -382,7 +386,7 @@ class MemoryShares:
             may_share_anonymous = process.is_forked or process.pid in self._inheritance
             was_shared = base.shared_bytes > 0 or base.own_bytes < base.anonymous_bytes
             has_freed = base.lazily_freed_bytes > 0
-            if may_share_anonymous or was_shared or has_freed or _shmem(process) > 0:
+            if may_share_anonymous or was_shared or has_freed or _mapped_shmem_bytes(process) > 0:
                 sharing.append(process)
         return sharing
 
@@ -397,7 +401,7 @@ class MemoryShares:
             return mapping
         for identity, process in living.items():
             base = self._bases[identity]
-            file_bytes = _mapped_of_files(process)
+            file_bytes = _mapped_file_bytes(process)
             known_bytes = max(_FILE_GROWTH * base.file_bytes, _MIN_FILE_BYTES)
             locked_bytes = min(process.locked_bytes or 0, file_bytes)
             known_locked_bytes = max(_FILE_GROWTH * base.locked_bytes, _MIN_LOCKED_BYTES)
@@ -421,7 +425,7 @@ class MemoryShares:
         return read
 
 
-def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
+def _read_base(rollup: bytes, process: ProcessReading) -> _ShareBase | None:
     """The base of a process by its ``smaps_rollup``; None if that is not readable."""
     sizes = all_known(*[proc.bytes_after(rollup, name) for name in _OF_A_WHOLE_PROCESS])
     if sizes is None:
@@ -431,7 +435,7 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
     divided = all_known(
         proc.bytes_after(rollup, b"Pss_Anon:"), proc.bytes_after(rollup, b"Pss_Shmem:")
     )
-    shmem_bytes = min(_shmem(process), rss_bytes - anonymous_bytes)
+    shmem_bytes = min(_mapped_shmem_bytes(process), rss_bytes - anonymous_bytes)
     open_shmem_bytes = 0
     if divided is not None:
         own_bytes, own_shmem_bytes = divided
@@ -459,7 +463,7 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
     # A page that n processes hold is in the PSS of each with a part of n: at most as much as is
     # missing there.
     missing_bytes = anonymous_bytes - own_bytes + shmem_bytes - own_shmem_bytes
-    return _Base(
+    return _ShareBase(
         own_bytes=own_bytes,
         anonymous_bytes=anonymous_bytes,
         own_shmem_bytes=own_shmem_bytes,
@@ -468,8 +472,8 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
         shared_bytes=min(max(pss_bytes - private_bytes, 0), missing_bytes),
         own_file_bytes=pss_file_bytes - own_locked_bytes,
         own_locked_bytes=own_locked_bytes,
-        file_bytes=_mapped_of_files(process),
-        locked_bytes=min(process.locked_bytes or 0, _mapped_of_files(process)),
+        file_bytes=_mapped_file_bytes(process),
+        locked_bytes=min(process.locked_bytes or 0, _mapped_file_bytes(process)),
         mapped_locked_bytes=mapped_locked_bytes,
         all_locked_bytes=process.locked_bytes or 0,
         lazily_freed_bytes=min(proc.bytes_after(rollup, b"LazyFree:") or 0, own_bytes),
@@ -479,7 +483,7 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _Base | None:
     )
 
 
-def _limited(
+def _shares_within_limit(
     shares: dict[_Identity, int], limit_bytes: int, unsure_bytes: int
 ) -> tuple[dict[_Identity, int], int]:
     """The shares that together do not exceed a limit, each smaller by the same factor, and what
@@ -493,7 +497,7 @@ def _limited(
     return limited, unsure_bytes + excess_bytes
 
 
-def _are_same(
+def _are_same_readings(
     processes: Sequence[ProcessReading], before: Collection[tuple[ProcessReading, ProcessReading]]
 ) -> bool:
     """Whether these are the very readings that were divided before."""
@@ -502,29 +506,31 @@ def _are_same(
     return all(map(is_, processes, [reading for reading, _ in before]))
 
 
-def _anonymous(process: ProcessReading) -> int:
+def _anonymous_bytes(process: ProcessReading) -> int:
     return min(process.anonymous_bytes or 0, process.rss_bytes or 0)
 
 
-def _shmem(process: ProcessReading) -> int:
+def _mapped_shmem_bytes(process: ProcessReading) -> int:
     """What a process maps of shared memory, each mapping of a page."""
     if process.shmem_bytes is None:  # before Linux 4.5
-        return (process.rss_bytes or 0) - _anonymous(process)
+        return (process.rss_bytes or 0) - _anonymous_bytes(process)
     return process.shmem_bytes
 
 
-def _locked_of_files(process: ProcessReading) -> int:
+def _locked_file_bytes(process: ProcessReading) -> int:
     """The least that a process has locked of files: all other memory may be locked, too."""
-    others_bytes = _anonymous(process) + _shmem(process)
-    return min(max((process.locked_bytes or 0) - others_bytes, 0), _mapped_of_files(process))
+    others_bytes = _anonymous_bytes(process) + _mapped_shmem_bytes(process)
+    return min(max((process.locked_bytes or 0) - others_bytes, 0), _mapped_file_bytes(process))
 
 
-def _mapped_of_files(process: ProcessReading) -> int:
+def _mapped_file_bytes(process: ProcessReading) -> int:
     """What a process maps of files, each mapping of a page."""
-    return max((process.rss_bytes or 0) - _anonymous(process) - _shmem(process), 0)
+    return max(
+        (process.rss_bytes or 0) - _anonymous_bytes(process) - _mapped_shmem_bytes(process), 0
+    )
 
 
-def _most_further_shmem(shmem_bytes: int, base: _Base) -> int:
+def _most_further_shmem_bytes(shmem_bytes: int, base: _ShareBase) -> int:
     """What a process may have of the shared memory that it maps, beyond its known share."""
     open_bytes = base.open_shmem_bytes + max(shmem_bytes - base.shmem_bytes, 0)
     return min(open_bytes, max(shmem_bytes - base.own_shmem_bytes, 0))

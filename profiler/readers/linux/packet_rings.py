@@ -17,7 +17,7 @@ _SOCKET = b" socket:["
 _FIELDS_BEFORE_NAME = 5
 
 
-class _Look(Struct, frozen=True, gc=False, kw_only=True):
+class _ProcessRings(Struct, frozen=True, gc=False, kw_only=True):
     """What a process mapped of rings, by their inodes, when its virtual memory had this size."""
 
     virtual_bytes: int
@@ -31,7 +31,7 @@ class PacketRings:
 
     def __init__(self, proc_folder: str = "/proc") -> None:
         self._folder = proc_folder
-        self._looks: dict[tuple[int, int], _Look] = {}
+        self._looks: dict[tuple[int, int], _ProcessRings] = {}
 
     def held_bytes(self, processes: Iterable[ProcessReading]) -> int:
         """The most that the rings take, each one once; 0 below :data:`MIN_GROWTH_BYTES`."""
@@ -48,12 +48,12 @@ class PacketRings:
         ring_bytes = sum(rings.values())
         return ring_bytes if ring_bytes >= MIN_GROWTH_BYTES else 0
 
-    def _look(self, identity: tuple[int, int], virtual_bytes: int) -> _Look:
+    def _look(self, identity: tuple[int, int], virtual_bytes: int) -> _ProcessRings:
         """The look at a process of this size, the last one if that still holds."""
         look = self._looks.get(identity)
         if look is None or abs(virtual_bytes - look.virtual_bytes) >= MIN_GROWTH_BYTES:
             rings = self._read_rings(f"{self._folder}/{identity[0]}")
-            look = _Look(virtual_bytes=virtual_bytes, rings=rings)
+            look = _ProcessRings(virtual_bytes=virtual_bytes, rings=rings)
             self._looks[identity] = look
         return look
 

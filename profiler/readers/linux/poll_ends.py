@@ -60,7 +60,7 @@ def is_by_timeout(
         # Of a client that asks again and again, the answer may end one of the next polls.
         return blocked.until_within_ns is not None or not blocked.awaits_answer
     was_due = begin.is_known and begin.last_ns <= until_ns + within_ns + _SLACK_NS
-    has_come = any(_has_ended(arrival, begin, now_ns) for arrival in arrivals)
+    has_come = any(_has_certainly_come(arrival, begin, now_ns) for arrival in arrivals)
     return True if was_due and within_ns < _MAX_UNKNOWN_NS and not has_come else None
 
 
@@ -72,7 +72,7 @@ def _may_have_come(arrival: Arrival, begin: WorkBegin, now_ns: int) -> bool:
     return arrival.segments != 1 or last_ns <= now_ns - begin.worked_ns + _SLACK_NS
 
 
-def _has_ended(arrival: Arrival, begin: WorkBegin, now_ns: int) -> bool:
+def _has_certainly_come(arrival: Arrival, begin: WorkBegin, now_ns: int) -> bool:
     """Whether something is known to have come when the work began."""
     came_after_ns = now_ns - arrival.before_ns - begin.last_ns
     return bool(arrival.came) and abs(came_after_ns) <= _SLACK_NS

@@ -95,7 +95,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
         return self.pid, self.started_ticks
 
 
-class _Process(Struct, gc=False):
+class _TreeProcess(Struct, gc=False):
     """A process at its last reading.
 
     ``ran_ns`` is its CPU time before; None if unknown. ``is_due``: its state is read again, also if
@@ -140,7 +140,7 @@ class ProcessTree:
         self._threads = 0
         self._others: Collection[int] = ()
         self._last_pid = 0
-        self._processes: dict[int, _Process] = {}
+        self._processes: dict[int, _TreeProcess] = {}
         self._all_due_ns = 0
         self.has_hidden = False
 
@@ -156,7 +156,7 @@ class ProcessTree:
     def identities(self) -> tuple[tuple[int, int], ...]:
         return tuple((pid, stat.started_ticks) for pid, stat in self._descendants().items())
 
-    def _reading(self, pid: int, process: _Process) -> ProcessReading:
+    def _reading(self, pid: int, process: _TreeProcess) -> ProcessReading:
         before = process.reading
         stat = process.stat
         if before is not None and process.is_read:
@@ -227,7 +227,7 @@ class ProcessTree:
         reading = None
         if process is not None and not _has_another_program(process.stat, stat):
             reading = process.reading
-        self._processes[pid] = _Process(ran_ns, stat, reading)
+        self._processes[pid] = _TreeProcess(ran_ns, stat, reading)
         return stat
 
     def _children(self, pid: int) -> tuple[int, ...]:
@@ -270,7 +270,7 @@ class ProcessTree:
                     continue
                 stat = self._stat(pid)
                 if stat is None and pid not in self._unrelated_children:
-                    self.has_hidden = self.has_hidden or _exists(pid)
+                    self.has_hidden = self.has_hidden or _process_exists(pid)
                 if stat is not None and not (
                     stat.parent_pid == self._root_pid or stat.parent_pid in descendants
                 ):
@@ -331,7 +331,7 @@ def _is_fork(stat: proc.ProcessStat, folder: str) -> bool:
     return stat.is_forked or is_fork(folder, f"/proc/{stat.parent_pid}")
 
 
-def _exists(pid: int) -> bool:
+def _process_exists(pid: int) -> bool:
     """Whether a process exists, also one of another user; not a thread."""
     try:
         os.kill(pid, 0)

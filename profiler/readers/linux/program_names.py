@@ -36,12 +36,12 @@ def read_program_name(process_folder: str, comm: str) -> str:
     the name by which they were started.
     """
     executable = _read_executable(process_folder)
-    if len(_encoded(comm)) < _MAX_COMM_BYTES and comm and executable.startswith(comm):
+    if len(_encoded_name(comm)) < _MAX_COMM_BYTES and comm and executable.startswith(comm):
         return comm
     words = proc.read_command_line(process_folder)
     for word in words[: _MAX_SCRIPT_PLACE + 1]:
         name = _base_name(word)
-        if comm and _cut(name) == comm:
+        if comm and _truncated_comm(name) == comm:
             return name if re.fullmatch(_FILE_NAME, name) else comm
     first = _base_name(words[0]) if words else ""
     is_own = executable.startswith(first) or not executable
@@ -77,10 +77,10 @@ def _base_name(path: str) -> str:
     return path.rpartition("/")[2].removeprefix("-")
 
 
-def _cut(name: str) -> str:
+def _truncated_comm(name: str) -> str:
     """A name as the kernel keeps it."""
-    return _encoded(name)[:_MAX_COMM_BYTES].decode(errors="replace")
+    return _encoded_name(name)[:_MAX_COMM_BYTES].decode(errors="replace")
 
 
-def _encoded(name: str) -> bytes:
+def _encoded_name(name: str) -> bytes:
     return name.encode(errors="surrogateescape")

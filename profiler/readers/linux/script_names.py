@@ -64,7 +64,7 @@ _PREFIXES = {
 }
 
 
-class _Options(Struct, frozen=True, kw_only=True):
+class _InterpreterOptions(Struct, frozen=True, kw_only=True):
     """The options of an interpreter. The search for the script ends at any other one.
 
     ``flags`` have no value; what follows an option of ``attached`` in the word is its value; the
@@ -85,7 +85,7 @@ class _Options(Struct, frozen=True, kw_only=True):
     has_shell_text: bool = False
 
 
-class _Code(Struct, frozen=True):
+class _CodeToRun(Struct, frozen=True):
     """The code that an interpreter runs: the text of a program, or the name of a script or a
     module.
     """
@@ -95,17 +95,17 @@ class _Code(Struct, frozen=True):
     is_module: bool = False
 
 
-_UNKNOWN = _Code("")  # after an unknown option
+_UNKNOWN = _CodeToRun("")  # after an unknown option
 
 
-_PYTHON = _Options(
+_PYTHON = _InterpreterOptions(
     flags="bBdEhiIOPqRsSuvVx",
     values="WX",
     inline="c",
     modules="m",
     long_values={"--check-hash-based-pycs"},
 )
-_SHELL = _Options(
+_SHELL = _InterpreterOptions(
     flags="abcefhiklmnprtuvxBCEHPTD",
     values="oO",
     long={
@@ -120,7 +120,7 @@ _SHELL = _Options(
     long_values={"--rcfile", "--init-file"},
     has_shell_text=True,
 )
-_NODE = _Options(
+_NODE = _InterpreterOptions(
     flags="ci",
     values="rC",
     inline="ep",
@@ -156,8 +156,10 @@ _NODE = _Options(
     },
     long_inline={"--eval", "--print"},
 )
-_PERL = _Options(flags="acfhnpsStTuUvwWX", attached="0CDdFilmMxV", values="I", inline="eE")
-_RUBY = _Options(
+_PERL = _InterpreterOptions(
+    flags="acfhnpsStTuUvwWX", attached="0CDdFilmMxV", values="I", inline="eE"
+)
+_RUBY = _InterpreterOptions(
     flags="aclnpsSvwydhU",
     attached="0FiKTWx",
     values="CEIrX",
@@ -172,8 +174,8 @@ _RUBY = _Options(
         "--require",
     },
 )
-_PHP = _Options(flags="aCHilmnqsvw", values="cdgztS", inline="rBRE", scripts="fF")
-_R = _Options(
+_PHP = _InterpreterOptions(flags="aCHilmnqsvw", values="cdgztS", inline="rBRE", scripts="fF")
+_R = _InterpreterOptions(
     inline="eg",
     scripts="f",
     long={
@@ -236,7 +238,7 @@ def name_with_script(name: str, arguments: Sequence[str]) -> str:
     """The name of a process, with the script's file name or the module of an interpreter:
     ``python3 export.py``.
     """
-    code = _find(name, arguments)
+    code = _find_code(name, arguments)
     if code is None or code.is_text:
         return name
     return f"{name} {code.name}"
@@ -247,7 +249,7 @@ def what_runs(words: Sequence[str]) -> str | None:
     unknown code.
     """
     program = words[0].rpartition("/")[2]
-    code = _find(program, words[1:])
+    code = _find_code(program, words[1:])
     if code is None or (code.is_text and program not in SHELLS):
         return None
     if not code.is_text:
@@ -262,17 +264,17 @@ def what_runs(words: Sequence[str]) -> str | None:
     return runs
 
 
-def _options_of(name: str) -> _Options | None:
+def _options_of(name: str) -> _InterpreterOptions | None:
     return _INTERPRETERS.get(name) or _INTERPRETERS.get(without_version(name))
 
 
-def _find(name: str, arguments: Sequence[str]) -> _Code | None:
+def _find_code(name: str, arguments: Sequence[str]) -> _CodeToRun | None:
     code = None
     options = _options_of(name)
     if options is not None:
-        code = _search(options, iter(arguments))
+        code = _search_arguments(options, iter(arguments))
     elif without_version(name) == JAVA:
-        code = _find_in_java(iter(arguments))
+        code = _find_java_code(iter(arguments))
     if code is None or code.is_text:
         return code
     base = code.name
@@ -280,19 +282,19 @@ def _find(name: str, arguments: Sequence[str]) -> _Code | None:
         base = base.rpartition("/")[2]
     if not _NAME.fullmatch(base):
         return None
-    return _Code(base, is_module=code.is_module)
+    return _CodeToRun(base, is_module=code.is_module)
 
 
-def _search(options: _Options, words: Iterator[str]) -> _Code | None:
+def _search_arguments(options: _InterpreterOptions, words: Iterator[str]) -> _CodeToRun | None:
     """The code that an interpreter runs, by its arguments."""
     is_text = False
     for word in words:
         if word == "--":
-            return _Code(next(words, ""), is_text)
+            return _CodeToRun(next(words, ""), is_text)
         is_option = word[0:1] == "-" or (options.has_shell_text and word[0:1] == "+")
         if len(word) <= 1 or not is_option:
-            return _Code(word, is_text)
-        read = _code_of_long_option if word.startswith("--") else _short
+            return _CodeToRun(word, is_text)
+        read = _code_of_long_option if word.startswith("--") else _code_of_short_options
         code = read(options, word, words)
         if code is not None:
             return code
@@ -300,15 +302,17 @@ def _search(options: _Options, words: Iterator[str]) -> _Code | None:
     return None
 
 
-def _code_of_long_option(options: _Options, word: str, words: Iterator[str]) -> _Code | None:
+def _code_of_long_option(
+    options: _InterpreterOptions, word: str, words: Iterator[str]
+) -> _CodeToRun | None:
     """What the option makes the interpreter run; None if the search goes on."""
     option, has_value, value = word.partition("=")
     if option in options.long_inline:
-        return _Code("", is_text=True)
+        return _CodeToRun("", is_text=True)
     if options.scripts and option == "--file":
         if not has_value:
             value = next(words, "")
-        return _Code(value)
+        return _CodeToRun(value)
     if option in options.long_values and not has_value:
         next(words, None)
     if has_value or option in options.long_values or option in options.long:
@@ -316,7 +320,9 @@ def _code_of_long_option(options: _Options, word: str, words: Iterator[str]) -> 
     return _UNKNOWN
 
 
-def _short(options: _Options, word: str, words: Iterator[str]) -> _Code | None:
+def _code_of_short_options(
+    options: _InterpreterOptions, word: str, words: Iterator[str]
+) -> _CodeToRun | None:
     """The code that a word of letters names, read as by :func:`_code_of_long_option`."""
     for place, letter in enumerate(word[1:], start=2):
         rest = word[place:]
@@ -325,11 +331,11 @@ def _short(options: _Options, word: str, words: Iterator[str]) -> _Code | None:
             letters = ""
             if letter in "0l":
                 letters = rest.lstrip("0123456789")
-            return _short(options, f"-{letters}", words)
+            return _code_of_short_options(options, f"-{letters}", words)
         if letter in options.inline:
-            return _Code("", is_text=True)
+            return _CodeToRun("", is_text=True)
         if letter in options.modules or letter in options.scripts:
-            return _Code(rest or next(words, ""), is_module=letter in options.modules)
+            return _CodeToRun(rest or next(words, ""), is_module=letter in options.modules)
         if letter in options.values:
             # A shell takes the next word even in the middle of a group.
             if options.has_shell_text or not rest:
@@ -341,18 +347,18 @@ def _short(options: _Options, word: str, words: Iterator[str]) -> _Code | None:
     return None
 
 
-def _find_in_java(words: Iterator[str]) -> _Code | None:
+def _find_java_code(words: Iterator[str]) -> _CodeToRun | None:
     for word in words:
         if word == "-jar":
-            return _Code(next(words, ""))
+            return _CodeToRun(next(words, ""))
         if word in ("-m", "--module"):
-            return _Code(next(words, "").partition("/")[0], is_module=True)
+            return _CodeToRun(next(words, "").partition("/")[0], is_module=True)
         if word in _JAVA_VALUES:
             next(words, None)
         elif not word.startswith("-"):
             if word.startswith("@"):
                 return None
-            return _Code(word, is_module=True)
+            return _CodeToRun(word, is_module=True)
         elif not (word.startswith(_JAVA_FLAGS) or (word.startswith("--") and "=" in word)):
             return None
     return None

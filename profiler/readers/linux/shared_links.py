@@ -35,7 +35,7 @@ class Memory(Struct, frozen=True, gc=False):
     link: str
 
 
-class _Holders(Struct, frozen=True, gc=False):
+class _LinkHolders(Struct, frozen=True, gc=False):
     """Which of the ``asked`` processes have a link, and until when this is known."""
 
     pids: frozenset[int]
@@ -43,7 +43,7 @@ class _Holders(Struct, frozen=True, gc=False):
     until_ns: int
 
 
-class _Links(Struct, frozen=True, gc=False):
+class _ProcessLinks(Struct, frozen=True, gc=False):
     """What a process has, when it was asked, and until when this is known."""
 
     links: frozenset[str]
@@ -76,9 +76,9 @@ class SharedLinks:
         self._folder = proc_folder
         self._batch_pids = batch_pids
         self._link_of = link_of
-        self._opened: dict[int, _Links] = {}
-        self._mapped: dict[int, _Links] = {}
-        self._holders: dict[str, _Holders] = {}
+        self._opened: dict[int, _ProcessLinks] = {}
+        self._mapped: dict[int, _ProcessLinks] = {}
+        self._holders: dict[str, _LinkHolders] = {}
         self._memory_at: dict[tuple[int, int], str] = {}
 
     def others_with(self, pid: int, links: Iterable[str], now_ns: int) -> frozenset[int]:
@@ -99,7 +99,7 @@ class SharedLinks:
         until_ns = now_ns + _LINKS_LAST_NS
         is_memory = link.startswith(_MEMORY)
         if before is None:
-            _forget_earlier(self._mapped if is_memory else self._opened, batch, now_ns)
+            _forget_earlier_answers(self._mapped if is_memory else self._opened, batch, now_ns)
         elif now_ns < before.until_ns:
             pids, asked, until_ns = before.pids, before.asked, before.until_ns
         if before is None or not asked.issuperset(batch):
@@ -108,7 +108,7 @@ class SharedLinks:
             pids |= {pid for pid in asked_now if link in links_of(pid, now_ns)}
             if len(self._holders) >= _MAX_KEPT:
                 self._holders.clear()
-            self._holders[link] = _Holders(pids, asked.union(asked_now), until_ns)
+            self._holders[link] = _LinkHolders(pids, asked.union(asked_now), until_ns)
         return pids
 
     def _open_links(self, pid: int, now_ns: int) -> frozenset[str]:
@@ -120,7 +120,7 @@ class SharedLinks:
             self._opened.clear()
         numbers = proc.all_pids(f"{self._folder}/{pid}/fd")[:_MAX_LINKS]
         links = frozenset([self._link_of(pid, number) for number in numbers])
-        self._opened[pid] = _Links(links, now_ns, now_ns + _LINKS_LAST_NS)
+        self._opened[pid] = _ProcessLinks(links, now_ns, now_ns + _LINKS_LAST_NS)
         return links
 
     def _mapped_links(self, pid: int, now_ns: int) -> frozenset[str]:
@@ -130,13 +130,13 @@ class SharedLinks:
             return known.links
         return self._ask_mapped(pid, now_ns).links
 
-    def _ask_mapped(self, pid: int, now_ns: int) -> _Links:
+    def _ask_mapped(self, pid: int, now_ns: int) -> _ProcessLinks:
         if len(self._mapped) > _MAX_PROCESSES:
             self._mapped.clear()
         memories = shared_memories(proc.read(f"{self._folder}/{pid}/maps") or b"")
         links = frozenset([memory.link for memory in memories])
         last_ns = _MEMORIES_LAST_NS if memories else _LINKS_LAST_NS
-        self._mapped[pid] = _Links(links, now_ns, now_ns + last_ns, memories)
+        self._mapped[pid] = _ProcessLinks(links, now_ns, now_ns + last_ns, memories)
         return self._mapped[pid]
 
     def memory_at(self, pid: int, address: int) -> str | None:
@@ -160,7 +160,9 @@ class SharedLinks:
         return link
 
 
-def _forget_earlier(known: dict[int, _Links], batch: Collection[int], now_ns: int) -> None:
+def _forget_earlier_answers(
+    known: dict[int, _ProcessLinks], batch: Collection[int], now_ns: int
+) -> None:
     """Forget what was asked at earlier looks, if all can be asked again."""
     if len(batch) <= _MAX_ASKED_AT_ONCE:
         for pid in [pid for pid, links in known.items() if links.asked_ns < now_ns]:

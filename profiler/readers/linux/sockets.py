@@ -149,7 +149,7 @@ class Sockets:
                 self.has_postponed = True
                 break
             of_unix: dict[int, str] = {}
-            for inode, socket in _search(
+            for inode, socket in _search_table(
                 f"{self._folder}/{pid}/net/{name}", missing, is_unix=name == "unix"
             ):
                 if socket.is_unix and socket.peer is not None:
@@ -174,12 +174,12 @@ class Sockets:
         """The sockets with the other ends of their UDP connections in the network of ``pid``."""
         if not datagrams:
             return
-        tables = [_pieces(f"{self._folder}/{pid}/net/{name}") for name in _DATAGRAMS]
+        tables = [_table_pieces(f"{self._folder}/{pid}/net/{name}") for name in _DATAGRAMS]
         by_port = _rows_by_port(line for lines in chain(*tables) for line in lines.splitlines())
         for inode, socket in datagrams.items():
             if socket.datagram is not None:
                 own, peer = socket.datagram
-                yield inode, replace(socket, end_inode=_datagram_end(by_port, own, peer))
+                yield inode, replace(socket, end_inode=_datagram_receiver_inode(by_port, own, peer))
 
     def _find_other_ends(
         self, pid: int, of_unix: Mapping[int, str], now_ns: int, began_ns: int
@@ -205,7 +205,7 @@ class Sockets:
         wanted = {other_inode for other_inode in others.values() if other_inode}
         ends: dict[int, Socket] = {}
         if wanted:  # an end that is missing is in another network namespace
-            ends = dict(_search(f"{self._folder}/{pid}/net/unix", wanted, is_unix=True))
+            ends = dict(_search_table(f"{self._folder}/{pid}/net/unix", wanted, is_unix=True))
         for inode, other_inode in others.items():
             end = ends.get(other_inode or 0)
             if end is None:
@@ -248,7 +248,7 @@ def parse_peer_inode(message: bytes) -> int | None:
     place = _HEADER.size + _ANSWER.size
     if len(message) < place or _HEADER.unpack_from(message)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
-    for kind, content in _attributes(message, place):
+    for kind, content in _netlink_attributes(message, place):
         if kind == _ATTRIBUTE_PEER:
             return int.from_bytes(content, sys.byteorder) or None
     return None
@@ -302,7 +302,7 @@ def parse_stream(message: bytes, inode: int) -> StreamState | None:
     (found_inode,) = struct.unpack_from("=I", message, _HEADER.size + _INET_INODE)
     if inode not in (found_inode, 0):
         return None
-    for kind, content in _attributes(message, place):
+    for kind, content in _netlink_attributes(message, place):
         if kind == _ATTRIBUTE_INFO and len(content) >= _RECEIVED_BYTES.stop:
             (sent_ms,) = struct.unpack_from("=I", content, _LAST_SENT)
             (came_ms,) = struct.unpack_from("=I", content, _LAST_RECEIVED)
@@ -310,18 +310,18 @@ def parse_stream(message: bytes, inode: int) -> StreamState | None:
                 int.from_bytes(content[_RECEIVED_BYTES], sys.byteorder),
                 owes=sent_ms < came_ms,
                 inode=found_inode,
-                received_segments=_number(content, _RECEIVED_SEGMENTS),
+                received_segments=_number_at(content, _RECEIVED_SEGMENTS),
                 came_before_ns=came_ms * NS_PER_MS,
             )
     return None
 
 
-def _number(content: bytes, place: slice) -> int | None:
+def _number_at(content: bytes, place: slice) -> int | None:
     """The number in a place; None if the content ends before."""
     return int.from_bytes(content[place], sys.byteorder) if len(content) >= place.stop else None
 
 
-def _attributes(message: bytes, place: int) -> Iterator[tuple[int, bytes]]:
+def _netlink_attributes(message: bytes, place: int) -> Iterator[tuple[int, bytes]]:
     """The attributes of an answer from a place on."""
     while place + _ATTRIBUTE.size <= len(message):
         length, kind = _ATTRIBUTE.unpack_from(message, place)
@@ -331,16 +331,16 @@ def _attributes(message: bytes, place: int) -> Iterator[tuple[int, bytes]]:
         place += -(-length // 4) * 4
 
 
-def _search(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tuple[int, Socket]]:
+def _search_table(path: str, missing: set[int], *, is_unix: bool) -> Iterator[tuple[int, Socket]]:
     """The missing sockets that are in one table, which are missing no more.
 
     It is read only up to the last one.
     """
     is_stream = path.endswith(_STREAMS)
     position = _UNIX_INODE if is_unix else _INODE
-    for lines in _pieces(path):
+    for lines in _table_pieces(path):
         for inode in tuple(missing):
-            line = _line_of(lines, inode, position)
+            line = _line_with_inode(lines, inode, position)
             if line is not None:
                 missing.discard(inode)
                 yield inode, parse_unix(line) if is_unix else parse_inet(line, is_stream=is_stream)
@@ -380,7 +380,7 @@ def _rows_by_port(lines: Iterable[bytes]) -> Mapping[bytes, Sequence[Sequence[by
     return rows
 
 
-def _datagram_end(
+def _datagram_receiver_inode(
     by_port: Mapping[bytes, Sequence[Sequence[bytes]]], own: bytes, peer: bytes
 ) -> int | None:
     """The inode of the UDP socket that receives what is sent from ``own`` to ``peer``, which are
@@ -422,7 +422,7 @@ def parse_unix(line: bytes) -> Socket:
     return Socket(path or _UNIX_SOCKET, is_unix=True)
 
 
-def _line_of(table: bytes, inode: int, position: int) -> bytes | None:
+def _line_with_inode(table: bytes, inode: int, position: int) -> bytes | None:
     """The line whose word at ``position`` is the inode.
 
     The same number in another column does not count.
@@ -436,7 +436,7 @@ def _line_of(table: bytes, inode: int, position: int) -> bytes | None:
     return None
 
 
-def _pieces(path: str) -> Iterator[bytes]:
+def _table_pieces(path: str) -> Iterator[bytes]:
     """The beginning of a table in pieces of whole lines."""
     descriptor = open_or_none(path)
     if descriptor is None:

@@ -242,24 +242,24 @@ def plausible_waits(growth: Sequence[ThreadGrowth], step_ns: int) -> Iterator[Th
         if len(growth) < _MIN_PEERS or wait_ns <= notable_ns or grown.could_run:
             yield grown
             continue
-        bits = _run_bits(grown)
+        bits = _run_time_bits(grown)
         if bits not in limits_ns:
-            limits_ns[bits] = _limit_ns(growth, bits)
+            limits_ns[bits] = _longest_plausible_wait_ns(growth, bits)
         limit_ns = limits_ns[bits]
         if limit_ns is None or wait_ns <= limit_ns:
             yield grown
 
 
-def _run_bits(grown: ThreadGrowth) -> int:
+def _run_time_bits(grown: ThreadGrowth) -> int:
     return (grown.run_ns // grown.steps).bit_length()
 
 
-def _limit_ns(growth: Sequence[ThreadGrowth], bits: int) -> int | None:
+def _longest_plausible_wait_ns(growth: Sequence[ThreadGrowth], bits: int) -> int | None:
     """The longest wait that the waits of threads that ran as long make plausible; None if these
     are too few.
     """
     peers_ns = sorted(
-        [grown.wait_ns // grown.steps for grown in growth if _run_bits(grown) >= bits]
+        [grown.wait_ns // grown.steps for grown in growth if _run_time_bits(grown) >= bits]
     )
     if len(peers_ns) < _MIN_PEERS:
         return None

@@ -109,7 +109,7 @@ _MIN_UNREAD_NS = 20 * NS_PER_MS
 CpuClock = Callable[[int, None], int | None]
 
 
-class _Process(Struct, eq=False):
+class _FollowedProcess(Struct, eq=False):
     """One process with its threads, by their ids.
 
     All threads were known last at ``still_at``; ``left`` are those to be read until all are known
@@ -147,7 +147,7 @@ class _Process(Struct, eq=False):
         return len(self.threads) == 1
 
 
-class _Budget:
+class _ReadBudget:
     """The limit of the cost of a part of a reading, until it ``is_spent``.
 
     The first threads are always allowed.
@@ -168,7 +168,7 @@ class _Budget:
         return not self.is_spent
 
 
-class _Turns(Struct):
+class _ThreadTurns(Struct):
     """The turns of threads without system calls: the last one is that of look ``last_number``, the
     next one follows after so many ``readings``, of which some were ``skipped`` since the last look.
     ``left`` is how many threads still have their turn in this look; ``are_left_out``: none of those
@@ -185,7 +185,7 @@ class _Turns(Struct):
     nobodys: "SkippedReading | None" = None
 
 
-class _Asleep(Struct):
+class _AsleepReadings(Struct):
     """The readings since the last look that found nobody who could run: so many ``readings``, the
     last one at ``at_ns``. ``processes`` are as of this one, or of the last look.
 
@@ -195,7 +195,7 @@ class _Asleep(Struct):
     readings: int = 0
     at_ns: int = 0
     processes: Collection[ProcessReading] = ()
-    regulars: dict[int, _Process] = {}
+    regulars: dict[int, _FollowedProcess] = {}
 
     def has_again(self, reading: ProcessReading, between: ProcessReading) -> bool:
         """Whether a process has run in each step since the last look, and sleeps as it did then;
@@ -216,7 +216,7 @@ class _Asleep(Struct):
         )
 
 
-class _Peeks(Struct):
+class _PeekResults(Struct):
     """What peeks have found since the last look: whether a thread that works could run.
 
     In the last looks, over ``looked_ns``, those that work used ``workers_ns``, and the others, also
@@ -300,13 +300,13 @@ class ThreadReader:
             wall_ahead_ns=wall_ahead_ns,
         )
         self._budget_ns = float(_ADVANCE_NS)
-        self._processes: dict[int, _Process] = {}
+        self._processes: dict[int, _FollowedProcess] = {}
         self._followed: Collection[ProcessReading] = ()  # as of the last call of follow
         self._shown: Mapping[int, ProcessSeen] = {}
         self._is_shown = False  # as they are now
-        self._changed: dict[int, _Process] = {}
-        self._stale: dict[int, _Process] = {}
-        self._turns, self._asleep = _Turns(), _Asleep()
+        self._changed: dict[int, _FollowedProcess] = {}
+        self._stale: dict[int, _FollowedProcess] = {}
+        self._turns, self._asleep = _ThreadTurns(), _AsleepReadings()
         self._files = ThreadFiles()
         self._open_pressure = open_pressure
         self._is_frozen = is_frozen
@@ -324,10 +324,10 @@ class ThreadReader:
         self._able: set[Thread] = set()  # as far as they were asked
         self._new_waits: dict[Thread, int] = {}  # those before this look, with their processes
         self._unread_run_ns = self._later_run_ns = 0
-        self._parents: list[_Process] = []  # those that wait for a child
+        self._parents: list[_FollowedProcess] = []  # those that wait for a child
         self._newest_pid: int | None = None  # when the processes were read last
         self._has_newer: bool | None = None
-        self._peeks = _Peeks()
+        self._peeks = _PeekResults()
         self._is_group_frozen = False
         self._is_short_of_memory: bool | None = None
         self._at_ns = self._read_ended_ns = self._calm_looks = 0
@@ -354,7 +354,7 @@ class ThreadReader:
             if process is None or process.started_ticks != reading.started_ticks:
                 if process is not None:
                     self._forget(process)
-                process = _Process(reading, reading.started_ticks, still)
+                process = _FollowedProcess(reading, reading.started_ticks, still)
                 process.thread_count = reading.threads
                 process.clock_ns = reading.own_cpu_ns
                 process.state = reading.state
@@ -462,7 +462,7 @@ class ThreadReader:
             return None
         self._peeks.looked_ns += length_ns
         now = ReadingTime(last.number + 1, now_ns)
-        due: list[_Process] | None = None
+        due: list[_FollowedProcess] | None = None
         if is_fresh and not (self.sees_calls or is_required):
             due = self._due_processes(now, is_required=False)
             if not (due or self._stale or self._ended_between) and self._changed:
@@ -479,19 +479,23 @@ class ThreadReader:
             self._note_processes_that_ran(last)
         if due is None:
             due = self._due_processes(now, is_required=is_required)
-        reads = _Budget(spent_ns, math.inf if is_required else budget_ns / 2)
+        reads = _ReadBudget(spent_ns, math.inf if is_required else budget_ns / 2)
         self._begin(now_ns)
         self._read_due(due, reads, now, is_required=is_required)
-        busy = _busiest(self._growth, _MOSTLY * length_ns) if self._last is not None else None
+        busy = (
+            _certainly_busiest(self._growth, _MOSTLY * length_ns)
+            if self._last is not None
+            else None
+        )
         if busy is not None:
             self._seen.append(ThreadSeen(busy.thread, busy.process, None))
         else:
-            self._look_for_frozen(_Budget(spent_ns, budget_ns))
+            self._look_for_frozen(_ReadBudget(spent_ns, budget_ns))
             if self._stale:
-                self._ask_stale(_Budget(spent_ns, budget_ns), now, is_fresh=is_fresh)
+                self._ask_stale(_ReadBudget(spent_ns, budget_ns), now, is_fresh=is_fresh)
                 self._resolver.end_look()
             if self.sees_calls:
-                self._look_for_able(_Budget(spent_ns, budget_ns))
+                self._look_for_able(_ReadBudget(spent_ns, budget_ns))
         self._last = now
         look = self._present_look(reads_pressure=not self._is_calm(length_ns))
         self._budget_ns = budget_ns - spent_ns()
@@ -698,7 +702,9 @@ class ThreadReader:
                 self._pressure_files = self._open_pressure(next(iter(self._processes)))
         return self._pressure_files.read()
 
-    def _note_change(self, process: _Process, reading: ProcessReading, last: ReadingTime) -> None:
+    def _note_change(
+        self, process: _FollowedProcess, reading: ProcessReading, last: ReadingTime
+    ) -> None:
         before = process.reading
         process.reading = reading
         process.thread_count = reading.threads
@@ -725,12 +731,12 @@ class ThreadReader:
             self._changed[reading.pid] = process
             process.still_at = last
 
-    def _due_processes(self, now: ReadingTime, *, is_required: bool) -> list[_Process]:
+    def _due_processes(self, now: ReadingTime, *, is_required: bool) -> list[_FollowedProcess]:
         """The processes whose threads may have run or are new, and are read now; those that take
         several readings come last, and first at every other look, so that they are read at all.
         """
-        due: list[_Process] = []
-        in_turn: list[_Process] = []
+        due: list[_FollowedProcess] = []
+        in_turn: list[_FollowedProcess] = []
         threads = 0
         has_left = False
         for process in self._changed.values():
@@ -762,7 +768,12 @@ class ThreadReader:
         return True
 
     def _read_due(
-        self, due: Sequence[_Process], budget: _Budget, now: ReadingTime, *, is_required: bool
+        self,
+        due: Sequence[_FollowedProcess],
+        budget: _ReadBudget,
+        now: ReadingTime,
+        *,
+        is_required: bool,
     ) -> None:
         """Read the counters of these processes' threads, as far as the budget allows."""
         for process in due:
@@ -782,7 +793,7 @@ class ThreadReader:
             elif self._turns.left > 0:
                 self._turns.left -= self._continue(process, budget, now, self._turns.left)
 
-    def _read_only_thread(self, process: _Process, now: ReadingTime) -> bool:
+    def _read_only_thread(self, process: _FollowedProcess, now: ReadingTime) -> bool:
         """Read the counters of a process with one thread; returns False after the thread's end."""
         (thread,) = process.threads.values()
         reading = process.reading
@@ -811,7 +822,7 @@ class ThreadReader:
         return True
 
     def _continue(
-        self, process: _Process, budget: _Budget, now: ReadingTime, limit: int | None
+        self, process: _FollowedProcess, budget: _ReadBudget, now: ReadingTime, limit: int | None
     ) -> int:
         """Read the threads that are left, up to a ``limit``; returns how many were read."""
         pid = process.reading.pid
@@ -850,7 +861,7 @@ class ThreadReader:
         self._stale[pid] = process
         return len(read)
 
-    def _note_busiest(self, process: _Process, growth: Sequence[ThreadGrowth]) -> None:
+    def _note_busiest(self, process: _FollowedProcess, growth: Sequence[ThreadGrowth]) -> None:
         """Note which threads ran or waited for a CPU most, of those that were read in this look;
         if these are too few, also those that were noted before.
         """
@@ -860,7 +871,7 @@ class ThreadReader:
         threads = [process.threads[each] for each in ids if each in process.threads]
         process.busiest = threads[:_MAX_BUSIEST]
 
-    def _note_unread(self, process: _Process) -> None:
+    def _note_unread(self, process: _FollowedProcess) -> None:
         """Note the CPU time of threads that ended unread."""
         if process.clock_ns is None or process.thread_count == 1:
             return
@@ -872,7 +883,7 @@ class ThreadReader:
             self._unread_run_ns += max(unread_ns - noted_ns, 0)
             self._peeks.rest_ns += unread_ns
 
-    def _note_later(self, process: _Process) -> None:
+    def _note_later(self, process: _FollowedProcess) -> None:
         """Note the CPU time of threads that are left for the next looks."""
         if process.clock_ns is None:
             return
@@ -880,7 +891,7 @@ class ThreadReader:
         self._later_run_ns += max(left_ns - process.later_ns, 0)
         process.later_ns = max(left_ns, 0)
 
-    def _end_thread(self, process: _Process, thread: Thread) -> None:
+    def _end_thread(self, process: _FollowedProcess, thread: Thread) -> None:
         """Close the files of a thread that has ended."""
         del process.threads[thread.thread_id]
         thread.close()
@@ -888,7 +899,7 @@ class ThreadReader:
         self._ended.append(thread.thread_id)
 
     def _read_threads(
-        self, process: _Process, threads: Iterable[Thread], now: ReadingTime
+        self, process: _FollowedProcess, threads: Iterable[Thread], now: ReadingTime
     ) -> list[Thread]:
         """Read the counters of threads; returns those that have not ended."""
         read: list[Thread] = []
@@ -906,7 +917,7 @@ class ThreadReader:
             read.append(thread)
         return read
 
-    def _note_growth(self, process: _Process, thread: Thread, grown: ThreadGrowth) -> None:
+    def _note_growth(self, process: _FollowedProcess, thread: Thread, grown: ThreadGrowth) -> None:
         run_ns = grown.run_ns
         process.read_ns += run_ns
         if grown.steps > 1 and process.later_ns:
@@ -928,7 +939,7 @@ class ThreadReader:
         self._able.discard(thread)
         self._new_waits.pop(thread, None)
 
-    def _find_threads(self, process: _Process, now: ReadingTime) -> list[Thread]:
+    def _find_threads(self, process: _FollowedProcess, now: ReadingTime) -> list[Thread]:
         """The new threads of a process, if the number of the known ones is not the process's."""
         known = process.threads
         reading = process.reading
@@ -953,7 +964,7 @@ class ThreadReader:
                 appeared.append(known[thread_id])
         return appeared
 
-    def _forget(self, process: _Process) -> None:
+    def _forget(self, process: _FollowedProcess) -> None:
         """Close the files of a process that has ended."""
         pid = process.reading.pid
         self._stale.pop(pid, None)
@@ -964,7 +975,7 @@ class ThreadReader:
             self._forget_run(thread)
             self._ended_between.append(thread.thread_id)
 
-    def _ask_stale(self, budget: _Budget, now: ReadingTime, *, is_fresh: bool) -> None:
+    def _ask_stale(self, budget: _ReadBudget, now: ReadingTime, *, is_fresh: bool) -> None:
         """Ask the threads that have run what they wait for now, as many as the budget allows."""
         left = _MAX_ASKED
         for process in tuple(self._stale.values()):
@@ -976,7 +987,7 @@ class ThreadReader:
                     self._read_state(process)
                 left -= self._ask_threads(process, left, budget, now)
 
-    def _read_state(self, process: _Process) -> None:
+    def _read_state(self, process: _FollowedProcess) -> None:
         """Read whether a process has been stopped since its reading, or goes on: its threads show
         the same calls. Beside a tracer such as strace, one of both can run at any moment, so that
         the state of the reading stays.
@@ -988,13 +999,15 @@ class ThreadReader:
         if state != _TRACED_STATE:
             process.state = state
 
-    def _ask_threads(self, process: _Process, most: int, budget: _Budget, now: ReadingTime) -> int:
+    def _ask_threads(
+        self, process: _FollowedProcess, most: int, budget: _ReadBudget, now: ReadingTime
+    ) -> int:
         """Ask the threads of a process, at most so many; returns how many were asked."""
         asked = 0
         is_open = False
         parents: list[Thread] = []
         for thread in process.seen:
-            if not (thread.is_stale or thread.is_postponed or _others_add(thread)):
+            if not (thread.is_stale or thread.is_postponed or _may_others_add_watches(thread)):
                 continue
             if asked < most and budget.allows():
                 self._ask_thread(process, thread, now.at_ns)
@@ -1015,7 +1028,7 @@ class ThreadReader:
         """Whether a process waits for a child, and none lives, now that all were asked."""
         return not all(self._has_living_child(parent) for parent in self._parents)
 
-    def _has_living_child(self, parent: _Process) -> bool:
+    def _has_living_child(self, parent: _FollowedProcess) -> bool:
         """Whether a child of the process was seen that has not ended."""
         return any(
             child.reading.parent_pid == parent.reading.pid
@@ -1023,7 +1036,7 @@ class ThreadReader:
             for child in self._processes.values()
         )
 
-    def _ask_thread(self, process: _Process, thread: Thread, now_ns: int) -> None:
+    def _ask_thread(self, process: _FollowedProcess, thread: Thread, now_ns: int) -> None:
         """Ask a thread what it does now, and whether something came in its wait before."""
         arrivals: Sequence[Arrival] = ()
         before = thread.blocked
@@ -1031,7 +1044,7 @@ class ThreadReader:
         if before is not None and before.connections and thread.is_stale:
             arrivals = self._resolver.arrivals(before)
         blocked = self._ask(process, thread, now_ns)
-        if is_same_wait and _watches_the_same(before, blocked):
+        if is_same_wait and _has_unchanged_watched_connections(before, blocked):
             return  # with how much the wait began is known
         if self._is_group_frozen and blocked is not _ENDED:
             blocked = STOPPED
@@ -1068,7 +1081,7 @@ class ThreadReader:
                 )
             )
 
-    def _may_miss_child(self, process: _Process, blocked: Blocked) -> bool:
+    def _may_miss_child(self, process: _FollowedProcess, blocked: Blocked) -> bool:
         """Whether a thread may have a child that began since the processes were read, and matters:
         it waits for it, or asks again and again whether it has ended, which no thread of a pool
         does.
@@ -1084,10 +1097,10 @@ class ThreadReader:
 
     def _look_at_children(
         self,
-        process: _Process,
+        process: _FollowedProcess,
         parents: Collection[Thread],
         most: int,
-        budget: _Budget,
+        budget: _ReadBudget,
         now: ReadingTime,
     ) -> int:
         """Look at the children of these threads that began since the processes were read; returns
@@ -1110,7 +1123,7 @@ class ThreadReader:
                 parent_pid=process.reading.pid,
             )
             before = self._last or ReadingTime(0, now.at_ns)
-            child = _Process(reading, stat.started_ticks, before)
+            child = _FollowedProcess(reading, stat.started_ticks, before)
             child.is_refused = process.is_refused
             child.thread_count = stat.threads
             child.state = stat.state
@@ -1120,7 +1133,7 @@ class ThreadReader:
             asked += 1 + self._ask_threads(child, most - asked, budget, now)
         return asked
 
-    def _children(self, process: _Process, parents: Collection[Thread]) -> Collection[int]:
+    def _children(self, process: _FollowedProcess, parents: Collection[Thread]) -> Collection[int]:
         """The children of these threads, and of the others of their process if these are few."""
         if len(process.threads) <= _MAX_PARENTS:
             parents = process.threads.values()
@@ -1129,7 +1142,7 @@ class ThreadReader:
             pids += proc.parse_pids(proc.read(f"{thread.path}/children") or b"")
         return pids
 
-    def _look_for_frozen(self, budget: _Budget) -> None:
+    def _look_for_frozen(self, budget: _ReadBudget) -> None:
         """Look which threads that wait since the last look are in a frozen group of version 2 that
         is not the one of the first process: the kernel shows them in their calls, as if they
         slept. Waits that are over by now are not looked at, and none a second time.
@@ -1146,7 +1159,7 @@ class ThreadReader:
                 seen = ThreadSeen(thread.thread_id, pid, STOPPED, is_correction=True)
                 self._seen.append(seen)
 
-    def _look_for_able(self, budget: _Budget) -> None:
+    def _look_for_able(self, budget: _ReadBudget) -> None:
         """Look for threads that can run, though they have not run since they were blocked, or were
         not read; those that were asked in this look have said what they do.
         """
@@ -1181,13 +1194,13 @@ class ThreadReader:
             return False
         return self._at_ns < before.until_ns
 
-    def _note_state(self, process: _Process, now_ns: int) -> None:
+    def _note_state(self, process: _FollowedProcess, now_ns: int) -> None:
         """Note what the only thread waits for, by the state that was read with the process."""
         (thread,) = process.threads.values()
         self._ask_thread(process, thread, now_ns)
         process.was_sleeping = process.reading.state == _SLEEP_STATE
 
-    def _ask(self, process: _Process, thread: Thread, now_ns: int) -> Blocked | None:
+    def _ask(self, process: _FollowedProcess, thread: Thread, now_ns: int) -> Blocked | None:
         """What the thread waits for; None if it is not blocked."""
         thread.is_postponed = False
         reading = process.reading
@@ -1211,7 +1224,7 @@ class ThreadReader:
         blocked = None if call is None else self._wait_in_call(reading.pid, thread, call, now_ns)
         return STOPPED if self._is_frozen_in(process, blocked) else blocked
 
-    def _is_frozen_in(self, process: _Process, blocked: Blocked | None) -> bool:
+    def _is_frozen_in(self, process: _FollowedProcess, blocked: Blocked | None) -> bool:
         """Whether the process is frozen in a wait, alone of its group or with it."""
         if blocked is None or process.state != _DISK_STATE:
             return False
@@ -1269,7 +1282,7 @@ def _busy_share(grown: ThreadGrowth) -> float:
     return (grown.run_ns + grown.wait_ns) / max(grown.span_ns, 1)
 
 
-def _busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | None:
+def _certainly_busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | None:
     """A thread that certainly could run for so long in each of its steps; None if none could."""
     for grown in growth:
         if 0 < least_ns <= (grown.run_ns + grown.wait_ns) / grown.steps:
@@ -1277,7 +1290,7 @@ def _busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | 
     return None
 
 
-def _watches_the_same(before: Blocked | None, now: Blocked | None) -> bool:
+def _has_unchanged_watched_connections(before: Blocked | None, now: Blocked | None) -> bool:
     """Whether a thread that has not run watches the same connections, and children or pipes."""
     if before is None or now is None or before.wait != now.wait:
         return False
@@ -1286,7 +1299,7 @@ def _watches_the_same(before: Blocked | None, now: Blocked | None) -> bool:
     return [each.stream for each in before.connections] == [each.stream for each in now.connections]
 
 
-def _others_add(thread: Thread) -> bool:
+def _may_others_add_watches(thread: Thread) -> bool:
     """Whether a thread that has not run may watch more by now."""
     return thread.blocked is not None and thread.blocked.others_add
 

@@ -76,22 +76,22 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
         return MedianChange(a=_known_median(a), b=_known_median(b))
     base = median(a)
     other = median(b)
-    ratio = _ratio(base, other)
-    change_percent = _percent(base, ratio)
+    ratio = _ratio_to_base(base, other)
+    change_percent = _change_percent(base, ratio)
     fewest_runs = min(len(a), len(b))
     if fewest_runs < _MIN_RUNS_FOR_SPREAD:
         return MedianChange(a=base, b=other, change_percent=change_percent)
     medians_a = _resampled_medians(a, 0)
     medians_b = _resampled_medians(b, 1)
-    ratios = sorted(map(_ratio, medians_a, medians_b))
+    ratios = sorted(map(_ratio_to_base, medians_a, medians_b))
     runs = 2 / (1 / len(a) + 1 / len(b))
     runs_needed = _runs_needed(ratios, runs)
     if fewest_runs < MIN_RUNS:
         return MedianChange(a=base, b=other, change_percent=change_percent, runs_needed=runs_needed)
-    spread_a = _spread(medians_a) * other
-    spread_b = _spread(medians_b) * base
-    freedom = _freedom(spread_a, len(a), spread_b, len(b))
-    low, high = _outer_values(ratios, _NORMAL.cdf(-_student_quantile(freedom)))
+    spread_a = _spread_of_values(medians_a) * other
+    spread_b = _spread_of_values(medians_b) * base
+    freedom = _degrees_of_freedom(spread_a, len(a), spread_b, len(b))
+    low, high = _values_without_tails(ratios, _NORMAL.cdf(-_student_quantile(freedom)))
     is_enough = first_known(runs_needed, math.inf) <= runs
     verdict = _verdict(ratio, low, high, is_enough=is_enough)
     if is_enough and verdict == "too few runs":
@@ -101,8 +101,8 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
         a=base,
         b=other,
         change_percent=change_percent,
-        low_percent=_percent(base, low),
-        high_percent=_percent(base, high),
+        low_percent=_change_percent(base, low),
+        high_percent=_change_percent(base, high),
         verdict=verdict,
         runs_needed=None if verdict in _SEEN else runs_needed,
     )
@@ -127,13 +127,13 @@ def _verdict(ratio: float, low: float, high: float, *, is_enough: bool) -> Verdi
     return "too few runs"
 
 
-def _ratio(base: float, other: float) -> float:
+def _ratio_to_base(base: float, other: float) -> float:
     if base:
         return other / base
     return math.inf if other else 1.0
 
 
-def _percent(base: float, ratio: float) -> float | None:
+def _change_percent(base: float, ratio: float) -> float | None:
     return 100 * (ratio - 1) if base and math.isfinite(ratio) else None
 
 
@@ -144,18 +144,18 @@ def _student_quantile(freedom: float) -> float:
     return _Z + first + second
 
 
-def _outer_values(ordered: Sequence[float], tail: float) -> tuple[float, float]:
+def _values_without_tails(ordered: Sequence[float], tail: float) -> tuple[float, float]:
     """The two values that leave out the share ``tail`` on each side."""
     index = int(tail * len(ordered))
     return ordered[index], ordered[-1 - index]
 
 
-def _spread(values: Sequence[float]) -> float:
-    low, high = _outer_values(sorted(values), _OUTSIDE_MIDDLE)
+def _spread_of_values(values: Sequence[float]) -> float:
+    low, high = _values_without_tails(sorted(values), _OUTSIDE_MIDDLE)
     return high - low
 
 
-def _freedom(spread_a: float, runs_a: int, spread_b: float, runs_b: int) -> float:
+def _degrees_of_freedom(spread_a: float, runs_a: int, spread_b: float, runs_b: int) -> float:
     """Welch's degrees of freedom, from the spreads of both medians or from equally noisy runs:
     the fewer.
 
@@ -171,7 +171,7 @@ def _freedom(spread_a: float, runs_a: int, spread_b: float, runs_b: int) -> floa
 
 
 def _runs_needed(ratios: Sequence[float], runs: float) -> int | None:
-    low, high = _outer_values(ratios, _OUTSIDE_MIDDLE)
+    low, high = _values_without_tails(ratios, _OUTSIDE_MIDDLE)
     if not low or math.isinf(high):
         return None
     deviation = (math.log(high) - math.log(low)) / (2 * _NORMAL.inv_cdf(1 - _OUTSIDE_MIDDLE))

@@ -103,7 +103,7 @@ def compare_metrics(
     """Compare the runs ``b`` with the runs ``a``, metric by metric."""
     changes = []
     for metric in metrics:
-        values_a, values_b = _values(metric, a, b)
+        values_a, values_b = _comparable_values(metric, a, b)
         change = median_change(values_a, values_b)
         if metric.row is COST:
             is_known = not are_costs_apart((*a, *b))
@@ -120,8 +120,8 @@ def compare_metrics(
                 change=change,
                 known_a=len(values_a),
                 known_b=len(values_b),
-                a=_median(metric, change.a, a),
-                b=_median(metric, change.b, b),
+                a=_median_value(metric, change.a, a),
+                b=_median_value(metric, change.b, b),
             )
         )
     return tuple(changes)
@@ -143,7 +143,7 @@ def _leaves_files_out(record: Record) -> bool:
     return metrics.has_memory and not metrics.counts_files
 
 
-def _values(
+def _comparable_values(
     metric: ComparedMetric, a: Sequence[Record], b: Sequence[Record]
 ) -> tuple[Sequence[float], Sequence[float]]:
     """The known values of both sets; of memory only those without mapped files, if other runs
@@ -186,7 +186,9 @@ def _are_lower_bounds(metric: ComparedMetric, records: Sequence[Record]) -> Sequ
     return [metric.row.is_least(record) for record in records if metric.read(record) is not None]
 
 
-def _median(metric: ComparedMetric, value: float | None, records: Sequence[Record]) -> Measured:
+def _median_value(
+    metric: ComparedMetric, value: float | None, records: Sequence[Record]
+) -> Measured:
     """The median. The CPU time is estimated from the measured part, not a bound."""
     is_cpu = metric.row is CPU_TIME
     is_least = not is_cpu and any(_are_lower_bounds(metric, records))

@@ -110,7 +110,7 @@ def compare_runs(
         has_few = len(earlier) < MIN_RUNS
     shown = tuple(rows) if is_complete else changed_rows(rows)
     return RunComparison(
-        title=_title(that, role),
+        title=_comparison_title(that, role),
         is_found=True,
         rows=shown,
         notes=tuple(_comparison_notes(this, that, role, shown)),
@@ -119,7 +119,7 @@ def compare_runs(
     )
 
 
-def _title(that: Record, role: str) -> str:
+def _comparison_title(that: Record, role: str) -> str:
     started = words_if_known(" of {:%a %Y-%m-%d %H:%M}", known(local_time, that.started_ns))
     return f"Compared with the {role}{started} ({that.task_id[:SHORT_ID_LENGTH]}):"
 
@@ -132,13 +132,13 @@ def _comparison_notes(
         older = "this" if this.metrics.counts_files else "that"
         yield f"The memory of {older} run may {INCLUDES_FILES}: its change is not known."
     elif any(row.name == MEMORY_PEAK.name for row in rows):
-        yield from _peak_note(this, that)
+        yield from _peak_source_notes(this, that)
     other_processor = processor_difference(this, that, f"the {role}")
     if other_processor:
         yield f"This run {other_processor}."
 
 
-def _peak_note(this: Record, that: Record) -> Iterator[str]:
+def _peak_source_notes(this: Record, that: Record) -> Iterator[str]:
     """A sentence if one memory peak is the kernel's and the other was sampled."""
     if comparable(MEMORY_PEAK, this, [that]):
         return
@@ -205,18 +205,18 @@ def _text_without_vcpu(fact: Fact) -> str:
 
 def _size_rows(this: Record, that: Record) -> Iterator[ComparedRow]:
     if this.revision != that.revision:
-        yield from _text_row("revision", this.revision, that.revision)
+        yield from _changed_text_rows("revision", this.revision, that.revision)
     new_tag, new_digest = _image_texts(this)
     old_tag, old_digest = _image_texts(that)
     if new_digest is not None and new_digest == old_digest:
         return
     if new_tag != old_tag:
-        yield from _text_row("image", new_tag, old_tag)
+        yield from _changed_text_rows("image", new_tag, old_tag)
     else:
-        yield from _text_row("image", new_digest, old_digest)
+        yield from _changed_text_rows("image", new_digest, old_digest)
 
 
-def _text_row(name: str, new: str | None, old: str | None) -> Iterator[ComparedRow]:
+def _changed_text_rows(name: str, new: str | None, old: str | None) -> Iterator[ComparedRow]:
     if new != old and (new or old):
         yield ComparedRow(name=name, this=new or "-", other=old or "-")
 

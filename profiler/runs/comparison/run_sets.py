@@ -135,7 +135,7 @@ class _FamilyRuns:
         if self._container not in (None, record.container.name):
             self.others[f"container {record.container.name}"] = None
             return
-        suffixes = _suffixes(record)
+        suffixes = _selecting_suffixes(record)
         if self.suffix and self.suffix not in suffixes:
             self.others.update(dict.fromkeys(suffixes))
             return
@@ -176,7 +176,7 @@ class _FamilyRuns:
         return run_set
 
 
-def _suffixes(record: Record) -> list[str]:
+def _selecting_suffixes(record: Record) -> list[str]:
     """What can follow ``NAME@`` to select the run: its revision, its labels and its job."""
     suffixes = [f"{name}={value}" for name, value in label_values(record).items()]
     if record.revision:

@@ -132,7 +132,7 @@ class HistoryStore:
             try:
                 os.lstat(self.path)  # in a folder that may not be searched, the file may be there
             except (FileNotFoundError, NotADirectoryError):
-                with _without_runs() as connection:
+                with _empty_database() as connection:
                     yield connection
                 return
             with self._connect() as connection:
@@ -144,7 +144,7 @@ class HistoryStore:
                 if not is_new:
                     yield connection
             if is_new:
-                with _without_runs() as connection:
+                with _empty_database() as connection:
                     yield connection
 
     @contextmanager
@@ -236,7 +236,7 @@ class HistoryStore:
         if rows:
             from profiler.readers.linux.program_names import read_live_name  # mostly none is there
         for line, points, command, pid, pid_started in rows:
-            report = _decoded(line)
+            report = _decode_report(line)
             if report is not None:
                 is_alive = read_live_name(pid, pid_started) is not None
                 runs.append((line, report, points, command, is_alive))
@@ -340,7 +340,7 @@ class HistoryStore:
             while True:
                 page = connection.execute(query, (*last, *values)).fetchall()
                 for _, _, line, command in page:
-                    report = _decoded(line)
+                    report = _decode_report(line)
                     if report is None:
                         self.unreadable_count += 1
                     else:
@@ -379,7 +379,7 @@ class HistoryStore:
         """
         with self._open_for_reading() as connection:
             for (line,) in connection.execute(_LAST_SUCCESSES, (family, before)):
-                report = _decoded(line)
+                report = _decode_report(line)
                 if report is not None:
                     yield report
 
@@ -432,7 +432,7 @@ class HistoryStore:
 
 
 @contextmanager
-def _without_runs() -> Iterator[sqlite3.Connection]:
+def _empty_database() -> Iterator[sqlite3.Connection]:
     """A database in memory."""
     with closing(sqlite3.connect(":memory:")) as connection:
         for statement in _SCHEMA:
@@ -444,7 +444,7 @@ def _first_column(rows: Iterable[tuple[str, ...]]) -> list[str]:
     return [row[0] for row in rows]
 
 
-def _decoded(line: bytes) -> Report | None:
+def _decode_report(line: bytes) -> Report | None:
     from profiler.core.json_fields import decoded_or_none  # not to add a run
 
     return decoded_or_none(decode, line)

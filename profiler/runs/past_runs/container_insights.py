@@ -220,7 +220,7 @@ class ContainerInsightsRuns(RunSource):
         cover other tasks, too.
         """
         for key, task in self._tasks.items():
-            revision = _revision_of(task)
+            revision = _revision_key_of(task)
             if task.cluster != cluster or revision in self._containers or key in self._ends:
                 continue
             self._containers[revision] = {}  # if the event is lost, the search is not repeated
@@ -244,7 +244,7 @@ class ContainerInsightsRuns(RunSource):
             self._unreadable += 1
             return
         if event.type == "Container" and event.container_name:
-            containers = self._containers.setdefault(_revision_of(SeenTask(cluster, event)), {})
+            containers = self._containers.setdefault(_revision_key_of(SeenTask(cluster, event)), {})
             containers[event.container_name] = event.image
         if event.type != "Task":
             return
@@ -276,7 +276,7 @@ class ContainerInsightsRuns(RunSource):
                 task = unseen_task(end)
             if task is None or task_id in self._services:
                 continue
-            images = self._containers.get(_revision_of(task), {})
+            images = self._containers.get(_revision_key_of(task), {})
             run = run_of_minutes(task, end, images, self._prices)
             if run is None or run.started_ns < self._since_ns:
                 continue
@@ -299,7 +299,7 @@ def performance_group(cluster: str) -> str:
     return f"/aws/ecs/containerinsights/{cluster}/performance"
 
 
-def _revision_of(task: SeenTask) -> tuple[str, ...]:
+def _revision_key_of(task: SeenTask) -> tuple[str, ...]:
     return (
         task.cluster,
         task.event.task_definition_family or "",

@@ -180,26 +180,26 @@ class _RunTimes(Struct, frozen=True, kw_only=True):
 
 
 def _run_times(event: PerformanceEvent, end: StoppedTask, minutes: Sequence[Minute]) -> _RunTimes:
-    started_ns = _known_ns(event.started_at, end.started_at)
-    finished_ns = _known_ns(None, end.execution_stopped_at)
+    started_ns = _first_known_ns(event.started_at, end.started_at)
+    finished_ns = _first_known_ns(None, end.execution_stopped_at)
     until_ns = finished_ns
     if started_ns is not None and until_ns is None and minutes:
-        last_minute = _step_of(minutes[-1], started_ns) + 1
+        last_minute = _step_number_of(minutes[-1], started_ns) + 1
         until_ns = started_ns + max(last_minute, 0) * NS_PER_MINUTE
     return _RunTimes(
-        pulled_ns=_known_ns(event.pull_started_at, end.pull_started_at),
+        pulled_ns=_first_known_ns(event.pull_started_at, end.pull_started_at),
         started_ns=started_ns,
         finished_ns=finished_ns,
         until_ns=until_ns,
     )
 
 
-def _step_of(minute: Minute, started_ns: int) -> int:
+def _step_number_of(minute: Minute, started_ns: int) -> int:
     """The number of the minute after the start, from 0 on, in or at whose end this one ends."""
     return -((started_ns - minute.end_ns) // NS_PER_MINUTE) - 1
 
 
-def _known_ns(time_ms: float | None, moment: datetime | None) -> int | None:
+def _first_known_ns(time_ms: float | None, moment: datetime | None) -> int | None:
     if time_ms and 0 < time_ms < _MAX_MS:
         return int(time_ms) * NS_PER_MS
     return None if moment is None else round(moment.timestamp() * 1000) * NS_PER_MS
@@ -233,7 +233,7 @@ def run_of_minutes(
     judged, _ = judge_candidates(known_end, candidates, monitor=roles.monitor)
     outcome = outcome_of(None, judged, container=batch.name)
     record = replace(
-        _described_record(task, known_end),
+        _record_of_description(task, known_end),
         container=Container(
             name=batch.name,
             id=batch.runtime_id,
@@ -246,11 +246,13 @@ def run_of_minutes(
         likely_out_of_memory=outcome.ran_out_of_memory or None,
         started_at=known(format_ms, span.started_ns),
         finished_at=known(format_ms, span.finished_ns),
-        metrics=_metrics(event, minutes, span),
-        series=_series(minutes, span.started_ns),
+        metrics=_metrics_of_minutes(event, minutes, span),
+        series=_series_of_minutes(minutes, span.started_ns),
     )
     time = format_ms(span.until_ns or int(event.timestamp) * NS_PER_MS)
-    report = Report(time=time, type="task.report", record=_priced(record, known_end, prices, time))
+    report = Report(
+        time=time, type="task.report", record=_with_advice_and_cost(record, known_end, prices, time)
+    )
     if end is None:
         return PastRun(report=report)
     task_event = TaskEvent(
@@ -261,7 +263,7 @@ def run_of_minutes(
     return PastRun(report=report, event=task_event)
 
 
-def _described_record(task: SeenTask, end: StoppedTask) -> Record:
+def _record_of_description(task: SeenTask, end: StoppedTask) -> Record:
     """The record with what the task's description says: identity, place and size."""
     event = task.event
     launch_type = event.launch_type or end.launch_type
@@ -296,7 +298,9 @@ def _reserved_size(reserved: float | None, per: int) -> Number | None:
     return rounded_number(_possible_number(reserved, per)) or None
 
 
-def _priced(record: Record, end: StoppedTask, prices: PriceOverrides, time: str) -> Record:
+def _with_advice_and_cost(
+    record: Record, end: StoppedTask, prices: PriceOverrides, time: str
+) -> Record:
     """Add recommendation and cost.
 
     The price basis names Spot, and an architecture that is only assumed.
@@ -308,7 +312,9 @@ def _priced(record: Record, end: StoppedTask, prices: PriceOverrides, time: str)
     return replace(record, cost=cost_on(end.capacity_provider, cost))
 
 
-def _metrics(event: PerformanceEvent, minutes: Sequence[Minute], span: _RunTimes) -> Metrics:
+def _metrics_of_minutes(
+    event: PerformanceEvent, minutes: Sequence[Minute], span: _RunTimes
+) -> Metrics:
     metrics = Metrics(
         duration_ms=span_ms(span.started_ns, span.until_ns),
         billed_duration_ms=billed_ms(span.pulled_ns, span.until_ns),
@@ -405,11 +411,11 @@ def _storage_sizes_mb(event: PerformanceEvent) -> dict[str, Any]:
     return fields
 
 
-def _series(minutes: Sequence[Minute], started_ns: int | None) -> Series | None:
+def _series_of_minutes(minutes: Sequence[Minute], started_ns: int | None) -> Series | None:
     """A step has the value of the event after its start, at or before its end."""
     if started_ns is None:
         return None
-    minute_of_step = {_step_of(minute, started_ns): minute for minute in minutes}
+    minute_of_step = {_step_number_of(minute, started_ns): minute for minute in minutes}
     step_count = max(minute_of_step, default=-1) + 1
     if step_count <= 0:
         return None

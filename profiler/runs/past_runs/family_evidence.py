@@ -73,12 +73,12 @@ def read_families(
     return FoundFamilies(
         families=evidence,
         notes=tuple(notes),
-        tasks_read=_tasks_read(families, evidence, source),
+        tasks_read=_tasks_read_by_family(families, evidence, source),
         completeness=source.completeness,
     )
 
 
-def _tasks_read(
+def _tasks_read_by_family(
     families: Families, evidence: Mapping[FamilyKey, Evidence | None], source: RunSource
 ) -> Mapping[FamilyKey, TasksRead]:
     """The tasks of each family that count for its month: of a source that gives hardly more than
@@ -196,7 +196,7 @@ class ReadFamilies:
 
     def tasks_read(self, source: RunSource) -> Mapping[FamilyKey, TasksRead]:
         """The tasks of each family that were read, as ``recommend`` counts them."""
-        return _tasks_read(self._families, self._families.evidence(), source)
+        return _tasks_read_by_family(self._families, self._families.evidence(), source)
 
 
 def _add_runs(families: Families, source: RunSource, selection: RunFilter, last: int) -> int:

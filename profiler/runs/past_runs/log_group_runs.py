@@ -260,11 +260,11 @@ class LogGroupRuns(RunSource):
                 # A run in an older stretch ended before begin_ms, so it also started before it.
                 is_last = begin_ms == start_ms
                 begin_ns = 0 if is_last else begin_ms * NS_PER_MS
-                pending.sort(key=_start_of, reverse=True)
+                pending.sort(key=_start_of_lines, reverse=True)
                 for lines in pending:
-                    if _start_of(lines) >= begin_ns:
+                    if _start_of_lines(lines) >= begin_ns:
                         yield from self._run_of(lines, selection, kept)
-                pending = [lines for lines in pending if _start_of(lines) < begin_ns]
+                pending = [lines for lines in pending if _start_of_lines(lines) < begin_ns]
                 end_ms = begin_ms
                 length_ms *= 4
 
@@ -551,7 +551,7 @@ def _read_lines(lines: Iterable[_FoundLine], kept: KeptLines) -> list[RunLine]:
     return run_lines
 
 
-def _start_of(lines: Sequence[_FoundLine]) -> int:
+def _start_of_lines(lines: Sequence[_FoundLine]) -> int:
     return lines[0].start_ns
 
 
@@ -572,21 +572,21 @@ def filter_pattern(selection: RunFilter) -> str:
         ("region", tuple(filter(None, selection.regions))),
     ):
         if values and all(map(_is_understood_pattern, values)):
-            conditions.append(_any_of([f'$.record.{field} = "{value}"' for value in values]))
+            conditions.append(_any_condition([f'$.record.{field} = "{value}"' for value in values]))
     conditions += _tag_and_job_conditions(selection)
     if selection.statuses and "unknown" not in selection.statuses:
         statuses = [f'$.record.status = "{status}"' for status in selection.statuses]
-        conditions.append(_any_of(statuses))
+        conditions.append(_any_condition(statuses))
     if _is_understood_pattern(selection.run):
         task_id = selection.run.partition("/")[0].rstrip("*")
         names = [f'$.record.taskId = "{task_id}*"']
         if may_begin_job_id(selection.run):
             names.append(f'$.record.batch.jobId = "{selection.run}*"')
         names.append(f'$.record.family = "{selection.run}"')
-        conditions.append(_any_of(names))
-    pattern = _with_notices(" && ".join(conditions))
+        conditions.append(_any_condition(names))
+    pattern = _condition_or_notices(" && ".join(conditions))
     if len(pattern) > _MAX_PATTERN_LENGTH:
-        return _with_notices(types)
+        return _condition_or_notices(types)
     return pattern
 
 
@@ -610,11 +610,11 @@ def _type_condition(selection: RunFilter) -> str:
     return f"({reports} || ({_FIRST_CHECKPOINTS}))"
 
 
-def _with_notices(condition: str) -> str:
+def _condition_or_notices(condition: str) -> str:
     return f"{{ ({condition}) || ($.type = {NOTICE_MARKER}) }}"
 
 
-def _any_of(conditions: Sequence[str]) -> str:
+def _any_condition(conditions: Sequence[str]) -> str:
     if len(conditions) == 1:
         return conditions[0]
     return f"({' || '.join(conditions)})"

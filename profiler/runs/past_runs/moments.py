@@ -66,14 +66,14 @@ def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, 
     if series is not None:
         length_ms = series_length_ms(record, series)
         moments = [
-            *_memory_peak(record, series, length_ms),
-            *_stretches(record, series, waits, length_ms),
+            *_memory_peak_moments(record, series, length_ms),
+            *_stretch_moments(record, series, waits, length_ms),
         ]
     described = _with_stacks(moments, record, waits)
     return tuple(sorted(described, key=lambda moment: (moment.start_ms, moment.kind)))
 
 
-class _CpuWaits(Struct, frozen=True, kw_only=True):
+class _CpuWaitTimes(Struct, frozen=True, kw_only=True):
     """When a run waited for a CPU, in which it was not idle: the mean number of waiting threads in
     each step; without steps, ``is_long`` says whether the whole run did.
     """
@@ -104,10 +104,10 @@ class _CpuWaits(Struct, frozen=True, kw_only=True):
         return sum(waits) > _MAX_IDLE_WAIT * len(waits)
 
 
-def _cpu_waits_of(record: Record, series: Series | None) -> _CpuWaits:
+def _cpu_waits_of(record: Record, series: Series | None) -> _CpuWaitTimes:
     if series is None or not series.cpu_wait or not series.step_ms:
-        return _CpuWaits(is_long=is_long_cpu_wait(record))
-    return _CpuWaits(steps=series.cpu_wait, step_ms=series.step_ms)
+        return _CpuWaitTimes(is_long=is_long_cpu_wait(record))
+    return _CpuWaitTimes(steps=series.cpu_wait, step_ms=series.step_ms)
 
 
 def elapsed(milliseconds: float) -> str:
@@ -131,7 +131,7 @@ def series_length_ms(record: Record, series: Series) -> float:
     return min(length_ms, duration_ms) if duration_ms else length_ms
 
 
-def _memory_peak(record: Record, series: Series, length_ms: float) -> Iterator[Moment]:
+def _memory_peak_moments(record: Record, series: Series, length_ms: float) -> Iterator[Moment]:
     metrics = record.metrics
     memory_mb = series.memory_used_mb or ()
     known = known_values(memory_mb)
@@ -175,8 +175,8 @@ def _recorded_peak_ms(record: Record, series: Series, length_ms: float) -> float
     return peak_ms if 0 <= peak_ms <= length_ms else None
 
 
-def _stretches(
-    record: Record, series: Series, waits: _CpuWaits, length_ms: float
+def _stretch_moments(
+    record: Record, series: Series, waits: _CpuWaitTimes, length_ms: float
 ) -> Iterator[Moment]:
     size = record.metrics.vcpu_size
     if not size:
@@ -225,7 +225,9 @@ def _step_ranges(
         first = None
 
 
-def _with_stacks(moments: Iterable[Moment], record: Record, waits: _CpuWaits) -> Iterator[Moment]:
+def _with_stacks(
+    moments: Iterable[Moment], record: Record, waits: _CpuWaitTimes
+) -> Iterator[Moment]:
     """The moments with their functions, and separate moments for all other stacks."""
     stacks: list[SampledStack] = []
     for stack in sampled_stacks(record):
@@ -233,25 +235,25 @@ def _with_stacks(moments: Iterable[Moment], record: Record, waits: _CpuWaits) ->
             stacks.append(stack)
     left = list(stacks)
     for moment in moments:
-        inside = [stack for stack in stacks if _overlaps(stack, moment)]
+        inside = [stack for stack in stacks if _is_of_same_stretch(stack, moment)]
         # If one stretch has several stacks, the first belongs to the stretch; if several stretches
         # have one stack, it belongs to all of them.
         first = inside[0] if inside else None
         for stack in inside:
             if stack in left and stack.functions == inside[0].functions:
                 left.remove(stack)
-        yield _with_functions(moment, first, record)
+        yield _moment_with_functions(moment, first, record)
     for stack in left:
-        yield from _stack_moment(stack, record)
+        yield from _separate_stack_moments(stack, record)
 
 
-def _overlaps(stack: SampledStack, moment: Moment) -> bool:
+def _is_of_same_stretch(stack: SampledStack, moment: Moment) -> bool:
     """Whether the stack is of a stretch of the moment's kind and time."""
     is_same_time = stack.start_ms < moment.end_ms and moment.start_ms < stack.end_ms
     return is_same_time and stack.kind == moment.kind
 
 
-def _stack_moment(stack: SampledStack, record: Record) -> Iterator[Moment]:
+def _separate_stack_moments(stack: SampledStack, record: Record) -> Iterator[Moment]:
     """A separate moment for a stack; no moment for a kind of a newer version."""
     start_ms = stack.start_ms
     end_ms = stack.end_ms
@@ -261,16 +263,16 @@ def _stack_moment(stack: SampledStack, record: Record) -> Iterator[Moment]:
         yield Moment(kind="memory", start_ms=start_ms, end_ms=end_ms, text=text)
     elif stack.kind == "idle":
         idle = Moment(kind="idle", start_ms=start_ms, end_ms=end_ms, text=f"idle {during}")
-        yield _with_functions(idle, stack, record)
+        yield _moment_with_functions(idle, stack, record)
     elif stack.kind == "saturated":
         vcpu = record.metrics.vcpu_size
         size = f"all of its {format_vcpu(vcpu)}" if vcpu else "all vCPUs"
         text = f"used {size} {during}"
         saturated = Moment(kind="saturated", start_ms=start_ms, end_ms=end_ms, text=text)
-        yield _with_functions(saturated, stack, record)
+        yield _moment_with_functions(saturated, stack, record)
 
 
-def _with_functions(moment: Moment, stack: SampledStack | None, record: Record) -> Moment:
+def _moment_with_functions(moment: Moment, stack: SampledStack | None, record: Record) -> Moment:
     """The moment with the functions of its stack, and the address that it waited for."""
     text = moment.text
     if stack is not None:

@@ -126,7 +126,7 @@ class FileRuns(RunSource):
     def _read(self) -> LineIndex:
         lines, kept = _open_lines(self._source)
         index = LineIndex(kept)
-        for line in self.run_lines(_adding_to(_lines_if_records(lines, self._source), kept)):
+        for line in self.run_lines(_lines_added_to(_lines_if_records(lines, self._source), kept)):
             index.add(line)
         index.sort()
         return index
@@ -171,25 +171,25 @@ def _open_lines(source: str) -> tuple[Iterator[bytes], KeptLines]:
     they are kept. Raises OSError.
     """
     if source == STANDARD_INPUT:
-        return messages(_lines(standard_input())), KeptLines()
+        return messages(_lines_of_stream(standard_input())), KeptLines()
     stream = Path(source).open("rb")  # noqa: SIM115  it is read again
-    beginning, found_messages = _first_lines(_lines(stream))
+    beginning, found_messages = _take_first_lines(_lines_of_stream(stream))
     if found_messages or not stream.seekable():
-        return _until_closed(stream, found_messages or beginning), KeptLines()
+        return _lines_then_close(stream, found_messages or beginning), KeptLines()
     return chain(beginning, stream), KeptLines(stream)
 
 
-def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+def _lines_of_stream(stream: IO[bytes]) -> Iterator[bytes]:
     """The lines of a file. Only JSON can have a first line of more than 64 MB: that of a device may
     never end.
     """
     first = stream.readline(MAX_TEXT_BYTES + 1)
-    if len(first) > MAX_TEXT_BYTES and not _is_long_text(first):
+    if len(first) > MAX_TEXT_BYTES and not _is_long_non_json(first):
         first += stream.readline()
     return chain((first,), stream)
 
 
-def _is_long_text(line: bytes) -> bool:
+def _is_long_non_json(line: bytes) -> bool:
     return len(line) > MAX_TEXT_BYTES and not line_text(line).startswith((b"{", b"["))
 
 
@@ -206,7 +206,7 @@ def _lines_if_records(lines: Iterable[bytes], source: str) -> Iterator[bytes]:
 def _check_format(beginning: bytes, source: str) -> None:
     """Raise TaskProfilerError for a file of another format."""
     name = source_name(source)
-    if _is_long_text(beginning):
+    if _is_long_non_json(beginning):
         raise TaskProfilerError(
             f"{name} has more than 64 MB without a line's end: name a file of record lines."
         )
@@ -232,19 +232,19 @@ def _check_format(beginning: bytes, source: str) -> None:
         )
 
 
-def _until_closed(stream: IO[bytes], beginning: Iterable[bytes]) -> Iterator[bytes]:
+def _lines_then_close(stream: IO[bytes], beginning: Iterable[bytes]) -> Iterator[bytes]:
     with stream:
         yield from beginning
         yield from stream
 
 
-def _adding_to(lines: Iterable[bytes], kept: KeptLines) -> Iterator[bytes]:
+def _lines_added_to(lines: Iterable[bytes], kept: KeptLines) -> Iterator[bytes]:
     for line in lines:
         kept.add(line)
         yield line
 
 
-def _similar_files(source: str) -> str:
+def _similar_files_sentence(source: str) -> str:
     """The files of its folder that may be meant, as a sentence after a space; "" without any."""
     path = Path(source)
     try:
@@ -262,7 +262,7 @@ def _reading_errors_named(source: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise TaskProfilerError(
             f"There is no file {source}: for a log group in CloudWatch, write logs:{source}."
-            f"{_similar_files(source)}"
+            f"{_similar_files_sentence(source)}"
         ) from error
     except MemoryError:
         raise TaskProfilerError(
@@ -278,12 +278,12 @@ def _reading_errors_named(source: str) -> Iterator[None]:
 def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yield record lines: those of a file, or those in JSON that begins with an unfinished line."""
     remaining = iter(lines)
-    beginning, found_messages = _first_lines(remaining)
+    beginning, found_messages = _take_first_lines(remaining)
     yield from found_messages or beginning
     yield from remaining
 
 
-def _first_lines(remaining: Iterator[bytes]) -> tuple[list[bytes], list[bytes]]:
+def _take_first_lines(remaining: Iterator[bytes]) -> tuple[list[bytes], list[bytes]]:
     """The first lines, which are taken from ``remaining``; what counts in place of them, if they
     are JSON that has record lines or records.
     """
@@ -293,11 +293,11 @@ def _first_lines(remaining: Iterator[bytes]) -> tuple[list[bytes], list[bytes]]:
         if line.strip():
             break
     first = line_text(beginning[-1]) if beginning else b""
-    found_messages = _messages_of(first)
+    found_messages = _messages_in_document(first)
     if found_messages or not (first in (b"{", b"[") or first.startswith(b"[{")):
         return beginning, found_messages
     beginning += remaining
-    return beginning, _messages_of(b"".join(beginning)) or [*_joined_documents(beginning)]
+    return beginning, _messages_in_document(b"".join(beginning)) or [*_joined_documents(beginning)]
 
 
 def _joined_documents(lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -326,7 +326,7 @@ def _joined_documents(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _joined_lines(document: Sequence[bytes]) -> Sequence[bytes]:
     text = b" ".join(map(line_text, document))
-    if found_messages := _messages_of(text):
+    if found_messages := _messages_in_document(text):
         return found_messages
     if text.startswith(b"["):
         return document
@@ -335,23 +335,23 @@ def _joined_lines(document: Sequence[bytes]) -> Sequence[bytes]:
     return [text + b"\n", *[b"\n"] * (len(document) - 1)]
 
 
-def _messages_of(text: bytes) -> list[bytes]:
+def _messages_in_document(text: bytes) -> list[bytes]:
     """The messages of the AWS CLI's JSON, and the records of an array; none of another text."""
     match decoded_or_none(msgspec.json.decode, line_text(text)):
         case {"record": _}:
             return []
         case {"events": [*rows]} | {"results": [*rows]} | [*rows]:
-            return _messages_in(rows)
+            return _messages_in_rows(rows)
     return []
 
 
-def _messages_in(rows: Sequence[object]) -> list[bytes]:
+def _messages_in_rows(rows: Sequence[object]) -> list[bytes]:
     """The messages of events, of rows of fields, and of lists of texts; the lines of records."""
     found_messages: list[bytes] = []
     for row in rows:
         match row:
             case list():
-                found_messages += _messages_in(row)
+                found_messages += _messages_in_rows(row)
             case str(text) | {"message": str(text)}:
                 found_messages.append(text.encode(errors="replace"))
             case {"record": {}} | {"type": str()}:

@@ -94,7 +94,7 @@ def matching_runs(
         may_be_lost = head.type == CHECKPOINT
         if not may_be_lost and not selection.matches(head):
             continue
-        run = _decoded(group, add_invalid)
+        run = _decode_run(group, add_invalid)
         if run is None:
             continue
         report = run.report
@@ -105,7 +105,7 @@ def matching_runs(
             yield run
 
 
-def _decoded(group: Sequence[RunLine], add_invalid: Callable[[int], None]) -> PastRun | None:
+def _decode_run(group: Sequence[RunLine], add_invalid: Callable[[int], None]) -> PastRun | None:
     """The run of the first line that can be read, with all checkpoints."""
     readable: list[tuple[RunLine, Report]] = []
     for line in group:

@@ -192,12 +192,12 @@ def _no_run_sentence(source: RunSource, selection: RunFilter) -> str:
         elif names:
             what = f"No run of {', '.join(names)}"
         return f"{what} was found in the part of {source.place} that could be read."
-    sentence = _nowhere_sentence(source, selection)
+    sentence = _empty_source_sentence(source, selection)
     unsearched = source.unsearched
     return f"{sentence} Not searched: {first_names(unsearched)}." if unsearched else sentence
 
 
-def _nowhere_sentence(source: RunSource, selection: RunFilter) -> str:
+def _empty_source_sentence(source: RunSource, selection: RunFilter) -> str:
     list_runs = f"list the runs with task-profiler history and the same source, or {ELSEWHERE}."
     files = [name for name in (selection.run, *selection.families) if _is_json_file(name)]
     if files:

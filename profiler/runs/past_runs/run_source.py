@@ -204,10 +204,10 @@ def patterns_of(families: Iterable[str]) -> tuple[str, ...]:
     """The patterns that match the families of these names alone, sorted, each once: a name may have
     the characters of wildcards.
     """
-    return tuple(sorted({_pattern_of(family) for family in families}))
+    return tuple(sorted({_exact_pattern_of(family) for family in families}))
 
 
-def _pattern_of(family: str) -> str:
+def _exact_pattern_of(family: str) -> str:
     return "".join(f"[{char}]" if char in _WILDCARDS else char for char in family)
 
 

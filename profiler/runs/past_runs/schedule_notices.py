@@ -51,15 +51,15 @@ def select_notices(
         return ()
     line_of_notice: dict[object, ScheduleNoticeLine] = {}
     for line in lines:
-        if _matches(line, selection):
-            line_of_notice[_identity(line)] = line
+        if _matches_notice(line, selection):
+            line_of_notice[_notice_identity(line)] = line
     latest_first = sorted(
         line_of_notice.values(), key=lambda line: due_ns_of_notice(line) or 0, reverse=True
     )
     return tuple(latest_first[:MAX_NOTICES])
 
 
-def _identity(line: ScheduleNoticeLine) -> object:
+def _notice_identity(line: ScheduleNoticeLine) -> object:
     """Equal for a notice that was delivered twice; a rule may start several families."""
     schedule = line.schedule
     notice = line.notice
@@ -70,7 +70,7 @@ def _identity(line: ScheduleNoticeLine) -> object:
     )
 
 
-def _matches(line: ScheduleNoticeLine, selection: RunFilter) -> bool:
+def _matches_notice(line: ScheduleNoticeLine, selection: RunFilter) -> bool:
     at_ns = due_ns_of_notice(line)
     cluster = cluster_name(line.cluster)
     return at_ns is not None and selection.matches_place_and_time(

@@ -72,7 +72,7 @@ def run_of_document(source: Mapping[str, Any]) -> PastRun:
     record = report.record
     outcome = outcome_of(record, event.end, is_confirmed=is_confirmed)
     corrected = replace(
-        _with_identity(record, source),
+        _with_document_identity(record, source),
         status=record.status if event is NO_TASK_EVENT else outcome.status,
         exit_code=outcome.exit_code,
         cost=cost_on(task.get("capacity_provider"), record.cost),
@@ -80,16 +80,16 @@ def run_of_document(source: Mapping[str, Any]) -> PastRun:
     if outcome.ran_out_of_memory:
         corrected = replace(corrected, likely_out_of_memory=True)
     if report.type != CHECKPOINT:
-        corrected = _with_times(corrected, source)
+        corrected = _with_document_times(corrected, source)
     elif corrected.status != record.status:
-        corrected = _with_end(corrected, source)
+        corrected = _with_end_by_ecs(corrected, source)
     return PastRun(
         report=replace(report, record=corrected),
         line=line,
         event=event,
         is_confirmed=is_confirmed,
         counts=does_count,
-        container_ids=_texts(_value_at_path(source, "task.runtime_ids")),
+        container_ids=_texts_of(_value_at_path(source, "task.runtime_ids")),
     )
 
 
@@ -138,7 +138,7 @@ def _task_event(task: Mapping[str, Any]) -> TaskEvent:
     return TaskEvent(end=end or NO_EVENT, **reported)
 
 
-def _texts(values: object) -> tuple[str, ...]:
+def _texts_of(values: object) -> tuple[str, ...]:
     if not isinstance(values, list):
         return ()
     return tuple(value for value in values if isinstance(value, str))
@@ -150,7 +150,7 @@ def _document_time(source: Mapping[str, Any]) -> str:
     return str(written) if moment_ns is None else format_ms(moment_ns)
 
 
-def _with_identity(record: Record, source: Mapping[str, Any]) -> Record:
+def _with_document_identity(record: Record, source: Mapping[str, Any]) -> Record:
     """The record with the identity in its document: ECS's, once the task's event has come."""
     values: dict[str, Any] = {}
     for name, path in _IDENTITY.items():
@@ -163,7 +163,7 @@ def _with_identity(record: Record, source: Mapping[str, Any]) -> Record:
     return replace(record, container=container, batch=read_batch(source.get("batch")), **values)
 
 
-def _with_times(record: Record, source: Mapping[str, Any]) -> Record:
+def _with_document_times(record: Record, source: Mapping[str, Any]) -> Record:
     """A report's record with the start and end in its document, where they differ: within the
     task's life.
     """
@@ -185,7 +185,7 @@ def _corrected_time(recorded: str | None, indexed: object) -> str | None:
     return format_ms(indexed_ns)
 
 
-def _with_end(record: Record, source: Mapping[str, Any]) -> Record:
+def _with_end_by_ecs(record: Record, source: Mapping[str, Any]) -> Record:
     """A checkpoint's record with the end and the duration that ECS reported."""
     duration_ms = rounded_number(positive_number(_value_at_path(source, "usage.duration_ms")))
     return replace(

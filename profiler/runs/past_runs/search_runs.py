@@ -196,7 +196,7 @@ class IndexedRuns(RunSource):
                 of_jobs.append(all_of(family_conditions(family)))
             else:
                 windows.append(is_in_window(bucket, family))
-            if len(windows) >= _families_a_search(last):
+            if len(windows) >= _families_per_search(last):
                 yield [any_of(windows), *filter_conditions(selection, START)]
                 windows = []
         if windows:
@@ -326,7 +326,7 @@ class IndexedRuns(RunSource):
             self._unreadable.add(text)
 
 
-def _families_a_search(last: int) -> int:
+def _families_per_search(last: int) -> int:
     """The number of families whose last runs one page holds.
 
     A tenth of the page is room for runs that started at the same time as the oldest of the last

@@ -221,7 +221,7 @@ class IndexedWindows:
         conditions = [
             *self._conditions(START),
             *self._computable_conditions(),
-            *_is_of_group(group),
+            *_group_conditions(group),
         ]
         window = self._window(group.family)
         newest = _runs_query(conditions, NEWEST_RUNS, START, "desc")
@@ -233,12 +233,14 @@ class IndexedWindows:
         extremes = answer["aggregations"]
         for name, result in extremes.items():
             if name.startswith("top "):
-                self._add_hits(window, _top_hits(result), is_sampled=False)
+                self._add_hits(window, _hits_of_result(result), is_sampled=False)
         for began_ns, duration_ms in _longest_by_hour(extremes):
             window.add_longest(group.size, began_ns, duration_ms, launch_type=group.launch_type)
         bounds = _slowdown_bounds(extremes)
         if bounds:
-            window.add_slowdowns(group.size, _slower_sizes(bounds), launch_type=group.launch_type)
+            window.add_slowdowns(
+                group.size, _slowdowns_above_one(bounds), launch_type=group.launch_type
+            )
 
     def _add_hits(
         self, window: FamilyWindow, hits: Sequence[Mapping[str, Any]], *, is_sampled: bool
@@ -323,7 +325,7 @@ def _computable_conditions() -> list[JsonObject]:
     return conditions
 
 
-def _is_of_group(group: _SizeGroup) -> list[JsonObject]:
+def _group_conditions(group: _SizeGroup) -> list[JsonObject]:
     return [
         *family_conditions(group.family),
         has_value(_VCPU, group.size.vcpu),
@@ -353,23 +355,26 @@ def _extreme_aggregations() -> dict[str, JsonObject]:
     """The runs with the largest values, and the largest slowdowns."""
     aggregations: dict[str, JsonObject] = {}
     for field in _EXTREMES:
-        aggregations[f"top {field}"] = {"filter": exists(field), "aggs": _largest_by(field)}
+        aggregations[f"top {field}"] = {
+            "filter": exists(field),
+            "aggs": _largest_by_aggregation(field),
+        }
     says_files = exists(MAPPED_FILES_MB)
     for meaning, condition in (("newer", says_files), ("older", none_of([says_files]))):
         aggregations[f"top {meaning} memory"] = {
             "filter": all_of([exists(_MEMORY_NEED), condition]),
-            "aggs": _largest_by(_MEMORY_NEED),
+            "aggs": _largest_by_aggregation(_MEMORY_NEED),
         }
     has_slowdown = exists("usage.cpu.slowdown.max.v0_25")
     aggregations["top without slowdown"] = {
         "filter": all_of([exists("usage.task.vcpu_p95")], but_none_of=[has_slowdown]),
-        "aggs": _largest_by("usage.task.vcpu_p95"),
+        "aggs": _largest_by_aggregation("usage.task.vcpu_p95"),
     }
     killed_values = (_LIMIT, "usage.task.others_memory_mb", _MEMORY_NEED)
     for field in killed_values:
         aggregations[f"top killed {field}"] = {
             "filter": RAN_OUT_OF_MEMORY,
-            "aggs": _largest_by(field),
+            "aggs": _largest_by_aggregation(field),
         }
     aggregations["timed"] = {
         "filter": all_of([IS_SUCCESS, none_of([RAN_OUT_OF_MEMORY])]),
@@ -388,12 +393,12 @@ def _extreme_aggregations() -> dict[str, JsonObject]:
     return aggregations
 
 
-def _largest_by(field: str) -> dict[str, JsonObject]:
+def _largest_by_aggregation(field: str) -> dict[str, JsonObject]:
     order = {"order": "desc", "missing": "_last", "unmapped_type": "double"}
     return {"run": {"top_hits": {"size": 1, "sort": [{field: order}]}}}
 
 
-def _top_hits(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _hits_of_result(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     hits: Sequence[Mapping[str, Any]] = result["run"]["hits"]["hits"]
     return hits
 
@@ -401,19 +406,21 @@ def _top_hits(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def _run_counts(bucket: Mapping[str, Any], outcome: Outcome) -> RunCounts:
     count = bucket["doc_count"]
     measured = bucket["measured"]
-    counts = RunCounts(first_ns=_nanoseconds(bucket["first"]), last_ns=_nanoseconds(bucket["last"]))
+    counts = RunCounts(
+        first_ns=_milliseconds_to_ns(bucket["first"]), last_ns=_milliseconds_to_ns(bucket["last"])
+    )
     container = bucket["key"]["container"]
     counts.ends[container, outcome] = count
     counts.measured[container] = measured["doc_count"]
     if outcome == "killed":
         counts.killed_unmeasured[container] = count - measured["doc_count"]
     if outcome == "success":
-        counts.first_success_ns = _nanoseconds(measured["first"])
-        counts.last_success_ns = _nanoseconds(measured["last"])
+        counts.first_success_ns = _milliseconds_to_ns(measured["first"])
+        counts.last_success_ns = _milliseconds_to_ns(measured["last"])
     return counts
 
 
-def _nanoseconds(result: Mapping[str, Any]) -> int | None:
+def _milliseconds_to_ns(result: Mapping[str, Any]) -> int | None:
     value_ms = result["value"]
     return product(known(int, value_ms), NS_PER_MS)
 
@@ -445,6 +452,6 @@ def _slowdown_bounds(extremes: Mapping[str, Any]) -> Factors:
     return bounds
 
 
-def _slower_sizes(bounds: Factors) -> Factors:
+def _slowdowns_above_one(bounds: Factors) -> Factors:
     """The bounds of the sizes at which a run was slower: the record leaves out the others, too."""
     return {vcpu: slowdown for vcpu, slowdown in bounds.items() if slowdown.max > 1}

@@ -165,13 +165,14 @@ def _refusal_error(response: ServerResponse) -> TaskProfilerError:
             f"(HTTP {response.status}). Check the address and its port."
         )
     return TaskProfilerError(
-        f"{response.address} rejected the search (HTTP {response.status}: {_first_reason(body)}): "
+        f"{response.address} rejected the search (HTTP {response.status}: "
+        f"{_first_reason_text(body)}): "
         "check the address, its prefix, the sign-in and proxies, and that the index "
         "templates are installed (task-profiler kibana import)."
     )
 
 
-def _first_reason(body: Mapping[str, Any]) -> str:
+def _first_reason_text(body: Mapping[str, Any]) -> str:
     """The first reason that the answer has: a shard without a node has none."""
     error = body.get("error")
     whole = mapping(error)

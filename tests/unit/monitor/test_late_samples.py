@@ -87,7 +87,7 @@ def played(
     fakes.settings = task_settings(container="batch", checkpoint_seconds=30)
     result = Played([], [], [])
     with monkeypatch.context() as patch:
-        make = container_stats._sample
+        make = container_stats._container_sample
 
         def noted(*given: Any) -> ContainerSample:
             made = make(*given)
@@ -95,7 +95,7 @@ def played(
             result.made.append((taken, fakes.clock.now_ns // seconds(1)))
             return made
 
-        patch.setattr(container_stats, "_sample", noted)
+        patch.setattr(container_stats, "_container_sample", noted)
         estimate = _estimates(fakes.clock, result.asked_at)
         patch.setattr(endpoint_client, "KernelMemoryEstimate", estimate)
         source = TaskMetadataSource(Documents(fakes.clock, used_mib, kernel_mib), 4)
@@ -141,7 +141,7 @@ def test_samples_near_the_limit_are_made_at_once(monkeypatch: pytest.MonkeyPatch
 def test_a_defect_in_one_late_sample_does_not_lose_the_peak_of_those_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    make = container_stats._sample
+    make = container_stats._container_sample
 
     def failing(*given: Any) -> ContainerSample:
         made = make(*given)
@@ -149,7 +149,7 @@ def test_a_defect_in_one_late_sample_does_not_lose_the_peak_of_those_after_it(
             raise RuntimeError("a defect")
         return made
 
-    monkeypatch.setattr(container_stats, "_sample", failing)
+    monkeypatch.setattr(container_stats, "_container_sample", failing)
     used_mib = [100] * 27 + [300, 100]
     lines = played(monkeypatch, waits=True, used_mib=used_mib, kernel_mib=[0]).lines
     record = json.loads(lines[-1])["record"]

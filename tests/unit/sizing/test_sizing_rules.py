@@ -123,66 +123,72 @@ JOB: dict[str, Any] = {"launch_type": "EC2", "cluster": "AWSBatch-spot-1"}
 LARGE = SizedRevision(revision="1", size=TaskSize(vcpu=4, memory_mb=7000))
 ON_INSTANCES = runs(30, size=present(LARGE.size), **JOB)
 ACTS: Mapping[str, Example] = {
-    "_is_windows": Example(runs(30), FIRST, Circumstances(operating_system="WINDOWS_SERVER_2022")),
-    "_is_off": Example(runs(30), FIRST, Circumstances(off_tag="task-profiler:resize")),
-    "_is_service": Example(runs(30), FIRST, Circumstances(is_service=True)),
-    "_is_left_to_others": Example(runs(30), FIRST, Circumstances(left_to="it is on EKS")),
-    "_is_owned": Example(runs(30), FIRST, Circumstances(stack="jobs")),
-    "_lacks_runs": Example(runs(30), FIRST, Circumstances(missing_runs="half are missing")),
-    "_is_contradicted": Example(runs(30), contradicted=1),
-    "_is_not_on_fargate": Example(runs(30, launch_type="EC2")),
-    "_passes_old_revision": Example(
+    "_why_windows_is_left": Example(
+        runs(30), FIRST, Circumstances(operating_system="WINDOWS_SERVER_2022")
+    ),
+    "_why_switched_off": Example(runs(30), FIRST, Circumstances(off_tag="task-profiler:resize")),
+    "_why_service_is_left": Example(runs(30), FIRST, Circumstances(is_service=True)),
+    "_why_left_to_others": Example(runs(30), FIRST, Circumstances(left_to="it is on EKS")),
+    "_why_stack_owns_it": Example(runs(30), FIRST, Circumstances(stack="jobs")),
+    "_why_runs_are_missing": Example(
+        runs(30), FIRST, Circumstances(missing_runs="half are missing")
+    ),
+    "_why_account_contradicts": Example(runs(30), contradicted=1),
+    "_why_not_on_fargate": Example(runs(30, launch_type="EC2")),
+    "_why_old_revision_stays": Example(
         runs(30, start=1), SizedRevision(revision="2", size=OLD, registered_ns=START_NS)
     ),
-    "_has_no_run": Example(runs(30), SizedRevision(revision="2", size=OLD)),
-    "_is_overridden": Example(
+    "_why_no_run": Example(runs(30), SizedRevision(revision="2", size=OLD)),
+    "_why_size_is_overridden": Example(
         [*ON_INSTANCES, *runs(40, start=30, **JOB)], LARGE, Circumstances(is_job=True)
     ),
-    "_has_no_effect": Example(runs(30), SMALL),
-    "_is_not_measured": Example(runs(30, peak_mb=None, p95=None)),
-    "_is_from_insights": Example(runs(30, **BY_MINUTE)),
-    "_is_too_small": Example([*runs(30), *KILL_AT_NEW], RESIZED),
-    "_has_few_successes": Example([*runs(30), *runs(3, 2, **AT_NEW)], RESIZED),
-    "_is_withdrawn": Example(
+    "_why_size_has_no_effect": Example(runs(30), SMALL),
+    "_why_not_measured": Example(runs(30, peak_mb=None, p95=None)),
+    "_why_insights_is_not_enough": Example(runs(30, **BY_MINUTE)),
+    "_why_new_size_is_too_small": Example([*runs(30), *KILL_AT_NEW], RESIZED),
+    "_why_too_few_successes": Example([*runs(30), *runs(3, 2, **AT_NEW)], RESIZED),
+    "_why_change_was_withdrawn": Example(
         runs(30), SizedRevision(revision="1", size=OLD, withdrawn="nightly:2")
     ),
-    "_is_overwritten": Example(runs(30), SizedRevision(revision="1", size=OLD, overwritten=NEW)),
-    "_was_reverted_recently": Example(
+    "_why_change_was_overwritten": Example(
+        runs(30), SizedRevision(revision="1", size=OLD, overwritten=NEW)
+    ),
+    "_why_reverted_recently": Example(
         [*runs(30), *runs(20, 3, start=31)],
         SizedRevision(revision="3", size=OLD, reverted_from=SizeBefore(revision="2", size=NEW)),
     ),
-    "_is_at_risk": Example(runs(30, size=NEW, peak_mb=500), SMALL),
-    "_was_killed_at_limit": Example(
+    "_risk_reason": Example(runs(30, size=NEW, peak_mb=500), SMALL),
+    "_killed_at_limit_reason": Example(
         runs(19, size=NEW, peak_mb=440),
         SizedRevision(revision="1", size=NEW, killed_limit=LIMIT),
     ),
-    "_was_killed_at_largest": Example(
+    "_killed_at_largest_reason": Example(
         [*runs(30, size=LARGEST), *runs(1, start=30, size=LARGEST, **KILLED)],
         SizedRevision(revision="1", size=LARGEST),
     ),
-    "_larger_may_not_be_taken": Example(
+    "_why_larger_is_refused": Example(
         runs(30, peak_mb=2000),
         FIRST,
         Circumstances(overrides=(NEVER_STARTS,)),
     ),
-    "_went_badly": Example(
+    "_why_change_went_badly": Example(
         [*runs(30, size=NEW, peak_mb=300), *runs(10, 2, start=30, peak_mb=1950, **FAILED)],
         SizedRevision(revision="2", size=OLD, resized_from=SizeBefore(revision="1", size=NEW)),
         min_saving_percent=100,
     ),
-    "_asks_for_less": Example(ON_INSTANCES, LARGE, Circumstances(is_job=True)),
-    "_saves": Example(runs(30)),
-    "_limit_is_too_small": Example(
+    "_asks_for_less_reason": Example(ON_INSTANCES, LARGE, Circumstances(is_job=True)),
+    "_saving_of_smaller_reason": Example(runs(30)),
+    "_limit_too_small_reason": Example(
         runs(30, peak_mb=1700, p95=0.9), SizedRevision(revision="1", size=OLD, killed_limit=LIMIT)
     ),
-    "_went_well": Example([*runs(30), *runs(10, 2, **AT_NEW)], RESIZED),
-    "_has_few_runs": Example(runs(19)),
-    "_has_no_success": Example(runs(30, **FAILED)),
-    "_is_too_small_later": Example(growing(30)),
-    "_fits": Example(runs(30, peak_mb=1700, p95=0.9)),
-    "_has_few_days": Example(runs(9), min_runs=5),
-    "_may_not_be_taken": Example(runs(30), FIRST, Circumstances(overrides=(NEVER_STARTS,))),
-    "_has_failed_before": Example(
+    "_change_went_well_reason": Example([*runs(30), *runs(10, 2, **AT_NEW)], RESIZED),
+    "_why_too_few_runs": Example(runs(19)),
+    "_why_no_success": Example(runs(30, **FAILED)),
+    "_why_too_small_soon": Example(growing(30)),
+    "_fits_reason": Example(runs(30, peak_mb=1700, p95=0.9)),
+    "_why_too_few_days": Example(runs(9), min_runs=5),
+    "_why_smaller_is_refused": Example(runs(30), FIRST, Circumstances(overrides=(NEVER_STARTS,))),
+    "_why_size_failed_before": Example(
         runs(90, 3, start=31),
         SizedRevision(
             revision="3",
@@ -191,17 +197,17 @@ ACTS: Mapping[str, Example] = {
             registered_ns=START_NS,
         ),
     ),
-    "_saves_little": Example(runs(30), min_saving_percent=80),
+    "_why_saving_is_small": Example(runs(30), min_saving_percent=80),
 }
 ADVICE: Mapping[str, Example] = {
-    "_is_at_risk": ACTS["_is_at_risk"],
-    "_needs_more_than_fargate": Example(runs(10, size=LARGEST, peak_mb=222_000)),
-    "_grows": ACTS["_is_too_small_later"],
-    "_reserves_too_much": ACTS["_is_not_on_fargate"],
-    "_would_save": ACTS["_saves"],
-    "_has_no_success": ACTS["_has_no_success"],
-    "_has_no_known_size": Example([report(number, size=None) for number in range(30)]),
-    "_fits_or_is_safer": ACTS["_fits"],
+    "_risk_reason": ACTS["_risk_reason"],
+    "_beyond_fargate_reason": Example(runs(10, size=LARGEST, peak_mb=222_000)),
+    "_growth_reason": ACTS["_why_too_small_soon"],
+    "_reserves_too_much_reason": ACTS["_why_not_on_fargate"],
+    "_saving_reason": ACTS["_saving_of_smaller_reason"],
+    "_why_no_success": ACTS["_why_no_success"],
+    "_why_size_is_unknown": Example([report(number, size=None) for number in range(30)]),
+    "_fits_or_is_safer_reason": ACTS["_fits_reason"],
 }
 
 
@@ -249,7 +255,7 @@ def test_a_row_acts_or_advises() -> None:
     for rule in RULES:
         if isinstance(rule, Precondition):
             continue
-        assert (name_of(rule.advice) == "_advises_nothing") == (rule.verdict is None)
+        assert (name_of(rule.advice) == "_no_advice") == (rule.verdict is None)
         assert rule.action is not None or rule.verdict is not None
 
 
@@ -271,5 +277,5 @@ def test_resize_contradicts_no_advice_on_the_same_runs() -> None:
         action = example.act.action
         if action != "resize" or example.case.revision.killed_limit:
             continue
-        verdicts = {"_is_at_risk": "too small", "_asks_for_less": "less is enough"}
+        verdicts = {"_risk_reason": "too small", "_asks_for_less_reason": "less is enough"}
         assert advice_verdict(example.advice) == verdicts.get(name, "saves"), name
