@@ -92,7 +92,11 @@ class StoredLastMessages(Struct, frozen=True, kw_only=True):
             self.client.put_item, Item=item, ConditionExpression=condition, **values
         )
 
-    def _call_with_condition(self, method: Callable[..., Any], **arguments: object) -> Any:  # noqa: ANN401
+    def _call_with_condition(
+        self,
+        method: Callable[..., Any],
+        **arguments: object,
+    ) -> Any:  # noqa: ANN401
         """The answer; None if a condition does not hold: another invocation was first."""
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import
 
