@@ -43,7 +43,8 @@ _HOOK = (
 )
 _KNOWN = (
     r"(?<![\w-])(?:gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|hf_|sk-|npm_|pypi-|dckr_pat_|SG\."
-    r"|AIza|ya29\.|hvs\.|[rs]k_(?:live|test)_|whsec_|nvapi-|gsk_|AGE-SECRET-KEY-|xapp-|gl(?:rt|dt|ptt|soat|cbt|agent)-"
+    r"|AIza|ya29\.|hvs\.|[rs]k_(?:live|test)_|whsec_|nvapi-|gsk_|AGE-SECRET-KEY-|xapp-"
+    r"|gl(?:rt|dt|ptt|soat|cbt|agent)-"
     r"|ATATT|PMAK-|lin_api_|rubygems_|r8_|pplx-|xkeysib-|dapi(?=[0-9a-f]{32})|shp(?:at|ca|pa|ss)_"
     r"|do[opr]_v1_|sq[apu]_|sbp_)([\w.-]{10,}+)"
 )
