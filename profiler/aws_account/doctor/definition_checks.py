@@ -49,7 +49,6 @@ from profiler.task_definitions.monitor_changes import (
 MONITOR = "monitor"
 _ROLE = "role"
 _IMAGE = "image"
-_NEW_ROLE = "Create the role again, or give the definition another one."
 _EXECUTION_ROLE = "execution role"
 SCHEDULES = "schedules"
 UNKNOWN_PART = "unknown"
@@ -187,9 +186,7 @@ def execution_role_finding(planned: PlannedFamily, paths: ReportPaths) -> Findin
     permission = paths.may_pull(role, image)
     if permission == "no role":
         return problem(
-            _EXECUTION_ROLE,
-            f"The execution role {name} does not exist, so ECS starts no task.",
-            _NEW_ROLE,
+            _EXECUTION_ROLE, f"The execution role {name} does not exist, so ECS starts no task."
         )
     denial = paths.denial(
         permission,
@@ -306,7 +303,7 @@ def start_problems(
             _ROLE,
             f"The task definition has a task role that does not exist ({role}), so ECS starts no "
             "task.",
-            _NEW_ROLE,
+            "Create the role again, or give the definition another one.",
         )
 
 
