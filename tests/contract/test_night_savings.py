@@ -364,7 +364,7 @@ def test_whichever_call_is_one_too_many_there_is_no_amount(
         count(budget, **event)
 
     with monkeypatch.context() as patch:
-        patch.setattr(night_savings.ReadBudget, "call", counting)
+        patch.setattr(night_savings.ReadBudget, "count_aws_call", counting)
         whole = planned(morning, DigestContext())
     assert whole.usd_per_month > 1
     for limit in range(len(calls)):

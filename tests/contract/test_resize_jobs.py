@@ -74,6 +74,7 @@ def test_the_plan_has_what_each_definition_would_save_and_changes_nothing(
         "runs": 25,
         "savingUsdPerMonth": 0.19,
         "verdict": None,
+        "atLeast": ["evidence.peakMB"],
         "evidence": {},
         "notes": [],
     }
