@@ -139,12 +139,13 @@ def find_monitors(
 def _has_monitor_name(container: DefinedContainer) -> bool:
     """Whether it is a monitor by its name and something else that only a monitor has: own builds
     have images such as team-task-profiler, and the setting that add-monitor always writes shows a
-    build of any other name.
+    build of any other name. A container that runs a batch itself may have the setting, too; the
+    monitor is never essential.
     """
-    return container.name == MONITOR_NAME and (
-        MONITOR_REPOSITORY in repository(container.image)
-        or CONTAINER_VARIABLE in container.environment
-    )
+    is_own_build = MONITOR_REPOSITORY in repository(container.image)
+    runs_batch = container.essential or container.wraps_batch
+    has_setting = CONTAINER_VARIABLE in container.environment and not runs_batch
+    return container.name == MONITOR_NAME and (is_own_build or has_setting)
 
 
 def other_monitors(

@@ -397,6 +397,12 @@ def test_a_monitor_is_known_by_its_repository_the_image_option_the_setting_or_th
     assert remove_monitor(once.definition).definition == definition(BATCH)
     unset = {**monitor_in(once), "environment": []}
     assert "own:1" in refusal(definition(BATCH, unset), image="different:2")
+    # The owner's batch may have the monitor's name and the setting: nothing removes it.
+    wraps = {"entryPoint": ["task-profiler", "run", "--"], "command": ["python", "job.py"]}
+    for of_batch in ({"essential": True}, wraps):
+        named = {**monitor_in(once), **of_batch}
+        with pytest.raises(TaskProfilerError, match="not Task Profiler's"):
+            remove_monitor(definition(BATCH, named))
     other = {**monitor_in(added(definition(BATCH))), "name": "sidecar"}
     assert added(definition(BATCH, other)).definition == definition(BATCH, other)
     wrapped = {
