@@ -272,8 +272,8 @@ class NightReader(Struct, frozen=True, kw_only=True):
             },
         }
         kinds = one_of("notice.kind", ["missed", "late"])
-        told = _time_condition(TIME, period.due_from_ns, until_ns)
-        return self._search("notices", body, kinds, told, since_ns=period.due_from_ns)
+        due = _time_condition(TIME, period.due_from_ns, until_ns)
+        return self._search("notices", body, kinds, due, since_ns=period.due_from_ns)
 
     def read_history(self, families: Iterable[str]) -> FamilyHistory:
         """The families' confirmed runs of 90 days, and what resized ones have cost in 30."""
@@ -563,13 +563,14 @@ def _corrected_job_aggregations(period: NightPeriod) -> Mapping[str, Json]:
     """The successes of jobs that an earlier message told: by another attempt, as a job ends with
     its success.
     """
-    told = one_of(JOB_ID, period.last.jobs)
+    of_earlier_message = one_of(JOB_ID, period.last.jobs)
     jobs: JsonObject = {"cardinality": {"field": JOB_ID, "precision_threshold": _EXACT_TASKS}}
     families: JsonObject = {
         "terms": {"field": FAMILY, "size": _MAX_FAMILIES},
         "aggs": {"jobs": jobs},
     }
-    return {"filter": all_of([told, _group_condition("success")]), "aggs": {"families": families}}
+    condition = all_of([of_earlier_message, _group_condition("success")])
+    return {"filter": condition, "aggs": {"families": families}}
 
 
 def _group_condition(group: str) -> JsonObject:

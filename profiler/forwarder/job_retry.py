@@ -356,13 +356,14 @@ class JobRetrier(Struct, frozen=True):
             job_id, msgspec.json.decode(kept, type=MemoryRetry)
         )
 
-    def _submit_once(self, told: JobDetail) -> MemoryRetry:
+    def _submit_once(self, job_of_event: JobDetail) -> MemoryRetry:
         if self.begin is None:
             raise RetryRefusedError("without IDEMPOTENCY_TABLE, it could be started twice")
         clients = self.aws()
-        raw = _describe_job(clients.batch, told.id)
+        raw = _describe_job(clients.batch, job_of_event.id)
         job = parse_job(raw)
-        if raw is None or job is None or job.id != told.id or told.arn not in (None, job.arn):
+        is_same = job is not None and job.id == job_of_event.id
+        if raw is None or job is None or not is_same or job_of_event.arn not in (None, job.arn):
             raise RetryRefusedError("AWS Batch knows no such job in this account and Region")
         if not job.has_ended:  # an answer can be older than the event
             raise retry_later_error("AWS Batch says that the job", str(job.status))

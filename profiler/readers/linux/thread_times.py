@@ -173,7 +173,7 @@ class _ThreadTurns(Struct):
     next one follows after so many ``readings``, of which some were ``skipped`` since the last look.
     ``left`` is how many threads still have their turn in this look; ``are_left_out``: none of those
     that have run. ``disk_number`` is the last look that found one in a wait for a disk.
-    ``nobodys`` is what the readings since the last look say.
+    ``without_turn`` is what the readings since the last look say.
     """
 
     last_number: int = 0
@@ -182,7 +182,7 @@ class _ThreadTurns(Struct):
     left: int = 0
     skipped: int = 0
     are_left_out: bool = False
-    nobodys: "SkippedReading | None" = None
+    without_turn: "SkippedReading | None" = None
 
 
 class _AsleepReadings(Struct):
@@ -399,18 +399,18 @@ class ThreadReader:
         if is_turn:
             return None
         self._turns.skipped += 1
-        return self._nobodys_turn()
+        return self._reading_without_turn()
 
-    def _nobodys_turn(self) -> SkippedReading:
-        """A reading in which no thread has its turn; without peeks, all are the same object: to
-        make one costs a tenth of what the reading of a few processes does.
+    def _reading_without_turn(self) -> SkippedReading:
+        """A reading in which no thread has its turn; without peeks, all are the same object. To
+        make one costs a tenth of the reading of a few processes.
         """
         turns = self._turns
         if self._peeks.able:
             return SkippedReading(self.nothing())
-        if turns.nobodys is None:
-            turns.nobodys = SkippedReading(self.nothing())
-        return turns.nobodys
+        if turns.without_turn is None:
+            turns.without_turn = SkippedReading(self.nothing())
+        return turns.without_turn
 
     def _has_turns(self, reading: ProcessReading) -> bool:
         """Whether the threads of a process have turns."""
@@ -553,7 +553,7 @@ class ThreadReader:
 
     def _begin(self, now_ns: int) -> None:
         self._at_ns = now_ns
-        self._turns.nobodys = None
+        self._turns.without_turn = None
         self._asleep.regulars = {}
         self._streams = {}
         self._is_short_of_memory = None
