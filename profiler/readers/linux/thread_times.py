@@ -11,38 +11,45 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
 from itertools import chain, zip_longest
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from profiler.core.clock import wall_ahead_ns
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
-from profiler.readers.linux.cpu_pressure import (
-    CpuPressure,
-    PressureFiles,
-    open_machine_pressure,
-)
+from profiler.readers.linux.batch_group import BatchGroup
+from profiler.readers.linux.cpu_pressure import PressureFiles
 from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
 from profiler.readers.linux.poll_ends import Arrival, WorkBegin, is_by_timeout
+from profiler.readers.linux.process_threads import ProcessThreads
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.process_tree import own_cpu_ns as process_cpu_ns
+from profiler.readers.linux.reading_turns import (
+    CHECKED_THREADS,
+    NOTABLE_DIVISOR,
+    AsleepReadings,
+    PeekResults,
+    ReadBudget,
+    SkippedReading,
+    ThreadTurns,
+)
 from profiler.readers.linux.sockets import StreamState
+from profiler.readers.linux.thread_blocked import (
+    ENDED,
+    ENDED_STATES,
+    HIDDEN_DISK,
+    SLEEP_STATE,
+    STOPPED_STATES,
+    TRACED_STATE,
+    BlockedReader,
+    kernel_function,
+)
 from profiler.readers.linux.thread_counters import (
     ReadingTime,
     Thread,
     ThreadFiles,
     ThreadGrowth,
-    ThreadState,
     open_thread,
 )
-from profiler.readers.linux.waited_target import (
-    AskStream,
-    SystemCall,
-    WaitResolver,
-    calls_of,
-    parse_system_call,
-)
-from profiler.readers.linux.waits import MEMORY, STOPPED, TRACED, Blocked, Wait
+from profiler.readers.linux.waited_target import AskStream, WaitResolver, calls_of
+from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked
 
 # The most threads whose system call is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
@@ -51,55 +58,25 @@ _MAX_ASKED = 64
 # likeliest to be able to run.
 _MAX_STATES = 32
 _WORKERS_DIVISOR = 100
-# They stand for all if they use so many times what the others use, in the last looks.
-_WORKERS_FACTOR = 3
-# Without system calls, states are read between looks only of several threads that work, and only if
-# they used more than this part of the time.
+# Without system calls, states are read between looks only of several threads that work.
 _MIN_WORKERS = 2
-_OPEN_DIVISOR = 10
 # One of so many looks reads the pressure.
 _MAX_CALM_LOOKS = 5
 # The children of each thread are listed if there are no more threads.
 _MAX_PARENTS = 8
-# Without system calls there is little to see: of processes that have several threads, each thread
-# has its turn after a tenth of all readings so far, and at least every fortieth time, if there are
-# not too many. As a reading costs much more than one more thread, so many are read together. After
-# a wait for a disk, for so many readings, it is every twentieth time: how much of the time such
-# waits take is known only by the looks that find them, while the counters lose nothing.
-_AGE_PER_TURN = 10
-_MAX_READINGS_PER_TURN = 40
-_MAX_READINGS_AT_DISK = 20
-_READINGS_AFTER_DISK = 400
-_MAX_TOGETHER = 64
 # Without system calls, the counters of processes that run in every step and sleep at every reading
 # say the same if several steps are read as one: after a twentieth of all looks so far, and at least
 # every fourth time. In 50 processes a look costs a third of the reading of the processes.
 _LOOKS_PER_SLEEP = 20
 _MAX_SLEEP_READINGS = 4
 # The share of a CPU that readings take, and how much of it in advance, as the first one, which
-# opens all files. Half of it is for the counters. A reading checks its cost after this many
-# threads.
+# opens all files. Half of it is for the counters.
 _MAX_CPU_SHARE = 0.002
 _ADVANCE_NS = 20 * NS_PER_MS
-_UNCHECKED = 16
 # So many threads of a process are read in each look, also if to read all takes several looks.
 _MAX_BUSIEST = 8
-_MAX_FILE_BYTES = 1024
-_DISK_STATE = "D"
-# In these, only a frozen thread has the state of a wait for a disk.
-_INTERRUPTIBLE = ("network", "sleep", "pipe", "lock", "child")
-_SLEEP_STATE = "S"
-_TRACED_STATE = "t"
-_STOPPED_STATES = ("T", _TRACED_STATE)
-_ENDED_STATES = ("Z", "X", "x", "")
-_DISK = Blocked(wait=Wait("disk"))
-_ENDED = Blocked(wait=Wait("ended"))
-_HIDDEN_DISK = Blocked(wait=Wait("disk"), is_hidden=True)
-_HIDDEN = Blocked(wait=Wait("other"), is_hidden=True)
-_OTHER = Blocked(wait=Wait("other"))
-# The kernel functions in which threads wait for memory under their group's limit.
-_FOR_MEMORY = (b"mem_cgroup", b"memcg")
-# Those in which threads of a frozen group of version 2 are; compilers put one into the other.
+# The kernel functions in which threads of a frozen group of version 2 are; compilers put one into
+# the other.
 _FROZEN_IN = (b"do_freezer_trap", b"get_signal")
 # A thread that ran and waited for a CPU for this share of the time was never blocked for long.
 _MOSTLY = 0.98
@@ -107,161 +84,27 @@ _MOSTLY = 0.98
 # by less.
 _MIN_UNREAD_NS = 20 * NS_PER_MS
 CpuClock = Callable[[int, None], int | None]
+_ASLEEP = SkippedReading()
 
 
-class _FollowedProcess(Struct, eq=False):
-    """One process with its threads, by their ids.
-
-    All threads were known last at ``still_at``; ``left`` are those to be read until all are known
-    again. ``seen`` are the threads that may be asked. ``has_run``: it was on a CPU since the first
-    of its threads was read. ``is_refused``: its system calls are not readable. ``was_sleeping``:
-    its only thread was, when its state was noted last. ``clock_ns`` is its CPU time at the last
-    look, ``read_ns`` what was read of it by threads, ``unread_ns`` of threads that ended before.
-    ``later_ns`` is what was noted of those that are left for later looks, as far as they were not
-    read since; ``busiest`` are read in all of these. ``thread_count`` is that of the last look.
-    ``state`` is that of the first thread, as of the reading or of a look after it.
+class _AskedStreams:
+    """The states of connections, each asked once in a look: of two waits of a thread, the end of
+    one and the begin of the next.
     """
 
-    reading: ProcessReading
-    started_ticks: int
-    still_at: ReadingTime
-    threads: dict[int, Thread] = {}
-    left: list[Thread] = []
-    thread_count: int = 1
-    seen: Collection[Thread] = ()
-    has_run: bool = False
-    is_refused: bool = False
-    was_sleeping: bool = False
-    clock_ns: int | None = None
-    read_ns: int = 0
-    unread_ns: int = 0
-    later_ns: int = 0
-    busiest: list[Thread] = []
-    state: str = ""
-
-    @property
-    def shows_only_state(self) -> bool:
-        """Whether the state of the process is all that can be known of its waits."""
-        if not self.is_refused or self.reading.threads != 1 or self.left:
-            return False
-        return len(self.threads) == 1
-
-
-class _ReadBudget:
-    """The limit of the cost of a part of a reading, until it ``is_spent``.
-
-    The first threads are always allowed.
-    """
-
-    def __init__(self, spent_ns: Callable[[], int], limit_ns: float) -> None:
-        self._spent_ns = spent_ns
-        self._limit_ns = limit_ns
-        self._count = 0
-        self.is_spent = False
-
-    def allows(self, threads: int = 1) -> bool:
-        """Whether one more thread, or so many, may be read."""
-        if self._count >= _UNCHECKED:
-            self._count = 0
-            self.is_spent = self.is_spent or self._spent_ns() >= self._limit_ns
-        self._count += threads
-        return not self.is_spent
-
-
-class _ThreadTurns(Struct):
-    """The turns of threads without system calls: the last one is that of look ``last_number``, the
-    next one follows after so many ``readings``, of which some were ``skipped`` since the last look.
-    ``left`` is how many threads still have their turn in this look; ``are_left_out``: none of those
-    that have run. ``disk_number`` is the last look that found one in a wait for a disk.
-    ``without_turn`` is what the readings since the last look say.
-    """
-
-    last_number: int = 0
-    disk_number: int = -_READINGS_AFTER_DISK
-    readings: int = 0
-    left: int = 0
-    skipped: int = 0
-    are_left_out: bool = False
-    without_turn: "SkippedReading | None" = None
-
-
-class _AsleepReadings(Struct):
-    """The readings since the last look that found nobody who could run: so many ``readings``, the
-    last one at ``at_ns``. ``processes`` are as of this one, or of the last look.
-
-    ``regulars``, by their ids, have one thread, ran before the last look, and slept at it.
-    """
-
-    readings: int = 0
-    at_ns: int = 0
-    processes: Collection[ProcessReading] = ()
-    regulars: dict[int, _FollowedProcess] = {}
-
-    def has_again(self, reading: ProcessReading, between: ProcessReading) -> bool:
-        """Whether a process has run in each step since the last look, and sleeps as it did then;
-        ``between`` is the reading before.
-
-        One that was still for a step may have slept for long: only a look limits what the kernel
-        may call its wait for a CPU.
-        """
-        process = self.regulars.get(reading.pid)
-        if process is None or reading.state != _SLEEP_STATE or reading.threads > 1:
-            return False
-        if reading is between or (self.readings and between is process.reading):
-            return False
-        before = process.reading
-        return (reading.blocks_signals, reading.started_ticks) == (
-            before.blocks_signals,
-            before.started_ticks,
-        )
-
-
-class _PeekResults(Struct):
-    """What peeks have found since the last look: whether a thread that works could run.
-
-    In the last looks, over ``looked_ns``, those that work used ``workers_ns``, and the others, also
-    those that ended unread, ``rest_ns``; half of it counts at the next look, or the next one in
-    which threads have their turn. ``is_steady``: no process has begun or ended at the last reading.
-    """
-
-    able: list[bool] = []
-    looked_ns: int = 0
-    workers_ns: int = 0
-    rest_ns: int = 0
-    is_steady: bool = False
-
-    @property
-    def say_all(self) -> bool:
-        """Whether those that work stand for all threads."""
-        return self.is_steady and _WORKERS_FACTOR * self.rest_ns < self.workers_ns
-
-    @property
-    def say_how_long(self) -> bool:
-        """Whether those that work may have run together for a notable part of the time, or in turn:
-        the counters do not say it.
-        """
-        return _OPEN_DIVISOR * self.workers_ns > self.looked_ns
+    def __init__(self, ask_stream: AskStream) -> None:
+        self._ask_stream = ask_stream
+        self._states: dict[tuple[int, bytes], StreamState | None] = {}
 
     def begin_look(self) -> None:
-        self.looked_ns //= 2
-        self.workers_ns //= 2
-        self.rest_ns //= 2
+        self._states = {}
 
-    def take(self) -> list[bool]:
-        able = self.able
-        self.able = []
-        return able
-
-
-class SkippedReading(Struct, frozen=True):
-    """A reading of the processes that was not followed: ``look`` is None if the next look stands
-    for it, too.
-    """
-
-    look: Look | None = None
-
-
-_ASLEEP = SkippedReading()
+    def ask(self, inode: int, stream: bytes) -> StreamState | None:
+        """The state of a connection; the inode of its other end is not known."""
+        asked = (inode, stream)
+        if asked not in self._states:
+            self._states[asked] = self._ask_stream(inode, stream)
+        return self._states[asked]
 
 
 class ThreadReader:
@@ -286,33 +129,34 @@ class ThreadReader:
     ) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
-        self._calls = calls_of(os.uname().machine if machine is None else machine)
-        self._ask_stream = ask_stream
-        # Those asked in the present look.
-        self._streams: dict[tuple[int, bytes], StreamState | None] = {}
+        calls = calls_of(os.uname().machine if machine is None else machine)
+        self._streams = _AskedStreams(ask_stream)
         self._resolver = WaitResolver(
-            self._calls,
+            calls,
             proc_folder,
             own_cpu_ns,
             peer_inode=peer_inode,
-            ask_stream=self._ask_once,
+            ask_stream=self._streams.ask,
             batch_pids=lambda: self._processes,
             wall_ahead_ns=wall_ahead_ns,
         )
+        self._group = BatchGroup(proc_folder, open_pressure)
+        self._blocked = BlockedReader(
+            self._resolver,
+            knows_calls=bool(calls),
+            is_frozen=is_frozen,
+            is_short_of_memory=self._group.is_short_of_memory,
+        )
         self._budget_ns = float(_ADVANCE_NS)
-        self._processes: dict[int, _FollowedProcess] = {}
+        self._processes: dict[int, ProcessThreads] = {}
         self._followed: Collection[ProcessReading] = ()  # as of the last call of follow
         self._shown: Mapping[int, ProcessSeen] = {}
         self._is_shown = False  # as they are now
-        self._changed: dict[int, _FollowedProcess] = {}
-        self._stale: dict[int, _FollowedProcess] = {}
-        self._turns, self._asleep = _ThreadTurns(), _AsleepReadings()
+        self._changed: dict[int, ProcessThreads] = {}
+        self._stale: dict[int, ProcessThreads] = {}
+        self._turns, self._asleep = ThreadTurns(), AsleepReadings()
         self._files = ThreadFiles()
-        self._open_pressure = open_pressure
-        self._is_frozen = is_frozen
         self._cpu_clock = cpu_clock
-        self._pressure_files: PressureFiles | None = None
-        self._cpus = 0
         self._last: ReadingTime | None = None
         # Of the present look.
         self._growth: list[ThreadGrowth] = []
@@ -324,12 +168,10 @@ class ThreadReader:
         self._able: set[Thread] = set()  # as far as they were asked
         self._new_waits: dict[Thread, int] = {}  # those before this look, with their processes
         self._unread_run_ns = self._later_run_ns = 0
-        self._parents: list[_FollowedProcess] = []  # those that wait for a child
+        self._parents: list[ProcessThreads] = []  # those that wait for a child
         self._newest_pid: int | None = None  # when the processes were read last
         self._has_newer: bool | None = None
-        self._peeks = _PeekResults()
-        self._is_group_frozen = False
-        self._is_short_of_memory: bool | None = None
+        self._peeks = PeekResults()
         self._at_ns = self._read_ended_ns = self._calm_looks = 0
         self._is_counting = self.sees_calls = False
 
@@ -354,7 +196,7 @@ class ThreadReader:
             if process is None or process.started_ticks != reading.started_ticks:
                 if process is not None:
                     self._forget(process)
-                process = _FollowedProcess(reading, reading.started_ticks, still)
+                process = ProcessThreads(reading, reading.started_ticks, still)
                 process.thread_count = reading.threads
                 process.clock_ns = reading.own_cpu_ns
                 process.state = reading.state
@@ -383,7 +225,7 @@ class ThreadReader:
         asleep = self._asleep
         has_regulars = bool(asleep.regulars)
         number = self._last.number + 1 + self._turns.skipped
-        is_turn = number - self._turns.last_number >= self._turns.readings
+        is_turn = self._turns.are_due(number)
         is_asleep = False
         for reading, before, between in zip(
             processes, self._followed, asleep.processes, strict=True
@@ -462,7 +304,7 @@ class ThreadReader:
             return None
         self._peeks.looked_ns += length_ns
         now = ReadingTime(last.number + 1, now_ns)
-        due: list[_FollowedProcess] | None = None
+        due: list[ProcessThreads] | None = None
         if is_fresh and not (self.sees_calls or is_required):
             due = self._due_processes(now, is_required=False)
             if not (due or self._stale or self._ended_between) and self._changed:
@@ -479,7 +321,7 @@ class ThreadReader:
             self._note_processes_that_ran(last)
         if due is None:
             due = self._due_processes(now, is_required=is_required)
-        reads = _ReadBudget(spent_ns, math.inf if is_required else budget_ns / 2)
+        reads = ReadBudget(spent_ns, math.inf if is_required else budget_ns / 2)
         self._begin(now_ns)
         self._read_due(due, reads, now, is_required=is_required)
         busy = (
@@ -490,12 +332,12 @@ class ThreadReader:
         if busy is not None:
             self._seen.append(ThreadSeen(busy.thread, busy.process, None))
         else:
-            self._look_for_frozen(_ReadBudget(spent_ns, budget_ns))
+            self._look_for_frozen(ReadBudget(spent_ns, budget_ns))
             if self._stale:
-                self._ask_stale(_ReadBudget(spent_ns, budget_ns), now, is_fresh=is_fresh)
+                self._ask_stale(ReadBudget(spent_ns, budget_ns), now, is_fresh=is_fresh)
                 self._resolver.end_look()
             if self.sees_calls:
-                self._look_for_able(_ReadBudget(spent_ns, budget_ns))
+                self._look_for_able(ReadBudget(spent_ns, budget_ns))
         self._last = now
         look = self._present_look(reads_pressure=not self._is_calm(length_ns))
         self._budget_ns = budget_ns - spent_ns()
@@ -537,26 +379,16 @@ class ThreadReader:
             growth=() if self._is_counting else None,
             is_behind=True,
             is_nobodys_turn=True,
-            cpus=self._cpus or 1,
+            cpus=self._group.known_cpus,
             peeks=len(peeks),
             able_peeks=sum(peeks),
         )
-
-    def _ask_once(self, inode: int, stream: bytes) -> StreamState | None:
-        """The state of a connection, asked once in a look: of two waits of a thread, the end of one
-        and the begin of the next. The inode of the other end is not known.
-        """
-        asked = (inode, stream)
-        if asked not in self._streams:
-            self._streams[asked] = self._ask_stream(inode, stream)
-        return self._streams[asked]
 
     def _begin(self, now_ns: int) -> None:
         self._at_ns = now_ns
         self._turns.without_turn = None
         self._asleep.regulars = {}
-        self._streams = {}
-        self._is_short_of_memory = None
+        self._streams.begin_look()
         self._has_newer = None
         if not self._turns.are_left_out:
             self._peeks.begin_look()
@@ -566,10 +398,7 @@ class ThreadReader:
         self._ended_between = []
         self._unread_run_ns = self._later_run_ns = 0
         self._parents = []
-        files = self._pressure_files
-        is_frozen = files is not None and files.is_frozen()
-        if is_frozen != self._is_group_frozen:
-            self._is_group_frozen = is_frozen
+        if self._group.begin_look(now_ns):
             self._ask_all()
 
     def _ask_all(self) -> None:
@@ -631,21 +460,7 @@ class ThreadReader:
         for process in self._processes.values():
             self._forget(process)
         self._processes = {}
-        if self._pressure_files is not None:
-            self._pressure_files.close()
-            self._pressure_files = None
-
-    def _is_for_memory(self, thread: Thread) -> bool:
-        """Whether a thread that seems to wait for a disk waits for memory under its group's limit:
-        by the function of the kernel in which it is, if readable, else by the group's pressure.
-        """
-        place = _kernel_function(thread)
-        if any(name in place for name in _FOR_MEMORY):
-            return True
-        if self._is_short_of_memory is None:
-            files = self._pressure_files
-            self._is_short_of_memory = files is not None and files.waits_for_memory(self._at_ns)
-        return self._is_short_of_memory
+        self._group.close()
 
     def _is_calm(self, length_ns: int) -> bool:
         """Whether the threads cannot have waited for a CPU for long, without their system calls:
@@ -656,7 +471,7 @@ class ThreadReader:
         if self.sees_calls or self._changed or self._stale or self._ended or self._able:
             self._calm_looks = 0
         used_ns = sum([grown.run_ns + grown.wait_ns for grown in self._growth])
-        if _OPEN_DIVISOR * used_ns >= length_ns or self._calm_looks >= _MAX_CALM_LOOKS:
+        if NOTABLE_DIVISOR * used_ns >= length_ns or self._calm_looks >= _MAX_CALM_LOOKS:
             self._calm_looks = 0
         return self._calm_looks > 0
 
@@ -675,35 +490,15 @@ class ThreadReader:
             sees_calls=self.sees_calls,
             is_behind=bool(self._changed),
             misses_child=self._misses_child(),
-            pressure=self._pressure() if reads_pressure else None,
-            cpus=self._usable_cpus(),
+            pressure=self._group.read_pressure(self._processes) if reads_pressure else None,
+            cpus=self._group.usable_cpus(self._processes),
             readings=readings,
             peeks=len(peeks),
             able_peeks=sum(peeks),
         )
 
-    def _usable_cpus(self) -> int:
-        """The number of CPUs on which the first process may run."""
-        if not self._cpus and self._processes:
-            try:
-                self._cpus = len(os.sched_getaffinity(next(iter(self._processes))))
-            except OSError:
-                self._cpus = os.cpu_count() or 1
-        return self._cpus or os.cpu_count() or 1
-
-    def _pressure(self) -> CpuPressure | None:
-        """The counters of the group of the first process that was read, else the machine's."""
-        if self._pressure_files is None:
-            if not self._processes:
-                return None
-            if self._open_pressure is None:
-                self._pressure_files = PressureFiles(open_machine_pressure(self._folder))
-            else:
-                self._pressure_files = self._open_pressure(next(iter(self._processes)))
-        return self._pressure_files.read()
-
     def _note_change(
-        self, process: _FollowedProcess, reading: ProcessReading, last: ReadingTime
+        self, process: ProcessThreads, reading: ProcessReading, last: ReadingTime
     ) -> None:
         before = process.reading
         process.reading = reading
@@ -715,9 +510,9 @@ class ThreadReader:
             self._is_shown = False
         state = reading.state
         if process.state != state:
-            was_stopped = process.state in _STOPPED_STATES
+            was_stopped = process.state in STOPPED_STATES
             process.state = state
-            if was_stopped != (state in _STOPPED_STATES):
+            if was_stopped != (state in STOPPED_STATES):
                 for thread in process.threads.values():
                     thread.is_stale = True
         if (
@@ -731,12 +526,12 @@ class ThreadReader:
             self._changed[reading.pid] = process
             process.still_at = last
 
-    def _due_processes(self, now: ReadingTime, *, is_required: bool) -> list[_FollowedProcess]:
+    def _due_processes(self, now: ReadingTime, *, is_required: bool) -> list[ProcessThreads]:
         """The processes whose threads may have run or are new, and are read now; those that take
         several readings come last, and first at every other look, so that they are read at all.
         """
-        due: list[_FollowedProcess] = []
-        in_turn: list[_FollowedProcess] = []
+        due: list[ProcessThreads] = []
+        in_turn: list[ProcessThreads] = []
         threads = 0
         has_left = False
         for process in self._changed.values():
@@ -749,28 +544,14 @@ class ThreadReader:
         if has_left and len(due) > 1:
             place = 1 if now.number % 2 else -1
             due.sort(key=lambda process: place * (bool(process.left) and not process.is_refused))
-        has_turn = not in_turn or self._have_turn(threads, now)
+        has_turn = not in_turn or self._turns.begin(threads, now.number)
         self._turns.are_left_out = not has_turn
         return due + in_turn if has_turn else due
 
-    def _have_turn(self, threads: int, now: ReadingTime) -> bool:
-        """Whether as many threads have their turn as are read together."""
-        is_at_disk = now.number - self._turns.disk_number < _READINGS_AFTER_DISK
-        most = _MAX_READINGS_AT_DISK if is_at_disk else _MAX_READINGS_PER_TURN
-        turn = min(max(now.number // _AGE_PER_TURN, 1), most)
-        turn = max(turn, -(-threads // _MAX_TOGETHER))
-        self._turns.readings = turn
-        together = min(threads, _MAX_TOGETHER)
-        self._turns.left = min(threads * (now.number - self._turns.last_number) // turn, together)
-        if self._turns.left < together:
-            return False
-        self._turns.last_number = now.number
-        return True
-
     def _read_due(
         self,
-        due: Sequence[_FollowedProcess],
-        budget: _ReadBudget,
+        due: Sequence[ProcessThreads],
+        budget: ReadBudget,
         now: ReadingTime,
         *,
         is_required: bool,
@@ -793,7 +574,7 @@ class ThreadReader:
             elif self._turns.left > 0:
                 self._turns.left -= self._continue(process, budget, now, self._turns.left)
 
-    def _read_only_thread(self, process: _FollowedProcess, now: ReadingTime) -> bool:
+    def _read_only_thread(self, process: ProcessThreads, now: ReadingTime) -> bool:
         """Read the counters of a process with one thread; returns False after the thread's end."""
         (thread,) = process.threads.values()
         reading = process.reading
@@ -807,11 +588,11 @@ class ThreadReader:
         process.has_run = False
         process.still_at = now
         del self._changed[reading.pid]
-        if grown is not None and reading.state == _SLEEP_STATE:
+        if grown is not None and reading.state == SLEEP_STATE:
             self._asleep.regulars[reading.pid] = process
         is_sleeping_again = (
             process.was_sleeping
-            and reading.state == _SLEEP_STATE
+            and reading.state == SLEEP_STATE
             and reading.blocks_signals == thread.sleeps_unsignalled
         )
         thread.is_stale = not is_sleeping_again
@@ -822,7 +603,7 @@ class ThreadReader:
         return True
 
     def _continue(
-        self, process: _FollowedProcess, budget: _ReadBudget, now: ReadingTime, limit: int | None
+        self, process: ProcessThreads, budget: ReadBudget, now: ReadingTime, limit: int | None
     ) -> int:
         """Read the threads that are left, up to a ``limit``; returns how many were read."""
         pid = process.reading.pid
@@ -840,7 +621,7 @@ class ThreadReader:
                 has_looked = True
                 process.left = self._find_threads(process, now)
                 continue
-            together = _UNCHECKED if limit is None else min(_UNCHECKED, limit - len(read))
+            together = CHECKED_THREADS if limit is None else min(CHECKED_THREADS, limit - len(read))
             next_ones = process.left[-together:] if together else []
             if not next_ones or not budget.allows(len(next_ones)):
                 break
@@ -861,7 +642,7 @@ class ThreadReader:
         self._stale[pid] = process
         return len(read)
 
-    def _note_busiest(self, process: _FollowedProcess, growth: Sequence[ThreadGrowth]) -> None:
+    def _note_busiest(self, process: ProcessThreads, growth: Sequence[ThreadGrowth]) -> None:
         """Note which threads ran or waited for a CPU most, of those that were read in this look;
         if these are too few, also those that were noted before.
         """
@@ -871,7 +652,7 @@ class ThreadReader:
         threads = [process.threads[each] for each in ids if each in process.threads]
         process.busiest = threads[:_MAX_BUSIEST]
 
-    def _note_unread(self, process: _FollowedProcess) -> None:
+    def _note_unread(self, process: ProcessThreads) -> None:
         """Note the CPU time of threads that ended unread."""
         if process.clock_ns is None or process.thread_count == 1:
             return
@@ -883,7 +664,7 @@ class ThreadReader:
             self._unread_run_ns += max(unread_ns - noted_ns, 0)
             self._peeks.rest_ns += unread_ns
 
-    def _note_later(self, process: _FollowedProcess) -> None:
+    def _note_later(self, process: ProcessThreads) -> None:
         """Note the CPU time of threads that are left for the next looks."""
         if process.clock_ns is None:
             return
@@ -891,7 +672,7 @@ class ThreadReader:
         self._later_run_ns += max(left_ns - process.later_ns, 0)
         process.later_ns = max(left_ns, 0)
 
-    def _end_thread(self, process: _FollowedProcess, thread: Thread) -> None:
+    def _end_thread(self, process: ProcessThreads, thread: Thread) -> None:
         """Close the files of a thread that has ended."""
         del process.threads[thread.thread_id]
         thread.close()
@@ -899,7 +680,7 @@ class ThreadReader:
         self._ended.append(thread.thread_id)
 
     def _read_threads(
-        self, process: _FollowedProcess, threads: Iterable[Thread], now: ReadingTime
+        self, process: ProcessThreads, threads: Iterable[Thread], now: ReadingTime
     ) -> list[Thread]:
         """Read the counters of threads; returns those that have not ended."""
         read: list[Thread] = []
@@ -917,7 +698,7 @@ class ThreadReader:
             read.append(thread)
         return read
 
-    def _note_growth(self, process: _FollowedProcess, thread: Thread, grown: ThreadGrowth) -> None:
+    def _note_growth(self, process: ProcessThreads, thread: Thread, grown: ThreadGrowth) -> None:
         run_ns = grown.run_ns
         process.read_ns += run_ns
         if grown.steps > 1 and process.later_ns:
@@ -939,7 +720,7 @@ class ThreadReader:
         self._able.discard(thread)
         self._new_waits.pop(thread, None)
 
-    def _find_threads(self, process: _FollowedProcess, now: ReadingTime) -> list[Thread]:
+    def _find_threads(self, process: ProcessThreads, now: ReadingTime) -> list[Thread]:
         """The new threads of a process, if the number of the known ones is not the process's."""
         known = process.threads
         reading = process.reading
@@ -964,7 +745,7 @@ class ThreadReader:
                 appeared.append(known[thread_id])
         return appeared
 
-    def _forget(self, process: _FollowedProcess) -> None:
+    def _forget(self, process: ProcessThreads) -> None:
         """Close the files of a process that has ended."""
         pid = process.reading.pid
         self._stale.pop(pid, None)
@@ -975,7 +756,7 @@ class ThreadReader:
             self._forget_run(thread)
             self._ended_between.append(thread.thread_id)
 
-    def _ask_stale(self, budget: _ReadBudget, now: ReadingTime, *, is_fresh: bool) -> None:
+    def _ask_stale(self, budget: ReadBudget, now: ReadingTime, *, is_fresh: bool) -> None:
         """Ask the threads that have run what they wait for now, as many as the budget allows."""
         left = _MAX_ASKED
         for process in tuple(self._stale.values()):
@@ -987,20 +768,20 @@ class ThreadReader:
                     self._read_state(process)
                 left -= self._ask_threads(process, left, budget, now)
 
-    def _read_state(self, process: _FollowedProcess) -> None:
+    def _read_state(self, process: ProcessThreads) -> None:
         """Read whether a process has been stopped since its reading, or goes on: its threads show
         the same calls. Beside a tracer such as strace, one of both can run at any moment, so that
         the state of the reading stays.
         """
         first = process.threads.get(process.reading.pid)
-        if first is None or process.state == _TRACED_STATE:
+        if first is None or process.state == TRACED_STATE:
             return
         state = first.read_state().letter
-        if state != _TRACED_STATE:
+        if state != TRACED_STATE:
             process.state = state
 
     def _ask_threads(
-        self, process: _FollowedProcess, most: int, budget: _ReadBudget, now: ReadingTime
+        self, process: ProcessThreads, most: int, budget: ReadBudget, now: ReadingTime
     ) -> int:
         """Ask the threads of a process, at most so many; returns how many were asked."""
         asked = 0
@@ -1028,25 +809,28 @@ class ThreadReader:
         """Whether a process waits for a child, and none lives, now that all were asked."""
         return not all(self._has_living_child(parent) for parent in self._parents)
 
-    def _has_living_child(self, parent: _FollowedProcess) -> bool:
+    def _has_living_child(self, parent: ProcessThreads) -> bool:
         """Whether a child of the process was seen that has not ended."""
         return any(
             child.reading.parent_pid == parent.reading.pid
-            and any(thread.blocked is not _ENDED for thread in child.threads.values())
+            and any(thread.blocked is not ENDED for thread in child.threads.values())
             for child in self._processes.values()
         )
 
-    def _ask_thread(self, process: _FollowedProcess, thread: Thread, now_ns: int) -> None:
+    def _ask_thread(self, process: ProcessThreads, thread: Thread, now_ns: int) -> None:
         """Ask a thread what it does now, and whether something came in its wait before."""
         arrivals: Sequence[Arrival] = ()
         before = thread.blocked
         is_same_wait = not (thread.is_stale or thread.is_postponed)
         if before is not None and before.connections and thread.is_stale:
             arrivals = self._resolver.arrivals(before)
-        blocked = self._ask(process, thread, now_ns)
+        blocked = self._blocked.read(process, thread, now_ns)
+        self.sees_calls = self.sees_calls or self._blocked.has_seen_call
+        if process.is_refused and (blocked is HIDDEN_DISK or blocked is MEMORY):
+            self._turns.disk_number = 0 if self._last is None else self._last.number
         if is_same_wait and _has_unchanged_watched_connections(before, blocked):
             return  # with how much the wait began is known
-        if self._is_group_frozen and blocked is not _ENDED:
+        if self._group.is_frozen and blocked is not ENDED:
             blocked = STOPPED
         thread.is_stale = False
         thread.blocked = blocked
@@ -1054,10 +838,10 @@ class ThreadReader:
             self._able.add(thread)
         else:
             self._able.discard(thread)
-            is_known = blocked.is_hidden or blocked.is_stopped or blocked is _ENDED
+            is_known = blocked.is_hidden or blocked.is_stopped or blocked is ENDED
             if not (is_known or is_same_wait):
                 self._new_waits[thread] = process.reading.pid
-        if blocked is _ENDED:
+        if blocked is ENDED:
             self._ended.append(thread.thread_id)
         else:
             pid = process.reading.pid
@@ -1081,7 +865,7 @@ class ThreadReader:
                 )
             )
 
-    def _may_miss_child(self, process: _FollowedProcess, blocked: Blocked) -> bool:
+    def _may_miss_child(self, process: ProcessThreads, blocked: Blocked) -> bool:
         """Whether a thread may have a child that began since the processes were read, and matters:
         it waits for it, or asks again and again whether it has ended, which no thread of a pool
         does.
@@ -1097,10 +881,10 @@ class ThreadReader:
 
     def _look_at_children(
         self,
-        process: _FollowedProcess,
+        process: ProcessThreads,
         parents: Collection[Thread],
         most: int,
-        budget: _ReadBudget,
+        budget: ReadBudget,
         now: ReadingTime,
     ) -> int:
         """Look at the children of these threads that began since the processes were read; returns
@@ -1111,7 +895,7 @@ class ThreadReader:
             if pid in self._processes or asked >= most or not budget.allows():
                 continue
             stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
-            if stat is None or stat.state in _ENDED_STATES:
+            if stat is None or stat.state in ENDED_STATES:
                 continue
             reading = ProcessReading(
                 pid=pid,
@@ -1123,7 +907,7 @@ class ThreadReader:
                 parent_pid=process.reading.pid,
             )
             before = self._last or ReadingTime(0, now.at_ns)
-            child = _FollowedProcess(reading, stat.started_ticks, before)
+            child = ProcessThreads(reading, stat.started_ticks, before)
             child.is_refused = process.is_refused
             child.thread_count = stat.threads
             child.state = stat.state
@@ -1133,7 +917,7 @@ class ThreadReader:
             asked += 1 + self._ask_threads(child, most - asked, budget, now)
         return asked
 
-    def _children(self, process: _FollowedProcess, parents: Collection[Thread]) -> Collection[int]:
+    def _children(self, process: ProcessThreads, parents: Collection[Thread]) -> Collection[int]:
         """The children of these threads, and of the others of their process if these are few."""
         if len(process.threads) <= _MAX_PARENTS:
             parents = process.threads.values()
@@ -1142,7 +926,7 @@ class ThreadReader:
             pids += proc.parse_pids(proc.read(f"{thread.path}/children") or b"")
         return pids
 
-    def _look_for_frozen(self, budget: _ReadBudget) -> None:
+    def _look_for_frozen(self, budget: ReadBudget) -> None:
         """Look which threads that wait since the last look are in a frozen group of version 2 that
         is not the one of the first process: the kernel shows them in their calls, as if they
         slept. Waits that are over by now are not looked at, and none a second time.
@@ -1151,15 +935,15 @@ class ThreadReader:
             thread, pid = self._new_waits.popitem()
             if thread.is_stale:
                 continue
-            if _kernel_function(thread) not in _FROZEN_IN:
+            if kernel_function(thread) not in _FROZEN_IN:
                 continue
-            if thread.read_state().letter == _SLEEP_STATE:
+            if thread.read_state().letter == SLEEP_STATE:
                 thread.blocked, thread.is_postponed = STOPPED, False
                 # It has not run since it was asked, as it does when it is frozen.
                 seen = ThreadSeen(thread.thread_id, pid, STOPPED, is_correction=True)
                 self._seen.append(seen)
 
-    def _look_for_able(self, budget: _ReadBudget) -> None:
+    def _look_for_able(self, budget: ReadBudget) -> None:
         """Look for threads that can run, though they have not run since they were blocked, or were
         not read; those that were asked in this look have said what they do.
         """
@@ -1194,87 +978,11 @@ class ThreadReader:
             return False
         return self._at_ns < before.until_ns
 
-    def _note_state(self, process: _FollowedProcess, now_ns: int) -> None:
+    def _note_state(self, process: ProcessThreads, now_ns: int) -> None:
         """Note what the only thread waits for, by the state that was read with the process."""
         (thread,) = process.threads.values()
         self._ask_thread(process, thread, now_ns)
-        process.was_sleeping = process.reading.state == _SLEEP_STATE
-
-    def _ask(self, process: _FollowedProcess, thread: Thread, now_ns: int) -> Blocked | None:
-        """What the thread waits for; None if it is not blocked."""
-        thread.is_postponed = False
-        reading = process.reading
-        if process.state in _STOPPED_STATES:
-            return TRACED if process.state == _TRACED_STATE else STOPPED
-        if process.is_refused or not self._calls:
-            process.is_refused = True
-            if reading.threads > 1:
-                state = thread.read_state()
-            else:
-                state = ThreadState(reading.state, reading.blocks_signals)
-            return self._wait_in_state(reading.pid, thread, state, is_hidden=True)
-        try:
-            call = parse_system_call(thread.read_call())
-        except PermissionError:
-            process.is_refused = True
-            return self._ask(process, thread, now_ns)
-        except OSError:
-            return _ENDED
-        self.sees_calls = True
-        blocked = None if call is None else self._wait_in_call(reading.pid, thread, call, now_ns)
-        return STOPPED if self._is_frozen_in(process, blocked) else blocked
-
-    def _is_frozen_in(self, process: _FollowedProcess, blocked: Blocked | None) -> bool:
-        """Whether the process is frozen in a wait, alone of its group or with it."""
-        if blocked is None or process.state != _DISK_STATE:
-            return False
-        return blocked.wait.kind in _INTERRUPTIBLE and self._is_frozen(process.reading.pid)
-
-    def _wait_in_call(
-        self, pid: int, thread: Thread, call: SystemCall, now_ns: int
-    ) -> Blocked | None:
-        is_restarted = self._resolver.is_restarted(call)
-        if is_restarted:
-            call = self._resolver.original(call, _kernel_function(thread))
-        blocked: Blocked | None = self._resolver.resolve(pid, call, now_ns, thread.ran_after_ns)
-        thread.is_postponed = self._resolver.sockets.has_postponed
-        if blocked is None:
-            return None
-        if is_restarted:  # its time began before the stop
-            blocked = replace(blocked, until_ns=None)
-        has_path = blocked.wait.kind == "disk" and blocked.wait.target is not None
-        if has_path and thread.read_state().letter == _SLEEP_STATE:
-            blocked = self._resolver.asleep(pid, call, blocked, now_ns)
-        if blocked.wait.kind == "other" and blocked.helpers == "nobody":
-            blocked = self._wait_in_state(pid, thread, thread.read_state(), is_hidden=False)
-        if blocked is not None and blocked.wait.kind == "disk":
-            return MEMORY if self._is_for_memory(thread) else blocked
-        return blocked
-
-    def _wait_in_state(
-        self, pid: int, thread: Thread, state: ThreadState, *, is_hidden: bool
-    ) -> Blocked | None:
-        """What a state shows without the system call; None for a thread that can run.
-
-        A parent in vfork sleeps uninterruptibly, too, until its child executes a program. The C
-        library and language runtimes block all signals meanwhile, but not in other sleeps.
-        """
-        if state.letter in _ENDED_STATES:
-            return _ENDED
-        if state.letter == "R":
-            return None
-        is_at_disk = state.letter == _DISK_STATE
-        if state.letter in _STOPPED_STATES or (is_at_disk and self._is_frozen(pid)):
-            return STOPPED
-        if state.letter == _SLEEP_STATE:
-            thread.sleeps_unsignalled = state.blocks_signals
-        is_in_vfork = state.blocks_signals and not thread.sleeps_unsignalled
-        if is_at_disk and not is_in_vfork:
-            if is_hidden:
-                self._turns.disk_number = 0 if self._last is None else self._last.number
-                return MEMORY if self._is_for_memory(thread) else _HIDDEN_DISK
-            return _DISK
-        return _HIDDEN if is_hidden else _OTHER
+        process.was_sleeping = process.reading.state == SLEEP_STATE
 
 
 def _busy_share(grown: ThreadGrowth) -> float:
@@ -1302,8 +1010,3 @@ def _has_unchanged_watched_connections(before: Blocked | None, now: Blocked | No
 def _may_others_add_watches(thread: Thread) -> bool:
     """Whether a thread that has not run may watch more by now."""
     return thread.blocked is not None and thread.blocked.others_add
-
-
-def _kernel_function(thread: Thread) -> bytes:
-    """The function of the kernel in which a thread waits; ``0`` or empty if that is not shown."""
-    return proc.read_beginning(f"{thread.path}/wchan", _MAX_FILE_BYTES)

@@ -11,8 +11,8 @@ from profiler.core.timestamps import NEVER_NS, format_ms
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.linux.reading_turns import SkippedReading
 from profiler.readers.linux.thread_counters import ThreadGrowth
-from profiler.readers.linux.thread_times import SkippedReading
 from profiler.readers.linux.waits import Blocked, Wait
 from profiler.record.record_model import Series
 from tests.fakes import START_NS, sample, seconds

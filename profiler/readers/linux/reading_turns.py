@@ -1,0 +1,168 @@
+"""Which threads a look leaves to the next ones, so that looks cost little: turns of threads whose
+system calls are not readable, readings at which everybody slept, moments between looks in which
+only the state of those that work is read, and the limit of the cost of one look.
+"""
+
+from collections.abc import Callable, Collection
+
+from msgspec import Struct
+
+from profiler.readers.linux.look import Look
+from profiler.readers.linux.process_threads import ProcessThreads
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.linux.thread_blocked import SLEEP_STATE
+
+# A reading checks its cost after this many threads.
+CHECKED_THREADS = 16
+# Those that work stand for all threads if they use so many times what the others use, in the last
+# looks. Without system calls, their states are read only if they used more than this part of the
+# time.
+_WORKERS_FACTOR = 3
+NOTABLE_DIVISOR = 10
+# Without system calls there is little to see: of processes that have several threads, each thread
+# has its turn after a tenth of all readings so far, and at least every fortieth time, if there are
+# not too many. As a reading costs much more than one more thread, so many are read together. After
+# a wait for a disk, for so many readings, it is every twentieth time: how much of the time such
+# waits take is known only by the looks that find them, while the counters lose nothing.
+_AGE_PER_TURN = 10
+_MAX_READINGS_PER_TURN = 40
+_MAX_READINGS_AT_DISK = 20
+_READINGS_AFTER_DISK = 400
+_MAX_TOGETHER = 64
+
+
+class ReadBudget:
+    """The limit of the cost of a part of a look, until it ``is_spent``.
+
+    The first threads are always allowed.
+    """
+
+    def __init__(self, spent_ns: Callable[[], int], limit_ns: float) -> None:
+        self._spent_ns = spent_ns
+        self._limit_ns = limit_ns
+        self._count = 0
+        self.is_spent = False
+
+    def allows(self, threads: int = 1) -> bool:
+        """Whether one more thread, or so many, may be read."""
+        if self._count >= CHECKED_THREADS:
+            self._count = 0
+            self.is_spent = self.is_spent or self._spent_ns() >= self._limit_ns
+        self._count += threads
+        return not self.is_spent
+
+
+class SkippedReading(Struct, frozen=True):
+    """A reading of the processes that was not followed: ``look`` is None if the next look stands
+    for it, too.
+    """
+
+    look: Look | None = None
+
+
+class ThreadTurns(Struct):
+    """The turns of the threads of processes that have several, without their system calls.
+
+    The last turn is that of look ``last_number``, the next one follows after so many ``readings``,
+    of which some were ``skipped`` since the last look. ``left`` is how many threads still have
+    their turn in this look; ``are_left_out``: none of those that have run. ``disk_number`` is the
+    last look that found one in a wait for a disk. ``without_turn`` is what the readings since the
+    last look say.
+    """
+
+    last_number: int = 0
+    disk_number: int = -_READINGS_AFTER_DISK
+    readings: int = 0
+    left: int = 0
+    skipped: int = 0
+    are_left_out: bool = False
+    without_turn: SkippedReading | None = None
+
+    def are_due(self, number: int) -> bool:
+        """Whether threads have their turn in the reading of this number."""
+        return number - self.last_number >= self.readings
+
+    def begin(self, threads: int, number: int) -> bool:
+        """Begin the turn of look ``number`` if it is due, of as many of these threads as are read
+        together; returns whether it was.
+        """
+        is_at_disk = number - self.disk_number < _READINGS_AFTER_DISK
+        most = _MAX_READINGS_AT_DISK if is_at_disk else _MAX_READINGS_PER_TURN
+        turn = min(max(number // _AGE_PER_TURN, 1), most)
+        turn = max(turn, -(-threads // _MAX_TOGETHER))
+        self.readings = turn
+        together = min(threads, _MAX_TOGETHER)
+        self.left = min(threads * (number - self.last_number) // turn, together)
+        if self.left < together:
+            return False
+        self.last_number = number
+        return True
+
+
+class AsleepReadings(Struct):
+    """The readings since the last look that found nobody who could run: so many ``readings``, the
+    last one at ``at_ns``. ``processes`` are as of this one, or of the last look.
+
+    ``regulars``, by their ids, have one thread, ran before the last look, and slept at it.
+    """
+
+    readings: int = 0
+    at_ns: int = 0
+    processes: Collection[ProcessReading] = ()
+    regulars: dict[int, ProcessThreads] = {}
+
+    def has_again(self, reading: ProcessReading, between: ProcessReading) -> bool:
+        """Whether a process has run in each step since the last look, and sleeps as it did then;
+        ``between`` is the reading before.
+
+        One that was still for a step may have slept for long: only a look limits what the kernel
+        may call its wait for a CPU.
+        """
+        process = self.regulars.get(reading.pid)
+        if process is None or reading.state != SLEEP_STATE or reading.threads > 1:
+            return False
+        if reading is between or (self.readings and between is process.reading):
+            return False
+        before = process.reading
+        return (reading.blocks_signals, reading.started_ticks) == (
+            before.blocks_signals,
+            before.started_ticks,
+        )
+
+
+class PeekResults(Struct):
+    """What peeks, which read the state of the threads that work, have found since the last look:
+    whether one of them could run.
+
+    In the last looks, over ``looked_ns``, those that work used ``workers_ns``, and the others, also
+    those that ended unread, ``rest_ns``; half of it counts at the next look, or the next one in
+    which threads have their turn. ``is_steady``: no process has begun or ended at the last reading.
+    """
+
+    able: list[bool] = []
+    looked_ns: int = 0
+    workers_ns: int = 0
+    rest_ns: int = 0
+    is_steady: bool = False
+
+    @property
+    def say_all(self) -> bool:
+        """Whether those that work stand for all threads."""
+        return self.is_steady and _WORKERS_FACTOR * self.rest_ns < self.workers_ns
+
+    @property
+    def say_how_long(self) -> bool:
+        """Whether those that work may have run together for a notable part of the time, or in turn:
+        the counters do not say it.
+        """
+        return NOTABLE_DIVISOR * self.workers_ns > self.looked_ns
+
+    def begin_look(self) -> None:
+        self.looked_ns //= 2
+        self.workers_ns //= 2
+        self.rest_ns //= 2
+
+    def take(self) -> list[bool]:
+        able = self.able
+        self.able = []
+        return able
