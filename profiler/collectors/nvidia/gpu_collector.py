@@ -36,8 +36,8 @@ _HANG_NS = 5 * NS_PER_SECOND
 # 0.01 % of a core. A complete reading has it, too: at checkpoints and at the end.
 COUNTER_PERIOD_NS = 60 * NS_PER_SECOND
 _REQUIREMENTS = (
-    "on ECS the monitor needs NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility "
-    "in its environment."
+    "on your own machine, install NVIDIA's driver; on ECS, the monitor needs "
+    "NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in its environment."
 )
 _MATCHES_NONE = (
     "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's "
@@ -217,8 +217,7 @@ class GpuCollector:
             return
         if not self._reader.wait_for_first_reading(max_seconds):
             self._report_missing(
-                "TASK_PROFILER_GPU=on, but no GPU was read: the driver had not answered when the "
-                "run ended."
+                "TASK_PROFILER_GPU=on, but no GPU was read: the run ended before a driver answered."
             )
 
     def stop(self, max_seconds: float) -> None:

@@ -4,7 +4,13 @@ restarts and lost GPUs.
 
 from collections.abc import Callable, Iterator, Mapping
 
-from profiler.collectors.nvidia.nvml_calls import ErrorAction, Failure, Nvml, call_nvml
+from profiler.collectors.nvidia.nvml_calls import (
+    NO_DRIVER,
+    ErrorAction,
+    Failure,
+    Nvml,
+    call_nvml,
+)
 from profiler.collectors.nvidia.open_gpus import open_devices
 from profiler.collectors.nvidia.read_one_gpu import Device, XidEvents
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample
@@ -162,6 +168,8 @@ class NvmlSource:
         self._nvml = nvml
         failure = call_nvml(nvml, "nvmlInit")
         if isinstance(failure, Failure):
+            if failure.action is ErrorAction.NO_DRIVER:
+                return Failure(failure.action, f"{NO_DRIVER}: {failure.reason}")
             return failure
         count = call_nvml(nvml, "nvmlDeviceGetCount")
         if isinstance(count, Failure):

@@ -301,6 +301,7 @@ def test_a_missing_required_gpu_is_reported_once_in_the_log_and_in_the_record() 
     assert fakes.collector.startup_error == warning
     assert "no GPU is visible here" in warning
     assert "NVIDIA_VISIBLE_DEVICES=all" in warning
+    assert "on your own machine, install NVIDIA's driver" in warning
 
 
 def test_a_driver_that_stays_unreadable_is_told_with_since_when_until_it_works_again() -> None:

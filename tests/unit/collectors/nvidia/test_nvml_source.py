@@ -292,6 +292,7 @@ def test_a_missing_driver_is_tried_again_every_half_minute(value: int) -> None:
         machine.clock.advance(1)
     assert machine.nvml.calls["nvmlInit"] == 3
     assert machine.source.is_driver_missing is True
+    assert machine.refused().startswith("no NVIDIA driver was found: ")
     machine = Machine()  # a driver that shows no GPU counts as none
     assert "no GPU is visible" in machine.refused()
     assert machine.source.is_driver_missing is True
