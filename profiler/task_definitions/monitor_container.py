@@ -331,8 +331,13 @@ def _change_note(field: str, old: object, new: object) -> str:
     if old is None:
         return f"The monitor gets {field}."
     if isinstance(new, str | int):
-        return f"The monitor's {field} changes from {old} to {new}."
+        return f"The monitor's {field} changes from {_as_written(old)} to {_as_written(new)}."
     return f"The monitor's {field} changes: {', '.join(_differences(old, new)) or 'its order'}."
+
+
+def _as_written(value: object) -> object:
+    """A value as a definition has it: true and false are JSON's words."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _differences(old: object, new: object) -> list[str]:

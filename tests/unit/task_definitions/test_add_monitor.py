@@ -377,6 +377,13 @@ def test_the_default_image_is_in_the_registry_of_the_definitions_account_and_not
     assert [word for word in (default_image(None), "--image") if word not in result.notes[0]] == []
 
 
+def test_a_changed_flag_is_said_in_the_words_of_the_definition() -> None:
+    once: Any = added(definition(BATCH)).definition
+    batch, monitor = once["containerDefinitions"]
+    result = added(definition(batch, {**monitor, "essential": True}))
+    assert result.notes == ("The monitor's essential changes from true to false.",)
+
+
 def test_another_image_changes_nothing_but_the_image() -> None:
     once: Any = added(definition(BATCH)).definition
     result = added(once, image=f"{IMAGE}.1")
