@@ -146,4 +146,4 @@ def test_the_example_installs_from_the_repository(name: str) -> None:
     (job,) = YAML(typ="safe").load(ROOT / "examples" / f"{name}.yml")["jobs"].values()
     install = next(step["run"] for step in job["steps"] if step.get("name") == "Install")
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
-    assert install == f"pip install git+{urls['Repository']}"
+    assert install == f"pip install {urls['Repository']}/archive/main.tar.gz"
