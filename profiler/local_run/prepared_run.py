@@ -35,6 +35,7 @@ MAX_NAME_CHARS = 255
 NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
 _EXECUTE = b"x"
+_MAX_FIRST_LINE_BYTES = 256  # the kernel reads no more of a script's first line
 # With these errors, execvp tries the next folder of PATH.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _REFUSED = (errno.EACCES, errno.EPERM)
@@ -277,7 +278,7 @@ def _start_failure(name: str, attempts: Iterable[tuple[str, int]]) -> StartFailu
         elif number not in _ABSENT:
             return _not_executable(path, os.strerror(number))
         elif os.path.exists(path):  # a word of the command line
-            unusable = unusable or _not_executable(path, "the interpreter it names does not exist")
+            unusable = unusable or _not_executable(path, _missing_interpreter(path))
     if unusable is not None:
         return unusable
     where = "does not exist" if "/" in name else "was not found in PATH"
@@ -290,6 +291,22 @@ def _start_failure(name: str, attempts: Iterable[tuple[str, int]]) -> StartFailu
         advice = f"for a shell's command line, write sh -c {name!r}"
     reason = f"The command {name!r} {where}; {advice}."
     return StartFailure(exit_code=NOT_FOUND, reason=reason)
+
+
+def _missing_interpreter(path: str) -> str:
+    """Which interpreter a script's first line names, and what to do; a binary names its loader."""
+    first = b""
+    with suppress(OSError), open(path, "rb") as file:
+        first = file.readline(_MAX_FIRST_LINE_BYTES)
+    if not first.startswith(b"#!"):
+        return "the loader or library that it names does not exist: build it for this machine"
+    if first.endswith(b"\r\n"):
+        from shlex import quote  # only after an error
+
+        return f"its lines end as on Windows: run sed -i 's/\\r$//' {quote(path)}"
+    words = first[2:].split()
+    name = repr(os.fsdecode(words[0])) if words else "of its first line"
+    return f"the interpreter {name} does not exist: correct the first line, or install it"
 
 
 def _not_executable(path: str, reason: str) -> StartFailure:

@@ -224,6 +224,16 @@ def test_the_command_reads_log_groups(aws: FakeAws) -> None:
             "there are no AWS credentials: sign in",
         ),
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "AWS cannot be reached at http://127.0.0.1:9"),
+        (
+            {"AWS_ENDPOINT_URL": "nonsense"},
+            "AWS cannot be used: a setting is wrong (Invalid endpoint: nonsense): check the",
+        ),
+        (
+            {"AWS_ENDPOINT_URL": "http://127.0.0.1:99999"},
+            "AWS cannot be used: a setting is wrong (Port out of range 0-65535): check the",
+        ),
+        ({"AWS_MAX_ATTEMPTS": "abc"}, "AWS cannot be used: a setting is wrong ("),
+        ({"AWS_RETRY_MODE": "no"}, "AWS cannot be used: the AWS client failed ("),
     ],
 )
 def test_errors_of_aws_are_a_sentence(

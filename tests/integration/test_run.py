@@ -95,6 +95,25 @@ def test_a_command_that_cannot_start_is_told_in_one_sentence_and_has_no_metrics(
     )
 
 
+@pytest.mark.parametrize(
+    ("first_line", "reason"),
+    [
+        (b"#!/no/such/python3 -u\n", "the interpreter '/no/such/python3' does not exist: correct"),
+        (b"#!/bin/sh\r\n", "its lines end as on Windows: run sed -i 's/\\r$//' "),
+    ],
+)
+def test_a_script_whose_interpreter_is_missing_says_what_to_do(
+    first_line: bytes, reason: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "job"
+    script.write_bytes(first_line + b"echo no\n")
+    script.chmod(0o755)
+    finished = run(str(script))
+    assert finished.returncode == 126
+    sentence, _ = finished.stderr.decode().splitlines()
+    assert sentence.startswith(f"task-profiler: {script} cannot be executed: {reason}")
+
+
 def test_input_and_output_pass_byte_for_byte() -> None:
     data = bytes(range(256)) * 4096
     finished = run("cat", input=data)

@@ -3,13 +3,15 @@ them.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from configparser import Error, RawConfigParser
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -28,6 +30,7 @@ from profiler.core.errors import TaskProfilerError
 if TYPE_CHECKING:
     import requests
 
+_UNUSABLE = "AWS cannot be used"
 _OPENED = f"{__name__}.open_clients"  # in a command's context
 _MAX_RETRIES = 10
 _ATTEMPTS_TO_ANNOUNCE = 3  # of a lost connection, which the second one mostly mends
@@ -114,7 +117,7 @@ def check_region(region: str | None, profile: str | None) -> None:
     if not is_known and (
         sections or name == "default"
     ):  # boto3 reports a profile that does not exist
-        raise TaskProfilerError(f"AWS cannot be used: {UNKNOWN_REGION}")
+        raise TaskProfilerError(f"{_UNUSABLE}: {UNKNOWN_REGION}")
 
 
 def _retry_handler() -> Callable[..., float | None]:
@@ -158,6 +161,22 @@ def open_clients(region: str | None, profile: str | None) -> OpenClient:
     return opened[region, profile]
 
 
+@contextmanager
+def _wrong_settings() -> Iterator[None]:
+    """boto3 refuses a setting of the wrong form with ValueError, which is none of its errors."""
+    from botocore.exceptions import BotoCoreError  # slow to import
+
+    try:
+        yield
+    except BotoCoreError:
+        raise
+    except ValueError as error:
+        raise TaskProfilerError(
+            f"{_UNUSABLE}: a setting is wrong ({str(error).rstrip('.')}): check the variables "
+            "AWS_…, such as AWS_ENDPOINT_URL, and AWS's configuration file."
+        ) from error
+
+
 def _open_clients(region: str | None, profile: str | None) -> OpenClient:
     retry_handler = _retry_handler()
     lock = Lock()  # boto3's sessions make one client at a time
@@ -181,13 +200,14 @@ def _open_clients(region: str | None, profile: str | None) -> OpenClient:
     @cache
     def open_client(service: str) -> AwsClient:
         check_region(region, profile)
-        with lock, aws_errors("AWS cannot be used"):
+        with lock, aws_errors(_UNUSABLE), _wrong_settings():
             session, config = session_and_config()
             if service == "lambda":
                 config = config.merge(type(config)(read_timeout=_FUNCTION_SECONDS))
             elif service in _OPTIONAL_SERVICES:
                 config = config.merge(bounded_config(attempts=_OPTIONAL_ATTEMPTS))
             client = session.client(service, config=config)
+            _ = urlsplit(client.meta.endpoint_url).port  # ValueError: else its first call has it
             if config.retries is not None:
                 service_id = client.meta.service_model.service_id.hyphenize()
                 client.meta.events.register_first(f"needs-retry.{service_id}", retry_handler)

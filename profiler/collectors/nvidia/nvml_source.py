@@ -168,9 +168,7 @@ class NvmlSource:
         self._nvml = nvml
         failure = call_nvml(nvml, "nvmlInit")
         if isinstance(failure, Failure):
-            if failure.action is ErrorAction.NO_DRIVER:
-                return Failure(failure.action, f"{NO_DRIVER}: {failure.reason}")
-            return failure
+            return _named_driver(failure)
         count = call_nvml(nvml, "nvmlDeviceGetCount")
         if isinstance(count, Failure):
             call_nvml(nvml, "nvmlShutdown")
@@ -203,3 +201,10 @@ def _unreadable_gpu_sentences(reasons: Mapping[int, str]) -> Iterator[str]:
         gpus = "GPU" if len(numbers) == 1 else "GPUs"
         are = "is" if len(numbers) == 1 else "are"
         yield f"{gpus} {listed(numbers)} {are} visible and cannot be read: {reason}."
+
+
+def _named_driver(failure: Failure) -> Failure:
+    """Why NVML did not start, in words for a machine without a driver."""
+    if failure.action is not ErrorAction.NO_DRIVER:
+        return failure
+    return Failure(failure.action, f"{NO_DRIVER}: {failure.reason}")
