@@ -92,6 +92,7 @@ class TrackedProcess:
                 threads=stat.threads,
                 state=stat.state,
                 blocks_signals=stat.blocks_signals,
+                shows_function=stat.stack_start != 0,
                 virtual_bytes=stat.virtual_bytes,
                 rss_bytes=self._status.rss_bytes,
                 anonymous_bytes=self._status.anonymous_bytes,

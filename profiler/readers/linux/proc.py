@@ -203,6 +203,13 @@ def blocks_all_signals(fields: Sequence[bytes]) -> bool:
     return int(fields[_BLOCKED_SIGNALS]) & _ALL_SIGNALS == _ALL_SIGNALS
 
 
+def shows_function(fields: Sequence[bytes]) -> bool:
+    """Whether this user may read the function of the kernel in which a thread waits, by the fields
+    of its ``stat`` after the name: the kernel shows the stack's address to the same users.
+    """
+    return len(fields) > _STACK and fields[_STACK] != b"0"
+
+
 def may_run_another_program(before: ProcessStat, now: ProcessStat) -> bool:
     """Whether a process has executed a program since, which causes page faults; at its end, its
     name remains.

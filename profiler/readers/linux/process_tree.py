@@ -47,7 +47,8 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     addition to it. ``locked_bytes``: what the process has locked, present or not.
     ``open_files_bound``: the most files that it may have open.
     ``name`` has the script of an interpreter, unless the ``arguments`` are read. ``state`` and
-    ``blocks_signals`` are the main thread's.
+    ``blocks_signals`` are the main thread's. ``shows_function``: the kernel shows this user the
+    function in which a thread waits.
     ``is_forked``: the process has not executed a program. ``children_faults`` counts the children
     that it has waited for.
     """
@@ -61,6 +62,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     threads: int = 1
     state: str = ""
     blocks_signals: bool = False
+    shows_function: bool = False
     virtual_bytes: int = 0
     rss_bytes: int | None = None
     anonymous_bytes: int | None = None
@@ -186,6 +188,7 @@ class ProcessTree:
             threads=stat.threads,
             state=stat.state,
             blocks_signals=stat.blocks_signals,
+            shows_function=stat.stack_start != 0,
             virtual_bytes=stat.virtual_bytes,
             rss_bytes=status.rss_bytes,
             anonymous_bytes=status.anonymous_bytes,

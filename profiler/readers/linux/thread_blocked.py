@@ -81,7 +81,7 @@ class BlockedReader:
         if reading.threads > 1:
             state = thread.read_state()
         else:
-            state = ThreadState(reading.state, reading.blocks_signals)
+            state = ThreadState(reading.state, reading.blocks_signals, reading.shows_function)
         return self._wait_in_state(reading.pid, thread, state, is_hidden=True)
 
     def _is_frozen_in(self, process: ProcessThreads, blocked: Blocked | None) -> bool:
@@ -131,15 +131,17 @@ class BlockedReader:
         is_in_vfork = state.blocks_signals and not thread.sleeps_unsignalled
         if is_at_disk and not is_in_vfork:
             if is_hidden:
-                return MEMORY if self._is_for_memory(thread) else HIDDEN_DISK
+                is_for_memory = self._is_for_memory(thread, shows_function=state.shows_function)
+                return MEMORY if is_for_memory else HIDDEN_DISK
             return _DISK
         return _HIDDEN if is_hidden else _OTHER
 
-    def _is_for_memory(self, thread: Thread) -> bool:
+    def _is_for_memory(self, thread: Thread, *, shows_function: bool = True) -> bool:
         """Whether a thread that seems to wait for a disk waits for memory under its group's limit:
-        by the function of the kernel in which it is, if readable, else by the group's pressure.
+        by the function of the kernel in which it is, if readable, else by the group's pressure. To
+        try to read the function costs more than to read the thread's state.
         """
-        place = kernel_function(thread)
+        place = kernel_function(thread) if shows_function else b""
         return any(name in place for name in _FOR_MEMORY) or self._is_short_of_memory()
 
 

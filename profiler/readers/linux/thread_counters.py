@@ -58,10 +58,13 @@ class ThreadGrowth(Struct, frozen=True, gc=False):
 
 
 class ThreadState(Struct, frozen=True, gc=False):
-    """The letter of a thread's state, empty after its end, and whether it blocks all signals."""
+    """The letter of a thread's state, empty after its end, whether it blocks all signals, and
+    whether this user may read in which function of the kernel it waits.
+    """
 
     letter: str
     blocks_signals: bool = False
+    shows_function: bool = False
 
 
 class ReadingTime(Struct, frozen=True, gc=False):
@@ -222,7 +225,11 @@ def _parse_state(stat: bytes) -> ThreadState:
     fields = stat[stat.rfind(b")") + 1 :].split()
     if not fields:
         return ThreadState("")
-    return ThreadState(fields[0].decode(errors="replace"), proc.blocks_all_signals(fields))
+    return ThreadState(
+        fields[0].decode(errors="replace"),
+        proc.blocks_all_signals(fields),
+        proc.shows_function(fields),
+    )
 
 
 def open_thread(thread_id: int, path: str, files: ThreadFiles, read_at: ReadingTime) -> Thread:

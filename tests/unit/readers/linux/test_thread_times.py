@@ -102,11 +102,13 @@ class FakeMachine:
         state: str = "S",
         call: str | None = SLEEPING,
         blocked: int = 0,
+        stack: int = 1,
     ) -> None:
         folder = self.folder / str(pid) / "task" / str(tid or pid)
         folder.mkdir(parents=True, exist_ok=True)
         write_in_place(folder / "schedstat", f"{seconds(run)} {seconds(wait)} 5\n")
-        fields = f"{state} {'1 ' * 28}{blocked} 3"  # the blocked signals are the 32nd field
+        # The address of the stack is the 28th field, the blocked signals are the 32nd one.
+        fields = f"{state} {'1 ' * 24}{stack} 1 1 1 {blocked} 3"
         write_in_place(folder / "stat", f"{tid or pid} (a job)) {fields}\n")
         if call is not None:
             write_in_place(folder / "syscall", call)
@@ -160,6 +162,7 @@ def process(
     state: str = "S",
     start: int = 1,
     blocks_signals: bool = False,
+    shows_function: bool = False,
 ) -> ProcessReading:
     return fakes.process(
         pid,
@@ -168,6 +171,7 @@ def process(
         threads=threads,
         state=state,
         blocks_signals=blocks_signals,
+        shows_function=shows_function,
     )
 
 
@@ -507,6 +511,19 @@ def test_a_wait_for_memory_under_the_groups_limit_is_no_disk(machine: FakeMachin
     machine.thread(7, state="D", call=IN_A_PAGE_FAULT)
     (machine.folder / "7" / "task" / "7" / "wchan").write_text("mem_cgroup_oom_synchronize")
     assert machine.read(process(state="D")).blocked == [MEMORY]
+
+
+@without_system_calls
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("stack", "wait"), [(0, Wait("disk")), (0x7FFD8C1B0E20, MEMORY.wait)])
+def test_without_system_calls_the_kernels_function_is_read_only_where_the_stack_is_shown(
+    machine: FakeMachine, threads: int, stack: int, wait: Wait
+) -> None:
+    for tid in range(7, 7 + threads):
+        machine.thread(7, tid, state="D", stack=stack)
+        (machine.folder / f"7/task/{tid}/wchan").write_text("mem_cgroup_oom_synchronize")
+    reading = process(state="D", threads=threads, shows_function=stack > 0)
+    assert machine.read(reading).waits == {wait: threads}
 
 
 @pytest.mark.parametrize("level", [1, 2])
