@@ -21,12 +21,14 @@ _MAX_UNKNOWN_NS = 100 * NS_PER_MS
 
 class Arrival(Struct, frozen=True, gc=False):
     """What has come on one connection since a wait was seen first: in how many segments, and how
-    long ago the last one. ``came`` is None where this is not known.
+    long ago the last one. ``came`` is None where this is not known. ``is_closed``: the kernel knew
+    the connection then, and does not any more.
     """
 
     came: bool | None
     segments: int | None = None
     before_ns: int = 0
+    is_closed: bool = False
 
 
 class WorkBegin(Struct, frozen=True, gc=False):
@@ -46,15 +48,18 @@ def is_by_timeout(
 ) -> bool | None:
     """Whether its timeout ended the last poll before the work; None if that cannot be told.
 
-    Runtimes such as tokio divide a long timeout: after the one of this poll came another one.
+    Runtimes such as tokio divide a long timeout: after the one of this poll came another one. A
+    client's timer closes its idle connections.
     """
     until_ns = blocked.until_ns
     if until_ns is None:
         return None if any(arrival.came for arrival in arrivals) else False
     if begin.last_ns < until_ns - _SLACK_NS:
         return False
-    if any(arrival.came is None for arrival in arrivals):
+    if any(arrival.came is None and not arrival.is_closed for arrival in arrivals):
         return False
+    if blocked.awaits_answer and any(arrival.is_closed for arrival in arrivals):
+        return False  # the answer, at the end of which the program closed
     within_ns = first_known(blocked.until_within_ns, _MAX_UNKNOWN_NS)
     if not any(_may_have_come(arrival, begin, now_ns) for arrival in arrivals):
         # Of a client that asks again and again, the answer may end one of the next polls.
@@ -62,6 +67,13 @@ def is_by_timeout(
     was_due = begin.is_known and begin.last_ns <= until_ns + within_ns + _SLACK_NS
     has_come = any(_has_certainly_come(arrival, begin, now_ns) for arrival in arrivals)
     return True if was_due and within_ns < _MAX_UNKNOWN_NS and not has_come else None
+
+
+def what_came(arrivals: Sequence[Arrival], *, timed_out: bool | None) -> tuple[bool | None, ...]:
+    """On which connections of a poll something has come; nothing on those that a timer closed."""
+    return tuple(
+        [False if timed_out and arrival.is_closed else arrival.came for arrival in arrivals]
+    )
 
 
 def _may_have_come(arrival: Arrival, begin: WorkBegin, now_ns: int) -> bool:

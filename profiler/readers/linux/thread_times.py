@@ -17,7 +17,7 @@ from profiler.readers.linux import proc
 from profiler.readers.linux.batch_group import BatchGroup
 from profiler.readers.linux.cpu_pressure import PressureFiles
 from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
-from profiler.readers.linux.poll_ends import Arrival, WorkBegin, is_by_timeout
+from profiler.readers.linux.poll_ends import Arrival, WorkBegin, is_by_timeout, what_came
 from profiler.readers.linux.process_threads import ProcessThreads
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.process_tree import own_cpu_ns as process_cpu_ns
@@ -858,7 +858,7 @@ class ThreadReader:
                     thread.thread_id,
                     pid,
                     blocked,
-                    tuple([arrival.came for arrival in arrivals]),
+                    what_came(arrivals, timed_out=timed_out),
                     was_woken,
                     timed_out,
                     is_correction=adds,
@@ -969,7 +969,7 @@ class ThreadReader:
         if before.may_go_on and self._last is not None:
             begin = WorkBegin(self._last.at_ns, self._at_ns, is_known=False, worked_ns=0)
             timed_out = is_by_timeout(before, arrivals, begin, self._at_ns)
-        came = tuple([arrival.came for arrival in arrivals])
+        came = what_came(arrivals, timed_out=timed_out)
         return ThreadSeen(thread_id, pid, None, came, self._was_woken(before), timed_out)
 
     def _was_woken(self, before: Blocked) -> bool:

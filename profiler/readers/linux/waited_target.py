@@ -387,7 +387,7 @@ class WaitResolver:
             if connection.inode:
                 state = self._ask_stream(connection.inode, connection.stream)
             if state is None:
-                arrivals.append(Arrival(came=None))
+                arrivals.append(Arrival(came=None, is_closed=bool(connection.inode)))
                 continue
             arrivals.append(
                 Arrival(

@@ -5,11 +5,12 @@ latest, and the thread worked since it ended.
 import pytest
 from msgspec.structs import replace
 
-from profiler.readers.linux.poll_ends import Arrival, WorkBegin, is_by_timeout
+from profiler.readers.linux.poll_ends import Arrival, WorkBegin, is_by_timeout, what_came
 from profiler.readers.linux.waits import Blocked, Connection, Wait
 from tests.fakes import seconds
 
 _NOTHING = Arrival(came=False, before_ns=seconds(5))
+_CLOSED = Arrival(came=None, is_closed=True)
 
 
 def _poll(until: float | None, within: float | None = 0.02) -> Blocked:
@@ -51,6 +52,9 @@ def _worked(first: float, last: float, on_cpu: float = 0.4) -> WorkBegin:
         pytest.param(_worked(9.3, 9.6, 0.2), [_came(0.2)], None, id="it waited for a CPU before"),
         pytest.param(_worked(9.3, 9.4), [_came(0.65)], False, id="only what came"),
         pytest.param(_works_since(9.51), [Arrival(came=None)], False, id="nobody can ask"),
+        pytest.param(_works_since(9.51), [_CLOSED], True, id="a client's timer closed it"),
+        pytest.param(_works_since(9.2), [_CLOSED], False, id="its end came before the timeout"),
+        pytest.param(_worked(9.3, 9.6), [_CLOSED, _came(0.5)], None, id="another one's end, or it"),
     ],
 )
 def test_what_the_work_began_with(
@@ -94,6 +98,19 @@ def test_what_a_short_poll_ended_with(
     [Connection("10.0.3.9:5432", 7, owes=True), Connection("10.0.3.9:5432", received_bytes=0)],
     ids=["answer", "greeting"],
 )
-def test_short_polls_for_an_answer_are_no_timer(connection: Connection) -> None:
+def test_polls_for_an_answer_are_no_timer_if_they_are_short_or_it_was_the_last(
+    connection: Connection,
+) -> None:
     poll = replace(_poll(9.5, None), connections=(connection,))
     assert is_by_timeout(poll, [_NOTHING], _worked(9.3, 9.6), seconds(10)) is False
+    poll = replace(_poll(9.5), connections=(connection,))
+    assert is_by_timeout(poll, [_CLOSED], _works_since(9.51), seconds(10)) is False
+
+
+@pytest.mark.parametrize(("timed_out", "on_closed"), [(True, False), (False, None), (None, None)])
+def test_nothing_came_on_a_connection_that_a_timer_closed(
+    timed_out: bool | None,  # noqa: FBT001
+    on_closed: bool | None,  # noqa: FBT001
+) -> None:
+    arrivals = [_CLOSED, _came(0.2), Arrival(came=None)]
+    assert what_came(arrivals, timed_out=timed_out) == (on_closed, True, None)

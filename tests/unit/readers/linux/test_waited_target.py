@@ -597,7 +597,8 @@ def test_the_kernel_knows_what_came_on_a_connection(
         assert _came(resolver, blocked) == (True,)
         (inode, stream) = (blocked.connections[0].inode, blocked.connections[0].stream)
         assert ask_stream(inode + 1, stream) is None  # another socket's addresses
-    assert _came(resolver, blocked) == (None,)
+    (arrival,) = resolver.arrivals(blocked)
+    assert (arrival.came, arrival.is_closed) == (None, True)
 
 
 @pytest.mark.parametrize("is_here", [True, False])
