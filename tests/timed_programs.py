@@ -155,7 +155,7 @@ _LONG_PROGRAMS = {
         f"pool: {name}": _long(f"{{python}} -m tests.programs.pools {name} 20 {{port}}")
         for name in (
             *("as_they_complete", "wait_for_all", "in_order", "imap_unordered", "join_a_queue"),
-            *("to_threads", "processes_as_they_complete"),
+            *("to_threads", "processes_as_they_complete", "asked_again_and_again"),
         )
     },
     **{

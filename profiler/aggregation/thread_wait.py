@@ -17,6 +17,9 @@ from profiler.readers.linux.waits import Blocked
 MIN_WORK_NS = NS_PER_MS
 # With more work than this, what came was not only looked at.
 MAX_LITTLE_NS = 3 * NS_PER_MS
+# Who sleeps again and again, and used less than this each time, asks whether others have ended:
+# what it used between two looks was not after one of these sleeps.
+_MAX_ASKING_NS = NS_PER_MS // 2
 # More waits one after the other for the same are settled.
 _MAX_POLLS = 512
 
@@ -41,15 +44,15 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     wait. ``was_woken``: it was over before its timeout, ``timed_out``: its timeout ended it, None
     if something that came may have. ``is_first``: the thread was not seen before, ``is_last``: it
     has ended since, ``was_cut``: before the next look. ``is_known``: nothing later changes it.
-    ``run_ns`` is the thread's CPU time before the wait. ``blocked`` is None while the thread can
-    run, and ``counted_ns`` what is counted already of how long it waits for a CPU. ``is_unasked``:
-    the thread has run, and nobody asked what it does now; then ``blocked`` is None, too. ``enders``
-    are the waits of its process for somebody to come that were over with this one: one of these
-    threads may have woken it. ``next_poll``: its timeout ended it, and the thread went on waiting
-    for the same; the first wait of these began with the look ``polled_since``. ``repeated`` are
-    these waits, and those that something ended after which the thread went on so with little work:
-    before this one, ``little_ns`` in so many ``turns`` and ``timeouts``. ``was_for_timer``: the
-    last such waits of its process before were for a timer.
+    ``run_ns`` is the thread's CPU time before the wait, in so many ``slices``. ``blocked`` is None
+    while the thread can run, and ``counted_ns`` what is counted already of how long it waits for a
+    CPU. ``is_unasked``: the thread has run, and nobody asked what it does now; then ``blocked`` is
+    None, too. ``enders`` are the waits of its process for somebody to come that were over with this
+    one: one of these threads may have woken it. ``next_poll``: its timeout ended it, and the thread
+    went on waiting for the same; the first wait of these began with the look ``polled_since``.
+    ``repeated`` are these waits, and those that something ended after which the thread went on so
+    with little work: before this one, ``little_ns`` in so many ``turns`` and ``timeouts``.
+    ``was_for_timer``: the last such waits of its process before were for a timer.
     """
 
     thread: int
@@ -57,6 +60,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     blocked: Blocked | None
     begun: int
     run_ns: int = 0
+    slices: int = 0
     helpers_ns: int = 0
     helped_ns: int = 0
     before_ns: int = 0
@@ -98,6 +102,25 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         self._repeat_as(following)
         following.little_ns += self.after_ns
         following.turns += self.came is not None and any(self.came)
+
+    def work_until(self, following: "ThreadWait") -> int:
+        """What the thread used between this wait and the following one; of a thread that sleeps
+        again and again, between two of these sleeps.
+        """
+        work_ns = following.run_ns - self.run_ns
+        slices = following.slices - self.slices
+        if (
+            slices > 1
+            and work_ns < slices * _MAX_ASKING_NS
+            and self.is_sleep
+            and following.is_sleep
+        ):
+            return work_ns // slices
+        return work_ns
+
+    @property
+    def is_sleep(self) -> bool:
+        return self.blocked is not None and self.blocked.wait.kind == "sleep"
 
     def _repeat_as(self, following: "ThreadWait") -> None:
         if self.repeated is None:

@@ -42,6 +42,7 @@ class _FollowedThread(Struct, eq=False):
     process: int
     steps: int = 1
     run_ns: int = 0
+    slices: int = 0
     present: ThreadWait | None = None
     last: ThreadWait | None = None
     earlier: ThreadWait | None = None
@@ -107,6 +108,7 @@ class ThreadWaits:
                 thread = self._threads[grown.thread] = _FollowedThread(grown.process)
             thread.steps = grown.steps
             thread.run_ns += grown.run_ns
+            thread.slices += grown.slices
             self._cpu_ns[grown.process] += grown.run_ns
             ran[grown.thread] = thread
         for thread in ran.values():
@@ -175,6 +177,7 @@ class ThreadWaits:
             blocked=seen.blocked,
             begun=self.number,
             run_ns=thread.run_ns,
+            slices=thread.slices,
             before_ns=thread.run_ns,
             is_first=is_first or (thread.last is None and present is None),
         )
@@ -279,7 +282,7 @@ def _add_work_between_waits(
 ) -> None:
     """Add the work between two waits of a thread to both."""
     wait.had_come = before.came is not None and any(before.came)
-    wait.before_ns = wait.run_ns - before.run_ns + before.helped_ns
+    wait.before_ns = before.work_until(wait) + before.helped_ns
     if not wait.before_ns:  # the state has changed without a run
         wait.before_ns = before.before_ns
     if thread.earlier is not None:
@@ -320,7 +323,7 @@ def _note_what_followed(wait: ThreadWait, following: ThreadWait, change: Changed
     """What followed a wait: the thread's run, and the work of others in its next wait."""
     if wait.is_known:
         return
-    wait.after_ns = following.run_ns - wait.run_ns + following.helped_ns
+    wait.after_ns = wait.work_until(following) + following.helped_ns
     _note_earlier_known(wait, change)
 
 

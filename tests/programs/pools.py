@@ -14,6 +14,7 @@ import select
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
 from multiprocessing.pool import ThreadPool
@@ -33,18 +34,19 @@ from tests.programs.phases import (
 
 _TASKS = 4
 _WORK_SECONDS = 0.05
+_LITTLE_WORK_SECONDS = 0.002
 _TIMEOUT_SECONDS = 30
 _work = functools.partial(compute, kind="python")
 
 
-def ask(port: str, seconds: float) -> None:
+def ask(port: str, seconds: float, work_seconds: float = _WORK_SECONDS) -> None:
     """Ask over a new connection for an answer after this time."""
     with phase("python"):
         connection = socket.create_connection(("127.0.0.1", int(port)))
     with phase("network"):
         connection.sendall(f"{seconds}\n".encode())
         connection.recv(1)
-    _work(_WORK_SECONDS)
+    _work(work_seconds)
     connection.close()
 
 
@@ -94,6 +96,18 @@ def imap_unordered(seconds: float, port: str) -> None:
             times = [0.3 + 0.1 * number for number in range(2 * _TASKS)]
             for _ in _each(pool.imap_unordered(functools.partial(ask, port), times)):
                 _work(_WORK_SECONDS)
+
+
+def asked_again_and_again(seconds: float, port: str) -> None:
+    """The main thread asks a hundred times a second whether tasks with little work have ended."""
+    with ThreadPoolExecutor(_TASKS, initializer=time_all) as pool:
+        for _ in rounds(seconds):
+            with phase("python"):
+                times = [0.9 + 0.2 * number for number in range(_TASKS)]
+                tasks = [pool.submit(ask, port, each, _LITTLE_WORK_SECONDS) for each in times]
+            while not all(task.done() for task in tasks):
+                with phase("others"):
+                    time.sleep(0.01)
 
 
 def join_a_queue(seconds: float, port: str) -> None:
@@ -267,6 +281,7 @@ PROGRAMS: dict[str, Callable[[float, str], None]] = {
     function.__name__: function
     for function in (
         *(as_they_complete, wait_for_all, in_order, imap_unordered, join_a_queue, to_threads),
+        asked_again_and_again,
         *(processes_as_they_complete, managers_queue, unix_server, tcp_server, udp_server),
         polling_server,
     )

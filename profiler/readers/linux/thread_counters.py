@@ -45,6 +45,7 @@ class ThreadGrowth(Struct, frozen=True, gc=False):
     ``span_ns``.
 
     ``could_run``: it was not blocked when it was asked last, so that it may have waited for long.
+    ``slices``: so many times it came onto a CPU.
     """
 
     run_ns: int
@@ -55,6 +56,7 @@ class ThreadGrowth(Struct, frozen=True, gc=False):
     could_run: bool = False
     process: int = 0
     span_ns: int = 0
+    slices: int = 1
 
 
 class ThreadState(Struct, frozen=True, gc=False):
@@ -119,6 +121,7 @@ class Thread(Struct, eq=False):
     state: ThreadState = ThreadState("")
     run_ns: int = 0
     wait_ns: int = 0
+    slices: int = 0
     blocked: Blocked | None = None
     is_stale: bool = True
     is_postponed: bool = False
@@ -152,6 +155,7 @@ class Thread(Struct, eq=False):
             raise ProcessLookupError(self.path)
         run_ns = int(words[0])
         wait_ns = int(words[1])
+        slices = int(words[2])
         is_new = not self.text
         # A thread that executes a program takes the id of the first thread, but keeps its own
         # smaller counters.
@@ -165,9 +169,18 @@ class Thread(Struct, eq=False):
                 waited_ns = 0
         steps = now.number - since.number
         growth = ThreadGrowth(
-            ran_ns, waited_ns, steps, self.thread_id, is_new, could_run, process, length_ns
+            ran_ns,
+            waited_ns,
+            steps,
+            self.thread_id,
+            is_new,
+            could_run,
+            process,
+            length_ns,
+            slices - self.slices,
         )
         self.text = text
+        self.slices = slices
         self.run_ns = run_ns
         self.wait_ns = wait_ns
         if not self.is_stale:

@@ -28,8 +28,11 @@ from tests.looked_run import (
     SHARED_LOCK,
     SLEEP,
     TIMED_FUTEX,
+    Did,
+    LookedRun,
     pipe_to,
 )
+from tests.values import present
 
 HIDDEN = Blocked(wait=critical_thread.HIDDEN, is_hidden=True)
 SIGNAL = Blocked(wait=Wait("other"), helpers="children")
@@ -85,6 +88,26 @@ class TestWeights:
             "network": 75.0,
             "sleep": 25.0,
         }
+
+    @pytest.mark.parametrize(
+        ("slices", "blocked", "share"),
+        [(100, SLEEP, 0.9), (1, SLEEP, 50.0), (10, SLEEP, 50.0), (100, DISK, 50.0)],
+        ids=["asks", "slept once", "works each time", "reads"],
+    )
+    def test_who_asks_again_and_again_by_one_of_its_sleeps(
+        self, slices: int, blocked: Blocked, share: float
+    ) -> None:
+        """A main thread asks a hundred times in a step whether its thread has ended."""
+        run = LookedRun()
+        run.look(Did(1, blocked), Did(2, NETWORK))
+        for _ in range(20):
+            growth = [ThreadGrowth(10 * NS_PER_MS, 0, thread=1, process=1, slices=slices)]
+            growth.append(ThreadGrowth(10 * NS_PER_MS, 0, thread=2, process=1))
+            run.look(Did(1, blocked), Did(2, NETWORK), growth=growth)
+        breakdown = run.account.breakdown()
+        asked = breakdown.sleep_percent if blocked is SLEEP else breakdown.disk_percent
+        rest = 100 - present(breakdown.on_cpu_percent)
+        assert 100 * present(asked) / rest == pytest.approx(share, abs=1.5)
 
     def test_the_timeout_of_a_loop_held_back_what_followed(self) -> None:
         """A worker of Node that has no work has timers of its own."""
@@ -304,6 +327,22 @@ class TestHandingOn:
         assert shares(waiting, ticks, asks)["network"] > 98
         scheduler = wait(TIMED_FUTEX, 0.1, begun=4, over=6)
         assert shares(waiting, scheduler, asks)["sleep"] > 99
+
+    def test_to_no_timer_beside_one_that_nobody_asked(self) -> None:
+        """One of a pool, all of whose working threads ran, and were not asked since."""
+        idle, ticks = wait(LOCK, 100, over=9), wait(TIMED_FUTEX, 1, over=9)
+        assert shares(idle, ticks) == {"sleep": 100.0}
+        assert shares(idle, ticks, wait(None, is_unasked=True)) == {}
+        rows = wait(NETWORK, 1, process=2)
+        assert shares(idle, rows, ticks, wait(None, is_unasked=True)) == {}
+        rows = wait(NETWORK, 300, process=2)
+        assert shares(idle, rows, ticks, wait(None, is_unasked=True))["network"] > 99
+
+    def test_to_who_held_back_far_more_than_a_timer(self) -> None:
+        """A pool waits for its next task until the last answer came, which wakes who gives it."""
+        idle, ticks = wait(LOCK, 100, over=9), wait(TIMED_FUTEX, 1, over=9)
+        asks = wait(NETWORK, 50, over=6, after_ns=NS_PER_MS // 3)
+        assert shares(idle, asks, ticks)["network"] > 95
 
     def test_to_nobody_who_ran_as_the_process_ended(self) -> None:
         """An idle thread of a pool, and a virtual machine's own that runs at the end."""
