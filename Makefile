@@ -172,7 +172,7 @@ actionlint: $(ACTIONLINT) ## Check the workflows of GitHub Actions (needs Go, wh
 schema: $(VENV)/.dev ## Write the JSON Schemas of the record, the events and the commands from their types
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
 	for name in task-run-ended task-run-notice schedule-notice night-summary batch-job-notice; do \
-	  $(BIN)/python -c "import json, sys; from profiler.forwarder.notifications.event_details import DETAILS; from profiler.record.model_base import describe_type; print(json.dumps(describe_type(*DETAILS[sys.argv[1]]), indent=2))" $$name > docs/$$name.schema.json || exit 1; done
+	  $(BIN)/python -c "import json, sys; from profiler.forwarder.notifications.event_details import DETAILS; from profiler.record.model_base import json_schema_of_type; print(json.dumps(json_schema_of_type(*DETAILS[sys.argv[1]]), indent=2))" $$name > docs/$$name.schema.json || exit 1; done
 	$(BIN)/python -m tools.command_schemas
 
 bench: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (a quarter of an hour; QUICK=1: seven minutes)

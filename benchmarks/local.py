@@ -246,7 +246,7 @@ def fill_history(path: Path) -> None:
             ),
         )
         report = Report(time=moment, type="task.report", record=record)
-        store.add(encode_line(report), report, b"[]", max_runs=_HISTORY_RUNS)
+        store.add_run(encode_line(report), report, b"[]", max_runs=_HISTORY_RUNS)
 
 
 def measure_command_seconds(command: Sequence[str]) -> tuple[float, float]:

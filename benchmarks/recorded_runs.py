@@ -29,11 +29,11 @@ from profiler.aggregation.idle_time import NoticeReading
 from profiler.aggregation.run_notices import RunNotices
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.family import LAST_SUCCESSES, HighestPeak, highest_peak_of
-from profiler.record.memory_news import MemoryNow, news_text
+from profiler.record.memory_news import MemoryNow, memory_news_text
 from profiler.record.units import MIB
 from profiler.record.unusual import MIN_RUNS
 from profiler.sizing.evidence import LAST_RUNS
-from profiler.sizing.memory_margin import PeakPrecision, memory_margin, spread_of
+from profiler.sizing.memory_margin import PeakPrecision, memory_margin, spread_of_needs
 
 _MIN_FAMILY_RUNS: Final = 34
 _KNOWN_RUNS: Final = 20
@@ -74,7 +74,7 @@ class Waste(Struct, kw_only=True):
 
 def own_margin(needs: Sequence[float]) -> float:
     """The size with the family's own margin, of peaks that the kernel knows."""
-    margin = memory_margin(spread_of(needs), PeakPrecision(source="kernel"))
+    margin = memory_margin(spread_of_needs(needs), PeakPrecision(source="kernel"))
     return max(needs) * margin.factor
 
 
@@ -200,7 +200,7 @@ def written_lines(
             memory_used_bytes=round(used_mb * MIB),
             memory_size_bytes=size_mb * MIB,
         )
-        notices.add(reading)
+        notices.add_reading(reading)
         if with_early and notices.is_fuller:
             yield seconds, highest_mb
             highest_mb = 0.0
@@ -210,7 +210,7 @@ def written_lines(
 def _first_news(lines: Iterator[tuple[float, float]], size_mb: float, peak: HighestPeak) -> float:
     """The second of the first line that is news; infinite without one."""
     for seconds, used_mb in lines:
-        if news_text(MemoryNow(used_mb=used_mb, size_mb=size_mb), peak):
+        if memory_news_text(MemoryNow(used_mb=used_mb, size_mb=size_mb), peak):
             return seconds
     return float("inf")
 

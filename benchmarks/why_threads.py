@@ -33,7 +33,7 @@ from profiler.readers.cgroup.group_pressure import open_group_pressure
 from profiler.readers.cgroup.hierarchy import machine_oom_kills
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
-from profiler.readers.linux.sockets import ask_peer_inode, ask_stream
+from profiler.readers.linux.sockets import ask_peer_inode, ask_stream_state
 from profiler.readers.linux.thread_times import ThreadReader
 from profiler.settings import SettingsReader
 
@@ -146,7 +146,7 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
             lambda: ThreadReader(
                 time.thread_time_ns,
                 peer_inode=ask_peer_inode,
-                ask_stream=ask_stream,
+                ask_stream=ask_stream_state,
                 open_pressure=open_group_pressure,
             )
         )

@@ -60,7 +60,7 @@ from profiler.record.batch_job import NO_JOB
 from profiler.record.family import HighestPeak
 from profiler.record.family_identity import matches_any
 from profiler.record.line_trust import TrustedGroups, read_trusted_globs
-from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
+from profiler.record.notice_model import ScheduleNoticeLine, encode_notice_line
 from profiler.record.stopped_task import (
     EventContainer,
     StoppedTask,
@@ -69,9 +69,9 @@ from profiler.record.stopped_task import (
 from profiler.record.units import format_count
 
 if TYPE_CHECKING:  # imported for the events that need them
-    from profiler.aws_account.batch_jobs import BatchJobs
-    from profiler.aws_account.instance_monitors import EcsMonitorTasks, InstanceMonitors
-    from profiler.aws_account.scheduled_targets import FoundSchedules, Schedules
+    from profiler.aws_account.batch_jobs import BatchJobReader
+    from profiler.aws_account.instance_monitors import EcsMonitorTasks, InstanceMonitorReader
+    from profiler.aws_account.scheduled_targets import FoundSchedules, ScheduleReader
     from profiler.forwarder.cluster_night import NightReader
     from profiler.forwarder.digest_delivery import NightMessage
     from profiler.forwarder.ended_lines import PrintedRuns
@@ -172,7 +172,7 @@ def batch_job_changed(event: Mapping[str, Any], context: Context) -> Mapping[str
     handler = JobChangedHandler(
         outputs=_Outputs(context),
         list_failed=jobs.failed_children,
-        definition=jobs.definition,
+        definition=jobs.describe_definition,
         start_again=partial(_submit_again, context),
     )
     return asdict(handler.handle(changed))
@@ -202,7 +202,7 @@ def _submit_again(context: Context, job: "JobDetail") -> MemoryRetry | None:
 
 def _named_job(job: "BatchJob") -> "BatchJob":
     """The job of a task with its name and its definition, which ECS does not know."""
-    return _jobs().named(job)
+    return _jobs().with_batch_names(job)
 
 
 class _Account:
@@ -220,7 +220,7 @@ class _Account:
         return ReportFinder(_log_tail().read_newest_pages, self._budget, task, containers, trusted)
 
     def is_on_instance(self, task: StoppedTask) -> bool:
-        return _instance_monitors(time.time_ns() // _MONITORS_KEPT_NS).reports_task(task)
+        return _instance_monitors(time.time_ns() // _MONITORS_KEPT_NS).is_task_reported(task)
 
     def start_again(
         self, ended: EndedTask, definition: Mapping[str, object] | None
@@ -318,7 +318,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     of each kind. Raises ForwarderError if a part failed after all were tried.
     """
     # The other functions seldom need these.
-    from profiler.aws_account.missed_reasons import MissedReasons
+    from profiler.aws_account.missed_reasons import MissedReasonFinder
     from profiler.forwarder.notifications.channels import configured_channels
     from profiler.forwarder.schedule_watch import ScheduleNotifier, ScheduleWatch
 
@@ -341,7 +341,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
         tasks=partial(_started_by_schedules, reading),
         remember=tasks.add,
         rules=rules,
-        reasons=MissedReasons(_client, pause=whole.sleep, warn=_warn),
+        reasons=MissedReasonFinder(_client, pause=whole.sleep, warn=_warn),
         usual=partial(_usual_durations, storing) if _has_cluster() else None,
         notifier=ScheduleNotifier(
             settings,
@@ -365,7 +365,7 @@ def _watched_schedules(budget: InvocationTime) -> "FoundSchedules":
     # As in watch_schedules.
     from profiler.aws_account.scheduled_machines import read_machine_schedules
 
-    found = _schedules().timed(
+    found = _schedules().read_timed_schedules(
         lambda: budget.remaining_seconds() > 0, with_jobs=True, with_machines=True
     )
     machines = read_machine_schedules(
@@ -575,7 +575,7 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
     their list.
     """
     settings = _settings()
-    text = encode_notice(line).decode()
+    text = encode_notice_line(line).decode()
     if not settings.has_cluster:
         _print_line(text)
         return
@@ -786,28 +786,30 @@ _settings = cache(lambda: function_settings.read_settings(os.environ))
 
 
 @cache
-def _jobs() -> "BatchJobs":
+def _jobs() -> "BatchJobReader":
     # Only for jobs of AWS Batch.
-    from profiler.aws_account.batch_jobs import BatchJobs
+    from profiler.aws_account.batch_jobs import BatchJobReader
 
-    return BatchJobs(lambda: _client("batch"), _warn_once, now_s=time.monotonic, pause=time.sleep)
+    return BatchJobReader(
+        lambda: _client("batch"), _warn_once, now_s=time.monotonic, pause=time.sleep
+    )
 
 
 @cache
-def _schedules() -> "Schedules":
+def _schedules() -> "ScheduleReader":
     # As in watch_schedules, and only for a retry.
-    from profiler.aws_account.scheduled_targets import Schedules
+    from profiler.aws_account.scheduled_targets import ScheduleReader
 
-    return Schedules(_client)
+    return ScheduleReader(_client)
 
 
 @lru_cache(maxsize=1)
-def _instance_monitors(_period: int) -> "InstanceMonitors":
+def _instance_monitors(_period: int) -> "InstanceMonitorReader":
     """Return the instance monitors as they are read in this period."""
     # Only for tasks on EC2 without a monitor.
-    from profiler.aws_account.instance_monitors import InstanceMonitors
+    from profiler.aws_account.instance_monitors import InstanceMonitorReader
 
-    return InstanceMonitors(_client("ecs"), _warn_once)
+    return InstanceMonitorReader(_client("ecs"), _warn_once)
 
 
 def _with_monitor_tasks(settings: ForwarderSettings) -> ForwarderSettings:

@@ -24,7 +24,7 @@ from moto.cloudformation import parsing
 from moto.cloudformation.models import cloudformation_backends
 
 from profiler.aws_account.forwarder_stack import read_forwarder
-from profiler.aws_account.setup.group_filters import GroupFilters, delivery_of
+from profiler.aws_account.setup.group_filters import GroupFilters, delivery_of_stack_values
 from profiler.aws_account.setup.template_parameters import parameter_values, without_subscription
 from profiler.record.record_model import json_schema
 from profiler.task_definitions.container_snippets import camel_case
@@ -255,8 +255,8 @@ def deploy(name: str = "tp", **parameters: str) -> Stack:
     )
     if values["Subscribe"] == "groups" and "ForwardLogsFunctionName" in stack.outputs:
         filters = GroupFilters(name, boto3.client, pytest.fail)
-        wanted = filters.select(filter(None, values["LogGroups"].split(",")), are_given=True)
-        delivery = delivery_of(values, read_forwarder(boto3.client, name))
+        wanted = filters.select_groups(filter(None, values["LogGroups"].split(",")), are_given=True)
+        delivery = delivery_of_stack_values(values, read_forwarder(boto3.client, name))
         failures = filters.carry_out(filters.plan(wanted, (), delivery), delivery, FakeClock(), str)
         assert not failures
     return stack

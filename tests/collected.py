@@ -37,7 +37,7 @@ def draft_of(record: Record) -> RecordDraft:
         cpu = CpuEvidence(cpu_seconds=metrics.cpu_seconds)
     peak_bytes = size_bytes(metrics.max_memory_used_mb)
     memory = evidence_from("statistics", peak_bytes, exactness)
-    draft.add(RunEvidence(metrics=metrics, cpu=cpu, memory=memory))
+    draft.add_evidence(RunEvidence(metrics=metrics, cpu=cpu, memory=memory))
     return draft
 
 
@@ -45,4 +45,4 @@ def with_collected(record: Record, collectors: Iterable[Collector], batch: str =
     """Return the record with what the collectors measured."""
     draft = draft_of(record)
     add_collected(draft, collectors, batch)
-    return draft.record()
+    return draft.build_record()

@@ -70,10 +70,10 @@ class Registry:
 
     # Docker's part.
 
-    def check(self) -> None:
+    def check_docker(self) -> None:
         """It is there."""
 
-    def plan(self, *_: object) -> ImageBuild:
+    def plan_build(self, *_: object) -> ImageBuild:
         return ImageBuild()
 
     @contextmanager
@@ -90,7 +90,7 @@ class Registry:
 def built(calls: NthCallFails, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> str:
     """The error of the command."""
     monkeypatch.setattr(setup_commands, "open_clients", lambda *_: calls.open)
-    monkeypatch.setattr(setup_commands, "Docker", lambda _: registry)
+    monkeypatch.setattr(setup_commands, "DockerProgram", lambda _: registry)
     try:
         setup_commands.image.callback(  # type: ignore[misc]  # click's callback is optional
             options=(),

@@ -118,12 +118,12 @@ class FakeTaskSource(TaskSource):
     is_resumed: bool = False
     task_reads: int = 0
 
-    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
+    def read_task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
         assert max_seconds is None or max_seconds > 0
         self.task_reads += 1
         return self.task_at(self.clock.now_ns / NS_PER_SECOND)
 
-    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
+    def read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         assert max_seconds is None or max_seconds > 0
         asked_ns = self.clock.now_ns
         reading = self.stats_at(asked_ns / NS_PER_SECOND)
@@ -132,7 +132,7 @@ class FakeTaskSource(TaskSource):
             return Unavailable("/task/stats did not answer", timed_out=True)
         return reading
 
-    def own_container(self) -> ContainerMetadata | Unavailable:
+    def read_own_container(self) -> ContainerMetadata | Unavailable:
         return self.own
 
 

@@ -10,9 +10,9 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.record_model import Report
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_decision import decide
+from profiler.sizing.resize_decision import decide_on_resize
 from profiler.sizing.resize_policy import Resize, ResizePolicy
-from profiler.sizing.run_facts import RunFacts, facts_of
+from profiler.sizing.run_facts import RunFacts, run_facts_of
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
 from profiler.sizing.window_advice import WindowAdvice
 
@@ -29,7 +29,7 @@ def window_of(
 ) -> FamilyWindow:
     """The closed window of confirmed runs, an hour after the newest one's start."""
     return window_of_runs(
-        map(facts_of, reports),
+        map(run_facts_of, reports),
         days=days,
         min_runs=min_runs,
         now_ns=now_ns,
@@ -54,8 +54,8 @@ def window_of_runs(
     )
     window = FamilyWindow(span, launch_type)
     for run in listed:
-        window.add(run)
-    window.close()
+        window.add_run(run)
+    window.add_newest_before_span()
     return window
 
 
@@ -85,4 +85,4 @@ def decision_on(
     **policy: Any,
 ) -> Resize:
     advised = WindowAdvice(window, ResizePolicy(**policy), PriceOverrides())
-    return decide(advised, revision, circumstances)
+    return decide_on_resize(advised, revision, circumstances)

@@ -151,7 +151,7 @@ class FakeGroup(OpenGroup):
     reads: int = 0
     is_closed: bool = False
 
-    def sample(self, read_ns: int) -> ContainerSample | Unavailable:
+    def read_sample(self, read_ns: int) -> ContainerSample | Unavailable:
         self.reads += 1
         assert not self.is_closed
         ((box,), at) = self.boxes, self.fakes.now
@@ -167,7 +167,7 @@ class FakeGroup(OpenGroup):
             pids=3,
         )
 
-    def totals(self) -> GroupReading | Unavailable:
+    def read_totals(self) -> GroupReading | Unavailable:
         at = self.fakes.now
         cache = round(sum(box.cache_mib(at) for box in self.boxes) * MIB)
         return GroupReading(
@@ -249,7 +249,7 @@ class FakeDockerApi(DockerApi):
     def _shown(self) -> list[FakeContainer]:
         return [box for box in self.fakes.boxes if box.runs[0][0] <= self.fakes.now]
 
-    def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
+    def list_containers(self) -> tuple[ListedContainer, ...] | Unavailable:
         at = self.fakes.now
         return tuple(
             ListedContainer(
@@ -259,7 +259,7 @@ class FakeDockerApi(DockerApi):
             if at < self.is_empty_from
         )
 
-    def inspect(self, docker_id: str) -> EcsContainer | Unavailable:
+    def inspect_container(self, docker_id: str) -> EcsContainer | Unavailable:
         self.inspected.append(docker_id)
         if (failure := self.failing(docker_id)) is not None:
             return failure
@@ -326,7 +326,7 @@ class FakeEvents(DockerEvents):
     def _is_lost(self, at: float) -> bool:
         return self.gap[0] <= at < self.gap[1]
 
-    def take(self) -> list[ContainerEvent | None]:
+    def take_new_events(self) -> list[ContainerEvent | None]:
         before, self.taken = self.taken, self.fakes.now
         is_first, self.is_new = self.is_new, False
         events = [
@@ -343,7 +343,7 @@ class FakeAgent(TaskMetadataSource):
     def close(self) -> None:
         """There is no connection."""
 
-    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
+    def read_task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
         self.fakes.asked.append(self.task_id)
         return self.fakes.answer(self.task_id)
 

@@ -9,9 +9,9 @@ from profiler.aggregation.record_draft import with_activity
 from profiler.aggregation.time_breakdown import TimeAccount
 from profiler.aggregation.time_series import RunSeries
 from profiler.readers.linux.cpu_pressure import CpuPressure
-from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
-from profiler.readers.linux.thread_counters import ThreadGrowth
-from profiler.readers.linux.waits import Blocked, Connection, Wait
+from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
+from profiler.readers.linux.thread_counters import ThreadTimeGrowth
+from profiler.readers.linux.waits import BlockedThread, Connection, Wait
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from tests.fakes import START_NS, seconds
@@ -20,30 +20,32 @@ from tests.values import present
 KINDS = ("disk", "network", "sleep", "pipe", "lock", "child", "other")
 PARTS = ("on_cpu", "waiting_for_cpu", *KINDS)
 
-NETWORK = Blocked(wait=Wait("network", "10.0.3.9:5432"))
-DISK = Blocked(wait=Wait("disk", "/data/orders"))
-SLEEP = Blocked(wait=Wait("sleep"))
-LOCK = Blocked(wait=Wait("lock"), helpers="threads")
-FILE_LOCK = Blocked(wait=Wait("lock"))
-CHILD = Blocked(wait=Wait("child"), helpers="children")
-TIMED_FUTEX = Blocked(wait=Wait("sleep"), helpers="threads")
-SHARED_LOCK = Blocked(wait=Wait("lock"), helpers="memory")
-LISTENS = Blocked(wait=Wait("network"), may_be_idle=True)
+NETWORK = BlockedThread(wait=Wait("network", "10.0.3.9:5432"))
+DISK = BlockedThread(wait=Wait("disk", "/data/orders"))
+SLEEP = BlockedThread(wait=Wait("sleep"))
+LOCK = BlockedThread(wait=Wait("lock"), helpers="threads")
+FILE_LOCK = BlockedThread(wait=Wait("lock"))
+CHILD = BlockedThread(wait=Wait("child"), helpers="children")
+TIMED_FUTEX = BlockedThread(wait=Wait("sleep"), helpers="threads")
+SHARED_LOCK = BlockedThread(wait=Wait("lock"), helpers="memory")
+LISTENS = BlockedThread(wait=Wait("network"), may_be_idle=True)
 CONNECTION = Connection("10.0.3.9:5432", received_bytes=7)
-IDLE = Blocked(wait=Wait("network", CONNECTION.peer), may_be_idle=True, connections=(CONNECTION,))
+IDLE = BlockedThread(
+    wait=Wait("network", CONNECTION.peer), may_be_idle=True, connections=(CONNECTION,)
+)
 POLL = replace(IDLE, has_timeout=True)
-HIDDEN = Blocked(wait=Wait("other"), is_hidden=True)
+HIDDEN = BlockedThread(wait=Wait("other"), is_hidden=True)
 
 
-def pipe_to(*pids: int) -> Blocked:
-    return Blocked(wait=Wait("pipe"), helpers="pipe", helper_pids=frozenset(pids))
+def pipe_to(*pids: int) -> BlockedThread:
+    return BlockedThread(wait=Wait("pipe"), helpers="pipe", helper_pids=frozenset(pids))
 
 
 class Did(Struct, frozen=True):
     """What a thread did in a step, in seconds, and what it does at the look; None: it can run."""
 
     thread: int
-    blocked: Blocked | None
+    blocked: BlockedThread | None
     run: float = 0.0
     wait: float = 0.0
     process: int = 1
@@ -80,7 +82,7 @@ class LookedRun:
         length: float = 1,
         sees_calls: bool = True,
         ended: Sequence[int] = (),
-        growth: Sequence[ThreadGrowth] | None = (),
+        growth: Sequence[ThreadTimeGrowth] | None = (),
         pressure: CpuPressure | None = None,
         unread: float = 0,
         later: float = 0,
@@ -98,7 +100,7 @@ class LookedRun:
         self.at += length
         self.cpu += unread + sum(each.run for each in did)
         grown = [
-            ThreadGrowth(
+            ThreadTimeGrowth(
                 seconds(each.run),
                 seconds(each.wait),
                 thread=each.thread,
@@ -108,7 +110,7 @@ class LookedRun:
             for each in did
             if each.run or each.wait
         ]
-        look = Look(
+        look = ThreadsLook(
             growth=None if growth is None else [*grown, *growth],
             seen=[
                 ThreadSeen(

@@ -12,7 +12,7 @@ from botocore.exceptions import ReadTimeoutError
 from botocore.session import get_session
 from botocore.validate import ParamValidator
 
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_targets import ScheduledTarget, ScheduleReader
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.ended_run import EndedRun, MemoryRetry
 from profiler.forwarder.family_runs import FamilyRunReader
@@ -222,7 +222,7 @@ class RetryAccount:
         self.table = KeyTable() if has_table else None
         self.warnings: list[str] = []
         self.now = STOPPED + timedelta(seconds=30)
-        ecs, schedules = self.aws.client("ecs"), Schedules(self.aws.client)
+        ecs, schedules = self.aws.client("ecs"), ScheduleReader(self.aws.client)
         self.retries = TaskRetrier(
             ("nightly",),
             MAX_MB,

@@ -48,7 +48,7 @@ class FakeExitWaiter(ProcessExitWaiter):
 
     def open(self) -> None: ...
 
-    def watch(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
+    def watch_only(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
         self.watched, self.watched_files = tuple(pids), tuple(events_descriptors)
 
     def wait(self, seconds: float) -> bool:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.record.batch_job import BatchJob
-from profiler.record.notice_model import Notice, NoticeLine, encode_notice
+from profiler.record.notice_model import Notice, NoticeLine, encode_notice_line
 from profiler.record.record_model import NO_INTERVAL, Distribution, Interval, Report, encode
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, newest_first
 from tests.batch_jobs import job_id
@@ -100,7 +100,7 @@ def put_in_own_streams(logs: Any, group: str, *messages: str, prefix: str = "ecs
 def notice_text(running: Report, kind: str = "stuck") -> str:
     """The line of a notice about a run, from the time of its checkpoint."""
     record = replace(running.record, interval=NO_INTERVAL)
-    return encode_notice(
+    return encode_notice_line(
         NoticeLine(time=running.time, notice=Notice(kind=kind, message=MESSAGE), record=record)
     ).decode()
 

@@ -13,7 +13,7 @@ from profiler.record.record_model import NOT_MEASURED, UNKNOWN_SIZE
 from profiler.record.stop_causes import outcome_of
 from profiler.record.story_rows import Story, story_of
 from profiler.runs.history.run_database import HistoryStore
-from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
+from profiler.sizing.evidence import LAST_RUNS, Evidence, FamilyRunCollector
 from tests.fakes import START_NS, FakeClock
 
 DAY_SECONDS = 86_400
@@ -108,7 +108,7 @@ def history_of(path: Path, *reports: model.Report) -> HistoryStore:
     """A history with these runs."""
     store = HistoryStore(path, FakeClock())
     for one in reports:
-        store.add(model.encode(one), one, b"[]", max_runs=100)
+        store.add_run(model.encode(one), one, b"[]", max_runs=100)
     return store
 
 
@@ -116,9 +116,9 @@ def evidence_of(
     reports: Iterable[model.Report], *, last: int = LAST_RUNS, on_fargate: str | None = None
 ) -> Evidence:
     """The evidence of the only family of these reports."""
-    families = Families(last, on_fargate)
+    families = FamilyRunCollector(last, on_fargate)
     for one in reports:
         families.add(one)
-    (evidence,) = families.evidence().values()
+    (evidence,) = families.evidence_by_row().values()
     assert evidence is not None
     return evidence

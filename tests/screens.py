@@ -29,14 +29,14 @@ from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
 from profiler.forwarder.notifications.event_details import bus_event, ended_line, ended_run_detail
 from profiler.forwarder.notifications.notification import Notification
 from profiler.record.fact_list import NUMBERS, NumberRow
-from profiler.record.measured import measured
+from profiler.record.measured import measured_from
 from profiler.record.record_model import Report, encode
 from profiler.record.units import format_percent, format_value
 from profiler.runs.comparison.compared_metrics import compare_metrics
 from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.run_source import PastRun
-from profiler.sizing.advice import advise
+from profiler.sizing.advice import advise_on_size
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.size_story import size_story
@@ -127,7 +127,7 @@ def history(report: Report) -> str:
 
 
 def recommend(report: Report) -> str:
-    advice = advise(evidence_of([report]), Policy(), PriceOverrides())
+    advice = advise_on_size(evidence_of([report]), Policy(), PriceOverrides())
     return "\n".join(texts(_table([advice], [advice], 1000, with_sizes=False)))
 
 
@@ -147,7 +147,7 @@ def page(report: Report) -> str:
 def page_number(row: Mapping[str, Any], number: NumberRow) -> str:
     """A number of the page's row as its script formats it."""
     value = row.get(number.page_field)
-    shown = measured(value, is_least=number.page_field in row.get("atLeast", ()))
+    shown = measured_from(value, is_least=number.page_field in row.get("atLeast", ()))
     return shown.text(partial(format_value, unit=number.unit))
 
 

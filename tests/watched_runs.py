@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from profiler.aws_account.running_tasks.running_runs import FollowedLogs, RunningRuns
+from profiler.aws_account.running_tasks.running_runs import MonitorLogFollower, RunningRuns
 from profiler.aws_account.running_tasks.watched_tasks import WatchedTasks
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.line_trust import AccountTrust, TrustedGroups
-from profiler.runs.past_runs.family_evidence import KnownFamilies
+from profiler.runs.past_runs.family_evidence import FamilyCache
 from tests.fakes import FakeClock
 from tests.run_sources import log_event
 
@@ -42,8 +42,8 @@ class FakeLogs:
 
 
 def watched_tasks(logs: FakeLogs, clock: FakeClock, *groups: str, past: Any = None) -> WatchedTasks:
-    families = KnownFamilies(past, 0)
-    followed, runs = FollowedLogs(logs.pages, clock, TRUST), RunningRuns()
+    families = FamilyCache(past, 0)
+    followed, runs = MonitorLogFollower(logs.pages, clock, TRUST), RunningRuns()
     return WatchedTasks(
         seconds_between_reads=15,
         collected=runs,

@@ -16,7 +16,7 @@ import yaml  # type: ignore[import-untyped]  # moto depends on it
 from profiler.cli.app import group
 from profiler.cli.options import aws_options, source_options
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
-from profiler.record.report_line import EMF_METRICS, emf_unit
+from profiler.record.report_line import EMF_METRICS, emf_unit_of
 from profiler.record.search_document_fields import FIELDS
 from profiler.settings import DEFAULT_EMF_METRICS, SETTINGS, Setting
 
@@ -272,7 +272,7 @@ def _parameter_default(parameter: dict[str, Any]) -> str:
 def _cloudwatch_metrics_table() -> str:
     """Generate the table of the metrics for CloudWatch."""
     rows = [
-        f"| `{name}` | {emf_unit(metric)} | {'yes' if name in DEFAULT_EMF_METRICS else ''} |\n"
+        f"| `{name}` | {emf_unit_of(metric)} | {'yes' if name in DEFAULT_EMF_METRICS else ''} |\n"
         for name, metric in EMF_METRICS.items()
     ]
     return f"{_CLOUDWATCH_METRICS}{''.join(rows)}"

@@ -32,7 +32,7 @@ from profiler.record.notice_model import (
     NoticeLine,
     ScheduleNotice,
     ScheduleNoticeLine,
-    encode_notice,
+    encode_notice_line,
 )
 from profiler.record.record_model import (
     NO_NEURON,
@@ -369,7 +369,7 @@ def _notices_of(run: Report, rng: random.Random, kibana_url: str | None) -> Iter
         line = NoticeLine(time=run.time, notice=notice, record=record)
         documents.append(
             notice_document(
-                line, encode_notice(line).decode(), ForwarderSettings(kibana_url=kibana_url)
+                line, encode_notice_line(line).decode(), ForwarderSettings(kibana_url=kibana_url)
             )
         )
     if rng.random() < _NOTICE_SHARE:
@@ -391,7 +391,7 @@ def _notices_of(run: Report, rng: random.Random, kibana_url: str | None) -> Iter
         )
         documents.append(
             schedule_notice_document(
-                due, encode_notice(due).decode(), ForwarderSettings(kibana_url=kibana_url)
+                due, encode_notice_line(due).decode(), ForwarderSettings(kibana_url=kibana_url)
             )
         )
     yield from (document for document in documents if isinstance(document, Document))

@@ -20,7 +20,7 @@ from profiler.aws_account.setup.forwarder_zip import (
     PYTHONS,
     requirements_file,
     requirements_with_hashes,
-    wheels,
+    wheel_sets,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,7 +41,7 @@ WheelSets = Iterator[tuple[Sequence[str], Sequence[str]]]
 
 def main() -> None:
     """Update all requirements files."""
-    write_requirements(requirements_file(), wheels(_pins(requirements_file())))
+    write_requirements(requirements_file(), wheel_sets(_pins(requirements_file())))
     for path in sorted(IMAGE_REQUIREMENTS.glob("*.txt")):
         write_requirements(path, image_wheels(_pins(path)))
 

@@ -57,33 +57,33 @@ class Stretch(Struct):
         return self.end_ns - self.start_ns
 
     @property
-    def ran_ns(self) -> int:
+    def bounded_run_ns(self) -> int:
         """What ran, at most the whole stretch on each CPU."""
         return self.run_ns + self.unread_ns + self.later_ns
 
     @property
-    def seen_able_ns(self) -> float:
+    def able_time_by_look_ns(self) -> float:
         """The part in which a thread could run, by the look at its end and the peeks before."""
         return (self.able_ns + self.able_peeks * self.length_ns) / (1 + self.peeks)
 
     @property
-    def says_nothing(self) -> bool:
+    def is_uninformative(self) -> bool:
         """Whether the look at its end says nothing about blocked time."""
         return self.length_ns > 0 and (self.is_unsure or 2 * self.able_ns >= self.length_ns)
 
     @property
     def room_on_all_cpus_ns(self) -> int:
         """How much more can have run in the stretch, on all CPUs."""
-        used_ns = self.ran_ns + self.throttled_ns
+        used_ns = self.bounded_run_ns + self.throttled_ns
         return max(max(self.cpus, 1) * self.length_ns - used_ns, 0)
 
     @property
     def room_in_turn_ns(self) -> int:
         """How much more can have run while no other thread ran, or waited for a CPU."""
-        used_ns = self.ran_ns + max(self.wait_ns, self.throttled_ns)
+        used_ns = self.bounded_run_ns + max(self.wait_ns, self.throttled_ns)
         return min(max(self.length_ns - used_ns, 0), self.room_on_all_cpus_ns)
 
-    def add(self, run_ns: int, wait_ns: int, used_ns: int = 0) -> tuple[int, int]:
+    def add_thread_time(self, run_ns: int, wait_ns: int, used_ns: int = 0) -> tuple[int, int]:
         """Add what one thread ran and waited for a CPU, as far as there is room beside the
         ``used_ns`` that were added of it before; returns what was added of both.
         """
@@ -100,15 +100,15 @@ class Stretch(Struct):
 
     def take_late_throttled_ns(self) -> int:
         """Take out the throttled time for which there is no room: it was counted at its end."""
-        most_ns = max(max(self.cpus, 1) * self.length_ns - self.ran_ns, 0)
+        most_ns = max(max(self.cpus, 1) * self.length_ns - self.bounded_run_ns, 0)
         late_ns = max(self.throttled_ns - most_ns, 0)
         self.throttled_ns -= late_ns
         return late_ns
 
-    def bounds(self) -> tuple[int, int]:
+    def able_time_bounds_ns(self) -> tuple[int, int]:
         """The shortest and the longest time for which a thread could run."""
         length_ns = self.length_ns
-        together_ns = (self.ran_ns + self.throttled_ns) // max(self.cpus, 1)
+        together_ns = (self.bounded_run_ns + self.throttled_ns) // max(self.cpus, 1)
         low_ns = max(self.longest_ns, self.least_ns, together_ns)
         waited_ns = max(self.wait_ns, self.least_ns, self.throttled_ns)
         # Threads that nobody read may have waited, too.
@@ -116,7 +116,7 @@ class Stretch(Struct):
             unread_ns = length_ns if self.most_ns is None else self.most_ns
             waited_ns = max(waited_ns, unread_ns)
         low_ns = min(low_ns, length_ns)
-        return low_ns, max(min(self.ran_ns + waited_ns, length_ns), low_ns)
+        return low_ns, max(min(self.bounded_run_ns + waited_ns, length_ns), low_ns)
 
 
 def spread_unread(stretches: Sequence[Stretch], after: Stretch, unread_ns: int) -> int:
@@ -161,7 +161,7 @@ class BlockedTime(Struct, frozen=True):
         """The sum of both."""
         return BlockedTime(self.fixed_ns + other.fixed_ns, self.open_ns + other.open_ns)
 
-    def part(self, share: float) -> "BlockedTime":
+    def share_of(self, share: float) -> "BlockedTime":
         return BlockedTime(share * self.fixed_ns, share * self.open_ns)
 
     def total_ns(self, open_share: float) -> float:
@@ -179,11 +179,11 @@ class UndividedTime(Struct):
 
     def add(self, blocked: BlockedTime, known: float) -> None:
         """Add blocked time, of which a look covers the share ``known``."""
-        self.left += blocked.part(known)
+        self.left += blocked.share_of(known)
         if known < 1:
-            self.gaps += blocked.part(1 - known)
+            self.gaps += blocked.share_of(1 - known)
 
-    def end_gaps(self, *, is_same: bool) -> None:
+    def assign_gaps(self, *, is_same: bool) -> None:
         """A look shows what the last one before the gaps did, or something else."""
         if is_same:
             self.left += self.gaps
@@ -191,8 +191,8 @@ class UndividedTime(Struct):
 
     def take_share(self, share: float) -> BlockedTime:
         """Take this share of what is left."""
-        taken = self.left.part(share)
-        self.left = self.left.part(1 - share)
+        taken = self.left.share_of(share)
+        self.left = self.left.share_of(1 - share)
         return taken
 
 
@@ -226,14 +226,14 @@ class BusyTime(Struct):
 
     def add(self, stretch: Stretch, part: float = 1.0) -> BlockedTime:
         """Add a part of a stretch; returns what is left of it."""
-        low_ns, high_ns = stretch.bounds()
+        low_ns, high_ns = stretch.able_time_bounds_ns()
         length_ns = stretch.length_ns
         span_ns = high_ns - low_ns
         self.length_ns += part * length_ns
         if _OPEN_DIVISOR * span_ns <= length_ns:
             busy_ns = low_ns + span_ns / 2
             self.closed_busy_ns += part * busy_ns
-            self.closed_on_cpu_ns += part * min(stretch.ran_ns, busy_ns)
+            self.closed_on_cpu_ns += part * min(stretch.bounded_run_ns, busy_ns)
             return BlockedTime(part * (length_ns - busy_ns), 0.0)
         self.open_low_ns += part * low_ns
         self.open_span_ns += part * span_ns
@@ -241,7 +241,7 @@ class BusyTime(Struct):
             self.sure_length_ns += part * length_ns
             self.sure_low_ns += part * low_ns
             self.sure_span_ns += part * span_ns
-            self.sure_able_ns += part * stretch.seen_able_ns
+            self.sure_able_ns += part * stretch.able_time_by_look_ns
             self.sure_looked_ns += part * stretch.able_ns
             self.sure_threads_ns += part * stretch.able_ns * max(stretch.able_threads or 0, 1)
             used_ns = stretch.run_ns + stretch.wait_ns
@@ -251,9 +251,9 @@ class BusyTime(Struct):
             uncounted_ns += length_ns if stretch.has_lost_waits else 0
             self.sure_uncounted_ns += part * uncounted_ns
         # From this share of the range on, the whole CPU time fits into the busy time.
-        number = min(max((stretch.ran_ns - low_ns) * _BUCKETS // span_ns, 0), _BUCKETS)
+        number = min(max((stretch.bounded_run_ns - low_ns) * _BUCKETS // span_ns, 0), _BUCKETS)
         bucket = self.buckets.setdefault(number, _OpenStretchBucket())
-        bucket.run_ns += part * stretch.ran_ns
+        bucket.run_ns += part * stretch.bounded_run_ns
         bucket.low_ns += part * low_ns
         bucket.span_ns += part * span_ns
         return BlockedTime(part * (length_ns - low_ns), part * span_ns)

@@ -17,7 +17,7 @@ from profiler.record.record_model import Series
 from profiler.record.units import MIB
 
 
-class CommandCells(Struct, frozen=True, kw_only=True):
+class CommandStepValues(Struct, frozen=True, kw_only=True):
     """The values of one command in each step; unknown in the steps before ``first_step``."""
 
     cpu_ns: list[int]
@@ -27,7 +27,7 @@ class CommandCells(Struct, frozen=True, kw_only=True):
     has_memory: bool = True
 
 
-class RunCells(Struct, frozen=True, kw_only=True):
+class RunStepValues(Struct, frozen=True, kw_only=True):
     """The steps of the run: the CPU time of all processes with the time that it was read for,
     whether their memory was read, and the run's own series.
     """
@@ -37,9 +37,13 @@ class RunCells(Struct, frozen=True, kw_only=True):
     series: Series
 
 
-def left_by(
-    whole: CommandCells, rows: Sequence[CommandCells], largest: CommandCells, *, has_memory: bool
-) -> CommandCells:
+def remaining_cells(
+    whole: CommandStepValues,
+    rows: Sequence[CommandStepValues],
+    largest: CommandStepValues,
+    *,
+    has_memory: bool,
+) -> CommandStepValues:
     """What the rows leave of the whole, at least the ``largest`` of the other commands.
 
     Of a longer step, each row has its maximum, which can be of different times.
@@ -56,12 +60,14 @@ def left_by(
         cpu_ns[index] = max(cpu_ns[index], 0)
         least_bytes[index] = max(least_bytes[index], largest.least_bytes[index])
         most_bytes[index] = max(most_bytes[index], largest.most_bytes[index], least_bytes[index])
-    return CommandCells(
+    return CommandStepValues(
         cpu_ns=cpu_ns, least_bytes=least_bytes, most_bytes=most_bytes, has_memory=has_memory
     )
 
 
-def process_rows(run: RunCells, rows: Mapping[str, CommandCells]) -> tuple[ProcessSeries, ...]:
+def process_series(
+    run: RunStepValues, rows: Mapping[str, CommandStepValues]
+) -> tuple[ProcessSeries, ...]:
     """The series of each command, by its text."""
     processes = []
     for text, row in rows.items():
@@ -78,7 +84,7 @@ def process_rows(run: RunCells, rows: Mapping[str, CommandCells]) -> tuple[Proce
     return tuple(processes)
 
 
-def _cpu_column(run: RunCells, row: CommandCells) -> Column:
+def _cpu_column(run: RunStepValues, row: CommandStepValues) -> Column:
     column: list[float | None] = []
     for index, (used_ns, covered_ns) in enumerate(run.cpu):
         if index < row.first_step or not covered_ns:
@@ -94,7 +100,9 @@ def _cpu_column(run: RunCells, row: CommandCells) -> Column:
     return tuple(column)
 
 
-def _memory_column(run: RunCells, row: CommandCells, rows: Sequence[CommandCells]) -> Column:
+def _memory_column(
+    run: RunStepValues, row: CommandStepValues, rows: Sequence[CommandStepValues]
+) -> Column:
     column: list[float | None] = []
     for index, is_read in enumerate(run.is_read):
         if index < row.first_step or not is_read:

@@ -12,7 +12,7 @@ from profiler.aggregation.statistics import (
     DeviceReadings,
     MeanAndMaximum,
     MonotonicCounter,
-    SeldomRead,
+    SeldomReadMean,
     TimeWeightedStatistics,
     UseWindow,
 )
@@ -123,8 +123,8 @@ class ContainerUsage:
         self.memory_max_bytes: int | None = None
         self.memory_cache_bytes = MeanAndMaximum()
         # Quick readings have neither.
-        self.memory_mapped_file_bytes = SeldomRead()
-        self.memory_huge_page_bytes = SeldomRead()
+        self.memory_mapped_file_bytes = SeldomReadMean()
+        self.memory_huge_page_bytes = SeldomReadMean()
         self.memory_max_at_ns: int | None = None
         self.memory_max_kernel_bytes: int | None = None
         self.memory_bound_bytes = 0
@@ -138,7 +138,7 @@ class ContainerUsage:
         self.memory_limit_hits: int | None = None
         self.max_pids: int | None = None
 
-    def add(
+    def add_sample(
         self,
         sample: ContainerSample,
         *,
@@ -160,7 +160,7 @@ class ContainerUsage:
         this ``read`` may be older.
         """
         is_repeated = sample.read_ns == self.last_read_ns or (
-            clock_shift_ns == self._clock_shift_ns and self._is_old(sample)
+            clock_shift_ns == self._clock_shift_ns and self._is_older_than_last(sample)
         )
         if is_repeated and epoch == self._epoch:
             self.duplicates += 1
@@ -173,13 +173,13 @@ class ContainerUsage:
             self.series = RunSeries(
                 start_ns, self._nominal_step_ns, self._series_points, self._finest_ns
             )
-        step_ns, attempt_ns = self._step(
+        step_ns, attempt_ns = self._step_and_attempt_ns(
             sample, received_ns, started_ns, attempt_started_ns, clock_shift_ns
         )
         if self._epoch not in (None, epoch) and self._can_count_from_zero(sample, attempt_ns):
             self._restart_counters(shares_network=shares_network)
         reported_cpu_ns = sample.cpu_ns
-        sample = self._possible_reading(sample, step_ns, received_ns, is_new=is_new)
+        sample = self._without_impossible_values(sample, step_ns, received_ns, is_new=is_new)
         if sample.cpu_ns is not None:
             self._cpu_received_ns = received_ns
         self._add_cpu(sample, step_ns, attempt_ns, is_new=is_new)
@@ -196,7 +196,7 @@ class ContainerUsage:
         self._epoch = epoch
         return True
 
-    def _step(
+    def _step_and_attempt_ns(
         self,
         sample: ContainerSample,
         received_ns: int,
@@ -242,10 +242,10 @@ class ContainerUsage:
         return sample.cpu_ns <= self._machine_vcpu * (attempt_ns + _NEW_CONTAINER_SLACK_NS)
 
     def _restart_counters(self, *, shares_network: bool) -> None:
-        self._cpu_ns.restart()
+        self._cpu_ns.reset_to_zero()
         for name, counter in self._counters.items():
             if not (shares_network and name in _NETWORK):
-                counter.restart()
+                counter.reset_to_zero()
 
     def _add_counters(self, sample: ContainerSample) -> None:
         for name, counter in self._counters.items():
@@ -253,7 +253,7 @@ class ContainerUsage:
             if value is not None:
                 counter.add(value)
 
-    def _is_old(self, sample: ContainerSample) -> bool:
+    def _is_older_than_last(self, sample: ContainerSample) -> bool:
         """Whether the sample was read before the last one: its CPU time is lower, too."""
         if self.last_read_ns is None or sample.cpu_ns is None:
             return False
@@ -272,7 +272,7 @@ class ContainerUsage:
             since_ns = received_ns - (self._cpu_received_ns or received_ns) + _MAX_STATS_PERIOD_NS
         return 0 < cpu_ns <= vcpu * (since_ns + _NEW_CONTAINER_SLACK_NS)
 
-    def _possible_reading(
+    def _without_impossible_values(
         self, sample: ContainerSample, step_ns: int | None, received_ns: int, *, is_new: bool
     ) -> ContainerSample:
         """The sample without memory, or growth of the CPU time, that is beyond the whole
@@ -283,7 +283,7 @@ class ContainerUsage:
         vcpu = self._machine.vcpu
         memory_bytes = self._machine.memory_bytes
         if cpu_ns is not None and vcpu is not None:
-            growth_ns = self._cpu_ns.growth(cpu_ns)
+            growth_ns = self._cpu_ns.growth_to(cpu_ns)
             if growth_ns is None:
                 growth_ns = cpu_ns if is_new and step_ns is not None else 0
             is_possible = growth_ns <= vcpu * (
@@ -359,7 +359,7 @@ class ContainerUsage:
             self.series.add_cpu(end_ns - step_ns, end_ns, growth_ns)
 
     def _add_memory(self, sample: ContainerSample, step_ns: int | None) -> None:
-        self._add_mark(sample)
+        self._add_high_water_mark(sample)
         self.memory_limit_hits = max_known(self.memory_limit_hits, sample.memory_limit_hits)
         if sample.memory_limit_bytes is not None:
             self.memory_limit_bytes = sample.memory_limit_bytes
@@ -371,7 +371,7 @@ class ContainerUsage:
             self.memory_max_bytes = sample.memory_used_bytes
             self.memory_max_at_ns = sample.read_ns - self._clock_shift_ns
             self.memory_max_kernel_bytes = sample.memory_kernel_bytes
-        held_ns = self._memory_time_ns(step_ns)
+        held_ns = self._memory_weight_ns(step_ns)
         # A value with an unknown step counts for one tick, so that it is not lost.
         weight_ns = held_ns or self._nominal_step_ns
         for window in self._windows:
@@ -383,7 +383,7 @@ class ContainerUsage:
             at_ns = sample.read_ns - self._clock_shift_ns
             self.series.add_memory(at_ns, sample.memory_used_bytes, held_ns=held_ns)
 
-    def _add_mark(self, sample: ContainerSample) -> None:
+    def _add_high_water_mark(self, sample: ContainerSample) -> None:
         """Add the kernel's high-water mark, which includes what could be dropped at that time."""
         mark_bytes = sample.memory_usage_peak_bytes
         cache_bytes = sample.memory_cache_bytes
@@ -409,7 +409,7 @@ class ContainerUsage:
                 self.kernel_peak_bytes = known_bytes
         self.memory_usage_peak_bytes = max_known(self.memory_usage_peak_bytes, mark_bytes)
 
-    def _memory_time_ns(self, step_ns: int | None) -> int:
+    def _memory_weight_ns(self, step_ns: int | None) -> int:
         """The time before a reading of the memory for which it counts: at most the usual step, 0
         if unknown.
         """
@@ -497,7 +497,7 @@ class ContainerUsage:
             self.memory_bound_bytes if is_notable(unsure_bytes, self.memory_bound_bytes) else None
         )
 
-    def traffic(self) -> dict[str, int | None]:
+    def traffic_by_counter(self) -> dict[str, int | None]:
         """The counters by their names; None for a total above the integers of readers."""
         totals = {name: counter.total for name, counter in self._counters.items()}
         return {
@@ -511,7 +511,7 @@ class ContainerUsage:
         return rx + tx, read + written
 
 
-def vcpu_between(before: ContainerSample, sample: ContainerSample) -> float | None:
+def mean_vcpu_between(before: ContainerSample, sample: ContainerSample) -> float | None:
     """The mean vCPU used between two samples; None if ``read`` did not advance, or a counter is
     unknown or reset.
     """

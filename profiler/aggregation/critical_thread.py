@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 
 from profiler.aggregation.thread_wait import MIN_WORK_NS, ThreadWait
 from profiler.core.timestamps import NS_PER_MS
-from profiler.readers.linux.waits import Blocked, Wait
+from profiler.readers.linux.waits import BlockedThread, Wait
 
 HIDDEN = Wait("hidden")
 """A wait whose kind nobody could read."""
@@ -35,11 +35,11 @@ _MIN_SERVED_PART = 1 / 3
 _START_NS = 10 * NS_PER_MS
 
 
-def _waits_for_clients(blocked: Blocked, wait: ThreadWait) -> bool:
+def _waits_for_clients(blocked: BlockedThread, wait: ThreadWait) -> bool:
     """Whether the wait is for somebody to come: nothing came on its connections."""
     if not blocked.may_be_idle:
         return False
-    wait = wait.last_poll
+    wait = wait.last_repeated_wait
     if wait.came is not None and len(wait.came) == len(blocked.connections):
         # A client may ask again and again whether its answer has come.
         still_asks = blocked.has_timeout and blocked.awaits_answer
@@ -49,27 +49,27 @@ def _waits_for_clients(blocked: Blocked, wait: ThreadWait) -> bool:
     return not wait.had_come and not blocked.awaits_answer
 
 
-def _has_ended_by_timeout(blocked: Blocked, wait: ThreadWait) -> bool:
+def _has_ended_by_timeout(blocked: BlockedThread, wait: ThreadWait) -> bool:
     """Whether a timeout ended a wait for somebody to come, and work followed; a thread that ends
     does other work.
     """
-    wait = wait.last_poll
+    wait = wait.last_repeated_wait
     if wait.after_ns is None or wait.is_last:
         return blocked.has_timeout and wait.before_ns >= MIN_WORK_NS
     return blocked.has_timeout and wait.after_ns >= MIN_WORK_NS
 
 
-def _without_timeout_of_woken(blocked: Blocked) -> Blocked:
+def _without_timeout_of_woken(blocked: BlockedThread) -> BlockedThread:
     """A wait for a limited time that another thread or process has ended before."""
     helpers = "threads" if blocked.helpers == "nobody" else blocked.helpers
-    return Blocked(wait=Wait("lock"), helpers=helpers, helper_pids=blocked.helper_pids)
+    return BlockedThread(wait=Wait("lock"), helpers=helpers, helper_pids=blocked.helper_pids)
 
 
-def _with_busy_peer(blocked: Blocked, wait: ThreadWait) -> Wait:
+def _with_busy_peer(blocked: BlockedThread, wait: ThreadWait) -> Wait:
     """The wait with the one connection that is not idle, if several are watched."""
     if blocked.is_hidden and blocked.wait.kind == "other":
         return HIDDEN
-    wait = wait.last_poll
+    wait = wait.last_repeated_wait
     if len(blocked.connections) < 2 or wait.came is None:  # noqa: PLR2004  a choice
         return blocked.wait
     busy = [
@@ -80,12 +80,12 @@ def _with_busy_peer(blocked: Blocked, wait: ThreadWait) -> Wait:
     return Wait("network", busy[0]) if len(busy) == 1 else blocked.wait
 
 
-def _has_handing_timeout(handing: Blocked | None) -> bool:
+def _has_handing_timeout(handing: BlockedThread | None) -> bool:
     """Whether a thread waits for others, and its timeout may end that."""
     return handing is not None and handing.wait == _SLEEP
 
 
-def _polls_pipe_for_limited_time(handing: Blocked | None) -> bool:
+def _polls_pipe_for_limited_time(handing: BlockedThread | None) -> bool:
     """Whether a thread polls a pipe for a limited time."""
     return handing is not None and handing.has_timeout and handing.wait.kind == "pipe"
 
@@ -117,11 +117,11 @@ def _heavier(
     """Those of the known waits that may have ended another one, and held back far more work than
     the timed ones: who woke the other one may have waited for them.
     """
-    timed_ns = sum([end.weight_ns for end in timed])
+    timed_ns = sum([end.held_back_work_ns for end in timed])
     return [
         end
         for end in known
-        if end.may_have_ended(wait) and end.weight_ns > _HEAVIER_TIMES * timed_ns
+        if end.may_have_ended(wait) and end.held_back_work_ns > _HEAVIER_TIMES * timed_ns
     ]
 
 
@@ -147,13 +147,13 @@ def _shares_by_weight(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:
     weights: dict[Wait, int] = {}
     total = 0
     for wait, name in names.items():
-        weight_ns = wait.weight_ns
+        weight_ns = wait.held_back_work_ns
         total += weight_ns
         weights[name] = weights.get(name, 0) + weight_ns
     return {name: weight / total for name, weight in weights.items()}
 
 
-class Division:
+class LookDivision:
     """Divides one look: ``waits`` are those of all threads that are blocked, ``children`` the
     children of each process.
     """
@@ -167,7 +167,7 @@ class Division:
         self._firm: dict[ThreadWait, Wait] = {}
         self._idle: dict[ThreadWait, Wait] = {}
         self._serving: dict[ThreadWait, Wait] = {}  # and wait for others, too
-        self._handing: dict[ThreadWait, Blocked] = {}
+        self._handing: dict[ThreadWait, BlockedThread] = {}
         self._woken: dict[ThreadWait, Wait] = {}
         self._able: list[ThreadWait] = []
         self._stopped: dict[ThreadWait, Wait] = {}
@@ -178,24 +178,24 @@ class Division:
             if blocked is None:
                 self._able.append(wait)
                 continue
-            if blocked.may_go_on and wait.is_for_timer:
+            if blocked.may_go_on and wait.was_ended_by_timer:
                 self._firm[wait] = _SLEEP
                 continue
-            if blocked.may_go_on and wait.is_unclear:
+            if blocked.may_go_on and wait.is_end_unclear:
                 self._firm[wait] = _UNCLEAR
                 continue
             is_firm = not (blocked.may_be_idle or blocked.is_stopped or wait.was_woken)
             if is_firm and blocked.helpers == "nobody":
                 self._firm[wait] = _with_busy_peer(blocked, wait)
             else:
-                self._add(wait, blocked)
+                self._add_wait(wait, blocked)
         self._by_process: dict[int, list[ThreadWait]] = {}
         if self._handing:
             for group in (self._firm, self._idle, self._handing, self._able, self._stopped):
                 for wait in group:
                     self._by_process.setdefault(wait.process, []).append(wait)
 
-    def _add(self, wait: ThreadWait, blocked: Blocked) -> None:
+    def _add_wait(self, wait: ThreadWait, blocked: BlockedThread) -> None:
         if blocked.otherwise is not None and _waits_for_clients(blocked, wait):
             self._serving[wait] = blocked.wait
             blocked = blocked.otherwise
@@ -213,7 +213,7 @@ class Division:
         else:
             self._firm[wait] = _with_busy_peer(blocked, wait)
 
-    def shares(self) -> Mapping[Wait, float]:
+    def share_of_each_wait(self) -> Mapping[Wait, float]:
         """The share of each wait; empty if no thread is blocked, or all that are wait for some of
         which nobody knows what they do now.
 
@@ -225,19 +225,19 @@ class Division:
     def _all_shares(self) -> Mapping[Wait, float]:
         if self._firm and not self._handing:
             return _shares_by_weight(self._firm)
-        carried = self._carried()
+        carried = self._weights_at_chain_ends()
         if not carried and self._has_unknown:
             return {}
         if not carried:
             self._idle |= self._serving
-            carried = {wait: wait.weight_ns for wait in self._idle}
+            carried = {wait: wait.held_back_work_ns for wait in self._idle}
         if not carried and self._able:
             return {}
         if not carried:
             return dict.fromkeys(self._stopped.values(), 1.0)
         weights: Counter[Wait] = Counter()
         for wait, weight in carried.items():
-            weights[self._name_of(wait)] += weight  # type: ignore[assignment]  # Counter of floats
+            weights[self._wait_to_name(wait)] += weight  # type: ignore[assignment]  # Counter of floats
         if self._unknown_ns:
             weights[_UNCLEAR] += self._unknown_ns
         total = weights.total()
@@ -247,32 +247,32 @@ class Division:
         """The work that the wait of each thread held back: its own, and what those who wait for it
         hand on. A thread that waits for somebody to come has none.
         """
-        held_back_ns = {wait.thread: float(wait.weight_ns) for wait in self._handing}
-        for wait, weight in self._carried().items():
+        held_back_ns = {wait.thread: float(wait.held_back_work_ns) for wait in self._handing}
+        for wait, weight in self._weights_at_chain_ends().items():
             held_back_ns[wait.thread] = max(held_back_ns.get(wait.thread, 0), weight)
         return held_back_ns
 
-    def _carried(self) -> dict[ThreadWait, float]:
+    def _weights_at_chain_ends(self) -> dict[ThreadWait, float]:
         """The weights of the threads at the ends of all chains."""
-        carried: dict[ThreadWait, float] = {wait: wait.weight_ns for wait in self._firm}
-        heaviest = sorted(self._handing, key=lambda wait: -wait.weight_ns)
+        carried: dict[ThreadWait, float] = {wait: wait.held_back_work_ns for wait in self._firm}
+        heaviest = sorted(self._handing, key=lambda wait: -wait.held_back_work_ns)
         for wait in heaviest[:_MAX_HANDING]:
-            self._hand_on(wait, carried)
+            self._hand_weight_on(wait, carried)
         return carried
 
-    def _name_of(self, wait: ThreadWait) -> Wait:
+    def _wait_to_name(self, wait: ThreadWait) -> Wait:
         if wait in self._handing and wait not in self._idle:
             return self._woken.get(wait) or _with_busy_peer(self._handing[wait], wait)
         return self._firm.get(wait) or self._stopped.get(wait) or self._idle[wait]
 
-    def _hand_on(self, wait: ThreadWait, carried: dict[ThreadWait, float]) -> None:
+    def _hand_weight_on(self, wait: ThreadWait, carried: dict[ThreadWait, float]) -> None:
         """Add the weight of a thread that waits for others to those for which it waits, by their
         weights and what was handed on to them before.
         """
-        ends = self._ends(wait)
+        ends = self._chain_ends(wait)
         if not ends:
             self._has_unknown = True
-            self._unknown_ns += 0 if self._is_cut else wait.weight_ns
+            self._unknown_ns += 0 if self._is_cut else wait.held_back_work_ns
             return
         handing = self._handing[wait].wait
         if ends == (wait,) and (handing.kind == "other" or wait.is_of_loop):
@@ -282,20 +282,20 @@ class Division:
             # A thread that waits for a child or a pipe may serve others, as those for which it
             # waits do. One that waits for a lock or for a server's answer does not, unless it only
             # helps them.
-            woken = self._woken_for(wait, ends)
+            woken = self._wait_of_woken_pool_thread(wait, ends)
             if woken is not None:
                 self._woken[wait] = woken
-            elif handing.kind not in ("lock", "network") or self._only_helps(wait, ends):
+            elif handing.kind not in ("lock", "network") or self._waits_only_for_tasks(wait, ends):
                 return
-            carried[wait] = carried.get(wait, 0) + wait.weight_ns
+            carried[wait] = carried.get(wait, 0) + wait.held_back_work_ns
             return
-        own_ns = wait.weight_ns
-        weights = [carried.get(end, end.weight_ns) for end in ends]
+        own_ns = wait.held_back_work_ns
+        weights = [carried.get(end, end.held_back_work_ns) for end in ends]
         total = sum(weights)
         for end, weight_ns in zip(ends, weights, strict=True):
             carried[end] = carried.get(end, 0) + own_ns * weight_ns / total
 
-    def _only_helps(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> bool:
+    def _waits_only_for_tasks(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> bool:
         """Whether a thread waits for tasks of another one of its process, which does the work, or
         for its end; also one that has only started the others, as the main thread of tokio.
         """
@@ -305,11 +305,13 @@ class Division:
         if wait.run_ns < _START_NS:
             return True
         most_ns = max(end.run_ns for end in ends)
-        if wait.following_ns < MIN_WORK_NS and _MIN_SERVED_PART * wait.run_ns <= most_ns:
+        if wait.following_work_ns < MIN_WORK_NS and _MIN_SERVED_PART * wait.run_ns <= most_ns:
             return True
         return _HELPS_TIMES * wait.run_ns < most_ns
 
-    def _woken_for(self, wait: ThreadWait, ends: Collection[ThreadWait]) -> Wait | None:
+    def _wait_of_woken_pool_thread(
+        self, wait: ThreadWait, ends: Collection[ThreadWait]
+    ) -> Wait | None:
         """What the thread of a pool waited for, if another one that waited for somebody to come
         woke it: both waits ended before the same look, or its own one look later, as it waited for
         a CPU. None if nothing shows that.
@@ -322,8 +324,8 @@ class Division:
             (end.blocked, self._idle[end])
             for end in ends
             if end in self._idle
-            and end.last_poll.over in (over, over - 1)
-            and not end.last_poll.was_cut
+            and end.last_repeated_wait.over in (over, over - 1)
+            and not end.last_repeated_wait.was_cut
         ]
         # A loop may have waited several times meanwhile.
         together += [
@@ -336,21 +338,21 @@ class Division:
                 return _SLEEP  # that of a loop, whose pool does the work
         return together[0][1] if together else None
 
-    def _ends(self, wait: ThreadWait) -> Collection[ThreadWait]:
+    def _chain_ends(self, wait: ThreadWait) -> Collection[ThreadWait]:
         """The threads at the ends of the chains that begin with this one; none if one of them could
         run when it was asked last, or was not asked since it ran, and may wait for anything now, or
         if there are too many threads to walk along all chains. Who still waited when the wait was
         over cannot have ended it.
         """
-        reached, _ = self._reached(wait, only_still=True)
-        still = self._known_of(reached, wait)
+        reached, _ = self._reached_threads(wait, only_still=True)
+        still = self._ends_of_known_kind(reached, wait)
         is_open = wait.over is None or wait.was_cut
         if still and (is_open or any(end.may_have_ended(wait) for end in still)):
             return still
         if self._handing[wait].wait.kind == "sleep":
             return still or (wait,)  # its timeout may end it
-        reached, passed = self._reached(wait, only_still=False)
-        known = self._known_of(reached, wait)
+        reached, passed = self._reached_threads(wait, only_still=False)
+        known = self._ends_of_known_kind(reached, wait)
         timed = [end for end in reached if _has_handing_timeout(self._handing.get(end))]
         waking = [end for end in (*known, *timed) if end.may_have_woken(wait)]
         if waking and not wait.was_cut:
@@ -361,19 +363,19 @@ class Division:
             return still
         if any(end.may_have_ended(wait) for end in known):
             return known
-        return [*known, *timed] or self._unknown_ends(wait, reached, passed)
+        return [*known, *timed] or self._chain_ends_if_unknown(wait, reached, passed)
 
-    def _unknown_ends(
+    def _chain_ends_if_unknown(
         self, wait: ThreadWait, reached: Sequence[ThreadWait], passed: AbstractSet[ThreadWait]
     ) -> Collection[ThreadWait]:
         """The ends of chains of which none is of a known kind."""
         if self._is_cut or any(end.blocked is None for end in reached):
             return ()
         stopped = [end for end in reached if end in self._stopped]
-        if stopped and self._must_wait_for(stopped, wait, reached):
+        if stopped and self._has_only_this_end(stopped, wait, reached):
             return stopped
         serving = self._serving.keys() & passed
-        if serving and not any(self._asks(each) for each in passed):
+        if serving and not any(self._waits_for_own_server(each) for each in passed):
             return serving
         polling = [end for end in reached if _polls_pipe_for_limited_time(self._handing.get(end))]
         if polling:  # as a server that sleeps, and watches whether its parent lives
@@ -387,7 +389,7 @@ class Division:
         idle = [end for end in reached if end in self._idle and end not in self._handing]
         return handing or idle or (wait,)
 
-    def _must_wait_for(
+    def _has_only_this_end(
         self, stopped: Sequence[ThreadWait], wait: ThreadWait, reached: Sequence[ThreadWait]
     ) -> bool:
         """Whether no other end of the chains can be what a thread waits for: a shell with a stopped
@@ -400,21 +402,23 @@ class Division:
             return not any(end in self._firm for end in reached)
         return len(stopped) == len(reached)
 
-    def _asks(self, wait: ThreadWait) -> bool:
+    def _waits_for_own_server(self, wait: ThreadWait) -> bool:
         """Whether a thread waits for the answer of a server of the run."""
         return wait in self._handing and self._handing[wait].wait.kind == "network"
 
-    def _known_of(self, reached: Iterable[ThreadWait], wait: ThreadWait) -> list[ThreadWait]:
+    def _ends_of_known_kind(
+        self, reached: Iterable[ThreadWait], wait: ThreadWait
+    ) -> list[ThreadWait]:
         """The reached waits of a known kind; if some may have ended the wait, only these."""
-        known = [end for end in reached if end in self._firm and self._is_known(end)]
+        known = [end for end in reached if end in self._firm and self._is_of_known_kind(end)]
         return [end for end in known if end.may_have_ended(wait)] or known
 
-    def _is_known(self, wait: ThreadWait) -> bool:
+    def _is_of_known_kind(self, wait: ThreadWait) -> bool:
         """Whether the wait says more than that of a thread which waits for it."""
         name = self._firm[wait]
         return name.kind not in ("other", HIDDEN.kind) or name.target is not None
 
-    def _reached(
+    def _reached_threads(
         self, start: ThreadWait, *, only_still: bool
     ) -> tuple[list[ThreadWait], AbstractSet[ThreadWait]]:
         """The threads that hand on to nobody, or have a timeout, and that ``start`` reaches; and
@@ -442,7 +446,9 @@ class Division:
                 first = asked.setdefault(wait.process, wait)
             helpers: Collection[ThreadWait] = ()  # after the first: no others of the process
             if first is wait or (only_still and not wait.did_not_run_in(first)):
-                helpers = self._helpers(wait, handing or (wait.blocked if is_idle else None))
+                helpers = self._waits_of_helpers(
+                    wait, handing or (wait.blocked if is_idle else None)
+                )
                 is_end = is_end or not helpers
             if is_end and wait is not start:
                 reached.append(wait)
@@ -457,7 +463,9 @@ class Division:
         self._is_cut = bool(pending)
         return reached, known
 
-    def _helpers(self, wait: ThreadWait, blocked: Blocked | None) -> Collection[ThreadWait]:
+    def _waits_of_helpers(
+        self, wait: ThreadWait, blocked: BlockedThread | None
+    ) -> Collection[ThreadWait]:
         """The waits of those for whom a thread waits."""
         if blocked is None or blocked.helpers == "nobody":
             return ()

@@ -30,7 +30,7 @@ class IdleGpus(Protocol):
     def known_until_ns(self) -> int | None: ...
 
 
-class IdlePlaces(Struct):
+class IdleTimeByPlace(Struct):
     """The parts of the idle time in equal places of the run, in constant memory: their length
     doubles as the run goes on.
     """
@@ -46,22 +46,24 @@ class IdlePlaces(Struct):
             self.started_ns = stretch.start_ns
         if not idle:
             return
-        place = self._place_of(stretch)
+        place = self._parts_of_place(stretch)
         place.covered_ns += idle * covered_ns
         self.undivided.add(place.busy.add(stretch, idle), known)
 
-    def take(self, stretch: Stretch, share: float, shares: Mapping[Wait, float]) -> None:
+    def divide_among_waits(
+        self, stretch: Stretch, share: float, shares: Mapping[Wait, float]
+    ) -> None:
         """Give a look its share of the blocked time."""
         taken = self.undivided.take_share(share)
         if self.places:
-            self._place_of(stretch).divide(taken, shares)
+            self._parts_of_place(stretch).divide_blocked_time(taken, shares)
 
-    def end(self, shares: Mapping[Wait, float]) -> None:
+    def end_with_last_look(self, shares: Mapping[Wait, float]) -> None:
         """Give what is left to the last look."""
         if self.places:
-            self.places[-1].divide(self.undivided.left, shares)
+            self.places[-1].divide_blocked_time(self.undivided.left, shares)
 
-    def _place_of(self, stretch: Stretch) -> TimeParts:
+    def _parts_of_place(self, stretch: Stretch) -> TimeParts:
         middle_ns = (stretch.start_ns + stretch.end_ns) // 2
         index = max(middle_ns - (self.started_ns or 0), 0) // self.length_ns
         while index >= _MAX_PLACES:
@@ -78,21 +80,21 @@ class IdlePlaces(Struct):
         self.places = merged
         self.length_ns *= 2
 
-    def copy(self) -> "IdlePlaces":
+    def copy(self) -> "IdleTimeByPlace":
         places = [place.copy() for place in self.places]
         return replace(self, places=places, undivided=replace(self.undivided))
 
-    def divisions(self, first_ns: int, last_ns: int) -> tuple[TimeParts | None, TimeParts | None]:
+    def idle_parts_before_and_between(
+        self, first_ns: int, last_ns: int
+    ) -> tuple[TimeParts | None, TimeParts | None]:
         """The idle time before the GPUs' work, and between its beginning and its end; None where it
         is unknown.
         """
         if self.started_ns is None:
             return None, None
-        return self._places_within(self.started_ns, first_ns), self._places_within(
-            first_ns, last_ns
-        )
+        return self._parts_within(self.started_ns, first_ns), self._parts_within(first_ns, last_ns)
 
-    def _places_within(self, start_ns: int, end_ns: int) -> TimeParts | None:
+    def _parts_within(self, start_ns: int, end_ns: int) -> TimeParts | None:
         """The places that lie within a time; None if they are a small part of it."""
         total = TimeParts()
         covered_ns = 0

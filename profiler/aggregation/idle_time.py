@@ -89,7 +89,7 @@ class _QuietSteps(Struct):
         return self.cpu_ns / self.length_ns
 
 
-class IdleTime:
+class IdleDetector:
     """The time for which a batch has been idle, from its counters, in constant memory.
 
     A step is quiet if the batch used less than 1 % of a vCPU, and less than 1 KB/s of network and
@@ -124,7 +124,7 @@ class IdleTime:
         self.network = 0.0
         self.block = 0.0
 
-    def add(self, reading: NoticeReading) -> bool:
+    def add_reading(self, reading: NoticeReading) -> bool:
         """Add the counters of a moment; returns whether the batch is stuck."""
         at_ns = reading.at_ns
         own_line_ns = first_known(reading.own_line_ns, LONG_AGO_NS)

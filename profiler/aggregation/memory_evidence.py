@@ -63,7 +63,7 @@ def mark_bytes_perhaps_of_files(evidence: Iterable[MemoryEvidence]) -> float:
     return max([mark.size_bytes for mark in marks if mark.exactness == "unsure"], default=0)
 
 
-def choose_peak(evidence: Iterable[MemoryEvidence]) -> MemoryPeak:
+def choose_memory_peak(evidence: Iterable[MemoryEvidence]) -> MemoryPeak:
     """The peak by all evidence of a run.
 
     The first exact evidence that nothing contradicts makes it the kernel's:

@@ -30,7 +30,7 @@ _MIN_STEPS = 3
 _MIN_GROWTH_SHARE = 0.05
 
 
-class MemoryAtLimit(Struct, frozen=True, kw_only=True):
+class GpuMemoryAtLimit(Struct, frozen=True, kw_only=True):
     """Growth up to the limit: how much the run and all programs held at the peak, of how much."""
 
     own_bytes: int
@@ -45,7 +45,7 @@ class _Reading(Struct, frozen=True, gc=False):
     largest_bytes: int
 
 
-class MemoryGrowth:
+class GpuMemoryGrowth:
     """The memory of a run's processes on one GPU, at the last readings with a process there."""
 
     def __init__(self) -> None:
@@ -60,16 +60,16 @@ class MemoryGrowth:
         largest_bytes = first_known(largest_bytes, own_bytes)
         self._readings.append(_Reading(at_ns, own_bytes, used_bytes, largest_bytes))
 
-    def at_limit_of_process(self, limit_bytes: int | None) -> MemoryAtLimit | None:
-        """The memory at a limit that each process has (MPS), as `at_limit` returns it: what others
-        hold does not count against it.
+    def memory_at_process_limit(self, limit_bytes: int | None) -> GpuMemoryAtLimit | None:
+        """The memory at a limit that each process has (MPS), as `memory_at_limit` returns it: what
+        others hold does not count against it.
         """
-        alone = MemoryGrowth()
+        alone = GpuMemoryGrowth()
         for reading in self._readings:
             alone.add(reading.at_ns, reading.largest_bytes, None)
-        return alone.at_limit(limit_bytes)
+        return alone.memory_at_limit(limit_bytes)
 
-    def at_limit(self, limit_bytes: int | None) -> MemoryAtLimit | None:
+    def memory_at_limit(self, limit_bytes: int | None) -> GpuMemoryAtLimit | None:
         """The evidence that the memory grew step by step up to ``limit_bytes``; None without."""
         if not limit_bytes or not self._readings:
             return None
@@ -86,7 +86,7 @@ class MemoryGrowth:
         until_peak = [reading for reading in recent if reading.at_ns <= peak.at_ns]
         if not _has_grown_stepwise(until_peak, limit_bytes):
             return None
-        return MemoryAtLimit(
+        return GpuMemoryAtLimit(
             own_bytes=peak.own_bytes,
             used_bytes=peak.own_bytes + others_bytes,
             limit_bytes=limit_bytes,
@@ -110,7 +110,7 @@ def _has_grown_stepwise(readings: list[_Reading], limit_bytes: int) -> bool:
     return len(steps) >= _MIN_STEPS and sum(steps) >= _MIN_GROWTH_SHARE * limit_bytes
 
 
-def evidence_of_growth(at_limit: Mapping[str, MemoryAtLimit | None]) -> GpuMemoryEvidence | None:
+def evidence_of_growth(at_limit: Mapping[str, GpuMemoryAtLimit | None]) -> GpuMemoryEvidence | None:
     """The evidence that a failed run lacked memory of one of its GPUs, by their UUIDs; None
     without.
     """

@@ -102,11 +102,11 @@ class OomKillTracker(Struct):
     _pending_on_host: int = 0
     _victims: list[tuple[_Kill, Process]] = field(default_factory=list)
 
-    def restart(self) -> None:
+    def start_new_group(self) -> None:
         """The container has a new control group, whose counter begins at 0."""
-        self._in_container.restart()
+        self._in_container.reset_to_zero()
 
-    def add(
+    def add_reading(
         self,
         in_container: int | None,
         on_host: int | None,
@@ -155,13 +155,13 @@ class OomKillTracker(Struct):
         self._pending = min(new_kills, pending - attributed)
         self._pending_on_host = 0 if in_container is not None else self._pending
 
-    def has_counted_none(self, attempts: int) -> bool:
+    def has_certainly_no_kill(self, attempts: int) -> bool:
         """Whether the kernel has killed no process of the batch, whose main process was started
         as often as this.
         """
         return self._counted_ends == attempts and not self._has_kills
 
-    def excludes_kill_at_end(self, attempts: int) -> bool:
+    def has_certainly_no_kill_at_end(self, attempts: int) -> bool:
         """Whether no kill has ended one of the main processes, of as many as this."""
         return self._ends_without_kill == attempts and not self._has_kills
 
@@ -170,7 +170,7 @@ class OomKillTracker(Struct):
         """Whether there were any that can be the batch's."""
         return bool(self._in_container.total or self.host_kills.total())
 
-    def kills(self, *, is_host_dedicated: bool, was_killed: bool) -> MemoryKills | None:
+    def attributed_kills(self, *, is_host_dedicated: bool, was_killed: bool) -> MemoryKills | None:
         """The kills so far; None if none can be attributed to the batch, which SIGKILL ended if
         it ``was_killed``.
         """

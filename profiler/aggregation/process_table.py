@@ -59,7 +59,7 @@ class _NameTotal(Struct, frozen=True, gc=False):
     count: int = 0
     cpu_ns: int = 0
 
-    def plus(self, cpu_ns: int, count: int = 1) -> "_NameTotal":
+    def with_further(self, cpu_ns: int, count: int = 1) -> "_NameTotal":
         """The total with further processes; 0: with more CPU time of the same."""
         return _NameTotal(self.count + count, self.cpu_ns + cpu_ns)
 
@@ -107,7 +107,7 @@ class ProcessTotals:
         self._read_cpu_ns = 0
         self._unread_cpu_ns = 0
 
-    def add(
+    def add_reading(
         self, processes: Iterable[ProcessReading], read_ns: int | None = None, *, cpu_ns: int = 0
     ) -> None:
         """Add a reading; only one with a time is in the series.
@@ -124,9 +124,9 @@ class ProcessTotals:
         if self._make_series is not None and read_ns is not None:
             if self._series is None:
                 self._series = self._make_series()
-            self._series.add(read_ns, used_ns, self._held_bytes, unread_ns=unread_ns)
+            self._series.add_reading(read_ns, used_ns, self._held_bytes, unread_ns=unread_ns)
         if len(self._memory) - len(self._present) > _MAX_NAMES:
-            self._drop_smallest()
+            self._drop_smallest_names()
 
     def _add_processes(self, processes: Iterable[ProcessReading]) -> Mapping[_ProcessName, int]:
         """Add all processes; returns the CPU time that each name has used since the last ones."""
@@ -135,7 +135,7 @@ class ProcessTotals:
             self._add_process(process, step)
         for identity in self._present.keys() - step.present.keys():
             name, last = self._present[identity]
-            self._end(name, last)
+            self._end_process(name, last)
             self._earlier_ns.pop(identity, None)
             step.changed.add(name)
         self._present = step.present
@@ -147,7 +147,7 @@ class ProcessTotals:
         before = self._present.get(identity)
         if before is None:
             kept = process
-            name = self._name(kept)
+            name = self._process_name(kept)
             used_ns = kept.own_cpu_ns
             step.changed.add(name)
         else:
@@ -157,51 +157,53 @@ class ProcessTotals:
             if process is not last:
                 step.changed.add(name)
             if (kept.name, kept.arguments) != (last.name, last.arguments):
-                self._end(name, last)
+                self._end_process(name, last)
                 self._earlier_ns[identity] = last.own_cpu_ns
-                name = self._name(kept)
+                name = self._process_name(kept)
                 step.changed.add(name)
         if used_ns > 0:
             step.used_ns[name] = step.used_ns.get(name, 0) + used_ns
         step.readings.setdefault(name, []).append(process)
         step.present[identity] = (name, kept)
 
-    def _name(self, process: ProcessReading) -> _ProcessName:
+    def _process_name(self, process: ProcessReading) -> _ProcessName:
         return _ProcessName(process.name, self._show_arguments(process))
 
-    def _end(self, name: _ProcessName, process: ProcessReading) -> None:
-        self._ended[name] = self._ended.get(name, _NameTotal()).plus(self._cpu_ns(process))
+    def _end_process(self, name: _ProcessName, process: ProcessReading) -> None:
+        self._ended[name] = self._ended.get(name, _NameTotal()).with_further(
+            self._cpu_ns_since_last(process)
+        )
         _raise_maximum(self._unread_bytes, name, process.unread_shmem_bytes)
 
-    def _cpu_ns(self, process: ProcessReading) -> int:
+    def _cpu_ns_since_last(self, process: ProcessReading) -> int:
         return max(process.own_cpu_ns - self._earlier_ns.get(process.identity, 0), 0)
 
     def _add_memory(self, step: _ReadingByName) -> None:
         for name in step.changed:
             memory = self._memory.setdefault(name, TreeMemory())
-            self._held_bytes[name] = memory.add(step.readings.get(name, ())) or 0
+            self._held_bytes[name] = memory.add_reading(step.readings.get(name, ())) or 0
         if self._held_bytes.keys() != step.readings.keys():
             self._held_bytes = {name: self._held_bytes[name] for name in step.readings}
 
-    def top(self) -> tuple[Process, ...]:
+    def largest_process_rows(self) -> tuple[Process, ...]:
         """The five names with the most CPU time and the five with the highest memory peak, by
         descending CPU time, and the row of all other names.
         """
-        totals = self._totals()
+        totals = self._totals_by_name()
         shown = sorted(
             self._top_names(totals, _SHOWN_PER_RANKING), key=lambda name: -totals[name].cpu_ns
         )
-        rows = [self._row(name, totals[name]) for name in shown]
+        rows = [self._process_row(name, totals[name]) for name in shown]
         hidden = self._dropped
         for name, total in totals.items():
             if name not in shown:
-                hidden = hidden.plus(total.cpu_ns, total.count)
+                hidden = hidden.with_further(total.cpu_ns, total.count)
         if hidden.count:
             seconds = round(hidden.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
             rows.append(Process(name=OTHER_PROCESSES, count=hidden.count, cpu_seconds=seconds))
         return tuple(rows)
 
-    def _row(self, name: _ProcessName, total: _NameTotal) -> Process:
+    def _process_row(self, name: _ProcessName, total: _NameTotal) -> Process:
         memory = self._memory[name]
         holders = None if memory.peak_bytes is None else memory.peak_processes
         return Process(
@@ -225,7 +227,7 @@ class ProcessTotals:
         for name, process in self._present.values():
             _raise_maximum(unread, name, process.unread_shmem_bytes)
         names: dict[str, None] = {}
-        for name in self._top_names(self._totals(), _SHOWN_PER_RANKING) if unread else ():
+        for name in self._top_names(self._totals_by_name(), _SHOWN_PER_RANKING) if unread else ():
             peak_bytes = self._memory[name].peak_bytes or 0
             if counts_too_little(peak_bytes, peak_bytes + unread.get(name, 0)):
                 names[name.command] = None
@@ -234,29 +236,31 @@ class ProcessTotals:
         return tuple(warnings)
 
     def with_commands(self, series: Series | None) -> Series | None:
-        """Return the run's time series with those of at most eight commands of :meth:`top`, and
-        of all others.
+        """Return the run's time series with those of at most eight commands of
+        :meth:`largest_process_rows`, and of all others.
         """
         own = self._series
         if series is None or own is None:
             return series
-        totals = self._totals()
+        totals = self._totals_by_name()
         shown = [name for name in self._top_names(totals, _SHOWN_PER_RANKING) if name in own]
         largest = shown[:_MAX_SHOWN_OVER_TIME]
         largest.sort(key=lambda name: -totals[name].cpu_ns)
-        return own.add_to(series, {name: name.text for name in largest})
+        return own.with_commands(series, {name: name.text for name in largest})
 
-    def _totals(self) -> Mapping[_ProcessName, _NameTotal]:
+    def _totals_by_name(self) -> Mapping[_ProcessName, _NameTotal]:
         totals = dict(self._ended)
         for name, process in self._present.values():
-            totals[name] = totals.get(name, _NameTotal()).plus(self._cpu_ns(process))
+            totals[name] = totals.get(name, _NameTotal()).with_further(
+                self._cpu_ns_since_last(process)
+            )
         return totals
 
-    def _drop_smallest(self) -> None:
+    def _drop_smallest_names(self) -> None:
         kept = set(self._top_names(self._ended, _KEPT_PER_RANKING))
         for name, total in self._ended.items():
             if name not in kept:
-                self._dropped = self._dropped.plus(total.cpu_ns, total.count)
+                self._dropped = self._dropped.with_further(total.cpu_ns, total.count)
         self._ended = {name: self._ended[name] for name in kept}
         kept.update(name for name, _ in self._present.values())
         self._memory = {name: memory for name, memory in self._memory.items() if name in kept}

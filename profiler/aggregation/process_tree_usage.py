@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from profiler.core.optional_math import first_known, known_values
-from profiler.readers.linux.proc import BlockBytes
+from profiler.readers.linux.proc import ProcessBlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.memory_usage import is_negligible, is_notable
 
@@ -37,14 +37,14 @@ class TreeCpu(Struct):
 
     total_ns: int = 0
     has_lost: bool = False
-    lost_blocks: BlockBytes = BlockBytes()
+    lost_blocks: ProcessBlockBytes = ProcessBlockBytes()
     _last: Iterable[ProcessReading] = ()
     _previous: Mapping[tuple[int, int], ProcessReading] = {}
     _reaped_ns: int = 0
     _unreaped_ns: int = 0
     _gone: _EndedProcesses = _EndedProcesses()
 
-    def add(
+    def add_reading(
         self, processes: Iterable[ProcessReading], reaped_ns: int, *, is_last: bool = False
     ) -> int:
         """Add a reading of all processes of the tree; returns the tree's total in nanoseconds.
@@ -69,7 +69,9 @@ class TreeCpu(Struct):
                 gone.append((process, by_pid.get(process.parent_pid)))
             else:
                 handed_over_ns += max(after.children_cpu_ns - process.children_cpu_ns, 0)
-        gone += [(process, None) for process in self._settle(now, before, handed_over_ns)]
+        gone += [
+            (process, None) for process in self._correct_last_step(now, before, handed_over_ns)
+        ]
         unreaped_ns = _unreaped_cpu_ns([process for process, _ in gone], handed_over_ns)
         self._unreaped_ns += unreaped_ns
         has_adopted = reaped_ns > self._reaped_ns
@@ -77,14 +79,14 @@ class TreeCpu(Struct):
             gone, handed_over_ns=handed_over_ns, unreaped_ns=unreaped_ns, has_adopted=has_adopted
         )
         if is_last:
-            self._settle(now, {}, 0)
+            self._correct_last_step(now, {}, 0)
         self._previous = now
         self._reaped_ns = reaped_ns
         present_ns = sum(_cpu_ns(process) for process in now.values())
         self.total_ns = max(self.total_ns, present_ns + reaped_ns + self._unreaped_ns)
         return self.total_ns
 
-    def _settle(
+    def _correct_last_step(
         self,
         now: Mapping[tuple[int, int], ProcessReading],
         before: Mapping[tuple[int, int], ProcessReading],
@@ -115,7 +117,7 @@ class TreeCpu(Struct):
                     undecided.append(process)
         for process in lost:
             self.has_lost = True
-            self.lost_blocks += process.blocks or BlockBytes()
+            self.lost_blocks += process.blocks or ProcessBlockBytes()
         unreaped_ns = sum(map(_cpu_ns, lost)) + _unreaped_cpu_ns(
             unknown, last.handed_over_ns + handed_over_ns
         )
@@ -144,7 +146,9 @@ class ProcessMarks(Struct, frozen=True, kw_only=True):
     uncounted_bytes: int = 0
     most_bytes: int = 0
 
-    def following(self, before: ProcessReading | None, now: ProcessReading) -> "ProcessMarks":
+    def marks_after_step(
+        self, before: ProcessReading | None, now: ProcessReading
+    ) -> "ProcessMarks":
         """The marks after a step of one process."""
         mark_bytes = now.peak_bytes or 0
         file_bytes = min(_file_bytes(before or now), _file_bytes(now))
@@ -251,16 +255,16 @@ class TreeMemory(Struct):
     _held_bytes: int | None = None
     _previous: Mapping[tuple[int, int], ProcessReading] = {}
 
-    def add(self, processes: Iterable[ProcessReading]) -> int | None:
+    def add_reading(self, processes: Iterable[ProcessReading]) -> int | None:
         """Add a reading; returns the memory in bytes, or None if no process has any (all are
         zombies). The same reading again changes nothing.
         """
         if processes is not self._last:
-            self._held_bytes = self._add(processes)
+            self._held_bytes = self._memory_of_reading(processes)
             self._last = processes
         return self._held_bytes
 
-    def _add(self, processes: Iterable[ProcessReading]) -> int | None:
+    def _memory_of_reading(self, processes: Iterable[ProcessReading]) -> int | None:
         now = {process.identity: process for process in processes}
         shares = known_values(process.share_bytes for process in now.values())
         before = self._previous
@@ -280,7 +284,7 @@ class TreeMemory(Struct):
             if process.peak_bytes is None:
                 continue
             if len(now) == 1 or process.peak_bytes > self.marks.seen_bytes:
-                self.marks = self.marks.following(last, process)
+                self.marks = self.marks.marks_after_step(last, process)
             if last is not None and process.peak_bytes == last.peak_bytes:
                 continue
             own_bytes, unsure_bytes = _high_water_bytes(last, process)
@@ -313,12 +317,15 @@ class TreeBlocks(Struct):
     includes it. ``cancelled_bytes`` are the most that were seen.
     """
 
-    _total: BlockBytes = BlockBytes()
+    _total: ProcessBlockBytes = ProcessBlockBytes()
     cancelled_bytes: int = 0
 
-    def add(
-        self, processes: Iterable[ProcessReading], reaped: BlockBytes, lost: BlockBytes
-    ) -> BlockBytes | None:
+    def add_reading(
+        self,
+        processes: Iterable[ProcessReading],
+        reaped: ProcessBlockBytes,
+        lost: ProcessBlockBytes,
+    ) -> ProcessBlockBytes | None:
         """Add a reading; returns the total; None: unknown now.
 
         ``reaped``: of the children this process waited for, ``lost``: of those that nobody did
@@ -330,7 +337,7 @@ class TreeBlocks(Struct):
                 return None
             total += process.blocks
         self.cancelled_bytes = max(self.cancelled_bytes, total.cancelled_bytes)
-        self._total = BlockBytes(
+        self._total = ProcessBlockBytes(
             read_bytes=max(self._total.read_bytes, total.read_bytes),
             write_bytes=max(self._total.write_bytes, total.stored_bytes),
         )
@@ -357,7 +364,7 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
         """The mark; None if a process was outside of the group."""
         return self.size_bytes if self.includes_all_processes else None
 
-    def bounded(self, processes_bytes: int) -> int:
+    def peak_within_group_bytes(self, processes_bytes: int) -> int:
         """What the processes are known to have held of the group's memory: their marks count pages
         of files, so no more than the group's own mark leaves beside its page cache.
         """

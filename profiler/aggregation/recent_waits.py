@@ -54,7 +54,7 @@ class RecentWaits(Struct):
     def copy(self) -> "RecentWaits":
         return RecentWaits([replace(span, waits=span.waits.copy()) for span in self._spans])
 
-    def longest(self, since_ns: int) -> Wait | None:
+    def longest_wait_since(self, since_ns: int) -> Wait | None:
         """The kind of the longest wait since then, with the target of most of this time, if any;
         None if unknown.
         """

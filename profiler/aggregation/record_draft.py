@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.memory_evidence import MemoryEvidence, MemoryPeak, choose_peak
+from profiler.aggregation.memory_evidence import MemoryEvidence, MemoryPeak, choose_memory_peak
 from profiler.aggregation.out_of_memory import (
     OutOfMemoryVerdict,
     judge_out_of_memory,
@@ -83,7 +83,7 @@ class RecordDraft:
     ======================  =====================================================================
     value                   which evidence wins, and why
     ======================  =====================================================================
-    memory peak             :func:`choose_peak`: exact marks of the kernel before samples
+    memory peak             :func:`choose_memory_peak`: exact marks of the kernel before samples
     CPU time                the kernel's total of ended processes; else the largest total, because
                             all count from the start of the container to their last reading
     share of the run read   up to the last reading of the chosen CPU time; 0 if it is partial
@@ -120,7 +120,7 @@ class RecordDraft:
         self._parts: list[RecordPart] = []
 
     @classmethod
-    def of(
+    def draft_of_container(
         cls,
         container: "ContainerMetadata",
         task: "TaskMetadata",
@@ -135,12 +135,12 @@ class RecordDraft:
         sizes = container_limits(container, task, host, stats_bytes)
         draft = cls(unmeasured_record(container, task, end, host, sizes), end, sizes)
         if container.was_out_of_memory:
-            draft.add(RunEvidence(kills=KillEvidence(own_count=1)))
+            draft.add_evidence(RunEvidence(kills=KillEvidence(own_count=1)))
         if container.excludes_memory_kill:
-            draft.add(RunEvidence(kills=KillEvidence(excludes_kill_at_end=True)))
+            draft.add_evidence(RunEvidence(kills=KillEvidence(excludes_kill_at_end=True)))
         return draft
 
-    def add(self, evidence: RunEvidence) -> None:
+    def add_evidence(self, evidence: RunEvidence) -> None:
         """Add what the program itself measured."""
         self._own.append(evidence)
 
@@ -148,19 +148,21 @@ class RecordDraft:
         """Add what a collector measured."""
         self._parts.append(part)
 
-    def record(self) -> Record:
+    def build_record(self) -> Record:
         """The record by all evidence; without that of collectors if there is a defect in it."""
         try:
-            return self._assembled(self._parts)
+            return self._assemble_record(self._parts)
         except Exception as error:  # noqa: BLE001  the rest of the record is worth more
             others = []
             for part in self._parts:
                 if part.evidence is not NOTHING_SEEN:
                     part = replace(part, evidence=NOTHING_SEEN, source=None)  # noqa: PLW2901
                 others.append(part)
-            return with_warnings(self._assembled(others), (left_out_warning(error, "RecordDraft"),))
+            return with_warnings(
+                self._assemble_record(others), (left_out_warning(error, "RecordDraft"),)
+            )
 
-    def _assembled(self, parts: Sequence[RecordPart]) -> Record:
+    def _assemble_record(self, parts: Sequence[RecordPart]) -> Record:
         seen = [*self._own, *(part.evidence for part in parts)]
         record = _with_usage(self.run, seen)
         for readings in known_values(evidence.processes for evidence in seen):
@@ -168,14 +170,14 @@ class RecordDraft:
         activities = known_values(evidence.activity for evidence in seen)
         for activity in activities:
             record = with_activity(record, activity)
-        peak = choose_peak(_memory_evidence(seen))
+        peak = choose_memory_peak(_memory_evidence(seen))
         metrics = with_peak(record.metrics, peak.size_bytes, peak.source, self.sizes)
         record = replace(record, metrics=metrics)
         if not self._sees_all_exits:
             marked_mb = max_known(*(evidence.memory_marked_mb for evidence in seen))
             record = _with_unseen_peak(record, marked_mb)
         record = _with_process_rows(record, seen)
-        verdict = self._verdict(record, seen, peak)
+        verdict = self._judge_out_of_memory(record, seen, peak)
         record = replace(
             record,
             likely_out_of_memory=verdict.likely,
@@ -189,7 +191,7 @@ class RecordDraft:
             record = with_idle_parts(record, activity)
         return record
 
-    def _verdict(
+    def _judge_out_of_memory(
         self, record: Record, seen: Sequence[RunEvidence], peak: MemoryPeak
     ) -> OutOfMemoryVerdict:
         """Whether the kernel killed one of the run's processes, by the kills and the memory."""
@@ -221,7 +223,7 @@ class RecordDraft:
         )
 
 
-def choose_cpu(evidence: Iterable[CpuEvidence]) -> CpuEvidence | None:
+def choose_cpu_evidence(evidence: Iterable[CpuEvidence]) -> CpuEvidence | None:
     """The CPU time: an exact total, else the largest one; of equal ones the later reading."""
     chosen: CpuEvidence | None = None
     for item in evidence:
@@ -299,7 +301,7 @@ def _with_usage(run: Record, seen: Sequence[RunEvidence]) -> Record:
             ),
         )
     record = replace(run, metrics=metrics, series=series)
-    cpu = choose_cpu(known_values(evidence.cpu for evidence in seen))
+    cpu = choose_cpu_evidence(known_values(evidence.cpu for evidence in seen))
     if cpu is None:
         return record
     record = replace(record, metrics=replace(metrics, cpu_seconds=cpu.cpu_seconds))
@@ -408,9 +410,11 @@ def _with_process_rows(record: Record, seen: Iterable[RunEvidence]) -> Record:
     for named in known_values(evidence.rows for evidence in seen):
         processes: tuple[Process, ...] = ()
         if named.rows:
-            from profiler.record.process_rows import with_unread  # the shortest runs have none
+            from profiler.record.process_rows import (
+                with_unread_cpu_row,  # the shortest runs have none
+            )
 
-            rows = with_unread(named.rows, record.metrics.cpu_seconds)
+            rows = with_unread_cpu_row(named.rows, record.metrics.cpu_seconds)
             total_mb = record.metrics.max_memory_used_mb
             processes = processes_within_total(rows, total_mb, is_one=named.is_one)
         record = replace(record, processes=processes, series=named.with_commands(record.series))

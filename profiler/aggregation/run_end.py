@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NEVER_NS, NS_PER_SECOND
-from profiler.record.run_outcome import SIGTERM_EXIT_CODE, Status, end_status
+from profiler.record.run_outcome import SIGTERM_EXIT_CODE, Status, end_status_of
 
 # A platform may cut the fraction of ExecutionStoppedAt, so it is exact only to the second.
 _STAMP_MARGIN_NS = NS_PER_SECOND
@@ -85,7 +85,7 @@ def was_ended_by_stop(
 def run_end_of_exit(exit_code: int | None, finished_ns: int | None, *, was_stopped: bool) -> RunEnd:
     """The end of a batch that has exited; ``was_stopped``: a stop was requested before."""
     return RunEnd(
-        status=end_status(exit_code, was_stopped=was_stopped),
+        status=end_status_of(exit_code, was_stopped=was_stopped),
         exit_code=exit_code,
         until_ns=finished_ns,
         finished_ns=finished_ns,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from profiler.aggregation.idle_time import QUIET_BYTES_PER_SECOND, IdleTime, NoticeReading
+from profiler.aggregation.idle_time import QUIET_BYTES_PER_SECOND, IdleDetector, NoticeReading
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MINUTE, NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.record.mention_limits import NEAR_FULL_SHARE, QUIET_VCPU, wait_in_words
+from profiler.record.mention_limits import NEAR_FULL_SHARE, QUIET_VCPU, wait_words
 from profiler.record.record_model import RaisedNotice
 from profiler.record.units import (
     MIB,
@@ -59,7 +59,7 @@ class GrowthFit(Struct, frozen=True):
     minutes_left: float
 
 
-class GrowthToLimit:
+class LimitGrowthFinder:
     """Finds a quantity that grows towards its limit, in constant memory.
 
     Growth is the rise of the lowest values over the last quarter of the run: those of a garbage
@@ -75,7 +75,7 @@ class GrowthToLimit:
         self._recent: dict[int, float] = {}
         self._next_check_ns = started_ns + MIN_RUN_NS
 
-    def add(self, at_ns: int, used: float, size: float | None) -> GrowthFit | None:
+    def add_reading(self, at_ns: int, used: float, size: float | None) -> GrowthFit | None:
         """Add a reading; returns the growth if it reaches the size soon."""
         index = max(at_ns - self._started_ns, 0) // self._step_ns
         while index >= _STEPS:  # merge the steps in pairs
@@ -99,9 +99,9 @@ class GrowthToLimit:
         if not size or used < NEAR_FULL_SHARE * size or at_ns < self._next_check_ns:
             return None
         self._next_check_ns = at_ns + _RECENT_STEP_NS
-        return self._find(at_ns, used, size)
+        return self._find_growth(at_ns, used, size)
 
-    def _find(self, at_ns: int, used: float, size: float) -> GrowthFit | None:
+    def _find_growth(self, at_ns: int, used: float, size: float) -> GrowthFit | None:
         quarter_ns = (at_ns - self._started_ns) // 4
         first = len(self._lows) - max(round(quarter_ns / self._step_ns), _PARTS)
         since_ns = self._started_ns + first * self._step_ns
@@ -177,26 +177,26 @@ class RunNotices:
         self._expected_seconds = first_known(expected_seconds, math.inf)
         window_ns = round(stuck_minutes * 60 * NS_PER_SECOND)
         max_step_ns = max(_MAX_STEP_NS, round(_MAX_INTERVALS * interval_ns))
-        self._idle: IdleTime | None = None
+        self._idle: IdleDetector | None = None
         if window_ns:
-            self._idle = IdleTime(window_ns, max_step_ns=max_step_ns)
-        self._memory: GrowthToLimit | None = GrowthToLimit(started_ns)
-        self._disk: GrowthToLimit | None = GrowthToLimit(started_ns)
+            self._idle = IdleDetector(window_ns, max_step_ns=max_step_ns)
+        self._memory: LimitGrowthFinder | None = LimitGrowthFinder(started_ns)
+        self._disk: LimitGrowthFinder | None = LimitGrowthFinder(started_ns)
         self.raised: tuple[RaisedNotice, ...] = ()
         self.is_fuller = False
         self._fullest_share = NEAR_FULL_SHARE - _FULLER_STEP
 
-    def add(self, reading: NoticeReading) -> list[NoticeFinding]:
+    def add_reading(self, reading: NoticeReading) -> list[NoticeFinding]:
         """Add a reading; returns the conditions that are met for the first time."""
         findings: list[NoticeFinding] = []
         at_ns = reading.at_ns
         idle = self._idle
         disk = self._disk
         used_mb = reading.disk_used_mb
-        if idle is not None and idle.add(reading) and idle.since_ns is not None:
+        if idle is not None and idle.add_reading(reading) and idle.since_ns is not None:
             self._idle = None
             findings.append(_stuck_finding(idle, idle.since_ns, at_ns))
-        self._notice_fuller(reading)
+        self._write_checkpoint_if_fuller(reading)
         memory = self._memory_finding(reading)
         if memory is not None:
             self._memory = None
@@ -204,13 +204,13 @@ class RunNotices:
         if (
             disk
             and used_mb is not None
-            and (growth := disk.add(at_ns, used_mb, reading.disk_size_mb))
+            and (growth := disk.add_reading(at_ns, used_mb, reading.disk_size_mb))
         ):
             self._disk = None
             findings.append(_growth_finding("disk", growth, at_ns, 1))
         return findings
 
-    def _notice_fuller(self, reading: NoticeReading) -> None:
+    def _write_checkpoint_if_fuller(self, reading: NoticeReading) -> None:
         if reading.memory_used_bytes is None or not reading.memory_size_bytes:
             return
         share = reading.memory_used_bytes / reading.memory_size_bytes
@@ -224,7 +224,7 @@ class RunNotices:
         size = reading.memory_size_bytes
         if self._memory is None or used is None:
             return None
-        growth = self._memory.add(reading.at_ns, used, size)
+        growth = self._memory.add_reading(reading.at_ns, used, size)
         if not size or used < NEAR_FULL_SHARE * size:
             return None
         peak = self._earlier_peak()
@@ -234,7 +234,7 @@ class RunNotices:
             return _growth_finding("memory", growth, reading.at_ns, MIB)
         return None
 
-    def overdue(self, now_ns: int) -> list[NoticeFinding]:
+    def find_if_overdue(self, now_ns: int) -> list[NoticeFinding]:
         """The finding, returned once, that the run takes longer than expected.
 
         No reading is necessary.
@@ -264,7 +264,7 @@ class RunNotices:
         """
         return self._idle is not None and self._idle.wants_silence(now_ns)
 
-    def describe(
+    def raise_notice(
         self, finding: NoticeFinding, longest_wait: "Callable[[int], Wait | None]"
     ) -> "Notice":
         """The notice, which is added to the raised ones; ``longest_wait`` returns the longest
@@ -278,7 +278,7 @@ class RunNotices:
         message = finding.message
         words = None
         if wait is not None:
-            words = wait_in_words(wait.kind, wait.target or "")
+            words = wait_words(wait.kind, wait.target or "")
             message += f"; it has waited mostly for {words}"
         self.raised = (*self.raised, RaisedNotice(kind=finding.kind, at=format_ms(finding.at_ns)))
         return Notice(
@@ -289,7 +289,7 @@ class RunNotices:
         )
 
 
-def _stuck_finding(idle: IdleTime, since_ns: int, at_ns: int) -> NoticeFinding:
+def _stuck_finding(idle: IdleDetector, since_ns: int, at_ns: int) -> NoticeFinding:
     minutes = (at_ns - since_ns) / NS_PER_MINUTE
     return NoticeFinding(
         kind="stuck",
@@ -311,11 +311,11 @@ def _above_all_finding(
     at_ns: int, used_mb: float, size_mb: float, growth: GrowthFit | None, peak: "HighestPeak"
 ) -> NoticeFinding | None:
     """The run uses more than all earlier successes; None if that is no news."""
-    from profiler.record.memory_news import MemoryNow, news_text  # most runs have no notice
+    from profiler.record.memory_news import MemoryNow, memory_news_text  # most runs have no notice
 
     minutes_left = None if growth is None else growth.minutes_left
     now = MemoryNow(used_mb=used_mb, size_mb=size_mb, minutes_left=minutes_left)
-    text = news_text(now, peak)
+    text = memory_news_text(now, peak)
     if not text:
         return None
     evidence = {

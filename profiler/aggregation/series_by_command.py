@@ -12,11 +12,16 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.command_steps import CommandCells, RunCells, left_by, process_rows
+from profiler.aggregation.command_steps import (
+    CommandStepValues,
+    RunStepValues,
+    process_series,
+    remaining_cells,
+)
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.optional_math import excess
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.record.equal_steps import length_of, padded, with_longer_steps
+from profiler.record.equal_steps import longest_column_length, padded_series, with_longer_steps
 from profiler.record.process_rows import OTHER_PROCESSES, is_notable_cpu
 from profiler.record.record_model import Series
 
@@ -66,10 +71,10 @@ class _CommandSeries(Struct):
         self.series.add_cpu(start_ns, end_ns, used_ns)
         self.cpu_ns += used_ns
 
-    def absorb(self, other: "_CommandSeries") -> None:
+    def add_other(self, other: "_CommandSeries") -> None:
         """Count the readings of another command, which may be of other times."""
-        self.series.absorb(other.series)
-        self.most.absorb(other.most)
+        self.series.add_other_series(other.series)
+        self.most.add_other_series(other.most)
         self.cpu_ns += other.cpu_ns
 
     def copy(self, step_ms: float) -> "_CommandSeries":
@@ -80,12 +85,12 @@ class _CommandSeries(Struct):
             most=self.most.copy(min_step_ms=step_ms),
         )
 
-    def cells(self, length: int, first_step: int = 0) -> CommandCells:
+    def step_values(self, length: int, first_step: int = 0) -> CommandStepValues:
         """The values of so many steps, unknown before ``first_step``."""
-        least = [size or 0 for size in self.series.memory.padded(length)]
-        most = [size or 0 for size in self.most.memory.padded(length)]
-        return CommandCells(
-            cpu_ns=[round(used_ns) for used_ns, _ in self.series.cpu.padded(length)],
+        least = [size or 0 for size in self.series.memory.padded_cells(length)]
+        most = [size or 0 for size in self.most.memory.padded_cells(length)]
+        return CommandStepValues(
+            cpu_ns=[round(used_ns) for used_ns, _ in self.series.cpu.padded_cells(length)],
             least_bytes=least,
             most_bytes=[max(pair) for pair in zip(least, most, strict=True)],
             first_step=first_step,
@@ -120,7 +125,7 @@ class SeriesByCommand(Generic[_Key]):
         self._commands: dict[_Key, _CommandSeries] = {}
         self._dropped: set[_Key] = set()
 
-    def add(
+    def add_reading(
         self,
         read_ns: int,
         cpu_ns: Mapping[_Key, int],
@@ -182,40 +187,40 @@ class SeriesByCommand(Generic[_Key]):
         """Whether a command has its own series."""
         return key in self._commands
 
-    def add_to(self, series: Series, shown: Mapping[_Key, str]) -> Series:
+    def with_commands(self, series: Series, shown: Mapping[_Key, str]) -> Series:
         """The run's series, with shorter steps merged, those of the commands ``shown`` by text,
         and all others'.
         """
         whole = self._whole.copy(series.step_ms)
-        if not whole.series.length or series.started_at != format_ms(self._started_ns):
+        if not whole.series.step_count or series.started_at != format_ms(self._started_ns):
             return series
         step_ns = whole.series.step_ns
         step_ms = step_ns / NS_PER_MS
         series = with_longer_steps(series, step_ms)
-        length = max(whole.series.length, length_of(series))
-        series = padded(series, length)
-        of_run = RunCells(
-            cpu=whole.series.cpu.padded(length),
-            is_read=[size is not None for size in whole.series.memory.padded(length)],
+        length = max(whole.series.step_count, longest_column_length(series))
+        series = padded_series(series, length)
+        of_run = RunStepValues(
+            cpu=whole.series.cpu.padded_cells(length),
+            is_read=[size is not None for size in whole.series.memory.padded_cells(length)],
             series=series,
         )
         rows = {}
         for key, text in shown.items():
             command = self._commands[key]
             first_step = (command.known_from_ns - self._started_ns) // step_ns
-            rows[text] = command.copy(step_ms).cells(length, first_step)
+            rows[text] = command.copy(step_ms).step_values(length, first_step)
         others = self._use_of_others(whole, list(rows.values()), shown, length)
         if others is not None:
             rows[OTHER_PROCESSES] = others
-        return replace(series, processes=process_rows(of_run, rows))
+        return replace(series, processes=process_series(of_run, rows))
 
     def _use_of_others(
         self,
         whole: _CommandSeries,
-        rows: Sequence[CommandCells],
+        rows: Sequence[CommandStepValues],
         shown: Collection[_Key],
         length: int,
-    ) -> CommandCells | None:
+    ) -> CommandStepValues | None:
         """What the rows leave of the whole; None if that is nothing but rounding."""
         step_ms = whole.series.step_ns / NS_PER_MS
         hidden = [command for key, command in self._commands.items() if key not in shown]
@@ -226,8 +231,10 @@ class SeriesByCommand(Generic[_Key]):
             return None
         largest = self._rest.copy(step_ms)
         for command in hidden:
-            largest.absorb(command.copy(step_ms))
-        return left_by(whole.cells(length), rows, largest.cells(length), has_memory=has_hidden)
+            largest.add_other(command.copy(step_ms))
+        return remaining_cells(
+            whole.step_values(length), rows, largest.step_values(length), has_memory=has_hidden
+        )
 
     def _new_command(self, known_from_ns: int) -> _CommandSeries:
         return _CommandSeries(self._new_series(), self._new_series(), known_from_ns)
@@ -258,7 +265,7 @@ class SeriesByCommand(Generic[_Key]):
         )
         for key in candidates[:_DROPPED_AT_ONCE]:
             command = commands.pop(key)
-            self._rest.absorb(command)
+            self._rest.add_other(command)
             self._rest.held_bytes += command.held_bytes
             self._has_rest = True
             if key in present:

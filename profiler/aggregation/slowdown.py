@@ -35,7 +35,7 @@ class CpuDemand:
         self._max_vcpu = 0.0
         self._level_ns: dict[int, int] = {}
 
-    def add(self, vcpu_used: float, held_ns: int) -> None:
+    def add_step(self, vcpu_used: float, held_ns: int) -> None:
         """Add a step: the vCPUs that all containers of the task used in it."""
         if held_ns <= 0:
             return
@@ -62,7 +62,7 @@ class CpuDemand:
             return None
         return round(100 * saturated_ns / self._time_ns, _DIGITS)
 
-    def slowdown(
+    def slowdown_by_vcpu(
         self, *, vcpu_size: float | None, max_threads: int | None
     ) -> Mapping[float, SlowdownBounds] | None:
         """The bounds for each size that would have been slower than the task's; None if no CPU

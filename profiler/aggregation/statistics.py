@@ -147,7 +147,7 @@ class MeanAndMaximum:
         self.weight += other.weight
         self.maximum = max_known(self.maximum, other.maximum)
 
-    def summary(self, *, per: float = 1) -> AverageAndMaximum:
+    def average_and_maximum(self, *, per: float = 1) -> AverageAndMaximum:
         """Mean and maximum, divided by ``per`` and rounded; both unknown before the first value."""
         if self.maximum is None:
             return NO_READINGS
@@ -156,7 +156,7 @@ class MeanAndMaximum:
         )
 
 
-class SeldomRead(MeanAndMaximum):
+class SeldomReadMean(MeanAndMaximum):
     """The mean over time of what only some of the readings have: a value counts for the time of the
     readings without one before it, too.
     """
@@ -176,7 +176,7 @@ class SeldomRead(MeanAndMaximum):
 
 
 class RecentReadingsByBatch:
-    """The values since the last call of :meth:`take` for a batch; for a new batch, since the
+    """The values since the last call of :meth:`take_recent` for a batch; for a new batch, since the
     last call for any.
     """
 
@@ -189,21 +189,21 @@ class RecentReadingsByBatch:
         for recent in (self._unclaimed, *self._by_batch.values()):
             recent.add(value)
 
-    def begin(self, batch: str, values: Iterable[float | None]) -> None:
+    def begin_batch(self, batch: str, values: Iterable[float | None]) -> None:
         """Begin a new batch: of the values so far, only these known ones are its own."""
         recent = MeanAndMaximum()
         for value in values:
             recent.add(value)
         self._by_batch[batch] = recent
 
-    def take(self, batch: str) -> MeanAndMaximum:
+    def take_recent(self, batch: str) -> MeanAndMaximum:
         """The values since the last call for this batch."""
         taken = self._by_batch.get(batch, self._unclaimed)
         self._unclaimed = MeanAndMaximum()
         self._by_batch[batch] = MeanAndMaximum()
         return taken
 
-    def forget(self, batch: str) -> None:
+    def forget_batch(self, batch: str) -> None:
         """The batch has ended."""
         self._by_batch.pop(batch, None)
 
@@ -227,7 +227,7 @@ class MonotonicCounter:
         growth = None
         if self._last is not None:
             if value < self._last:
-                self.restart()
+                self.reset_to_zero()
             growth = value - self._last
             self.increase = growth + (self.increase or 0)
         self._last = value
@@ -237,13 +237,13 @@ class MonotonicCounter:
         """Whether the value is below the last one."""
         return self._last is not None and value < self._last
 
-    def growth(self, value: int) -> int | None:
+    def growth_to(self, value: int) -> int | None:
         """The increase that :meth:`add` would return."""
         if self._last is None:
             return None
         return value if value < self._last else value - self._last
 
-    def restart(self) -> None:
+    def reset_to_zero(self) -> None:
         """The counter was reset to 0, even if its next value is above the last one."""
         if self._last is not None:
             self._before_reset += self._last

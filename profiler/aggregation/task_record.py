@@ -73,7 +73,7 @@ from profiler.record.units import (
     CPU_SECONDS_DIGITS,
     MIB,
     VCPU_DIGITS,
-    billed_ms,
+    billed_time_ms,
     mebibytes,
     rounded_number,
 )
@@ -211,14 +211,16 @@ def usage_metrics(usage: ContainerUsage, sizes: ResourceLimits) -> Metrics:
         max_memory_used_mb=mebibytes(usage.memory_max_bytes),
         **_usage_fields(usage.run, usage.cpu_seconds, sizes),
         memory_peak_source=source,
-        memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
-        memory_mapped_file_mb=usage.memory_mapped_file_bytes.summary(per=MIB),
-        memory_huge_pages_mb=_unknown_if_zero(usage.memory_huge_page_bytes.summary(per=MIB)),
+        memory_cache_mb=usage.memory_cache_bytes.average_and_maximum(per=MIB),
+        memory_mapped_file_mb=usage.memory_mapped_file_bytes.average_and_maximum(per=MIB),
+        memory_huge_pages_mb=_unknown_if_zero(
+            usage.memory_huge_page_bytes.average_and_maximum(per=MIB)
+        ),
         max_memory_used_at=known(format_ms, usage.memory_max_at_ns),
         memory_used_bound_mb=mebibytes(usage.notable_bound_bytes),
         memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
         max_pids=usage.max_pids,
-        **usage.traffic(),
+        **usage.traffic_by_counter(),
     )
 
 
@@ -282,7 +284,7 @@ def with_cpu_demand(
     """Add how often the task used all of its vCPUs, and how much slower smaller sizes would have
     been.
     """
-    slowdown = demand.slowdown(vcpu_size=vcpu_size, max_threads=max_threads)
+    slowdown = demand.slowdown_by_vcpu(vcpu_size=vcpu_size, max_threads=max_threads)
     bounds = None
     if slowdown is not None:
         bounds = {f"{size:g}": bounds_of_size for size, bounds_of_size in slowdown.items()}
@@ -317,9 +319,9 @@ def build_interval(
         started_at=format_ms(started_ns),
         finished_at=format_ms(finished_ns),
         **_usage_fields(totals, totals.cpu_seconds, sizes),
-        gpu_utilization_percent=devices.gpu_percent.summary(),
-        gpu_memory_used_mb=devices.gpu_memory_bytes.summary(per=MIB),
-        neuron_utilization_percent=devices.neuron_percent.summary(),
+        gpu_utilization_percent=devices.gpu_percent.average_and_maximum(),
+        gpu_memory_used_mb=devices.gpu_memory_bytes.average_and_maximum(per=MIB),
+        neuron_utilization_percent=devices.neuron_percent.average_and_maximum(),
     )
 
 
@@ -415,15 +417,15 @@ def unmeasured_record(
         availability_zone=task.availability_zone,
         launch_type=task.launch_type,
         cpu_architecture=host.cpu_architecture,
-        processor=processor_of(host),
+        processor=record_processor_of(host),
         container=_record_container_of(container),
         status=end.status,
         exit_code=end.exit_code,
         started_at=known(format_ms, container.started_ns),
         finished_at=known(format_ms, end.finished_ns),
         metrics=_sizes_and_times(container, task, end, sizes),
-        task_size=task_size_of(task),
-        visible=visible_of(host),
+        task_size=record_task_size_of(task),
+        visible=visible_hardware_of(host),
     )
 
 
@@ -446,7 +448,7 @@ def _sizes_and_times(
         memory_size_mb=mebibytes(sizes.memory_bytes),
         vcpu_share=rounded_number(container.vcpu_share),
         duration_ms=span_ms(container.started_ns, end.until_ns),
-        billed_duration_ms=billed_ms(task.pull_started_ns, end.until_ns),
+        billed_duration_ms=billed_time_ms(task.pull_started_ns, end.until_ns),
         init_duration_ms=span_ms(task.pull_started_ns, container.started_ns),
         ephemeral_storage_used_mb=task.ephemeral_storage_used_mib,
         ephemeral_storage_size_mb=task.ephemeral_storage_size_mib,
@@ -480,13 +482,13 @@ def statistics_evidence(
     )
 
 
-def processor_of(host: Host) -> Processor:
+def record_processor_of(host: Host) -> Processor:
     """The machine's processor for the record."""
     processor = Processor(model=host.processor_model, count=host.processor_count)
     return absent_if_empty(processor, UNKNOWN_PROCESSOR)
 
 
-def visible_of(host: Host) -> Visible:
+def visible_hardware_of(host: Host) -> Visible:
     """What a program sees of the machine, for the record."""
     visible = Visible(
         memory_mb=mebibytes(host.memory_bytes),
@@ -496,7 +498,7 @@ def visible_of(host: Host) -> Visible:
     return absent_if_empty(visible, NOTHING_VISIBLE)
 
 
-def task_size_of(task: "TaskMetadata") -> TaskSize:
+def record_task_size_of(task: "TaskMetadata") -> TaskSize:
     """The task's limits for the record."""
     size = TaskSize(
         vcpu=rounded_number(task.vcpu_limit), memory_mb=mebibytes(task.memory_limit_bytes)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.readers.linux.waits import Blocked
+from profiler.readers.linux.waits import BlockedThread
 
 # A poll that its timeout ends, and so much work after it, is the sleep of a loop.
 MIN_WORK_NS = NS_PER_MS
@@ -57,7 +57,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
     thread: int
     process: int
-    blocked: Blocked | None
+    blocked: BlockedThread | None
     begun: int
     run_ns: int = 0
     slices: int = 0
@@ -86,7 +86,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     repeated: _RepeatedWaits | None = None
     polled_since: int | None = None
 
-    def go_on_as(self, following: "ThreadWait") -> None:
+    def repeat_without_work(self, following: "ThreadWait") -> None:
         """The thread waits again for the same, as nothing came."""
         self.next_poll = following
         self._repeat_as(following)
@@ -96,7 +96,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         following.is_first = self.is_first
         following.had_come = self.had_come
 
-    def turn_to(self, following: "ThreadWait") -> None:
+    def repeat_after_work(self, following: "ThreadWait") -> None:
         """The thread waits again for the same, after little work with what came."""
         self.after_ns = following.run_ns - self.run_ns
         self._repeat_as(following)
@@ -133,30 +133,30 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         following.timeouts = self.timeouts
 
     @property
-    def is_for_timer(self) -> bool:
+    def was_ended_by_timer(self) -> bool:
         """Whether a timeout ended the last of these waits, and the thread worked more then than
         with all that came. Where that may have ended it, too, it is what has not ended waits
         before, after which the thread did little.
         """
-        wait = self._newest
+        wait = self._newest_repeated
         if wait.is_last or (wait.over is not None and wait.after_ns is None):
-            return wait.was_for_timer and wait.is_quiet
-        wait = self._deciding
+            return wait.was_for_timer and wait.is_without_owed_answer
+        wait = self._deciding_wait
         has_timed_out = wait.timed_out or (wait.timed_out is None and wait.turns > wait.timeouts)
         return has_timed_out and wait.is_decided_at_end
 
     @property
-    def is_unclear(self) -> bool:
+    def is_end_unclear(self) -> bool:
         """Whether a timeout may have ended the last of these waits, or something that came."""
-        wait = self._deciding
+        wait = self._deciding_wait
         return wait.timed_out is None and wait.turns == wait.timeouts and wait.is_decided_at_end
 
     @property
-    def _newest(self) -> "ThreadWait":
+    def _newest_repeated(self) -> "ThreadWait":
         return self if self.repeated is None else self.repeated.newest
 
     @property
-    def is_quiet(self) -> bool:
+    def is_without_owed_answer(self) -> bool:
         """Whether no answer is owed on its connections."""
         return self.blocked is not None and not self.blocked.awaits_answer
 
@@ -168,17 +168,17 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         return self.after_ns >= max(MIN_WORK_NS, self.little_ns)
 
     @property
-    def _deciding(self) -> "ThreadWait":
+    def _deciding_wait(self) -> "ThreadWait":
         """The wait of which the end says what this one held back: that of a timer, if the thread
         has only looked at what came before.
         """
-        wait = self._newest
+        wait = self._newest_repeated
         if wait.timed_out is False or not wait.is_decided_at_end:
-            return self.last_poll
+            return self.last_repeated_wait
         return wait
 
     @property
-    def last_poll(self) -> "ThreadWait":
+    def last_repeated_wait(self) -> "ThreadWait":
         """The last wait for the same, of which the end says what all held back."""
         wait = self
         while wait.next_poll is not None:
@@ -186,20 +186,20 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         return wait
 
     @property
-    def following_ns(self) -> int:
+    def following_work_ns(self) -> int:
         """The work that followed, by what was before as long as it is not known."""
-        last = self.last_poll
+        last = self.last_repeated_wait
         return first_known(last.after_ns, last.before_ns)
 
     @property
-    def weight_ns(self) -> int:
+    def held_back_work_ns(self) -> int:
         """The work that this wait held back; at least 1, so that equal threads share.
 
         The timeout of a loop, which may be one of many timers, held back what followed.
         """
-        deciding = self._deciding
+        deciding = self._deciding_wait
         if deciding is not self:
-            return deciding.weight_ns
+            return deciding.held_back_work_ns
         after_ns = self.after_ns
         if after_ns is None:
             return 1 + self.before_ns
@@ -210,13 +210,13 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     @property
     def is_of_loop(self) -> bool:
         """Whether a loop waits for its own wake-up, for a limited time."""
-        return self.blocked is not None and self.blocked.is_loops_timeout
+        return self.blocked is not None and self.blocked.is_timeout_of_event_loop
 
     def did_not_run_in(self, other: "ThreadWait") -> bool:
         """Whether the thread did not run while the other one waited."""
         if first_known(self.polled_since, self.begun) > other.begun and not self.is_first:
             return False
-        over = self.last_poll.over
+        over = self.last_repeated_wait.over
         if over is None:
             return True
         return other.over is not None and over >= other.over
@@ -225,7 +225,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """Whether the thread has run again before the wait of the other one was over; that of its
         process ends all.
         """
-        last = self.last_poll
+        last = self.last_repeated_wait
         over = first_known(last.over_since, last.over)
         if over is None or other.over is None or (last.was_cut and other.was_cut):
             return False
@@ -235,17 +235,17 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         """Whether the thread may have ended the wait of the other one when its own was over, or
         after work that followed; who waited for a CPU ran one look later.
         """
-        over = self.last_poll.over
+        over = self.last_repeated_wait.over
         if over is None or other.over is None or not self.may_have_ended(other):
             return False
-        return over >= other.over - 1 or self.following_ns >= MIN_WORK_NS
+        return over >= other.over - 1 or self.following_work_ns >= MIN_WORK_NS
 
     @property
     def has_come(self) -> bool:
         """Whether something came on a connection of this wait."""
-        came = self.last_poll.came
+        came = self.last_repeated_wait.came
         return came is not None and any(came)
 
     def is_likely_for(self, other: "ThreadWait") -> bool:
         """Whether the thread did not run in vain while the other one waited."""
-        return self.following_ns >= MIN_WORK_NS or self.did_not_run_in(other)
+        return self.following_work_ns >= MIN_WORK_NS or self.did_not_run_in(other)

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aggregation.critical_thread import Division
+from profiler.aggregation.critical_thread import LookDivision
 from profiler.aggregation.thread_wait import MAX_LITTLE_NS, MIN_WORK_NS, ThreadWait
-from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
-from profiler.readers.linux.waits import Blocked
+from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
+from profiler.readers.linux.waits import BlockedThread
 
 # Their work counts for whoever waits for them. That of the other threads of a process does not: of
 # those that wait for a lock, most wait for a task, and who works weighs for itself.
@@ -18,8 +18,8 @@ _WITH_WORK = "children"
 
 class ChangedWaits(Struct, frozen=True):
     """What a look changed: the waits that begin with it, those that are over, and those of which
-    all is known now. ``repeated`` are those of which the thread's next look says more, ``since`` is
-    the first look of which all this says more.
+    all is known now. ``repeated`` are those of which the thread's next look says more,
+    ``earliest_begin`` is the first look of which all this says more.
     """
 
     begun: list[ThreadWait] = field(default_factory=list)
@@ -28,7 +28,7 @@ class ChangedWaits(Struct, frozen=True):
     repeated: list[ThreadWait] = field(default_factory=list)
 
     @property
-    def since(self) -> int | None:
+    def earliest_begin(self) -> int | None:
         changed = [*self.over, *self.known, *self.repeated]
         return min([wait.begun for wait in changed], default=None)
 
@@ -60,17 +60,17 @@ class ThreadWaits:
         self.children: Mapping[int, Collection[int]] = {}
         self.number = 0
 
-    def add(self, look: Look) -> ChangedWaits:
+    def add_look(self, look: ThreadsLook) -> ChangedWaits:
         """Add a look; returns what it changed."""
         self.number += 1
         change = ChangedWaits()
         if look.processes is not self._processes:
-            self._follow(look.processes)
+            self._follow_processes(look.processes)
         ran = self._note_growth(look, change)
         for thread_id in look.ended:
             thread = self._threads.pop(thread_id, None)
             if thread is not None:
-                self._end(thread, change)
+                self._end_thread(thread, change)
         for seen in look.seen:
             self._add_seen(seen, change)
         if look.sees_calls:
@@ -99,7 +99,9 @@ class ThreadWaits:
                 wait.enders = (*comers.get(wait.process, ()), *before.get(wait.process, ()))
         self._comers = comers
 
-    def _note_growth(self, look: Look, change: ChangedWaits) -> Mapping[int, _FollowedThread]:
+    def _note_growth(
+        self, look: ThreadsLook, change: ChangedWaits
+    ) -> Mapping[int, _FollowedThread]:
         """End the waits of the threads that ran; returns these."""
         ran: dict[int, _FollowedThread] = {}
         for grown in look.growth or ():
@@ -121,7 +123,7 @@ class ThreadWaits:
         self.number += 1
         change = ChangedWaits()
         for thread in self._threads.values():
-            self._end(thread, change)
+            self._end_thread(thread, change)
         self._threads.clear()
         return change
 
@@ -129,9 +131,9 @@ class ThreadWaits:
         """The work that the present wait of each thread holds back, by what is known now."""
         present = [thread.present for thread in self._threads.values()]
         waits = [wait for wait in present if wait is not None]
-        return Division(waits, self.children).held_back_ns()
+        return LookDivision(waits, self.children).held_back_ns()
 
-    def _follow(self, processes: Mapping[int, ProcessSeen]) -> None:
+    def _follow_processes(self, processes: Mapping[int, ProcessSeen]) -> None:
         self._processes = processes
         children: dict[int, list[int]] = {}
         for pid, process in processes.items():
@@ -202,9 +204,9 @@ class ThreadWaits:
         """
         is_loops = before.blocked is not None and before.blocked.may_go_on
         if is_loops and before.is_known and before.is_decided_at_end:
-            if before.is_for_timer:
+            if before.was_ended_by_timer:
                 self._for_timers.add(before.process)
-            elif not before.is_unclear:
+            elif not before.is_end_unclear:
                 self._for_timers.discard(before.process)
 
     def _end_present_wait(self, thread: _FollowedThread, change: ChangedWaits) -> None:
@@ -226,7 +228,7 @@ class ThreadWaits:
             _note_what_followed(thread.earlier, wait, change)
             thread.earlier = None
 
-    def _end(self, thread: _FollowedThread, change: ChangedWaits) -> None:
+    def _end_thread(self, thread: _FollowedThread, change: ChangedWaits) -> None:
         """The thread has ended."""
         self._end_present_wait(thread, change)
         last = thread.last
@@ -250,7 +252,7 @@ class ThreadWaits:
         return total_ns
 
 
-def _shows_same_wait(before: Blocked | None, now: Blocked | None) -> bool:
+def _shows_same_wait(before: BlockedThread | None, now: BlockedThread | None) -> bool:
     """Whether a thread that has not run says the same: its timeout, which may be one of the wall
     clock, is measured anew.
     """
@@ -291,9 +293,9 @@ def _add_work_between_waits(
     has_come = not before.came or any(came is not False for came in before.came)
     if _does_wait_go_on(before, wait, MAX_LITTLE_NS if has_come else MIN_WORK_NS):
         if has_come:
-            before.turn_to(wait)
+            before.repeat_after_work(wait)
         else:
-            before.go_on_as(wait)
+            before.repeat_without_work(wait)
     elif wait.blocked is not None and wait.blocked.helpers == _WITH_WORK:
         thread.earlier = before
     else:
@@ -312,7 +314,7 @@ def _does_wait_go_on(before: ThreadWait, wait: ThreadWait, most_ns: int) -> bool
     return _shows_same_wait(blocked, _with_connections_of(blocked, now))
 
 
-def _with_connections_of(before: Blocked, now: Blocked) -> Blocked:
+def _with_connections_of(before: BlockedThread, now: BlockedThread) -> BlockedThread:
     """The wait as if nothing had come on its connections, or been sent, since the other one."""
     if [each.stream for each in before.connections] != [each.stream for each in now.connections]:
         return now

@@ -16,8 +16,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from profiler.aggregation.busy_time import Stretch, UndividedTime, spread_unread
-from profiler.aggregation.critical_thread import Division
-from profiler.aggregation.idle_gpus import IdleGpus, IdlePlaces
+from profiler.aggregation.critical_thread import LookDivision
+from profiler.aggregation.idle_gpus import IdleGpus, IdleTimeByPlace
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.run_evidence import Activity
 from profiler.aggregation.thread_wait import ThreadWait
@@ -27,8 +27,8 @@ from profiler.aggregation.time_series import RunSeries
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.cpu_pressure import CpuPressure
-from profiler.readers.linux.look import Look
-from profiler.readers.linux.thread_counters import ThreadGrowth, plausible_waits
+from profiler.readers.linux.look import ThreadsLook
+from profiler.readers.linux.thread_counters import ThreadTimeGrowth, with_plausible_waits
 from profiler.readers.linux.waits import STOPPED, Wait
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown
 from profiler.record.cpu_wait import is_cpu_wait_partial
@@ -110,7 +110,7 @@ class _OpenLook(Struct, eq=False):
     @property
     def says_nothing(self) -> bool:
         """Whether it says nothing about blocked time."""
-        return self.stretch.says_nothing or self.misses_able
+        return self.stretch.is_uninformative or self.misses_able
 
 
 class _PausedLooks(Struct):
@@ -132,7 +132,7 @@ class _SettledSums(Struct):
     """
 
     parts: TimeParts = field(default_factory=TimeParts)
-    idle: IdlePlaces = field(default_factory=IdlePlaces)
+    idle: IdleTimeByPlace = field(default_factory=IdleTimeByPlace)
     recent: RecentWaits = field(default_factory=RecentWaits)
     undivided: UndividedTime = field(default_factory=UndividedTime)
     last: Mapping[Wait, float] = {}
@@ -162,27 +162,27 @@ class _SettledSums(Struct):
         nobody knows.
         """
         is_same = bool(self.last) and shares.keys() == self.last.keys()
-        self.undivided.end_gaps(is_same=is_same)
-        self.idle.undivided.end_gaps(is_same=is_same)
+        self.undivided.assign_gaps(is_same=is_same)
+        self.idle.undivided.assign_gaps(is_same=is_same)
 
-    def take(self, look: _OpenLook, shares: Mapping[Wait, float]) -> None:
+    def divide_blocked_time(self, look: _OpenLook, shares: Mapping[Wait, float]) -> None:
         """Give a look its part of the blocked time: all looks have the same, however near to each
         other they lie, as long as no more is left than two such parts.
         """
         left_ns = self.undivided.left.total_ns(self.parts.busy.open_share)
         wanted_ns = max(look.part_ns, left_ns - _MAX_PARTS_LEFT * look.part_ns)
         share = min(wanted_ns / left_ns, 1.0) if left_ns else 1.0
-        self.parts.divide(self.undivided.take_share(share), shares)
-        self.idle.take(look.stretch, share, shares)
+        self.parts.divide_blocked_time(self.undivided.take_share(share), shares)
+        self.idle.divide_among_waits(look.stretch, share, shares)
         waits = {wait: round(part * share * left_ns) for wait, part in shares.items()}
         self.recent.add(look.stretch.start_ns, look.stretch.end_ns, waits)
         self.last = shares
         self.has_quiet = True
 
-    def end(self) -> None:
+    def end_with_last_look(self) -> None:
         """Give what is left to the last look."""
-        self.parts.divide(self.undivided.left, self.last)
-        self.idle.end(self.last)
+        self.parts.divide_blocked_time(self.undivided.left, self.last)
+        self.idle.end_with_last_look(self.last)
 
 
 class TimeAccount:
@@ -225,14 +225,14 @@ class TimeAccount:
         # What threads used of the last stretches, by when these began.
         self._used: dict[int, dict[int, int]] = {}
         self._for_series: deque[tuple[int, int, int, bool]] = deque(maxlen=_MAX_OPEN_LOOKS)
-        self._sums = _SettledSums(idle=IdlePlaces(started_ns))
+        self._sums = _SettledSums(idle=IdleTimeByPlace(started_ns))
 
     # What is read
 
     def add_look(
         self,
         read_ns: int,
-        look: Look,
+        look: ThreadsLook,
         series: RunSeries | None = None,
         part_ns: int | None = None,
     ) -> None:
@@ -246,9 +246,9 @@ class TimeAccount:
         self._waiting.append(partial(self._add_look, read_ns, look, series, part_ns))
         self._waiting_values += 1 + len(look.growth or ()) + len(look.seen)
         if self._waiting_values > _MAX_WAITING:
-            self._add_waiting()
+            self._add_paused_looks()
 
-    def _extend_pause(self, read_ns: int, look: Look, series: RunSeries | None) -> None:
+    def _extend_pause(self, read_ns: int, look: ThreadsLook, series: RunSeries | None) -> None:
         pause = self._pause
         if pause is not None and 0 < read_ns - pause.last_ns <= self._max_covered_ns:
             pause.last_ns = read_ns
@@ -259,12 +259,12 @@ class TimeAccount:
         self._waiting.append(partial(self._add_pause, pause, look, series))
         self._waiting_values += 1
 
-    def _add_pause(self, pause: _PausedLooks, look: Look, series: RunSeries | None) -> None:
+    def _add_pause(self, pause: _PausedLooks, look: ThreadsLook, series: RunSeries | None) -> None:
         self._add_look(pause.first_ns, look, series, None)
         if pause.last_ns > pause.first_ns:
             self._extend_last(pause.last_ns, pause.peeks, pause.able_peeks)
 
-    def _add_waiting(self) -> None:
+    def _add_paused_looks(self) -> None:
         """Add what waits: many looks at once cost a third of one after the other."""
         self._pause = None
         waiting = self._waiting
@@ -279,7 +279,7 @@ class TimeAccount:
             self.failure = error
 
     def _add_look(
-        self, read_ns: int, look: Look, series: RunSeries | None, part_ns: int | None
+        self, read_ns: int, look: ThreadsLook, series: RunSeries | None, part_ns: int | None
     ) -> None:
         self._is_sampled = True
         self._sees_calls = self._sees_calls or look.sees_calls
@@ -295,8 +295,8 @@ class TimeAccount:
             start_ns = read_ns
         self._until_ns = read_ns
         has_lost_waits = self._has_lost_waits(look)
-        change = self._threads.add(look)
-        self._note(change)
+        change = self._threads.add_look(look)
+        self._note_changed_waits(change)
         stretch = self._new_stretch(start_ns, read_ns, look)
         stretch.has_lost_waits = has_lost_waits
         waiting: Collection[ThreadWait] = ()
@@ -309,23 +309,23 @@ class TimeAccount:
             last.stretch.end_ns = read_ns
             last.number = self._threads.number
         else:
-            opened = self._append(stretch, change, part_ns, look.readings)
-            opened.misses_able = self._misses_able(look)
+            opened = self._append_open_look(stretch, change, part_ns, look.readings)
+            opened.misses_able = self._was_able_thread_unread(look)
         self._open_waits += len(change.begun)
         self._add_growth(stretch, look.growth or (), change.over)
         self._add_waits(stretch, waiting)
         self._add_late_throttled(stretch)
         self._pass_waits_to(series)
-        self._settle(read_ns)
+        self._settle_looks(read_ns)
 
-    def _has_lost_waits(self, look: Look) -> bool:
+    def _has_lost_waits(self, look: ThreadsLook) -> bool:
         """Whether a thread that could run at the last look has ended, and was not read since."""
         if not (self._able and look.ended):
             return False
         lost = set(look.ended).difference([grown.thread for grown in look.growth or ()])
         return any(wait.thread in lost for wait in self._able)
 
-    def _misses_able(self, look: Look) -> bool:
+    def _was_able_thread_unread(self, look: ThreadsLook) -> bool:
         """Whether a thread that could run at the last look was not read since."""
         if not (look.is_behind and look.sees_calls):
             return False
@@ -357,18 +357,18 @@ class TimeAccount:
 
     def end_threads(self) -> None:
         """All threads have ended: others follow, as after the restart of a container."""
-        self._add_waiting()
+        self._add_paused_looks()
         change = self._threads.end_all()
-        self._note(change)
+        self._note_changed_waits(change)
         if self._until_ns is not None:
-            self._append(Stretch(self._until_ns, self._until_ns), change)
+            self._append_open_look(Stretch(self._until_ns, self._until_ns), change)
 
-    def _note(self, change: ChangedWaits) -> None:
+    def _note_changed_waits(self, change: ChangedWaits) -> None:
         able = [wait for wait in change.begun if wait.blocked is None and not wait.is_unasked]
         self._able.update(able)
         self._able.difference_update(change.over)
         self._unknown.difference_update(change.known)
-        since = change.since if self._has_shares else None
+        since = change.earliest_begin if self._has_shares else None
         if since is None:
             return
         for look in reversed(self._open):
@@ -378,18 +378,18 @@ class TimeAccount:
 
     def add_stopped(self, start_ns: int, end_ns: int) -> None:
         """Add a time in which the whole run was stopped, and this process with it."""
-        self._add_waiting()
+        self._add_paused_looks()
         if self._until_ns is None or end_ns <= self._until_ns:
             return
         start_ns = max(start_ns, self._until_ns)
         if start_ns > self._until_ns:
-            self._append(Stretch(self._until_ns, start_ns), ChangedWaits())
+            self._append_open_look(Stretch(self._until_ns, start_ns), ChangedWaits())
         self._until_ns = end_ns
-        look = self._append(Stretch(start_ns, end_ns), ChangedWaits())
+        look = self._append_open_look(Stretch(start_ns, end_ns), ChangedWaits())
         look.covered_ns = look.stretch.length_ns
         look.is_stopped = True
 
-    def _append(
+    def _append_open_look(
         self,
         stretch: Stretch,
         change: ChangedWaits,
@@ -444,7 +444,7 @@ class TimeAccount:
         duration_ns = None
         if duration_ms is not None:
             duration_ns = round(duration_ms * NS_PER_MS)
-        sums = self._so_far()
+        sums = self._sums_so_far()
         return Activity(
             breakdown=self._breakdown(sums.parts, duration_ns),
             idle_parts=partial(self._idle_parts, sums.idle),
@@ -454,22 +454,22 @@ class TimeAccount:
         )
 
     def _idle_parts(
-        self, places: IdlePlaces, first_ns: int, last_ns: int
+        self, places: IdleTimeByPlace, first_ns: int, last_ns: int
     ) -> tuple[TimeBreakdown, TimeBreakdown]:
-        before, between = places.divisions(first_ns, last_ns)
+        before, between = places.idle_parts_before_and_between(first_ns, last_ns)
         return self._breakdown(before), self._breakdown(between)
 
     def breakdown(self, duration_ns: int | None = None) -> TimeBreakdown:
         """The division of the whole time so far."""
-        return self._breakdown(self._so_far().parts, duration_ns)
+        return self._breakdown(self._sums_so_far().parts, duration_ns)
 
     def longest_wait(self, since_ns: int) -> Wait | None:
         """What the run waited for longest since then; None if unknown."""
-        return self._so_far().recent.longest(since_ns)
+        return self._sums_so_far().recent.longest_wait_since(since_ns)
 
     def held_back_ns(self) -> Mapping[int, float]:
         """The work that the present wait of each thread holds back; empty if nobody knows."""
-        self._add_waiting()
+        self._add_paused_looks()
         if not self._sees_calls or self.failure is not None:
             return {}
         return self._threads.held_back_ns()
@@ -481,9 +481,9 @@ class TimeAccount:
             sees_calls=self._sees_calls, has_waits=self._has_waits, duration_ns=duration_ns
         )
 
-    def _so_far(self) -> _SettledSums:
+    def _sums_so_far(self) -> _SettledSums:
         """The sums with the open looks, by what is known now."""
-        self._add_waiting()
+        self._add_paused_looks()
         sums = self._sums.copy()
         if self.failure is not None:
             return sums
@@ -494,18 +494,18 @@ class TimeAccount:
             if not has_begun:
                 _restore_waits_at_look(look.change, head)
             has_begun = False
-            self._sum_up(look, head, sums)
-        sums.end()
+            self._add_to_sums(look, head, sums)
+        sums.end_with_last_look()
         return sums
 
     # Stretches
 
-    def _new_stretch(self, start_ns: int, end_ns: int, look: Look) -> Stretch:
+    def _new_stretch(self, start_ns: int, end_ns: int, look: ThreadsLook) -> Stretch:
         stretch = Stretch(start_ns, end_ns, look.cpus, unread_ns=look.unread_run_ns)
         stretch.later_ns = look.later_run_ns
         stretch.peeks, stretch.able_peeks = look.peeks, look.able_peeks
         if look.pressure is not None:
-            limits = look.pressure.limits_since(self._pressure)
+            limits = look.pressure.cpu_wait_bounds_since(self._pressure)
             stretch.least_ns = limits.least_ns
             stretch.most_ns = limits.most_ns
             stretch.throttled_ns = limits.throttled_ns
@@ -531,7 +531,7 @@ class TimeAccount:
                 return
             look.stretch.most_ns = most_ns
 
-    def _continues_last(self, stretch: Stretch, look: Look, change: ChangedWaits) -> bool:
+    def _continues_last(self, stretch: Stretch, look: ThreadsLook, change: ChangedWaits) -> bool:
         """Whether nothing has happened since the last look, so that both are kept as one."""
         if (
             not self._open
@@ -550,7 +550,7 @@ class TimeAccount:
             return False
         if look.is_behind and not look.sees_calls:
             return True  # threads that have their turn later
-        is_still = not (last.stretch.ran_ns or last.stretch.wait_ns or last.change.begun)
+        is_still = not (last.stretch.bounded_run_ns or last.stretch.wait_ns or last.change.begun)
         return is_still and not last.change.over
 
     def _add_waits(self, stretch: Stretch, waiting: Collection[ThreadWait]) -> None:
@@ -559,7 +559,7 @@ class TimeAccount:
         """
         length_ns = stretch.length_ns
         for wait in waiting:
-            stretch.add(0, length_ns)
+            stretch.add_thread_time(0, length_ns)
             wait.counted_ns += length_ns
             self._note_used(wait.thread, stretch, length_ns)
         if waiting:
@@ -567,7 +567,7 @@ class TimeAccount:
             self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, True))
 
     def _add_growth(
-        self, stretch: Stretch, growth: Sequence[ThreadGrowth], over: Sequence[ThreadWait]
+        self, stretch: Stretch, growth: Sequence[ThreadTimeGrowth], over: Sequence[ThreadWait]
     ) -> None:
         """Add what the threads ran and waited for a CPU: what does not fit into the stretch was in
         those before. The kernel counts a wait when it is over, and a run some ms late.
@@ -575,16 +575,16 @@ class TimeAccount:
         length_ns = stretch.length_ns
         counted_ns = {wait.thread: wait.counted_ns for wait in over if wait.counted_ns}
         late: list[_LateGrowth] = []
-        rarely_read: dict[int, list[ThreadGrowth]] = {}  # by how long they were not read
+        rarely_read: dict[int, list[ThreadTimeGrowth]] = {}  # by how long they were not read
         sum_ns = 0
-        for grown in plausible_waits(growth, length_ns):
+        for grown in with_plausible_waits(growth, length_ns):
             if grown.steps > 1:
                 rarely_read.setdefault(grown.span_ns, []).append(grown)
                 continue
             waited_ns = grown.wait_ns
             if counted_ns:
                 waited_ns = max(waited_ns - counted_ns.get(grown.thread, 0), 0)
-            run_ns, wait_ns = stretch.add(grown.run_ns, waited_ns)
+            run_ns, wait_ns = stretch.add_thread_time(grown.run_ns, waited_ns)
             sum_ns += wait_ns
             if grown.run_ns > run_ns or waited_ns > wait_ns:
                 late.append(_LateGrowth(grown.thread, grown.run_ns - run_ns, waited_ns - wait_ns))
@@ -592,7 +592,7 @@ class TimeAccount:
                 self._note_used(grown.thread, stretch, run_ns + wait_ns)
         self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, False))
         for span_ns, threads in rarely_read.items():
-            self._spread(span_ns, threads)
+            self._spread_late_growth(span_ns, threads)
         self._add_late(late)
 
     def _note_used(self, thread: int, stretch: Stretch, used_ns: int) -> None:
@@ -616,7 +616,7 @@ class TimeAccount:
             sum_ns = 0
             for each in late:
                 used_ns = self._used.get(each.thread, {}).get(stretch.start_ns, 0)
-                run_ns, wait_ns = stretch.add(each.run_ns, each.wait_ns, used_ns)
+                run_ns, wait_ns = stretch.add_thread_time(each.run_ns, each.wait_ns, used_ns)
                 self._note_used(each.thread, stretch, run_ns + wait_ns)
                 stretch.able_ns = max(stretch.able_ns, run_ns + wait_ns)
                 sum_ns += wait_ns
@@ -638,7 +638,7 @@ class TimeAccount:
             look.stretch.throttled_ns += part_ns
             late_ns -= part_ns
 
-    def _spread(self, span_ns: int, threads: Sequence[ThreadGrowth]) -> None:
+    def _spread_late_growth(self, span_ns: int, threads: Sequence[ThreadTimeGrowth]) -> None:
         """Add what threads ran and waited that were not read at each look: evenly, but when they
         ran is known of those that were left for later, by the clock of their process.
         """
@@ -661,7 +661,7 @@ class TimeAccount:
             sum_ns = 0
             for grown in threads:
                 wait_ns = round(part * grown.wait_ns)
-                stretch.add(round(run_part * grown.run_ns), wait_ns)
+                stretch.add_thread_time(round(run_part * grown.run_ns), wait_ns)
                 sum_ns += wait_ns
             stretch.later_ns -= round(of_later * stretch.later_ns)
             stretch.able_threads = None  # not all were asked
@@ -688,19 +688,19 @@ class TimeAccount:
             late_ns = spread_unread((stretch,), Stretch(until_ns, until_ns), late_ns)
         return after.unread_ns + min(left_ns, _MAX_EARLY_NS)
 
-    def flush(self, series: RunSeries | None) -> None:
+    def pass_cpu_waits_on(self, series: RunSeries | None) -> None:
         """Pass the waits for a CPU on to the series."""
-        self._add_waiting()
+        self._add_paused_looks()
         self._pass_waits_to(series)
 
     def _pass_waits_to(self, series: RunSeries | None) -> None:
         while series is not None and self._for_series:  # there is none before the second sample
             start_ns, end_ns, wait_ns, is_late = self._for_series.popleft()
-            series.spread(series.cpu_wait, start_ns, end_ns, wait_ns, is_late=is_late)
+            series.spread_over_steps(series.cpu_wait, start_ns, end_ns, wait_ns, is_late=is_late)
 
     # Settling
 
-    def _settle(self, now_ns: int) -> None:
+    def _settle_looks(self, now_ns: int) -> None:
         """Sum up the looks that nothing can change any more."""
         gpus_known_ns = None if self._gpus is None else self._gpus.known_until_ns()
         while self._open:
@@ -722,31 +722,33 @@ class TimeAccount:
             self._open_waits -= len(look.change.begun)
             self._has_begun_head = False
             look.shares = None
-            self._sum_up(look, self._head, self._sums)
+            self._add_to_sums(look, self._head, self._sums)
 
-    def _idle_part(self, stretch: Stretch) -> float:
+    def _gpu_idle_share(self, stretch: Stretch) -> float:
         """The share of a stretch in which all GPUs were idle."""
         if self._gpus is None or not stretch.length_ns:
             return 0.0
         idle_ns = self._gpus.idle_ns(stretch.start_ns, stretch.end_ns)
         return min(idle_ns / stretch.length_ns, 1.0)
 
-    def _sum_up(self, look: _OpenLook, waits: Collection[ThreadWait], sums: _SettledSums) -> None:
+    def _add_to_sums(
+        self, look: _OpenLook, waits: Collection[ThreadWait], sums: _SettledSums
+    ) -> None:
         is_able = look.says_nothing
         if look.shares is None and not (is_able and sums.has_quiet):
             look.shares = _shares_of_look(look, waits)
         shares = look.shares or {}
         if look.stretch.length_ns:
-            sums.add_stretch(look, self._idle_part(look.stretch))
+            sums.add_stretch(look, self._gpu_idle_share(look.stretch))
         if not (is_able and sums.has_quiet):
             sums.end_gaps(shares)
         if shares and not is_able:
-            sums.take(look, shares)
+            sums.divide_blocked_time(look, shares)
         elif shares and not sums.has_quiet:
             sums.last = shares
 
 
-def _are_too_few_asked(look: Look) -> bool:
+def _are_too_few_asked(look: ThreadsLook) -> bool:
     """Whether too few of the threads that ran were asked what they do now, or a child that somebody
     waits for.
     """
@@ -776,4 +778,4 @@ def _shares_of_look(look: _OpenLook, waits: Collection[ThreadWait]) -> Mapping[W
     """The division of a look; empty if no thread was blocked."""
     if look.is_stopped:
         return {STOPPED.wait: 1.0}
-    return Division(waits, look.children).shares()
+    return LookDivision(waits, look.children).share_of_each_wait()

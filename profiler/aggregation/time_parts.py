@@ -48,7 +48,7 @@ class TimeParts(Struct):
     kinds: dict[str, _BlockedSum] = field(default_factory=dict)
     targets: dict[Wait, _BlockedSum] = field(default_factory=dict)
 
-    def divide(self, blocked: BlockedTime, shares: Mapping[Wait, float]) -> None:
+    def divide_blocked_time(self, blocked: BlockedTime, shares: Mapping[Wait, float]) -> None:
         """Divide blocked time among the waits of a look."""
         for wait, share in shares.items():
             self.kinds.setdefault(wait.kind, _BlockedSum()).add(blocked, share)
@@ -129,14 +129,14 @@ class TimeParts(Struct):
             WaitTarget(
                 kind=wait.kind,
                 target=wait.target or "",
-                percent=min(self._percent(times_ns[wait]), percents[wait.kind]),
+                percent=min(self._percent_of_time(times_ns[wait]), percents[wait.kind]),
             )
             for wait in by_time[:_MAX_TARGETS_SHOWN]
         ]
-        rows.append(WaitTarget(kind=_OTHER, target=_OTHER, percent=self._percent(rest_ns)))
+        rows.append(WaitTarget(kind=_OTHER, target=_OTHER, percent=self._percent_of_time(rest_ns)))
         return tuple(row for row in rows if row.percent)
 
-    def _percent(self, time_ns: float) -> float:
+    def _percent_of_time(self, time_ns: float) -> float:
         return round(100 * time_ns / self.busy.length_ns, _PERCENT_DIGITS)
 
 

@@ -16,9 +16,9 @@ from profiler.core.optional_math import first_known, known_values, max_known, qu
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.record.equal_steps import (
     Column,
-    length_of,
+    longest_column_length,
     measured_columns,
-    padded,
+    padded_series,
     rounded_column,
     with_longer_steps,
 )
@@ -47,13 +47,13 @@ class _QuantityCells(Struct, Generic[_Cell]):
     combine: Callable[[_Cell, _Cell], _Cell]
     cells: list[_Cell] = field(default_factory=list)
 
-    def add(self, index: int, cell: _Cell) -> None:
+    def add_cell(self, index: int, cell: _Cell) -> None:
         """Combine a cell with what the step has; the column grows up to it."""
         if index >= len(self.cells):
             self.cells.extend([self.empty] * (index + 1 - len(self.cells)))
         self.cells[index] = self.combine(self.cells[index], cell)
 
-    def padded(self, length: int) -> list[_Cell]:
+    def padded_cells(self, length: int) -> list[_Cell]:
         """The cells of so many steps, the last ones empty."""
         return self.cells + [self.empty] * (length - len(self.cells))
 
@@ -98,9 +98,9 @@ class RunSeries:
 
     def add_cpu(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
         """Spread the CPU time that was used between two moments by the wall clock."""
-        self.spread(self.cpu, start_ns, end_ns, cpu_ns)
+        self.spread_over_steps(self.cpu, start_ns, end_ns, cpu_ns)
 
-    def spread(
+    def spread_over_steps(
         self,
         column: _QuantityCells[_Sum],
         start_ns: int,
@@ -115,10 +115,10 @@ class RunSeries:
         start_ns = max(start_ns, self._started_ns)
         if end_ns <= start_ns:
             return
-        last = self._index(end_ns - 1)  # first: it may merge
-        first = self._index(start_ns)
+        last = self._step_index(end_ns - 1)  # first: it may merge
+        first = self._step_index(start_ns)
         if first == last:  # nearly always, once the steps have doubled a few times
-            column.add(last, (sum_ns, 0 if is_late else end_ns - start_ns))
+            column.add_cell(last, (sum_ns, 0 if is_late else end_ns - start_ns))
             return
         length_ns = end_ns - start_ns
         spread_ns = 0
@@ -126,17 +126,19 @@ class RunSeries:
             cell_start_ns = max(start_ns, self._started_ns + index * self.step_ns)
             cell_end_ns = min(end_ns, self._started_ns + (index + 1) * self.step_ns)
             until_ns = sum_ns * (cell_end_ns - start_ns) // length_ns
-            column.add(index, (until_ns - spread_ns, 0 if is_late else cell_end_ns - cell_start_ns))
+            column.add_cell(
+                index, (until_ns - spread_ns, 0 if is_late else cell_end_ns - cell_start_ns)
+            )
             spread_ns = until_ns
 
     def add_memory(self, at_ns: int, size_bytes: int, *, held_ns: int = 0) -> None:
         """Count a reading of the memory in use for the ``held_ns`` nanoseconds that end at
         ``at_ns``.
         """
-        last = self._index(at_ns - 1 if held_ns else at_ns)  # it may merge
+        last = self._step_index(at_ns - 1 if held_ns else at_ns)  # it may merge
         first = max((at_ns - held_ns - self._started_ns) // self.step_ns, 0)
         for index in range(first, last + 1):
-            self.memory.add(index, size_bytes)
+            self.memory.add_cell(index, size_bytes)
 
     def add_blocks(
         self, at_ns: int, read_bytes: int | None, written_bytes: int | None, *, held_ns: int = 0
@@ -144,17 +146,17 @@ class RunSeries:
         """Spread the bytes over the steps of which most is in the ``held_ns`` before ``at_ns``,
         else of its middle.
         """
-        self._index(at_ns - 1 if held_ns else at_ns)  # it may merge
+        self._step_index(at_ns - 1 if held_ns else at_ns)  # it may merge
         margin_ns = min(self.step_ns, held_ns) // 2
-        first = self._index(at_ns - held_ns + margin_ns)
-        last = self._index(at_ns - margin_ns)
+        first = self._step_index(at_ns - held_ns + margin_ns)
+        last = self._step_index(at_ns - margin_ns)
         count = last - first + 1
         for column, size_bytes in ((self.read, read_bytes), (self.written, written_bytes)):
             for place in range(count):
                 share = None
                 if size_bytes is not None:
                     share = size_bytes * (place + 1) // count - size_bytes * place // count
-                column.add(first + place, share)
+                column.add_cell(first + place, share)
 
     def add_devices(self, at_ns: int, readings: DeviceReadings, *, around_ns: int = 0) -> None:
         """Count the devices for the step of ``at_ns``, and for those of which most is within
@@ -164,27 +166,27 @@ class RunSeries:
         for window in windows or ():
             length_ns = window.end_ns - window.start_ns
             used_ns = round(window.percent * length_ns)
-            self.spread(self.gpu, window.start_ns, window.end_ns, used_ns)
+            self.spread_over_steps(self.gpu, window.start_ns, window.end_ns, used_ns)
         reach_ns = max(around_ns - self.step_ns // 2, 0)
-        last = self._index(at_ns + reach_ns)
-        for index in range(self._index(at_ns - reach_ns), last + 1):
+        last = self._step_index(at_ns + reach_ns)
+        for index in range(self._step_index(at_ns - reach_ns), last + 1):
             for column, percents in (
                 (self.gpu, readings.gpu_percent),
                 (self.neuron, readings.neuron_percent),
             ):
                 is_known = column is self.gpu and windows is not None
                 if percents.weight and not is_known:
-                    column.add(index, (percents.total, percents.weight))
+                    column.add_cell(index, (percents.total, percents.weight))
             if readings.gpus_memory_bytes is not None:
-                self.gpus_memory.add(index, readings.gpus_memory_bytes)
+                self.gpus_memory.add_cell(index, readings.gpus_memory_bytes)
 
     def memory_mb(self, length: int) -> Column:
         """The memory of each step."""
-        return tuple(quotient(size, MIB) for size in self.memory.padded(length))
+        return tuple(quotient(size, MIB) for size in self.memory.padded_cells(length))
 
-    def values(self) -> Series | None:
+    def series_so_far(self) -> Series | None:
         """The series so far; None before the first measurement."""
-        length = self.length
+        length = self.step_count
         if not length:
             return None
         return Series(
@@ -206,12 +208,12 @@ class RunSeries:
         for column, original in zip(copied.columns, self.columns, strict=True):
             column.cells = original.cells.copy()
         while copied.step_ns < min_step_ms * NS_PER_MS or (
-            copied.length > first_known(max_steps, math.inf)
+            copied.step_count > first_known(max_steps, math.inf)
         ):
-            copied.merge()
+            copied.merge_neighbour_steps()
         return copied
 
-    def limit_written(self, total_bytes: int) -> None:
+    def lower_written_bytes(self, total_bytes: int) -> None:
         """Lower the bytes written in each step in proportion, if they exceed the total.
 
         The steps have bytes whose files were deleted later, before they reached a disk. No counter
@@ -224,34 +226,34 @@ class RunSeries:
             if size_bytes is not None:
                 self.written.cells[index] = size_bytes * total_bytes // counted_bytes
 
-    def absorb(self, other: "RunSeries") -> None:
+    def add_other_series(self, other: "RunSeries") -> None:
         """Count the measurements of another series of the same run.
 
         The shorter steps are merged.
         """
         while self.step_ns < other.step_ns:
-            self.merge()
+            self.merge_neighbour_steps()
         while other.step_ns < self.step_ns:
-            other.merge()
+            other.merge_neighbour_steps()
         for column, added in zip(self.columns, other.columns, strict=True):
             for index, cell in enumerate(added.cells):
-                column.add(index, cell)
+                column.add_cell(index, cell)
 
     @property
-    def length(self) -> int:
+    def step_count(self) -> int:
         return max(len(column.cells) for column in self.columns)
 
-    def _index(self, at_ns: int) -> int:
+    def _step_index(self, at_ns: int) -> int:
         """The step of a moment. Merges until the buffer reaches it."""
         index = (at_ns - self._started_ns) // self.step_ns
         while index >= self._capacity or (
             index >= _MAX_FINE_STEPS and self.step_ns < self._interval_ns
         ):
-            self.merge()
+            self.merge_neighbour_steps()
             index = (at_ns - self._started_ns) // self.step_ns
         return max(index, 0)
 
-    def merge(self) -> None:
+    def merge_neighbour_steps(self) -> None:
         """Merge each two neighbouring steps."""
         self.step_ns *= 2
         for column in self.columns:
@@ -263,7 +265,9 @@ class RunSeries:
 
 def step_means(column: _QuantityCells[_Sum], length: int) -> Column:
     """The mean of each step; None where nothing was measured."""
-    return tuple(total / weight if weight else None for total, weight in column.padded(length))
+    return tuple(
+        total / weight if weight else None for total, weight in column.padded_cells(length)
+    )
 
 
 def with_columns(series: Series | None, other: RunSeries, names: Collection[str]) -> Series | None:
@@ -273,7 +277,7 @@ def with_columns(series: Series | None, other: RunSeries, names: Collection[str]
     min_step_ms: Number = 0
     if series is not None:
         min_step_ms = series.step_ms
-    added = other.copy(min_step_ms=min_step_ms).values()
+    added = other.copy(min_step_ms=min_step_ms).series_so_far()
     if added is None:
         return series
     columns = {name: values for name, values in measured_columns(added) if name in names}
@@ -284,4 +288,4 @@ def with_columns(series: Series | None, other: RunSeries, names: Collection[str]
     elif series.started_at != added.started_at:
         return series
     series = replace(with_longer_steps(series, added.step_ms), **columns)
-    return padded(series, length_of(series))
+    return padded_series(series, longest_column_length(series))

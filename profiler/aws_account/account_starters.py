@@ -5,15 +5,15 @@ Functions, with what starts their state machines.
 from collections.abc import Callable, Collection
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules, schedule_of
-from profiler.aws_account.state_machines import StateMachines
+from profiler.aws_account.scheduled_targets import ScheduledTarget, ScheduleReader, schedule_of
+from profiler.aws_account.state_machines import StateMachineReader
 from profiler.schedules.schedule_model import Schedule
 
 
-class AccountStarters:
+class AccountStarterReader:
     """Reads an account. ``on_problem`` gets a sentence about state machines that could not be read.
 
-    ``scheduled``, ``machine_schedules`` and ``outer_states`` know what was listed last.
+    ``states_with_due_times``, ``machine_schedules`` and ``outer_states`` know what was listed last.
     """
 
     def __init__(
@@ -23,21 +23,25 @@ class AccountStarters:
         *,
         of_jobs: bool = False,
     ) -> None:
-        self.schedules = Schedules(open_client)
-        self.machines = StateMachines(
+        self.schedules = ScheduleReader(open_client)
+        self.machines = StateMachineReader(
             open_client, on_problem, lambda: self.schedules.machine_versions
         )
         self._of_jobs = of_jobs
 
-    def targets(self) -> tuple[ScheduledTarget, ...]:
+    def scheduled_targets(self) -> tuple[ScheduledTarget, ...]:
         """The targets of schedules and rules. Raises TaskProfilerError."""
-        return self.schedules.targets(of_jobs=self._of_jobs)
+        return self.schedules.read_targets(of_jobs=self._of_jobs)
 
-    def states(self) -> tuple[ScheduledTarget, ...]:
+    def starting_states(self) -> tuple[ScheduledTarget, ...]:
         """The states that start tasks, or those that submit jobs, as far as they can be read."""
-        return tuple(state for state in self.machines.targets() if state.is_of_job is self._of_jobs)
+        return tuple(
+            state for state in self.machines.starting_states() if state.is_of_job is self._of_jobs
+        )
 
-    def scheduled(self, states: Collection[ScheduledTarget]) -> tuple[ScheduledTarget, ...]:
+    def states_with_due_times(
+        self, states: Collection[ScheduledTarget]
+    ) -> tuple[ScheduledTarget, ...]:
         """Those of the states whose state machine a schedule or a rule starts, also through others.
         Raises TaskProfilerError.
         """

@@ -104,7 +104,9 @@ def answer_unless(
         raise
 
 
-def check_carried_out(lost: TaskProfilerError, is_done: Callable[[], bool], what: str) -> None:
+def check_lost_call_was_done(
+    lost: TaskProfilerError, is_done: Callable[[], bool], what: str
+) -> None:
     """Return if a call was carried out that failed without AWS's answer.
 
     ``is_done`` reads what the call changes. Raises ``lost``, the call's error, if AWS has refused
@@ -131,7 +133,7 @@ def noted_errors(note: Callable[[str], object], what: str, permission: str) -> I
         note(str(error))
 
 
-def first_only(note: Callable[[str], object]) -> Callable[[str], object]:
+def note_only_first(note: Callable[[str], object]) -> Callable[[str], object]:
     """A ``note`` for the first sentence alone: AWS's answers about one missing right differ in the
     resource that they name.
     """

@@ -20,7 +20,7 @@ _ANY_JOB = ""
 _FAILED = "FAILED"
 
 
-class BatchJobs:
+class BatchJobReader:
     """The jobs of an account and Region.
 
     ``warn`` gets a sentence where Batch may not be asked, or does not answer: what is known stays.
@@ -44,7 +44,7 @@ class BatchJobs:
         self._not_before_s: dict[str, float] = {}  # by the jobs that were asked for in vain
         self._next_s = 0.0
 
-    def named(self, job: BatchJob) -> BatchJob:
+    def with_batch_names(self, job: BatchJob) -> BatchJob:
         """The job with the name and the definition of Batch: the same for all children of an array
         and all attempts, so that 10,000 of them are one call.
         """
@@ -90,7 +90,7 @@ class BatchJobs:
             self._known[job_id] = detail
         return detail
 
-    def definition(self, arn: str) -> Mapping[str, Any] | None:
+    def describe_definition(self, arn: str) -> Mapping[str, Any] | None:
         """The job definition as Batch describes it, with what users put into it; None, and a
         warning, if it may not be read.
         """

@@ -76,7 +76,7 @@ class CloudFormationOwners:
         self._asked = 0
         self._lists_after = _FIRST_LISTING  # so many questions
 
-    def ask_again(self) -> None:
+    def forget_answers(self) -> None:
         """Ask again who owns what, before an act: a stack may have imported it since the plan."""
         self._known.clear()
         if not self._is_act:
@@ -85,33 +85,33 @@ class CloudFormationOwners:
             self._asked = 0
             self._lists_after = _FIRST_LISTING
 
-    def of_definition(self, revision_arns: Iterable[str]) -> str | None:
+    def stack_of_definition(self, revision_arns: Iterable[str]) -> str | None:
         """The name of the stack that owns one of the revisions, of which the first is changed; None
         if no stack does.
         """
         owners = (
-            self._owner(arn, self._definition_type, is_changed=place == 0)
+            self._find_owner(arn, self._definition_type, is_changed=place == 0)
             for place, arn in enumerate(revision_arns)
         )
         return known(attrgetter("stack"), first_of(owners))
 
-    def of_target(self, target: ScheduledTarget) -> str | None:
+    def why_stack_owns_target(self, target: ScheduledTarget) -> str | None:
         """Why a stack owns a schedule or a rule, or may own it, in words; None if no stack does."""
         name = target.name
         if target.kind == "rule" and target.group != "default":
             name = f"{target.group}|{target.name}"
-        owner = self._owner(name, _TARGET_TYPES[target.kind], is_changed=True)
+        owner = self._find_owner(name, _TARGET_TYPES[target.kind], is_changed=True)
         return known(attrgetter("sentence"), owner)
 
-    def of_role(self, name: str) -> str | None:
+    def why_stack_owns_role(self, name: str) -> str | None:
         """Why a stack owns a role, or may own it, in words; None if no stack of this Region does.
 
         CloudFormation deletes no role that has a policy of somebody else's.
         """
-        owner = self._owner(name, _ROLE_TYPE, is_changed=True)
+        owner = self._find_owner(name, _ROLE_TYPE, is_changed=True)
         return known(attrgetter("sentence"), owner)
 
-    def _owner(
+    def _find_owner(
         self, physical_id: str, resource_type: str, *, is_changed: bool
     ) -> CloudFormationOwner | None:
         key = (physical_id, resource_type)
@@ -121,7 +121,7 @@ class CloudFormationOwners:
                 if self._listed is not None:
                     return known(_owner_of_stack, self._listed.get(key))
                 self._asked += 1
-            resources = self._resources(physical_id)
+            resources = self._stack_resources_with(physical_id)
             self._known[key] = _owner_among_resources(resources, physical_id, resource_type)
         return self._known[key]
 
@@ -135,11 +135,11 @@ class CloudFormationOwners:
             self._may_list = False
 
         with noted_errors(may_not, "The stacks could not be listed", _LIST_RIGHTS):
-            stacks = self._listed_stacks(self._asked)
+            stacks = self._list_stacks(self._asked)
             if stacks is not None:
                 self._listed = dict(self._resources_of(stacks))
 
-    def _listed_stacks(self, most_calls: int) -> Mapping[str, str] | None:
+    def _list_stacks(self, most_calls: int) -> Mapping[str, str] | None:
         """The names of the stacks by their ids; None if to list them and their resources takes more
         calls. Raises boto3's errors.
         """
@@ -163,7 +163,7 @@ class CloudFormationOwners:
                         physical_id = str(resource.get("PhysicalResourceId"))
                         yield (physical_id, str(resource["ResourceType"])), name
 
-    def _resources(self, physical_id: str) -> Sequence[Mapping[str, Any]]:
+    def _stack_resources_with(self, physical_id: str) -> Sequence[Mapping[str, Any]]:
         """The resources of the stack that has one with this id; none if no stack has."""
         cloudformation = self._open_client("cloudformation")
         what = f"CloudFormation could not be asked who owns {physical_id}, so it is not changed"

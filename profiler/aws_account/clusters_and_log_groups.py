@@ -71,7 +71,7 @@ def check_clusters(open_client: OpenClient, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def missing_cluster_named(open_client: OpenClient, cluster: str) -> Iterator[None]:
+def raise_on_missing_cluster(open_client: OpenClient, cluster: str) -> Iterator[None]:
     """Say that there is no such cluster, with a similar name, where AWS's answer says so."""
     try:
         yield
@@ -92,7 +92,9 @@ def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[
         if prefix == name:
             matching = [name]
         else:
-            existing = [str(group["logGroupName"]) for group in listed_groups(open_client, prefix)]
+            existing = [
+                str(group["logGroupName"]) for group in list_log_groups(open_client, prefix)
+            ]
             matching = [group for group in existing if group == name or fnmatchcase(group, name)]
         if not matching:
             raise TaskProfilerError(
@@ -106,7 +108,7 @@ def missing_log_group_error(open_client: OpenClient, name: str) -> TaskProfilerE
     """The error about a log group that does not exist, with a similar name if one is known."""
     existing: list[str] = []
     with suppress(TaskProfilerError):  # without the right to list them, there is no similar name
-        groups = islice(listed_groups(open_client, ""), _MAX_SIMILAR_GROUPS)
+        groups = islice(list_log_groups(open_client, ""), _MAX_SIMILAR_GROUPS)
         existing += (str(group["logGroupName"]) for group in groups)
     region = open_client("logs").meta.region_name
     if name == BATCH_LOG_GROUP:
@@ -120,7 +122,7 @@ def missing_log_group_error(open_client: OpenClient, name: str) -> TaskProfilerE
     )
 
 
-def listed_groups(open_client: OpenClient, prefix: str) -> Iterator[Mapping[str, object]]:
+def list_log_groups(open_client: OpenClient, prefix: str) -> Iterator[Mapping[str, object]]:
     """The log groups whose name begins with the prefix, as DescribeLogGroups returns them.
 
     Raises TaskProfilerError.
@@ -135,7 +137,9 @@ def log_group_class(open_client: OpenClient, name: str) -> str | None:
 
     Raises TaskProfilerError.
     """
-    first = next(listed_groups(open_client, name), {})  # sorted: the shortest name with the prefix
+    first = next(
+        list_log_groups(open_client, name), {}
+    )  # sorted: the shortest name with the prefix
     if first.get("logGroupName") != name:
         return None
     return str(first.get("logGroupClass", STANDARD))

@@ -18,11 +18,11 @@ from profiler.aws_account.registered_definitions import (
 from profiler.aws_account.scheduled_targets import (
     MAX_TASK_TAGS,
     ScheduledTarget,
-    is_timed,
-    may_start,
+    has_due_times,
+    may_start_target,
     schedule_of,
 )
-from profiler.aws_account.size_before import EarlierRevisions
+from profiler.aws_account.size_before import EarlierRevisionReader
 from profiler.aws_account.started_tasks import SCHEDULE
 from profiler.aws_account.target_overrides import SizeOverrides, size_overrides
 from profiler.core.ecs_terms import CPU_UNITS, revision_number, revision_text
@@ -89,9 +89,9 @@ class OverridingTarget(Struct, frozen=True, kw_only=True):
         is_other = starts is not None and starts != revision_of(document.arn or "")
         if is_other or self.overrides.unknown or not self.may_start:
             return None
-        return self.overrides.refusal(document.definition)
+        return self.overrides.why_definition_is_refused(document.definition)
 
-    def as_known(self, document: TaskDefinitionDocument, seen: SeenMemory) -> TargetOverride:
+    def known_override(self, document: TaskDefinitionDocument, seen: SeenMemory) -> TargetOverride:
         """What is known of it for a decision: nothing of an input that cannot be read."""
         size = definition_size(self.overrides.task)
         return TargetOverride(
@@ -106,7 +106,7 @@ class OverridingTarget(Struct, frozen=True, kw_only=True):
         """What the containers need of the task's CPU units, if all others are lowered."""
         if "cpu" in self.overrides.task:
             return 0
-        containers = read_containers(self.overrides.applied(document.definition))
+        containers = read_containers(self.overrides.definition_with_overrides(document.definition))
         monitor = roles_of(containers).monitor
         units = 0
         for container in containers:
@@ -158,7 +158,7 @@ def _overridden_limits_mb(
 def _limits_by_revision(window: FamilyWindow) -> Mapping[str, Mapping[str, set[float | None]]]:
     """The limits of each container, by the revision and the container's name."""
     limits_mb: dict[str, dict[str, set[float | None]]] = {}
-    for _, runs in window.everywhere():
+    for _, runs in window.runs_at_all_sizes():
         for revision, of_revision in runs.revisions.items():
             by_container = limits_mb.setdefault(revision, {})
             for name, of_container in of_revision.limits_mb.items():
@@ -174,7 +174,7 @@ def _overridden_sizes(
     """
     size = definition_size(document.definition)
     newest = _newest_revision_number(document, window)
-    at_size = window.at(size)
+    at_size = window.runs_at(size)
     revisions = {newest} | (at_size.revisions.keys() - {OLDER_REVISIONS})
     for other, runs in window.sizes.items():
         if None in (other.vcpu, other.memory_mb) or revisions.isdisjoint(runs.revisions):
@@ -189,11 +189,11 @@ def _newest_revision_number(document: TaskDefinitionDocument, window: FamilyWind
     """The definition's; for a file, the newest that has run at its size."""
     if document.arn:
         return revision_text(document.arn)
-    revisions = window.at(definition_size(document.definition)).revisions
+    revisions = window.runs_at(definition_size(document.definition)).revisions
     return max(revisions, key=lambda revision: revision_number(revision) or 0, default="")
 
 
-class FamilyAccount(Struct, frozen=True, kw_only=True):
+class FamilyCircumstancesReader(Struct, frozen=True, kw_only=True):
     """Reads the circumstances of families in an account.
 
     ``targets`` are all schedules and rules that start tasks, and ``of_services`` the families that
@@ -225,12 +225,12 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
     ] = lambda _target, _present, _new, _arn: None
     now_ns: int
 
-    def circumstances(
+    def circumstances_of_family(
         self, family: str, document: TaskDefinitionDocument, seen: SeenMemory
     ) -> Circumstances:
         """What is known without a call for this family alone."""
-        targets = self._targets(family)
-        timed = [schedule_of(target) for target in targets if is_timed(target)]
+        targets = self._targets_of_family(family)
+        timed = [schedule_of(target) for target in targets if has_due_times(target)]
         machines = {target.machine for target in targets if target.kind == "state"}
         outer: Sequence[ScheduledTarget] = ()
         if machines:
@@ -239,7 +239,9 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
             timed += self.machine_schedules(machines)
         enabled = [schedule for schedule in timed if schedule.is_enabled]
         overrides = [
-            target for target in self.overriding(family, document) if not target.overrides.unknown
+            target
+            for target in self.overriding_targets(family, document)
+            if not target.overrides.unknown
         ]
         known = circumstances_of(document)
         timeouts_ms = known_values([known.timeout_ms, *map(self.timeout_ms_of, targets)])
@@ -251,23 +253,25 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
             ),
             is_service=family in self.of_services(),
             intervals_ms=shortest_gaps_ms(enabled, self.now_ns),
-            overrides=tuple(target.as_known(document, seen) for target in overrides),
+            overrides=tuple(target.known_override(document, seen) for target in overrides),
         )
 
-    def starters_of_older(self, family: str, document: TaskDefinitionDocument) -> tuple[str, ...]:
+    def titles_starting_older_revisions(
+        self, family: str, document: TaskDefinitionDocument
+    ) -> tuple[str, ...]:
         """What starts a revision before the newest one, as far as it is known: the schedules and
         rules that are pinned to one, and what else started tasks that ECS still lists.
         """
         newest_arn = document.arn or ""
         titles = []
-        for target in self._targets(family):
+        for target in self._targets_of_family(family):
             is_pinned = target.is_pin_of(newest_arn) and target.pinned_revision is not None
             if is_pinned and target.pinned_revision != revision_of(newest_arn):
                 titles.append(f"the {target.title}")
         others = [name for name in self.other_starters(family) if name != SCHEDULE]
         return (*titles, *others)
 
-    def overriding(
+    def overriding_targets(
         self, family: str, document: TaskDefinitionDocument
     ) -> tuple[OverridingTarget, ...]:
         """The schedules and rules of the family that override sizes, or may do so. A job on EC2
@@ -277,49 +281,51 @@ class FamilyAccount(Struct, frozen=True, kw_only=True):
         definition = document.definition
         if is_job_definition(definition) and not is_on_fargate(definition):
             return ()
-        for target in self._targets(family):
+        for target in self._targets_of_family(family):
             overrides = self.overrides_of(target)
             if not overrides.is_empty:
                 one = OverridingTarget(
                     title=target.title,
                     overrides=overrides,
                     definition_arn=target.definition_arn,
-                    may_start=may_start(target, self.now_ns),
+                    may_start=may_start_target(target, self.now_ns),
                 )
                 overriding.append(one)
         return tuple(overriding)
 
-    def overtagged(self, family: str, definition: Mapping[str, object]) -> Iterator[str]:
+    def titles_with_too_many_tags(
+        self, family: str, definition: Mapping[str, object]
+    ) -> Iterator[str]:
         """The titles of what would give a task more tags than it can have, those of this definition
         included.
         """
-        for target in self._targets(family):
+        for target in self._targets_of_family(family):
             is_of_task = not target.is_of_job
             if is_of_task and len(target.tags_of_task(definition)) > MAX_TASK_TAGS:
                 yield target.title
 
-    def untaggable(
+    def titles_that_cannot_tag(
         self, family: str, document: TaskDefinitionDocument, new: Mapping[str, object]
     ) -> Iterator[tuple[str, str]]:
         """The titles of what starts the newest revision, and could not start one with the tags of a
         new definition, each with the reason. Raises TaskProfilerError.
         """
-        for target in self._targets(family):
-            if target.pinned_revision is not None or not may_start(target, self.now_ns):
+        for target in self._targets_of_family(family):
+            if target.pinned_revision is not None or not may_start_target(target, self.now_ns):
                 continue
             arn = document.arn or ""
             refusal = self.refusal_of_tags(target, document.definition, new, arn)
             if refusal:
                 yield target.title, refusal
 
-    def stack_of(self, revisions: EarlierRevisions) -> str | None:
+    def stack_owning_revisions(self, revisions: EarlierRevisionReader) -> str | None:
         """The stack that owns the newest revision, or one from which it was made.
 
         Raises TaskProfilerError if CloudFormation may not be asked.
         """
-        return self.owners.of_definition(revisions.owned_arns())
+        return self.owners.stack_of_definition(revisions.owned_arns())
 
-    def _targets(self, family: str) -> list[ScheduledTarget]:
+    def _targets_of_family(self, family: str) -> list[ScheduledTarget]:
         return [target for target in self.targets() if target.family == family]
 
 
@@ -330,9 +336,9 @@ def read_account(
     now_ns: int,
     *,
     other_starters: Callable[[str], Sequence[str]] = lambda _family: (),
-) -> FamilyAccount:
+) -> FamilyCircumstancesReader:
     """The account of these clients."""
-    return FamilyAccount(
+    return FamilyCircumstancesReader(
         targets=targets,
         of_services=of_services,
         owners=CloudFormationOwners(open_client),

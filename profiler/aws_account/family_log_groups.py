@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.clusters_and_log_groups import missing_cluster_named
-from profiler.aws_account.scheduled_targets import Schedules
+from profiler.aws_account.clusters_and_log_groups import raise_on_missing_cluster
+from profiler.aws_account.scheduled_targets import ScheduleReader
 from profiler.aws_account.started_tasks import SERVICE, starters_of_families
 from profiler.core.ecs_terms import MONITOR_NAME, cluster_name
 from profiler.core.errors import TaskProfilerError
@@ -39,7 +39,7 @@ class FoundGroups(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
     is_partial: bool = False
 
-    def by_region(self, region: str) -> Mapping[str, tuple[str, ...]]:
+    def names_by_region(self, region: str) -> Mapping[str, tuple[str, ...]]:
         """The names by the Region; ``region`` is that of groups whose definition names none."""
         names: dict[str, list[str]] = {}
         for group in self.groups:
@@ -49,7 +49,7 @@ class FoundGroups(Struct, frozen=True, kw_only=True):
         return {place: tuple(of_region) for place, of_region in names.items()}
 
     @property
-    def sentence(self) -> str:
+    def where_runs_are_read(self) -> str:
         """Where runs are read, such as ``the log groups /ecs/a, /ecs/b and 3 more``."""
         names = [*dict.fromkeys(group.name for group in self.groups)]
         more = len(names) - _SHOWN_GROUPS
@@ -119,7 +119,7 @@ def families_of_clusters(
     ecs = open_client("ecs")
     for cluster in clusters:
         try:
-            with missing_cluster_named(open_client, cluster):
+            with raise_on_missing_cluster(open_client, cluster):
                 seen = starters_of_families(ecs, cluster)
         except TaskProfilerError as error:
             problems.append(str(error))
@@ -127,7 +127,7 @@ def families_of_clusters(
         families |= {family for family, names in seen.items() if names != {SERVICE}}
     names = {cluster_name(cluster) for cluster in clusters}
     try:
-        targets = Schedules(open_client).targets()
+        targets = ScheduleReader(open_client).read_targets()
     except TaskProfilerError as error:
         problems.append(str(error))
         targets = ()

@@ -44,7 +44,7 @@ class FamilyMonitor(Struct, frozen=True, kw_only=True):
     targets: tuple[ScheduledTarget, ...] = ()
 
     @property
-    def stale(self) -> tuple[ScheduledTarget, ...]:
+    def stale_targets(self) -> tuple[ScheduledTarget, ...]:
         """The targets that start a task without a current monitor."""
         if self.state in ("wrapper", "instance", "owned"):
             return ()
@@ -85,7 +85,7 @@ def read_monitors(rollout: Rollout, families: Iterable[str]) -> Iterator[FamilyM
     """The monitor of each family: one call of ECS for each, and one for each revision that a
     schedule names.
     """
-    for planned in rollout.plan(families):
+    for planned in rollout.plan_families(families):
         state = _STATES.get(planned.action, "unknown")
         if planned.owner is not None:
             state = "owned"

@@ -48,7 +48,7 @@ class ForwarderStack(Struct, frozen=True, kw_only=True):
     outputs: Mapping[str, str] = {}
 
     @property
-    def phase(self) -> Phase:
+    def possible_action(self) -> Phase:
         """The possible action: create the stack, update it, wait, or repair it."""
         if not self.status or self.status in _ABSENT:
             return "absent"
@@ -63,7 +63,7 @@ class ForwarderStack(Struct, frozen=True, kw_only=True):
         return arn_region(self.stack_id)
 
     @property
-    def place(self) -> str:
+    def name_and_region(self) -> str:
         return f"{self.name} in {self.region}" if self.region else self.name
 
 
@@ -88,7 +88,7 @@ def read_forwarder(open_client: OpenClient, name: str) -> ForwarderStack:
     return _forwarder_stack(stack)
 
 
-def read_deleted(open_client: OpenClient, name: str) -> ForwarderStack | None:
+def read_last_deleted_stack(open_client: OpenClient, name: str) -> ForwarderStack | None:
     """The last deleted stack of this name, for the 90 days in which CloudFormation lists it; None
     without one. Raises TaskProfilerError.
     """
@@ -124,10 +124,10 @@ def _forwarder_stack(stack: Mapping[str, Any]) -> ForwarderStack:
     )
 
 
-def existing_forwarder(open_client: OpenClient, name: str) -> ForwarderStack:
+def read_existing_stack(open_client: OpenClient, name: str) -> ForwarderStack:
     """The state of a stack that is deployed. Raises TaskProfilerError if there is none."""
     state = read_forwarder(open_client, name)
-    if state.phase == "absent":
+    if state.possible_action == "absent":
         raise TaskProfilerError(
             f"There is no stack {name!r} in this account and Region: give the name of another "
             f"one, or deploy it with {command_line('setup', 'stack')}."
@@ -135,12 +135,12 @@ def existing_forwarder(open_client: OpenClient, name: str) -> ForwarderStack:
     return state
 
 
-def forwarder_of(open_client: OpenClient, name: str | None) -> ForwarderStack:
+def read_named_or_default_stack(open_client: OpenClient, name: str | None) -> ForwarderStack:
     """The state of the stack with this name; None: of the one with the usual name, which may be
     absent. Raises TaskProfilerError.
     """
     if name:
-        return existing_forwarder(open_client, name)
+        return read_existing_stack(open_client, name)
     return read_forwarder(open_client, FORWARDER_STACK)
 
 
@@ -171,12 +171,12 @@ def monitor_log_group(stack: str) -> str:
 
 def change_obstacle(state: ForwarderStack) -> str | None:
     """Why the stack can be neither created nor updated now, and what to do; None if it can."""
-    if state.phase == "in progress":
+    if state.possible_action == "in progress":
         return (
             f"CloudFormation is changing the stack {state.name} ({state.status}): wait, and run "
             "the command again."
         )
-    if state.phase != "failed":
+    if state.possible_action != "failed":
         return None
     if state.status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"):
         words = ("setup", "stack", "--name", state.name, "--delete")

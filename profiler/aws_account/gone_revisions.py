@@ -13,8 +13,8 @@ from profiler.aws_account.registered_definitions import (
     revision_of,
 )
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.aws_account.target_clusters import TargetClusters
-from profiler.aws_account.target_overrides import size_overrides, why_refused
+from profiler.aws_account.target_clusters import TargetClusterReader
+from profiler.aws_account.target_overrides import size_overrides, why_target_is_refused
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import any_known, first_known
 from profiler.schedules.due_outcomes import JudgedSchedule
@@ -25,7 +25,7 @@ from profiler.task_definitions.definition_json import TaskDefinitionDocument, re
 _ACTIVE = "ACTIVE"
 
 
-def why_gone(
+def why_revision_is_gone(
     read: Callable[[str], TaskDefinitionDocument],
     revision: str,
     on_unread: Callable[[TaskProfilerError], object] = lambda _: None,
@@ -86,7 +86,7 @@ def _describe_any_job_definition(
         return next(described, None)
 
 
-class GoneRevisions:
+class GoneRevisionFinder:
     """Finds the schedules that start nothing, because a revision, or all of a family, was
     deregistered or deleted, or because RunTask refuses their input. ``targets`` have the inputs.
     What cannot be read goes to ``on_unread``.
@@ -102,7 +102,7 @@ class GoneRevisions:
         self._definitions = TaskDefinitions(open_client("ecs"))
         self._on_unread = on_unread
         self._targets = targets
-        self._clusters = TargetClusters(
+        self._clusters = TargetClusterReader(
             open_client, lambda sentence: on_unread(TaskProfilerError(sentence))
         )
         self._read = cache(partial(read_described, self._definitions.describe))
@@ -111,7 +111,7 @@ class GoneRevisions:
             lambda name: has_no_active_job_definition(open_client, name, on_unread)
         )
 
-    def why_nothing(self, judged: JudgedSchedule, now_ns: int) -> str | None:
+    def why_schedule_starts_nothing(self, judged: JudgedSchedule, now_ns: int) -> str | None:
         """Why a schedule that may still be due starts nothing, as a sentence; None: it starts tasks
         or jobs, or this could not be read.
         """
@@ -125,15 +125,15 @@ class GoneRevisions:
             why = self._why_gone(pin, schedule.is_of_jobs)
             if why is not None:
                 return f"It is pinned to {pin}, which {why}, so it starts nothing."
-            return self._why_refused(schedule, pin)
+            return self._why_schedule_is_refused(schedule, pin)
         has_started = any_known(*(due.task for due in judged.due_times))
         if not has_started and self._has_no_active_revision(
             schedule.family, is_of_job=schedule.is_of_jobs
         ):
             return f"{schedule.family} has no active revision, so it starts nothing."
-        return self._why_refused(schedule, schedule.family)
+        return self._why_schedule_is_refused(schedule, schedule.family)
 
-    def _why_refused(self, schedule: Schedule, name: str) -> str | None:
+    def _why_schedule_is_refused(self, schedule: Schedule, name: str) -> str | None:
         """Why RunTask refuses a schedule the definition of this name, as a sentence."""
         for target in self._targets.get(schedule, ()):
             if target.is_of_job:
@@ -141,17 +141,17 @@ class GoneRevisions:
             lack = self._clusters.why_refused(target)
             if lack is not None:
                 return f"It starts nothing, because {lack.reason}: {lack.remedy}."
-            refusal = self._refusal(target, name)
+            refusal = self._why_target_is_refused(target, name)
             if refusal:
                 return f"It starts nothing, because {refusal}: change its input."
         return None
 
-    def _refusal(self, target: ScheduledTarget, name: str) -> str | None:
+    def _why_target_is_refused(self, target: ScheduledTarget, name: str) -> str | None:
         """Why RunTask refuses a target the definition of this name, in words."""
-        if not size_overrides(target).may_be_refused:
+        if not size_overrides(target).can_be_refused:
             return None
         try:
-            return why_refused(target, self._read(name).definition)
+            return why_target_is_refused(target, self._read(name).definition)
         except TaskProfilerError as error:
             self._on_unread(error)
             return None
@@ -172,7 +172,7 @@ class GoneRevisions:
         lack = self._clusters.why_refused(state)
         if lack is not None:
             return f"The {state.title} starts nothing, because {lack.reason}: {lack.remedy}."
-        refusal = self._refusal(state, first_known(pin, state.family))
+        refusal = self._why_target_is_refused(state, first_known(pin, state.family))
         if refusal is None:
             return None
         return f"The {state.title} starts nothing, because {refusal}: change its input there."
@@ -194,4 +194,4 @@ class GoneRevisions:
     def _read_why_gone(self, revision: str, is_of_job: bool) -> str | None:  # noqa: FBT001  cached
         if is_of_job:
             return why_job_definition_gone(self._open, revision, self._on_unread)
-        return why_gone(self._read, revision, self._on_unread)
+        return why_revision_is_gone(self._read, revision, self._on_unread)

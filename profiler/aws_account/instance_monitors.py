@@ -30,7 +30,7 @@ def instance_monitor_of(definition: Mapping[str, object]) -> DefinedContainer | 
     return monitor
 
 
-class InstanceMonitors:
+class InstanceMonitorReader:
     """Reads the instance monitors of clusters of one account and Region, each once.
 
     An unreadable one is none.
@@ -39,17 +39,17 @@ class InstanceMonitors:
     def __init__(self, ecs: AwsClient, on_problem: Callable[[str], object]) -> None:
         self._ecs = ecs
         self._on_problem = on_problem
-        self._families_of = cache(self._read)  # an error is not kept
+        self._families_of = cache(self._read_monitored_globs)  # an error is not kept
 
-    def reports_task(self, task: StoppedTask) -> bool:
+    def is_task_reported(self, task: StoppedTask) -> bool:
         """Whether the task is a batch on an instance with a monitor."""
         if task.launch_type != EC2 or task.is_service_task:
             return False
         if not (task.cluster and task.family):
             return False
-        return self._reports(task.family, task.cluster)
+        return self._is_reported_in_cluster(task.family, task.cluster)
 
-    def reports_family(
+    def is_family_reported(
         self, family: str, definition: Mapping[str, object], clusters: Iterable[str]
     ) -> bool:
         """Whether all of its tasks are reported if they run in these clusters only, and cannot
@@ -61,17 +61,17 @@ class InstanceMonitors:
         )
         if not is_for_ec2:
             return False
-        are_reported = [self._reports(family, cluster) for cluster in clusters]
+        are_reported = [self._is_reported_in_cluster(family, cluster) for cluster in clusters]
         return bool(are_reported) and all(are_reported)
 
-    def _reports(self, family: str, cluster: str) -> bool:
+    def _is_reported_in_cluster(self, family: str, cluster: str) -> bool:
         name = cluster_name(cluster)
         what = f"It is unknown whether the cluster {name} has an instance monitor"
         with noted_errors(self._on_problem, what, _PERMISSIONS):
             return any(matches_any(family, globs) for globs in self._families_of(name))
         return False
 
-    def _read(self, cluster: str) -> tuple[tuple[str, ...], ...]:
+    def _read_monitored_globs(self, cluster: str) -> tuple[tuple[str, ...], ...]:
         """The families that each monitor of the cluster reports, as globs; none for all.
 
         Raises boto3's errors.
@@ -114,7 +114,9 @@ class EcsMonitorTasks:
         if key not in self._streams:
             what = f"It is unknown whose log stream {log_stream} is"
             with noted_errors(self._on_problem, what, _TASK_PERMISSIONS):
-                is_monitors = self._read_stream(monitor.cluster, monitor.family, log_stream)
+                is_monitors = self._read_is_stream_of_monitor(
+                    monitor.cluster, monitor.family, log_stream
+                )
                 if is_monitors is not None:
                     self._streams[key] = is_monitors
         return self._streams.get(key)
@@ -127,20 +129,20 @@ class EcsMonitorTasks:
         if key not in self._on_ec2:
             what = f"It is unknown whether task {id_of_task} is on EC2"
             with noted_errors(self._on_problem, what, _TASK_PERMISSIONS):
-                for task in self._described(monitor.cluster, [id_of_task]):
+                for task in self._describe_tasks(monitor.cluster, [id_of_task]):
                     self._on_ec2[key] = task.get("launchType") == EC2
         return self._on_ec2.get(key, False)
 
-    def _read_stream(self, cluster: str, family: str, log_stream: str) -> bool | None:
+    def _read_is_stream_of_monitor(self, cluster: str, family: str, log_stream: str) -> bool | None:
         """Raises boto3's errors."""
         named = task_of_stream(log_stream)
         if named is not None:
-            for task in self._described(cluster, [named.task_id]):
+            for task in self._describe_tasks(cluster, [named.task_id]):
                 return family_of(task["taskDefinitionArn"]) == family
             return None
         if is_container_id(log_stream):
             tasks = list(self._recent_task_ids(cluster, family))
-            for task in self._described(cluster, tasks):
+            for task in self._describe_tasks(cluster, tasks):
                 if any(each.get("runtimeId") == log_stream for each in task.get("containers", ())):
                     return True
         return None
@@ -154,6 +156,6 @@ class EcsMonitorTasks:
             for page in pages:
                 yield from map(task_id, page["taskArns"])
 
-    def _described(self, cluster: str, tasks: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    def _describe_tasks(self, cluster: str, tasks: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         for part in batches(tasks, _MAX_DESCRIBED):
             yield from self._ecs.describe_tasks(cluster=cluster, tasks=part)["tasks"]

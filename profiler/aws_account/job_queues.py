@@ -14,7 +14,7 @@ _WRONG_REQUEST = "ClientException"
 
 
 @contextmanager
-def missing_queue_named(open_client: OpenClient, queue: str) -> Iterator[None]:
+def raise_on_missing_queue(open_client: OpenClient, queue: str) -> Iterator[None]:
     """Say that there is no such queue, where AWS refuses to list its jobs for that: its answer
     names no remedy.
     """

@@ -12,7 +12,12 @@ from profiler.aws_account.registered_job_definitions import JobDefinitions
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.ecs_terms import revision_text
 from profiler.core.errors import TaskProfilerError
-from profiler.sizing.sized_revision import RESIZED_FROM, REVERTED_FROM, SizeBefore, size_before
+from profiler.sizing.sized_revision import (
+    RESIZED_FROM,
+    REVERTED_FROM,
+    SizeBefore,
+    parse_size_before_tag,
+)
 from profiler.task_definitions.definition_difference import difference
 from profiler.task_definitions.definition_json import read_described
 from profiler.task_definitions.size_changes import definition_size
@@ -30,7 +35,7 @@ def plan_uncovering(
     a schedule, a rule or a state (``starting``: all that could be read) is pinned to ours, or a
     state that could not be read may be, a revert is a new revision.
     """
-    before = size_before(planned.document.tags.get(RESIZED_FROM))
+    before = parse_size_before_tag(planned.document.tags.get(RESIZED_FROM))
     is_pinned = any(
         target.is_pin_of(planned.revision_arn) and target.pinned_revision == planned.revision
         for target in starting
@@ -68,4 +73,4 @@ def restore_older_revision(planned: PlannedFamily, older_arn: str, jobs: JobDefi
         revision=revision_text(planned.revision),
         size=definition_size(planned.document.definition),
     )
-    jobs.uncover(planned.revision_arn, older_arn, REVERTED_FROM, failed.tag)
+    jobs.uncover(planned.revision_arn, older_arn, REVERTED_FROM, failed.tag_value)

@@ -5,7 +5,7 @@ retention, and a group has nothing from before its creation.
 from collections.abc import Iterable, Iterator, Sequence
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.clusters_and_log_groups import listed_groups
+from profiler.aws_account.clusters_and_log_groups import list_log_groups
 from profiler.core.clock import Clock
 from profiler.core.completeness import Gap
 from profiler.core.errors import TaskProfilerError
@@ -35,7 +35,7 @@ def log_gaps(
     """
     window_ns = now_ns - since_ns
     for name in names:
-        group = next(listed_groups(open_client, name), {})  # sorted: the shortest name is first
+        group = next(list_log_groups(open_client, name), {})  # sorted: the shortest name is first
         if group.get("logGroupName") != name:
             continue
         kept_days = positive_number(group.get("retentionInDays"))
@@ -55,7 +55,7 @@ def log_gaps(
             yield Gap(place=name, reason=reason, group=(region, name))
 
 
-class KeptLogs:
+class AwsLogRetention:
     """What log groups lack of the times for which they were read. Each group is asked for once."""
 
     def __init__(self, open_client: OpenClient, region: str | None, clock: Clock) -> None:
@@ -74,7 +74,7 @@ class KeptLogs:
             named = (named[0], f"{count} do not reach back as far as the window, either.")
         return (*named, *self._unknown)
 
-    def lacking(self, groups: Sequence[str], since_ns: int) -> frozenset[str]:
+    def groups_lacking(self, groups: Sequence[str], since_ns: int) -> frozenset[str]:
         """The groups that are known not to reach back to a time."""
         unasked = [group for group in groups if group not in self._asked]
         self._asked.update(unasked)

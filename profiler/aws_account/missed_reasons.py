@@ -40,7 +40,7 @@ _Event = Mapping[str, Any]
 _DeadLetter: TypeAlias = tuple[str, int, str]
 
 
-class MissedReasons:
+class MissedReasonFinder:
     """Finds the reasons; for one look at the schedules, since it asks for nothing twice.
 
     ``pause`` takes seconds.
@@ -58,15 +58,15 @@ class MissedReasons:
         self._lookups_left = _MAX_LOOKUPS
         self._reads_left = _MAX_READS_OF_QUEUES
         # The calls of a period, as far as they were read; None after the last of them.
-        self._calls_of = cache(lambda *period: tuple(self._look_up(*period)))
-        self._dead_letters = cache(lambda arn: tuple(self._read_queue(arn)) if arn else ())
+        self._calls_of = cache(lambda *period: tuple(self._look_up_calls(*period)))
+        self._dead_letters = cache(lambda arn: tuple(self._read_dead_letters(arn)) if arn else ())
 
-    def find(self, schedule: Schedule, due_ns: int) -> str | None:
+    def find_reason(self, schedule: Schedule, due_ns: int) -> str | None:
         """Return the reason as a sentence; None if AWS returns none, or not yet."""
         end_ns = due_ns + schedule.window_minutes * NS_PER_MINUTE + _START_NS
         # Of a job and of a state machine, only the dead-letter queue has the reason.
         is_of_task = not (schedule.is_of_jobs or schedule.is_of_machine)
-        calls = () if not is_of_task else self._calls("RunTask", due_ns, end_ns)
+        calls = () if not is_of_task else self._cached_calls("RunTask", due_ns, end_ns)
         letters = self._dead_letters(schedule.dead_letter_arn)
         for event in filter(None, calls):
             reason = _failure_reason(event, schedule)
@@ -80,7 +80,7 @@ class MissedReasons:
                 return letter
         return None
 
-    def was_changed(self, schedule: Schedule, since_ns: int, until_ns: int) -> bool | None:
+    def was_rule_changed(self, schedule: Schedule, since_ns: int, until_ns: int) -> bool | None:
         """Whether a rule was made, changed or enabled in this period; None if CloudTrail cannot
         be read.
         """
@@ -88,7 +88,7 @@ class MissedReasons:
             return False
         # The same period for the due times of many rules.
         begin_ns = min(since_ns, until_ns - NS_PER_HOUR)
-        calls = [self._calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES]
+        calls = [self._cached_calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES]
         for event in filter(None, chain(*calls)):
             at_ns = parse_ns(event.get("eventTime")) or 0
             if at_ns >= since_ns and _is_change_of_rule(event, schedule):
@@ -97,10 +97,12 @@ class MissedReasons:
             return False
         return None
 
-    def _calls(self, name: str, since_ns: int, until_ns: int) -> tuple[_Event | None, ...]:
+    def _cached_calls(self, name: str, since_ns: int, until_ns: int) -> tuple[_Event | None, ...]:
         return self._calls_of(name, since_ns // NS_PER_MINUTE, -(-until_ns // NS_PER_MINUTE))
 
-    def _look_up(self, name: str, since_minute: int, until_minute: int) -> Iterator[_Event | None]:
+    def _look_up_calls(
+        self, name: str, since_minute: int, until_minute: int
+    ) -> Iterator[_Event | None]:
         """The calls of an operation in a period, from CloudTrail; None after the last of them."""
         arguments: dict[str, Any] = {
             "LookupAttributes": [{"AttributeKey": "EventName", "AttributeValue": name}],
@@ -128,7 +130,7 @@ class MissedReasons:
                 return
             arguments["NextToken"] = page["NextToken"]
 
-    def _read_queue(self, arn: str) -> Iterator[_DeadLetter]:
+    def _read_dead_letters(self, arn: str) -> Iterator[_DeadLetter]:
         """Read all messages; of a queue with a redrive policy, none: SQS moves a message that
         was read too often.
         """

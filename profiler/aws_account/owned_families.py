@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import AccountDefinitions, is_definition_missing
-from profiler.aws_account.size_before import EarlierRevisions
+from profiler.aws_account.size_before import EarlierRevisionReader
 from profiler.core.ecs_terms import revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known
-from profiler.record.family_owner import FamilyOwner, owned_sentence
+from profiler.record.family_owner import FamilyOwner, sentence_on_owner
 from profiler.task_definitions.containers import monitor_of, read_containers
 from profiler.task_definitions.definition_difference import Part
 from profiler.task_definitions.definition_json import (
@@ -24,7 +24,7 @@ from profiler.task_definitions.definition_json import (
 )
 
 
-def left_to_owner(
+def plan_left_to_owner(
     planned: PlannedFamily,
     document: TaskDefinitionDocument,
     owners: CloudFormationOwners,
@@ -33,11 +33,11 @@ def left_to_owner(
     """The plan of a new revision of ``document``, which changes nothing that a stack owns. What may
     be owned is left alone, too. ``describe`` reads earlier revisions.
     """
-    arns = EarlierRevisions(planned.family, document, describe).owned_arns()
+    arns = EarlierRevisionReader(planned.family, document, describe).owned_arns()
     if planned.action == "remove monitor":  # what we registered may be undone
         arns = iter((planned.revision_arn,))
     try:
-        stack = document.stack or owners.of_definition(arns)
+        stack = document.stack or owners.stack_of_definition(arns)
     except TaskProfilerError as error:
         return replace(
             planned,
@@ -53,7 +53,7 @@ def left_to_owner(
     return _plan_left_alone(planned.family, document, note, batch=planned.changed.batch)
 
 
-def left_to_person(
+def plan_left_to_person(
     planned: PlannedFamily, document: TaskDefinitionDocument, account: AccountDefinitions
 ) -> PlannedFamily:
     """The plan of adding a monitor, which changes nothing if somebody has deregistered a revision
@@ -76,11 +76,11 @@ def left_to_person(
     return _plan_left_alone(planned.family, document, note, batch=planned.changed.batch)
 
 
-def left_to_service(
+def plan_left_to_service(
     family: str, document: TaskDefinitionDocument, owner: FamilyOwner, part: Part
 ) -> PlannedFamily:
     """The plan that leaves the family to the service that owns it."""
-    planned = _plan_left_alone(family, document, owned_sentence(owner, part))
+    planned = _plan_left_alone(family, document, sentence_on_owner(owner, part))
     return replace(planned, owner=owner)
 
 

@@ -11,20 +11,20 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.aws_errors import check_carried_out
+from profiler.aws_account.aws_errors import check_lost_call_was_done
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
-from profiler.aws_account.gone_revisions import why_gone
+from profiler.aws_account.gone_revisions import why_revision_is_gone
 from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import (
     WITHOUT_START,
     ScheduledTarget,
-    Schedules,
-    may_start,
+    ScheduleReader,
+    may_start_target,
 )
-from profiler.aws_account.starter_roles import StarterRoles
-from profiler.aws_account.target_clusters import TargetClusters
-from profiler.aws_account.target_overrides import why_refused
+from profiler.aws_account.starter_roles import StarterRoleReader
+from profiler.aws_account.target_clusters import TargetClusterReader
+from profiler.aws_account.target_overrides import why_target_is_refused
 from profiler.core.command_lines import NameArgument, command_line
 from profiler.core.ecs_terms import arn_region, revision_number, revision_text
 from profiler.core.errors import TaskProfilerError
@@ -41,15 +41,15 @@ MoveOutcome: TypeAlias = Literal["moved", "skipped", "unchanged"]
 _CLOCKS_APART_NS = NS_PER_HOUR
 
 
-class PinnedTargets(Struct, frozen=True, kw_only=True):
+class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
     """Compares the revisions of pinned targets with a plan, and moves targets."""
 
     part: Part  # what targets may differ by to be moved
     globs: tuple[str, ...] = ()  # the families that the user names
     image: str | None = None  # of the monitor
     owners: CloudFormationOwners | None = None  # asked before a target is moved
-    roles: StarterRoles | None = None  # likewise
-    clusters: TargetClusters | None = None
+    roles: StarterRoleReader | None = None  # likewise
+    clusters: TargetClusterReader | None = None
     describe: Callable[[str], bytes]
     describe_again: Callable[[str], bytes]  # a revision before a target is moved to it
     now_ns: int  # a target that starts no task later is never dead
@@ -57,11 +57,11 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
     # Many schedules may start one revision, which never changes.
     revisions: dict[str, TaskDefinitionDocument] = {}
 
-    def remember(self, revision: str, document: TaskDefinitionDocument) -> None:
+    def remember_revision(self, revision: str, document: TaskDefinitionDocument) -> None:
         """Keep a revision that was read, so that it is not read again."""
         self.revisions[revision] = document
 
-    def with_pinned(
+    def plan_with_pinned_targets(
         self, planned: PlannedFamily, targets: Iterable[ScheduledTarget]
     ) -> PlannedFamily:
         """The plan with those of the targets that start another revision than its last.
@@ -79,10 +79,10 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             death = self._why_starts_nothing(target)
             if death is not None and self.part == "size":
                 # Whoever only changes a size starts nothing that has stopped.
-                notes.append(_make_dead_target(target, death, is_movable=False).problem)
+                notes.append(_make_dead_target(target, death, is_movable=False).problem_text)
                 continue
             try:
-                pin_difference = self._difference(planned, target)
+                pin_difference = self._pin_difference(planned, target)
                 if pin_difference == "none" and not death:
                     continue
                 obstacle = self._move_obstacle(planned, target, pin_difference)
@@ -111,7 +111,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             dead=tuple(dead),
         )
 
-    def with_dead(
+    def plan_with_dead_targets(
         self, planned: PlannedFamily, targets: Iterable[ScheduledTarget]
     ) -> PlannedFamily:
         """The plan of a family that is left alone, with those of its targets that start nothing."""
@@ -123,7 +123,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                     dead.append(_make_dead_target(target, death, is_movable=False))
         return replace(planned, dead=tuple(dead))
 
-    def with_refused_inputs(
+    def plan_with_refused_inputs(
         self, planned: PlannedFamily, targets: Iterable[ScheduledTarget]
     ) -> PlannedFamily:
         """The plan with those of the targets whose input RunTask refuses; an obstacle is a new
@@ -136,8 +136,8 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         dead = [*planned.dead]
         obstacles = []
         for target in targets:
-            is_its = target.starts_family_of(planned.revision_arn)
-            if not is_its or not may_start(target, self.now_ns):
+            is_its = target.is_of_family_of(planned.revision_arn)
+            if not is_its or not may_start_target(target, self.now_ns):
                 continue
             if target in [other.target for other in dead]:
                 continue
@@ -147,7 +147,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 remedy = as_sentence(lack.remedy)
                 dead.append(DeadTarget(target=target, sentence=sentence, remedy=remedy))
                 continue
-            refusal = self._refusal_of_target(planned, target)
+            refusal = self._why_target_is_refused(planned, target)
             if refusal:
                 sentence = f"The {target.title} starts nothing, because {refusal}."
                 where = " in the state machine" if target.kind == "state" else ""
@@ -155,7 +155,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 dead.append(DeadTarget(target=target, sentence=sentence, remedy=remedy))
                 continue
             is_moved = self.moves and target in planned.pinned
-            later = why_refused(target, last.definition)
+            later = why_target_is_refused(target, last.definition)
             if later and (is_moved or target.pinned_revision is None):
                 obstacles.append(
                     f"With this revision, the {target.title} would start nothing, because {later}: "
@@ -179,28 +179,28 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         read.
         """
         for target in targets:
-            is_its = target.starts_family_of(planned.revision_arn)
+            is_its = target.is_of_family_of(planned.revision_arn)
             is_unpinned = is_its and target.pinned_revision is None
-            if self.roles is None or not (is_unpinned and may_start(target, self.now_ns)):
+            if self.roles is None or not (is_unpinned and may_start_target(target, self.now_ns)):
                 continue
             newest = "a new revision"
-            refusal = self._refusal_of_tags(planned, target, planned.document.definition)
+            refusal = self._why_tags_are_refused(planned, target, planned.document.definition)
             if refusal:
-                raise TaskProfilerError(would_start_nothing(target, newest, refusal))
+                raise TaskProfilerError(would_start_nothing_sentence(target, newest, refusal))
             try:
                 if planned.uncovered_arn:
                     newest = f"{revision_of(planned.uncovered_arn)} as the newest revision"
                     present = replace(target, definition_arn=planned.revision_arn)
-                    refusal = self.roles.refusal(present, planned.uncovered_arn)
+                    refusal = self.roles.why_role_refuses(present, planned.uncovered_arn)
                 else:
-                    refusal = self.roles.refusal_of_newer(target, planned.revision_arn)
+                    refusal = self.roles.why_role_refuses_newer(target, planned.revision_arn)
             except TaskProfilerError as error:
                 note(str(error))
                 continue
             if refusal:
-                raise TaskProfilerError(would_start_nothing(target, newest, refusal))
+                raise TaskProfilerError(would_start_nothing_sentence(target, newest, refusal))
 
-    def with_refused_roles(
+    def plan_with_refused_roles(
         self, planned: PlannedFamily, targets: Iterable[ScheduledTarget]
     ) -> PlannedFamily:
         """The plan with why it would not be carried out, if a role that may be read says so."""
@@ -212,7 +212,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return replace(planned, notes=(*planned.notes, str(error)))
         return planned
 
-    def check_registered(
+    def check_registered_starts(
         self, planned: PlannedFamily, targets: Iterable[ScheduledTarget], arn: str
     ) -> None:
         """Raise TaskProfilerError if a target that started the plan's revision as the newest one
@@ -221,18 +221,18 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         """
         for target in targets:
             is_unpinned = target.pinned_revision is None
-            if not (is_unpinned and target.starts_family_of(arn)) or self.roles is None:
+            if not (is_unpinned and target.is_of_family_of(arn)) or self.roles is None:
                 continue
-            if may_start(target, self.now_ns):
+            if may_start_target(target, self.now_ns):
                 present = replace(target, definition_arn=planned.revision_arn)
                 refusal = None
                 with suppress(TaskProfilerError):  # it was said before the registration
-                    refusal = self.roles.refusal(present, arn)
+                    refusal = self.roles.why_role_refuses(present, arn)
                 if refusal:
                     newest = f"{revision_of(arn)} as the newest revision"
-                    raise TaskProfilerError(would_start_nothing(target, newest, refusal))
+                    raise TaskProfilerError(would_start_nothing_sentence(target, newest, refusal))
 
-    def _refusal_of_tags(
+    def _why_tags_are_refused(
         self, planned: PlannedFamily, target: ScheduledTarget, present: Mapping[str, object]
     ) -> str | None:
         """Why a target could not give its tasks the tags of the plan's last revision in place of
@@ -242,15 +242,15 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         arn = planned.revision_arn
         if self.roles is None:
             return None
-        return self.roles.refusal_of_tags(target, present, last.definition, arn)
+        return self.roles.why_role_refuses_tags(target, present, last.definition, arn)
 
-    def role_allows(self, target: ScheduledTarget, revision_arn: str) -> bool:
+    def role_allows_revision(self, target: ScheduledTarget, revision_arn: str) -> bool:
         """Whether the role of a pinned target lets it start another revision, as far as it is
         known. Raises TaskProfilerError.
         """
-        return self.roles is None or not self.roles.refusal(target, revision_arn)
+        return self.roles is None or not self.roles.why_role_refuses(target, revision_arn)
 
-    def _refusal_of_target(self, planned: PlannedFamily, target: ScheduledTarget) -> str | None:
+    def _why_target_is_refused(self, planned: PlannedFamily, target: ScheduledTarget) -> str | None:
         """Why RunTask refuses a target the revision that it starts; None if it does not, or if this
         could not be read.
         """
@@ -260,19 +260,19 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
                 definition = self._pinned_definition(target)
             except TaskProfilerError:
                 return None
-        return why_refused(target, definition)
+        return why_target_is_refused(target, definition)
 
     def _ownership_sentence(self, target: ScheduledTarget) -> str | None:
         """Why --update-schedules will leave a target to its stack, after its revision's name."""
         try:
-            owner = self._owner_of(target)
+            owner = self._why_stack_owns(target)
         except TaskProfilerError as error:
             return f". {error}"
         return known(", and {}: set the new revision there.".format, owner)
 
-    def _owner_of(self, target: ScheduledTarget) -> str | None:
+    def _why_stack_owns(self, target: ScheduledTarget) -> str | None:
         """Why a stack owns the target, if that is to be asked."""
-        return None if self.owners is None else self.owners.of_target(target)
+        return None if self.owners is None else self.owners.why_stack_owns_target(target)
 
     def _starts_monitor(self, target: ScheduledTarget) -> bool:
         if self.part == "size":
@@ -283,9 +283,9 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         """Why a target that may still be due starts nothing; None: it starts tasks, or this could
         not be read.
         """
-        if not may_start(target, self.now_ns):
+        if not may_start_target(target, self.now_ns):
             return None
-        return why_gone(self._pinned_document, target.pinned_revision or "")
+        return why_revision_is_gone(self._pinned_document, target.pinned_revision or "")
 
     def _move_obstacle(
         self, planned: PlannedFamily, target: ScheduledTarget, pin_difference: Difference
@@ -345,7 +345,7 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             return planned.family in self.globs
         return any(fnmatchcase(planned.family, glob) for glob in self.globs)
 
-    def _difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
+    def _pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
         """How a pinned target's revision differs from the one that the plan ends with.
 
         Raises TaskProfilerError.
@@ -368,9 +368,9 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
             self.revisions[revision] = read_described(self.describe, revision)
         return self.revisions[revision]
 
-    def move(
+    def move_if_unchanged(
         self,
-        schedules: Schedules,
+        schedules: ScheduleReader,
         planned: PlannedFamily,
         target: ScheduledTarget,
         arn: str,
@@ -382,11 +382,11 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         ``shown`` are the targets that the printed plan was made from, by their keys. Raises
         TaskProfilerError, also if the target differs from that one.
         """
-        current = schedules.read(target)
+        current = schedules.read_target_now(target)
         if current is None or not current.is_pin_of(arn):
             reason = f"no longer pinned to a revision of {planned.family}"
             return "skipped", f"{target.title} skipped: {reason}"
-        pin_difference = self._difference(planned, current)
+        pin_difference = self._pin_difference(planned, current)
         if pin_difference == "none":
             return "unchanged", ""
         if self._move_obstacle(planned, current, pin_difference):
@@ -396,12 +396,12 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         if self.part == "size" and not self._is_named_by_user(planned):
             remedy = _target_remedy_words(planned, current)
         _check_as_shown(current, shown, remedy)
-        owner = self._owner_of(current)
+        owner = self._why_stack_owns(current)
         if owner:
             return "skipped", f"{current.title} skipped: {owner}: set {revision_of(arn)} there"
-        refusal = None if self.roles is None else self.roles.refusal(current, arn)
+        refusal = None if self.roles is None else self.roles.why_role_refuses(current, arn)
         present = self._pinned_definition(current)
-        refusal = refusal or self._refusal_of_tags(planned, current, present)
+        refusal = refusal or self._why_tags_are_refused(planned, current, present)
         if refusal:
             return "skipped", f"{current.title} skipped: {refusal}"
         revision = revision_of(arn) or arn
@@ -414,12 +414,12 @@ class PinnedTargets(Struct, frozen=True, kw_only=True):
         return "moved", f"moved {current.title} to {revision}{without}"
 
 
-def would_start_nothing(target: ScheduledTarget, newest: str, refusal: str) -> str:
+def would_start_nothing_sentence(target: ScheduledTarget, newest: str, refusal: str) -> str:
     """The sentence on a target of which a role refuses the newest revision."""
     return f"With {newest}, the {target.title} would start nothing: {refusal}."
 
 
-def move_target(schedules: Schedules, current: ScheduledTarget, arn: str) -> str:
+def move_target(schedules: ScheduleReader, current: ScheduledTarget, arn: str) -> str:
     """Move a target, and read it again if no answer arrived. Returns a clause about what else has
     changed. Raises TaskProfilerError.
     """
@@ -427,16 +427,16 @@ def move_target(schedules: Schedules, current: ScheduledTarget, arn: str) -> str
 
     def is_moved() -> bool:
         nonlocal changes
-        now = schedules.read(current)
+        now = schedules.read_target_now(current)
         if now is None or now.pinned_revision != revision_of(arn):
             return False
-        changes = current.changes(now)
+        changes = current.changed_field_names(now)
         return True
 
     try:
-        return schedules.move(current, arn)
+        return schedules.move_to_revision(current, arn)
     except TaskProfilerError as error:
-        check_carried_out(error, is_moved, f"the {current.title} was moved")
+        check_lost_call_was_done(error, is_moved, f"the {current.title} was moved")
     return WITHOUT_START if "StartDate" in changes else ""
 
 
@@ -458,7 +458,7 @@ def _check_as_shown(
     """Raise TaskProfilerError if somebody has made or changed a target since the plan."""
     why = "it is newer than the plan"
     if current.key in shown:
-        fields = shown[current.key].changes(current)
+        fields = shown[current.key].changed_field_names(current)
         if not fields:
             return
         why = f"somebody has changed it since the plan ({', '.join(fields)})"

@@ -44,7 +44,7 @@ class DeadTarget(Struct, frozen=True, kw_only=True):
     remedy: str = "Set an active revision there."
 
     @property
-    def problem(self) -> str:
+    def problem_text(self) -> str:
         """The sentence with what to do, for the plan."""
         remedy = "--register --update-schedules moves it." if self.is_movable else self.remedy
         return f"{self.sentence} {remedy}"
@@ -93,7 +93,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
         return self.is_wrapped or not is_left
 
     @property
-    def alive(self) -> tuple[ScheduledTarget, ...]:
+    def living_targets(self) -> tuple[ScheduledTarget, ...]:
         """The pinned targets that start a task."""
         dead = [dead.target for dead in self.dead]
         return tuple(target for target in self.pinned if target not in dead)
@@ -108,17 +108,17 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
         return revision_of(self.revision_arn) or self.family
 
     @property
-    def log_group(self) -> str | None:
+    def added_monitor_log_group(self) -> str | None:
         """The log group of the stream of an added monitor, if the report goes there."""
         return known(attrgetter("own_log_group"), self.changed.monitor)
 
     @property
-    def streams(self) -> frozenset[str]:
+    def report_stream_arns(self) -> frozenset[str]:
         """The ARNs of the log streams that the task role must allow."""
         return report_streams(self.changed, self.revision_arn)
 
 
-def size_changes(planned: Iterable[PlannedFamily]) -> list[Resize]:
+def planned_size_decisions(planned: Iterable[PlannedFamily]) -> list[Resize]:
     """The decisions on the families that get a new revision."""
     return [
         family_plan.resize

@@ -44,7 +44,7 @@ class Question(Struct, frozen=True, kw_only=True):
     context: Context = {}
 
 
-class Effects(Struct, frozen=True):
+class StatementEffects(Struct, frozen=True):
     """Whether each statement of policies applies to a question, in their order."""
 
     allows: tuple[Answer, ...]
@@ -59,7 +59,7 @@ class Effects(Struct, frozen=True):
             return "denied"
         return "allowed" if "yes" in self.allows and "unknown" not in self.denies else "unknown"
 
-    def are_as_good_as(self, other: "Effects") -> bool:
+    def are_as_good_as(self, other: "StatementEffects") -> bool:
         """Whether the same policies that allow another question allow this one as well, whatever
         the conditions say that are not known.
         """
@@ -72,7 +72,7 @@ class Effects(Struct, frozen=True):
         return is_least(self.allows, other.allows) and is_least(other.denies, self.denies)
 
 
-def statement_effects(documents: Policies, question: Question) -> Effects:
+def statement_effects(documents: Policies, question: Question) -> StatementEffects:
     """What the statements of policies say."""
     allows: list[Answer] = []
     denies: list[Answer] = []
@@ -80,7 +80,7 @@ def statement_effects(documents: Policies, question: Question) -> Effects:
         applies = _does_statement_apply(statement, question)
         is_deny = statement.get("Effect") == "Deny"
         (denies if is_deny else allows).append(applies)
-    return Effects(tuple(allows), tuple(denies))
+    return StatementEffects(tuple(allows), tuple(denies))
 
 
 def _does_statement_apply(statement: Mapping[str, object], question: Question) -> Answer:

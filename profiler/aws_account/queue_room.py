@@ -23,7 +23,7 @@ class BatchStarter(Struct, frozen=True, kw_only=True):
     tasks_arn: str  # of all tasks in the environment's cluster
 
 
-def most_vcpus(batch: AwsClient, queue: str) -> Iterator[int]:
+def max_vcpus_of_environments(batch: AwsClient, queue: str) -> Iterator[int]:
     """The vCPUs that each environment of a queue may have, of those that are not disabled.
 
     Raises boto3's errors.
@@ -34,7 +34,7 @@ def most_vcpus(batch: AwsClient, queue: str) -> Iterator[int]:
             yield most
 
 
-def batch_starters(batch: AwsClient, queue: str) -> Iterator[BatchStarter]:
+def own_batch_roles(batch: AwsClient, queue: str) -> Iterator[BatchStarter]:
     """The roles of the account's own of the environments of a queue that are not disabled, without
     those that AWS keeps.
 

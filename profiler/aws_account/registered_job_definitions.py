@@ -13,11 +13,11 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors, check_carried_out
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, check_lost_call_was_done
 from profiler.aws_account.cloudformation_owners import JOB_DEFINITION_TYPE, CloudFormationOwners
-from profiler.aws_account.family_circumstances import FamilyAccount
-from profiler.aws_account.job_queues import missing_queue_named
-from profiler.aws_account.queue_room import READ_ENVIRONMENTS, most_vcpus
+from profiler.aws_account.family_circumstances import FamilyCircumstancesReader
+from profiler.aws_account.job_queues import raise_on_missing_queue
+from profiler.aws_account.queue_room import READ_ENVIRONMENTS, max_vcpus_of_environments
 from profiler.aws_account.registered_definitions import LastBody, glob_prefix, revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget, without_nulls
 from profiler.aws_account.target_overrides import job_size_overrides, submitted_timeout_ms
@@ -153,7 +153,7 @@ class JobDefinitions:
             with self._call(kept, "batch:DeregisterJobDefinition") as batch:
                 batch.deregister_job_definition(jobDefinition=arn)
         except TaskProfilerError as error:
-            check_carried_out(error, is_gone, f"{revision_of(arn)} was deregistered")
+            check_lost_call_was_done(error, is_gone, f"{revision_of(arn)} was deregistered")
         self._revisions.pop(name, None)
 
     def in_queue(self, queue: str) -> frozenset[str]:
@@ -164,7 +164,7 @@ class JobDefinitions:
             pages = self._pages(
                 what, "batch:ListJobs", "list_jobs", jobQueue=queue, jobStatus=status
             )
-            with missing_queue_named(self._open_client, queue):
+            with raise_on_missing_queue(self._open_client, queue):
                 for page in pages:
                     jobs = mappings(page.get("jobSummaryList"))
                     names |= {family_of(text(job.get("jobDefinition")) or "") for job in jobs}
@@ -179,7 +179,7 @@ class JobDefinitions:
         if queue not in self._vcpus:
             what = f"The room of the queue {queue} could not be read"
             with self._call(what, READ_ENVIRONMENTS) as batch:
-                self._vcpus[queue] = max(most_vcpus(batch, queue), default=math.inf)
+                self._vcpus[queue] = max(max_vcpus_of_environments(batch, queue), default=math.inf)
         return self._vcpus[queue]
 
     @cached_property
@@ -254,9 +254,9 @@ def read_job_account(
     targets: Callable[[], Sequence[ScheduledTarget]],
     definitions: JobDefinitions,
     now_ns: int,
-) -> FamilyAccount:
+) -> FamilyCircumstancesReader:
     """What the account of these clients says about job definitions."""
-    return FamilyAccount(
+    return FamilyCircumstancesReader(
         targets=targets,
         of_services=definitions.families_of_services,
         owners=CloudFormationOwners(open_client, definition_type=JOB_DEFINITION_TYPE),

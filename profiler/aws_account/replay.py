@@ -196,7 +196,7 @@ def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
         ) from error
 
 
-class Redriven(Struct, kw_only=True):
+class RedriveProgress(Struct, kw_only=True):
     """The number of events that were sent so far, a sentence about each message that was not, by
     its id, and one about an answer that was lost; "": none was.
     """
@@ -210,7 +210,7 @@ def redrive(
     open_client: OpenClient,
     queue_url: str,
     function_name: str,
-    done: Redriven,
+    done: RedriveProgress,
     *,
     now_ms: float,
     check_stop: Callable[[], object] = lambda: None,

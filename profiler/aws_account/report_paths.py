@@ -10,7 +10,12 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors, check_carried_out, noted_errors
+from profiler.aws_account.aws_errors import (
+    OpenClient,
+    aws_errors,
+    check_lost_call_was_done,
+    noted_errors,
+)
 from profiler.aws_account.cloudformation_owners import DESCRIBE_RIGHT, CloudFormationOwners
 from profiler.aws_account.clusters_and_log_groups import (
     STANDARD,
@@ -95,7 +100,9 @@ def attach_policy(open_client: OpenClient, policy: RolePolicy) -> None:
                 PolicyDocument=json.dumps(policy.document),
             )
     except TaskProfilerError as error:
-        check_carried_out(error, is_attached, f"the policy of the role {policy.role!r} was changed")
+        check_lost_call_was_done(
+            error, is_attached, f"the policy of the role {policy.role!r} was changed"
+        )
 
 
 def _inline_policies(iam: AwsClient, role: str) -> dict[str, Mapping[str, object]]:
@@ -145,7 +152,7 @@ class _RoleWithBoundary(Struct, frozen=True, kw_only=True):
     documents: Policies = ()
 
 
-class ReportPaths:
+class ReportPathReader:
     """Reads roles, log groups and subscriptions, each once.
 
     An unreadable part is unknown, with one sentence.
@@ -156,16 +163,16 @@ class ReportPaths:
         self._policies_of = cache(self._read_policies)
         self._described_role = cache(self._describe_role)
         self._boundary_of = cache(self._read_boundary)
-        self._owner_of_role = cache(CloudFormationOwners(open_client).of_role)
+        self._owner_of_role = cache(CloudFormationOwners(open_client).why_stack_owns_role)
         self._is_refused_by_organization = cache(self._simulate_organization)
         self._managed_policy = cache(self._read_managed_policy)
-        self._is_missing = cache(self._read_is_missing)
+        self._is_missing = cache(self._read_is_image_missing)
         self.log_group = cache(self._read_log_group)
         self.problems: set[str] = set()
         # What IAM has not answered for one role, so that it is not asked, and said, for each.
         self._unread: set[Literal["boundaries", "organization", "owners"]] = set()
 
-    def permission(self, role: str | None, streams: frozenset[str]) -> Permission | None:
+    def may_role_write(self, role: str | None, streams: frozenset[str]) -> Permission | None:
         """Whether a role may write the report; None: no stream is written to. A role that was
         deleted is none, whatever is written.
         """
@@ -173,11 +180,11 @@ class ReportPaths:
             return "no role" if streams else None
         with noted_errors(self.problems.add, "The task roles could not be read", READ_POLICIES):
             if not streams:
-                return self._no_role_if_deleted(role)
-            return self._permission(role, {"logs:PutLogEvents": streams})
+                return self._answer_if_role_deleted(role)
+            return self._may_role_do_all(role, {"logs:PutLogEvents": streams})
         return "unknown"
 
-    def policies_of(self, role: str, *, with_boundary: bool) -> tuple[Policies, ...]:
+    def policies_that_must_allow(self, role: str, *, with_boundary: bool) -> tuple[Policies, ...]:
         """What must allow each action of a role: its policies, and its permissions boundary if it
         has one; empty if there is no such role. Raises boto3's errors, of the boundary only
         ``with_boundary``.
@@ -190,7 +197,7 @@ class ReportPaths:
             return (documents,)
         return documents, limited.documents
 
-    def owner_of_role(self, role: str) -> str | None:
+    def why_stack_owns_role(self, role: str) -> str | None:
         """Why a stack owns a role, or may own it, in words; None if no stack does, or if this is
         not known: then no policy is attached to it, either.
         """
@@ -202,7 +209,7 @@ class ReportPaths:
         self._unread.add("owners")
         return None
 
-    def may_pull(self, role_arn: str, image: str) -> Permission | None:
+    def may_role_pull(self, role_arn: str, image: str) -> Permission | None:
         """Whether an execution role may pull an image; None: it is not in Amazon ECR. Unknown, if
         a policy of the repository may allow it instead.
         """
@@ -212,22 +219,22 @@ class ReportPaths:
             self.problems.add, "The execution roles could not be read", READ_POLICIES
         ):
             if stored is None:
-                return self._no_role_if_deleted(role)
+                return self._answer_if_role_deleted(role)
             registry = f"arn:{arn_part(role_arn, 1) or 'aws'}:ecr:{stored.region}:{stored.account}"
             arn = f"{registry}:repository/{stored.repository}"
             token: _Resources = {"ecr:GetAuthorizationToken": ("*",)}
             layers = dict.fromkeys(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), (arn,))
-            permission = self._permission(role, {**token, **layers})
+            permission = self._may_role_do_all(role, {**token, **layers})
             # No policy of a repository allows the token.
             if (
                 permission != "denied"
                 or _answer_of_statements(self._policies_of(role) or (), token) == "denied"
             ):
                 return permission
-            return "unknown" if self._repository_allows(stored) else "denied"
+            return "unknown" if self._may_repository_allow(stored) else "denied"
         return "unknown"
 
-    def refused_reads(
+    def refused_resources(
         self, role_arn: str, action: str, resources: Iterable[str]
     ) -> Mapping[Permission, Sequence[str]]:
         """The resources that an execution role certainly may not read, by the answer."""
@@ -237,10 +244,10 @@ class ReportPaths:
             self.problems.add, "The execution roles could not be read", READ_POLICIES
         ):
             listed_resources = list(resources)
-            if self._permission(role, {action: listed_resources}) in _NOT_REFUSED:
+            if self._may_role_do_all(role, {action: listed_resources}) in _NOT_REFUSED:
                 return refused
             for resource in listed_resources:
-                permission = self._permission(role, {action: (resource,)})
+                permission = self._may_role_do_all(role, {action: (resource,)})
                 is_allowed = permission in _NOT_REFUSED
                 if not is_allowed and not (
                     permission == "denied" and self._may_secret_allow(action, resource)
@@ -266,7 +273,7 @@ class ReportPaths:
             return _has_allowing_statement(policy, action)
         return True
 
-    def _repository_allows(self, image: EcrImage) -> bool:
+    def _may_repository_allow(self, image: EcrImage) -> bool:
         """Whether the policy of a repository may allow the pull; it may if it cannot be read."""
         with noted_errors(
             self.problems.add,
@@ -276,7 +283,7 @@ class ReportPaths:
             return _may_allow_pull(self._open, image.account, image.region, image.repository)
         return True
 
-    def _read_is_missing(self, image: EcrImage) -> bool:
+    def _read_is_image_missing(self, image: EcrImage) -> bool:
         """Whether an image is certainly not there, as far as the rules that would bring it can be
         read.
         """
@@ -306,11 +313,11 @@ class ReportPaths:
             return None
         return image
 
-    def _no_role_if_deleted(self, role: str) -> Permission | None:
+    def _answer_if_role_deleted(self, role: str) -> Permission | None:
         """The answer "no role" for one that was deleted; else None. Raises boto3's errors."""
         return "no role" if self._policies_of(role) is None else None
 
-    def _permission(self, role: str, wanted: _Resources) -> Permission:
+    def _may_role_do_all(self, role: str, wanted: _Resources) -> Permission:
         """Whether a role may do all actions: its policies and its boundary, and what the
         simulation says of the organization's policies. Raises boto3's errors.
         """
@@ -326,7 +333,7 @@ class ReportPaths:
             return "denied by boundary"
         if verdict == "denied":
             return verdict
-        return verdict if self._passes_limits(role, wanted) else "unknown"
+        return verdict if self._is_certainly_within_limits(role, wanted) else "unknown"
 
     def _is_beyond_boundary(self, role: str, wanted: _Resources) -> bool:
         """Whether the permissions boundary of a role certainly refuses one of the actions."""
@@ -338,7 +345,7 @@ class ReportPaths:
             "denied by policy",
         )
 
-    def _passes_limits(self, role: str, wanted: _Resources) -> bool:
+    def _is_certainly_within_limits(self, role: str, wanted: _Resources) -> bool:
         """Whether the boundary of a role certainly lets the actions pass, and the organization's
         policies as far as they can be simulated.
         """
@@ -380,15 +387,15 @@ class ReportPaths:
             for subscription in subscriptions:
                 if passes_reports(subscription.get("filterPattern")):
                     forwarded.append(_resource_name(subscription["destinationArn"]))
-            for document, excluded in self._of_account or ():
+            for document, excluded in self._account_subscriptions or ():
                 if f'"{name}"' not in excluded and passes_reports(document.get("FilterPattern")):
                     forwarded.append(_resource_name(str(document.get("DestinationArn"))))
-            if forwarded or self._of_account is not None:
+            if forwarded or self._account_subscriptions is not None:
                 return LogGroupState(exists=True, forwarded_to=tuple(dict.fromkeys(forwarded)))
         return LogGroupState(exists=exists, is_forwarding_known=False)
 
     @cached_property
-    def _of_account(self) -> tuple[tuple[Mapping[str, object], str], ...] | None:
+    def _account_subscriptions(self) -> tuple[tuple[Mapping[str, object], str], ...] | None:
         """The account-wide subscriptions, each with the criteria that exclude log groups; None:
         unknown.
         """
@@ -413,7 +420,7 @@ class ReportPaths:
             return None
         return tuple(documents)
 
-    def denial(
+    def denial_of_role(
         self, permission: Permission | None, kind: RoleKind, role: str, what: str, remedy: str = ""
     ) -> RoleDenial | None:
         """Why a role is refused ``what``; None if it is not certain to be. ``remedy`` is for one

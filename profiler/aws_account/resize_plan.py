@@ -8,36 +8,36 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.family_circumstances import (
-    FamilyAccount,
+    FamilyCircumstancesReader,
     circumstances_of,
     overrides_of_runs,
 )
-from profiler.aws_account.owned_families import left_to_service
+from profiler.aws_account.owned_families import plan_left_to_service
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.aws_account.registered_definitions import may_definition_exist
 from profiler.aws_account.scheduled_targets import MAX_TASK_TAGS
-from profiler.aws_account.size_before import EarlierRevisions, OldSize
+from profiler.aws_account.size_before import EarlierRevisionReader, SizeBeforeOurs
 from profiler.core.ecs_terms import arn_account, arn_region, revision_number
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known, known_values
 from profiler.core.text import as_sentence, first_names
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import TaskSize
-from profiler.sizing.choose_size import margin_of
+from profiler.sizing.choose_size import memory_margin_of
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.memory_margin import MemoryMargin, PeakPrecision, memory_margin
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.resize_decision import decide
+from profiler.sizing.resize_decision import decide_on_resize
 from profiler.sizing.resize_policy import Resize, ResizePolicy
 from profiler.sizing.sized_revision import (
     RESIZED_FROM,
     REVERTED_FROM,
     SizeBefore,
     SizedRevision,
-    size_before,
+    parse_size_before_tag,
 )
 from profiler.sizing.window_advice import WindowAdvice
-from profiler.sizing.window_evidence import evidence_at
+from profiler.sizing.window_evidence import evidence_at_size
 from profiler.task_definitions.containers import read_containers
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
 from profiler.task_definitions.job_forms import (
@@ -58,7 +58,7 @@ from profiler.task_definitions.size_changes import (
 )
 
 
-class SizePlans(Struct, frozen=True, kw_only=True):
+class SizePlanner(Struct, frozen=True, kw_only=True):
     """Plans the size of each family, of a revision or of a file.
 
     ``describe`` reads an older revision. ``account`` is None for files. ``are_for_source``: the
@@ -71,33 +71,33 @@ class SizePlans(Struct, frozen=True, kw_only=True):
     policy: ResizePolicy
     price_overrides: PriceOverrides
     describe: Callable[[str], bytes] = str.encode
-    account: FamilyAccount | None = None
+    account: FamilyCircumstancesReader | None = None
     are_for_source: bool = False
     missing_runs: Callable[[Mapping[str, object]], str] = lambda _definition: ""
 
-    def plan(
+    def plan_size(
         self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
     ) -> PlannedFamily:
         """Plan the size of a family. The first note is the reason. Raises TaskProfilerError."""
-        window = self._window(family, document.arn)
+        window = self._read_window(family, document.arn)
         owner = document.owner or window.owner
         if owner is not None and not is_job_definition(document.definition):
-            return left_to_service(family, document, owner, "size")
+            return plan_left_to_service(family, document, owner, "size")
         missing_runs = self.missing_runs(document.definition)
         size = definition_size(document.definition)
         case = _FamilyCase(
             family=family,
             document=document,
             window=window,
-            seen=_seen_memory(window, size, self._margin(window, size)),
-            revisions=EarlierRevisions(family, document, self.describe),
+            seen=_seen_memory(window, size, self._memory_margin(window, size)),
+            revisions=EarlierRevisionReader(family, document, self.describe),
             missing_runs=missing_runs,
         )
         try:
-            decision = self._decision(case)
+            decision = self._decide(case)
         except TaskProfilerError as error:  # nothing is registered without these rights
             return _plan_left_unread(case, str(error))
-        elsewhere = self._elsewhere(family, document.arn)
+        elsewhere = self._runs_elsewhere_sentence(family, document.arn)
         if elsewhere and decision.action in ("none", "keep"):
             decision = replace(decision, action="none", reason=elsewhere)
         changed = ChangedDefinition(definition=document.definition)
@@ -115,7 +115,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         if decision.action == "none":
             # What is not done saves nothing, and what it would mend is named.
             decision = replace(decision, saving_usd_per_month=None)
-            changed = replace(changed, notes=tuple(map(as_sentence, case.killed_limits)))
+            changed = replace(changed, notes=tuple(map(as_sentence, case.killed_limit_texts)))
         return PlannedFamily(
             family=family,
             # The schedules of what others own stay, too.
@@ -133,7 +133,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             failed=_failed_smaller_size(case),
         )
 
-    def _elsewhere(self, family: str, arn: str | None) -> str:
+    def _runs_elsewhere_sentence(self, family: str, arn: str | None) -> str:
         """The sentence on runs that are all of another account or Region than the definition;
         nothing without such runs, or with others.
         """
@@ -149,14 +149,14 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             f"{arn_region(arn)}: check --profile and --region"
         )
 
-    def _margin(self, window: FamilyWindow, size: TaskSize) -> MemoryMargin:
-        evidence = evidence_at(window, size)
+    def _memory_margin(self, window: FamilyWindow, size: TaskSize) -> MemoryMargin:
+        evidence = evidence_at_size(window, size)
         if evidence is not None:
-            return margin_of(evidence, self.policy.size)
+            return memory_margin_of(evidence, self.policy.size)
         asked_percent = self.policy.size.memory_margin_percent
         return memory_margin(None, PeakPrecision(), asked_percent=asked_percent)
 
-    def _window(self, family: str, arn: str | None) -> FamilyWindow:
+    def _read_window(self, family: str, arn: str | None) -> FamilyWindow:
         windows = []
         for key, window in self.runs.items():
             if key.name == family and (not arn or _may_be_of_account(key, arn)):
@@ -174,7 +174,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
             total.merge(window)
         return total
 
-    def _decision(self, case: "_FamilyCase") -> Resize:
+    def _decide(self, case: "_FamilyCase") -> Resize:
         """The decision by the runs and the account. Raises TaskProfilerError."""
         document = case.document
         if is_job_definition(document.definition):
@@ -184,9 +184,9 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         policy = replace(self.policy, size=replace(self.policy.size, least_memory_mb=least_mb))
         circumstances = circumstances_of(document)
         if self.account is not None:
-            circumstances = self.account.circumstances(case.family, document, case.seen)
+            circumstances = self.account.circumstances_of_family(case.family, document, case.seen)
             if not (case.has_run_of_newest or circumstances.is_service):
-                starters = self.account.starters_of_older(case.family, document)
+                starters = self.account.titles_starting_older_revisions(case.family, document)
                 circumstances = replace(circumstances, starters=starters)
         if self.are_for_source:
             circumstances = replace(circumstances, stack=None)
@@ -199,33 +199,35 @@ class SizePlans(Struct, frozen=True, kw_only=True):
 
         advised = WindowAdvice(case.window, policy, self.price_overrides)
         revision = case.revision
-        decision = decide(advised, revision, circumstances)
+        decision = decide_on_resize(advised, revision, circumstances)
         if not document.arn or self.account is None or decision.action != "resize":
             return decision
         new_vcpu = None if decision.size is None else decision.size.vcpu
         if (new_vcpu or 0) > (case.revision.size.vcpu or 0):
-            most_vcpu = self.account.most_vcpu(case.queues)
+            most_vcpu = self.account.most_vcpu(case.job_queues)
             circumstances = replace(circumstances, most_vcpu=most_vcpu)
         revision = self._with_later_words(case, document.arn, self.account)
-        decision = decide(advised, revision, circumstances)
+        decision = decide_on_resize(advised, revision, circumstances)
         if decision.action == "resize" and not self.are_for_source:
-            circumstances = replace(circumstances, stack=self.account.stack_of(case.revisions))
-            decision = decide(advised, revision, circumstances)
+            circumstances = replace(
+                circumstances, stack=self.account.stack_owning_revisions(case.revisions)
+            )
+            decision = decide_on_resize(advised, revision, circumstances)
         return decision
 
     def _with_later_words(
-        self, case: "_FamilyCase", newest_arn: str, account: FamilyAccount
+        self, case: "_FamilyCase", newest_arn: str, account: FamilyCircumstancesReader
     ) -> SizedRevision:
         """The newest revision with what people did after a change of ours. Raises
         TaskProfilerError.
         """
         revision = case.revision
         tagged = account.tagged(newest_arn)
-        withdrawn = case.revisions.withdrawn(
-            account.newest_withdrawn(case.family), case.newest_seen, tagged
+        withdrawn = case.revisions.find_withdrawn_revision(
+            account.newest_withdrawn(case.family), case.newest_revision_that_ran, tagged
         )
         revision = replace(revision, withdrawn=withdrawn)
-        if revision.is_ours:
+        if revision.was_sized_by_us:
             return revision
         revision = case.revisions.with_overwritten(revision, tagged)
         if self.are_for_source:
@@ -236,17 +238,17 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         """Raise TaskProfilerError if a schedule overrides sizes that the new one does not hold."""
         if self.account is None:
             return
-        for target in self.account.overriding(case.family, case.document):
-            refusal = target.overrides.refusal(changed.definition)
+        for target in self.account.overriding_targets(case.family, case.document):
+            refusal = target.overrides.why_definition_is_refused(changed.definition)
             if refusal:
                 raise TaskProfilerError(f"the {target.title} starts it, and {refusal}")
-        for title in self.account.overtagged(case.family, changed.definition):
+        for title in self.account.titles_with_too_many_tags(case.family, changed.definition):
             raise TaskProfilerError(
                 f"the {title} gives its tasks its own tags and the definition's, which with one "
                 f"more would be over {MAX_TASK_TAGS}, all that a task can have: remove tags"
             )
         new = changed.definition
-        for title, refusal in self.account.untaggable(case.family, case.document, new):
+        for title, refusal in self.account.titles_that_cannot_tag(case.family, case.document, new):
             raise TaskProfilerError(f"its new tag would keep the {title} from starting: {refusal}")
 
     def _refused_targets(self, case: "_FamilyCase", decision: Resize) -> Iterator[str]:
@@ -257,7 +259,7 @@ class SizePlans(Struct, frozen=True, kw_only=True):
         is_of_task = is_on_fargate(definition) and not is_job_definition(definition)
         if self.account is None or decision.action in ("resize", "revert") or not is_of_task:
             return
-        for target in self.account.overriding(case.family, case.document):
+        for target in self.account.overriding_targets(case.family, case.document):
             refusal = target.why_refused(case.document)
             if refusal:
                 yield f"The {target.title} starts nothing, because {refusal}."
@@ -265,8 +267,8 @@ class SizePlans(Struct, frozen=True, kw_only=True):
 
 def _failed_smaller_size(case: "_FamilyCase") -> SizeBefore | None:
     """The size from which the newest revision was put back, if the window has a kill at it."""
-    before = size_before(case.document.tags.get(REVERTED_FROM))
-    if before is None or not case.window.at(before.size).counts.outcomes["killed"]:
+    before = parse_size_before_tag(case.document.tags.get(REVERTED_FROM))
+    if before is None or not case.window.runs_at(before.size).counts.counts_by_outcome["killed"]:
         return None
     return before
 
@@ -284,32 +286,32 @@ class _FamilyCase(Struct, frozen=True, kw_only=True):
     document: TaskDefinitionDocument
     window: FamilyWindow
     seen: SeenMemory
-    revisions: EarlierRevisions
+    revisions: EarlierRevisionReader
     missing_runs: str = ""
 
     @property
     def revision(self) -> SizedRevision:
         """The newest revision with what its tags say; of a file, only its size."""
-        limits = self.killed_limits
+        limits = self.killed_limit_texts
         revision = SizedRevision(
             revision=None,
             size=definition_size(self.document.definition),
             killed_limit=limits[0] if limits else None,
-            under_raised_limits=self._under_raised_limits,
+            under_raised_limits=self._revisions_under_raised_limits,
         )
         if not self.document.arn:
             return revision
         tags = self.document.tags
         return replace(
             revision,
-            revision=self.revisions.number,
-            resized_from=size_before(tags.get(RESIZED_FROM)),
-            reverted_from=size_before(tags.get(REVERTED_FROM)),
+            revision=self.revisions.newest_number,
+            resized_from=parse_size_before_tag(tags.get(RESIZED_FROM)),
+            reverted_from=parse_size_before_tag(tags.get(REVERTED_FROM)),
             registered_ns=self.document.registered_ns,
         )
 
     @property
-    def _under_raised_limits(self) -> frozenset[str] | None:
+    def _revisions_under_raised_limits(self) -> frozenset[str] | None:
         """The revisions whose runs had no limit of a container so low as one at which it was
         killed, if the definition has a higher one now; None: no limit was raised.
         """
@@ -321,7 +323,7 @@ class _FamilyCase(Struct, frozen=True, kw_only=True):
                 raised.append(container.name)
         if not raised:
             return None
-        at_size = self.window.at(definition_size(self.document.definition))
+        at_size = self.window.runs_at(definition_size(self.document.definition))
         return frozenset(
             revision
             for revision, runs in at_size.revisions.items()
@@ -334,24 +336,24 @@ class _FamilyCase(Struct, frozen=True, kw_only=True):
 
     @property
     def has_run_of_newest(self) -> bool:
-        number = self.revisions.number
-        return any(number in runs.revisions for _, runs in self.window.everywhere())
+        number = self.revisions.newest_number
+        return any(number in runs.revisions for _, runs in self.window.runs_at_all_sizes())
 
     @property
-    def queues(self) -> frozenset[str]:
+    def job_queues(self) -> frozenset[str]:
         """The queues of the jobs at each size."""
-        return frozenset[str]().union(*(runs.queues for _, runs in self.window.everywhere()))
+        return frozenset[str]().union(*(runs.queues for _, runs in self.window.runs_at_all_sizes()))
 
     @property
-    def newest_seen(self) -> int | None:
+    def newest_revision_that_ran(self) -> int | None:
         """The newest revision that has run."""
         seen: set[str] = set()
-        for _, runs in self.window.everywhere():
+        for _, runs in self.window.runs_at_all_sizes():
             seen |= runs.revisions.keys()
         return max(known_values(map(revision_number, seen)), default=None)
 
     @property
-    def killed_limits(self) -> Sequence[str]:
+    def killed_limit_texts(self) -> Sequence[str]:
         """The containers' limits at which runs were killed, in words."""
         limits = self.seen.killed_limits(self.document.definition)
         return [
@@ -360,18 +362,18 @@ class _FamilyCase(Struct, frozen=True, kw_only=True):
         ]
 
 
-class RequestedReverts(Struct, frozen=True, kw_only=True):
+class RevertPlanner(Struct, frozen=True, kw_only=True):
     """Plans to put families back to the size that their newest revision remembers, whatever their
     runs say.
     """
 
     describe: Callable[[str], bytes]
 
-    def plan(
+    def plan_revert(
         self, family: str, document: TaskDefinitionDocument, _started_by: Sequence[str] = ()
     ) -> PlannedFamily:
         """Plan the revert. The first note is the reason. Raises TaskProfilerError."""
-        revisions = EarlierRevisions(family, document, self.describe)
+        revisions = EarlierRevisionReader(family, document, self.describe)
         case = _FamilyCase(
             family=family,
             document=document,
@@ -393,7 +395,7 @@ class RequestedReverts(Struct, frozen=True, kw_only=True):
                 resize=decision,
             )
         try:
-            decision = replace(decision, size=revisions.old_size().size)
+            decision = replace(decision, size=revisions.find_old_size().size)
             changed = _changed_definition(case, decision, is_tagged=True)
         except TaskProfilerError as error:
             if may_definition_exist(error):
@@ -417,13 +419,13 @@ def _plan_left_unread(case: _FamilyCase, reason: str) -> PlannedFamily:
         notes=(reason,),
         document=case.document,
         changed=ChangedDefinition(definition=case.document.definition),
-        resize=Resize(action="none", reason=reason, runs=case.window.counts.tasks),
+        resize=Resize(action="none", reason=reason, runs=case.window.deciding_counts.task_count),
     )
 
 
 def _left_out_sentences(decision: Resize) -> tuple[str, ...]:
     """Sentences on the runs that do not count, if there are any."""
-    return known(attrgetter("left_out"), decision.evidence) or ()
+    return known(attrgetter("left_out_runs_sentences"), decision.evidence) or ()
 
 
 def _changed_definition(
@@ -435,9 +437,9 @@ def _changed_definition(
     document = case.document
     present = document.definition
     seen = case.seen
-    tag = SizeBefore(revision=case.revisions.number, size=definition_size(present)).tag
+    tag = SizeBefore(revision=case.revisions.newest_number, size=definition_size(present)).tag_value
     if decision.action == "revert":
-        old = case.revisions.old_size()
+        old = case.revisions.find_old_size()
         changed = _definition_with_old_size(present, old, seen)
         if not is_tagged:
             return changed
@@ -449,7 +451,7 @@ def _changed_definition(
 
 
 def _definition_with_old_size(
-    present: Mapping[str, object], old: OldSize, seen: SeenMemory
+    present: Mapping[str, object], old: SizeBeforeOurs, seen: SeenMemory
 ) -> ChangedDefinition:
     """The definition with an old size, as the old revision has it if that can be read. Raises
     TaskProfilerError.
@@ -475,7 +477,9 @@ def _repeated_kills_sentence(case: _FamilyCase) -> tuple[str, ...]:
     """The sentence on kills that Batch repeats at the same size, if there was a kill."""
     if not is_job_definition(case.document.definition):
         return ()
-    killed = any(runs.counts.outcomes["killed"] for _, runs in case.window.everywhere())
+    killed = any(
+        runs.counts.counts_by_outcome["killed"] for _, runs in case.window.runs_at_all_sizes()
+    )
     return known_values([repeated_kill_sentence(case.document.definition)] if killed else [])
 
 
@@ -487,12 +491,12 @@ def _seen_memory(window: FamilyWindow, size: TaskSize, margin: MemoryMargin) -> 
     Of counted runs, the need of a container without a report is not known, so that its limit is not
     lowered.
     """
-    unknown = margin.of_one_value
+    unknown = margin.margin_of_one_value
     needs_mb: dict[str, float] = {}
     held_mb: dict[str, float] = {}
     killed_mb: dict[str, float] = {}
-    for runs_size, runs in window.everywhere():
-        reporting = runs.counts.containers
+    for runs_size, runs in window.runs_at_all_sizes():
+        reporting = runs.counts.container_names
         for name, memory in runs.containers.items():
             is_known = name in reporting or not window.is_counted
             if memory.used_mb is not None and is_known:

@@ -10,19 +10,23 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from profiler.aws_account.account_starters import AccountStarters
-from profiler.aws_account.aws_errors import OpenClient, first_only
+from profiler.aws_account.account_starters import AccountStarterReader
+from profiler.aws_account.aws_errors import OpenClient, note_only_first
 from profiler.aws_account.cloudformation_owners import ROLE_REMEDY, CloudFormationOwners
-from profiler.aws_account.clusters_and_log_groups import create_log_group, missing_cluster_named
-from profiler.aws_account.instance_monitors import InstanceMonitors
+from profiler.aws_account.clusters_and_log_groups import create_log_group, raise_on_missing_cluster
+from profiler.aws_account.instance_monitors import InstanceMonitorReader
 from profiler.aws_account.job_reverts import plan_uncovering, restore_older_revision
 from profiler.aws_account.overtaken_revisions import (
     register_or_find,
     register_overtaken_again,
     restoring_plan,
 )
-from profiler.aws_account.owned_families import left_to_owner, left_to_person, left_to_service
-from profiler.aws_account.pinned_targets import PinnedTargets, move_target
+from profiler.aws_account.owned_families import (
+    plan_left_to_owner,
+    plan_left_to_person,
+    plan_left_to_service,
+)
+from profiler.aws_account.pinned_targets import PinnedTargetPlanner, move_target
 from profiler.aws_account.planned_family import (
     LeftAloneError,
     PlanChange,
@@ -37,15 +41,15 @@ from profiler.aws_account.registered_definitions import (
 )
 from profiler.aws_account.registered_job_definitions import JobDefinitions
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
-from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget, ScheduleReader
 from profiler.aws_account.shared_streams import UNKNOWN_STREAMS, read_streams
 from profiler.aws_account.started_tasks import (
     SCHEDULE,
     SERVICE,
     starters_of_families,
 )
-from profiler.aws_account.starter_roles import StarterRoles
-from profiler.aws_account.target_clusters import TargetClusters
+from profiler.aws_account.starter_roles import StarterRoleReader
+from profiler.aws_account.target_clusters import TargetClusterReader
 from profiler.core.ecs_terms import cluster_name, family_of
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import first_known, known_values
@@ -109,18 +113,18 @@ class _ResizedFamily(Struct, frozen=True, kw_only=True):
     arn: str
     moved: list[ScheduledTarget]
 
-    def has_changed(self, targets: Iterable[ScheduledTarget]) -> bool:
+    def have_starters_changed(self, targets: Iterable[ScheduledTarget]) -> bool:
         """Whether somebody has changed what starts the family, but for the revision. Raises
         TaskProfilerError.
         """
         then = {target.key: target for target in self.targets}
         return any(
             target.key not in then
-            or then[target.key].pinned_to(target.definition_arn).changes(target)
+            or then[target.key].pinned_to(target.definition_arn).changed_field_names(target)
             for target in targets
         )
 
-    def before_moves(self, target: ScheduledTarget) -> ScheduledTarget:
+    def target_before_move(self, target: ScheduledTarget) -> ScheduledTarget:
         """The target, pinned to the revision that it had before it was moved."""
         then = [moved.definition_arn for moved in self.moved if moved.key == target.key]
         return replace(target, definition_arn=then[0]) if then else target
@@ -171,28 +175,28 @@ class Rollout(Struct, kw_only=True, dict=True):
         return self.jobs or TaskDefinitions(self.open_client("ecs"))
 
     @cached_property
-    def _account(self) -> AccountStarters:
-        return AccountStarters(self.open_client, self.on_problem, of_jobs=self.is_of_jobs)
+    def _account(self) -> AccountStarterReader:
+        return AccountStarterReader(self.open_client, self.on_problem, of_jobs=self.is_of_jobs)
 
     @property
-    def _schedules(self) -> Schedules:
+    def _schedules(self) -> ScheduleReader:
         return self._account.schedules
 
     @cached_property
-    def starter_roles(self) -> StarterRoles:
+    def starter_roles(self) -> StarterRoleReader:
         """The roles of what starts the families."""
-        return StarterRoles(self.open_client, self._definitions.newest_withdrawn)
+        return StarterRoleReader(self.open_client, self._definitions.newest_withdrawn)
 
     @cached_property
-    def _pins(self) -> PinnedTargets:
-        return PinnedTargets(
+    def _pinned_targets(self) -> PinnedTargetPlanner:
+        return PinnedTargetPlanner(
             part=self.part,
             globs=self.request.job_definitions if self.is_of_jobs else self.request.globs,
             image=self.image,
             owners=self.owners,
             roles=self.starter_roles,
-            clusters=TargetClusters(self.open_client, self.on_problem),
-            describe=self._describe,
+            clusters=TargetClusterReader(self.open_client, self.on_problem),
+            describe=self._describe_definition,
             describe_again=self._definitions.describe,
             now_ns=self.now_ns,
             moves=self.request.update_schedules,
@@ -204,7 +208,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         submit jobs.
         """
         try:
-            return self._account.targets()
+            return self._account.scheduled_targets()
         except TaskProfilerError as error:
             is_size = self.part == "size" and self.request.is_act  # an input can override it
             if self.request.update_schedules or self.request.clusters or self.request.scheduled:
@@ -220,18 +224,18 @@ class Rollout(Struct, kw_only=True, dict=True):
         """The states of Step Functions that start tasks, or those that submit jobs, as far as they
         can be read. They are never moved.
         """
-        return self._account.states()
+        return self._account.starting_states()
 
     @cached_property
     def _note_unread_role(self) -> Callable[[str], object]:
-        return first_only(self.on_problem)
+        return note_only_first(self.on_problem)
 
     @cached_property
     def _note_unread_revisions(self) -> Callable[[str], object]:
-        return first_only(self.on_problem)
+        return note_only_first(self.on_problem)
 
     @property
-    def starting(self) -> tuple[ScheduledTarget, ...]:
+    def starting_targets(self) -> tuple[ScheduledTarget, ...]:
         """What starts tasks or submits jobs: the targets, and states of Step Functions."""
         return (*self.targets, *self._states)
 
@@ -254,9 +258,11 @@ class Rollout(Struct, kw_only=True, dict=True):
     @cached_property
     def selected_targets(self) -> tuple[ScheduledTarget, ...]:
         """The targets in the clusters of the request."""
-        return self._in_clusters(self.targets)
+        return self._targets_in_clusters(self.targets)
 
-    def _in_clusters(self, targets: Iterable[ScheduledTarget]) -> tuple[ScheduledTarget, ...]:
+    def _targets_in_clusters(
+        self, targets: Iterable[ScheduledTarget]
+    ) -> tuple[ScheduledTarget, ...]:
         """The targets that start tasks in the clusters of the request; all if it names none."""
         names = set(map(cluster_name, self.request.clusters))
         return tuple(
@@ -264,7 +270,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         )
 
     @cached_property
-    def _seen(self) -> Mapping[str, Mapping[str, set[str]]]:
+    def _seen_families(self) -> Mapping[str, Mapping[str, set[str]]]:
         """The families of the tasks in each cluster, and who started them.
 
         Raises TaskProfilerError.
@@ -273,7 +279,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         clusters = self.request.clusters or self._definitions.clusters()
         seen = {}
         for cluster in clusters:
-            with missing_cluster_named(self.open_client, cluster):
+            with raise_on_missing_cluster(self.open_client, cluster):
                 seen[cluster] = starters_of_families(ecs, cluster)
         return seen
 
@@ -283,27 +289,27 @@ class Rollout(Struct, kw_only=True, dict=True):
         return self._definitions.families_of_services()
 
     @cached_property
-    def _clusters_of(self) -> Mapping[str, frozenset[str]]:
+    def _clusters_by_family(self) -> Mapping[str, frozenset[str]]:
         """The clusters of the request in which the families run, as far as they select them."""
         request = self.request
         clusters_by_family = dict[str, set[str]]()
         if request.clusters or request.scheduled:
             targets = self.selected_targets  # which are listed before what they execute
-            states = self._in_clusters(self._account.scheduled(self._states))
+            states = self._targets_in_clusters(self._account.states_with_due_times(self._states))
             for target in (*targets, *states):
                 clusters = clusters_by_family.setdefault(target.family, set())
                 if UNKNOWN_VALUE not in target.cluster_arn:
                     clusters.add(target.cluster_arn)
         for cluster, families in (
-            self._seen.items() if request.clusters and not request.scheduled else ()
+            self._seen_families.items() if request.clusters and not request.scheduled else ()
         ):
             for family in families:
                 clusters_by_family.setdefault(family, set()).add(cluster)
         return {family: frozenset(clusters) for family, clusters in clusters_by_family.items()}
 
     @cached_property
-    def _instance_monitors(self) -> InstanceMonitors:
-        return InstanceMonitors(self.open_client("ecs"), self.on_problem)
+    def _instance_monitors(self) -> InstanceMonitorReader:
+        return InstanceMonitorReader(self.open_client("ecs"), self.on_problem)
 
     @cached_property
     def _starters(self) -> Mapping[str, tuple[str, ...]]:
@@ -311,7 +317,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             return {}
         starters = {target.family: {SCHEDULE} for target in self.targets}
         try:
-            for families in self._seen.values():
+            for families in self._seen_families.values():
                 starters |= {
                     family: names | starters.get(family, set())
                     for family, names in families.items()
@@ -326,7 +332,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         """What started the tasks of a family that ECS lists; empty if they may not be read."""
         names: set[str] = set()
         with suppress(TaskProfilerError):
-            for families in self._seen.values():
+            for families in self._seen_families.values():
                 names |= families.get(family, set())
         return tuple(sorted(names))
 
@@ -334,25 +340,25 @@ class Rollout(Struct, kw_only=True, dict=True):
         """The service in whose clusters the family's tasks run, as far as the plan reads them."""
         clusters: Iterable[str] = ()
         if self.request.scheduled:
-            clusters = self._clusters_of.get(family, ())
+            clusters = self._clusters_by_family.get(family, ())
         elif self.names_starters or self.request.clusters:
             with suppress(TaskProfilerError):  # the plan says it
                 clusters = [
                     cluster
-                    for cluster, families in self._seen.items()
+                    for cluster, families in self._seen_families.items()
                     if families.get(family, set()) - {SERVICE}
                 ]
         owners = (owner_of_cluster(cluster_name(cluster)) for cluster in clusters)
         return next(filter(None, owners), None)
 
-    def families(self) -> tuple[str, ...]:
+    def selected_families(self) -> tuple[str, ...]:
         """The selected families; globs without a match are reported.
 
         Raises TaskProfilerError if none is selected.
         """
         request = self.request
         definitions = self._definitions
-        seen = self._clusters_of.keys() if request.clusters or request.scheduled else None
+        seen = self._clusters_by_family.keys() if request.clusters or request.scheduled else None
         matching = {
             glob: definitions.families(glob) if seen is None else definitions.families(glob) & seen
             for glob in request.globs or ("*",)
@@ -387,9 +393,9 @@ class Rollout(Struct, kw_only=True, dict=True):
         except TaskProfilerError as error:
             self.on_problem(f"{error} {UNKNOWN_STREAMS}")
             return {}
-        return read_streams(sorted(others), self._describe, self.on_problem)
+        return read_streams(sorted(others), self._describe_definition, self.on_problem)
 
-    def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
+    def plan_families(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""
         of_services: frozenset[str] = frozenset()
         if not (self.request.services or self.plans_services):
@@ -402,45 +408,48 @@ class Rollout(Struct, kw_only=True, dict=True):
                     notes=("A service runs it: --services includes it.",),
                 )
             else:
-                planned = self._plan(family)
+                planned = self._plan_family(family)
             yield replace(planned, started_by=self._starters.get(family, ()))
 
-    def _plan(self, family: str) -> PlannedFamily:
+    def _plan_family(self, family: str) -> PlannedFamily:
         """Plan the change of the latest active revision.
 
         A family that cannot be read or changed gets the reason.
         """
         try:
-            document = read_described(self._describe, family)
+            document = read_described(self._describe_definition, family)
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
         owner = document.owner or self._owner_by_clusters(family)
         if owner is None:
-            planned = self._changed(family, document)
+            planned = self._plan_change(family, document)
         else:
-            planned = left_to_service(family, document, owner, self.part)
+            planned = plan_left_to_service(family, document, owner, self.part)
         if self.owners is not None and self.part == "monitor" and planned.is_new_revision:
-            planned = left_to_owner(planned, document, self.owners, self._describe)
+            planned = plan_left_to_owner(planned, document, self.owners, self._describe_definition)
             planned = self._left_to_person(planned, document)
         if planned.action in ("refused", "on instance"):
-            planned = self._pins.with_dead(planned, self.starting)
-            return self._pins.with_refused_inputs(planned, self.starting)
-        self._pins.remember(planned.revision, document)
-        planned = self._pins.with_pinned(planned, self.starting)
-        planned = self._pins.with_refused_inputs(planned, self.starting)
+            planned = self._pinned_targets.plan_with_dead_targets(planned, self.starting_targets)
+            return self._pinned_targets.plan_with_refused_inputs(planned, self.starting_targets)
+        self._pinned_targets.remember_revision(planned.revision, document)
+        planned = self._pinned_targets.plan_with_pinned_targets(planned, self.starting_targets)
+        planned = self._pinned_targets.plan_with_refused_inputs(planned, self.starting_targets)
         if self.jobs is not None and planned.action == "revert":
             planned = plan_uncovering(
                 planned,
                 self.jobs,
-                self.starting,
+                self.starting_targets,
                 are_states_known=self._account.machines.are_all_known,
             )
         # An act asks again; who only looks at monitors registers nothing, and has no owners.
         if self.owners is not None and not self.request.is_act:
-            planned = self._pins.with_refused_roles(planned, self.starting)
-        if not planned.log_group or not planned.is_new_revision:
+            planned = self._pinned_targets.plan_with_refused_roles(planned, self.starting_targets)
+        if not planned.added_monitor_log_group or not planned.is_new_revision:
             return planned
-        note = f"--register creates the log group {planned.log_group} if it does not exist."
+        note = (
+            f"--register creates the log group {planned.added_monitor_log_group} if it does "
+            f"not exist."
+        )
         return replace(planned, notes=(*planned.notes, note))
 
     def _left_to_person(
@@ -452,17 +461,17 @@ class Rollout(Struct, kw_only=True, dict=True):
         if planned.action != "add monitor" or planned.family in self.request.globs:
             return planned
         try:
-            return left_to_person(planned, document, self._definitions)
+            return plan_left_to_person(planned, document, self._definitions)
         except TaskProfilerError as error:
             self._note_unread_revisions(
                 f"{error} It is unknown whether somebody has taken a monitor back."
             )
             return planned
 
-    def _describe(self, name: str) -> bytes:
+    def _describe_definition(self, name: str) -> bytes:
         return (self.read_revision or self._definitions.describe)(name)
 
-    def _changed(self, family: str, document: TaskDefinitionDocument) -> PlannedFamily:
+    def _plan_change(self, family: str, document: TaskDefinitionDocument) -> PlannedFamily:
         """The plan without its targets; nothing changes if it is refused, or if an instance
         monitor replaces it.
         """
@@ -476,10 +485,10 @@ class Rollout(Struct, kw_only=True, dict=True):
         except TaskProfilerError as error:
             planned = replace(unchanged, notes=(str(error),))
         if self.adds and planned.changed.old_monitor is None:
-            clusters = self._clusters_of.get(family, ())
+            clusters = self._clusters_by_family.get(family, ())
         else:
             clusters = ()
-        if not self._instance_monitors.reports_family(family, document.definition, clusters):
+        if not self._instance_monitors.is_family_reported(family, document.definition, clusters):
             return planned
         note = "The monitor of its instances reports it."
         same = replace(same, batch=planned.changed.batch)
@@ -493,7 +502,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         too.
         """
         pins = sum(
-            len(family_plan.movable if self.part == "size" else family_plan.alive)
+            len(family_plan.movable if self.part == "size" else family_plan.living_targets)
             for family_plan in planned
         )
         families = {family_plan.family for family_plan in planned if family_plan.counts_targets}
@@ -501,21 +510,21 @@ class Rollout(Struct, kw_only=True, dict=True):
             return None
         targets = [target for target in self.targets if target.family in families]
         verb = "is" if pins == 1 else "are"
-        where = " in all clusters" if len(self._in_clusters(targets)) < len(targets) else ""
+        where = " in all clusters" if len(self._targets_in_clusters(targets)) < len(targets) else ""
         return (
             f"{pins} of {len(targets)} schedules and rules{where} {verb} pinned to another "
             "revision, which they go on starting: --register --update-schedules moves them."
         )
 
-    def register(self, planned: PlannedFamily) -> PlannedFamily:
+    def carry_out_plan(self, planned: PlannedFamily) -> PlannedFamily:
         """Carry a plan out.
 
         Returns the executed plan: another one if the definition has changed meanwhile.
         """
-        if not (planned.is_new_revision or self._moves(planned)):
+        if not (planned.is_new_revision or self._targets_to_move(planned)):
             return planned
         try:
-            planned = self._checked(planned)
+            planned = self._plan_if_unhindered(planned)
             arn = planned.revision_arn
             if planned.uncovered_arn and self.jobs is not None:
                 restore_older_revision(planned, planned.uncovered_arn, self.jobs)
@@ -532,19 +541,19 @@ class Rollout(Struct, kw_only=True, dict=True):
                 self.done.append(planned)
                 self._check_registered(planned, arn)
         except TaskProfilerError as error:
-            self._fail(planned.family, error)
+            self._note_failure(planned.family, error)
             return planned
         moved: list[ScheduledTarget] = []
         if planned.is_new_revision and self.part == "size":
-            own = self._starting_of(planned.family, self.targets)
+            own = self._starting_targets_of(planned.family, self.targets)
             self._sized.append(_ResizedFamily(planned=planned, targets=own, arn=arn, moved=moved))
-        for target in self._moves(planned):
+        for target in self._targets_to_move(planned):
             try:
-                outcome, sentence = self._pins.move(
+                outcome, sentence = self._pinned_targets.move_if_unchanged(
                     self._schedules, planned, target, arn, self._shown
                 )
             except TaskProfilerError as error:
-                self._fail(planned.family, error)
+                self._note_failure(planned.family, error)
                 continue
             if outcome != "unchanged":
                 self.on_step(sentence)
@@ -554,16 +563,16 @@ class Rollout(Struct, kw_only=True, dict=True):
         mended = [dead for dead in planned.dead if dead.is_movable and dead.target in moved]
         return replace(planned, dead=tuple(dead for dead in planned.dead if dead not in mended))
 
-    def _checked(self, planned: PlannedFamily) -> PlannedFamily:
+    def _plan_if_unhindered(self, planned: PlannedFamily) -> PlannedFamily:
         """The plan as it is now, which nothing hinders. Raises TaskProfilerError."""
         check_obstacle(planned)
-        planned = self._planned_again(planned)
+        planned = self._plan_again(planned)
         check_obstacle(planned)
         if planned.is_new_revision:
-            self._pins.check_roles(planned, self.starting, self._note_unread_role)
+            self._pinned_targets.check_roles(planned, self.starting_targets, self._note_unread_role)
         return planned
 
-    def _starting_of(
+    def _starting_targets_of(
         self, family: str, targets: Iterable[ScheduledTarget]
     ) -> tuple[ScheduledTarget, ...]:
         """What starts a family: those of the targets, and states of Step Functions."""
@@ -577,7 +586,7 @@ class Rollout(Struct, kw_only=True, dict=True):
         if not self._sized:
             return
         try:
-            targets = self._targets_again()
+            targets = self._read_targets_again()
         except TaskProfilerError as error:
             self.on_problem(
                 f"{error} It is unknown whether somebody has changed meanwhile what starts the "
@@ -587,14 +596,14 @@ class Rollout(Struct, kw_only=True, dict=True):
             return
         for sized in self._sized:
             family = sized.planned.family
-            own = self._starting_of(family, targets)
+            own = self._starting_targets_of(family, targets)
             try:
-                if sized.has_changed(own):
+                if sized.have_starters_changed(own):
                     moved = [target for target in own if target.kind != "state"]
-                    self.targets = tuple(map(sized.before_moves, moved))
+                    self.targets = tuple(map(sized.target_before_move, moved))
                     self._plan_sized_again(sized)
             except TaskProfilerError as error:
-                self._fail(family, error)
+                self._note_failure(family, error)
         self.targets = targets
 
     def _check_registered(self, planned: PlannedFamily, arn: str) -> None:
@@ -602,13 +611,13 @@ class Rollout(Struct, kw_only=True, dict=True):
         its number before.
         """
         try:
-            self._pins.check_registered(planned, self.starting, arn)
+            self._pinned_targets.check_registered_starts(planned, self.starting_targets, arn)
         except TaskProfilerError as error:
-            self._fail(planned.family, error)
+            self._note_failure(planned.family, error)
 
     def _plan_sized_again(self, sized: _ResizedFamily) -> None:
         """Put a family back if its plan is another one now. Raises TaskProfilerError."""
-        again = self._changed(sized.planned.family, sized.planned.document)
+        again = self._plan_change(sized.planned.family, sized.planned.document)
         notes = " ".join(again.notes)
         if again.action == "failed":
             new = revision_of(sized.arn)
@@ -616,9 +625,9 @@ class Rollout(Struct, kw_only=True, dict=True):
                 f"It is unknown whether {new} still fits what starts it. {notes}"
             )
         if again.changed.definition != sized.planned.changed.definition:
-            self._put_back(sized, notes)
+            self._put_size_back(sized, notes)
 
-    def _put_back(self, sized: _ResizedFamily, why: str) -> None:
+    def _put_size_back(self, sized: _ResizedFamily, why: str) -> None:
         """Register the revision again that a size has replaced, and move the targets back that were
         moved to it.
         """
@@ -642,34 +651,34 @@ class Rollout(Struct, kw_only=True, dict=True):
                 self._check_registered(planned, restored)
         except TaskProfilerError as error:
             why = f"{why} {error}"
-        self._fail(planned.family, TaskProfilerError(f"{problem}. {why}"))
+        self._note_failure(planned.family, TaskProfilerError(f"{problem}. {why}"))
         for target in sized.moved:
             # Its own revision may have another size than the newest one had.
             is_of_newest = target.pinned_revision == planned.revision
             old_arn = first_known(restored if is_of_newest else None, target.definition_arn)
             try:
-                current = self._schedules.read(target)
+                current = self._schedules.read_target_now(target)
                 if current is not None and current.pinned_revision == new:
-                    if not self._pins.role_allows(current, old_arn):
+                    if not self._pinned_targets.role_allows_revision(current, old_arn):
                         old_arn = target.definition_arn
                     without = move_target(self._schedules, current, old_arn)
                     self.on_step(f"moved {current.title} to {revision_of(old_arn)}{without}")
                     self.counts["moved"] -= 1
             except TaskProfilerError as error:
-                self._fail(planned.family, error)
+                self._note_failure(planned.family, error)
 
-    def _moves(self, planned: PlannedFamily) -> tuple[ScheduledTarget, ...]:
+    def _targets_to_move(self, planned: PlannedFamily) -> tuple[ScheduledTarget, ...]:
         if planned.action == "failed" or not self.request.update_schedules:
             return ()
         return planned.movable if self.part == "size" else planned.pinned
 
-    def _planned_again(self, planned: PlannedFamily) -> PlannedFamily:
+    def _plan_again(self, planned: PlannedFamily) -> PlannedFamily:
         """The plan from the present definition, so that the new revision undoes no deployment.
         Raises TaskProfilerError if it fails.
         """
-        self._read_again(planned.family)
+        self._forget_and_read_again(planned.family)
         self._create_log_group(planned)
-        (current,) = self.plan((planned.family,))
+        (current,) = self.plan_families((planned.family,))
         notes = " ".join(current.notes)
         if current.action == "failed":
             raise TaskProfilerError(notes)
@@ -691,17 +700,17 @@ class Rollout(Struct, kw_only=True, dict=True):
         self._create_log_group(current)
         return current
 
-    def _read_again(self, family: str) -> None:
+    def _forget_and_read_again(self, family: str) -> None:
         """Read what the plan was made from again, because a person may have been asked meanwhile:
         before the first family, the schedules, rules, states and services of all; before each other
         one, its own schedules and rules, and those that are newer. Raises TaskProfilerError.
         """
         if self.owners is not None:
-            self.owners.ask_again()
+            self.owners.forget_answers()
         if not self._is_read_again:
-            self.starter_roles.ask_again()
+            self.starter_roles.forget_answers()
             # Nothing is replaced before all is read: the next family reads again after an error.
-            targets = self._targets_again()
+            targets = self._read_targets_again()
             if "families_of_services" in self.__dict__:
                 self.families_of_services = self._definitions.families_of_services()
             self._shown.update({target.key: target for target in self.targets})
@@ -710,28 +719,30 @@ class Rollout(Struct, kw_only=True, dict=True):
         elif not self._lacks_targets:
             current: list[ScheduledTarget] = []
             for target in self.targets:
-                again = self._schedules.read(target) if target.family == family else target
+                again = (
+                    self._schedules.read_target_now(target) if target.family == family else target
+                )
                 current += known_values((again,))
             current += self._schedules.changed_since_read(of_jobs=self.is_of_jobs)
             self.targets = tuple({target.key: target for target in current}.values())
 
-    def _targets_again(self) -> tuple[ScheduledTarget, ...]:
+    def _read_targets_again(self) -> tuple[ScheduledTarget, ...]:
         """All targets as they are now, and the states. Raises TaskProfilerError."""
         if self._lacks_targets:
             return ()
-        targets = self._account.targets()
+        targets = self._account.scheduled_targets()
         self.__dict__.pop("_states", None)
         return targets
 
     def _create_log_group(self, planned: PlannedFamily) -> None:
-        group = planned.log_group
+        group = planned.added_monitor_log_group
         if not group or not planned.is_new_revision or group in self._groups:
             return
         if create_log_group(self.open_client, group):
             self.on_step(f"created the log group {group}")
         self._groups.add(group)
 
-    def _fail(self, subject: str, error: TaskProfilerError) -> None:
+    def _note_failure(self, subject: str, error: TaskProfilerError) -> None:
         self.counts["failed"] += 1
         if isinstance(error, LeftAloneError):  # often that of all families
             self._left_alone.setdefault(str(error), []).append(subject)
@@ -744,15 +755,15 @@ class Rollout(Struct, kw_only=True, dict=True):
             self.on_problem(f"{names_and_more(families)}: {sentence}")
         self._left_alone.clear()
 
-    def policies(self, planned: Iterable[PlannedFamily]) -> Iterator[RolePolicy]:
+    def role_policies(self, planned: Iterable[PlannedFamily]) -> Iterator[RolePolicy]:
         """The policy of each task role, but for those of families alone that are left alone;
         without ``attach_policy``, the roles are not read.
         """
         streams: dict[str, frozenset[str]] = {}
         for family in planned:
             role = task_role(family.changed.definition)
-            if role and family.streams and not family.is_left_alone:
-                streams[role] = streams.get(role, frozenset()) | family.streams
+            if role and family.report_stream_arns and not family.is_left_alone:
+                streams[role] = streams.get(role, frozenset()) | family.report_stream_arns
         for role, needed_streams in sorted(streams.items()):
             try:
                 if self.request.attach_policy:
@@ -763,11 +774,11 @@ class Rollout(Struct, kw_only=True, dict=True):
                     yield planned_policy(role, needed_streams)
             except TaskProfilerError as error:
                 if self.request.attach_policy:
-                    self._fail(role, error)
+                    self._note_failure(role, error)
 
     def _is_left_to_stack(self, role: str) -> bool:
         """Whether a stack owns the role, which is said once. Raises TaskProfilerError."""
-        owner = None if self.owners is None else self.owners.of_role(role)
+        owner = None if self.owners is None else self.owners.why_stack_owns_role(role)
         if owner is None:
             return False
         if role not in self.left_roles:
@@ -784,7 +795,7 @@ class Rollout(Struct, kw_only=True, dict=True):
                 try:
                     check_obstacle(family_plan)
                 except TaskProfilerError as error:
-                    self._fail(family_plan.family, error)
+                    self._note_failure(family_plan.family, error)
         self.name_left_alone()
 
     def attach_policy(self, policy: RolePolicy) -> None:
@@ -800,7 +811,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             if current.suffices:
                 return  # somebody else has attached it
             if self.owners is not None:
-                self.owners.ask_again()
+                self.owners.forget_answers()
             if self._is_left_to_stack(policy.role):
                 return
             attach_policy(self.open_client, current)
@@ -812,4 +823,4 @@ class Rollout(Struct, kw_only=True, dict=True):
             self.counts["attached"] += 1
             self.attached.append(policy)
         except TaskProfilerError as error:
-            self._fail(policy.role, error)
+            self._note_failure(policy.role, error)

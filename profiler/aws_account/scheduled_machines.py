@@ -11,10 +11,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.aws_errors import OpenClient, aws_errors, first_only
-from profiler.aws_account.scheduled_targets import ScheduledTarget, machine_name, schedule_of
+from profiler.aws_account.aws_errors import OpenClient, aws_errors, note_only_first
+from profiler.aws_account.scheduled_targets import ScheduledTarget, machine_name_of_arn, schedule_of
 from profiler.aws_account.started_tasks import moment_ns
-from profiler.aws_account.state_machines import StartedMachine, read_started
+from profiler.aws_account.state_machines import StartedMachine, read_started_machine
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known
@@ -60,7 +60,7 @@ def read_machine_schedules(
     ``idle`` keeps since when machines, by their ARNs, are known to start nothing: they are not read
     again for an hour. ``may_continue``: whether there is time to read another machine.
     """
-    note = first_only(on_problem)
+    note = note_only_first(on_problem)
     idle = {} if idle is None else idle
     machines = _MachineReader(open_client, may_continue)
     read: dict[str, StartedMachine | None] = {
@@ -73,7 +73,7 @@ def read_machine_schedules(
         arn = target.machine_arn or ""
         if arn not in read:
             try:
-                read[arn] = machines.with_nested(arn, note)
+                read[arn] = machines.machine_with_nested(arn, note)
             except TaskProfilerError as error:
                 note(str(error))
         if arn not in read:
@@ -109,12 +109,14 @@ class _MachineReader:
         self._may_continue = may_continue
         self._known: dict[str, StartedMachine | TaskProfilerError | None] = {}
 
-    def with_nested(self, started_arn: str, note: Callable[[str], object]) -> StartedMachine | None:
+    def machine_with_nested(
+        self, started_arn: str, note: Callable[[str], object]
+    ) -> StartedMachine | None:
         """What a schedule starts with this ARN, with the states of the state machines that it
         executes. ``note`` gets a sentence about those that are not read. Raises TaskProfilerError,
         also if no other one has a state.
         """
-        started = self._started_by_machine(started_arn)
+        started = self._read_machine_once(started_arn)
         if started is None:
             return None
         states = [*started.states]
@@ -126,12 +128,12 @@ class _MachineReader:
             if arn in seen:
                 continue
             if len(seen) > _MAX_NESTED:
-                name = machine_name(started_arn)
+                name = machine_name_of_arn(started_arn)
                 unread.append(f"{_UNREAD}: {name} executes more than {_MAX_NESTED} others.")
                 break
             seen.add(arn)
             try:
-                inner = self._started_by_machine(arn)
+                inner = self._read_machine_once(arn)
             except TaskProfilerError as error:
                 unread.append(str(error))
                 continue
@@ -144,23 +146,23 @@ class _MachineReader:
             note(sentence)
         return replace(started, states=tuple(states), nested=())
 
-    def _started_by_machine(self, arn: str) -> StartedMachine | None:
+    def _read_machine_once(self, arn: str) -> StartedMachine | None:
         """What a machine starts itself. Raises TaskProfilerError, again for a machine that could
         not be read.
         """
         if arn not in self._known:
-            self._known[arn] = self._read(arn)
+            self._known[arn] = self._read_machine_or_error(arn)
         found = self._known[arn]
         if isinstance(found, TaskProfilerError):
             raise found
         return found
 
-    def _read(self, arn: str) -> StartedMachine | TaskProfilerError | None:
+    def _read_machine_or_error(self, arn: str) -> StartedMachine | TaskProfilerError | None:
         if not self._may_continue():
             return TaskProfilerError(f"{_UNREAD}: the invocation ran out of time.")
         try:
             with aws_errors(_UNREAD, _READ):
-                return read_started(self._open("stepfunctions"), arn)
+                return read_started_machine(self._open("stepfunctions"), arn)
         except TaskProfilerError as error:
             return error
 

@@ -122,10 +122,10 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         """Where it starts its task: the parameters for ECS, or RunTask's request."""
         if self.request is not None:
             return self.request
-        return mapping(self.started.get(_PARAMETERS))
+        return mapping(self.started_content.get(_PARAMETERS))
 
     @property
-    def started(self) -> Mapping[str, Any]:
+    def started_content(self) -> Mapping[str, Any]:
         """What a rule or a schedule starts, with its role; of a state, its machine's role."""
         is_whole = self.kind in ("rule", "state")
         return self.content if is_whole else mapping(self.content.get("Target"))
@@ -173,14 +173,14 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         """What identifies it in the account."""
         return self.kind, self.group, self.name, str(self.content.get("Id"))
 
-    def changes(self, later: "ScheduledTarget") -> tuple[str, ...]:
+    def changed_field_names(self, later: "ScheduledTarget") -> tuple[str, ...]:
         """The names of the fields that differ in a later reading of the same target."""
-        now, then = later.settings, self.settings
+        now, then = later.settings_by_name, self.settings_by_name
         names = now.keys() | then.keys()
         return tuple(sorted(name for name in names if now.get(name) != then.get(name)))
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings_by_name(self) -> Mapping[str, Any]:
         """What a person sets, by the names of the fields, the target's among them."""
         if self.kind == "state":
             return {**self.place, **self.content}
@@ -210,9 +210,9 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
         """Whether it is pinned to a revision of the family of this ARN, in the same account and
         Region.
         """
-        return self.pinned_revision is not None and self.starts_family_of(revision_arn)
+        return self.pinned_revision is not None and self.is_of_family_of(revision_arn)
 
-    def starts_family_of(self, revision_arn: str) -> bool:
+    def is_of_family_of(self, revision_arn: str) -> bool:
         """Whether it starts a revision of the family of this ARN, or its newest one, in the same
         account and Region.
         """
@@ -236,7 +236,7 @@ class FoundSchedules(Struct, frozen=True, kw_only=True):
     of_machines: tuple[ScheduledTarget, ...] = ()
 
 
-class Schedules:
+class ScheduleReader:
     """EventBridge's rules and EventBridge Scheduler's schedules.
 
     Methods raise TaskProfilerError with AWS's reason.
@@ -247,7 +247,7 @@ class Schedules:
         self._scheduler = open_client("scheduler")
         self._targets_body = LastBody(self._events, "ListTargetsByRule")
         self._schedule_body = LastBody(self._scheduler, "GetSchedule")
-        # By group, name and last change, since the last call of ``timed``.
+        # By group, name and last change, since the last call of ``read_timed_schedules``.
         self._known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
         # What a whole listing has returned: rules by event bus and name, schedules as above.
         self._returned: set[tuple[str, str] | tuple[str, str, datetime]] = set()
@@ -262,7 +262,7 @@ class Schedules:
         # change of schedules, whose targets are read when they are asked for.
         self._machine_starts: dict[tuple[str, ...], ScheduledTarget | str] = {}
 
-    def targets(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
+    def read_targets(self, *, of_jobs: bool = False) -> tuple[ScheduledTarget, ...]:
         """All targets that start ECS tasks; ``of_jobs``: those that submit jobs of AWS Batch.
 
         Again, GetSchedule is called only for schedules that were changed.
@@ -285,8 +285,8 @@ class Schedules:
         read: set[tuple[str, str] | tuple[str, str, datetime]] = set()
         before = self._pages_read
         with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
-            for bus in self._buses():
-                for rule in self.rules(EventBusName=bus):
+            for bus in self._event_bus_names():
+                for rule in self.read_rules(EventBusName=bus):
                     place = bus, str(rule["Name"])
                     read.add(place)
                     if not (is_newer and place in self._returned):
@@ -307,28 +307,28 @@ class Schedules:
         self._calls_saved = 0
         return tuple(target for target in targets if target.is_of_job is of_jobs)
 
-    def rules(self, **selection: str) -> Iterator[Mapping[str, Any]]:
+    def read_rules(self, **selection: str) -> Iterator[Mapping[str, Any]]:
         """The rules of the default event bus, or of another one.
 
         ``selection`` is ListRules' own, such as ``EventBusName``.
         """
-        return self._pages(self._events.list_rules, "Rules", None, **selection)
+        return self._read_pages(self._events.list_rules, "Rules", None, **selection)
 
     def rules_named(self, prefix: str) -> Iterator[Mapping[str, Any]]:
         """The rules of all event buses whose names begin so."""
-        for bus in self._buses():
-            yield from self.rules(EventBusName=bus, NamePrefix=prefix)
+        for bus in self._event_bus_names():
+            yield from self.read_rules(EventBusName=bus, NamePrefix=prefix)
 
     def rules_of_queue(self, queue_arn: str) -> Iterator[Mapping[str, Any]]:
         """The rules of all event buses with a target at this job queue."""
         call = self._events.list_rule_names_by_target
-        for bus in self._buses():
-            names = set(self._pages(call, "RuleNames", EventBusName=bus, TargetArn=queue_arn))
-            rules = self.rules(EventBusName=bus) if names else ()
+        for bus in self._event_bus_names():
+            names = set(self._read_pages(call, "RuleNames", EventBusName=bus, TargetArn=queue_arn))
+            rules = self.read_rules(EventBusName=bus) if names else ()
             yield from (rule for rule in rules if rule["Name"] in names)
 
-    def _buses(self) -> Iterator[str]:
-        for bus in self._pages(self._events.list_event_buses, "EventBuses"):
+    def _event_bus_names(self) -> Iterator[str]:
+        for bus in self._read_pages(self._events.list_event_buses, "EventBuses"):
             yield bus["Name"]
 
     def targets_of_rule(
@@ -357,7 +357,7 @@ class Schedules:
         call = self._events.list_targets_by_rule
         body = self._targets_body
         with suppress(self._events.exceptions.ResourceNotFoundException):
-            yield from self._pages(call, "Targets", body, Rule=name, EventBusName=bus)
+            yield from self._read_pages(call, "Targets", body, Rule=name, EventBusName=bus)
 
     def summaries(
         self, name_prefix: str = "", *, with_jobs: bool = False, with_machines: bool = False
@@ -367,7 +367,9 @@ class Schedules:
         ``with_machines``: or that start state machines.
         """
         selection = {"NamePrefix": name_prefix} if name_prefix else {}
-        for summary in self._pages(self._scheduler.list_schedules, "Schedules", None, **selection):
+        for summary in self._read_pages(
+            self._scheduler.list_schedules, "Schedules", None, **selection
+        ):
             arn = str(summary.get("Target", {}).get("Arn"))
             if _does_start_machine(arn):
                 self._keep_version(arn)
@@ -382,7 +384,7 @@ class Schedules:
                 yield summary
 
     def _keep_version(self, arn: str) -> None:
-        if is_version(arn):
+        if is_machine_version(arn):
             self.machine_versions.add(arn)
 
     def _keep_start(self, rule: Mapping[str, Any], content: Mapping[str, Any]) -> None:
@@ -408,7 +410,7 @@ class Schedules:
         """
         for key in self._machine_starts:
             target = self._machine_start(key, names)
-            if target is not None and is_timed(target):
+            if target is not None and has_due_times(target):
                 yield target
 
     def started_machines(self, names: Collection[str]) -> set[str]:
@@ -419,7 +421,7 @@ class Schedules:
         started = set[str]()
         for key, start in self._machine_starts.items():
             if isinstance(start, str) and _is_state_machine_arn(start):
-                started.add(machine_name(start))
+                started.add(machine_name_of_arn(start))
             else:
                 target = self._machine_start(key, names)
                 started |= set(known_values((known(_name_of_machine, target),)))
@@ -433,7 +435,7 @@ class Schedules:
         """
         target = self._machine_starts[key]
         if isinstance(target, str):
-            if _is_state_machine_arn(target) and machine_name(target) not in names:
+            if _is_state_machine_arn(target) and machine_name_of_arn(target) not in names:
                 return None
             _, group, name, _ = key
             read = self._started_machine(group, name)
@@ -490,7 +492,7 @@ class Schedules:
             if (target.job_name, target.family) == (job_name, definition)
         )
 
-    def move(self, target: ScheduledTarget, revision_arn: str) -> str:
+    def move_to_revision(self, target: ScheduledTarget, revision_arn: str) -> str:
         """Let a target that was just read start another revision. Only its revision changes, and
         what the returned clause says, which begins with a comma.
         """
@@ -502,7 +504,7 @@ class Schedules:
                     for field, value in target.pinned_to(moved).content.items()
                     if field not in _READ_ONLY
                 }
-                return self._update(target, content)
+                return self._update_schedule(target, content)
             content = dict(target.pinned_to(moved).content)
             response = self._events.put_targets(
                 Rule=target.name, EventBusName=target.group, Targets=[content]
@@ -514,7 +516,7 @@ class Schedules:
                 )
         return ""
 
-    def _update(self, target: ScheduledTarget, content: dict[str, Any]) -> str:
+    def _update_schedule(self, target: ScheduledTarget, content: dict[str, Any]) -> str:
         """Update a schedule. AWS refuses a start date that has passed, even an unchanged one;
         without it, a ``cron`` is due at the same times. Returns a clause about that.
         """
@@ -532,23 +534,23 @@ class Schedules:
         self._scheduler.update_schedule(**content)
         return WITHOUT_START
 
-    def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
+    def read_target_now(self, target: ScheduledTarget) -> ScheduledTarget | None:
         """The target as it is now; None if it no longer exists. Raises TaskProfilerError."""
         with aws_errors(f"The {target.title} could not be read", _READ[target.kind]):
             if target.kind == "schedule":
                 return self.target_of_schedule(target.name, target.group)
             with suppress(self._events.exceptions.ResourceNotFoundException):  # its event bus
-                named = self._of_rule_now(target)
+                named = self._targets_of_rule_now(target)
                 return next((other for other in named if other.key == target.key), None)
             return None
 
-    def _of_rule_now(self, target: ScheduledTarget) -> Iterator[ScheduledTarget]:
+    def _targets_of_rule_now(self, target: ScheduledTarget) -> Iterator[ScheduledTarget]:
         """The targets that the rule of a target has now."""
-        for rule in self.rules(EventBusName=target.group, NamePrefix=target.name):
+        for rule in self.read_rules(EventBusName=target.group, NamePrefix=target.name):
             if rule["Name"] == target.name:
                 yield from self.targets_of_rule(rule, with_jobs=target.is_of_job)
 
-    def timed(
+    def read_timed_schedules(
         self,
         may_continue: Callable[[], bool] = lambda: True,
         *,
@@ -565,8 +567,8 @@ class Schedules:
         unread: list[str] = []
         summaries = self.summaries(with_jobs=with_jobs, with_machines=with_machines)
         all_targets = (
-            *self._of_rules(problems, with_jobs=with_jobs, with_machines=with_machines),
-            *self._of_schedules(
+            *self._targets_of_rules(problems, with_jobs=with_jobs, with_machines=with_machines),
+            *self._targets_of_schedules(
                 summaries, problems, unread, may_continue, with_machines=with_machines
             ),
         )
@@ -585,14 +587,14 @@ class Schedules:
             of_machines=tuple(target for target in all_targets if target.machine_arn is not None),
         )
 
-    def _of_rules(
+    def _targets_of_rules(
         self, problems: list[str], *, with_jobs: bool, with_machines: bool
     ) -> Iterator[ScheduledTarget]:
         with noted_errors(
             problems.append, "The rules of EventBridge could not be read", LIST_RULES
         ):
             # EventBridge accepts a rule with a schedule on the default bus only.
-            for rule in self.rules():
+            for rule in self.read_rules():
                 if not rule.get("ScheduleExpression"):
                     continue
                 what = f"The targets of the rule {rule['Name']} could not be read"
@@ -601,7 +603,7 @@ class Schedules:
                         rule, with_jobs=with_jobs, with_machines=with_machines
                     )
 
-    def _of_schedules(
+    def _targets_of_schedules(
         self,
         summaries: Iterator[Mapping[str, Any]],
         problems: list[str],
@@ -632,7 +634,7 @@ class Schedules:
         self._known = by_version
         yield from known_values(by_version.values())
 
-    def _pages(
+    def _read_pages(
         self,
         call: Any,  # noqa: ANN401  a method of boto3
         field: str,
@@ -697,23 +699,23 @@ def _is_state_machine_arn(arn: object) -> bool:
     return isinstance(arn, str) and ":states:" in arn and ":stateMachine:" in arn
 
 
-def machine_of(arn: str) -> str:
+def machine_arn_without_version(arn: str) -> str:
     """The ARN of a state machine without a version or an alias."""
     return ":".join(arn.split(":")[:7])
 
 
-def machine_name(arn: str) -> str:
+def machine_name_of_arn(arn: str) -> str:
     """The name in the ARN of a state machine, of a version or of an alias."""
-    return machine_of(arn).rpartition(":")[2]
+    return machine_arn_without_version(arn).rpartition(":")[2]
 
 
 def _name_of_machine(target: ScheduledTarget) -> str:
-    return machine_name(target.machine_arn or "")
+    return machine_name_of_arn(target.machine_arn or "")
 
 
-def is_version(machine_arn: str) -> bool:
+def is_machine_version(machine_arn: str) -> bool:
     """Whether the ARN of a state machine names one of its versions."""
-    return machine_arn.removeprefix(f"{machine_of(machine_arn)}:").isdecimal()
+    return machine_arn.removeprefix(f"{machine_arn_without_version(machine_arn)}:").isdecimal()
 
 
 def _does_start_machine(arn: str) -> bool:
@@ -776,12 +778,12 @@ def without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def is_timed(target: ScheduledTarget) -> bool:
+def has_due_times(target: ScheduledTarget) -> bool:
     """Whether a schedule starts the target, not an event."""
     return target.kind == "schedule" or bool(target.rule.get("ScheduleExpression"))
 
 
-def why_off(target: ScheduledTarget, now_ns: int) -> str | None:
+def why_target_is_off(target: ScheduledTarget, now_ns: int) -> str | None:
     """Why somebody wants no further task of the target, in words: it is disabled, or its end date
     has passed, which AWS ignores for an ``at``.
     """
@@ -793,9 +795,9 @@ def why_off(target: ScheduledTarget, now_ns: int) -> str | None:
     return "has ended" if first_known(ends_ns, math.inf) < now_ns and not is_once else None
 
 
-def may_start(target: ScheduledTarget, now_ns: int) -> bool:
+def may_start_target(target: ScheduledTarget, now_ns: int) -> bool:
     """Whether a schedule or an event may start the target after ``now_ns``."""
-    if is_timed(target):
+    if has_due_times(target):
         return may_start_again(schedule_of(target), now_ns)
     return target.rule.get("State") != "DISABLED"
 
@@ -807,7 +809,9 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
     started = content if is_rule else content["Target"]
     settings = target.rule if is_rule else content
     cluster_arn = target.cluster_arn
-    machine_arn = None if target.machine_arn is None else machine_of(target.machine_arn)
+    machine_arn = (
+        None if target.machine_arn is None else machine_arn_without_version(target.machine_arn)
+    )
     task_count = started.get(_PARAMETERS, {}).get("TaskCount", 1)
     starter = None
     if target.request is not None:

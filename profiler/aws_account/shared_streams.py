@@ -69,23 +69,27 @@ def with_shared_streams(
             families_of.setdefault(stream, set()).add(family)
     writable: dict[frozenset[str], set[str]] = {}
     for plan in planned:
-        if plan.streams not in writable:
+        if plan.report_stream_arns not in writable:
             covered = [
                 families
                 for stream, families in families_of.items()
-                if is_covered(stream, plan.streams)
+                if is_covered(stream, plan.report_stream_arns)
             ]
-            writable[plan.streams] = set[str]().union(*covered)
-    return [_with_problem(plan, planned, writable[plan.streams], image) for plan in planned]
+            writable[plan.report_stream_arns] = set[str]().union(*covered)
+    return [
+        _with_problem(plan, planned, writable[plan.report_stream_arns], image) for plan in planned
+    ]
 
 
 def _with_problem(
     plan: PlannedFamily, planned: Sequence[PlannedFamily], writable: set[str], image: str | None
 ) -> PlannedFamily:
     names = sorted({plan.family, *writable})
-    if not plan.streams or len(names) == 1:
+    if not plan.report_stream_arns or len(names) == 1:
         return plan
-    members = [other.family for other in planned if other.streams and other.family in names]
+    members = [
+        other.family for other in planned if other.report_stream_arns and other.family in names
+    ]
     words: list[str] = []
     for member in members:
         words += ("--family", member)

@@ -25,7 +25,7 @@ from profiler.sizing.sized_revision import (
     REVERTED_FROM,
     SizeBefore,
     SizedRevision,
-    size_before,
+    parse_size_before_tag,
 )
 from profiler.task_definitions.containers import read_containers
 from profiler.task_definitions.definition_difference import difference
@@ -39,14 +39,14 @@ _OWN_REVISIONS = 4
 _UNREAD_REVISIONS = 8
 
 
-class OldSize(Struct, frozen=True, kw_only=True):
+class SizeBeforeOurs(Struct, frozen=True, kw_only=True):
     """The size before ours, with the definition that had it; None: it was deleted."""
 
     size: TaskSize
     definition: Mapping[str, object] | None = None
 
 
-class EarlierRevisions(Struct, frozen=True):
+class EarlierRevisionReader(Struct, frozen=True):
     """Reads revisions of one family before ``newest``.
 
     ``describe`` returns ECS's response for ``family:revision``, or raises TaskProfilerError.
@@ -57,14 +57,14 @@ class EarlierRevisions(Struct, frozen=True):
     describe: Callable[[str], bytes]
 
     @property
-    def number(self) -> str:
+    def newest_number(self) -> str:
         """The newest revision's."""
         return revision_text(self.newest.arn or "")
 
-    def arn(self, revision: str) -> str:
+    def arn_of_revision(self, revision: str) -> str:
         return f"{(self.newest.arn or '').rpartition(':')[0]}:{revision}"
 
-    def read(self, revision: str) -> TaskDefinitionDocument | None:
+    def read_revision(self, revision: str) -> TaskDefinitionDocument | None:
         """An earlier revision; None if it was deleted, or not read because of the limit of reads.
 
         Raises TaskProfilerError if AWS may return it later.
@@ -77,38 +77,39 @@ class EarlierRevisions(Struct, frozen=True):
                 raise
             return None
 
-    def old_size(self) -> OldSize:
+    def find_old_size(self) -> SizeBeforeOurs:
         """The size to which the newest revision can be put back. Raises TaskProfilerError."""
         tag = self.newest.tags.get(RESIZED_FROM)
-        before = size_before(tag)
+        before = parse_size_before_tag(tag)
         if before is None:
             said = words_if_known("{!r} in the tag", tag) or "no tag"
             raise TaskProfilerError(
-                f"The revision {self.family}:{self.number} has {said} {RESIZED_FROM}, so no size "
+                f"The revision {self.family}:{self.newest_number} has {said} {RESIZED_FROM}, so "
+                f"no size "
                 "before is known: register the size that it had."
             )
         shown = _size_text(before.size)
-        old = self.read(before.revision)
+        old = self.read_revision(before.revision)
         if old is not None and definition_size(old.definition) != before.size:
             raise TaskProfilerError(
                 f"The tag {RESIZED_FROM} says {shown}, but {self.family}:{before.revision} has "
                 f"{_size_text(definition_size(old.definition))}, so somebody changed the tag: set "
                 "the size by hand."
             )
-        obstacle = self._obstacle(before.size, is_known=old is not None)
+        obstacle = self._why_size_is_impossible(before.size, is_known=old is not None)
         if obstacle:
             raise TaskProfilerError(
                 f"The tag {RESIZED_FROM} says {shown}, {obstacle}: set the size by hand."
             )
-        number = first_known(revision_number(self.number), math.inf)
+        number = first_known(revision_number(self.newest_number), math.inf)
         if int(before.revision) >= number:
             raise TaskProfilerError(
                 f"The tag {RESIZED_FROM} names {self.family}:{before.revision}, which is "
                 "not an earlier revision, so somebody changed the tag: set the size by hand."
             )
-        return OldSize(size=before.size, definition=known(attrgetter("definition"), old))
+        return SizeBeforeOurs(size=before.size, definition=known(attrgetter("definition"), old))
 
-    def _obstacle(self, size: TaskSize, *, is_known: bool) -> str | None:
+    def _why_size_is_impossible(self, size: TaskSize, *, is_known: bool) -> str | None:
         """Why nothing can have a size, in words; on EC2, ``is_known``: the old revision has it."""
         vcpu = size.vcpu or 0
         memory_mb = size.memory_mb or 0
@@ -128,24 +129,24 @@ class EarlierRevisions(Struct, frozen=True):
         alone. Before one that could not be read, any may be the last that is not ours: some are
         named, too.
         """
-        yield self.arn(self.number)
-        number = self.number
+        yield self.arn_of_revision(self.newest_number)
+        number = self.newest_number
         document = self.newest
         for _ in range(_OWN_REVISIONS):
             tag = _size_before_of_ours(document)
             before = first_known(known(attrgetter("revision"), tag), _number_before(number))
-            earlier = known(self.read, before)
+            earlier = known(self.read_revision, before)
             is_other = earlier is not None and not _is_same_with_monitor(document, earlier)
             if before is None or (tag is None and is_other):
                 return
-            yield self.arn(before)
+            yield self.arn_of_revision(before)
             number = before
             if earlier is None:
                 break
             document = earlier
         last = revision_number(number) or 1
         for earlier_number in range(last - 1, max(last - 1 - _UNREAD_REVISIONS, 0), -1):
-            yield self.arn(str(earlier_number))
+            yield self.arn_of_revision(str(earlier_number))
 
     def with_overwritten(
         self, revision: SizedRevision, tagged: Mapping[int, Mapping[str, str]]
@@ -155,18 +156,20 @@ class EarlierRevisions(Struct, frozen=True):
 
         ``tagged``: the tags of the family's revisions of ours.
         """
-        own = self._last_own(tagged)
+        own = self._last_own_revision(tagged)
         if own is None:
             return revision
-        resized = size_before(tagged[own].get(RESIZED_FROM))
+        resized = parse_size_before_tag(tagged[own].get(RESIZED_FROM))
         if resized is None:
-            return replace(revision, reverted_from=size_before(tagged[own].get(REVERTED_FROM)))
-        document = self.read(str(own))
+            return replace(
+                revision, reverted_from=parse_size_before_tag(tagged[own].get(REVERTED_FROM))
+            )
+        document = self.read_revision(str(own))
         if document is None or resized.size != revision.size:
             return revision
         return replace(revision, overwritten=definition_size(document.definition))
 
-    def withdrawn(
+    def find_withdrawn_revision(
         self, newest_inactive: int | None, seen: int | None, tagged: Mapping[int, Mapping[str, str]]
     ) -> str | None:
         """A revision after the newest active one that is gone, in words; None without one.
@@ -174,9 +177,9 @@ class EarlierRevisions(Struct, frozen=True):
         ``newest_inactive`` is ECS's, and ``seen`` the newest that has run: of a deleted revision,
         only its runs are left.
         """
-        number = revision_number(self.number) or 0
+        number = revision_number(self.newest_number) or 0
         gone = max(newest_inactive or 0, seen or 0)
-        reverted = size_before(self.newest.tags.get(REVERTED_FROM))
+        reverted = parse_size_before_tag(self.newest.tags.get(REVERTED_FROM))
         if gone <= number or known(attrgetter("revision"), reverted) == str(gone):
             return None
         name = f"{self.family}:{gone}"
@@ -184,11 +187,11 @@ class EarlierRevisions(Struct, frozen=True):
             return f"{name}, which this command had registered"
         return name
 
-    def _last_own(self, tagged: Mapping[int, Mapping[str, str]]) -> int | None:
+    def _last_own_revision(self, tagged: Mapping[int, Mapping[str, str]]) -> int | None:
         """The last revision before the newest that got a size from us, and was not hidden at
         once by the copy of a deployment.
         """
-        number = revision_number(self.number) or 0
+        number = revision_number(self.newest_number) or 0
         hidden = {tags.get(RESTORED_OVER) for tags in tagged.values()}
         own = None
         for tagged_number, tags in sorted(tagged.items()):
@@ -218,8 +221,8 @@ def _is_same_with_monitor(
 
 def _size_before_of_ours(document: TaskDefinitionDocument) -> SizeBefore | None:
     """The tag that a revision of ours has: the revision that it replaced."""
-    resized = size_before(document.tags.get(RESIZED_FROM))
-    return resized or size_before(document.tags.get(REVERTED_FROM))
+    resized = parse_size_before_tag(document.tags.get(RESIZED_FROM))
+    return resized or parse_size_before_tag(document.tags.get(REVERTED_FROM))
 
 
 def _size_text(size: TaskSize) -> str:

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.policy_verdicts import TAG, TAG_KEYS, Question, statement_effects
-from profiler.aws_account.queue_room import READ_ENVIRONMENTS, BatchStarter, batch_starters
-from profiler.aws_account.report_paths import READ_POLICIES, ReportPaths
+from profiler.aws_account.queue_room import READ_ENVIRONMENTS, BatchStarter, own_batch_roles
+from profiler.aws_account.report_paths import READ_POLICIES, ReportPathReader
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
 from profiler.aws_account.target_overrides import SubmittedTags, submitted_tags
 from profiler.core.aws_clients import ACCESS_DENIED, error_code
@@ -41,7 +41,7 @@ _READ_ROLE = f"iam:GetRole, {READ_POLICIES}"
 _ANY_LATER = 2**31
 
 
-class StarterRoles:
+class StarterRoleReader:
     """Reads the policies of each role once. Methods raise TaskProfilerError if it cannot.
 
     ``newest_withdrawn``: the number of a family's newest deregistered revision.
@@ -53,18 +53,18 @@ class StarterRoles:
         newest_withdrawn: Callable[[str], int | None] = lambda _family: None,
     ) -> None:
         self._open = open_client
-        self._paths = ReportPaths(open_client)
+        self._paths = ReportPathReader(open_client)
         self._newest_withdrawn = newest_withdrawn
         self._refused: dict[str, BaseException] = {}  # AWS's refusals to read a role
         self._starters: dict[str, tuple[BatchStarter, ...]] = {}  # by the job queue
 
-    def ask_again(self) -> None:
+    def forget_answers(self) -> None:
         """Forget what was read: a person may have been asked meanwhile."""
-        self._paths = ReportPaths(self._open)
+        self._paths = ReportPathReader(self._open)
         self._refused = {}
         self._starters = {}
 
-    def refusal(self, target: ScheduledTarget, revision_arn: str) -> str | None:
+    def why_role_refuses(self, target: ScheduledTarget, revision_arn: str) -> str | None:
         """Why a pinned target could not start this revision, in words; None if its role's policies
         allow it, allow it as they do the present one, or do not even allow that: then they are not
         all that decides.
@@ -72,9 +72,9 @@ class StarterRoles:
         present = target.pinned_revision
         head = revision_arn.rpartition("/")[0]
         what = f"The {target.title} was not moved"
-        return present and self._refusal(target, f"{head}/{present}", revision_arn, what)
+        return present and self._why_refused(target, f"{head}/{present}", revision_arn, what)
 
-    def refusal_of_newer(self, target: ScheduledTarget, revision_arn: str) -> str | None:
+    def why_role_refuses_newer(self, target: ScheduledTarget, revision_arn: str) -> str | None:
         """Why a target that starts the newest revision, which is this one, could start no newer
         one. ECS and Batch never give a number again, so that the next one is above those of
         deregistered revisions.
@@ -83,13 +83,13 @@ class StarterRoles:
         family = revision_arn.rpartition(":")[0]
         what = "It is unknown whether schedules may start a new revision"
         newer = f"{family}:{number + 1}"
-        refusal = self._refusal(target, revision_arn, newer, what)
-        if refusal or not self._refusal(target, revision_arn, f"{family}:{_ANY_LATER}", what):
+        refusal = self._why_refused(target, revision_arn, newer, what)
+        if refusal or not self._why_refused(target, revision_arn, f"{family}:{_ANY_LATER}", what):
             return refusal
         newest = max(number, first_known(self._newest_withdrawn(target.family), 0))
-        return self._refusal(target, revision_arn, f"{family}:{newest + 1}", what)
+        return self._why_refused(target, revision_arn, f"{family}:{newest + 1}", what)
 
-    def refusal_of_tags(
+    def why_role_refuses_tags(
         self,
         target: ScheduledTarget,
         present: Mapping[str, object],
@@ -102,7 +102,7 @@ class StarterRoles:
         Without tags so far, ECS has not asked for the right: then nothing but a policy proves it.
         """
         if target.is_of_job:
-            return self._refusal_of_job_tags(target, present, new, revision_arn)
+            return self._why_job_tags_are_refused(target, present, new, revision_arn)
         before = target.tags_of_task(present)
         after = target.tags_of_task(new)
         role = self._role_of(target, revision_arn)
@@ -120,8 +120,10 @@ class StarterRoles:
             known = _request_condition_keys(revision_arn) | place_of_start
             asked = Question(action=action, resource=resource, context=known)
             is_asked_so_far = bool(before) or is_start
-            with self._reading(role, what):
-                lack = self._lack_of_tags(role, asked, before if is_asked_so_far else None, after)
+            with self._noting_unread_role(role, what):
+                lack = self._why_tags_are_not_allowed(
+                    role, asked, before if is_asked_so_far else None, after
+                )
             if lack:
                 # It may allow it in the cluster that a state machine's input names.
                 lack = lack if place != "*" or is_start else _MAY_NOT_ALLOW
@@ -131,7 +133,7 @@ class StarterRoles:
                 )
         return None
 
-    def _refusal_of_job_tags(
+    def _why_job_tags_are_refused(
         self,
         target: ScheduledTarget,
         present: Mapping[str, object],
@@ -158,8 +160,8 @@ class StarterRoles:
                 context=_request_condition_keys(revision_arn),
             )
             present_tags = before if is_tagged_so_far else None
-            with self._reading(starter.role, what):
-                lack = self._lack_of_tags(starter.role, asked, present_tags, after)
+            with self._noting_unread_role(starter.role, what):
+                lack = self._why_tags_are_not_allowed(starter.role, asked, present_tags, after)
             if lack:
                 return (
                     f"its job gives its tasks their definition's tags, and the service role "
@@ -168,7 +170,7 @@ class StarterRoles:
                 )
         return None
 
-    def _lack_of_tags(
+    def _why_tags_are_not_allowed(
         self,
         role: str,
         asked: Question,
@@ -176,12 +178,13 @@ class StarterRoles:
         new: Mapping[str, str],
     ) -> str | None:
         """How a role's policies do not allow what is asked with the new tags, as a verb; see
-        :meth:`_lack`. ``present``: the tags with which they do allow it; None: nothing shows that.
+        :meth:`_why_not_allowed`. ``present``: the tags with which they do allow it; None: nothing
+        shows that.
         """
         then = None
         if present is not None:
             then = replace(asked, context={**asked.context, **_tag_condition_keys(present)})
-        return self._lack(
+        return self._why_not_allowed(
             role, then, replace(asked, context={**asked.context, **_tag_condition_keys(new)})
         )
 
@@ -190,10 +193,10 @@ class StarterRoles:
         if queue not in self._starters:
             what = f"The environments of the queue {resource_name(queue)} could not be read"
             with aws_errors(what, READ_ENVIRONMENTS):
-                self._starters[queue] = tuple(batch_starters(self._open("batch"), queue))
+                self._starters[queue] = tuple(own_batch_roles(self._open("batch"), queue))
         return self._starters[queue]
 
-    def _refusal(
+    def _why_refused(
         self, target: ScheduledTarget, present_arn: str, new_arn: str, what: str
     ) -> str | None:
         role = self._role_of(target, new_arn)
@@ -204,8 +207,8 @@ class StarterRoles:
         then, now = (
             Question(action=action, resource=arn, context=context) for arn in (present_arn, new_arn)
         )
-        with self._reading(role, what):
-            lack = self._lack(role, then, now)
+        with self._noting_unread_role(role, what):
+            lack = self._why_not_allowed(role, then, now)
         head, _, new = new_arn.rpartition("/")
         present = present_arn.rpartition("/")[2]
         verb = "allows" if lack == _NOT_ALLOWED else "may allow"
@@ -220,12 +223,12 @@ class StarterRoles:
         read here.
         """
         of_rule = text(target.rule.get("RoleArn"))
-        role_arn = text(target.started.get("RoleArn")) or of_rule or ""
+        role_arn = text(target.started_content.get("RoleArn")) or of_rule or ""
         is_here = role_arn.split(":")[4:5] == arn.split(":")[4:5]
         return (role_arn.rpartition("/")[2] or None) if is_here else None
 
     @contextmanager
-    def _reading(self, role: str, what: str) -> Iterator[None]:
+    def _noting_unread_role(self, role: str, what: str) -> Iterator[None]:
         """Say of an error that the role could not be read; one that may not be read is asked for
         once.
         """
@@ -240,11 +243,11 @@ class StarterRoles:
                 self._refused[role] = cause
             raise
 
-    def _lack(self, role: str, present: Question | None, new: Question) -> str | None:
+    def _why_not_allowed(self, role: str, present: Question | None, new: Question) -> str | None:
         """How a role's policies, or its boundary, do not allow something new that they must allow,
         as a verb; ``present``: what they do allow, as far as anybody knows.
         """
-        for documents in self._paths.policies_of(role, with_boundary=present is None):
+        for documents in self._paths.policies_that_must_allow(role, with_boundary=present is None):
             after = statement_effects(documents, new)
             if after.verdict == "allowed":
                 continue

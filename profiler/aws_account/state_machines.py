@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import (
     OpenClient,
     answer_unless,
-    first_only,
+    note_only_first,
     noted_errors,
 )
 from profiler.aws_account.registered_definitions import read_items
@@ -33,10 +33,10 @@ from profiler.aws_account.scheduled_targets import (
     UNKNOWN_VALUE,
     ScheduledTarget,
     execution_target,
-    is_version,
+    is_machine_version,
     job_of_request,
-    machine_name,
-    machine_of,
+    machine_arn_without_version,
+    machine_name_of_arn,
     task_of_request,
 )
 from profiler.aws_account.started_tasks import moment_ns
@@ -94,7 +94,7 @@ class _Machine(Struct, frozen=True):
     aliased: tuple[ScheduledTarget, ...] | None = None  # beside that, by its aliases' versions
     problems: tuple[tuple[str, str], ...] = ()  # each with what it is about
 
-    def after(self, before: "_Machine") -> "_Machine":
+    def completed_by_earlier(self, before: "_Machine") -> "_Machine":
         """The machine; what could not be read is as it was before."""
         return replace(
             self,
@@ -103,7 +103,7 @@ class _Machine(Struct, frozen=True):
         )
 
     @property
-    def targets(self) -> tuple[ScheduledTarget, ...]:
+    def starting_states(self) -> tuple[ScheduledTarget, ...]:
         return (*(self.latest or ()), *(self.aliased or ()))
 
     @property
@@ -126,9 +126,9 @@ class StartedMachine(Struct, frozen=True, kw_only=True):
     nested: tuple[str, ...] = ()  # the ARNs of what its states execute
 
 
-class StateMachines:
+class StateMachineReader:
     """Reads the state machines of an account. ``on_problem`` gets a sentence about what could not
-    be read, once. ``are_all_known``: whether the last call of ``targets`` could read all.
+    be read, once. ``are_all_known``: whether the last call of ``starting_states`` could read all.
     ``versions``: the ARNs of those that schedules and rules start by their numbers.
     """
 
@@ -141,11 +141,11 @@ class StateMachines:
         self._open = open_client
         self._versions = versions
         self._on_problem = cache(on_problem)
-        self._on_unread = {what: first_only(on_problem) for what in (_UNREAD, _UNREAD_ALIASES)}
+        self._on_unread = {what: note_only_first(on_problem) for what in (_UNREAD, _UNREAD_ALIASES)}
         self._known: dict[_Key, _Machine] = {}  # as they were described last
         self.are_all_known = False
 
-    def targets(self) -> tuple[ScheduledTarget, ...]:
+    def starting_states(self) -> tuple[ScheduledTarget, ...]:
         """The states that start tasks or submit jobs of definitions that they name, also those of
         the versions to which aliases route executions.
 
@@ -166,7 +166,9 @@ class StateMachines:
             before = {key: self._known.get(key, _Machine()) for key in keys}
             numbered: dict[str, set[str]] = {}
             for version_arn in self._versions():
-                numbered.setdefault(machine_of(version_arn), set()).add(version_arn)
+                numbered.setdefault(machine_arn_without_version(version_arn), set()).add(
+                    version_arn
+                )
             asked = [key for key in keys if not before[key].starts_nothing or key[0] in numbered]
             with ThreadPoolExecutor(_CONCURRENT_READERS, "state-machine") as pool:
                 described = pool.map(lambda key: _describe_machine(client, key[0]), asked)
@@ -179,28 +181,30 @@ class StateMachines:
                     listed,
                 )
                 read |= dict(zip(listed, aliased, strict=True))
-            self._known = {key: one.after(before[key]) for key, one in read.items()}
+            self._known = {key: one.completed_by_earlier(before[key]) for key, one in read.items()}
             self.are_all_known = are_all_listed and all(one.is_known for one in read.values())
             for what, sentence in chain.from_iterable(one.problems for one in read.values()):
                 self._on_unread[what](sentence)
-        return tuple(state for state in self._states() if state.machine_arn is None)
+        return tuple(state for state in self._all_states() if state.machine_arn is None)
 
     def outer_states(self, names: Collection[str]) -> tuple[ScheduledTarget, ...]:
         """The states that start executions of the state machines of these names, also through
-        other state machines, as ``targets`` has read them.
+        other state machines, as ``starting_states`` has read them.
         """
         found: list[ScheduledTarget] = []
-        nested = [state for state in self._states() if state.machine_arn is not None]
+        nested = [state for state in self._all_states() if state.machine_arn is not None]
         inner = set(names)
         while True:
-            outer = [state for state in nested if machine_name(state.machine_arn or "") in inner]
+            outer = [
+                state for state in nested if machine_name_of_arn(state.machine_arn or "") in inner
+            ]
             if len(outer) == len(found):
                 return tuple(found)
             found = outer
             inner |= {state.machine for state in outer}
 
-    def _states(self) -> Iterator[ScheduledTarget]:
-        return chain.from_iterable(one.targets for one in self._known.values())
+    def _all_states(self) -> Iterator[ScheduledTarget]:
+        return chain.from_iterable(one.starting_states for one in self._known.values())
 
     def _whose_aliases_are_read(self, described: Mapping[_Key, _Machine]) -> list[_Key]:
         """The keys of machines whose aliases are listed: first those whose definition starts
@@ -280,12 +284,12 @@ def _states_of_versions(
                 yield replace(target, group=f"{target.group}, version {number}")
 
 
-def read_started(client: AwsClient, started_arn: str) -> StartedMachine | None:
+def read_started_machine(client: AwsClient, started_arn: str) -> StartedMachine | None:
     """What a schedule starts with this ARN of a state machine, a version or an alias; None if there
     is none. Raises boto3's errors.
     """
-    arn = machine_of(started_arn)
-    is_alias = started_arn != arn and not is_version(started_arn)
+    arn = machine_arn_without_version(started_arn)
+    is_alias = started_arn != arn and not is_machine_version(started_arn)
     named = sorted(_versions_of_alias(client, started_arn)) if is_alias else [started_arn]
     states: list[ScheduledTarget] = []
     is_express = False

@@ -53,7 +53,7 @@ def read_queues(
             with aws_errors(what, "batch:ListJobs"):
                 oldest_ns = max(since_ns, now_ns - _KEPT_NS)
                 jobs = _QueueJobReader(open_client("batch"), arn, oldest_ns, pause)
-                queues[arn] = jobs.read(names[arn], now_ns, may_continue)
+                queues[arn] = jobs.read_jobs_named(names[arn], now_ns, may_continue)
         except TaskProfilerError as error:
             queues[arn] = ClusterTasks(problem=str(error))
     return queues
@@ -67,11 +67,11 @@ class _QueueJobReader(Struct, frozen=True):
     since_ns: int
     pause: Callable[[float], None]
 
-    def read(
+    def read_jobs_named(
         self, names: Collection[str], now_ns: int, may_continue: Callable[[], bool]
     ) -> ClusterTasks:
         """The jobs of these names that Batch still knows, of each the newest."""
-        jobs = self._jobs_of_queue(names) if len(names) > 1 and may_continue() else None
+        jobs = self._list_jobs_of_queue(names) if len(names) > 1 and may_continue() else None
         known_since_ns = self.since_ns
         if jobs is not None:
             return ClusterTasks(tasks=tuple(jobs), read_ns=now_ns, known_since_ns=known_since_ns)
@@ -79,27 +79,27 @@ class _QueueJobReader(Struct, frozen=True):
         for name in sorted(names):
             if not may_continue():
                 return ClusterTasks(problem=_NO_TIME)
-            of_name = self._jobs_of_name(name)
+            of_name = self._list_jobs_of_name(name)
             if len(of_name) == _MAX_JOBS:
                 known_since_ns = max(known_since_ns, of_name[-1].created_ns)
             jobs += of_name
         return ClusterTasks(tasks=tuple(jobs), read_ns=now_ns, known_since_ns=known_since_ns)
 
-    def _jobs_of_queue(self, names: Collection[str]) -> list[StartedTask] | None:
+    def _list_jobs_of_queue(self, names: Collection[str]) -> list[StartedTask] | None:
         """The jobs of these names by a listing of the whole queue; None if that takes more calls
         than there are names.
         """
         jobs: list[StartedTask] = []
         after_ms = self.since_ns // NS_PER_MS - 1
-        for number, page in enumerate(self._pages("AFTER_CREATED_AT", str(after_ms))):
+        for number, page in enumerate(self._list_pages("AFTER_CREATED_AT", str(after_ms))):
             if number == len(names):
                 return None
             jobs += (job for job in page if job.job_name in names)
         return [job for job in jobs if job.created_ns >= self.since_ns]
 
-    def _jobs_of_name(self, name: str) -> list[StartedTask]:
+    def _list_jobs_of_name(self, name: str) -> list[StartedTask]:
         jobs: list[StartedTask] = []
-        for page in self._pages("JOB_NAME", name):
+        for page in self._list_pages("JOB_NAME", name):
             newer = [job for job in page if job.created_ns >= self.since_ns]
             jobs += (job for job in newer if job.job_name == name)
             # The newest come first, but by the spellings of the name and the definition's versions.
@@ -107,7 +107,7 @@ class _QueueJobReader(Struct, frozen=True):
                 break
         return jobs[:_MAX_JOBS]
 
-    def _pages(self, name: str, value: str) -> Iterator[list[StartedTask]]:
+    def _list_pages(self, name: str, value: str) -> Iterator[list[StartedTask]]:
         """The pages of a filter, with which Batch lists all statuses, and the newest first."""
         pages = self.client.get_paginator("list_jobs").paginate(
             jobQueue=self.queue, filters=[{"name": name, "values": [value]}]

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import OpenClient, first_only, noted_errors
+from profiler.aws_account.aws_errors import OpenClient, note_only_first, noted_errors
 from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
 from profiler.core.ecs_terms import arn_region, cluster_name
 from profiler.core.json_fields import mappings, text, with_uncapitalized_names
@@ -35,15 +35,15 @@ def missing_provider(strategy: object, cluster: Mapping[str, Any]) -> str | None
     return next((name for name in named if name not in known | {UNKNOWN_VALUE}), None)
 
 
-class TargetClusters:
+class TargetClusterReader:
     """Reads the clusters of targets, each once. ``on_problem`` gets a sentence about what could not
     be read.
     """
 
     def __init__(self, open_client: OpenClient, on_problem: Callable[[str], object]) -> None:
         self._open = open_client
-        self._on_problem = first_only(on_problem)
-        self._cluster = cache(self._read)
+        self._on_problem = note_only_first(on_problem)
+        self._cluster = cache(self._read_cluster)
 
     def why_refused(self, target: ScheduledTarget) -> ClusterRefusal | None:
         """Why RunTask refuses a target for its cluster; None: the cluster has all of it, or this
@@ -65,7 +65,7 @@ class TargetClusters:
         reason = f"the cluster {name} does not have its capacity provider {missing}"
         return ClusterRefusal(reason, "give it to the cluster, or change the target")
 
-    def _read(self, arn: str) -> Mapping[str, Any] | None:
+    def _read_cluster(self, arn: str) -> Mapping[str, Any] | None:
         """A cluster of DescribeClusters, inactive if there is none; None: unknown."""
         with noted_errors(self._on_problem, _UNREAD, "ecs:DescribeClusters"):
             described = self._open("ecs").describe_clusters(clusters=[arn])

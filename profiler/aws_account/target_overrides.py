@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget, is_timed
+from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget, has_due_times
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.json_fields import count, mapping, mappings, text, with_uncapitalized_names
 from profiler.core.json_levels import within_levels
@@ -57,11 +57,11 @@ class SizeOverrides(Struct, frozen=True, kw_only=True):
         return not (self.task or self.containers or self.unknown)
 
     @property
-    def may_be_refused(self) -> bool:
+    def can_be_refused(self) -> bool:
         """Whether RunTask can accept the definition and refuse these overrides."""
         return bool(self.names or not (self.is_empty or self.unknown))
 
-    def applied(self, definition: Mapping[str, object]) -> Mapping[str, object]:
+    def definition_with_overrides(self, definition: Mapping[str, object]) -> Mapping[str, object]:
         """The definition as RunTask reads it with these overrides."""
         containers = [
             {**container, **self.containers.get(str(container.get("name")), {})}
@@ -77,14 +77,14 @@ class SizeOverrides(Struct, frozen=True, kw_only=True):
         if self.unknown or "memory" in self.task:
             return 0
         needs_mb = dict(seen.needs_mb)
-        overridden = self.applied(definition)
+        overridden = self.definition_with_overrides(definition)
         for container in read_containers(overridden):
             if container.name in self.containers:
                 fixed = (container.memory_mb, container.memory_reservation_mb)
                 needs_mb[container.name] = max(limit_mb or 0 for limit_mb in fixed)
         return replace(seen, needs_mb=needs_mb).task_mb(overridden)
 
-    def names_refusal(self, definition: Mapping[str, object]) -> str | None:
+    def why_names_are_refused(self, definition: Mapping[str, object]) -> str | None:
         """Why RunTask refuses the definition for the containers that are named; None if it has all
         of them.
         """
@@ -100,7 +100,7 @@ class SizeOverrides(Struct, frozen=True, kw_only=True):
             "definition does not have"
         )
 
-    def refusal(self, definition: Mapping[str, object]) -> str | None:
+    def why_definition_is_refused(self, definition: Mapping[str, object]) -> str | None:
         """Why RunTask would refuse the definition, which is on Fargate, with these sizes; None if
         it accepts them.
         """
@@ -108,7 +108,7 @@ class SizeOverrides(Struct, frozen=True, kw_only=True):
             return self.unknown
         if self.is_empty:
             return None
-        overridden = self.applied(definition)
+        overridden = self.definition_with_overrides(definition)
         size = definition_size(overridden)
         shown = size.text or "an unknown size"
         # AWS has accepted the definition's own size, which may be newer than the list.
@@ -154,23 +154,23 @@ def size_overrides(target: ScheduledTarget) -> SizeOverrides:
     transformer = mapping(started.get("InputTransformer"))
     if transformer:
         return _overrides_of_template(text(transformer.get("InputTemplate")) or "")
-    if started.get("InputPath") is not None and not is_timed(target):
+    if started.get("InputPath") is not None and not has_due_times(target):
         return SizeOverrides(unknown="its input is a part of the event, which can override sizes")
     # Without an input, the rule's event is the input: no event has overrides at its top.
     source = text(started.get("Input")) or "{}"
     return _overrides_of_text(source) if target.kind == "rule" else _overrides_of_template(source)
 
 
-def why_refused(target: ScheduledTarget, definition: Mapping[str, object]) -> str | None:
+def why_target_is_refused(target: ScheduledTarget, definition: Mapping[str, object]) -> str | None:
     """Why RunTask refuses a target the definition that it starts; None if it accepts it, or if
     this is not known. On EC2, the sizes are not judged.
     """
     if target.is_of_job:
         return None
     overrides = size_overrides(target)
-    refusal = overrides.names_refusal(definition)
+    refusal = overrides.why_names_are_refused(definition)
     is_judged = _starts_on_fargate(target, definition) and not overrides.unknown
-    return refusal or (overrides.refusal(definition) if is_judged else None)
+    return refusal or (overrides.why_definition_is_refused(definition) if is_judged else None)
 
 
 def _starts_on_fargate(target: ScheduledTarget, definition: Mapping[str, object]) -> bool:
@@ -225,7 +225,7 @@ def _submitted_input(target: ScheduledTarget) -> object:
     source = text(started.get("Input")) or "{}"
     if transformer:
         source = text(transformer.get("InputTemplate")) or ""
-    elif started.get("InputPath") is not None and not is_timed(target):
+    elif started.get("InputPath") is not None and not has_due_times(target):
         raise _UnreadableError("its input is a part of the event, which can override sizes")
     try:
         read: Any = json.loads(within_levels(_without_variables(source)))

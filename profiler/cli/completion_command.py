@@ -58,7 +58,7 @@ def names_of_past_runs(
         return []
     try:
         store = HistoryStore(history_path(os.environ, file), SystemClock())
-        known_families, known_ids = store.names(incomplete, 50)
+        known_families, known_ids = store.family_names_and_run_ids(incomplete, 50)
     except TaskProfilerError:
         return []
     names: list[str] = []

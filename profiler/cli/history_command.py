@@ -36,8 +36,8 @@ from profiler.core.timestamps import format_local, local_zone
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.family_identity import FamilyKey, PlaceColumn, place_columns
 from profiler.record.gpu_facts import GPU_COLUMNS, gpu_cells
-from profiler.record.mapped_files import mixed_note
-from profiler.record.run_usage import cpu_use
+from profiler.record.mapped_files import mixed_memory_note
+from profiler.record.run_usage import cpu_use_of
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -106,7 +106,9 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
             raise UsageError(
                 "--delete is for ids in the local history: add --from history, and no other option."
             )
-        say_sentence(f"Deleted {format_count(source.history.delete(options.families), 'run')}.")
+        say_sentence(
+            f"Deleted {format_count(source.history.delete_runs(options.families), 'run')}."
+        )
         return
     unconfirmed = 0
     chosen: list[PastRun] = []
@@ -140,7 +142,7 @@ def _write_table(runs: Sequence[PastRun]) -> None:
         if run.event.retry_of:
             retries.add(run.record.task_id)
     write_lines(table_lines(runs, terminal_columns(), retries))
-    note = mixed_note([run.record for run in runs])
+    note = mixed_memory_note([run.record for run in runs])
     if note:
         warn(note)
 
@@ -219,9 +221,9 @@ class _ShownColumns(Struct, frozen=True, kw_only=True):
         if self.has_jobs:
             cells += _job_cells(record.batch)
         cells += (
-            Span(result, OUTCOME_STYLES.get(run.outcome.group, "")),
+            Span(result, OUTCOME_STYLES.get(run.outcome.count_group, "")),
             value_text(metrics.duration_ms, format_duration),
-            cpu_use(record).text or UNKNOWN,
+            cpu_use_of(record).text or UNKNOWN,
             metrics.memory_peak.text(format_memory) or UNKNOWN,
             format_share(metrics.max_memory_used_mb, metrics.memory_size_mb),
         )

@@ -17,7 +17,7 @@ from profiler.cli.schedules_command import ScheduleRow
 from profiler.cli.taskdef_command import PlanDocument
 from profiler.cli.watch_command import RunningDocument
 from profiler.core.errors import UsageError
-from profiler.record.model_base import describe_types
+from profiler.record.model_base import json_schema_of_types
 from profiler.record.record_model import Report, json_schema
 from profiler.record.stacks_line import StacksLine
 from profiler.sizing.advice_document import AdviceDocument
@@ -54,4 +54,4 @@ def schema_of(words: str) -> dict[str, Any]:
         raise UsageError(f"No schema is called {words!r}: name one of {names}.")
     if types == (Report,):
         return json_schema()
-    return describe_types(types, f"task-profiler {words} --json")
+    return json_schema_of_types(types, f"task-profiler {words} --json")

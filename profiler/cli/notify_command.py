@@ -31,7 +31,7 @@ from profiler.forwarder.notifications.notification import NoticeChannel, Notific
 from profiler.forwarder.notifications.notification import post_to_accepting_channels as post_to
 from profiler.forwarder.notifications.slack_messages import slack_message_of
 from profiler.forwarder.task_stopped import TaskStoppedHandler
-from profiler.record.notice_model import decode_notice
+from profiler.record.notice_model import decode_notice_json
 from profiler.record.stopped_task import StoppedTask, parse_stopped_task
 
 _NOTICE_TYPES = ("task.notice", "schedule.notice")
@@ -103,7 +103,7 @@ def _notification_of(event: object) -> tuple[Notification, ChannelKind]:
     """
     if isinstance(event, dict) and event.get("type") in _NOTICE_TYPES:
         try:
-            return decode_notice(json.dumps(event)), "failure"
+            return decode_notice_json(json.dumps(event)), "failure"
         except msgspec.DecodeError as error:
             raise SettingsError(
                 f"The line is not a valid notification line ({error}): pass the line unchanged, "

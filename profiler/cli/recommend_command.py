@@ -66,13 +66,13 @@ from profiler.record.units import (
 from profiler.runs.past_runs.family_evidence import FoundFamilies, read_families
 from profiler.runs.past_runs.run_lookup import no_run_sentence
 from profiler.runs.past_runs.run_source import RunFilter, RunSource, is_pattern
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.advice_document import advice_document
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.engine_lines import engine_lines
+from profiler.sizing.engine_lines import engine_config_lines
 from profiler.sizing.evidence import LAST_RUNS, Evidence
 from profiler.sizing.job_rows import Engine, JobsBy, JobsRow
-from profiler.sizing.sizing_rules import AdviceVerdict, advice_verdict, word_of_change
+from profiler.sizing.sizing_rules import AdviceVerdict, advice_verdict, change_words
 from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 _COLUMNS = (
@@ -166,12 +166,12 @@ def recommend(
     source = open_source(options)
     read = _read_families(source, selection, last, on_fargate, jobs_by)
     families_evidence = known_values(read.families.values())
-    advices = [advise(evidence, policy, overrides) for evidence in families_evidence]
+    advices = [advise_on_size(evidence, policy, overrides) for evidence in families_evidence]
     now_ns = SystemClock().wall_ns()
     months = months_of_families(advices, read.tasks_read, source, options, now_ns)
     if months:
         advices = [
-            advise(evidence, policy, overrides, month=months.get(evidence.family))
+            advise_on_size(evidence, policy, overrides, month=months.get(evidence.family))
             for evidence in families_evidence
         ]
     advices.sort(key=lambda advice: -(advice.saving_usd_per_month or 0))
@@ -196,7 +196,7 @@ def _check_format(jobs_by: JobsBy | None, *, as_lines: bool) -> None:
 
 
 def _write_engine_lines(engine: Engine, advices: Sequence[Advice]) -> None:
-    lines = engine_lines(engine, advices)
+    lines = engine_config_lines(engine, advices)
     for text in lines:
         say(text)
     if not lines:
@@ -210,7 +210,9 @@ def _print_problems(
     labels = family_labels([advice.evidence.family for advice in advices])
     has_problem = False
     for advice in advices:
-        problem = advice.risk or advice.possible_saving(min_saving_percent, min_saving_usd)
+        problem = advice.risk_sentence or advice.possible_saving_sentence(
+            min_saving_percent, min_saving_usd
+        )
         if problem:
             has_problem = True
             warn(f"{labels[advice.evidence.family]} fails the check: {problem}.")
@@ -327,7 +329,7 @@ def _engines(advices: Sequence[Advice]) -> Sequence[Engine]:
     engines: dict[Engine, None] = {}
     for advice in advices:
         row = advice.evidence.family
-        if isinstance(row, JobsRow) and row.engine and engine_lines(row.engine, [advice]):
+        if isinstance(row, JobsRow) and row.engine and engine_config_lines(row.engine, [advice]):
             engines[row.engine] = None
     return list(engines)
 
@@ -335,7 +337,7 @@ def _engines(advices: Sequence[Advice]) -> Sequence[Engine]:
 def _lines_for_engine(advice: Advice) -> Iterator[Line]:
     """The lines that set the size in the configuration of the row's engine."""
     for engine in _engines([advice]):
-        for text in engine_lines(engine, [advice]):
+        for text in engine_config_lines(engine, [advice]):
             yield line(f"{INDENT}  {text}")
 
 
@@ -364,7 +366,7 @@ def _below_the_table(
 
 def _changed_families(advices: Sequence[Advice]) -> list[Advice]:
     """The families whose recommended size is no mere margin."""
-    changed = [advice for advice in advices if advice.choice.changes]
+    changed = [advice for advice in advices if advice.choice.is_other_size_better]
     return [advice for advice in changed if advice_verdict(advice) in ("saves", "too small")]
 
 
@@ -402,7 +404,8 @@ def _family_rows(
                 str(advice.evidence.outcomes.runs),
                 size_text(choice.current),
                 Span(
-                    size_text(choice.size), "bold" if choice.changes and verdict != "fits" else ""
+                    size_text(choice.size),
+                    "bold" if choice.is_other_size_better and verdict != "fits" else "",
                 ),
                 *_saving_texts(advice),
             )
@@ -424,12 +427,12 @@ def _size_rows(advice: Advice, width: int | None) -> Iterator[Line]:
             names.append("current")
         if size == choice.size:
             names.append("recommended")
-        if not sized.acceptable:
+        if not sized.is_acceptable:
             names.append(_why_not_acceptable(sized))
         money = value_text(usd, format_usd)
         if usd is not None and advice.evidence.usage.on_spot:
-            money = advice.mark + money
-        monthly = month_text(advice, advice.in_a_month(usd))
+            money = advice.monthly_amount_mark + money
+        monthly = month_text(advice, advice.usd_in_a_month(usd))
         saving = value_text(sized.saving_percent, format_percent)
         factors = UNKNOWN
         if factor is not None:
@@ -451,7 +454,7 @@ def _why_not_acceptable(sized: SizeOption) -> str:
 
 def _saving_texts(advice: Advice) -> tuple[str, str]:
     """The saving of a run and of a month, or the word of a change that is not for money."""
-    word = word_of_change(advice)
+    word = change_words(advice)
     if word:
         return word, UNKNOWN
     saving = value_text(advice.choice.saving_percent, format_percent)

@@ -19,7 +19,7 @@ from profiler.runs.past_runs.run_source import RunSource
 from profiler.schedules.due_times import tasks_a_month
 from profiler.schedules.schedule_model import Schedule
 from profiler.sizing.advice import Advice
-from profiler.sizing.evidence import Evidence, TasksRead
+from profiler.sizing.evidence import Evidence, ReadTaskCounts
 
 _BASES: Mapping[MonthBasis, str] = {
     "schedule": "by the schedules of {}",
@@ -30,7 +30,7 @@ _BASES: Mapping[MonthBasis, str] = {
 
 def months_of_families(
     advices: Sequence[Advice],
-    read: Mapping[FamilyKey, TasksRead],
+    read: Mapping[FamilyKey, ReadTaskCounts],
     source: RunSource,
     options: SourceOptions,
     now_ns: int,
@@ -68,10 +68,10 @@ def _read_schedules(options: SourceOptions) -> Sequence[Schedule]:
     warning.
     """
     # Other sources do without the commands of AWS.
-    from profiler.aws_account.scheduled_targets import Schedules
+    from profiler.aws_account.scheduled_targets import ScheduleReader
     from profiler.cli.schedules_command import warn_unread
 
-    timed = Schedules(open_clients(options.region, options.profile)).timed()
+    timed = ScheduleReader(open_clients(options.region, options.profile)).read_timed_schedules()
     warn_unread(timed)
     return timed.schedules
 
@@ -107,12 +107,12 @@ def _covered_days(source: RunSource, evidences: Sequence[Evidence], now_ns: int)
 
 def month_text(advice: Advice, usd: float | None) -> str:
     """An amount a month, with the mark of an estimate."""
-    return known(partial(format_usd_a_month, mark=advice.mark), usd) or UNKNOWN
+    return known(partial(format_usd_a_month, mark=advice.monthly_amount_mark), usd) or UNKNOWN
 
 
 def mark_of(advices: Sequence[Advice]) -> str:
     """The mark of a sum; empty if nothing in it is estimated."""
-    return max((advice.mark for advice in advices), default="")
+    return max((advice.monthly_amount_mark for advice in advices), default="")
 
 
 def basis_note(advices: Sequence[Advice]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from profiler.aws_account.clusters_and_log_groups import (
     matching_log_groups,
     missing_log_group_error,
 )
-from profiler.aws_account.kept_logs import KeptLogs
+from profiler.aws_account.kept_logs import AwsLogRetention
 from profiler.aws_account.replay import ReplayCounts, ReplayProgressFile, call_forwarder
 from profiler.aws_account.replay import replay as replay_group
 from profiler.cli.aws_names import FUNCTION, LOG_GROUPS
@@ -96,8 +96,8 @@ def replay(
         )
     for file in files.values():
         file.clear()
-    kept = KeptLogs(open_client, region_name, SystemClock())
-    kept.lacking(groups, times.since_ns or 0)
+    kept = AwsLogRetention(open_client, region_name, SystemClock())
+    kept.groups_lacking(groups, times.since_ns or 0)
     for sentence in kept.sentences:
         warn(sentence)
     if as_json:

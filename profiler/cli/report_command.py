@@ -52,16 +52,16 @@ from profiler.report_page.page_run import priced_run
 from profiler.report_page.page_series import Run, steps_per_run
 from profiler.report_page.shared_numbers import SharedNumbers
 from profiler.runs.past_runs.family_evidence import (
-    ReadFamilies,
+    EvidenceCollector,
     earlier_successes,
-    family_evidence,
+    evidence_of_family,
     last_success,
 )
 from profiler.runs.past_runs.run_lookup import find_run, no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, unconfirmed_note
 from profiler.runs.past_runs.schedule_notices import due_ns_of_notice
 from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoints, steps_of_record
-from profiler.sizing.advice import advise
+from profiler.sizing.advice import advise_on_size
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
@@ -126,7 +126,7 @@ def report(
     source = open_source(options, keeps_stacks=True)
     selection = run_filter(options, run=run_id, reads_checkpoints=not is_local(options))
     older = OlderRuns(MAX_BYTES)
-    families = ReadFamilies(on_fargate)
+    families = EvidenceCollector(on_fargate)
     reader = _RunReader(source, overrides, on_fargate, older, families, SharedNumbers())
     runs = reader.read(selection, last)
     now_ns = SystemClock().wall_ns()
@@ -195,7 +195,7 @@ def _months_of_page(
 ) -> Mapping[FamilyKey, Month]:
     """The months of the families whose runs do not show one, as ``recommend`` estimates them."""
     overrides = reader.price_overrides
-    advices = [advise(found, Policy(), overrides) for found in known_values(evidence)]
+    advices = [advise_on_size(found, Policy(), overrides) for found in known_values(evidence)]
     tasks_read = reader.families.tasks_read(reader.source)
     return months_of_families(advices, tasks_read, reader.source, options, now_ns)
 
@@ -240,7 +240,7 @@ class _RunReader(Struct, frozen=True):
     price_overrides: PriceOverrides
     on_fargate: str | None
     older: OlderRuns
-    families: ReadFamilies
+    families: EvidenceCollector
     numbers: SharedNumbers
 
     def read(self, selected: RunFilter, last: int | None) -> tuple[Run, ...]:
@@ -261,9 +261,9 @@ class _RunReader(Struct, frozen=True):
     def evidence(self, selected: RunFilter, runs: Sequence[Run]) -> Collection[Evidence | None]:
         """The evidence of the families that were read; of one run, that of its family."""
         if not selected.run:
-            return self.families.evidence()
+            return self.families.evidence_of_families()
         source = self.source.family_source(runs[0].past)
-        return [family_evidence(runs[0].past, source, self.on_fargate)]
+        return [evidence_of_family(runs[0].past, source, self.on_fargate)]
 
     def _newest(self, runs: Iterator[PastRun]) -> tuple[PastRun, ...]:
         """The newest runs, without their lines, which the page does not show."""

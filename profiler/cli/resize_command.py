@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
-from profiler.aws_account.family_circumstances import FamilyAccount, read_account
+from profiler.aws_account.family_circumstances import FamilyCircumstancesReader, read_account
 from profiler.aws_account.forwarder_stack import FORWARDER_STACK
 from profiler.aws_account.planned_family import PlanChange, PlannedFamily
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.registered_job_definitions import JobDefinitions, read_job_account
-from profiler.aws_account.resize_plan import RequestedReverts, SizePlans
+from profiler.aws_account.resize_plan import RevertPlanner, SizePlanner
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.cli.aws_names import CLUSTER
@@ -319,11 +319,11 @@ class _Planning(Struct, frozen=True, kw_only=True):
 
     def _account(
         self, jobs: JobDefinitions | None, rollout: Callable[[], Rollout]
-    ) -> FamilyAccount:
+    ) -> FamilyCircumstancesReader:
         """What the account says about families; ``rollout`` reads it."""
 
         def targets() -> Sequence[ScheduledTarget]:
-            return rollout().starting
+            return rollout().starting_targets
 
         def other_starters(family: str) -> Sequence[str]:
             return rollout().seen_starters(family)
@@ -343,7 +343,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
             new: Mapping[str, object],
             arn: str,
         ) -> str | None:
-            return rollout().starter_roles.refusal_of_tags(target, present, new, arn)
+            return rollout().starter_roles.why_role_refuses_tags(target, present, new, arn)
 
         now_ns = self.runs.span.now_ns
         if jobs is None:
@@ -373,7 +373,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
             return FoundRuns(windows=runs, gaps=tuple(gaps)).missing_runs(definition)
 
         account = self._account(jobs, made)
-        plans = SizePlans(
+        plans = SizePlanner(
             runs=runs,
             policy=self.limits,
             price_overrides=price_overrides(),
@@ -386,7 +386,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
         def plan(
             family: str, document: TaskDefinitionDocument, started_by: Sequence[str]
         ) -> PlannedFamily:
-            return plans.plan(family, document, started_by)
+            return plans.plan_size(family, document, started_by)
 
         rollout = _rollout(
             self.open_client, self.request, plan, reads, account.owners, output, jobs
@@ -394,7 +394,7 @@ class _Planning(Struct, frozen=True, kw_only=True):
         rollout.plans_services = True
         if jobs is not None:
             rollout.request = with_job_names(self.request, jobs, account.targets)
-        families = rollout.families()
+        families = rollout.selected_families()
         rollout.check_reads()
         definitions = NewestDefinitions(families, reads)
         if jobs is None:
@@ -405,7 +405,9 @@ class _Planning(Struct, frozen=True, kw_only=True):
         gaps += family_runs.gaps
         if jobs is None and not self._is_selected:
             families = self._with_runs(families, runs)
-        planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
+        planned = with_progress(
+            "Reading task definitions", rollout.plan_families(families), len(families)
+        )
         return rollout, sorted(planned, key=_order)
 
     @property
@@ -485,13 +487,15 @@ def _revert(open_client: OpenClient, request: RolloutRequest, output: _Output) -
     """Put families back to the size in their tags; no run is read."""
     jobs = _job_definitions(open_client, request)
     reads = _bounded_reads(open_client, request, jobs)
-    plans = RequestedReverts(describe=reads.describe)
+    plans = RevertPlanner(describe=reads.describe)
     owners = CloudFormationOwners(open_client)
     if jobs is not None:
         request = replace(request, globs=request.job_definitions)
-    rollout = _rollout(open_client, request, plans.plan, reads, owners, output, jobs)
-    families = rollout.families()
-    planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
+    rollout = _rollout(open_client, request, plans.plan_revert, reads, owners, output, jobs)
+    families = rollout.selected_families()
+    planned = with_progress(
+        "Reading task definitions", rollout.plan_families(families), len(families)
+    )
     return _finish(rollout, planned, None, output)
 
 

@@ -14,11 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.resize_plan import SizePlans
+from profiler.aws_account.resize_plan import SizePlanner
 from profiler.cli.resize_runs import RunsOfDays
 from profiler.core.json_fields import text
 from profiler.core.optional_math import known_values
-from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
+from profiler.runs.past_runs.log_places import DefinedLogPlaces, LogOptions, log_options_of
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import ResizePolicy
 from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument
@@ -70,16 +70,16 @@ def plan_files(
     stages = _stages(definitions)
     plans = []
     for stage in stages:
-        of_stage = runs.read(tuple(stage), DefinedPlaces(stage.get))
+        of_stage = runs.read(tuple(stage), DefinedLogPlaces(stage.get))
         plans.append(
-            SizePlans(
+            SizePlanner(
                 runs=of_stage.windows,
                 policy=policy,
                 price_overrides=prices,
                 missing_runs=of_stage.missing_runs,
             )
         )
-    without_runs = SizePlans(runs={}, policy=policy, price_overrides=prices)
+    without_runs = SizePlanner(runs={}, policy=policy, price_overrides=prices)
     planned: list[_PlannedInFile] = []
 
     def sized(definition: Mapping[str, object], file: str) -> ChangedDefinition:
@@ -87,7 +87,7 @@ def plan_files(
         family = str(text(definition.get("family")) or "")
         stage = _stage_of(family, definition, stages)
         plans_of_stage = without_runs if stage is None else plans[stage]
-        plan = plans_of_stage.plan(family, TaskDefinitionDocument(definition=definition))
+        plan = plans_of_stage.plan_size(family, TaskDefinitionDocument(definition=definition))
         planned.append(_PlannedInFile(file=file, stage=stage, plan=plan))
         return ChangedDefinition(definition=plan.changed.definition)
 

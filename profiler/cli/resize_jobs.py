@@ -14,7 +14,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.units import format_count
-from profiler.runs.past_runs.defined_jobs import DefinedJobs
+from profiler.runs.past_runs.defined_jobs import RunsOfDefinedJobs
 from profiler.task_definitions.job_forms import launch_type_of_jobs
 
 UNSEEN_SUBMITTERS = (
@@ -61,7 +61,9 @@ def read_job_runs(
     Raises TaskProfilerError.
     """
     readable = [name for name in names if definitions.can_read(name)]
-    jobs = DefinedJobs({name: launch_type_of_jobs(definitions.read(name)) for name in readable})
+    jobs = RunsOfDefinedJobs(
+        {name: launch_type_of_jobs(definitions.read(name)) for name in readable}
+    )
     found = runs.read(names, definitions.places, jobs)
     if jobs.unnamed:
         verb = "does" if jobs.unnamed == 1 else "do"

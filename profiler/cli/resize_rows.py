@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from profiler.aws_account.planned_family import PlannedFamily, size_changes
+from profiler.aws_account.planned_family import PlannedFamily, planned_size_decisions
 from profiler.cli.github_format import (
     annotation,
     append_to_summary,
@@ -33,7 +33,7 @@ from profiler.cli.tables import Column, table, table_width
 from profiler.core.optional_math import known, sum_known
 from profiler.core.text import as_sentence
 from profiler.core.timestamps import format_local, parse_ns
-from profiler.record.measured import measured
+from profiler.record.measured import measured_from
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import SlowdownBounds, TaskSize
 from profiler.record.units import format_memory, format_usd_a_month
@@ -41,7 +41,7 @@ from profiler.sizing.advice_document import (
     FactorDocument,
     SizeDocument,
     rounded_percent,
-    rounded_usd,
+    rounded_usd_per_month,
     size_document,
 )
 from profiler.sizing.resize_policy import Resize, ResizeVerdict, ShownEvidence
@@ -84,7 +84,7 @@ def print_plan(
     if evidence:
         lines += [EMPTY, *table(_EVIDENCE_COLUMNS, evidence, width=width)]
     write_lines([*lines, *sentences_about(notes, width), EMPTY])
-    changes = [decision.saving_usd_per_month for decision in size_changes(counted)]
+    changes = [decision.saving_usd_per_month for decision in planned_size_decisions(counted)]
     costs = [decision_of(family_plan).usd_per_month for family_plan in counted]
     say_sentence(total_saving(changes, costs))
     if days is not None and len(counted) > 1 and any(changes):
@@ -157,7 +157,7 @@ def print_json_total(
 ) -> None:
     """The last line: what the plan changes, or what was registered."""
     saved_usd = [_saved_usd_per_month(decision_of(family_plan)) for family_plan in planned]
-    saving_usd = [decision.saving_usd_per_month for decision in size_changes(carried_out)]
+    saving_usd = [decision.saving_usd_per_month for decision in planned_size_decisions(carried_out)]
     total = TotalDocument(
         families=len(planned),
         changes=len(new_revisions(carried_out)),
@@ -234,7 +234,7 @@ def _row(planned: PlannedFamily) -> FamilyDocument:
         from_=size_document(_present(planned)),
         to=size_document(decision.size or TaskSize()),
         runs=decision.runs,
-        saving_usd_per_month=rounded_usd(decision.saving_usd_per_month),
+        saving_usd_per_month=rounded_usd_per_month(decision.saving_usd_per_month),
         verdict=decision.verdict,
         at_least=("evidence.peakMB",) if _is_peak_least(decision) else (),
         evidence=known(_evidence_document, decision.evidence),
@@ -264,7 +264,7 @@ def _factor(factor: SlowdownBounds) -> FactorDocument:
 
 
 def _sum(amounts: Iterable[float | None]) -> float:
-    return rounded_usd(sum_known(*amounts) or 0) or 0
+    return rounded_usd_per_month(sum_known(*amounts) or 0) or 0
 
 
 def _cells(planned: PlannedFamily) -> tuple[str, ...]:
@@ -319,7 +319,7 @@ def _peak_text(seen: ShownEvidence) -> str:
     killed_mb = seen.killed_above_mb
     if killed_mb is not None and killed_mb >= (seen.peak_mb or 0):
         return f"> {format_memory(killed_mb)}"
-    return measured(seen.peak_mb, is_least=seen.is_peak_least).text(format_memory) or UNKNOWN
+    return measured_from(seen.peak_mb, is_least=seen.is_peak_least).text(format_memory) or UNKNOWN
 
 
 def _duration_text(seen: ShownEvidence) -> str:

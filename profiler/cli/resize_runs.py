@@ -19,14 +19,14 @@ from profiler.core.completeness import Gap, UnreadGroup
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import first_names
 from profiler.record.family_identity import FamilyKey
-from profiler.runs.past_runs.defined_jobs import EVERY_RUN, EveryRun
+from profiler.runs.past_runs.defined_jobs import EVERY_RUN, AllRunsByFamily
 from profiler.runs.past_runs.ended_tasks import ALL_BELIEVED, BelievedLines
 from profiler.runs.past_runs.family_evidence import read_windows
-from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions, log_options_of
+from profiler.runs.past_runs.log_places import DefinedLogPlaces, LogOptions, log_options_of
 from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunSource,
-    patterns_of,
+    exact_patterns_of,
 )
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.task_definitions.definition_json import read_described
@@ -77,7 +77,7 @@ class NewestDefinitions:
         self._families = frozenset(families)
         self._reads = reads
         self._known: dict[str, Mapping[str, object] | TaskProfilerError] = {}
-        self.places = DefinedPlaces(self.log_options)
+        self.places = DefinedLogPlaces(self.log_options)
 
     def read(self, family: str) -> Mapping[str, object]:
         """Raises TaskProfilerError, also when it is asked again."""
@@ -136,7 +136,7 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
     believes_logs: bool = False
 
     def read(
-        self, families: Sequence[str], places: DefinedPlaces, jobs: EveryRun = EVERY_RUN
+        self, families: Sequence[str], places: DefinedLogPlaces, jobs: AllRunsByFamily = EVERY_RUN
     ) -> FoundRuns:
         """The runs of the named families, of all without a name, from the sources of the options;
         of job definitions, those of ``jobs``.
@@ -200,13 +200,13 @@ class RunsOfDays(Struct, frozen=True, kw_only=True):
         self,
         source: RunSource,
         families: Sequence[str],
-        places: DefinedPlaces,
+        places: DefinedLogPlaces,
         ended: BelievedLines,
-        jobs: EveryRun = EVERY_RUN,
+        jobs: AllRunsByFamily = EVERY_RUN,
         *,
         reads_older: bool,
     ) -> FoundRuns:
-        selection = RunFilter(families=patterns_of(families))
+        selection = RunFilter(families=exact_patterns_of(families))
         with warned_notes(source):
             windows = read_windows(
                 source,

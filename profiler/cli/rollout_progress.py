@@ -31,7 +31,7 @@ def registered(rollout: Rollout, planned: Sequence[PlannedFamily]) -> tuple[Plan
 
         def steps() -> Iterator[PlannedFamily]:
             for family_plan in planned:
-                yield rollout.register(family_plan)
+                yield rollout.carry_out_plan(family_plan)
                 stop.check()
 
         try:

@@ -29,9 +29,9 @@ def _is_comparable(options: RunOptions) -> bool:
     words = options.words
     if options.name is not None or not is_interpreter(words[0].rpartition("/")[2]):
         return True
-    from profiler.readers.linux.script_names import what_runs  # only for an interpreter
+    from profiler.readers.linux.script_names import name_of_code  # only for an interpreter
 
-    return what_runs(words) is not None
+    return name_of_code(words) is not None
 
 
 def family_of_run(
@@ -43,7 +43,7 @@ def family_of_run(
     # The end of the run has imported them.
     from profiler.cli.terminal.next_step import may_name_size
     from profiler.record.stop_causes import outcome_of
-    from profiler.record.unusual import may_have_changed
+    from profiler.record.unusual import is_long_enough_to_compare
 
     record = report.record
     if may_name_size(record, outcome_of(record)):
@@ -53,7 +53,7 @@ def family_of_run(
     earlier = record.family or "", record.started_at or ""
     if known_status(record) == "success":
         last = store.last_numbers(*earlier)
-        if last is not None and not may_have_changed(record.metrics, last):
+        if last is not None and not is_long_enough_to_compare(record.metrics, last):
             return report, ()
     successes = islice(store.last_successes(*earlier), _MAX_RUNS_COMPARED)
     return report, tuple(success.record for success in successes)

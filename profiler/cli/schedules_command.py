@@ -10,9 +10,9 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.aws_errors import OpenClient, first_only
-from profiler.aws_account.gone_revisions import GoneRevisions
-from profiler.aws_account.missed_reasons import MissedReasons
+from profiler.aws_account.aws_errors import OpenClient, note_only_first
+from profiler.aws_account.gone_revisions import GoneRevisionFinder
+from profiler.aws_account.missed_reasons import MissedReasonFinder
 from profiler.aws_account.scheduled_machines import (
     EXPRESS,
     MachineSchedule,
@@ -22,11 +22,11 @@ from profiler.aws_account.scheduled_machines import (
 from profiler.aws_account.scheduled_targets import (
     FoundSchedules,
     ScheduledTarget,
-    Schedules,
-    is_version,
+    ScheduleReader,
+    is_machine_version,
 )
 from profiler.aws_account.started_tasks import read_clusters
-from profiler.aws_account.state_machines import StateMachines
+from profiler.aws_account.state_machines import StateMachineReader
 from profiler.aws_account.submitted_jobs import read_queues
 from profiler.cli.aws_names import CLUSTER
 from profiler.cli.options import (
@@ -63,9 +63,9 @@ from profiler.core.timestamps import (
 from profiler.record.family import UsualDuration
 from profiler.record.family_identity import FamilyKey, matches_any
 from profiler.record.units import format_count, format_duration
-from profiler.runs.past_runs.family_evidence import KnownFamilies, usual_since_ns
-from profiler.runs.past_runs.run_lookup import similar_families
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, patterns_of
+from profiler.runs.past_runs.family_evidence import FamilyCache, usual_since_ns
+from profiler.runs.past_runs.run_lookup import similar_families_sentence
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, exact_patterns_of
 from profiler.schedules.due_outcomes import (
     CHANGED,
     TOO_OLD,
@@ -149,11 +149,13 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
         show(_READING, None)
         found = list_schedules(open_client)
         versions = [target.machine_arn or "" for target in found.of_machines]
-        read = StateMachines(open_client, warn, lambda: filter(is_version, versions)).targets()
+        read = StateMachineReader(
+            open_client, warn, lambda: filter(is_machine_version, versions)
+        ).starting_states()
         states = [*_selected_states(read, cluster, options.families)]
         machines = read_machine_schedules(open_client, found.of_machines, warn)
-    note_unread = first_only(warn)
-    gone = GoneRevisions(
+    note_unread = note_only_first(warn)
+    gone = GoneRevisionFinder(
         open_client,
         lambda error: note_unread(f"{_UNKNOWN_STARTS} {error}"),
         found.targets,
@@ -172,16 +174,16 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     others = [machine.schedule for machine in machines if not machine.is_gone]
     judged = judge_account(readable, open_client, events, clock, now_ns, selected, others)
     since_ns = usual_since_ns(now_ns, reads_logs=bool(source_names(options, "logs")))
-    families_known = KnownFamilies(lambda: past, since_ns)
+    families_known = FamilyCache(lambda: past, since_ns)
     try:
-        families_known.read(schedule.family_key for schedule in readable)
+        families_known.read_families(schedule.family_key for schedule in readable)
     except TaskProfilerError as error:
         warn(f"The usual durations are unknown. {error}")
     rows = []
     for schedule in judged:
-        duration = families_known.of(schedule.schedule.family_key).usual_duration()
+        duration = families_known.known_family(schedule.schedule.family_key).usual_duration()
         title, row = schedule_row(schedule, duration, now_ns)
-        why = gone.why_nothing(schedule, now_ns)
+        why = gone.why_schedule_starts_nothing(schedule, now_ns)
         if why is not None:
             starts_nothing = True
             row = replace(row, reason=" ".join(filter(None, (why, row.reason))))
@@ -199,7 +201,7 @@ def list_schedules(open_client: OpenClient) -> FoundSchedules:
 
     An unreadable part is a warning, and the exit code becomes 1. Raises TaskProfilerError.
     """
-    found = Schedules(open_client).timed(with_jobs=True, with_machines=True)
+    found = ScheduleReader(open_client).read_timed_schedules(with_jobs=True, with_machines=True)
     if found.problems and not (found.schedules or found.of_machines):
         raise TaskProfilerError(found.problems[0])
     warn_unread(found)
@@ -288,7 +290,7 @@ def _none_sentence(
         if cluster not in clusters:
             sentence += did_you_mean([cluster], sorted(clusters))
     names = frozenset(schedule.family for schedule in others)
-    return sentence + similar_families(RunFilter(families=families), lambda: names)
+    return sentence + similar_families_sentence(RunFilter(families=families), lambda: names)
 
 
 def warn_unread(found: FoundSchedules) -> None:
@@ -348,7 +350,7 @@ def judge_account(
         except TaskProfilerError as error:
             warn(f"Due times of more than an hour ago are unknown. {error}")
     problems: set[str] = set()
-    reasons = MissedReasons(open_client, pause=clock.sleep, warn=problems.add)
+    reasons = MissedReasonFinder(open_client, pause=clock.sleep, warn=problems.add)
     explained = [_with_reason(schedule, reasons, known_ids, now_ns) for schedule in judged]
     for problem in sorted(problems):
         warn(problem)
@@ -393,7 +395,7 @@ def _with_past_tasks(
 
 
 def _with_reason(
-    judged: JudgedSchedule, reasons: MissedReasons, known_ids: Collection[str], now_ns: int
+    judged: JudgedSchedule, reasons: MissedReasonFinder, known_ids: Collection[str], now_ns: int
 ) -> JudgedSchedule:
     """Add AWS's reason to a missed due time.
 
@@ -405,11 +407,11 @@ def _with_reason(
             return due
         if due.task is not None and task_id(due.task.arn) not in known_ids:
             return replace(due, outcome="unknown", reason=TOO_OLD, task=None)
-        was_changed = reasons.was_changed(judged.schedule, due.due_ns, now_ns)
+        was_changed = reasons.was_rule_changed(judged.schedule, due.due_ns, now_ns)
         if was_changed is not False:
             reason = CHANGED if was_changed else _CHANGES_UNKNOWN
             return replace(due, outcome="unknown", reason=reason)
-        return with_refusal(due, reasons.find(judged.schedule, due.due_ns))
+        return with_refusal(due, reasons.find_reason(judged.schedule, due.due_ns))
 
     return replace(judged, due_times=tuple(map(explained, judged.due_times)))
 
@@ -421,7 +423,7 @@ def past_tasks(
     later unknown creation.
     """
     tasks: dict[str, dict[str, StartedTask]] = {}
-    patterns = patterns_of(family.name for family in families)
+    patterns = exact_patterns_of(family.name for family in families)
     for run in source.runs(RunFilter(families=patterns, since_ns=since_ns)):
         if run.family not in families:
             continue

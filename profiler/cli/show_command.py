@@ -56,11 +56,11 @@ from profiler.runs.comparison.run_changes import (
     NO_COMPARISON,
     RunComparison,
     compare_runs,
-    nothing_to_compare,
+    comparison_without_run,
 )
 from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.family_evidence import earlier_successes, last_success
-from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
+from profiler.runs.past_runs.moments import RunMoment, find_moments, format_elapsed
 from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_stacks_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
@@ -238,7 +238,7 @@ def _comparison(
     if against in (None, _LAST_SUCCESS):
         success = last_success(run, successes, family_source)
         if success is None:
-            return nothing_to_compare(f"earlier success of {run.family.name} in {source.place}")
+            return comparison_without_run(f"earlier success of {run.family.name} in {source.place}")
         other = success.record
         role = "last success"
     else:
@@ -271,7 +271,7 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
 def log_lines(
     get_log_events: Callable[..., Mapping[str, Any]],
     record: Record,
-    moments: Sequence[Moment],
+    moments: Sequence[RunMoment],
     count: int,
 ) -> Iterator[Line]:
     """The last ``count`` lines before each moment and the end, none twice.
@@ -328,11 +328,11 @@ def _last_events(
     return events[-count:]
 
 
-def _log_places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, int]]:
+def _log_places(record: Record, moments: Sequence[RunMoment]) -> Iterator[tuple[str, int]]:
     started_ns = record.started_ns
     if started_ns is not None:
         for moment in moments:
-            title = f"before {elapsed(moment.start_ms)}: {moment.text}"
+            title = f"before {format_elapsed(moment.start_ms)}: {moment.text}"
             yield title, started_ns // NS_PER_MS + round(moment.start_ms)
     finished_ns = record.finished_ns
     if finished_ns is not None:

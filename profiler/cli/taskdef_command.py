@@ -18,7 +18,7 @@ from profiler.aws_account.planned_family import (
     plan_addition,
     plan_removal,
 )
-from profiler.aws_account.report_paths import ReportPaths, task_role
+from profiler.aws_account.report_paths import ReportPathReader, task_role
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.shared_streams import with_shared_streams
 from profiler.cli.aws_names import CLUSTER, CONTAINER, LOG_GROUP, STREAM_PREFIX
@@ -214,12 +214,12 @@ def add_monitor(
     # The monitor's parts, for a plan alone.
     from profiler.aws_account.doctor.definition_checks import (
         add_monitor_command,
-        pull_obstacle,
+        image_pull_obstacle,
         start_problems,
     )
 
     open_client = open_clients(region, profile)
-    paths = ReportPaths(open_client)
+    paths = ReportPathReader(open_client)
     of_all = add_monitor_command(
         *request.globs,
         clusters=request.clusters,
@@ -233,7 +233,9 @@ def add_monitor(
     ) -> PlannedFamily:
         planned = plan_addition(family, document, started_by, options=options)
         role = task_role(planned.changed.definition)
-        permission = paths.permission(role, planned.streams) if role else None  # a note says it
+        permission = (
+            paths.may_role_write(role, planned.report_stream_arns) if role else None
+        )  # a note says it
         if permission == "denied" and request.attach_policy:
             permission = None  # the policy allows it
         command = add_monitor_command(family, image=options.image)
@@ -241,7 +243,7 @@ def add_monitor(
         return replace(
             planned,
             problems=tuple(f"{problem.text} {problem.advice or ''}".rstrip() for problem in unmet),
-            obstacle=pull_obstacle(planned, paths),
+            obstacle=image_pull_obstacle(planned, paths),
         )
 
     return _roll_out(request, plan, open_client, image=options.image, as_json=as_json, paths=paths)
@@ -461,7 +463,7 @@ def _roll_out(
     *,
     image: str | None,
     as_json: bool,
-    paths: ReportPaths | None,
+    paths: ReportPathReader | None,
 ) -> int:
     """Print the plan of an account's families, and carry it out as requested.
 
@@ -481,8 +483,10 @@ def _roll_out(
         on_problem=warn,
     )
     with sign_of_life(READING_ACCOUNT):
-        families = rollout.families()
-        planned = with_progress("Reading task definitions", rollout.plan(families), len(families))
+        families = rollout.selected_families()
+        planned = with_progress(
+            "Reading task definitions", rollout.plan_families(families), len(families)
+        )
         if request.attach_policy or request.print_policy:
             others = rollout.other_streams(families)
             planned = tuple(with_shared_streams(planned, others, image))
@@ -510,7 +514,7 @@ def _roll_out(
 
 def _attach_policies(rollout: Rollout, planned: Sequence[PlannedFamily], *, attaches: bool) -> None:
     """Attach the policies of the plan, or say why none was attached."""
-    policies = tuple(rollout.policies(planned))
+    policies = tuple(rollout.role_policies(planned))
     for role_policy in policies:
         if role_policy.note:
             warn(role_policy.note)
@@ -534,7 +538,7 @@ def _register(
         if family_plan.document != old_plan.document:
             changed.append(family_plan)
     if attaches:
-        attach_policies(rollout, rollout.policies(changed))
+        attach_policies(rollout, rollout.role_policies(changed))
     return done
 
 
@@ -547,7 +551,7 @@ def _print_plan(
     """
     if prints_policy:  # to standard output, for a program
         write_lines(_plan_table(planned, None, adds=adds), STDERR)
-        streams = frozenset[str]().union(*(family.streams for family in planned))
+        streams = frozenset[str]().union(*(family.report_stream_arns for family in planned))
         if not streams:
             raise TaskProfilerError(
                 "No selected family needs a permission, because no report is written to a "
@@ -562,7 +566,7 @@ def _print_plan(
 
 def _family_problems(family_plan: PlannedFamily) -> tuple[str, ...]:
     """What is wrong with a family whatever the plan does."""
-    return (*family_plan.problems, *(dead.problem for dead in family_plan.dead))
+    return (*family_plan.problems, *(dead.problem_text for dead in family_plan.dead))
 
 
 class PlanDocument(JsonLine, frozen=True, kw_only=True):

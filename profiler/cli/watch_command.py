@@ -13,12 +13,16 @@ import click
 from profiler.aws_account.clusters_and_log_groups import matching_log_groups
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.running_tasks.running_runs import (
-    FollowedLogs,
+    MonitorLogFollower,
     RunningRun,
     RunningRuns,
     RunsInProgress,
 )
-from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, WatchedRun, WatchedTasks
+from profiler.aws_account.running_tasks.watched_tasks import (
+    RunningTaskLister,
+    WatchedRun,
+    WatchedTasks,
+)
 from profiler.cli.aws_names import CLUSTER
 from profiler.cli.interruption import keep_finalizers_quiet
 from profiler.cli.options import (
@@ -71,7 +75,7 @@ from profiler.record.run_outcome import PREDICATES
 from profiler.record.stop_causes import outcome_of
 from profiler.record.task_needs import vcpu_size
 from profiler.record.units import format_bare_vcpu, format_count, format_duration, format_memory
-from profiler.runs.past_runs.family_evidence import KnownFamilies, usual_since_ns
+from profiler.runs.past_runs.family_evidence import FamilyCache, usual_since_ns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
 from profiler.runs.past_runs.run_source import RunFilter, RunSource
 
@@ -202,13 +206,13 @@ def _screen_until_signal() -> Iterator[_Ending]:
 
 
 def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json: bool) -> None:
-    problems = watched.refresh()
-    if problems and not watched.runs():
+    problems = watched.read_new_data()
+    if problems and not watched.runs_now():
         raise TaskProfilerError(problems[0])
     for sentence in (*problems, *watched.read_usual()):
         warn(sentence)
-    runs = watched.runs()
-    if watched.lacks_similar:
+    runs = watched.runs_now()
+    if watched.has_unread_similar:
         watched.read_similar()
     if not as_json:
         lines = watch_lines(
@@ -230,11 +234,11 @@ def _watch(
     """
     show(("Reading what runs now …",))
     while True:
-        problems = watched.refresh()
-        if watched.lacks_usual:
+        problems = watched.read_new_data()
+        if watched.has_unread_usual:
             show((*problems, "Reading the usual durations …"))
             problems += watched.read_usual()
-        if watched.lacks_similar and not problems:
+        if watched.has_unread_similar and not problems:
             show(("Reading the names of the families …",))
             watched.read_similar()
         for _ in range(watched.seconds_between_reads):
@@ -253,7 +257,7 @@ def _draw(
         below += wrapped(sentence, columns)
     below = below[: rows // 3]
     height = max(rows - len(below), 1)
-    runs = watched.runs()
+    runs = watched.runs_now()
     # Without a run and with a sentence, the running tasks are unknown.
     lines = [line(Span(place, "bold"))]
     if runs or not sentences:
@@ -346,12 +350,12 @@ def open_watched_tasks(
         collected = RunningRuns(named)
     tasks = None
     if cluster is not None:
-        tasks = RunningTasks(open_client, cluster, with_services=name is not None)
+        tasks = RunningTaskLister(open_client, cluster, with_services=name is not None)
     watched = WatchedTasks(
         seconds_between_reads=seconds,
         collected=collected,
-        logs=FollowedLogs(open_pages(open_client), clock, trust),
-        families=KnownFamilies(past_runs, since_ns),
+        logs=MonitorLogFollower(open_pages(open_client), clock, trust),
+        families=FamilyCache(past_runs, since_ns),
         log_groups=matching_log_groups(open_client, groups),
         cluster=tasks,
         clock=clock,
@@ -562,7 +566,7 @@ def _state_text(run: RunningRun) -> Span | str:
         text = outcome.title if outcome.cause == "oom" else PREDICATES[outcome.status]
         if outcome.exit_code:
             text += f" ({outcome.exit_code})"
-        return Span(text, OUTCOME_STYLES.get(outcome.group, ""))
+        return Span(text, OUTCOME_STYLES.get(outcome.count_group, ""))
     texts = [notice.kind for notice in run.notices]
     if run.silent_ms is not None:
         texts.append(f"last seen {format_duration(run.silent_ms)} ago")

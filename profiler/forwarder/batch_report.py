@@ -380,7 +380,7 @@ class ReportFinder(Struct):
         trust = self.trusted_groups.trust_in_stream(
             self.task.account_id, stream.group, stream.stream, monitor=monitor
         )
-        verdict = trust.judge(claim_of(report), timestamp_ms)
+        verdict = trust.judge_line(claim_of(report), timestamp_ms)
         if verdict.is_unconfirmed_container_id:
             # ECS's event names the container that has this id.
             speakers = (report.record.container.name, monitor)

@@ -55,19 +55,19 @@ from profiler.record.document_conditions import (
     JsonObject,
     all_of,
     any_of,
-    at_place,
     begins_with,
     exists,
     in_range,
     none_of,
     of_last_days,
     one_of,
+    place_conditions,
     term,
 )
 from profiler.record.event_end import document_outcome
 from profiler.record.family import USUAL_DAYS
 from profiler.record.family_identity import PROOF_FAMILY
-from profiler.record.measured import UNKNOWN, Measured, measured
+from profiler.record.measured import UNKNOWN, Measured, measured_from
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY
 from profiler.record.spot_price import FARGATE_SPOT
@@ -308,7 +308,7 @@ class NightReader(Struct, frozen=True, kw_only=True):
         since = None
         if since_ns is not None:
             since = datetime.fromtimestamp(since_ns / NS_PER_SECOND, UTC)
-        required = [*conditions, *at_place({ACCOUNT: self.account_id, REGION: self.region})]
+        required = [*conditions, *place_conditions({ACCOUNT: self.account_id, REGION: self.region})]
         excluded = [term(FAMILY, PROOF_FAMILY)]
         if index == "reports":
             excluded.append(_RUNNING)
@@ -691,7 +691,9 @@ def _night_runs(
     with_usage = mapping(whole.get("measured"))
     if positive_number(field_at(with_usage, "priced.value")):
         usd = positive_number(field_at(with_usage, "usd.value")) or 0.0
-        cost = measured(usd, is_least=bool(positive_number(field_at(with_usage, "spot.doc_count"))))
+        cost = measured_from(
+            usd, is_least=bool(positive_number(field_at(with_usage, "spot.doc_count")))
+        )
     return NightRuns(
         counts=counts,
         others={group: tasks for group, tasks in others.items() if tasks > 0},

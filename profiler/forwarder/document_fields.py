@@ -123,7 +123,7 @@ def fields_of_outcome(outcome: Outcome, *, is_of_event: bool) -> Fields:
     """The fields that say how the run ended, with ``task.stop_category`` if an event says it."""
     task: Fields = {"status": outcome.status, "outcome": outcome.cause}
     if is_of_event:
-        task["stop_category"] = outcome.category
+        task["stop_category"] = outcome.stop_category
     if outcome.exit_code is not None:
         task["exit_code"] = outcome.exit_code
     return {"event": {"outcome": event_outcome(outcome.status)}, "task": task}

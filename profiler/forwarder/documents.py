@@ -43,7 +43,7 @@ from profiler.forwarder.run_event import (
     run_event_of_document,
 )
 from profiler.forwarder.run_links import kibana_task_url
-from profiler.record.batch_job import NO_JOB, BatchJob, known_job_fields, read_batch
+from profiler.record.batch_job import NO_JOB, BatchJob, batch_job_of_document, known_job_fields
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Report
 from profiler.record.stop_causes import outcome_of
@@ -469,7 +469,7 @@ def _stored_job_fields(stored: StoredRun) -> Fields:
     if not words and not stored.is_of_job_alone:
         return {}
     fields: Fields = {"task": words} if words else {}
-    job = read_batch(stored.fields.get("batch"))
+    job = batch_job_of_document(stored.fields.get("batch"))
     if job is not NO_JOB:
         fields["batch"] = job_fields(job)
     return fields
@@ -553,7 +553,7 @@ def _corrected_outcome_fields(event: RunEvent, stored: StoredRun) -> Fields:
 
 def _corrected_job_fields(event: RunEvent, stored: StoredRun) -> Fields:
     """The job of the run by the stored report and the event, where the document names another."""
-    present = read_batch(stored.fields.get("batch"))
+    present = batch_job_of_document(stored.fields.get("batch"))
     if present is NO_JOB or stored.report is None:
         return {}
     wanted = merge_report_and_event(stored.report, event, stored.claim).record.batch

@@ -36,13 +36,13 @@ from profiler.record.document_conditions import (
     TIME,
     JsonObject,
     all_of,
-    at_place,
     begins_with,
     exists,
     in_range,
     none_of,
     of_last_days,
     one_of,
+    place_conditions,
     term,
 )
 from profiler.record.fact_list import CPU_TIME, DURATION, READ, WRITTEN, NumberRow
@@ -61,7 +61,7 @@ from profiler.record.hardware import processor_difference
 from profiler.record.model_base import json_name
 from profiler.record.record_model import Processor, TaskSize
 from profiler.record.units import MIB, format_value, rounded_number
-from profiler.record.unusual import MIN_FAR_RUNS, Usual, usual_of
+from profiler.record.unusual import MIN_FAR_RUNS, Usual, usual_value_of
 
 COMPARISON_SECONDS = 5.0
 _RATE_DAYS = 30
@@ -164,7 +164,7 @@ class FamilyRunReader(Struct, frozen=True, kw_only=True):
             for container in mappings(field_at(bucket, "containers.buckets")):
                 for cluster in mappings(field_at(container, "clusters.buckets")):
                     for source in hit_sources(cluster.get("newest")):
-                        family.add_counted(family_run_of_document(source))
+                        family.add_counted_run(family_run_of_document(source))
         return found
 
     def read_task_counts(self, families: Collection[str], place: str) -> Mapping[str, Family]:
@@ -227,7 +227,7 @@ class FamilyRunReader(Struct, frozen=True, kw_only=True):
         )
         for name, family in found.items():
             for ecs_cluster in family.ecs_clusters:
-                usual = family.in_cluster(ecs_cluster).usual_duration()
+                usual = family.family_in_cluster(ecs_cluster).usual_duration()
                 if usual is not None and usual.runs >= MIN_FAR_RUNS:
                     durations[name, ecs_cluster or ""] = usual
         return durations
@@ -247,7 +247,7 @@ class FamilyRunReader(Struct, frozen=True, kw_only=True):
             return None
         family = found.get(notice.family, Family())
         last = family.last_success(notice.task.cluster)
-        usual = usual_of(family.durations_ms(notice.task.cluster))
+        usual = usual_value_of(family.durations_ms(notice.task.cluster))
         if usual is None or last is None:
             return None
         sentences = [_duration_sentence(duration_ms, usual)]
@@ -325,7 +325,7 @@ class FamilyRunReader(Struct, frozen=True, kw_only=True):
         """Raises SearchClusterError, also if an index is closed that can have runs of these
         days.
         """
-        place = at_place({ACCOUNT: arn_account(arn), REGION: arn_region(arn)})
+        place = place_conditions({ACCOUNT: arn_account(arn), REGION: arn_region(arn)})
         query = all_of([IS_CONFIRMED, *place, *conditions])
         return self.cluster.search(
             f"{self.prefix}-reports-*",
@@ -487,7 +487,9 @@ def _unusual_measures(notice: EndedTask, family: Family) -> tuple[UnusualMeasure
     for name, measure in _MEASURES.items():
         if not measure.row.is_least(notice.record):
             own[name] = _valid_amount(getattr(notice.metrics, name))
-    earlier = family.comparable(notice.task.cluster, MIN_FAR_RUNS, of=lambda run: run.is_complete)
+    earlier = family.comparable_successes(
+        notice.task.cluster, MIN_FAR_RUNS, of=lambda run: run.is_complete
+    )
     return find_unusual(own, [_measures_of_run(run) for run in earlier])
 
 
@@ -506,8 +508,8 @@ def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMea
     unusual = []
     for name, measure in _MEASURES.items():
         value = own.get(name)
-        usual = usual_of(run.get(name) for run in earlier)
-        if value is not None and usual is not None and usual.is_far(value, measure.small):
+        usual = usual_value_of(run.get(name) for run in earlier)
+        if value is not None and usual is not None and usual.is_far_outside(value, measure.small):
             unusual.append(
                 UnusualMeasure(
                     metric=json_name(name),
@@ -529,9 +531,9 @@ def unusual_words(unusual: UnusualMeasure) -> str:
 
 def _duration_sentence(duration_ms: float, usual: Usual) -> str:
     runs = f"the median of the last {len(usual.values)} successful runs."
-    if not usual.differs(duration_ms):
+    if not usual.is_notably_different(duration_ms):
         return f"About as long as {runs}"
-    if usual.holds(duration_ms):
+    if usual.is_within_spread(duration_ms):
         return f"Within the usual range of the last {len(usual.values)} successful runs."
     shorter_ms, longer_ms = sorted((duration_ms, usual.middle))
     # Nothing is a multiple of 0 ms.

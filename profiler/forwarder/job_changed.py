@@ -73,9 +73,9 @@ from profiler.record.job_end import (
     AttemptCosts,
     EndedChild,
     attempt_outcome,
-    ended_at,
     failed_child,
-    is_announced,
+    has_own_end_message,
+    job_end_time,
     judge_attempt,
 )
 from profiler.record.measured import AtLeast, Exactly, Known
@@ -129,7 +129,7 @@ class JobChangedHandler(Struct, frozen=True, kw_only=True):
     def handle(self, event: JobEvent) -> JobResult:
         """Write the documents, post the message. Raises ForwarderError after both were tried."""
         job = event.job
-        is_told = event.is_queue_blocked or is_announced(job)
+        is_told = event.is_queue_blocked or has_own_end_message(job)
         if not is_told and not _knows_more_attempts_than_ecs(job):
             return JobResult(status=job.status)
         errors: list[ForwarderError] = []
@@ -315,7 +315,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
     numbers.
     """
     task = _task_fields_of_unstarted_job(job)
-    ended = ended_at(job)
+    ended = job_end_time(job)
     if not task or ended is None:
         return None
     identity = job.identity()
@@ -338,7 +338,7 @@ def job_document(job: JobDetail, settings: ForwarderSettings) -> Document | None
 
 def _task_fields_of_unstarted_job(job: JobDetail) -> Fields:
     """What a job that failed without an attempt is in place of a task; empty for another job."""
-    ended = ended_at(job)
+    ended = job_end_time(job)
     if not job.has_no_attempt or job.status != FAILED or ended is None:
         return {}
     identity = job.identity()

@@ -7,11 +7,11 @@ from profiler.record.batch_detail import SUCCEEDED, JobDetail
 from profiler.record.job_end import (
     AttemptCosts,
     EndedChild,
-    blocked_title,
+    blocked_job_title,
     facts_sentence,
-    job_facts,
+    job_fact_texts,
     job_title,
-    remedy_of,
+    remedy_for_job,
 )
 
 
@@ -53,7 +53,7 @@ class JobNotice(Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """What happened, in a few words: ``orders failed after 3 attempts``."""
         if self.is_blocked:
-            return blocked_title(self.job, self.job.identity().queue)
+            return blocked_job_title(self.job, self.job.identity().queue)
         return job_title(self.job)
 
     @property
@@ -64,7 +64,7 @@ class JobNotice(Struct, frozen=True, kw_only=True):
         if self.is_blocked:
             facts = [self.job.status_reason or "AWS gives no reason"]
         else:
-            facts = job_facts(self.job, self.children, self.costs)
-        remedy = remedy_of(self.job) if self.is_without_attempt else None
+            facts = job_fact_texts(self.job, self.children, self.costs)
+        remedy = remedy_for_job(self.job) if self.is_without_attempt else None
         sentences = (facts_sentence(facts), remedy, self.retry.sentence)
         return " ".join(filter(None, sentences))

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from profiler.aws_account.scheduled_targets import ScheduledTarget, why_off
+from profiler.aws_account.scheduled_targets import ScheduledTarget, why_target_is_off
 from profiler.core.aws_clients import (
     ACCESS_DENIED,
     AwsClient,
@@ -54,7 +54,7 @@ from profiler.record.batch_job import resource_name
 from profiler.record.family import NeedAtSize
 from profiler.record.job_end import judge_attempt
 from profiler.sizing.fargate_sizes import Size
-from profiler.sizing.job_rows import engine_of
+from profiler.sizing.job_rows import engine_of_definition
 from profiler.task_definitions.job_forms import job_containers, with_amounts
 
 _PLATFORMS = frozenset({FARGATE, EC2})
@@ -148,7 +148,7 @@ def _refuse_submitter_that_retries(job: Mapping[str, Any], detail: JobDetail) ->
         names = [one.get("name") for one in mappings(container.get("environment"))]
         if _STEP_FUNCTIONS in names:
             raise RetryRefusedError("AWS Step Functions submitted it, and repeats its jobs itself")
-    engine = engine_of(detail.identity().job_definition or "")
+    engine = engine_of_definition(detail.identity().job_definition or "")
     if engine:
         raise RetryRefusedError(f"{engine.capitalize()} submitted it, and repeats its jobs itself")
 
@@ -169,7 +169,7 @@ def _refuse_disabled_schedules(
         lambda: schedules.targets_of_job(name, definition, queue_arn),
     )
     now_ns = round(now.timestamp()) * NS_PER_SECOND
-    reasons = [why_off(target, now_ns) for target in targets]
+    reasons = [why_target_is_off(target, now_ns) for target in targets]
     if reasons and None not in reasons:
         raise RetryRefusedError(f"its {targets[0].title} {reasons[0]}")
 

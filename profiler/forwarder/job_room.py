@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.aws_account.queue_room import most_vcpus
+from profiler.aws_account.queue_room import max_vcpus_of_environments
 from profiler.core.aws_clients import AwsClient
 from profiler.core.json_fields import count, mappings, text
 from profiler.core.optional_math import known_values
@@ -33,7 +33,7 @@ class JobRoomChecker(Struct, frozen=True):
             return
         what = "the environments of its queue could not be read"
         most = call_aws_for_retry(
-            what, lambda: max(most_vcpus(self.batch, job.queue_arn or ""), default=0)
+            what, lambda: max(max_vcpus_of_environments(self.batch, job.queue_arn or ""), default=0)
         )
         if new.vcpu > most:
             raise RetryRefusedError(

@@ -14,7 +14,7 @@ from profiler.core.optional_math import all_known
 from profiler.forwarder.ended_run import EndedTask
 from profiler.record.batch_detail import JobDetail
 from profiler.record.units import format_memory
-from profiler.sizing.sized_revision import RESIZED_FROM, size_before
+from profiler.sizing.sized_revision import RESIZED_FROM, parse_size_before_tag
 from profiler.task_definitions.containers import task_memory_mb
 
 _MONTHS = (
@@ -46,7 +46,7 @@ def size_change_of_definition(definition: Mapping[str, object]) -> SizeChange:
     """
     for tag in mappings(definition.get("tags")):
         value = text(tag.get("value"))
-        before = size_before(value)
+        before = parse_size_before_tag(value)
         if tag.get("key") == RESIZED_FROM and before is not None:
             return SizeChange(
                 tag=value,

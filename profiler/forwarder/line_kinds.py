@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from profiler.record.impossible_values import decode_leniently, is_too_long
-from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, decode_notice
+from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, decode_notice_json
 from profiler.record.record_model import Report, decode
 from profiler.record.stacks_line import is_stacks_line
 
@@ -56,7 +56,7 @@ def decode_report_line(message: str) -> Report | InvalidReport | None:
 
 def decode_notice_line(message: str) -> NoticeLine | InvalidReport | None:
     """Return the notice of a running task in a line; None for any other line."""
-    notice = _decode_typed_line(message, _NOTICES, decode_notice, "notice")
+    notice = _decode_typed_line(message, _NOTICES, decode_notice_json, "notice")
     return None if isinstance(notice, ScheduleNoticeLine) else notice
 
 

@@ -36,7 +36,7 @@ from profiler.record.record_model import (
     possible_cost,
 )
 from profiler.record.run_outcome import Outcome
-from profiler.record.spot_price import cost_on
+from profiler.record.spot_price import cost_on_provider
 from profiler.record.stop_causes import NO_EVENT, outcome_of
 
 _Part = TypeVar("_Part", bound=Struct)
@@ -271,7 +271,7 @@ def _plausible_cost(record: Record, event: RunEvent) -> Cost:
     if event.created_at and event.stopped_at:
         lived = event.stopped_at - event.created_at + 2 * CLOCK_TOLERANCE
         longest_ms = lived / timedelta(milliseconds=1)
-    return cost_on(event.capacity_provider, possible_cost(record, longest_ms))
+    return cost_on_provider(event.capacity_provider, possible_cost(record, longest_ms))
 
 
 def _seen_by_monitor(report: Report) -> RunAsSeen:

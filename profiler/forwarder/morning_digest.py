@@ -31,11 +31,11 @@ from profiler.record.units import (
     format_percent,
     format_usd_a_month,
 )
-from profiler.record.unusual import MIN_RUNS, usual_of
+from profiler.record.unusual import MIN_RUNS, usual_value_of
 from profiler.sizing.fargate_sizes import whole_size
 from profiler.sizing.prices import REFERENCE_PRICES
-from profiler.sizing.sized_revision import size_before
-from profiler.sizing.trend import course_of, nights_before
+from profiler.sizing.sized_revision import parse_size_before_tag
+from profiler.sizing.trend import course_of_values, nights_before
 
 # Beside the sentence. What comes last is news of money.
 _MAX_LINES = 19
@@ -279,12 +279,12 @@ def _night_median(
     of_night: list[float | None] = []
     for run, value in values:
         (of_night if run.is_known_since(period.start_ns) else before).append(value)
-    usual = usual_of(reversed(before))
+    usual = usual_value_of(reversed(before))
     night = sorted(known_values(of_night))
     if not night or usual is None or not usual.middle:
         return _NightMedian()
     middle = median(night)
-    ratio = middle / usual.middle if usual.stands_out(middle) else 0
+    ratio = middle / usual.middle if usual.is_worth_a_line(middle) else 0
     return _NightMedian(middle, ratio, len(night))
 
 
@@ -297,7 +297,7 @@ def _growth_lines(history: FamilyHistory) -> list[SummaryLine]:
         peaks = _highest_of_nights(_peaks_at_the_newest_size(runs))
         if len(peaks) < MIN_RUNS:
             continue
-        trend = course_of(peaks).growth
+        trend = course_of_values(peaks).growth
         nights = nights_before(peaks[-1][0], peaks[0][0])
         if not trend.is_sure or nights < 1:
             continue
@@ -398,7 +398,7 @@ def _family_count_text(count: int) -> str:
 def _saved_usd_of_families(history: FamilyHistory) -> Iterator[float]:
     """What the runs of resized families would have cost more at the size before."""
     for cost in history.resized:
-        before = size_before(cost.tag)
+        before = parse_size_before_tag(cost.tag)
         if before is None:
             continue
         old_usd = _hour_price_usd(before.size)
@@ -410,4 +410,6 @@ def _saved_usd_of_families(history: FamilyHistory) -> Iterator[float]:
 def _hour_price_usd(size: TaskSize) -> float | None:
     """The list price of a size. The ratio of two sizes is about the same in every Region."""
     whole = whole_size(size)
-    return None if whole is None else REFERENCE_PRICES.size_hour_usd(whole.vcpu, whole.memory_mb)
+    return (
+        None if whole is None else REFERENCE_PRICES.size_hour_price_usd(whole.vcpu, whole.memory_mb)
+    )

@@ -21,7 +21,7 @@ from profiler.forwarder.run_links import RunLinks
 from profiler.record.event_end import document_outcome
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.last_night import count_runs
-from profiler.record.measured import UNKNOWN, Measured, total
+from profiler.record.measured import UNKNOWN, Measured, total_of_known
 from profiler.record.record_model import TaskSize
 from profiler.record.run_outcome import OUT_OF_MEMORY, Outcome
 from profiler.record.spot_price import measured_cost
@@ -179,7 +179,7 @@ def night_runs_of_printed(
         )
         if run.batch.job_id not in period.last.jobs
     ]
-    outcomes = [(_outcome_of_line(run).group, run.family) for run in last]
+    outcomes = [(_outcome_of_line(run).count_group, run.family) for run in last]
     failed: dict[tuple[str, str], FailedRun] = {}
     for (outcome, family), run in zip(outcomes, last, strict=True):
         if outcome in FAILED_OUTCOMES:
@@ -187,7 +187,7 @@ def night_runs_of_printed(
     return NightRuns(
         counts=count_runs(outcomes),
         failed=tuple(sorted(failed.values(), key=lambda run: run.outcome_rank)),
-        cost=total(measured_cost(run.cost) for run in of_period),
+        cost=total_of_known(measured_cost(run.cost) for run in of_period),
         reports=sum(run.has_report for run in last),
         remembered=tuple(newest) if until_ns == period.end_ns else (),
         told_jobs=known_values(run.batch.job_id for run in last if _may_have_further_attempts(run)),
@@ -218,7 +218,7 @@ def _corrected_job_families(runs: Iterable[EndedLine], period: NightPeriod) -> M
     families = {
         run.batch.job_id: run.family
         for run in runs
-        if run.batch.job_id in period.last.jobs and _outcome_of_line(run).group == "success"
+        if run.batch.job_id in period.last.jobs and _outcome_of_line(run).count_group == "success"
     }
     return Counter(families.values())
 
@@ -240,7 +240,7 @@ def _without_repeated_attempts(
 def _may_have_further_attempts(run: EndedLine) -> bool:
     """Whether the run's job may have another attempt, or has had one, of which no line is there."""
     _, number = _job_and_attempt_number(run)
-    return bool(run.batch.job_id) and (number > 1 or _outcome_of_line(run).group != "success")
+    return bool(run.batch.job_id) and (number > 1 or _outcome_of_line(run).count_group != "success")
 
 
 def _job_and_attempt_number(run: EndedLine) -> tuple[str, float]:

@@ -11,13 +11,13 @@ from typing import NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.account_starters import AccountStarters
+from profiler.aws_account.account_starters import AccountStarterReader
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.bounded_reads import BoundedReads
 from profiler.aws_account.family_circumstances import read_account
-from profiler.aws_account.planned_family import PlannedFamily, size_changes
+from profiler.aws_account.planned_family import PlannedFamily, planned_size_decisions
 from profiler.aws_account.registered_definitions import TaskDefinitions, may_definition_exist
-from profiler.aws_account.resize_plan import SizePlans
+from profiler.aws_account.resize_plan import SizePlanner
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
@@ -26,7 +26,7 @@ from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.morning_digest import NightSaving
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.runs.past_runs.family_evidence import read_windows
-from profiler.runs.past_runs.run_source import RunFilter, patterns_of
+from profiler.runs.past_runs.run_source import RunFilter, exact_patterns_of
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.cluster_requests import Method, ServerResponse
 from profiler.sizing.family_window import WindowSpan
@@ -152,7 +152,7 @@ class NightSavingPlanner(Struct, frozen=True, kw_only=True, dict=True):
         for family_plan in planned:
             if family_plan.action == "failed":
                 return NightSaving(asked=asked, problem=" ".join(family_plan.notes))
-        changes = size_changes(planned)
+        changes = planned_size_decisions(planned)
         return NightSaving(
             asked=asked,
             families=tuple(plan.family for plan in planned if plan.is_new_revision),
@@ -164,14 +164,14 @@ class NightSavingPlanner(Struct, frozen=True, kw_only=True, dict=True):
         source = IndexedRuns(self.cluster, self.prefix)
         policy = ResizePolicy()
         span = WindowSpan(now_ns=self.now_ns, min_runs=policy.min_runs)
-        selection = RunFilter(families=patterns_of(families))
+        selection = RunFilter(families=exact_patterns_of(families))
         windows = read_windows(source, selection, span)
         for sentence in source.completeness.sentences:
             raise TaskProfilerError(sentence)
         definitions = TaskDefinitions(self.open_client("ecs"))
         reads = BoundedReads(definitions.describe, reads_twice=False)
         of_services = definitions.families_of_services()
-        plans = SizePlans(
+        plans = SizePlanner(
             runs=windows,
             policy=policy,
             price_overrides=PriceOverrides(),
@@ -196,14 +196,17 @@ class NightSavingPlanner(Struct, frozen=True, kw_only=True, dict=True):
                 if may_definition_exist(error):
                     raise
                 continue
-            planned.append(plans.plan(family, document))
+            planned.append(plans.plan_size(family, document))
         return planned
 
     @cached_property
-    def _account_starters(self) -> AccountStarters:
-        return AccountStarters(self.open_client, self.on_problem)
+    def _account_starters(self) -> AccountStarterReader:
+        return AccountStarterReader(self.open_client, self.on_problem)
 
     @cached_property
     def _scheduled_targets(self) -> tuple[ScheduledTarget, ...]:
         """Raises TaskProfilerError."""
-        return (*self._account_starters.targets(), *self._account_starters.states())
+        return (
+            *self._account_starters.scheduled_targets(),
+            *self._account_starters.starting_states(),
+        )

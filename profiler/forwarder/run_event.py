@@ -15,7 +15,7 @@ from profiler.core.ecs_terms import EC2, LogTarget
 from profiler.core.json_fields import mapping, text
 from profiler.core.optional_math import known, known_values
 from profiler.core.timestamps import format_datetime, parse_datetime
-from profiler.record.batch_job import NO_JOB, BatchJob, read_batch
+from profiler.record.batch_job import NO_JOB, BatchJob, batch_job_of_document
 from profiler.record.event_end import cause_with_job_end, written_event_end
 from profiler.record.record_model import UNKNOWN_SIZE, Container, Metrics, Record, TaskSize
 from profiler.record.run_outcome import Cause
@@ -310,7 +310,7 @@ def run_event_of_document(fields: Mapping[str, Any]) -> RunEvent | None:
             values[name] = value
     values["cause"] = end.cause
     values |= {name: parse_datetime(text(values.get(name))) for name in _TIMES}
-    values["batch"] = read_batch(fields.get("batch"))
+    values["batch"] = batch_job_of_document(fields.get("batch"))
     is_claimed = task.get("confirmed") is False and not claim_of_document(fields).is_own
     is_identified = task.get("confirmed") is True or is_claimed
     return msgspec.convert({**values, "is_identified": is_identified}, RunEvent)

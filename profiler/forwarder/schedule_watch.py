@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.missed_reasons import MissedReasons
+from profiler.aws_account.missed_reasons import MissedReasonFinder
 from profiler.aws_account.scheduled_targets import FoundSchedules
 from profiler.core.ecs_terms import (
     arn_account,
@@ -135,7 +135,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
     # Adds the tasks that earlier invocations have read, which ECS may have forgotten.
     remember: Callable[[Mapping[str, ClusterTasks]], Mapping[str, ClusterTasks]]
     rules: RuleMemory  # those that earlier invocations have read
-    reasons: MissedReasons
+    reasons: MissedReasonFinder
     # The usual durations of families in the account and Region of an ARN. None without a search
     # cluster.
     usual: Callable[[Collection[str], str], FamilyDurations] | None = None
@@ -309,7 +309,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
         None if CloudTrail shows a change of a new rule after the due time.
         """
         if due.outcome != "overlapped" and not self.rules.was_seen_before(schedule, due.due_ns):
-            was_changed = self.reasons.was_changed(schedule, due.due_ns, self.now_ns)
+            was_changed = self.reasons.was_rule_changed(schedule, due.due_ns, self.now_ns)
             if was_changed is None:
                 raise ReadError(
                     f"CloudTrail cannot be read, so it is unknown whether {schedule.name} was "
@@ -319,7 +319,7 @@ class ScheduleWatch(Struct, frozen=True, kw_only=True):
                 return None
         reason = None
         if due.outcome == "missed":
-            reason = self.reasons.find(schedule, due.due_ns)
+            reason = self.reasons.find_reason(schedule, due.due_ns)
         if not reason:
             return line
         return replace(

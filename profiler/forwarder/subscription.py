@@ -51,8 +51,8 @@ from profiler.forwarder.search_cluster.document_delivery import (
 )
 from profiler.record.impossible_values import is_too_long
 from profiler.record.line_trust import LineVerdict, StreamTrust, claim_of, task_of_stream
-from profiler.record.memory_news import is_near_full
-from profiler.record.notice_model import NoticeLine, encode_notice
+from profiler.record.memory_news import is_checkpoint_near_full
+from profiler.record.notice_model import NoticeLine, encode_notice_line
 from profiler.record.record_model import CHECKPOINT, Report
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
@@ -283,7 +283,7 @@ class LineForwarder(Struct):
         line = document.notice or document.near_full
         if line is None:
             return
-        verdict = trust.judge(claim_of(line), None)
+        verdict = trust.judge_line(claim_of(line), None)
         is_of_instance = verdict.voucher == INSTANCE_MONITOR
         if not (verdict.is_confirmed or (is_of_instance and self._is_on_ec2(trust, line))):
             return
@@ -306,7 +306,7 @@ class LineForwarder(Struct):
                 self.notices.once(key, partial(self._index_notice, line))
 
     def _index_notice(self, line: NoticeLine) -> None:
-        document = notice_document(line, encode_notice(line).decode(), self.settings)
+        document = notice_document(line, encode_notice_line(line).decode(), self.settings)
         if isinstance(document, Document):
             rejected = self.deliver([document]).rejected
             if rejected:
@@ -405,7 +405,7 @@ def _document_if_trusted(
     trust: StreamTrust,
 ) -> Document | FailedItem | UntrustedLine:
     """The document of a line that counts; otherwise the line with the reason."""
-    verdict = trust.judge(claim_of(line), event.timestamp)
+    verdict = trust.judge_line(claim_of(line), event.timestamp)
     if verdict.untrusted:
         return UntrustedLine(verdict.untrusted)
     if verdict.invalid:
@@ -418,7 +418,7 @@ def _document_if_trusted(
         document = notice_document(replace(line, record=record), event.message, settings)
     else:
         document = report_document(replace(line, record=record), event.message, settings)
-        if isinstance(document, Document) and is_near_full(line):
+        if isinstance(document, Document) and is_checkpoint_near_full(line):
             document = replace(document, near_full=replace(line, record=record))
     if (
         isinstance(document, Document)

@@ -17,8 +17,8 @@ from msgspec import Struct
 from profiler.aws_account.scheduled_targets import (
     MAX_TASK_TAGS,
     ScheduledTarget,
-    Schedules,
-    why_off,
+    ScheduleReader,
+    why_target_is_off,
 )
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import (
@@ -57,7 +57,7 @@ from profiler.record.stopped_task import StoppedTask, work_digest
 from profiler.record.units import format_usd
 from profiler.schedules.schedule_model import STARTERS, may_be_starter
 from profiler.sizing.fargate_sizes import whole_size
-from profiler.sizing.prices import PriceOverrides, prices
+from profiler.sizing.prices import PriceOverrides, fargate_prices
 from profiler.task_definitions.containers import task_memory_mb
 
 _RETRY_STARTER = "task-profiler-retry/"
@@ -264,7 +264,7 @@ class TaskRetrier(Struct, frozen=True):
 
     families: tuple[str, ...]  # as globs
     max_memory_mb: float
-    aws: Callable[[], tuple[AwsClient, Schedules]]
+    aws: Callable[[], tuple[AwsClient, ScheduleReader]]
     family: Callable[[], FamilyRunReader | None]
     remember: Callable[[str, Callable[[], str]], str]
     now: Callable[[], datetime]
@@ -320,7 +320,7 @@ class TaskRetrier(Struct, frozen=True):
         ecs, schedules = self.aws()
         targets = _possible_targets(schedules, ended)
         for target in targets:
-            off = why_off(target, round(self.now().timestamp()) * NS_PER_SECOND)
+            off = why_target_is_off(target, round(self.now().timestamp()) * NS_PER_SECOND)
             if off or _is_changed_since(target, task):
                 why = off or "was changed after it had started this run"
                 raise RetryRefusedError(f"its {target.title} {why}")
@@ -380,20 +380,20 @@ def _retry_price_sentence(ended: EndedTask, old: TaskSize, new: TaskSize) -> str
     billed_ms = ended.metrics.billed_duration_ms
     cost = ended.cost
     on_spot = task.capacity_provider == FARGATE_SPOT
-    listed = prices(task.region, task.cpu_architecture, PriceOverrides(), on_spot=on_spot)
+    listed = fargate_prices(task.region, task.cpu_architecture, PriceOverrides(), on_spot=on_spot)
     sizes = all_known(whole_size(old), whole_size(new))
     if not billed_ms or listed is None or "TASK_PROFILER_PRICE" in (cost.price_basis or ""):
         return ""
     if sizes is None:
         return ""
     before, after = sizes
-    hour_usd = listed.size_hour_usd(after.vcpu, after.memory_mb) - listed.size_hour_usd(
+    hour_usd = listed.size_hour_price_usd(after.vcpu, after.memory_mb) - listed.size_hour_price_usd(
         before.vcpu, before.memory_mb
     )
     return f" (+{format_usd(hour_usd * billed_ms / MS_PER_HOUR)} a run)"
 
 
-def _possible_targets(schedules: Schedules, ended: EndedTask) -> tuple[ScheduledTarget, ...]:
+def _possible_targets(schedules: ScheduleReader, ended: EndedTask) -> tuple[ScheduledTarget, ...]:
     """The targets that can have started the task: ECS cuts the name of the schedule or rule."""
     task = ended.task
     starter = ended.task.started_by or ""

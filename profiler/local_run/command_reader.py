@@ -28,16 +28,21 @@ from profiler.readers.cgroup.hierarchy import MEMORY
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import lazily_freed_pages
-from profiler.readers.linux.huge_pages import HugePages
+from profiler.readers.linux.huge_pages import HugePagesOfTree
 from profiler.readers.linux.kernel_memory import (
     FreeMemory,
-    KernelGrowth,
+    KernelMemoryGrowth,
     socket_queue_bytes,
     unassigned_kernel_bytes,
 )
 from profiler.readers.linux.memory_shares import MemoryShares
 from profiler.readers.linux.merged_pages import MergedPages
-from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory, own_cpu_ns
+from profiler.readers.linux.process_tree import (
+    ProcessReading,
+    ProcessTree,
+    QuickMemoryReader,
+    own_cpu_ns,
+)
 from profiler.readers.memory_usage import MemoryReading, pinned_by_files_bytes
 
 if TYPE_CHECKING:
@@ -178,7 +183,7 @@ class GroupMemory:
     def add_marks(self, processes_bytes: int | None) -> None:
         """Add the processes' memory with their marks, before the group has more page cache."""
         if processes_bytes is not None:
-            marked_bytes = self._peak().bounded(processes_bytes)
+            marked_bytes = self._peak().peak_within_group_bytes(processes_bytes)
             self._marked_peak_bytes = max(self._marked_peak_bytes or 0, marked_bytes)
 
     @property
@@ -239,8 +244,8 @@ class CommandReader:
             _no_lazily_freed if prepared.own_cgroup.counts_memory else lazily_freed_pages,
             limits=_no_memory_limits if shared is None else shared.memory_limits,
         )
-        self._huge_pages = HugePages(monotonic_ns, time.thread_time_ns)
-        self._huge_pages.begin()
+        self._huge_pages = HugePagesOfTree(monotonic_ns, time.thread_time_ns)
+        self._huge_pages.note_others_bytes()
         self._counts_huge_pages = False
         self._merged_pages = MergedPages()
         self.merged_peak_bytes = 0
@@ -249,7 +254,7 @@ class CommandReader:
         self._last_uncounted_bytes = 0
         self._bound_bytes = 0
         self._unsure_bound_bytes = 0
-        self._quick_memory = QuickMemory(os.getpid(), unrelated)
+        self._quick_memory = QuickMemoryReader(os.getpid(), unrelated)
         self._quick_peak_bytes: int | None = None
         self._cgroup = prepared.own_cgroup
         self._cpu = TreeCpu()
@@ -261,7 +266,7 @@ class CommandReader:
         # Version 2 counts all kernel memory of a group.
         self._kernel_growth_bytes: Callable[[], int] = lambda: 0
         if prepared.cgroups.has_v1_controller(MEMORY):
-            self._kernel_growth_bytes = KernelGrowth(socket_queue_bytes).growth_bytes
+            self._kernel_growth_bytes = KernelMemoryGrowth(socket_queue_bytes).growth_bytes
         self.unread_memory = UnreadMemory()
         self._free_memory = FreeMemory()
         self._kernel_budget = CpuBudget(_KERNEL_CPU, _KERNEL_ADVANCE_NS)
@@ -269,7 +274,7 @@ class CommandReader:
         self.process_kernel_peak_bytes = 0
         self.kernel_bound_bytes = 0
         if prepared.shared_memory is not None:  # not with a group
-            self._kernel_growth_bytes = KernelGrowth(unassigned_kernel_bytes).growth_bytes
+            self._kernel_growth_bytes = KernelMemoryGrowth(unassigned_kernel_bytes).growth_bytes
             self._unmapped = _unmapped_memory(
                 prepared.shared_memory, started.started_wall_ns, monotonic_ns
             )
@@ -380,7 +385,7 @@ class CommandReader:
         open_bytes = self._shares.open_shmem_bytes
         if not open_bytes or self._shared_memory is None:
             return unsure_bytes
-        there_bytes = self._shared_memory.now_bytes()
+        there_bytes = self._shared_memory.read_now_bytes()
         if there_bytes is None:
             return unsure_bytes
         most_bytes = max(there_bytes - self._shares.shmem_bytes, 0)
@@ -416,13 +421,13 @@ class CommandReader:
         self.locked_bound_bytes = max(self.locked_bound_bytes, used_bytes + locked_bytes)
 
     def sample(
-        self, read_ns: int, reaped_ns: int, reaped_blocks: proc.BlockBytes
+        self, read_ns: int, reaped_ns: int, reaped_blocks: proc.ProcessBlockBytes
     ) -> ContainerSample | Unavailable:
         """Sample the tree now; ``reaped_ns`` and ``reaped_blocks`` are the usage of the
         processes reaped so far.
         """
-        self._huge_pages.read_pools()
-        processes = self._shares.divide(self._tree.read())
+        self._huge_pages.note_pools_before()
+        processes = self._shares.readings_with_shares(self._tree.read())
         self.processes = processes
         if not processes:
             return Unavailable("no process of the command can be read in /proc")
@@ -431,7 +436,7 @@ class CommandReader:
         swap_bytes = sum([process.swap_bytes or 0 for process in processes])
         self._swap_peak_bytes = max(self._swap_peak_bytes, swap_bytes)
         huge_page_bytes = self._huge_pages.held_bytes(processes)
-        tree_bytes = self._memory.add(processes)
+        tree_bytes = self._memory.add_reading(processes)
         group = self.group_memory.read(processes, tree_bytes, self._shares.shmem_bytes)
         self.group_memory.add_marks(self._memory.peak_bytes)
         memory_bytes = tree_bytes
@@ -455,7 +460,7 @@ class CommandReader:
         if memory_bytes is not None:
             self.unread_memory.add(read_ns, memory_bytes)
         cpu_ns = self._clamp_to_capacity(self._add_cpu(processes, reaped_ns), read_ns)
-        blocks = self._blocks.add(processes, reaped_blocks, self._cpu.lost_blocks)
+        blocks = self._blocks.add_reading(processes, reaped_blocks, self._cpu.lost_blocks)
         sample = ContainerSample(
             read_ns=read_ns,
             cpu_ns=cpu_ns,
@@ -599,7 +604,7 @@ class CommandReader:
     ) -> int:
         """Add a reading of all processes; returns the CPU time, which never decreases."""
         tree_ns = max(
-            self._cpu.add(processes, reaped_ns, is_last=is_last) - self._startup_cpu_ns, 0
+            self._cpu.add_reading(processes, reaped_ns, is_last=is_last) - self._startup_cpu_ns, 0
         )
         self.cpu_ns = max(self.cpu_ns, tree_ns, self._cgroup.cpu_ns() or 0)
         return self.cpu_ns
@@ -619,10 +624,10 @@ def _unmapped_memory(
 ) -> "UnmappedMemory":
     # Imported late: with a group, nothing is looked for.
     from profiler.local_run.unmapped_memory import UnmappedMemory
-    from profiler.readers.linux.memory_files import MemoryFiles, memory_mounts
+    from profiler.readers.linux.memory_files import WrittenMemoryFiles, read_memory_mounts
     from profiler.readers.linux.sysv_segments import SysvSegments
 
-    files = MemoryFiles(started_ns, memory_mounts)
+    files = WrittenMemoryFiles(started_ns, read_memory_mounts)
     segments = SysvSegments(started_ns)
     return UnmappedMemory(shared, files, segments, monotonic_ns, time.thread_time_ns)
 

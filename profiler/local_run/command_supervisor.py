@@ -38,7 +38,7 @@ class ReapedUsage(Struct, frozen=True, kw_only=True):
     """
 
     cpu_ns: int = 0
-    blocks: proc.BlockBytes = proc.BlockBytes()
+    blocks: proc.ProcessBlockBytes = proc.ProcessBlockBytes()
     unread_write_bytes: int = 0
     max_rss_bytes: int = 0
     faulted_bytes: int = 0
@@ -159,7 +159,9 @@ class Supervisor:
         folder = f"/proc/{self.pid}" if proc.shows_own_pids() else ""
         stat = proc.read_stat(folder)
         had_children = stat is proc.GONE or stat.children_faults > 0 or stat.children_cpu_ticks > 0
-        ignored_signals = proc.parse_status(proc.read(f"{folder}/status") or b"").ignored_signals
+        ignored_signals = proc.parse_status(
+            proc.read_or_none(f"{folder}/status") or b""
+        ).ignored_signals
         ignored_sigchld = bool(ignored_signals >> (signal.SIGCHLD - 1) & 1)
         blocks = _read_blocks(self.pid)
         _, status, used = os.wait4(self.pid, 0)
@@ -201,13 +203,15 @@ class Supervisor:
                 self._orphans += 1
                 self._add_usage(used, blocks)
 
-    def _add_usage(self, used: resource.struct_rusage, blocks: proc.BlockBytes | None) -> None:
+    def _add_usage(
+        self, used: resource.struct_rusage, blocks: proc.ProcessBlockBytes | None
+    ) -> None:
         """Add a reaped process; ``blocks`` is None if its own count was not readable."""
         before = self.reaped
         unread_write_bytes = 0
         if blocks is None:
             unread_write_bytes = used.ru_oublock * _RUSAGE_BLOCK_BYTES
-            blocks = proc.BlockBytes(
+            blocks = proc.ProcessBlockBytes(
                 read_bytes=used.ru_inblock * _RUSAGE_BLOCK_BYTES,
                 write_bytes=unread_write_bytes,
             )
@@ -311,13 +315,13 @@ class Supervisor:
             os.kill(self.pid, number)
 
 
-def _read_blocks(pid: int) -> proc.BlockBytes | None:
+def _read_blocks(pid: int) -> proc.ProcessBlockBytes | None:
     """The block I/O of an ended process that is not reaped; None if it is another user's, or
     if the kernel shows that of an ended process to root alone.
 
     It has the children that the process waited for, as rusage has, and the cancelled writes.
     """
-    return proc.parse_io(proc.read(f"/proc/{pid}/io") or b"")
+    return proc.parse_io(proc.read_or_none(f"/proc/{pid}/io") or b"")
 
 
 def _has_terminal() -> bool:

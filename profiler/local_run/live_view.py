@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from profiler.aggregation.container_usage import vcpu_between
+from profiler.aggregation.container_usage import mean_vcpu_between
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.background_call import start_thread
 from profiler.core.optional_math import excess, first_known, known, known_values
@@ -29,7 +29,7 @@ from profiler.local_run.terminal_rows import (
 )
 from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, curve_top, sparkline
+from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, curve_top, draw_sparkline
 from profiler.record.units import MIB, format_count, format_memory, format_part, format_vcpu
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _curve_text_and_drawing(
     full_colour = limit_colour if is_to_limit else GREEN
 
     def draw(width: int) -> list[Part]:
-        drawn = sparkline(course, width=width, top=top)
+        drawn = draw_sparkline(course, width=width, top=top)
         runs = groupby(f"{drawn:<{width}}", key=lambda character: character == "█")
         return [("".join(run), full_colour if is_full else GREEN) for is_full, run in runs]
 
@@ -300,7 +300,7 @@ class LiveView:
         elapsed_ns = sample.read_ns - self._drawn.read_ns
         return LiveFigures(
             elapsed_ms=(sample.read_ns - self._started_ns) / NS_PER_MS,
-            vcpu=vcpu_between(self._drawn, sample),
+            vcpu=mean_vcpu_between(self._drawn, sample),
             vcpu_course=[
                 used_ns / covered_ns if covered_ns else None
                 for used_ns, covered_ns in self._course.cpu.cells

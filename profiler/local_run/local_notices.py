@@ -114,7 +114,7 @@ class LocalNotices:
         self, notices: "RunNotices", sample: ContainerSample, memory_size_bytes: float | None
     ) -> "Sequence[NoticeFinding]":
         """The conditions that are met for the first time; most are looked for once in a step."""
-        findings = notices.overdue(sample.read_ns)
+        findings = notices.find_if_overdue(sample.read_ns)
         if sample.read_ns < self._next_ns:
             return findings
         from profiler.aggregation.idle_time import NoticeReading  # as RunNotices
@@ -129,7 +129,7 @@ class LocalNotices:
             memory_used_bytes=sample.memory_used_bytes,
             memory_size_bytes=memory_size_bytes,
         )
-        return [*findings, *notices.add(reading)]
+        return [*findings, *notices.add_reading(reading)]
 
 
 def _notice_line(
@@ -141,7 +141,7 @@ def _notice_line(
     """The line of a notice, with the record as it is so far."""
     from profiler.record.notice_model import NoticeLine  # most runs have no notice
 
-    notice = notices.describe(finding, longest_wait)
+    notice = notices.raise_notice(finding, longest_wait)
     so_far = replace(
         without_lists(record), status="running", finished_at=None, notices=notices.raised
     )
@@ -150,5 +150,7 @@ def _notice_line(
 
 def network_of(pid: int) -> int | None:
     """The bytes that the network namespace of a process has received and sent."""
-    network = proc.parse_network(proc.read(f"/proc/{pid}/net/dev") or b"", with_loopback=True)
+    network = proc.parse_network(
+        proc.read_or_none(f"/proc/{pid}/net/dev") or b"", with_loopback=True
+    )
     return sum_known(*(network or ()))

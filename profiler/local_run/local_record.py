@@ -14,7 +14,7 @@ from profiler.aggregation.memory_evidence import (
     Exactness,
     MemoryEvidence,
     MemoryPeak,
-    choose_peak,
+    choose_memory_peak,
     evidence_from,
     group_evidence,
 )
@@ -32,10 +32,10 @@ from profiler.aggregation.run_evidence import (
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     container_limits,
-    processor_of,
+    record_processor_of,
     size_metrics,
     usage_metrics,
-    visible_of,
+    visible_hardware_of,
 )
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.optional_math import first_known, known, known_values, quotient
@@ -114,7 +114,7 @@ def apply_placement(
     task = placement.task
     own = replace(placement.container, started_ns=started_ns)
     end = RunEnd(status="running", until_ns=finished_ns)
-    placed = RecordDraft.of(own, task, end, Host()).run
+    placed = RecordDraft.draft_of_container(own, task, end, Host()).run
     target = awslogs_target(
         own.log_options if own.log_driver == AWSLOGS else {}, own.name, task.arn
     )
@@ -185,7 +185,7 @@ class RunObservation(Struct, frozen=True, kw_only=True):
 
     @property
     def peak(self) -> MemoryPeak:
-        return choose_peak(self.memory)
+        return choose_memory_peak(self.memory)
 
 
 def memory_evidence(
@@ -236,7 +236,9 @@ def memory_evidence(
         exactness: Exactness = "unsure"
         if is_more and not may_be_files and is_bounded:
             exactness = "at least"
-        return evidence + evidence_from("process mark", group.bounded(reached_bytes), exactness)
+        return evidence + evidence_from(
+            "process mark", group.peak_within_group_bytes(reached_bytes), exactness
+        )
     is_alone = ending.was_only_process and not had_several_processes
     if is_alone and sampled_bytes is not None and read_bytes is not None:
         most_bytes = marks.most_bytes + min(kernel_bytes, round(_EXACT_SHARE * mark_bytes))
@@ -257,7 +259,7 @@ def _may_be_files(reached_bytes: int, reaped: ReapedUsage) -> bool:
         reached_bytes - reaped.faulted_bytes, reached_bytes
     ):
         return False
-    return b"[always]" not in (proc.read(_HUGE_PAGES) or b"")
+    return b"[always]" not in (proc.read_or_none(_HUGE_PAGES) or b"")
 
 
 def _is_within_limits(low_bytes: int, high_bytes: int) -> bool:
@@ -302,7 +304,7 @@ def draft_run_record(
     if observed.usage.series is not None and max_series_steps:
         series = observed.usage.series.copy(
             min_step_ms=min_series_step_ms, max_steps=max_series_steps
-        ).values()
+        ).series_so_far()
     evidence = RunEvidence(
         metrics=_metrics(observed, sizes),
         series=series,
@@ -315,7 +317,7 @@ def draft_run_record(
     )
     # The profiler is the parent of the command: it sees the exit of each process.
     draft = RecordDraft(run, end, sizes, sees_all_exits=True)
-    draft.add(evidence)
+    draft.add_evidence(evidence)
     return draft
 
 
@@ -403,8 +405,8 @@ def _base_record(
         family=identity.family,
         launch_type=LOCAL,
         cpu_architecture=identity.host.cpu_architecture,
-        processor=processor_of(identity.host),
-        visible=visible_of(identity.host),
+        processor=record_processor_of(identity.host),
+        visible=visible_hardware_of(identity.host),
         labels=identity.labels or None,
         batch=identity.batch,
         container=Container(name=identity.family),

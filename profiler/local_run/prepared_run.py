@@ -82,9 +82,9 @@ def family_name(name: str | None, words: Sequence[str]) -> str:
             command = (command.split() or [command])[0]
         name = os.path.basename(command.rstrip("/")) or command
         if is_interpreter(name):
-            from profiler.readers.linux.script_names import what_runs  # imported after the start
+            from profiler.readers.linux.script_names import name_of_code  # imported after the start
 
-            name = what_runs(words) or name
+            name = name_of_code(words) or name
     return _shorten_name(without_surrogates(name))
 
 
@@ -223,7 +223,7 @@ def read_caller_environment(own: Environment) -> Environment:
     """The environment without the variable that Python adds when it starts in the C locale (PEP
     538).
     """
-    initial = proc.read("/proc/self/environ")
+    initial = proc.read_or_none("/proc/self/environ")
     if initial is None or any(entry.startswith(b"LC_CTYPE=") for entry in initial.split(b"\0")):
         return own
     return {name: value for name, value in own.items() if name != b"LC_CTYPE"}
@@ -507,7 +507,7 @@ def prepare_run(
         if own_cgroup.is_entered_at_once:
             session = make_session()
         with HeldCommand(
-            words, read_caller_environment(environment), signals, own_cgroup.enter, measure
+            words, read_caller_environment(environment), signals, own_cgroup.enter_groups, measure
         ) as held:
             prepared = PreparedRun(
                 run_id=run_id,
@@ -517,7 +517,9 @@ def prepare_run(
                 machine_oom_kills_before=machine_oom_kills_before,
                 shared_memory=shared_memory,
                 preexisting_children=preexisting_children,
-                floor_bytes=proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes,
+                floor_bytes=proc.parse_status(
+                    proc.read_or_none("/proc/self/status") or b""
+                ).peak_bytes,
                 held=held,
                 clock=clock,
                 earlier_cpu_seconds=earlier_cpu_seconds,

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.memory_evidence import (
-    choose_peak,
+    choose_memory_peak,
     evidence_from,
     mark_bytes_perhaps_of_files,
 )
@@ -109,7 +109,7 @@ class ReportBuilder(Struct, eq=False):
         observed = self._observed_run(ignored_sigchld=False)
         draft = self._draft(observed, identity, self._notices.warnings)
         add_collected(draft, self._sampler.plan.collectors)
-        return draft.record()
+        return draft.build_record()
 
     def so_far(self) -> "tuple[Report, RunSeries | None]":
         """The report, and the history's series, of a run whose profiler is killed now."""
@@ -134,7 +134,9 @@ class ReportBuilder(Struct, eq=False):
         if sampler.details is not None:
             processes = sampler.details.processes
             observation = replace(
-                observation, processes=processes.top(), with_commands=processes.with_commands
+                observation,
+                processes=processes.largest_process_rows(),
+                with_commands=processes.with_commands,
             )
         if not self._are_children_lost(ignored_sigchld=ignored_sigchld):
             return observation
@@ -171,7 +173,7 @@ class ReportBuilder(Struct, eq=False):
             floor_bytes=prepared.floor_bytes,
             kernel_bytes=command.process_kernel_peak_bytes,
         )
-        between_bytes = group_peak.bounded(command.marked_bound_bytes)
+        between_bytes = group_peak.peak_within_group_bytes(command.marked_bound_bytes)
         memory += evidence_from("shared memory", command.shared_bound_bytes, "unsure")
         memory += evidence_from("kernel memory", command.kernel_bound_bytes or None, "unsure")
         marked_bytes = max(mark_bytes_perhaps_of_files(memory), between_bytes)
@@ -186,7 +188,7 @@ class ReportBuilder(Struct, eq=False):
             ),
             memory=memory,
             doubts=memory_doubts(
-                choose_peak(memory),
+                choose_memory_peak(memory),
                 observed.usage,
                 command,
                 finished_ns=finished_wall_ns,
@@ -198,7 +200,7 @@ class ReportBuilder(Struct, eq=False):
             memory_kills=memory_kills,
             shared_oom_kills=shared_oom_kills,
             marked_bytes=marked_bytes,
-            has_block_io=proc.read("/proc/self/io") is not None,
+            has_block_io=proc.read_or_none("/proc/self/io") is not None,
             others_vcpu_used=self._others_vcpu_used(observed.cpu_ns, duration_ns),
         )
 
@@ -233,7 +235,7 @@ class ReportBuilder(Struct, eq=False):
         warnings += observation.doubts.notes + missing
         draft = self._draft(observation, identity, warnings)
         add_collected(draft, plan.collectors)
-        record = draft.record()
+        record = draft.build_record()
         now_ns = self._sampler.prepared.clock.wall_ns()
         if self._has_evidence(record) and not doubts:
             from profiler.sizing.advice import with_recommendation  # not for the shortest runs
@@ -305,7 +307,7 @@ class ReportBuilder(Struct, eq=False):
         sampler = self._sampler
         details = sampler.details
         if details is not None:
-            details.time.flush(observation.usage.series)
+            details.time.pass_cpu_waits_on(observation.usage.series)
         own = sampler.prepared.own_cgroup
         draft = draft_run_record(
             identity,
@@ -327,7 +329,7 @@ class ReportBuilder(Struct, eq=False):
             notices=self._notices.raised,
         )
         if details is not None:
-            draft.add(_details_evidence(details, draft.run, sampler.command.cpu_ns))
+            draft.add_evidence(_details_evidence(details, draft.run, sampler.command.cpu_ns))
         return draft
 
     def _are_children_lost(self, *, ignored_sigchld: bool) -> bool:
@@ -344,7 +346,7 @@ class ReportBuilder(Struct, eq=False):
         series = series.copy(min_step_ms=self._sampler.min_series_step_ms)
         written_bytes = record.metrics.block_write_bytes
         if written_bytes is not None:
-            series.limit_written(written_bytes)
+            series.lower_written_bytes(written_bytes)
         return series
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from profiler.core.optional_math import first_known, known_values
 from profiler.core.text import listed
 from profiler.core.timestamps import MS_PER_SECOND
-from profiler.record.fact_list import GPU_IDLE, GPU_MEMORY_PEAK, measured_number, number_value
+from profiler.record.fact_list import GPU_IDLE, GPU_MEMORY_PEAK, measured_number, number_of_row
 from profiler.record.measured import Approximately, AtLeast, Measured
 from profiler.record.record_model import Metrics, Record
 from profiler.record.units import format_duration, format_memory, format_percent
@@ -67,7 +67,7 @@ class GpuUse(Struct, frozen=True):
 
 def gpu_use(record: Record) -> GpuUse:
     """What the budgets of GPUs are compared with; nothing where it may be another program's."""
-    return GpuUse(number_value(GPU_MEMORY_PEAK, record), measured_number(GPU_IDLE, record))
+    return GpuUse(number_of_row(GPU_MEMORY_PEAK, record), measured_number(GPU_IDLE, record))
 
 
 def failed_budgets(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from profiler.aggregation.process_table import ProcessTotals
     from profiler.aggregation.time_breakdown import TimeAccount
     from profiler.core.look_times import LookTimes
-    from profiler.readers.linux.look import Look
+    from profiler.readers.linux.look import ThreadsLook
     from profiler.readers.linux.thread_times import ThreadReader
 
 
@@ -118,13 +118,13 @@ class SampleBuffer:
         ready = len(self._pending) - keep
         for sample, received_ns in self._pending[:ready]:
             usage = self.usage
-            before = usage.traffic()
-            usage.add(sample, received_ns=received_ns, started_ns=self._started_ns)
-            self.demand.add(usage.last_vcpu or 0.0, usage.take_ended_step_ns())
+            before = usage.traffic_by_counter()
+            usage.add_sample(sample, received_ns=received_ns, started_ns=self._started_ns)
+            self.demand.add_step(usage.last_vcpu or 0.0, usage.take_ended_step_ns())
             if sample.block_read_bytes is None:
                 continue
             if usage.series is not None:
-                now = usage.traffic()
+                now = usage.traffic_by_counter()
                 read, written = ((now[name] or 0) - (before[name] or 0) for name in BLOCK_COUNTERS)
                 usage.series.add_blocks(
                     sample.read_ns, read, written, held_ns=sample.read_ns - self._blocks_ns
@@ -176,7 +176,7 @@ class RunSampler:
         self.pace = SamplingPace(started.started_ns, self._interval_ns, time.thread_time_ns())
         self.details: Details | None = None
         self.has_tick = False
-        self._last_look: Look | None = None
+        self._last_look: ThreadsLook | None = None
         self._reading_ns: int | None = None  # when the next reading is due by the pace
         self._began_cpu_ns = time.thread_time_ns()
 
@@ -266,7 +266,9 @@ class RunSampler:
         if is_tick:
             self.add_devices(now_ns)
         processes = command.processes
-        details.processes.add(processes, read_ns if processes else None, cpu_ns=command.cpu_ns)
+        details.processes.add_reading(
+            processes, read_ns if processes else None, cpu_ns=command.cpu_ns
+        )
         if isinstance(sample, Unavailable):
             return None
         details.threads.follow(processes)
@@ -278,10 +280,14 @@ class RunSampler:
         self._add_ended_cpu(details, read_ns, processes)
         return sample
 
-    def _take_look(self, details: Details, now_ns: int, *, is_fresh: bool = False) -> "Look | None":
+    def _take_look(
+        self, details: Details, now_ns: int, *, is_fresh: bool = False
+    ) -> "ThreadsLook | None":
         return self._read_threads(details, lambda: details.threads.look(now_ns, is_fresh=is_fresh))
 
-    def _read_threads(self, details: Details, read: "Callable[[], Look | None]") -> "Look | None":
+    def _read_threads(
+        self, details: Details, read: "Callable[[], ThreadsLook | None]"
+    ) -> "ThreadsLook | None":
         """A look at the threads; None also after a defect, which must not end the run."""
         if details.time.failure is not None:
             return None
@@ -311,7 +317,9 @@ class RunSampler:
             return
         self._last_look = details.threads.read_last(finished_ns)
         ended = self.command.sample_ended(reaped.cpu_ns)
-        details.processes.add(ended, self.started.wall_ns(finished_ns), cpu_ns=self.command.cpu_ns)
+        details.processes.add_reading(
+            ended, self.started.wall_ns(finished_ns), cpu_ns=self.command.cpu_ns
+        )
 
     def finish(self, finished_ns: int, reaped: ReapedUsage) -> None:
         """Add the counters of the ended command."""
@@ -341,7 +349,7 @@ class RunSampler:
         from profiler.core.look_times import LookTimes
         from profiler.readers.cgroup.group_pressure import open_group_pressure
         from profiler.readers.cgroup.process_groups import is_frozen
-        from profiler.readers.linux.sockets import ask_peer_inode, ask_stream
+        from profiler.readers.linux.sockets import ask_peer_inode, ask_stream_state
         from profiler.readers.linux.thread_times import ThreadReader
 
         started_ns = self.started.started_wall_ns
@@ -358,7 +366,7 @@ class RunSampler:
             threads=ThreadReader(
                 time.thread_time_ns,
                 peer_inode=ask_peer_inode,
-                ask_stream=ask_stream,
+                ask_stream=ask_stream_state,
                 open_pressure=open_group_pressure,
                 is_frozen=is_frozen,
             ),

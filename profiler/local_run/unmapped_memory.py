@@ -12,7 +12,7 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.cgroup.shared_memory import SharedMemory, read_swap_bytes
 from profiler.readers.linux.huge_pages import taken_bytes
 from profiler.readers.linux.kernel_memory import MIN_GROWTH_BYTES
-from profiler.readers.linux.memory_files import MemoryFiles
+from profiler.readers.linux.memory_files import WrittenMemoryFiles
 from profiler.readers.linux.sysv_segments import SysvSegments
 
 # At most this share of a core, and this much at once, for the open files of all processes.
@@ -46,7 +46,7 @@ class UnmappedMemory:
     def __init__(
         self,
         shared: SharedMemory,
-        files: MemoryFiles,
+        files: WrittenMemoryFiles,
         segments: SysvSegments,
         monotonic_ns: Callable[[], int],
         cpu_ns: Callable[[], int],
@@ -161,7 +161,7 @@ class UnmappedMemory:
         # A lost file may be known by another process, whatever others freed since it was found.
         if (self._files.has_lost or is_new) and self._budget.allows(now_ns):
             began_ns = self._cpu_ns()
-            self._files.look(pids, lambda: self._shared.growth_bytes() or 0)
+            self._files.find_open_files(pids, lambda: self._shared.growth_bytes() or 0)
             cost_ns = self._cpu_ns() - began_ns
             self._budget.add_cost(cost_ns, now_ns)
             self.used_cpu_ns += cost_ns

@@ -37,7 +37,7 @@ class BatchNotices(Struct, eq=False):
         if state is None or usage.last_sample is None or usage.samples == state.samples:
             return
         state.samples = usage.samples
-        for finding in state.notices.add(
+        for finding in state.notices.add_reading(
             self._notice_reading(state, batch.container, task, usage, usage.last_sample)
         ):
             yield state.notices, finding
@@ -47,7 +47,7 @@ class BatchNotices(Struct, eq=False):
         state = self._notice_state(batch)
         if state is None:
             return
-        for finding in state.notices.overdue(self._now_ns(state)):
+        for finding in state.notices.find_if_overdue(self._now_ns(state)):
             yield state.notices, finding
 
     def _notice_state(self, batch: FollowedContainer) -> NoticeState | None:
@@ -91,7 +91,7 @@ class BatchNotices(Struct, eq=False):
         then (cgroup v2).
         """
         for followed in self._sampler.followed.all:
-            traffic = followed.usage.traffic()
+            traffic = followed.usage.traffic_by_counter()
             if any_known(*(traffic[name] for name in BLOCK_COUNTERS)):
                 return True
         return False

@@ -11,7 +11,7 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import DeviceReadings
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.report_destination import BatchStreams
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, joined_attempt
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, with_first_start_of
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.sinks import DeliveryFailure
 
@@ -82,7 +82,7 @@ class FollowedContainer(Struct, eq=False):
     def join(self, listed: ContainerMetadata) -> ContainerMetadata:
         """Add the container as it is listed now."""
         before = self._before
-        self.container = joined_attempt(self._before, listed)
+        self.container = with_first_start_of(self._before, listed)
         known_id = listed.docker_id or (before or listed).docker_id
         self._before = replace(self.container, docker_id=known_id)
         self.is_listed = True
@@ -121,7 +121,7 @@ class FollowedContainers:
             followed.is_listed = False
         self.listed = []
         joined: list[ContainerMetadata] = []
-        for container in task.current.values():
+        for container in task.containers_by_name.values():
             followed = self.named(container.name)
             self.listed.append(followed)
             joined.append(followed.join(container))

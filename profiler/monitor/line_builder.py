@@ -72,7 +72,7 @@ class LineBuilder(Struct, eq=False):
         collectors = self.shared.collectors
         batch_id = batch.container.followed_id
         add_collected(draft, collectors, batch_id)
-        record = draft.record()
+        record = draft.build_record()
         record = with_recommendation(
             record, self.settings.prices, time=format_ms(self.shared.clock.wall_ns())
         )
@@ -81,8 +81,8 @@ class LineBuilder(Struct, eq=False):
 
     def bare_report(self, batch: FollowedContainer, task: TaskMetadata, outcome: RunEnd) -> bytes:
         """The final line without measurements, if the complete one cannot be built."""
-        draft = RecordDraft.of(batch.container, task, outcome, self.sampler.host)
-        record = draft.record()
+        draft = RecordDraft.draft_of_container(batch.container, task, outcome, self.sampler.host)
+        record = draft.build_record()
         monitor = Monitor(version=__version__, warnings=tuple(self.warnings))
         return self._line("task.report", replace(record, monitor=monitor))
 
@@ -108,7 +108,7 @@ class LineBuilder(Struct, eq=False):
         if batch.notices is not None:
             batch.notices.notices.is_fuller = False
         add_collected(draft, self.shared.collectors, container.followed_id)
-        return self._line("task.checkpoint", draft.record())
+        return self._line("task.checkpoint", draft.build_record())
 
     def notice(
         self,
@@ -119,16 +119,16 @@ class LineBuilder(Struct, eq=False):
     ) -> bytes:
         """The line of a notice about a running batch; all later records of the batch list it."""
         # Most runs have no notice.
-        from profiler.record.notice_model import NoticeLine, encode_notice
+        from profiler.record.notice_model import NoticeLine, encode_notice_line
 
         now_ns = self.shared.clock.wall_ns()
         collectors = self.shared.collectors
         batch_id = batch.container.followed_id
         draft = self._draft(batch, task, self._end_for_now(batch, now_ns))
         add_collected(draft, collectors, batch_id)
-        record = without_lists(draft.record())
-        notice = notices.describe(finding, partial(collectors.longest_wait, batch_id))
-        return encode_notice(
+        record = without_lists(draft.build_record())
+        notice = notices.raise_notice(finding, partial(collectors.longest_wait, batch_id))
+        return encode_notice_line(
             NoticeLine(
                 time=format_ms(now_ns),
                 notice=notice,
@@ -156,7 +156,7 @@ class LineBuilder(Struct, eq=False):
         usage = batch.usage
         sampler = self.sampler
         is_job = self.settings.batch_job is not NO_JOB
-        draft = RecordDraft.of(
+        draft = RecordDraft.draft_of_container(
             batch.container, task, outcome, sampler.host, usage.memory_limit_bytes
         )
         draft.run = replace(
@@ -180,13 +180,13 @@ class LineBuilder(Struct, eq=False):
             return draft
         series = None
         if outcome.status != "running" and usage.series is not None:
-            series = usage.series.values()
+            series = usage.series.series_so_far()
         demand = None
         if batch.may_be_batch:
             demand = DemandEvidence(
                 demand=batch.demand, vcpu_size=batch.vcpu_size, max_threads=sampler.max_threads
             )
-        draft.add(statistics_evidence(usage, draft.sizes, series=series, demand=demand))
+        draft.add_evidence(statistics_evidence(usage, draft.sizes, series=series, demand=demand))
         return draft
 
     def _other_containers(

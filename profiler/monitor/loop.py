@@ -154,7 +154,7 @@ class MonitoredTask:
         if self._settings.container is None and not self._sampler.is_own_container_settled:
             return
         requested = self._settings.container
-        if not self._shared.is_in_task and not task.lists(requested or ""):
+        if not self._shared.is_in_task and not task.lists_container(requested or ""):
             requested = None  # it is that of other tasks
         selection = select_batch(task, requested=requested, own=self._sampler.own)
         for name in selection.names:

@@ -29,7 +29,7 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.monitor.followed_container import FollowedContainer, FollowedContainers
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.ecs.container_stats import StatsReading, made_sample
+from profiler.readers.ecs.container_stats import StatsReading, decoded_sample_of
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata, runs_on_instance
 from profiler.readers.linux.host import Host, SwapCounters
 from profiler.record.record_model import Record
@@ -143,7 +143,7 @@ def _is_plain_news(
         return followed.has_free_memory(sample.memory_used_bytes)
     # With page cache and all: where that is little, the rest need not be known yet.
     return followed.has_free_memory(sample.usage_bytes) or followed.has_free_memory(
-        sample.made().memory_used_bytes
+        sample.decoded_sample().memory_used_bytes
     )
 
 
@@ -159,9 +159,9 @@ class TaskSource(Protocol):
     has_news: bool
     is_resumed: bool
 
-    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable: ...
-    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable: ...
-    def own_container(self) -> ContainerMetadata | Unavailable: ...
+    def read_task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable: ...
+    def read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable: ...
+    def read_own_container(self) -> ContainerMetadata | Unavailable: ...
 
 
 class TaskSampler:
@@ -295,7 +295,7 @@ class TaskSampler:
 
     def _read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         """Read the stats, and log when they begin or cease to be readable."""
-        reading = self._source.stats(max_seconds)
+        reading = self._source.read_stats(max_seconds)
         self._log_clock_jumps()
         if isinstance(reading, Unavailable):
             self.stats_health.on_failure(reading)
@@ -346,7 +346,7 @@ class TaskSampler:
         """Read the task; returns True on success. After a failure the last metadata is kept."""
         self._log_clock_jumps()
         self._task_read_ns = self._clock.monotonic_ns()
-        task = self._source.task(max_seconds)
+        task = self._source.read_task(max_seconds)
         if isinstance(task, Unavailable):
             self.task_health.on_failure(task)
             return False
@@ -356,7 +356,7 @@ class TaskSampler:
             if followed.shift_at_start_ns is None and followed.container.started_ns is not None:
                 followed.shift_at_start_ns = self._clock_jumps.jumped_ns
         if not self.is_own_container_settled:
-            own = self._source.own_container()
+            own = self._source.read_own_container()
             self._own_attempts += 1
             self.own = None if isinstance(own, Unavailable) else own
         return True
@@ -466,14 +466,14 @@ class TaskSampler:
         self._present = present
         for followed in self.followed.listed:
             container = followed.container
-            sample = made_sample(reading.get(container.docker_id or ""))
+            sample = decoded_sample_of(reading.get(container.docker_id or ""))
             if sample is None or container.docker_id is None:
                 continue
             if not followed.usage.samples:
                 self._begin_usage(followed)
             usage = followed.usage
             present.append(usage)
-            is_new = usage.add(
+            is_new = usage.add_sample(
                 sample,
                 epoch=container.docker_id,
                 received_ns=received_ns,
@@ -489,7 +489,7 @@ class TaskSampler:
         task_vcpu = sum([usage.last_vcpu or 0.0 for usage in present])
         for followed in self.followed.all:
             if followed.may_be_batch and (held_ns := followed.usage.take_ended_step_ns()):
-                followed.demand.add(task_vcpu, held_ns)
+                followed.demand.add_step(task_vcpu, held_ns)
 
     def _show_collectors(
         self, followed: FollowedContainer, usage: ContainerUsage, sample: ContainerSample

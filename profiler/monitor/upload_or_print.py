@@ -11,9 +11,9 @@ from profiler.core.background_call import BackgroundCall
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.monitor.report_destination import ReportDestination
-from profiler.record.bounded_json_line import short_line
+from profiler.record.bounded_json_line import shortened_line
 from profiler.sinks import DeliveryFailure, LogTarget
-from profiler.sinks.report_upload import CloudWatchLogsSink, not_accepted
+from profiler.sinks.report_upload import CloudWatchLogsSink, timed_out_failure
 
 _ARRIVED = "arrived"
 UploadResult = DeliveryFailure | str
@@ -105,7 +105,7 @@ class ReportDelivery(Struct, eq=False):
         """Wait for the upload's result; a report that was not accepted is printed."""
         result = upload.call.result()
         if result is None:
-            result = not_accepted(upload.seconds, self._streams.last_cause)
+            result = timed_out_failure(upload.seconds, self._streams.last_cause)
         if isinstance(result, DeliveryFailure):
             self._print_instead(upload.line, result)
         upload.on_done()
@@ -115,7 +115,7 @@ class ReportDelivery(Struct, eq=False):
         self._print_report(line)
 
     def _print_report(self, line: bytes) -> None:
-        reason = self._own_output.keep(short_line(line) + b"\n")
+        reason = self._own_output.keep(shortened_line(line) + b"\n")
         if reason is not None:
             self._log.error(f"The report is not printed: Standard output {reason}.")
 

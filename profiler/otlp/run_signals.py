@@ -26,11 +26,11 @@ from profiler.record.bounded_json_line import encode_line
 from profiler.record.device_totals import gpu_totals
 from profiler.record.fact_list import estimated_paths, lower_bound_paths
 from profiler.record.family_identity import family_key
-from profiler.record.hardware import gpu_error
+from profiler.record.hardware import most_telling_gpu_error
 from profiler.record.model_base import MAX_LINE_BYTES
 from profiler.record.record_model import LOCAL, Container, Record, Report, possible_record
 from profiler.record.run_outcome import Outcome
-from profiler.record.run_view import RunView, may_be_of_others, reader
+from profiler.record.run_view import RunView, may_be_of_others, view_reader
 from profiler.record.stop_causes import outcome_of
 from profiler.runs.past_runs.moments import find_moments
 
@@ -329,11 +329,11 @@ def _run_attributes(run: ExportedRun) -> list[Message]:
             "task_profiler.status": outcome.status,
             "task_profiler.outcome": outcome.cause,
             "task_profiler.complete": run.is_complete,
-            "task_profiler.stop_category": outcome.category,
+            "task_profiler.stop_category": outcome.stop_category,
             "task_profiler.stopped_reason": run.reason,
             "task_profiler.out_of_memory": outcome.ran_out_of_memory,
             "task_profiler.gpu.out_of_memory": record.likely_out_of_gpu_memory,
-            "task_profiler.gpu.error": gpu_error(record),
+            "task_profiler.gpu.error": most_telling_gpu_error(record),
             **_batch_attributes(record.batch),
         }
     )
@@ -462,7 +462,7 @@ def _metrics(record: Record, end_ns: int) -> list[Message]:
     estimated = estimated_paths(run)
     points_by_metric: dict[tuple[str, str], list[Message]] = {}
     for gauge in _GAUGES:
-        value = reader(gauge.path)(run)
+        value = view_reader(gauge.path)(run)
         if value is None:
             continue
         point: dict[str, Any] = {}

@@ -47,7 +47,7 @@ class _KnownHead(Struct, frozen=True, kw_only=True):
     status: int
     length: int | None
 
-    def end_in(self, received: bytes) -> int:
+    def head_end_in(self, received: bytes) -> int:
         """Where the head ends, if this one is there, perhaps with another Date; else 0."""
         if not (received.startswith(self.before) and received.startswith(self.after, self.place)):
             return 0
@@ -97,16 +97,16 @@ class HttpConnection:
         closed before it, TimeoutError after ``timeout_seconds`` for connecting or sending and from
         ``wait_readable``, and OSError.
         """
-        reader = self._send(path, timeout_seconds)
+        reader = self._send_get(path, timeout_seconds)
         head, before = self._known.get(path, (None, None))
         closes = False
-        if head is None or not reader.take_known(head):
-            head, closes = _parse_head(reader.until(_HEAD_END))
+        if head is None or not reader.take_known_head(head):
+            head, closes = _parse_head(reader.read_until(_HEAD_END))
         body = None  # the body even of an error is read, so that the connection can be used again
         if head.length is None:
-            body = reader.chunks(self._max_body_bytes)
+            body = reader.read_all_chunks(self._max_body_bytes)
         elif head.length <= self._max_body_bytes:
-            body = reader.exactly(head.length)
+            body = reader.read_exactly(head.length)
         response = Response(head.status, body)
         if closes or body is None or reader.has_more:
             self.close()
@@ -115,23 +115,23 @@ class HttpConnection:
             self._known[path] = head, response
         return response
 
-    def stream(self, path: str, timeout_seconds: float) -> Iterator[bytes]:
+    def stream_chunks(self, path: str, timeout_seconds: float) -> Iterator[bytes]:
         """Yield the chunks of a response that may never end; first an empty one for its head.
 
         Raises as :meth:`get`.
         """
-        reader = self._send(path, timeout_seconds)
+        reader = self._send_get(path, timeout_seconds)
         try:
-            head, _ = _parse_head(reader.until(_HEAD_END))
+            head, _ = _parse_head(reader.read_until(_HEAD_END))
             if head.status != _OK or head.length is not None:
                 raise HttpError(f"the response has the status {head.status}, or it is not a stream")
             yield b""
-            while chunk := reader.chunk(self._max_body_bytes):
+            while chunk := reader.read_stream_chunk(self._max_body_bytes):
                 yield chunk
         finally:
             self.close()
 
-    def _send(self, path: str, timeout_seconds: float) -> "_ResponseReader":
+    def _send_get(self, path: str, timeout_seconds: float) -> "_ResponseReader":
         if self._socket is None:
             self._socket = self._connect(timeout_seconds)
         elif timeout_seconds != self._timeout_seconds:
@@ -158,10 +158,10 @@ class _ResponseReader:
         self._received = b""
         self._total = 0
 
-    def take_known(self, head: _KnownHead) -> bool:
+    def take_known_head(self, head: _KnownHead) -> bool:
         """Take the head if the first packet has it; False if it is another one, or divided."""
-        self._received = self._packet()
-        end = head.end_in(self._received)
+        self._received = self._receive_packet()
+        end = head.head_end_in(self._received)
         self._received = self._received[end:]
         return end > 0
 
@@ -169,51 +169,51 @@ class _ResponseReader:
     def has_more(self) -> bool:
         return bool(self._received)
 
-    def until(self, end_mark: bytes) -> bytes:
+    def read_until(self, end_mark: bytes) -> bytes:
         """The head, or the line of a chunk, without the mark at its end."""
         while (end := self._received.find(end_mark)) < 0:
             if len(self._received) > _MAX_HEAD_BYTES:
                 raise HttpError(f"the header is larger than {_MAX_HEAD_BYTES} bytes")
-            self._received += self._packet()
-        return self.exactly(end + len(end_mark))[: -len(end_mark)]
+            self._received += self._receive_packet()
+        return self.read_exactly(end + len(end_mark))[: -len(end_mark)]
 
-    def exactly(self, length: int) -> bytes:
+    def read_exactly(self, length: int) -> bytes:
         if len(self._received) < length:
             parts = [self._received]
             missing = length - len(self._received)
             while missing > 0:
-                parts.append(self._packet())
+                parts.append(self._receive_packet())
                 missing -= len(parts[-1])
             self._received = b"".join(parts)
         taken = self._received[:length]
         self._received = self._received[length:]
         return taken
 
-    def chunks(self, max_bytes: int) -> bytes | None:
+    def read_all_chunks(self, max_bytes: int) -> bytes | None:
         """The bytes of all chunks; None if they are more than ``max_bytes``."""
         parts: list[bytes] = []
-        while part := self._chunk(max_bytes):
+        while part := self._read_chunk(max_bytes):
             max_bytes -= len(part)
             parts.append(part)
         return None if part is None else b"".join(parts)
 
-    def chunk(self, max_bytes: int) -> bytes:
+    def read_stream_chunk(self, max_bytes: int) -> bytes:
         """The next chunk of a stream, which counts as a response; empty for the last one."""
         self._total = 0
-        chunk = self._chunk(max_bytes)
+        chunk = self._read_chunk(max_bytes)
         if chunk is None:
             raise HttpError(f"a chunk of the response is larger than {max_bytes} bytes")
         return chunk
 
-    def _chunk(self, max_bytes: int) -> bytes | None:
+    def _read_chunk(self, max_bytes: int) -> bytes | None:
         """One chunk, empty at the end; None if it is more than ``max_bytes``."""
-        line = self.until(_LINE_END)
+        line = self.read_until(_LINE_END)
         if not line or not _HEX_DIGITS.issuperset(line):
             raise HttpError("the size of a chunk of the response is not a number")
         size = int(line, 16)
-        return None if size > max_bytes else self.exactly(size + len(_LINE_END))[:size]
+        return None if size > max_bytes else self.read_exactly(size + len(_LINE_END))[:size]
 
-    def _packet(self) -> bytes:
+    def _receive_packet(self) -> bytes:
         """Receive more bytes.
 
         Raises ConnectionResetError before a response, and HttpError if one ends early.

@@ -142,7 +142,7 @@ def known_job_fields(job: BatchJob) -> Mapping[str, str | int]:
     return known_members(values)
 
 
-def read_batch(fields: "Json") -> BatchJob:
+def batch_job_of_document(fields: "Json") -> BatchJob:
     """The job in the ``batch`` of a search document, or none. A value of another type
     counts as absent.
     """

@@ -22,7 +22,7 @@ from profiler.record.record_model import (
     Report,
     Series,
     encode,
-    without_course,
+    without_large_parts,
 )
 
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -78,7 +78,7 @@ def without_lists(record: Record) -> Record:
     limits.
     """
     shortened = replace(
-        without_course(record),
+        without_large_parts(record),
         neuron=NO_NEURON,
         interval=NO_INTERVAL,
         monitor=NO_MONITOR,
@@ -88,7 +88,7 @@ def without_lists(record: Record) -> Record:
     return _record_within_limits(shortened)
 
 
-def short_line(line: bytes) -> bytes:
+def shortened_line(line: bytes) -> bytes:
     """The line without the commands over time if it is above 16 KiB: some of Docker's log
     drivers would split it.
     """

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import MS_PER_SECOND
-from profiler.record.measured import Number, measured
+from profiler.record.measured import Number, measured_from
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import Metrics, Record
 from profiler.record.units import format_bare_vcpu, format_count, format_value, format_vcpu
@@ -46,7 +46,7 @@ def long_cpu_wait(record: Record) -> CpuWait:
     """The wait for a CPU, or SHORT_WAIT."""
     if not is_long_cpu_wait(record):
         return SHORT_WAIT
-    waited = measured(record.metrics.cpu_wait_seconds, is_least=is_cpu_wait_partial(record))
+    waited = measured_from(record.metrics.cpu_wait_seconds, is_least=is_cpu_wait_partial(record))
     duration = waited.text(partial(format_value, unit="s"))
     why = _cpu_wait_reason(record)
     return CpuWait(

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from profiler.core.optional_math import first_known, known, max_known, mean_known
 from profiler.core.text import words_if_known
-from profiler.record.measured import Number, measured
+from profiler.record.measured import Number, measured_from
 from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT
 from profiler.record.record_model import (
     NO_NEURON,
@@ -80,7 +80,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
         """A use of the GPUs in percent, with its mark if it is an estimate, or of a part of the
         run.
         """
-        return measured(percent, is_estimate=self.is_use_approximate).text(format_percent)
+        return measured_from(percent, is_estimate=self.is_use_approximate).text(format_percent)
 
     @property
     def memory_text(self) -> str:
@@ -90,7 +90,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
         return held_memory_text(self.memory_used_mb.max, self.memory_size_mb)
 
     @property
-    def parts(self) -> list[str]:
+    def part_texts(self) -> list[str]:
         """Use, memory and idle time between in a few words each, the most important first; none
         without GPUs.
         """
@@ -98,7 +98,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
             return []
         name = "GPU" if self.count == 1 else format_count(self.count, "GPU")
         whose = " of the instance" if self.word_instead_of_use == WHOLE_INSTANCE else ""
-        parts = [f"{name}{whose} {self._use_in_words()}"]
+        parts = [f"{name}{whose} {self._use_words()}"]
         memory = self.memory_text
         if memory:
             parts.append(f"own memory {memory}" if self.shared else memory)
@@ -109,7 +109,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
         """The parts in one line: ``GPU 3 %, ≥1.7 GB of 79.6 GB, idle 30 % between its work``; ""
         without GPUs.
         """
-        return ", ".join(self.parts)
+        return ", ".join(self.part_texts)
 
     @property
     def in_use_text(self) -> str:
@@ -117,7 +117,7 @@ class GpuTotals(Struct, frozen=True, kw_only=True):
         used = (self.count or 0) - (self.idle or 0)
         return format_count(used, "GPU") if used else ""
 
-    def _use_in_words(self) -> str:
+    def _use_words(self) -> str:
         if self.word_instead_of_use == SHARED:
             return "shared with other programs"
         if self.word_instead_of_use == NEVER_USED:
@@ -143,10 +143,10 @@ class NeuronTotals(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The parts in one line: ``2 NeuronCores 45 %, 6.8 GB of 16 GB``; "" without cores."""
-        return ", ".join(self.parts)
+        return ", ".join(self.part_texts)
 
     @property
-    def parts(self) -> list[str]:
+    def part_texts(self) -> list[str]:
         """Use and memory in a few words each; none without cores."""
         if not self.cores:
             return []
@@ -210,7 +210,7 @@ def held_memory_text(used_mb: float | None, size_mb: float | None) -> str:
     """The most GPU memory that a run was seen to hold, of what it may hold; "" if none was seen:
     at least 0 MB says nothing.
     """
-    peak = measured(used_mb or None, is_least=True).text(format_memory)
+    peak = measured_from(used_mb or None, is_least=True).text(format_memory)
     return f"{peak} of {format_memory(size_mb)}" if peak and size_mb else peak
 
 

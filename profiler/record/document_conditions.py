@@ -76,7 +76,7 @@ def all_of(
     return {"bool": {**meets, "must_not": list(but_none_of)} if but_none_of else meets}
 
 
-def at_place(place: Mapping[str, str | None]) -> list[JsonObject]:
+def place_conditions(place: Mapping[str, str | None]) -> list[JsonObject]:
     """The fields of the place have their values; what is unknown is not asked for."""
     return [term(field, value) for field, value in place.items() if value is not None]
 

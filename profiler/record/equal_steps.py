@@ -36,7 +36,7 @@ def with_longer_steps(series: Series, step_ms: float) -> Series:
     return replace(series, step_ms=rounded_number(step_ms) or series.step_ms, **columns)
 
 
-def padded(series: Series, length: int) -> Series:
+def padded_series(series: Series, length: int) -> Series:
     """The series with None at the end of its columns, up to this number of steps."""
     columns: dict[str, Any] = {}
     for name, values in measured_columns(series):
@@ -44,7 +44,7 @@ def padded(series: Series, length: int) -> Series:
     return replace(series, **columns)
 
 
-def length_of(series: Series) -> int:
+def longest_column_length(series: Series) -> int:
     """The number of steps of the longest column."""
     return max((len(values) for _, values in measured_columns(series)), default=0)
 

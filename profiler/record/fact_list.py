@@ -18,7 +18,7 @@ from profiler.core.optional_math import known
 from profiler.core.text import words_if_known
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.cpu_wait import is_cpu_wait_partial
-from profiler.record.mapped_files import have_one_meaning
+from profiler.record.mapped_files import means_same_memory
 from profiler.record.measured import (
     UNKNOWN,
     Approximately,
@@ -26,7 +26,7 @@ from profiler.record.measured import (
     Exactly,
     Measured,
     Number,
-    measured,
+    measured_from,
 )
 from profiler.record.mention_limits import (
     MIN_WAIT_PERCENT,
@@ -39,7 +39,7 @@ from profiler.record.mention_limits import (
     is_gpu_use_partial,
 )
 from profiler.record.record_model import Cost, MemoryKills, Record, known_peak_source
-from profiler.record.run_view import RunView, Unit, may_be_of_others, reader
+from profiler.record.run_view import RunView, Unit, may_be_of_others, view_reader
 from profiler.record.spot_price import is_on_spot, measured_cost
 from profiler.record.task_needs import vcpu_size
 from profiler.record.units import (
@@ -49,7 +49,7 @@ from profiler.record.units import (
     format_usd,
     format_value,
 )
-from profiler.record.unusual import Usual, usual_of
+from profiler.record.unusual import Usual, usual_value_of
 
 _MAX_TARGETS: Final = 5
 _MAX_VICTIMS: Final = 5
@@ -67,7 +67,7 @@ class Fact(Struct, frozen=True, kw_only=True):
     sentence: str = ""
 
     @property
-    def short(self) -> str:
+    def list_text(self) -> str:
         """The fact in a list: ``memory peak ≥512 MB``."""
         return f"{self.name} {self.text}"
 
@@ -262,7 +262,7 @@ def _readers_by_question(
 ) -> Mapping[_Question, _Readers]:
     readers: dict[_Question, list[tuple[NumberRow, Callable[[RunView], object]]]] = {}
     for question, row in rows:
-        readers.setdefault(question, []).append((row, reader(row.path)))
+        readers.setdefault(question, []).append((row, view_reader(row.path)))
     return readers
 
 
@@ -271,7 +271,7 @@ _ESTIMATES: Final = _readers_by_question((row.is_estimate, row) for row in _ESTI
 _BYTES = (((READ, "read"), (WRITTEN, "wrote")), ((RECEIVED, "received"), (SENT, "sent")))
 
 
-def number_value(row: NumberRow, record: Record) -> Number | None:
+def number_of_row(row: NumberRow, record: Record) -> Number | None:
     """The value alone, for comparisons with many runs: its text takes longer than the value. None
     where it may be other programs'.
     """
@@ -279,15 +279,15 @@ def number_value(row: NumberRow, record: Record) -> Number | None:
         return vcpu_size(record)
     if may_be_of_others(row.path, record):
         return None
-    value: Number | None = reader(row.path)(RunView(record))
+    value: Number | None = view_reader(row.path)(RunView(record))
     return value
 
 
 def measured_number(row: NumberRow, record: Record) -> Measured:
     """The value, and whether it may have been larger; at least 0 is unknown."""
     is_least = row.is_least(record)
-    value = number_value(row, record)
-    return measured(
+    value = number_of_row(row, record)
+    return measured_from(
         value or None if is_least else value,
         is_least=is_least,
         is_estimate=row.is_estimate(record),
@@ -350,7 +350,7 @@ def number_pair(row: NumberRow, this: Record, that: Record) -> NumberPair:
     new = number_fact(row, this)
     old = number_fact(row, that)
     has_change = _are_comparable(row, new.number, old.number)
-    if row in MEMORY_ROWS and not have_one_meaning(this.metrics, that.metrics):
+    if row in MEMORY_ROWS and not means_same_memory(this.metrics, that.metrics):
         has_change = False
     return NumberPair(new, old, has_change)
 
@@ -367,13 +367,13 @@ def _are_comparable(row: NumberRow, *numbers: Measured) -> bool:
     return row.bounds_have_change == "of both" and all(are_least)
 
 
-def comparable(row: NumberRow, record: Record, others: Sequence[Record]) -> list[Record]:
+def comparable_records(row: NumberRow, record: Record, others: Sequence[Record]) -> list[Record]:
     """The other runs whose number was measured as in ``record``: a sampled memory peak does not
     compare with the kernel's, memory with mapped files with memory without them, nor the least
     that Spot costs with the price.
     """
     if row in MEMORY_ROWS:
-        others = [other for other in others if have_one_meaning(record.metrics, other.metrics)]
+        others = [other for other in others if means_same_memory(record.metrics, other.metrics)]
     if row is not MEMORY_PEAK:
         marks = (row.is_least(record), row.is_estimate(record))
         return [other for other in others if (row.is_least(other), row.is_estimate(other)) == marks]
@@ -387,7 +387,9 @@ def usual_number(row: NumberRow, record: Record, earlier: Iterable[Record]) -> U
     """What is usual of a number, by earlier successes in which it was measured as in ``record``,
     the newest first.
     """
-    return usual_of(number_value(row, other) for other in comparable(row, record, list(earlier)))
+    return usual_value_of(
+        number_of_row(row, other) for other in comparable_records(row, record, list(earlier))
+    )
 
 
 def cost_text(cost: Cost) -> str:
@@ -439,7 +441,7 @@ def kills_fact(kills: MemoryKills | None) -> Fact:
     return count_fact("killed", kills.count, text, f"{sentence}.")
 
 
-def longest_waits(times: TimeBreakdown) -> tuple[WaitTarget, ...]:
+def longest_wait_targets(times: TimeBreakdown) -> tuple[WaitTarget, ...]:
     """The waits of the run, the longest one first, without short ones."""
     by_time = sorted(times.waiting_for, key=lambda target: -target.percent)
     long = [target for target in by_time if target.percent >= MIN_WAIT_PERCENT]

@@ -24,12 +24,12 @@ from profiler.core.optional_math import (
     min_known,
 )
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY, parse_ns
-from profiler.record.mapped_files import are_enough_apart, runs_of_one_meaning
+from profiler.record.mapped_files import enough_say_files_apart, runs_of_one_meaning
 from profiler.record.mention_limits import NEAR_FULL_SHARE
 from profiler.record.record_model import Report
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import outcome_of
-from profiler.record.task_needs import size_of
+from profiler.record.task_needs import task_size_of
 from profiler.record.unusual import MIN_FAR_RUNS, MIN_RUNS
 
 # More successes are no better evidence of what is usual.
@@ -186,9 +186,9 @@ class ObservedNeeds(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def need(self) -> NeedAtSize:
+    def need_of_counting_peaks(self) -> NeedAtSize:
         """The need by the peaks that count: see :mod:`profiler.record.mapped_files`."""
-        counts_apart = are_enough_apart(self.apart_runs)
+        counts_apart = enough_say_files_apart(self.apart_runs)
         return NeedAtSize(
             peak_mb=self.apart_peak_mb if counts_apart else self.peak_mb,
             was_killed=self.was_killed,
@@ -253,7 +253,7 @@ class Family:
         # By container and the task's memory.
         self.needs: dict[tuple[str, float], ObservedNeeds] = {}
 
-    def add(self, run: FamilyRun) -> None:
+    def add_run(self, run: FamilyRun) -> None:
         """Add a run, in any order."""
         identity = _stable_hash(run.task_id, run.container)
         if identity in self.run_ids:
@@ -262,11 +262,11 @@ class Family:
         self.task_ids.add(_stable_hash(run.task_id))
         self.outcomes[run.outcome] += 1
         self._extend_window(run.ended_ns, run.ended_ns)
-        self.add_counted(run)
+        self.add_counted_run(run)
         if run.task_memory_mb is not None:
             self.add_need(run.container, run.task_memory_mb, _observed_needs_of_run(run))
 
-    def add_counted(self, run: FamilyRun) -> None:
+    def add_counted_run(self, run: FamilyRun) -> None:
         """Add one of the newest runs, which :meth:`add_counts` counts."""
         if run.is_success:
             kept = self.newest.setdefault(
@@ -298,13 +298,15 @@ class Family:
             self.add_need(container, memory_mb, needs)
 
     @property
-    def tasks(self) -> int:
+    def task_count(self) -> int:
         return len(self.task_ids) + self.counted_tasks
 
     @property
     def month(self) -> Month | None:
         """The tasks a month; None of too few or in too short a time."""
-        return known(partial(measured_month, self.tasks), difference(self.last_ns, self.first_ns))
+        return known(
+            partial(measured_month, self.task_count), difference(self.last_ns, self.first_ns)
+        )
 
     def successes(self, container: str | None = None) -> tuple[FamilyRun, ...]:
         """The last successes, the newest first; None: of all containers."""
@@ -320,7 +322,7 @@ class Family:
         """The ECS clusters of the last successes."""
         return frozenset(cluster for _, cluster in self.newest)
 
-    def in_cluster(self, ecs_cluster: str | None) -> "Family":
+    def family_in_cluster(self, ecs_cluster: str | None) -> "Family":
         """The last successes in an ECS cluster; what else is known is left out."""
         same = Family()
         for (container, cluster), kept in self.newest.items():
@@ -328,13 +330,13 @@ class Family:
                 same.newest[container, cluster] = kept
         return same
 
-    def comparable(
+    def comparable_successes(
         self, ecs_cluster: str | None, enough: int, *, of: Callable[[FamilyRun], bool]
     ) -> tuple[FamilyRun, ...]:
         """The last successes with a property, in the ECS cluster if there are ``enough``, else in
         all; the newest first.
         """
-        for successes in (self.in_cluster(ecs_cluster).successes(), self.successes()):
+        for successes in (self.family_in_cluster(ecs_cluster).successes(), self.successes()):
             chosen = tuple(filter(of, successes))
             if len(chosen) >= enough:
                 return chosen
@@ -342,13 +344,15 @@ class Family:
 
     def last_success(self, ecs_cluster: str | None = None) -> FamilyRun | None:
         """The newest success; one in the ECS cluster is preferred."""
-        return next(iter(self.in_cluster(ecs_cluster).successes() or self.successes()), None)
+        return next(iter(self.family_in_cluster(ecs_cluster).successes() or self.successes()), None)
 
     def durations_ms(self, ecs_cluster: str | None = None) -> tuple[float, ...]:
         """The durations of the last successes, in the ECS cluster if it has five; the newest
         first.
         """
-        timed = self.comparable(ecs_cluster, MIN_RUNS, of=lambda run: bool(run.duration_ms))
+        timed = self.comparable_successes(
+            ecs_cluster, MIN_RUNS, of=lambda run: bool(run.duration_ms)
+        )
         return known_values(run.duration_ms for run in timed[:LAST_DURATIONS])
 
     def usual_duration(self, ecs_cluster: str | None = None) -> UsualDuration | None:
@@ -367,7 +371,7 @@ class Family:
 
     def memory_need(self, container: str, task_memory_mb: float) -> NeedAtSize:
         """What the runs of a container needed in tasks of this size."""
-        return self.needs.get((container, task_memory_mb), ObservedNeeds()).need
+        return self.needs.get((container, task_memory_mb), ObservedNeeds()).need_of_counting_peaks
 
     def _extend_window(self, first_ns: int | None, last_ns: int | None) -> None:
         self.first_ns = min_known(self.first_ns, first_ns)
@@ -399,7 +403,7 @@ def family_run_of(report: Report, outcome: Outcome | None = None) -> FamilyRun:
         peak_mb=metrics.max_memory_used_mb,
         mapped_files_mb=metrics.mapped_files_mb,
         memory_size_mb=metrics.memory_size_mb,
-        task_memory_mb=size_of(record).memory_mb,
+        task_memory_mb=task_size_of(record).memory_mb,
     )
 
 
@@ -407,7 +411,7 @@ def family_of_reports(reports: Iterable[Report]) -> Family:
     """The family of these final reports, given in any order."""
     family = Family()
     for report in reports:
-        family.add(family_run_of(report))
+        family.add_run(family_run_of(report))
     return family
 
 

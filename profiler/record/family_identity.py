@@ -31,7 +31,7 @@ class FamilyKey(Struct, frozen=True):
         return self.name, self.account_id or "", self.region or ""
 
     @property
-    def distinction(self) -> str:
+    def distinguishing_text(self) -> str:
         """What tells it from others of its name in the same place, if there can be any."""
         return ""
 
@@ -70,7 +70,7 @@ def family_labels(keys: Collection[FamilyKey]) -> Mapping[FamilyKey, str]:
         columns = place_columns(same)
         for key in same:
             places = [get(key) or _UNKNOWN[title] for title, get in columns]
-            places += filter(None, (key.distinction,))
+            places += filter(None, (key.distinguishing_text,))
             labels[key] = f"{name} ({', '.join(places)})" if places else name
     return labels
 

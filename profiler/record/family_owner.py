@@ -60,7 +60,7 @@ def owner_of_run(record: Record) -> FamilyOwner | None:
     return owner_of_cluster(record.cluster)
 
 
-def owned_sentence(owner: FamilyOwner, part: Literal["monitor", "size"]) -> str:
+def sentence_on_owner(owner: FamilyOwner, part: Literal["monitor", "size"]) -> str:
     """Why the family is left alone, and what gives its runs a monitor, or another size."""
     start = f"{owner.service} owns it ({owner.evidence}), and starts no revision of yours: "
     return f"{start}{_remedy_text(owner, part)}."

@@ -22,13 +22,13 @@ from profiler.record.fact_list import (
     GPU_IDLE_BETWEEN,
     GPU_MEMORY_PEAK,
     number_fact,
-    number_value,
+    number_of_row,
 )
 from profiler.record.gpu_sentences import (
     copy_rate_text,
 )
 from profiler.record.hardware import is_at_limit_of_mps
-from profiler.record.measured import measured
+from profiler.record.measured import measured_from
 from profiler.record.mention_limits import MIN_SHOWN_GPU_PERCENT, is_gpu_use_partial
 from profiler.record.record_model import (
     LOCAL,
@@ -81,7 +81,7 @@ def gpu_idle_text(gpu: Gpu) -> str:
     """The share of the run in which the GPU was idle: ``≥58 %`` if its work is not known for the
     whole run, and ``≈ 58 %`` if it is an estimate; "" if it is unknown.
     """
-    return measured(
+    return measured_from(
         gpu.idle_percent, is_least=gpu.is_use_partial, is_estimate=gpu.is_use_estimated
     ).text(format_percent)
 
@@ -90,14 +90,14 @@ def gpu_percent_text(gpu: Gpu, percent: float | None) -> str:
     """A use of the GPU in percent, with its mark if it is an estimate, or of a part of the run; ""
     if it is unknown.
     """
-    return measured(percent, is_estimate=gpu.is_use_approximate).text(format_percent)
+    return measured_from(percent, is_estimate=gpu.is_use_approximate).text(format_percent)
 
 
 def gpu_active_text(gpu: Gpu, percent: float | None) -> str:
     """How much of a part of the GPU was active, with its mark if it may be that of a part of the
     run; "" if it is unknown.
     """
-    return measured(percent, is_estimate=gpu.is_use_partial).text(format_percent)
+    return measured_from(percent, is_estimate=gpu.is_use_partial).text(format_percent)
 
 
 def gpu_family_text(records: Sequence[Record]) -> str:
@@ -105,14 +105,14 @@ def gpu_family_text(records: Sequence[Record]) -> str:
     memory peak; "" without a run whose GPUs are known to be its own.
     """
     own = [record for record in records if record.gpus and not record.are_gpus_of_instance]
-    use = mean_known(*(number_value(GPU_AVERAGE, record) for record in own))
+    use = mean_known(*(number_of_row(GPU_AVERAGE, record) for record in own))
     is_estimate = any(map(GPU_AVERAGE.is_estimate, own))
-    average = measured(use, is_estimate=is_estimate).text(format_percent)
+    average = measured_from(use, is_estimate=is_estimate).text(format_percent)
     parts = [f"{average} on average"] if average else []
     totals = map(gpu_totals, own)
     fullest = max(totals, key=lambda one: one.memory_used_mb.max or 0, default=GpuTotals())
     parts.append(fullest.memory_text)
-    between = mean_known(*(number_value(GPU_IDLE_BETWEEN, record) for record in own))
+    between = mean_known(*(number_of_row(GPU_IDLE_BETWEEN, record) for record in own))
     parts += idle_between_texts(between)
     text = ", ".join(filter(None, parts))
     return f"GPU {text}" if text else ""
@@ -173,7 +173,7 @@ def _active_part_text(percent: float, record: Record) -> str:
     """How much of a part of the GPUs was active, marked where it may be that of a part of the
     run.
     """
-    return measured(percent, is_estimate=is_gpu_use_partial(record)).text(format_percent)
+    return measured_from(percent, is_estimate=is_gpu_use_partial(record)).text(format_percent)
 
 
 def _tensor_texts(record: Record, totals: GpuTotals) -> Iterator[str]:
@@ -287,7 +287,7 @@ def _held_gpu_memory_text(seen: GpuMemoryEvidence, *, is_mps: bool) -> str:
     if seen.used_mb - seen.own_mb > _MIN_OTHERS_MB:
         others = f", other programs {format_memory(seen.used_mb - seen.own_mb)}"
     share = format_share(seen.used_mb, seen.limit_mb)
-    held = measured(seen.own_mb, is_least=True).words(format_memory)
+    held = measured_from(seen.own_mb, is_least=True).sentence_words(format_memory)
     limit = format_memory(seen.limit_mb)
     of_limit = f"the {limit} that MPS lets a process use" if is_mps else f"the GPU's {limit}"
     # Older records count the memory of other programs against the limit of MPS, too.

@@ -20,7 +20,7 @@ from profiler.core.text import as_sentence, listed, words_if_known
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.device_totals import NEVER_USED, GpuTotals
-from profiler.record.measured import Measured, measured
+from profiler.record.measured import Measured, measured_from
 from profiler.record.mention_limits import (
     MIN_GPU_IDLE_PERCENT,
     MIN_SHOWN_GPU_PERCENT,
@@ -28,7 +28,7 @@ from profiler.record.mention_limits import (
     PAST_WAITS,
     is_gpu_use_estimated,
     is_gpu_use_partial,
-    wait_in_words,
+    wait_words,
 )
 from profiler.record.record_model import Gpu, GpuIdle, Record, known_status
 from profiler.record.units import (
@@ -72,7 +72,7 @@ def gpu_idle_sentence(record: Record) -> str | None:
         gpus = "the GPU was"
     percent = _measured_idle_time(min(idle.percent, _PERCENT), record)
     text = (
-        f"{gpus} idle {percent.words(format_percent)} of the "
+        f"{gpus} idle {percent.sentence_words(format_percent)} of the "
         f"run{' on average' if is_several else ''}"
     )
     places = ", ".join(_idle_place_texts(idle, record))
@@ -87,7 +87,7 @@ def gpu_idle_sentence(record: Record) -> str | None:
 
 
 def _measured_idle_time(value: float | None, record: Record) -> Measured:
-    return measured(
+    return measured_from(
         value, is_least=is_gpu_use_partial(record), is_estimate=is_gpu_use_estimated(record)
     )
 
@@ -275,7 +275,7 @@ def _data_advice(record: Record, work: _GpuWork) -> str | None:
         "and last work"
     )
     if kind in ("disk", "network"):
-        return f"{waited}, for {wait_in_words(kind)}: use more loader workers or prefetch."
+        return f"{waited}, for {wait_words(kind)}: use more loader workers or prefetch."
     if kind != _ON_CPU or not _used_only_one_cpu(record):
         return None
     is_small = (record.metrics.vcpu_size or _TWO_VCPU) < _TWO_VCPU

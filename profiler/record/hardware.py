@@ -33,7 +33,7 @@ _PROCESSOR_WORDS = (
 )
 
 
-def gpu_error(record: Record) -> int | None:
+def most_telling_gpu_error(record: Record) -> int | None:
     """The driver's error (Xid) that says most about the run; None without any, also if there are
     only notes.
     """

@@ -108,7 +108,7 @@ def _finite_float(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def decode_possible(kind: type[S], line: bytes | str) -> S:
+def decode_without_impossible(kind: type[S], line: bytes | str) -> S:
     """Decode a line as ``decode_leniently`` does, without what is impossible.
 
     Raises msgspec.DecodeError or UnicodeDecodeError for another line.

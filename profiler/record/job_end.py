@@ -19,7 +19,7 @@ from profiler.core.text import as_sentence, listed, on_one_line
 from profiler.core.timestamps import datetime_of_ms
 from profiler.record.batch_detail import FAILED, SUCCEEDED, ContainerEnd, JobAttempt, JobDetail
 from profiler.record.event_end import judge_candidates
-from profiler.record.measured import Known, total
+from profiler.record.measured import Known, total_of_known
 from profiler.record.run_outcome import Outcome, describe_exit_code
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import EventContainer, StoppedTask
@@ -67,7 +67,7 @@ class EndedChild(Struct, frozen=True, kw_only=True):
 AttemptCosts = Mapping[int, Known]
 
 
-def is_announced(job: JobDetail) -> bool:
+def has_own_end_message(job: JobDetail) -> bool:
     """Whether the end of the job is a message of its own: a child's is its array's, and where
     another job failed, that one's.
     """
@@ -125,7 +125,7 @@ def _outcome_of_ends(
     return outcome_of(None, end, container=name), name
 
 
-def why_failed(outcome: Outcome, memory_mb: float | None) -> str:
+def failure_cause_words(outcome: Outcome, memory_mb: float | None) -> str:
     """The cause in a few words: ``ran out of memory with 4 GB``, ``exit code 3``."""
     if outcome.cause == "oom":
         return "ran out of memory" + (f" with {format_memory(memory_mb)}" if memory_mb else "")
@@ -154,7 +154,7 @@ def failed_child(summary: Json, memory_mb: float | None) -> EndedChild | None:
     reason = _redacted_reason(values, "statusReason")
     has_started = count(values.get("startedAt")) is not None
     outcome, _ = _outcome_of_ends([end], reason, is_users=is_users, has_started=has_started)
-    return EndedChild(index=index, why=why_failed(outcome, memory_mb))
+    return EndedChild(index=index, why=failure_cause_words(outcome, memory_mb))
 
 
 def _redacted_reason(values: Mapping[str, Json], name: str) -> str | None:
@@ -183,7 +183,7 @@ def job_title(job: JobDetail) -> str:
     return f"{name} failed{after}"
 
 
-def job_facts(
+def job_fact_texts(
     job: JobDetail, children: Sequence[EndedChild] | None, costs: AttemptCosts | None = None
 ) -> list[str]:
     """What is known of an ended job, each fact in a few words, the cause first.
@@ -193,7 +193,9 @@ def job_facts(
     if job.is_array_parent:
         return [*_array_fact_texts(job, children), *_duration_texts(job)]
     facts = []
-    phrases = [why_failed(attempt_outcome(job, one), job.memory_mb) for one in job.attempts]
+    phrases = [
+        failure_cause_words(attempt_outcome(job, one), job.memory_mb) for one in job.attempts
+    ]
     if job.status == FAILED and phrases:
         return [
             *_failed_attempt_texts(phrases),
@@ -213,7 +215,7 @@ def _cost_texts(job: JobDetail, costs: AttemptCosts) -> list[str]:
         return []
     last = len(job.attempts) if job.status == SUCCEEDED else 0
     failed_usd = sum(costs[number].value for number in numbers if number != last)
-    cost = total(costs[number] for number in numbers).text(format_usd)
+    cost = total_of_known(costs[number] for number in numbers).text(format_usd)
     if not last or last == 1:
         return [cost]
     return [f"{cost} ({format_usd(failed_usd)} of it for failed attempts)"]
@@ -270,13 +272,13 @@ def _duration_texts(job: JobDetail) -> list[str]:
     return [] if took_ms is None or took_ms < 0 else [format_duration(took_ms)]
 
 
-def blocked_title(job: JobDetail, queue: str | None) -> str:
+def blocked_job_title(job: JobDetail, queue: str | None) -> str:
     """A few words about a job that is the first of its queue, and cannot start."""
     place = f" and blocks the queue {queue}" if queue else ""
     return f"{job_name(job)} cannot start{place}"
 
 
-def remedy_of(job: JobDetail) -> str | None:
+def remedy_for_job(job: JobDetail) -> str | None:
     """What to change where AWS's reason names it; None for a user's text, and an unknown reason."""
     if _may_be_users_text(job) and not _is_state_time_limit(job):
         return None
@@ -297,7 +299,7 @@ def _is_state_time_limit(job: JobDetail) -> bool:
     return not job.attempts and (job.status_reason or "").startswith(_STATE_TIME_LIMIT)
 
 
-def ended_at(job: JobDetail) -> datetime | None:
+def job_end_time(job: JobDetail) -> datetime | None:
     """When the job ended; None for no time that a calendar has."""
     return datetime_of_ms(job.stopped_ms)
 

@@ -78,7 +78,7 @@ def last_night(now: datetime) -> Night:
     return Night(day=now.date() - timedelta(days=1), zone=zone)
 
 
-class NightText(Struct, frozen=True, kw_only=True):
+class NightTextPiece(Struct, frozen=True, kw_only=True):
     """A piece of the sentence: the number of runs of an ``outcome``, the name of a ``family`` with
     such runs, or words between them.
     """
@@ -102,12 +102,12 @@ def severity_rank(outcome: str) -> int:
     return list(_PREDICATES).index(outcome) if outcome in _PREDICATES else len(_PREDICATES)
 
 
-def night_texts(
+def night_text_pieces(
     title: str,
     counts: RunCounts,
     cost: Measured,
     others: Mapping[str, int] | None = None,
-) -> Iterator[NightText]:
+) -> Iterator[NightTextPiece]:
     """The pieces of the sentence of a night, what went wrong first.
 
     ``others``: the runs by outcome of families that are not in ``counts``.
@@ -118,35 +118,35 @@ def night_texts(
         if sum(counts.get(outcome, {}).values()) or unnamed.get(outcome):
             parts.append(outcome)
     if not parts:
-        yield NightText(text=f"{title}: nothing ran.")
+        yield NightTextPiece(text=f"{title}: nothing ran.")
         return
-    yield NightText(text=f"{title}: {number_of_runs_text(counts, unnamed)}")
+    yield NightTextPiece(text=f"{title}: {number_of_runs_text(counts, unnamed)}")
     for outcome in parts:
-        yield NightText(text=", ")
+        yield NightTextPiece(text=", ")
         yield from _outcome_text_pieces(outcome, counts.get(outcome, {}), unnamed.get(outcome, 0))
     price = cost.text(format_usd)
-    yield NightText(text=f", {price}." if price else ".")
+    yield NightTextPiece(text=f", {price}." if price else ".")
 
 
 def _outcome_text_pieces(
     outcome: str, families: Mapping[str, int], others: int
-) -> Iterator[NightText]:
+) -> Iterator[NightTextPiece]:
     """The runs of one outcome, such as "2 failed (a, b)", and those of ``others``."""
     runs = sum(families.values()) + others
-    yield NightText(text=f"{runs:,} {_PREDICATES[outcome]}", outcome=outcome)
+    yield NightTextPiece(text=f"{runs:,} {_PREDICATES[outcome]}", outcome=outcome)
     if outcome in _UNNAMED or not families:
         return
     separator = " ("
     for family, family_runs in islice(families.items(), _MAX_NAMED):
-        yield NightText(text=separator)
+        yield NightTextPiece(text=separator)
         name = family if family_runs == 1 else f"{family} ×{family_runs:,}"
-        yield NightText(text=name, outcome=outcome, family=family)
+        yield NightTextPiece(text=name, outcome=outcome, family=family)
         separator = ", "
     more = len(families) - _MAX_NAMED
     if others:
-        yield NightText(text=" and others)")
+        yield NightTextPiece(text=" and others)")
     else:
-        yield NightText(text=f" and {more:,} more)" if more > 0 else ")")
+        yield NightTextPiece(text=f" and {more:,} more)" if more > 0 else ")")
 
 
 def number_of_runs_text(counts: RunCounts, others: Mapping[str, int] | None = None) -> str:
@@ -164,8 +164,8 @@ def night_sentence(
     cost: Measured,
     others: Mapping[str, int] | None = None,
 ) -> str:
-    """The sentence of a night: see ``night_texts``.
+    """The sentence of a night: see ``night_text_pieces``.
 
     Such as "Last night (24 November): 3 runs, 1 failed (etl), 2 succeeded, $4.10.".
     """
-    return "".join(piece.text for piece in night_texts(title, counts, cost, others))
+    return "".join(piece.text for piece in night_text_pieces(title, counts, cost, others))

@@ -322,12 +322,12 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
     def _is_of_task(self) -> bool:
         return self.task is not None or self.is_container_id
 
-    def judge(self, claim: LineClaim, timestamp_ms: int | None) -> LineVerdict:
+    def judge_line(self, claim: LineClaim, timestamp_ms: int | None) -> LineVerdict:
         """Judge a line by its claim and CloudWatch's timestamp, in milliseconds since 1970.
 
         Without a timestamp, times are not judged.
         """
-        verdict = self._judge_task(claim)
+        verdict = self._judge_task_of_line(claim)
         if not verdict.counts:
             return verdict
         foreign = self._foreign_account_reason(claim) or _foreign_arn_reason(claim, self.account_id)
@@ -339,12 +339,12 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
                 return LineVerdict(invalid=invalid)
         return verdict
 
-    def _judge_task(self, claim: LineClaim) -> LineVerdict:
+    def _judge_task_of_line(self, claim: LineClaim) -> LineVerdict:
         """What vouches for the line's task. The order matters: the narrowest comes first."""
         if self.instance_monitor is not None and not self._is_of_stream_task(claim):
-            return self._judge_of_instance_monitor(self.instance_monitor, claim)
+            return self._judge_line_of_instance_monitor(self.instance_monitor, claim)
         if self.task is not None:
-            return self._judge_of_task(self.task, claim)
+            return self._judge_line_of_task_stream(self.task, claim)
         if self.is_container_id:
             return _OF_CONTAINER_ID
         if self.is_trusted_group:
@@ -355,7 +355,7 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
         """Whether a line is about the task that the stream's name contains."""
         return self.task is not None and self.task.task_id == claim.task_id
 
-    def _judge_of_instance_monitor(
+    def _judge_line_of_instance_monitor(
         self, monitor: InstanceMonitorGroup, claim: LineClaim
     ) -> LineVerdict:
         if monitor.cluster not in (None, cluster_name(claim.cluster)):
@@ -366,7 +366,7 @@ class StreamTrust(Struct, frozen=True, kw_only=True):
             return _OF_INSTANCE_MONITOR
         return _OF_UNPROVEN_MONITOR if monitor.stream_prefix is None else _OF_DEFINED_MONITOR
 
-    def _judge_of_task(self, stream: TaskStream, claim: LineClaim) -> LineVerdict:
+    def _judge_line_of_task_stream(self, stream: TaskStream, claim: LineClaim) -> LineVerdict:
         if claim.task_id != stream.task_id:
             return LineVerdict(
                 untrusted=f"It contains task {_shortened_text(claim.task_id)}, "
@@ -461,7 +461,9 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
     def trust_in_stream(self, log_group: str, log_stream: str) -> StreamTrust:
         return self.groups.trust_in_stream(self.account_id, log_group, log_stream)
 
-    def needs_monitors(self, trust: StreamTrust, log_group: str, verdict: LineVerdict) -> bool:
+    def is_decided_by_monitors(
+        self, trust: StreamTrust, log_group: str, verdict: LineVerdict
+    ) -> bool:
         """Whether a line counts only if its stream is an instance monitor's, which is unknown."""
         if self.find_monitors is None:
             return False
@@ -469,7 +471,7 @@ class AccountTrust(Struct, frozen=True, kw_only=True):
             return bool(_MONITOR_GROUP.fullmatch(log_group))
         return trust.is_named_as_monitor and bool(verdict.untrusted)
 
-    def with_monitors(self, log_group: str) -> "AccountTrust":
+    def trust_with_monitors(self, log_group: str) -> "AccountTrust":
         """The trust with the instance monitors that ECS has; in the log group that a stack made for
         one, also with a monitor that was removed.
         """

@@ -26,14 +26,14 @@ INCLUDES_FILES: Final = (
 _Run = TypeVar("_Run")
 
 
-def have_one_meaning(metrics: Metrics, other: Metrics) -> bool:
+def means_same_memory(metrics: Metrics, other: Metrics) -> bool:
     """Whether the memory used of two runs means the same, if both are known."""
     if not (metrics.has_memory and other.has_memory):
         return True
     return metrics.counts_files == other.counts_files
 
 
-def mixed_note(records: Sequence[Record]) -> str:
+def mixed_memory_note(records: Sequence[Record]) -> str:
     """A sentence if the memory of some runs may include mapped files, unlike that of others."""
     measured = [one for one in records if one.metrics.has_memory]
     older = sum(one.metrics.counts_files for one in measured)
@@ -49,10 +49,10 @@ def runs_of_one_meaning(runs: Sequence[_Run], do_count: Callable[[_Run], bool]) 
     ``do_count``: whether a run counts mapped files as used.
     """
     apart = [run for run in runs if not do_count(run)]
-    return apart if are_enough_apart(len(apart)) else runs
+    return apart if enough_say_files_apart(len(apart)) else runs
 
 
-def are_enough_apart(runs: int) -> bool:
+def enough_say_files_apart(runs: int) -> bool:
     """Whether so many runs that say mapped files apart count alone."""
     return runs >= MIN_RUNS
 

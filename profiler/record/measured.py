@@ -1,7 +1,8 @@
 """A number of a run with what is known of it: all, the least, or nothing.
 
-It is decided where the number is measured or read. Outputs print it with ``text``, ``words`` or
-``most``, and need no other field. The bounds of a slowdown have their own type in the record.
+It is decided where the number is measured or read. Outputs print it with ``text``,
+``sentence_words`` or ``maximum_words``, and need no other field. The bounds of a slowdown have
+their own type in the record.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,11 +27,11 @@ class Exactly(Struct, frozen=True):
         """The number in a list or a table: ``512 MB``."""
         return as_text(self.value)
 
-    def words(self, as_text: _Format) -> str:
+    def sentence_words(self, as_text: _Format) -> str:
         """The number within a sentence."""
         return as_text(self.value)
 
-    def most(self, as_text: _Format) -> str:
+    def maximum_words(self, as_text: _Format) -> str:
         """The largest of several numbers within a sentence: ``up to 512 MB``."""
         return f"up to {as_text(self.value)}"
 
@@ -49,11 +50,11 @@ class AtLeast(Struct, frozen=True):
             return f"{_MARK} {shown}"
         return f"{_MARK}{shown}"
 
-    def words(self, as_text: _Format) -> str:
+    def sentence_words(self, as_text: _Format) -> str:
         """The number within a sentence: ``at least 512 MB``."""
         return f"at least {as_text(self.value)}"
 
-    def most(self, as_text: _Format) -> str:
+    def maximum_words(self, as_text: _Format) -> str:
         """The largest of several numbers within a sentence: ``up to 512 MB or more``."""
         return f"up to {as_text(self.value)} or more"
 
@@ -67,11 +68,11 @@ class Approximately(Struct, frozen=True):
         """The number with its mark: ``≈ 16 %``."""
         return f"{APPROXIMATELY}{as_text(self.value)}"
 
-    def words(self, as_text: _Format) -> str:
+    def sentence_words(self, as_text: _Format) -> str:
         """The number within a sentence: ``about 16 %``."""
         return f"about {as_text(self.value)}"
 
-    def most(self, as_text: _Format) -> str:
+    def maximum_words(self, as_text: _Format) -> str:
         """The largest of several such numbers: ``up to about 16 %``."""
         return f"up to about {as_text(self.value)}"
 
@@ -85,11 +86,11 @@ class Unknown(Struct, frozen=True):
         """Empty: a list leaves it out."""
         return ""
 
-    def words(self, as_text: _Format) -> str:  # noqa: ARG002
+    def sentence_words(self, as_text: _Format) -> str:  # noqa: ARG002
         """Empty: a sentence leaves it out."""
         return ""
 
-    def most(self, as_text: _Format) -> str:  # noqa: ARG002
+    def maximum_words(self, as_text: _Format) -> str:  # noqa: ARG002
         """Empty: a sentence leaves it out."""
         return ""
 
@@ -99,7 +100,7 @@ Known = Exactly | AtLeast | Approximately
 Measured = Known | Unknown
 
 
-def measured(
+def measured_from(
     value: Number | None, *, is_least: bool = False, is_estimate: bool = False
 ) -> Measured:
     """A number as the record or a document has it; ``is_least``: it may have been larger;
@@ -114,7 +115,7 @@ def measured(
     return Exactly(value)
 
 
-def scaled(number: Measured, factor: float) -> Measured:
+def scaled_number(number: Measured, factor: float) -> Measured:
     """The number, multiplied."""
     if isinstance(number, Unknown):
         return UNKNOWN
@@ -126,7 +127,7 @@ def known_numbers(numbers: Iterable[Measured]) -> list[Known]:
     return [number for number in numbers if not isinstance(number, Unknown)]
 
 
-def total(numbers: Iterable[Measured]) -> Measured:
+def total_of_known(numbers: Iterable[Measured]) -> Measured:
     """The sum of the known numbers; at least that, if one of them may have been larger, and an
     estimate, if one is.
     """
@@ -136,4 +137,4 @@ def total(numbers: Iterable[Measured]) -> Measured:
     is_least = any(isinstance(number, AtLeast) for number in known)
     is_estimate = any(isinstance(number, Approximately) for number in known)
     value = sum(number.value for number in known)
-    return measured(value, is_least=is_least, is_estimate=is_estimate)
+    return measured_from(value, is_least=is_least, is_estimate=is_estimate)

@@ -37,7 +37,7 @@ class MemoryNow(Struct, frozen=True, kw_only=True):
     def is_near_full(self) -> bool:
         return self.used_mb >= NEAR_FULL_SHARE * self.size_mb
 
-    def compares_with(self, peak: HighestPeak) -> bool:
+    def is_comparable_with(self, peak: HighestPeak) -> bool:
         """Whether the peaks of earlier runs say anything about this one: without their mapped
         files, they are below what an older monitor calls used.
         """
@@ -65,7 +65,7 @@ def memory_now(record: Record, evidence: NoticeEvidence | None = None) -> Memory
     )
 
 
-def is_near_full(report: Report) -> bool:
+def is_checkpoint_near_full(report: Report) -> bool:
     """Whether the checkpoint of a running batch shows most of its memory in use."""
     if report.type != CHECKPOINT:
         return False
@@ -73,11 +73,11 @@ def is_near_full(report: Report) -> bool:
     return now is not None and now.is_near_full
 
 
-def news_text(now: MemoryNow, peak: HighestPeak) -> str:
+def memory_news_text(now: MemoryNow, peak: HighestPeak) -> str:
     """A sentence without its full stop, if the run uses more than all successes did; "" if that
     is no news.
     """
-    if not now.compares_with(peak) or not peak.is_exceeded_by(now.used_mb, now.size_mb):
+    if not now.is_comparable_with(peak) or not peak.is_exceeded_by(now.used_mb, now.size_mb):
         return ""
     text = (
         f"The run's memory is at {format_memory_share(now.used_mb, now.size_mb)}, above everything "
@@ -88,15 +88,15 @@ def news_text(now: MemoryNow, peak: HighestPeak) -> str:
     )
 
 
-def judged_notice(line: NoticeLine, peak: HighestPeak) -> NoticeLine | None:
+def notice_if_news(line: NoticeLine, peak: HighestPeak) -> NoticeLine | None:
     """A forecast of the monitor in the words of what is known of its family; None if it is no
     news.
     """
     notice = line.notice
     now = memory_now(line.record, notice.evidence)
-    if now is None or not now.compares_with(peak):
+    if now is None or not now.is_comparable_with(peak):
         return line
-    text = news_text(now, peak)
+    text = memory_news_text(now, peak)
     if not text:
         return None
     evidence = _evidence_with_peak(notice.evidence or NoticeEvidence(), now, peak)
@@ -108,7 +108,7 @@ def notice_of_checkpoint(report: Report, peak: HighestPeak) -> NoticeLine | None
     now = memory_now(report.record)
     if now is None:
         return None
-    text = news_text(now, peak)
+    text = memory_news_text(now, peak)
     if not text:
         return None
     evidence = _evidence_with_peak(NoticeEvidence(), now, peak)

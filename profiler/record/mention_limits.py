@@ -42,7 +42,7 @@ _WAIT_NAMES = {
 }
 
 
-def wait_in_words(kind: str, target: str = "") -> str:
+def wait_words(kind: str, target: str = "") -> str:
     """What a wait was for, with its target if that is known."""
     words = _WAIT_NAMES.get(kind, f"the {kind}")
     return f"{words} ({target})" if target not in ("", kind) else words
@@ -53,14 +53,14 @@ PAST_WAITS = {
     WAIT_FOR_CPU: "waited for a CPU",
     "sleep": "slept",
     **{
-        kind: f"waited for {wait_in_words(kind)}"
+        kind: f"waited for {wait_words(kind)}"
         for kind in ("disk", "network", "lock", "pipe", "child")
     },
 }
 """Phrases for the parts of a run's time in which it was not on a CPU."""
 
 
-def idle_vcpu(vcpu_size: float | None) -> float:
+def max_idle_vcpu(vcpu_size: float | None) -> float:
     """A run that uses at most these vCPUs is idle: 2 % of its size, but at least 0.01 and at
     most 0.05.
     """

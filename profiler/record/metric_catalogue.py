@@ -12,7 +12,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import known, sum_known
 from profiler.record.device_totals import own_gpus
-from profiler.record.hardware import gpu_error
+from profiler.record.hardware import most_telling_gpu_error
 from profiler.record.measured import Number
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (
@@ -22,7 +22,7 @@ from profiler.record.record_model import (
     SlowdownBounds,
     known_status,
 )
-from profiler.record.run_view import RunView, Unit, json_path, reader
+from profiler.record.run_view import RunView, Unit, json_path, view_reader
 from profiler.record.task_needs import (
     bound_memory_mb,
     memory_with_files_mb,
@@ -94,7 +94,7 @@ def _metric_row(
 ) -> Metric:
     return Metric(
         unit=unit,
-        get=reader(path),
+        get=view_reader(path),
         path=path,
         record_path=json_path(path),
         document_field=document_field,
@@ -158,8 +158,8 @@ def _latest_mean_getter(name: str) -> Callable[[RunView], float | None]:
     """The mean over the run, or in a checkpoint since the last one: the mean of a long run
     hardly changes any more.
     """
-    whole = reader(f"metrics.{name}.avg")
-    latest = reader(f"interval.{name}.avg")
+    whole = view_reader(f"metrics.{name}.avg")
+    latest = view_reader(f"interval.{name}.avg")
     return lambda run: whole(run) if run.interval is NO_INTERVAL else latest(run)
 
 
@@ -203,7 +203,7 @@ def _gpu_failed_count(run: RunView) -> int | None:
     record = run.record
     if record.status == "running" or not record.gpus or record.are_gpus_of_instance:
         return None
-    return int(gpu_error(run.record) is not None)
+    return int(most_telling_gpu_error(run.record) is not None)
 
 
 def _active_percent_rows(unit: str) -> Iterator[Metric]:

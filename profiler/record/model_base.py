@@ -41,15 +41,15 @@ class JsonLine(Struct, frozen=True, kw_only=True, rename=json_name):
     """Base class of the lines that a command prints with ``--json``: an unknown value is null."""
 
 
-def describe_type(described: type[Struct], title: str) -> dict[str, Any]:
+def json_schema_of_type(described: type[Struct], title: str) -> dict[str, Any]:
     """Generate the JSON Schema (2020-12) of a type, with its docstrings as descriptions.
 
     A paragraph of a docstring becomes one line.
     """
-    return describe_types((described,), title)
+    return json_schema_of_types((described,), title)
 
 
-def describe_types(described: Sequence[type[Struct]], title: str) -> dict[str, Any]:
+def json_schema_of_types(described: Sequence[type[Struct]], title: str) -> dict[str, Any]:
     """Generate the JSON Schema of values that are each of one of the types."""
     from inspect import cleandoc  # slow to import, and every command imports this module
 

@@ -123,7 +123,7 @@ _BEGINNING = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:task|schedule)\.notice"')
 _encoder = msgspec.json.Encoder()
 
 
-def encode_notice(line: AnyNoticeLine) -> bytes:
+def encode_notice_line(line: AnyNoticeLine) -> bytes:
     """Encode a notice as one JSON line, without newline."""
     return _encoder.encode(line)
 
@@ -133,7 +133,7 @@ def is_notice_line(line: bytes) -> bool:
     return bool(_BEGINNING.match(line))
 
 
-def decode_notice(line: bytes | str) -> AnyNoticeLine:
+def decode_notice_json(line: bytes | str) -> AnyNoticeLine:
     """Decode a JSON line.
 
     Impossible values of the record count as missing. Raises msgspec.DecodeError.

@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record.measured import Exactly, Measured, measured
+from profiler.record.measured import Exactly, Measured, measured_from
 from profiler.record.record_model import Process
 from profiler.record.units import CPU_SECONDS_DIGITS, format_memory, format_value
 
@@ -33,7 +33,7 @@ def is_other_processes(row: Process) -> bool:
     return row.name == OTHER_PROCESSES and row.max_memory_used_mb is None
 
 
-def shown_name(row: Process) -> str:
+def displayed_process_name(row: Process) -> str:
     """The name of a row for people: the others' CPU time may be that of a named program, which
     ended before it was read.
     """
@@ -67,8 +67,8 @@ def measured_rows(rows: Sequence[Process], run_peak: Measured) -> list[MeasuredP
         measured_processes.append(
             MeasuredProcess(
                 row,
-                measured(row.cpu_seconds, is_least=is_least),
-                measured(row.max_memory_used_mb, is_least=is_sampled),
+                measured_from(row.cpu_seconds, is_least=is_least),
+                measured_from(row.max_memory_used_mb, is_least=is_sampled),
             )
         )
     return measured_processes
@@ -87,7 +87,7 @@ def largest_process_texts(rows: Sequence[Process], run_peak: Measured) -> Iterat
 def _process_row_text(row: MeasuredProcess) -> str:
     """The processes of one name: how many, their memory peak and their CPU time."""
     process = row.process
-    text = shown_name(process)
+    text = displayed_process_name(process)
     if process.count not in (None, 1):
         text += f" ×{process.count}"
     values = []
@@ -107,12 +107,12 @@ def _process_row_text(row: MeasuredProcess) -> str:
 def measured_killed_rows(rows: Sequence[Process]) -> list[MeasuredProcess]:
     """The rows of killed processes, whose memory is what was last seen, no peak."""
     return [
-        MeasuredProcess(row, measured(row.cpu_seconds), measured(row.max_memory_used_mb))
+        MeasuredProcess(row, measured_from(row.cpu_seconds), measured_from(row.max_memory_used_mb))
         for row in rows
     ]
 
 
-def with_unread(rows: Sequence[Process], cpu_seconds: float | None) -> tuple[Process, ...]:
+def with_unread_cpu_row(rows: Sequence[Process], cpu_seconds: float | None) -> tuple[Process, ...]:
     """The rows, which are in descending order, with the ``cpu_seconds`` of the run together.
 
     What they lack belongs to processes that ended before it was read: it is in the row of the

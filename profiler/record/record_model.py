@@ -18,8 +18,8 @@ from profiler.record.activity_model import (
     TimeBreakdown,
 )
 from profiler.record.batch_job import NO_JOB, BatchJob
-from profiler.record.measured import Measured, Number, measured
-from profiler.record.model_base import Model, describe_type
+from profiler.record.measured import Measured, Number, measured_from
+from profiler.record.model_base import Model, json_schema_of_type
 from profiler.record.run_outcome import OutOfMemoryEvidence, Status
 from profiler.record.units import format_task_size
 
@@ -148,7 +148,7 @@ class Metrics(Model, frozen=True, kw_only=True):
     @property
     def memory_peak(self) -> Measured:
         """The largest memory used; one that the kernel did not count may have been higher."""
-        return measured(self.max_memory_used_mb, is_least=self.memory_peak_source != "kernel")
+        return measured_from(self.max_memory_used_mb, is_least=self.memory_peak_source != "kernel")
 
     @property
     def mapped_files_mb(self) -> float | None:
@@ -660,7 +660,7 @@ def with_warnings(record: Record, warnings: Iterable[str]) -> Record:
     )
 
 
-def without_course(record: Record) -> Record:
+def without_large_parts(record: Record) -> Record:
     """The record without its large parts: thousands of records may be in memory."""
     return replace(record, series=None, stacks=NO_STACKS, processes=())
 
@@ -701,9 +701,9 @@ def decode(line: bytes | str) -> Report:
     Raises msgspec.DecodeError for other lines.
     """
     # Only readers import it.
-    from profiler.record.impossible_values import decode_possible
+    from profiler.record.impossible_values import decode_without_impossible
 
-    return _with_possible_amounts(decode_possible(Report, line))
+    return _with_possible_amounts(decode_without_impossible(Report, line))
 
 
 def possible_report(report: Report) -> Report:
@@ -778,4 +778,4 @@ def _with_possible_cost(record: Record) -> Record:
 
 def json_schema() -> dict[str, Any]:
     """Generate the JSON Schema (2020-12) of a line."""
-    return describe_type(Report, "Task Profiler report, schema version " + SCHEMA_VERSION)
+    return json_schema_of_type(Report, "Task Profiler report, schema version " + SCHEMA_VERSION)

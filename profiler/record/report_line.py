@@ -21,7 +21,7 @@ from profiler.record.fact_list import (
     lower_bound_paths,
     measured_number,
 )
-from profiler.record.hardware import gpu_error
+from profiler.record.hardware import most_telling_gpu_error
 from profiler.record.measured import Number
 from profiler.record.metric_catalogue import METRICS, Metric
 from profiler.record.record_model import Report
@@ -78,7 +78,7 @@ def report_text(report: Report) -> str:
         ("Exit Code", known(str, record.exit_code)),
         ("Likely Out Of Memory", "true" if record.likely_out_of_memory else None),
         ("Likely Out Of GPU Memory", "true" if record.likely_out_of_gpu_memory else None),
-        ("GPU Error (Xid)", known(str, gpu_error(record))),
+        ("GPU Error (Xid)", known(str, most_telling_gpu_error(record))),
         *((label, texts[label]) for label in _LAST_LABELS),
         ("Advice", advice),
     )
@@ -123,7 +123,7 @@ def _on_one_line(text: str | None) -> str | None:
     return None if text is None else " ".join(text.split())
 
 
-def emf_unit(metric: Metric) -> str:
+def emf_unit_of(metric: Metric) -> str:
     """The unit of a metric in CloudWatch."""
     return _EMF_UNITS.get(metric.unit, "None")
 
@@ -164,7 +164,7 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     directive = {
         "Namespace": NAMESPACE,
         "Dimensions": [[DIMENSION]],
-        "Metrics": [{"Name": name, "Unit": emf_unit(EMF_METRICS[name])} for name in values],
+        "Metrics": [{"Name": name, "Unit": emf_unit_of(EMF_METRICS[name])} for name in values],
     }
     return {
         "_aws": {"Timestamp": time_ns // NS_PER_MS, "CloudWatchMetrics": [directive]},

@@ -24,6 +24,6 @@ def label_values(record: "Record | RecordHead") -> Mapping[str, str]:
     return labels
 
 
-def short_commit(record: Record) -> str:
+def short_commit_label(record: Record) -> str:
     """The beginning of the commit at which a local run's command stood; "" if it is unknown."""
     return (record.labels or {}).get(COMMIT, "")[:_SHORT_COMMIT_LENGTH]

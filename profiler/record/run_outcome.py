@@ -119,24 +119,24 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return self.cause == "oom"
 
     @property
-    def group(self) -> str:
+    def count_group(self) -> str:
         """Under which word lists count and colour the run: its status, or out of memory."""
         return OUT_OF_MEMORY if self.cause == "oom" else self.status
 
     @property
     def word(self) -> str:
         """What the page's lists call the end: its group, or what failed of a GPU."""
-        return _GPU_WORDS.get(self.cause, self.group)
+        return _GPU_WORDS.get(self.cause, self.count_group)
 
     @property
-    def category(self) -> StopCategory:
+    def stop_category(self) -> StopCategory:
         """The word for the cause before ``task.outcome``."""
         if self.cause == "failure" and self.exit_code is None:
             return "unknown"
         return _CATEGORIES.get(self.cause, "unknown")
 
 
-def end_status(exit_code: int | None, *, was_stopped: bool) -> EndStatus:
+def end_status_of(exit_code: int | None, *, was_stopped: bool) -> EndStatus:
     """The status of a run that has ended.
 
     A requested stop takes precedence: a batch that handles SIGTERM exits with 0 although its work

@@ -14,7 +14,7 @@ from profiler.record.device_totals import GpuTotals, NeuronTotals, gpu_totals, n
 from profiler.record.fact_list import Fact, count_fact
 from profiler.record.measured import Measured, Number
 from profiler.record.record_model import NOT_MEASURED, Distribution, Metrics, Record
-from profiler.record.task_needs import is_cpu_limited, size_of
+from profiler.record.task_needs import is_cpu_limited, task_size_of
 from profiler.record.units import (
     format_count,
     format_memory,
@@ -103,10 +103,10 @@ class RunUsage(Struct, frozen=True, kw_only=True):
         return words_if_known(" beside {}", listed(devices) or None)
 
 
-def usage_of(record: Record) -> RunUsage:
+def run_usage_of(record: Record) -> RunUsage:
     """What the run used."""
     return RunUsage(
-        cpu=cpu_use(record),
+        cpu=cpu_use_of(record),
         memory=_memory_use_of(record.metrics),
         gpus=gpu_totals(record),
         neuron=neuron_totals(record.neuron),
@@ -114,12 +114,12 @@ def usage_of(record: Record) -> RunUsage:
     )
 
 
-def cpu_use(record: Record) -> CpuUse:
+def cpu_use_of(record: Record) -> CpuUse:
     """The vCPUs that the run used."""
     metrics = record.metrics
     used = metrics.vcpu_used
     percent = metrics.cpu_utilization_percent
-    asked = None if is_cpu_limited(record) else size_of(record).vcpu
+    asked = None if is_cpu_limited(record) else task_size_of(record).vcpu
     if asked and used != NOT_MEASURED:
         average = quotient(product(used.avg, 100), asked)
         percent = Distribution(avg=average, max=quotient(product(used.max, 100), asked))

@@ -52,7 +52,7 @@ def may_be_of_others(path: str, record: Record) -> bool:
 
 
 @cache
-def reader(path: str) -> Callable[[RunView], Any]:
+def view_reader(path: str) -> Callable[[RunView], Any]:
     """The function that reads the value at a path of the view.
 
     Only its parent may be absent, one of :data:`OPTIONAL_PARTS`: then it is None.
@@ -63,10 +63,10 @@ def reader(path: str) -> Callable[[RunView], Any]:
     get_parent = attrgetter(parent)
     get_value = attrgetter(name)
 
-    def read(run: RunView) -> Any:  # noqa: ANN401  the type of any value of the record
+    def read_value(run: RunView) -> Any:  # noqa: ANN401  the type of any value of the record
         return known(get_value, get_parent(run))
 
-    return read
+    return read_value
 
 
 def json_path(path: str) -> str:

@@ -13,10 +13,10 @@ from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime
 from profiler.record.batch_job import WHOLE_NUMBERS, BatchJob
 from profiler.record.equal_steps import with_longer_steps
 from profiler.record.fact_list import estimated_paths, lower_bound_paths
-from profiler.record.hardware import gpu_error
+from profiler.record.hardware import most_telling_gpu_error
 from profiler.record.metric_catalogue import METRICS, IndexType
 from profiler.record.record_model import NO_INTERVAL, known_status
-from profiler.record.run_view import RunView, json_path, reader
+from profiler.record.run_view import RunView, json_path, view_reader
 
 # The fields of this object are in checkpoints only.
 INTERVAL_PREFIX = "interval."
@@ -65,7 +65,7 @@ def _copied_field(name: str, path: str, index_type: IndexType = "keyword") -> Do
     return DocumentField(
         name=name,
         index_type=index_type,
-        get=reader(path),
+        get=view_reader(path),
         path=path,
         record_path=json_path(path),
     )
@@ -153,7 +153,7 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     _copied_field("cloud.account.id", "account_id"),
     DocumentField(name="orchestrator.type", get=_getter_only_on_ecs("ecs")),
     _copied_field("orchestrator.cluster.name", "cluster"),
-    DocumentField(name="service.name", get=reader("record.family"), path="record.family"),
+    DocumentField(name="service.name", get=view_reader("record.family"), path="record.family"),
     _copied_field("host.cpu.model", "processor.model"),
     _copied_field("container.name", "container.name"),
     _copied_field("container.id", "container.id"),
@@ -206,7 +206,9 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(name="task.known_at", index_type="date"),
     _copied_field("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
     # The error (Xid) of the GPU's driver that says most about the run.
-    DocumentField(name="task.gpu_error", index_type="long", get=lambda run: gpu_error(run.record)),
+    DocumentField(
+        name="task.gpu_error", index_type="long", get=lambda run: most_telling_gpu_error(run.record)
+    ),
     _copied_field("usage.gpu.out_of_memory", "likely_out_of_gpu_memory", "boolean"),
     DocumentField(name="task.complete", index_type="boolean"),
     # Whether ECS's event agrees with the report; absent until there is an event.

@@ -29,7 +29,7 @@ def curve_top(highest: float, limit: float | None, least: float) -> tuple[float,
     return (top, False)
 
 
-def sparkline(values: Sequence[float | None], *, width: int, top: float) -> str:
+def draw_sparkline(values: Sequence[float | None], *, width: int, top: float) -> str:
     """Draw a series on one line, with one character for each value, at most ``width``; None is a
     gap.
 

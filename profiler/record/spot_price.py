@@ -9,7 +9,7 @@ the fraction is the least that Spot costs.
 
 from typing import Final
 
-from profiler.record.measured import Measured, measured
+from profiler.record.measured import Measured, measured_from
 from profiler.record.record_model import Cost
 
 FARGATE_SPOT: Final = "FARGATE_SPOT"
@@ -26,7 +26,7 @@ def spot_fraction(cost: Cost) -> float:
     return 1.0 if is_own else SPOT_FRACTION
 
 
-def cost_on(capacity_provider: str | None, cost: Cost) -> Cost:
+def cost_on_provider(capacity_provider: str | None, cost: Cost) -> Cost:
     """The cost of a run on this capacity provider, from the cost that the monitor calculated."""
     fraction = spot_fraction(cost)
     if cost.usd is None or capacity_provider != FARGATE_SPOT or fraction == 1:
@@ -45,7 +45,7 @@ def is_on_spot(cost: Cost) -> bool:
 
 def measured_cost(cost: Cost) -> Measured:
     """The cost: at least that on Spot."""
-    return measured(cost.usd, is_least=is_on_spot(cost))
+    return measured_from(cost.usd, is_least=is_on_spot(cost))
 
 
 def usd_on_spot(usd: float, fraction: float) -> float:

@@ -59,7 +59,7 @@ def is_stacks_line(line: bytes) -> bool:
     return head.startswith(b"{") and bool(re.search(_STACKS_TYPE, ends))
 
 
-def decode_stacks(line: bytes) -> StacksLine | None:
+def decode_stacks_line(line: bytes) -> StacksLine | None:
     """Decode the line without steps whose times are impossible.
 
     None: it is another line, or it is damaged.

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import STOPPED_BY_USER
 from profiler.core.optional_math import first_known, known
-from profiler.record.hardware import gpu_error
+from profiler.record.hardware import most_telling_gpu_error
 from profiler.record.record_model import LOCAL, Record, known_status
 from profiler.record.run_outcome import (
     SIGKILL_EXIT_CODE,
@@ -86,7 +86,7 @@ class EventTexts(Struct, frozen=True, kw_only=True):
     is_of_aws_batch: bool
     has_failed_container: bool
 
-    def has(self, *texts: str) -> bool:
+    def has_any_text(self, *texts: str) -> bool:
         return any(text.replace(" ", "") in self.texts for text in texts)
 
     @property
@@ -125,7 +125,7 @@ class _CauseRow(Struct, frozen=True, kw_only=True):
 
 
 def _does_event_say(*texts: str) -> Callable[[EventTexts], bool]:
-    return lambda said: said.has(*texts)
+    return lambda said: said.has_any_text(*texts)
 
 
 def _has_timed_out(said: EventTexts) -> bool:
@@ -133,12 +133,18 @@ def _has_timed_out(said: EventTexts) -> bool:
 
 
 def _is_spot_interruption(said: EventTexts) -> bool:
-    if said.nothing_ran and said.has("spotinterruptionerror", "spot capacity is not available"):
+    if said.nothing_ran and said.has_any_text(
+        "spotinterruptionerror", "spot capacity is not available"
+    ):
         return False  # a task that was never placed
-    if said.has("spot task was interrupted", "spot interruption"):
+    if said.has_any_text("spot task was interrupted", "spot interruption"):
         return True
     # Also the code of an instance that was terminated: its text decides.
-    return said.is_on_fargate_spot and said.has("termination notice") and not _is_host_failure(said)
+    return (
+        said.is_on_fargate_spot
+        and said.has_any_text("termination notice")
+        and not _is_host_failure(said)
+    )
 
 
 def _is_host_failure(said: EventTexts) -> bool:
@@ -146,36 +152,42 @@ def _is_host_failure(said: EventTexts) -> bool:
 
     https://docs.aws.amazon.com/AmazonECS/latest/developerguide/stopped-task-error-codes.html.
     """
-    return said.has("infrastructure health", "underlying infrastructure", "host ec2 (instance")
+    return said.has_any_text(
+        "infrastructure health", "underlying infrastructure", "host ec2 (instance"
+    )
 
 
 def _is_bad_command(said: EventTexts) -> bool:
     if said.exit_code not in _COMMAND_EXIT_CODES:
         return False
-    if said.has("executable file not found", "exec format error", *_NOT_IN_IMAGE):
+    if said.has_any_text("executable file not found", "exec format error", *_NOT_IN_IMAGE):
         return True
     # A mount, too, can name a file that does not exist. A hook of the runtime is no command.
-    is_of_command = re.search(_COMMAND, said.reasons) and not said.has("hook")
-    return bool(is_of_command) and said.has(*_NOT_EXECUTABLE)
+    is_of_command = re.search(_COMMAND, said.reasons) and not said.has_any_text("hook")
+    return bool(is_of_command) and said.has_any_text(*_NOT_EXECUTABLE)
 
 
 def _lacks_resources(said: EventTexts) -> bool:
     if not said.nothing_ran:
         return False
-    return said.has(*_RESOURCES, *_SECRETS) or bool(refusal_meaning(said.stated))
+    return said.has_any_text(*_RESOURCES, *_SECRETS) or bool(refusal_meaning(said.stated))
 
 
 def _could_not_read_secret(said: EventTexts) -> bool:
     """Whether it may not be read, or does not exist: a network that does not lead to it is a
     resource.
     """
-    return said.nothing_ran and said.has(*_SECRETS) and not says_unreached_network(said.reasons)
+    return (
+        said.nothing_ran
+        and said.has_any_text(*_SECRETS)
+        and not says_unreached_network(said.reasons)
+    )
 
 
 def _could_not_pull_image(said: EventTexts) -> bool:
     """A sign-in that "cannot pull registry auth" is no image."""
-    is_image = said.has("cannotpull", "pull image", "image pull", "manifest unknown")
-    return said.nothing_ran and is_image and not said.has(*_SECRETS)
+    is_image = said.has_any_text("cannotpull", "pull image", "image pull", "manifest unknown")
+    return said.nothing_ran and is_image and not said.has_any_text(*_SECRETS)
 
 
 def says_unreached_network(reason: str) -> bool:
@@ -223,7 +235,7 @@ def _lacked_gpu_memory(seen: _ReportedEnd) -> bool:
 
 
 def _is_gpu_error(seen: _ReportedEnd) -> bool:
-    return _failed_by_itself(seen) and gpu_error(seen.record) is not None
+    return _failed_by_itself(seen) and most_telling_gpu_error(seen.record) is not None
 
 
 def _was_stopped_by_another_end(seen: _ReportedEnd) -> bool:
@@ -260,7 +272,7 @@ TABLE: Final = (
         cause="infrastructure",
         title="Stopped by AWS",
         sentence="AWS stopped the task because of a problem with the underlying infrastructure",
-        event=lambda said: _is_host_failure(said) or said.has("termination notice"),
+        event=lambda said: _is_host_failure(said) or said.has_any_text("termination notice"),
     ),
     _CauseRow(
         cause="scheduler",
@@ -417,7 +429,7 @@ def outcome_of(
         reason=event.reason,
         end=event.first_end,
         batch=container,
-        xid=known(gpu_error, record),
+        xid=known(most_telling_gpu_error, record),
     )
 
 

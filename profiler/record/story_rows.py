@@ -13,14 +13,14 @@ from profiler.core.text import as_sentence
 from profiler.record.activity_model import WaitTarget
 from profiler.record.batch_job import job_text
 from profiler.record.cpu_wait import long_cpu_wait
-from profiler.record.fact_list import bytes_texts, cost_text, kills_fact, longest_waits
+from profiler.record.fact_list import bytes_texts, cost_text, kills_fact, longest_wait_targets
 from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import mapped_files_text
 from profiler.record.process_rows import largest_process_texts
 from profiler.record.record_model import NO_NEURON, NOT_MEASURED, Record
 from profiler.record.run_outcome import Outcome
-from profiler.record.run_usage import RunUsage, usage_of
+from profiler.record.run_usage import RunUsage, run_usage_of
 from profiler.record.time_shares import TimeShare, time_shares
 
 RowName = Literal[
@@ -84,29 +84,29 @@ class Story(Struct, frozen=True, kw_only=True):
     covered_percent: float | None
     rows: tuple[StoryRow, ...]
 
-    def named(self, *names: RowName) -> list[StoryRow]:
+    def rows_named(self, *names: RowName) -> list[StoryRow]:
         """The rows of these names that the run has."""
         return [row for row in self.rows if row.name in names]
 
-    def text(self, name: RowName) -> str:
+    def first_text_named(self, name: RowName) -> str:
         """The text of the first row of this name; "" without one."""
-        return next((row.text for row in self.named(name)), "")
+        return next((row.text for row in self.rows_named(name)), "")
 
-    def sentence(self, name: RowName) -> str:
+    def first_sentence_named(self, name: RowName) -> str:
         """The sentence of the first row of this name; "" without one."""
-        return next((row.sentence for row in self.named(name)), "")
+        return next((row.sentence for row in self.rows_named(name)), "")
 
 
 def story_of(record: Record, outcome: Outcome, usage: RunUsage | None = None) -> Story:
     """All rows of a run that ended so. ``usage``: what it used, if that is known already."""
-    usage = usage or usage_of(record)
+    usage = usage or run_usage_of(record)
     rows = tuple(row for row in _story_rows(record, usage, outcome) if row.text)
     times = record.time_breakdown
     return Story(
         outcome=outcome,
         usage=usage,
         time=time_shares(times, is_wait_partial=usage.cpu.is_wait_partial),
-        waits=longest_waits(times),
+        waits=longest_wait_targets(times),
         covered_percent=times.covered_percent,
         rows=rows,
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NEAR_LIMIT_FRACTION = 0.95
 
 
-def size_of(record: "Record | RecordHead") -> TaskSize:
+def task_size_of(record: "Record | RecordHead") -> TaskSize:
     """The size of the run's task, of which each part may be unknown; of a job without one, what its
     container asked for.
     """
@@ -34,7 +34,7 @@ def size_of(record: "Record | RecordHead") -> TaskSize:
 
 def vcpu_limit(record: Record) -> Number | None:
     """The vCPUs that bound a task: its size, else the machine's or the container's."""
-    vcpu = size_of(record).vcpu
+    vcpu = task_size_of(record).vcpu
     return first_known(vcpu, record.metrics.vcpu_size)
 
 
@@ -75,7 +75,7 @@ def needed_memory_of(container: OtherContainer, record: Record) -> float | None:
     if metrics.max_memory_used_mb is not None:
         return metrics.max_memory_used_mb
     limit_mb = metrics.memory_size_mb
-    task_mb = size_of(record).memory_mb
+    task_mb = task_size_of(record).memory_mb
     if limit_mb is None or (task_mb is not None and limit_mb >= task_mb):
         return None
     return limit_mb
@@ -109,7 +109,7 @@ def memory_with_files_mb(record: Record) -> float | None:
     )
     if with_files_mb is None:
         return None
-    size_mb = first_known(size_of(record).memory_mb, record.metrics.memory_size_mb)
+    size_mb = first_known(task_size_of(record).memory_mb, record.metrics.memory_size_mb)
     return min_known(with_files_mb, size_mb)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.measured import Measured, measured
+from profiler.record.measured import Measured, measured_from
 
 OTHER: Final = "other"
 _WAITING_FOR_CPU: Final = "waiting for CPU"
@@ -41,5 +41,5 @@ def time_shares(times: TimeBreakdown, *, is_wait_partial: bool = False) -> tuple
     shares: list[TimeShare] = []
     for name, field in _PARTS.items():
         is_least = is_wait_partial and name == _WAITING_FOR_CPU
-        shares.append(TimeShare(name, measured(getattr(times, field), is_least=is_least)))
+        shares.append(TimeShare(name, measured_from(getattr(times, field), is_least=is_least)))
     return tuple(shares)

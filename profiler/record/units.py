@@ -41,7 +41,7 @@ def mebibytes(size_bytes: float | None) -> float | None:
     return rounded_number(quotient(size_bytes, MIB))
 
 
-def billed_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
+def billed_time_ms(pull_started_ns: int | None, ended_ns: int | None) -> int | None:
     """The time that Fargate bills: from the start of the image pull to the end, in whole
     seconds, at least 60.
     """

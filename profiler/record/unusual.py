@@ -3,7 +3,7 @@ and the report page.
 
 A number is usual within the family's own spread: the median of the earlier successes ± two median
 absolute deviations (MAD), at least ± 5 %. A number can also be far outside all earlier ones, which
-is worth a message (``Usual.is_far``). ``compare``, which judges two sets of runs by their
+is worth a message (``Usual.is_far_outside``). ``compare``, which judges two sets of runs by their
 confidence intervals, has the limits of this module.
 """
 
@@ -37,7 +37,7 @@ MIN_RUN_MS = 50
 LEAST_CHANGES = {"duration_ms": 50, "max_memory_used_mb": 1, "cpu_seconds": 0.05}
 
 
-def may_have_changed(metrics: Metrics, last: Struct) -> bool:
+def is_long_enough_to_compare(metrics: Metrics, last: Struct) -> bool:
     """Whether a success is long enough for a sentence about its changes, or may have notable ones,
     by its metrics and the numbers of the last one.
     """
@@ -58,19 +58,23 @@ class Usual(Struct, frozen=True):
     middle: float
     width: float
 
-    def holds(self, value: float) -> bool:
+    def is_within_spread(self, value: float) -> bool:
         """Whether the value is within the spread of the earlier ones."""
         return abs(value - self.middle) <= self.width
 
-    def differs(self, value: float) -> bool:
+    def is_notably_different(self, value: float) -> bool:
         """Whether value and median differ by half of the smaller one: alone, that is usual."""
         return max(value, self.middle) >= _NOTABLE_RATIO * min(value, self.middle)
 
     def is_notably_more(self, value: float) -> bool:
         """Whether the value is so far above what is usual that it is worth a sentence."""
-        return value > self.middle and self.differs(value) and not self.holds(value)
+        return (
+            value > self.middle
+            and self.is_notably_different(value)
+            and not self.is_within_spread(value)
+        )
 
-    def stands_out(self, value: float) -> bool:
+    def is_worth_a_line(self, value: float) -> bool:
         """Whether the value is worth a line in a message about many families: notably more than
         usual, and by as much above all of at least eight earlier values but the latest, because of
         weekly larger runs.
@@ -82,7 +86,7 @@ class Usual(Struct, frozen=True):
             return False
         return value >= _NOTABLE_RATIO * max(self.values[1:])
 
-    def is_far(self, value: float, small: float) -> bool:
+    def is_far_outside(self, value: float, small: float) -> bool:
         """Whether the value is far outside at least eight earlier ones; values far below
         ``small`` count as equal.
 
@@ -108,7 +112,7 @@ class Usual(Struct, frozen=True):
         )
 
 
-def usual_of(values: Iterable[float | None]) -> Usual | None:
+def usual_value_of(values: Iterable[float | None]) -> Usual | None:
     """What is usual by the values of earlier successes, the newest first; None for fewer than
     five known ones.
     """

@@ -46,7 +46,7 @@ def activity_of(record: Record, story: Story) -> RunActivity:
         time=parts if any(parts) else None,
         targets=targets or None,
         covered=None if is_covered else breakdown.covered_percent,
-        cpu_wait=story.sentence("CPU wait") or None,
+        cpu_wait=story.first_sentence_named("CPU wait") or None,
         cpu_wait_partial=story.usage.cpu.is_wait_partial or None,
         processor=_processor_name(record),
         has_activity=has_activity(record) or None,

@@ -42,12 +42,12 @@ from profiler.report_page.page_series import (
 from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
 from profiler.runs.past_runs.schedule_notices import due_ns_of_notice, family_of_notice
 from profiler.runs.past_runs.stack_functions import MIN_SAMPLES
-from profiler.sizing.advice import advise
-from profiler.sizing.advice_document import as_json
+from profiler.sizing.advice import advise_on_size
+from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.sizing_rules import advice_verdict, word_of_change
+from profiler.sizing.sizing_rules import advice_verdict, change_words
 
 # The plotly library, the page's own scripts and its styles take another 1.5 MB.
 MAX_BYTES = 6_200_000
@@ -264,16 +264,18 @@ def family_size_rows(
     measured = [*filter(None, evidences)]
     measured.sort(key=lambda evidence: (-evidence.outcomes.runs, evidence.family.sort_key))
     for evidence in measured:
-        advice = advise(evidence, Policy(), price_overrides, month=months.get(evidence.family))
+        advice = advise_on_size(
+            evidence, Policy(), price_overrides, month=months.get(evidence.family)
+        )
         choice = advice.choice
-        advised = as_json(advice)
+        advised = advice_as_json(advice)
         sizes = []
         for size, option in zip(advised["sizes"], choice.options, strict=True):
             sizes.append(size | {"holdsMemory": option.holds_memory})
         resize = None
         family = evidence.family
         is_resized = not evidence.is_moved and not is_job(evidence.latest)
-        if choice.changes and choice.is_fargate and is_resized:
+        if choice.is_other_size_better and choice.is_fargate and is_resized:
             resize = command_line(
                 "taskdef",
                 "resize",
@@ -287,17 +289,17 @@ def family_size_rows(
                 "savingPercent": advised["savingPercent"],
                 "savingUsdPerMonth": finite_or_none(advice.saving_usd_per_month),
                 "usdPerMonth": finite_or_none(advice.usd_per_month),
-                "mark": advice.mark or None,
+                "mark": advice.monthly_amount_mark or None,
                 "verdict": advice_verdict(advice),
-                "word": word_of_change(advice) or None,
+                "word": change_words(advice) or None,
                 "reasons": advised["reasons"],
                 "recommended": advised["recommended"] or {},
                 "family": labels.get(family) or family_labels([family])[family],
-                "changes": choice.changes,
-                "fits": choice.is_right and not advice.risk,
+                "changes": choice.is_other_size_better,
+                "fits": choice.is_current_size_right and not advice.risk_sentence,
                 "onlyFailures": not evidence.outcomes.has_success or None,
                 "resize": resize,
-                "risk": advice.risk or None,
+                "risk": advice.risk_sentence or None,
                 "spot": evidence.usage.on_spot or None,
                 "runsPerMonth": None if advice.month is None else finite_or_none(advice.month.runs),
                 "sizes": sizes,

@@ -16,13 +16,13 @@ from profiler.record.last_night import (
     MIDNIGHT,
     MISSED,
     Night,
-    NightText,
+    NightTextPiece,
     count_runs,
     last_night,
-    night_texts,
+    night_text_pieces,
     severity_rank,
 )
-from profiler.record.measured import Measured, measured, total
+from profiler.record.measured import Measured, measured_from, total_of_known
 from profiler.report_page.page_rows import PageNight, PageNightText, PageNotice, PageRun
 
 
@@ -96,7 +96,7 @@ def night_of_page(
     of_tasks = _worst_run_of_each_task(runs_of_night)
     outcomes = [(run.outcome, run.family) for _, run in of_tasks]
     outcomes += [(MISSED, notice.family) for notice in missed_of_night]
-    texts = night_texts(
+    texts = night_text_pieces(
         calendar.title(night, newest),
         count_runs(outcomes),
         _cost_of_runs([run for _, run in runs_of_night]),
@@ -128,7 +128,7 @@ def _worst_run_of_each_task(
 
 
 def _with_links_to_runs(
-    texts: Iterator[NightText], runs_of_night: Sequence[tuple[int, PageRun]]
+    texts: Iterator[NightTextPiece], runs_of_night: Sequence[tuple[int, PageRun]]
 ) -> Iterator[PageNightText]:
     """The pieces, each family's name with the row of its newest run of that outcome."""
     rows: dict[tuple[str | None, str | None], int] = {}
@@ -150,4 +150,4 @@ def _cost_of_runs(runs: Sequence[PageRun]) -> Measured:
         if run.usd is not None:
             usd_of_task[run.id] = max(usd_of_task.get(run.id, 0.0), run.usd)
     is_least = any(COST.page_field in (run.at_least or ()) for run in runs)
-    return total(measured(usd, is_least=is_least) for usd in usd_of_task.values())
+    return total_of_known(measured_from(usd, is_least=is_least) for usd in usd_of_task.values())

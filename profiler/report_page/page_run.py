@@ -18,7 +18,7 @@ from profiler.record.fact_list import (
     NumberRow,
     estimated_rows,
     lower_bound_rows,
-    number_value,
+    number_of_row,
     usual_number,
 )
 from profiler.record.gpu_facts import (
@@ -31,9 +31,9 @@ from profiler.record.gpu_facts import (
 from profiler.record.measured import AtLeast, Number
 from profiler.record.process_rows import (
     MeasuredProcess,
+    displayed_process_name,
     measured_killed_rows,
     measured_rows,
-    shown_name,
 )
 from profiler.record.record_model import (
     NOT_MEASURED,
@@ -51,7 +51,7 @@ from profiler.record.story_rows import DOT, GPU_NOTES, UNSEEN_LIMITS, RowName, S
 from profiler.report_page.page_activity import activity_of
 from profiler.report_page.page_rows import PageGpu, PageNeuron, PageProcess, PageRun, RunDetails
 from profiler.report_page.page_series import Run, finite_or_none, memory_digits
-from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
+from profiler.runs.past_runs.moments import RunMoment, find_moments, format_elapsed
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 from profiler.runs.step_series import with_equal_steps
 from profiler.sizing.prices import PriceOverrides
@@ -98,8 +98,8 @@ def page_run(run: Run, family: str) -> PageRun:
         name=None if family == record.family else record.family,
         revision=record.revision,
         container=record.container.name,
-        outcome=outcome.group,
-        ending=None if outcome.word == outcome.group else outcome.word,
+        outcome=outcome.count_group,
+        ending=None if outcome.word == outcome.count_group else outcome.word,
         why=outcome.title,
         exit=outcome.exit_code,
         began=known(whole_ms, started_ns),
@@ -146,7 +146,7 @@ def _gpu_values(record: Record, totals: GpuTotals) -> dict[str, Any]:
     return {
         "gpu_word": totals.word_instead_of_use,
         "gpu_size": finite_or_none(totals.memory_size_mb),
-        **{name: finite_or_none(number_value(row, record)) for name, row in _GPU_NUMBERS.items()},
+        **{name: finite_or_none(number_of_row(row, record)) for name, row in _GPU_NUMBERS.items()},
     }
 
 
@@ -165,12 +165,12 @@ def are_usual_by_field(record: Record, earlier: Sequence[Record]) -> dict[str, b
     """
     judged = {}
     for row in NUMBERS:
-        value = number_value(row, record) if row.compared_on_page else None
+        value = number_of_row(row, record) if row.compared_on_page else None
         if value is None:
             continue
         usual = usual_number(row, record, earlier)
         if usual is not None:
-            judged[row.page_field] = usual.holds(value)
+            judged[row.page_field] = usual.is_within_spread(value)
     return judged
 
 
@@ -191,8 +191,8 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
     return RunDetails(
         verdict=_verdict_texts(verdict_of(run.past, now_ns)),
         moments=[*map(_moment_row, moments)] or None,
-        files=story.sentence("files") or None,
-        huge_pages=story.sentence("huge") or None,
+        files=story.first_sentence_named("files") or None,
+        huge_pages=story.first_sentence_named("huge") or None,
         peak_at=span_ms(record.started_ns, record.metrics.max_memory_used_at_ns),
         command=run.past.command,
         image=record.container.image,
@@ -202,17 +202,17 @@ def run_details(run: Run, now_ns: int, earlier: Sequence[Record] = ()) -> RunDet
         kills=_kills_row(record, story),
         usual=[field for field, is_usual in judged.items() if is_usual] or None,
         unusual=[field for field, is_usual in judged.items() if not is_usual] or None,
-        unmeasured=story.sentence("unmeasured") or None,
-        limits=[row.sentence for row in story.named(*UNSEEN_LIMITS)] or None,
-        device_use=DOT.join(row.text for row in story.named("GPU use", "Neuron use")) or None,
+        unmeasured=story.first_sentence_named("unmeasured") or None,
+        limits=[row.sentence for row in story.rows_named(*UNSEEN_LIMITS)] or None,
+        device_use=DOT.join(row.text for row in story.rows_named("GPU use", "Neuron use")) or None,
         beside=story.usage.beside_text or None,
         gpus=[_gpu_row(gpu, record) for gpu in record.gpus] or None,
-        gpu_notes=[row.sentence for row in story.named(*GPU_NOTES, "GPU advice")] or None,
+        gpu_notes=[row.sentence for row in story.rows_named(*GPU_NOTES, "GPU advice")] or None,
         neuron=_neuron_row(record.neuron),
         labels=_name_value_texts(record.labels),
-        job=story.text("job") or None,
+        job=story.first_text_named("job") or None,
         tags=_name_value_texts(record.tags),
-        warnings=[row.text for row in story.named(*_warning_rows(record))] or None,
+        warnings=[row.text for row in story.rows_named(*_warning_rows(record))] or None,
         notices=[_notice_text(record, notice) for notice in record.notices] or None,
         **asdict(activity_of(record, story)),
     )
@@ -235,7 +235,7 @@ def _verdict_texts(verdict: Verdict) -> list[str]:
     return texts
 
 
-def _moment_row(moment: Moment) -> tuple[str, int, int, str]:
+def _moment_row(moment: RunMoment) -> tuple[str, int, int, str]:
     return moment.kind, round(moment.start_ms), round(moment.end_ms), moment.text
 
 
@@ -243,7 +243,7 @@ def _notice_text(record: Record, notice: RaisedNotice) -> str:
     after_ms = span_ms(record.started_ns, notice.at_ns)
     if after_ms is None:
         return notice.kind
-    return f"{notice.kind} at {elapsed(after_ms)}"
+    return f"{notice.kind} at {format_elapsed(after_ms)}"
 
 
 def _process_rows(processes: Iterable[MeasuredProcess]) -> list[PageProcess]:
@@ -251,7 +251,7 @@ def _process_rows(processes: Iterable[MeasuredProcess]) -> list[PageProcess]:
     for measured in processes:
         process = measured.process
         row = (
-            shown_name(process),
+            displayed_process_name(process),
             process.arguments,
             process.count,
             finite_or_none(measured.cpu_seconds.value),
@@ -265,7 +265,7 @@ def _process_rows(processes: Iterable[MeasuredProcess]) -> list[PageProcess]:
 
 
 def _kills_row(record: Record, story: Story) -> tuple[str, list[PageProcess]] | None:
-    sentence = story.sentence("killed")
+    sentence = story.first_sentence_named("killed")
     if not sentence or record.memory_kills is None:
         return None
     return sentence, _process_rows(measured_killed_rows(record.memory_kills.processes))

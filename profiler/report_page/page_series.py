@@ -16,7 +16,7 @@ from profiler.core.optional_math import known_values
 from profiler.record.equal_steps import rounded_column
 from profiler.record.measured import Number
 from profiler.record.record_model import Record
-from profiler.record.run_usage import RunUsage, usage_of
+from profiler.record.run_usage import RunUsage, run_usage_of
 from profiler.record.units import MIB
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.step_series import Column, StepSeries
@@ -49,7 +49,7 @@ class Run(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def usage(self) -> RunUsage:
         """What the run used: its row and its details say the same."""
-        return usage_of(self.record)
+        return run_usage_of(self.record)
 
 
 def steps_per_run(runs: int) -> int:

@@ -26,7 +26,7 @@ from profiler.core.optional_math import (
     sum_known,
 )
 from profiler.core.timestamps import NS_PER_MS, parse_ns, span_ms
-from profiler.record.equal_steps import length_of, padded
+from profiler.record.equal_steps import longest_column_length, padded_series
 from profiler.record.record_model import Interval, Metrics, Record, Report, Series
 from profiler.record.units import MIB, VCPU_DIGITS
 
@@ -103,19 +103,19 @@ def _bytes_to_mb(column_bytes: Column) -> Column:
     return [quotient(size_bytes, MIB) for size_bytes in column_bytes]
 
 
-def collected_steps(series: RunSeries, duration_ms: float | None) -> StepSeries:
+def steps_of_collected_series(series: RunSeries, duration_ms: float | None) -> StepSeries:
     """The steps of a run that this process measured; the last one ends with the run, if its
     duration is known.
     """
-    length = series.length
+    length = series.step_count
     return StepSeries(
         ends_ms=_equal_ends_ms(length, series.step_ns / NS_PER_MS, duration_ms),
         vcpu_used=_rounded(step_means(series.cpu, length), VCPU_DIGITS),
         memory_mb=series.memory_mb(length),
-        block_read_bytes=series.read.padded(length),
-        block_write_bytes=series.written.padded(length),
+        block_read_bytes=series.read.padded_cells(length),
+        block_write_bytes=series.written.padded_cells(length),
         gpu_percent=_rounded(step_means(series.gpu, length), _PERCENT_DIGITS),
-        gpu_memory_mb=_bytes_to_mb(series.gpus_memory.padded(length)),
+        gpu_memory_mb=_bytes_to_mb(series.gpus_memory.padded_cells(length)),
     )
 
 
@@ -139,8 +139,8 @@ def steps_of_record(record: Record) -> StepSeries:
     series = record.series
     if series is None:
         return StepSeries()
-    length = length_of(series)
-    series = padded(series, length)
+    length = longest_column_length(series)
+    series = padded_series(series, length)
     return StepSeries(
         ends_ms=_equal_ends_ms(length, series.step_ms, record.metrics.duration_ms or math.inf),
         vcpu_used=series.vcpu_used or (),

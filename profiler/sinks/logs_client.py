@@ -17,13 +17,13 @@ from profiler.sinks.upload_failures import (
     CONNECT_TIMEOUT_SECONDS,
     READ_TIMEOUT_SECONDS,
     AnswerError,
-    cause_of,
+    cause_text_of,
 )
 
 _ATTEMPTS_PER_CALL = 3  # the sink repeats the call until its time is over
 
 
-def make_client(
+def make_logs_client(
     region: str | None, on_failure: Callable[[str], None], profile: str | None
 ) -> AwsClient:
     """A client with botocore's standard retries; ``on_failure`` gets the cause of each attempt
@@ -36,17 +36,17 @@ def make_client(
     )
     client: AwsClient = open_session(region, profile).client("logs", config=config)
 
-    def note(
+    def note_cause(
         response: tuple[object, Mapping[str, Any]] | None,
         caught_exception: Exception | None,
         **_: object,
     ) -> None:
         if caught_exception is not None:
-            on_failure(cause_of(caught_exception))
+            on_failure(cause_text_of(caught_exception))
         elif response is not None and "Error" in response[1]:
-            on_failure(cause_of(ClientError(dict(response[1]), "PutLogEvents")))
+            on_failure(cause_text_of(ClientError(dict(response[1]), "PutLogEvents")))
 
-    client.meta.events.register("needs-retry.cloudwatch-logs.PutLogEvents", note)
+    client.meta.events.register("needs-retry.cloudwatch-logs.PutLogEvents", note_cause)
     client.meta.events.register("after-call.cloudwatch-logs.PutLogEvents", _check_is_json_object)
     return client
 

@@ -58,7 +58,7 @@ class CloudWatchLogsSink:
         client: AwsClient = None
         lines = (line,) if before is None or seconds < _MIN_SECONDS_FOR_TWO else (before, line)
         while True:
-            client, answer = self._send(client, lines, self._clock.wall_ns(), target)
+            client, answer = self._send_or_reconnect(client, lines, self._clock.wall_ns(), target)
             failure: DeliveryFailure | None
             if isinstance(answer, DeliveryFailure):
                 failure = answer
@@ -77,7 +77,7 @@ class CloudWatchLogsSink:
                 deadline_ns - self._clock.monotonic_ns()
             ) / NS_PER_SECOND - _LAST_ATTEMPT_SECONDS
             if left_seconds <= 0:
-                return not_accepted(seconds, failure.reason)
+                return timed_out_failure(seconds, failure.reason)
             self._clock.sleep(min(pause_seconds, left_seconds))
             pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
 
@@ -86,7 +86,7 @@ class CloudWatchLogsSink:
         cannot be read.
         """
         # See the module's docstring.
-        from profiler.sinks.upload_failures import SDK_ERRORS, failure_of
+        from profiler.sinks.upload_failures import SDK_ERRORS, delivery_failure_of
 
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
         where = {"logGroupName": target.group, "logStreamName": target.stream}
@@ -102,7 +102,7 @@ class CloudWatchLogsSink:
                     self._clock.monotonic_ns() + round(_MAX_PAUSE_SECONDS * NS_PER_SECOND)
                     >= deadline_ns
                 )
-                if is_late or not isinstance(failure_of(error, target), TransientFailure):
+                if is_late or not isinstance(delivery_failure_of(error, target), TransientFailure):
                     return False
                 self._clock.sleep(_MAX_PAUSE_SECONDS)
                 continue
@@ -114,7 +114,7 @@ class CloudWatchLogsSink:
 
         None means success.
         """
-        _, answer = self._send(
+        _, answer = self._send_or_reconnect(
             None, (_PROBE_MESSAGE,), self._clock.wall_ns() - _PROBE_AGE_NS, target
         )
         if isinstance(answer, TransientFailure):
@@ -124,12 +124,16 @@ class CloudWatchLogsSink:
     def _note_cause(self, cause: str) -> None:
         self.last_cause = cause
 
-    def _send(
+    def _send_or_reconnect(
         self, client: AwsClient, lines: Sequence[bytes], time_ns: int, target: LogTarget
     ) -> tuple[AwsClient, Mapping[str, object] | DeliveryFailure]:
         """Send lines with the client, or with a new one; returns the client and the answer."""
         # See the module's docstring.
-        from profiler.sinks.upload_failures import SDK_ERRORS, failure_of, was_accepted
+        from profiler.sinks.upload_failures import (
+            SDK_ERRORS,
+            delivery_failure_of,
+            was_already_stored,
+        )
 
         events = [{"timestamp": time_ns // NS_PER_MS, "message": line.decode()} for line in lines]
         try:
@@ -138,25 +142,25 @@ class CloudWatchLogsSink:
                 logGroupName=target.group, logStreamName=target.stream, logEvents=events
             )
         except SDK_ERRORS as error:
-            return client, {} if was_accepted(error) else failure_of(error, target)
+            return client, {} if was_already_stored(error) else delivery_failure_of(error, target)
         return client, answer
 
 
-def connect(
+def connect_logs_client(
     region: str | None,
     on_failure: Callable[[str], None] = lambda _cause: None,
     *,
     profile: str | None = None,
 ) -> AwsClient:
     """A client of a region, with the credentials that boto3 finds now; see
-    :func:`logs_client.make_client`.
+    :func:`logs_client.make_logs_client`.
     """
-    from profiler.sinks.logs_client import make_client  # see the module's docstring
+    from profiler.sinks.logs_client import make_logs_client  # see the module's docstring
 
-    return make_client(region, on_failure, profile)
+    return make_logs_client(region, on_failure, profile)
 
 
-def not_accepted(seconds: float, cause: str) -> DeliveryFailure:
+def timed_out_failure(seconds: float, cause: str) -> DeliveryFailure:
     """The failure after all attempts within ``seconds``, with the cause of the last one as part
     of a sentence.
     """

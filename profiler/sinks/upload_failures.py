@@ -52,16 +52,16 @@ class AnswerError(OSError):
     """The answer is not one of CloudWatch Logs. The text is a part of a sentence."""
 
 
-def was_accepted(error: Exception) -> bool:
+def was_already_stored(error: Exception) -> bool:
     """Whether an earlier attempt has stored the line, but its answer was lost."""
     return isinstance(error, ClientError) and error_code(error) == _ALREADY_ACCEPTED
 
 
-def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
+def delivery_failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
     """The failure of an attempt: a sentence, or a cause that may pass."""
     if not isinstance(error, ClientError):
         if isinstance(error, _PASSING):
-            return TransientFailure(cause_of(error))
+            return TransientFailure(cause_text_of(error))
         return DeliveryFailure(
             f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a "
             "task role."
@@ -69,7 +69,7 @@ def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
     code = error_code(error)
     status = error_status(error)
     if code in EXPIRED or is_throttled(code, status) or status >= SERVER_FAULT:
-        return TransientFailure(cause_of(error), has_expired=code in EXPIRED)
+        return TransientFailure(cause_text_of(error), has_expired=code in EXPIRED)
     if code in ACCESS_DENIED:
         remedy = denial_remedy(_aws_error_message(error), "logs:PutLogEvents on it")
         reason = f"The task role may not write to log group {target.group}: {remedy} ({code})."
@@ -86,7 +86,7 @@ def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
     return DeliveryFailure(reason)
 
 
-def cause_of(error: Exception) -> str:
+def cause_text_of(error: Exception) -> str:
     """The cause of a failure, as part of a sentence."""
     return _unbounded_cause_text(error)[:_MAX_CAUSE_CHARS].rstrip(".")
 

@@ -33,7 +33,7 @@ from profiler.sizing.advice_reasons import reason_sentences
 from profiler.sizing.choose_size import Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides, cost_of
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.run_facts import run_facts_of
 
 
 class Advice(Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Advice(Struct, frozen=True, kw_only=True):
         return reason_sentences(self.evidence, self.choice, self.month, brief=True)
 
     @property
-    def risk(self) -> str:
+    def risk_sentence(self) -> str:
         """A sentence if the current memory may be too small: a run used nearly all of it, and the
         margin does not fit; "" else.
 
@@ -70,7 +70,7 @@ class Advice(Struct, frozen=True, kw_only=True):
         killed_at_mb = first_known(evidence.needs.oom_size_mb, math.inf)
         if evidence.outcomes.out_of_memory and killed_at_mb >= size_mb:
             return f"{format_count(evidence.outcomes.out_of_memory, 'run')} ran out of memory"
-        if is_near_limit(peak_mb, size_mb) and not self.choice.need.fits(size_mb):
+        if is_near_limit(peak_mb, size_mb) and not self.choice.need.holds_need(size_mb):
             return (
                 f"a run needed {format_memory(peak_mb)} of the task's {format_memory(size_mb)} of "
                 "memory"
@@ -86,16 +86,16 @@ class Advice(Struct, frozen=True, kw_only=True):
     @property
     def usd_per_month(self) -> float | None:
         """What the runs cost in a month at the current size."""
-        return self.in_a_month(self.usd_per_run)
+        return self.usd_in_a_month(self.usd_per_run)
 
     @property
     def saving_usd_per_month(self) -> float | None:
         """The saving in a month at the upper bound of the duration; negative if the recommended
         size costs more.
         """
-        return self.in_a_month(self.choice.usd_saved)
+        return self.usd_in_a_month(self.choice.usd_saved)
 
-    def in_a_month(self, usd_per_run: float | None) -> float | None:
+    def usd_in_a_month(self, usd_per_run: float | None) -> float | None:
         """The price of a run × the runs a month; None if one of them is unknown."""
         return product(usd_per_run, self.runs_per_month)
 
@@ -104,7 +104,7 @@ class Advice(Struct, frozen=True, kw_only=True):
         return known(attrgetter("runs"), self.month)
 
     @property
-    def mark(self) -> str:
+    def monthly_amount_mark(self) -> str:
         """The mark of amounts a month: they are an estimate, or the least that Spot costs."""
         if self.has_estimated_month or self.evidence.usage.on_spot:
             return APPROXIMATELY
@@ -114,23 +114,23 @@ class Advice(Struct, frozen=True, kw_only=True):
     def has_estimated_month(self) -> bool:
         return self.month is not None and self.month.is_estimate
 
-    def possible_saving(self, min_saving_percent: float, min_saving_usd: float = 0) -> str:
+    def possible_saving_sentence(self, min_saving_percent: float, min_saving_usd: float = 0) -> str:
         """A sentence if the recommended size saves at least ``min_saving_percent``, and in a
         month the USD, which an estimate of the runs a month does not prove; "" else.
         """
         saving_percent = first_known(self.choice.saving_percent, -math.inf)
         usd = self.saving_usd_per_month
-        if not self.choice.changes or saving_percent < min_saving_percent:
+        if not self.choice.is_other_size_better or saving_percent < min_saving_percent:
             return ""
         is_unproven = first_known(usd, -math.inf) < min_saving_usd or self.has_estimated_month
         if min_saving_usd and is_unproven:
             return ""
         text = f"the recommended size saves {format_percent(saving_percent)}"
-        amount = known(partial(format_usd_a_month, mark=self.mark), usd)
+        amount = known(partial(format_usd_a_month, mark=self.monthly_amount_mark), usd)
         return text + words_if_known(", {} a month", amount)
 
 
-def advise(
+def advise_on_size(
     evidence: Evidence,
     policy: Policy,
     price_overrides: PriceOverrides,
@@ -141,7 +141,7 @@ def advise(
     ``month``: an estimate, for a window too short to measure it.
     """
     choice = recommend_size(evidence, policy, price_overrides)
-    return Advice(evidence=evidence, choice=choice, month=evidence.usage.month or month)
+    return Advice(evidence=evidence, choice=choice, month=evidence.usage.tasks_in_a_month or month)
 
 
 def with_recommendation(
@@ -156,10 +156,10 @@ def with_recommendation(
     possible = possible_record(record)
     prices = price_overrides or PriceOverrides()
     advice = NO_RECOMMENDATION
-    run = facts_of(Report(time=time, type="task.report", record=possible))
+    run = run_facts_of(Report(time=time, type="task.report", record=possible))
     evidence = evidence_of_runs(run.family, [run])
     if evidence is not None:
-        advised = advise(evidence, Policy(), prices)
+        advised = advise_on_size(evidence, Policy(), prices)
         size = advised.choice.size
         saving_percent = advised.choice.saving_percent
         advice = Recommendation(

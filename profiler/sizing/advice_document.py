@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from profiler.core.optional_math import first_known, known, rounded, sum_of_both
 from profiler.record.family import MonthBasis
-from profiler.record.measured import AtLeast, Number, measured
+from profiler.record.measured import AtLeast, Number, measured_from
 from profiler.record.model_base import JsonLine
 from profiler.record.record_model import PeakSource, SlowdownBounds, TaskSize
 from profiler.record.units import VCPU_DIGITS, rounded_number
@@ -109,8 +109,8 @@ def advice_document(advice: Advice) -> AdviceDocument:
         current=size_document(choice.current),
         recommended=size_document(choice.size),
         saving_percent=choice.saving_percent,
-        usd_per_month=rounded_usd(advice.usd_per_month),
-        saving_usd_per_month=rounded_usd(advice.saving_usd_per_month),
+        usd_per_month=rounded_usd_per_month(advice.usd_per_month),
+        saving_usd_per_month=rounded_usd_per_month(advice.saving_usd_per_month),
         runs_per_month=rounded(advice.runs_per_month, 2),
         month_basis=known(attrgetter("basis"), advice.month),
         idle_gpu_hours_per_month=rounded(idle_gpu_hours_per_month(evidence).value, 6),
@@ -129,9 +129,9 @@ def _lower_bound_names(advice: Advice) -> Iterator[str]:
     # Of a size that costs more, the difference is not a least saving.
     is_saving = first_known(saving_usd, 0) > 0
     numbers = {
-        "usdPerMonth": measured(advice.usd_per_month, is_least=on_spot),
-        "savingUsdPerMonth": measured(saving_usd, is_least=on_spot and is_saving),
-        "sizes.usdPerRun": measured(advice.usd_per_run, is_least=on_spot),
+        "usdPerMonth": measured_from(advice.usd_per_month, is_least=on_spot),
+        "savingUsdPerMonth": measured_from(saving_usd, is_least=on_spot and is_saving),
+        "sizes.usdPerRun": measured_from(advice.usd_per_run, is_least=on_spot),
         "idleGpuHoursPerMonth": idle_gpu_hours_per_month(advice.evidence),
         "evidence.peakMB": advice.evidence.needed_memory,
     }
@@ -140,7 +140,7 @@ def _lower_bound_names(advice: Advice) -> Iterator[str]:
             yield name
 
 
-def as_json(advice: Advice) -> Mapping[str, Any]:
+def advice_as_json(advice: Advice) -> Mapping[str, Any]:
     """The line of a family as an object."""
     fields: Mapping[str, Any] = msgspec.to_builtins(advice_document(advice))
     return fields
@@ -169,7 +169,7 @@ def _option_document(option: SizeOption) -> OptionDocument:
         duration_factor=known(factor_document, option.factor),
         usd_per_run=option.usd_per_run,
         saving_percent=option.saving_percent,
-        acceptable=option.acceptable,
+        acceptable=option.is_acceptable,
     )
 
 
@@ -185,7 +185,7 @@ def factor_document(factor: SlowdownBounds) -> FactorDocument:
     return FactorDocument(min=rounded_number(factor.min) or 0, max=rounded_number(factor.max) or 0)
 
 
-def rounded_usd(usd: float | None) -> float | None:
+def rounded_usd_per_month(usd: float | None) -> float | None:
     """An amount of a month in whole cents."""
     return sum_of_both(rounded(usd, 2), 0.0)
 

@@ -11,7 +11,7 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT
 from profiler.record.family import Month, MonthBasis
 from profiler.record.mapped_files import INCLUDES_FILES
-from profiler.record.measured import AtLeast, Exactly, Measured, measured, scaled
+from profiler.record.measured import AtLeast, Exactly, Measured, measured_from, scaled_number
 from profiler.record.mention_limits import (
     SATURATED_PERCENT,
     is_near_limit,
@@ -110,12 +110,12 @@ def _runs_and_usage_sentence(evidence: Evidence) -> str:
     if endings:
         runs += f" ({', '.join(endings)})"
     used = []
-    needed = evidence.needed_memory.most(format_memory)
+    needed = evidence.needed_memory.maximum_words(format_memory)
     if needed:
         peak_source = evidence.precision.peak_source
         source = f" ({peak_source})" if peak_source else ""
         used.append(f"{needed} of memory{source}")
-    vcpus = measured(needs.required_vcpu).text(format_vcpu)
+    vcpus = measured_from(needs.required_vcpu).text(format_vcpu)
     if vcpus:
         used.append(f"for 95 % of the time at most {vcpus}")
     text = f"{runs} used {listed(used)}"
@@ -135,7 +135,7 @@ def _near_limit_sentence(evidence: Evidence, required_mb: float, size_mb: float)
     size = format_memory(size_mb)
     batch_mb = evidence.needs.batch_peak_mb or 0
     if batch_mb > size_mb and format_memory(batch_mb) != size:
-        needed = evidence.needed_memory.words(format_memory)
+        needed = evidence.needed_memory.sentence_words(format_memory)
         return f"A run used {needed} of memory, more than the task's {size}: it would be killed."
     share = format_share(required_mb, size_mb)
     return f"The memory peak is {share} of the task's {size}: the task is memory-bound."
@@ -145,7 +145,11 @@ def _memory_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
     size_mb = choice.current.memory_mb or 0
     oom_size_mb = evidence.needs.oom_size_mb
     required_mb = evidence.needs.required_memory_mb or 0
-    if not (evidence.outcomes.has_success or evidence.outcomes.out_of_memory or choice.changes):
+    if not (
+        evidence.outcomes.has_success
+        or evidence.outcomes.out_of_memory
+        or choice.is_other_size_better
+    ):
         if evidence.outcomes.failed + evidence.outcomes.stopped == evidence.outcomes.runs:
             succeeded = "succeeded"
         else:
@@ -168,20 +172,22 @@ def _memory_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
             f"{format_memory(evidence.needs.reached_size_mb)} is not recommended."
         )
     # A size below 1 MB is an invalid record, and its share could be infinite.
-    elif size_mb >= 1 and is_near_limit(required_mb, size_mb) and not choice.need.fits(size_mb):
+    elif (
+        size_mb >= 1 and is_near_limit(required_mb, size_mb) and not choice.need.holds_need(size_mb)
+    ):
         yield _near_limit_sentence(evidence, required_mb, size_mb)
     own_mb = first_known(evidence.latest.metrics.memory_size_mb, math.inf)
     container = evidence.latest.container.name
     if own_mb >= size_mb or own_mb == choice.size.memory_mb:
         return
-    if oom_size_mb or choice.changes:
+    if oom_size_mb or choice.is_other_size_better:
         yield (
             f"The container {container!r} has its own memory limit of {format_memory(own_mb)}: "
             "check that it fits the new size."
         )
 
 
-def held_back(needs: Needs, choice: SizeDecision, size: TaskSize) -> Iterator[str]:
+def why_memory_is_not_reduced(needs: Needs, choice: SizeDecision, size: TaskSize) -> Iterator[str]:
     """Why a size has no less memory although less was certainly used; without full stops."""
     held = (
         _why_held_by_huge_pages(needs),
@@ -221,7 +227,7 @@ def _why_held_by_bound(needs: Needs, choice: SizeDecision, size: TaskSize) -> st
     """
     if not needs.bound_mb or not _is_smaller_memory_enough(choice, size):
         return None
-    if needs.bound_mb * choice.margin.of_one_value.factor < choice.need.held_mb:
+    if needs.bound_mb * choice.margin.margin_of_one_value.factor < choice.need.held_mb:
         return None
     return (
         f"a run may have used up to {format_memory(needs.bound_mb)}, as its warnings say: less is "
@@ -233,7 +239,7 @@ def _why_held_by_containers(needs: Needs, choice: SizeDecision, size: TaskSize) 
     """Why a size has no less memory, if that is for what its containers reserve together; without
     a full stop.
     """
-    least_mb = needs.apart.least_mb(choice.margin)
+    least_mb = needs.apart.least_task_memory_mb(choice.margin)
     if (
         not least_mb
         or least_mb < choice.need.held_mb
@@ -253,7 +259,7 @@ def _is_smaller_memory_enough(choice: SizeDecision, size: TaskSize) -> bool:
         smaller_mb = _smaller_memory_mb(size)
     else:
         smaller_mb = (size.memory_mb or 0) - MEMORY_STEP_MB
-    return need.holds_used(smaller_mb) and smaller_mb < need.held_mb
+    return need.holds_without_files(smaller_mb) and smaller_mb < need.held_mb
 
 
 def _smaller_memory_mb(size: TaskSize) -> float:
@@ -269,7 +275,7 @@ def _smaller_memory_mb(size: TaskSize) -> float:
 
 
 def _why_held_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    yield from map(as_sentence, held_back(evidence.needs, choice, choice.size))
+    yield from map(as_sentence, why_memory_is_not_reduced(evidence.needs, choice, choice.size))
 
 
 def _mixed_peaks_sentences(evidence: Evidence) -> Iterator[str]:
@@ -293,7 +299,7 @@ def _reservation_sentences(choice: SizeDecision) -> Iterator[str]:
 
 def _unlimited_cpu_sentences(evidence: Evidence) -> Iterator[str]:
     """How many vCPUs a job used that nothing limits, against what it asked for."""
-    asked = first_known(evidence.size.vcpu, math.inf)
+    asked = first_known(evidence.task_size.vcpu, math.inf)
     used = evidence.needs.required_vcpu or 0
     if evidence.is_cpu_limited or used <= asked:
         return
@@ -378,7 +384,7 @@ def _cpu_wait_sentences(evidence: Evidence) -> Iterator[str]:
     why = f": in the latest run, {of_latest.why}" if of_latest.why else ""
     yield (
         f"On average of the runs, threads that could run waited for a CPU "
-        f"{waited.words(format_percent)} of the time{although}{why}."
+        f"{waited.sentence_words(format_percent)} of the time{although}{why}."
     )
 
 
@@ -410,8 +416,8 @@ def _unmeasured_limits_sentences(evidence: Evidence, choice: SizeDecision) -> It
 
 def _cost_sentences(evidence: Evidence, choice: SizeDecision, month: Month | None) -> Iterator[str]:
     saving_percent = choice.saving_percent
-    if saving_percent is None or not choice.changes:
-        if choice.is_right and evidence.outcomes.has_success:
+    if saving_percent is None or not choice.is_other_size_better:
+        if choice.is_current_size_right and evidence.outcomes.has_success:
             yield "The current size is right."
         return
     factor = choice.factor
@@ -427,8 +433,8 @@ def _cost_sentences(evidence: Evidence, choice: SizeDecision, month: Month | Non
         duration = ", if a run takes as long as before"
     else:
         duration = ", at the same duration"
-    saved = measured(known(abs, choice.usd_saved), is_least=evidence.usage.on_spot)
-    money = saved.words(format_usd)
+    saved = measured_from(known(abs, choice.usd_saved), is_least=evidence.usage.on_spot)
+    money = saved.sentence_words(format_usd)
     if money:
         each = "a run on average" if evidence.outcomes.runs > 1 else "a run"
         change += f": {money} {each}{_monthly_cost_text(saved, month)}"
@@ -444,11 +450,11 @@ def _monthly_cost_text(usd_per_run: Measured, month: Month | None) -> str:
     is_least = isinstance(usd_per_run, AtLeast)
     is_estimate = month.basis != "measured"
     mark = APPROXIMATELY if is_estimate else "about "
-    usd = scaled(usd_per_run, month.runs)
+    usd = scaled_number(usd_per_run, month.runs)
     if is_least:
-        money = f"{APPROXIMATELY if is_estimate else ''}{usd.words(format_usd)}"
+        money = f"{APPROXIMATELY if is_estimate else ''}{usd.sentence_words(format_usd)}"
     else:
-        money = usd.words(partial(format_usd_a_month, mark=mark))
+        money = usd.sentence_words(partial(format_usd_a_month, mark=mark))
     basis = _MONTH_BASES[month.basis] if is_estimate else ""
     return f", {money} a month at {count}{basis}"
 
@@ -483,7 +489,7 @@ def _margin_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
     """The reason for the memory's margin; that for means of minutes is said as a caveat."""
     is_used = choice.margin.why and evidence.needs.required_memory_mb
     if is_used and not evidence.precision.is_by_minute:
-        yield f"The memory has {choice.margin.text}: {choice.margin.why}."
+        yield f"The memory has {choice.margin.margin_text}: {choice.margin.why}."
 
 
 def _why_memory_is_not_smaller(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
@@ -493,20 +499,20 @@ def _why_memory_is_not_smaller(evidence: Evidence, choice: SizeDecision) -> Iter
     if not (choice.is_of_fargate and is_known):
         return
     smaller_mb = _smaller_memory_mb(choice.size)
-    if choice.need.fits(smaller_mb):
+    if choice.need.holds_need(smaller_mb):
         yield (
             f"{format_memory(chosen.size.memory_mb)} of memory is the least that Fargate allows "
             f"with {format_vcpu(chosen.size.vcpu)}."
         )
     elif (
-        not choice.need.holds_used(smaller_mb)
+        not choice.need.holds_without_files(smaller_mb)
         and choice.need.above_mb < smaller_mb
-        and not choice.is_outgrown
+        and not choice.will_soon_be_outgrown
         and not evidence.precision.is_too_short
     ):
         yield (
             f"{format_memory(smaller_mb)} of memory would be too little: with "
-            f"{choice.margin.text}, the task needs "
+            f"{choice.margin.margin_text}, the task needs "
             f"{_needed_memory_text(choice.need.memory_mb, smaller_mb)}."
         )
 
@@ -565,11 +571,11 @@ def _why_largest_memory_is_too_little(
     """Why the largest memory that a vCPU size allows is not enough."""
     if evidence.precision.is_too_short and largest_mb < (choice.current.memory_mb or 0):
         return "is less than now"  # what is needed is not known
-    if not choice.need.holds_used(largest_mb):
+    if not choice.need.holds_without_files(largest_mb):
         return "would be too little"
     if (evidence.needs.with_files_mb or 0) >= choice.need.held_mb:
         return "is less than a run has with its files in memory"
-    if evidence.needs.apart.least_mb(choice.margin) >= choice.need.held_mb:
+    if evidence.needs.apart.least_task_memory_mb(choice.margin) >= choice.need.held_mb:
         return "may be less than its containers reserve"
     return "may be less than a run had"
 
@@ -601,7 +607,7 @@ def _growth_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
     size_mb = choice.size.memory_mb
     passed_mb = max(evidence.needs.oom_size_mb or 0, evidence.needs.required_memory_mb or 0)
     current_mb = choice.current.memory_mb
-    if choice.is_outgrown:
+    if choice.will_soon_be_outgrown:
         verb = "grows" if needed.is_sure else "may grow"
         grows = (
             f"The memory peak {verb} by about {format_memory(needed.per_run)} a run (over "
@@ -612,7 +618,7 @@ def _growth_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
         when = words_if_known("would be too small in about {}", known(_run_count_text, left))
         when = when or "is too small already"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
-    if needed.is_notable and not choice.is_outgrown:
+    if needed.is_notable and not choice.will_soon_be_outgrown:
         limits_mb = {limit for limit in known_values((size_mb, current_mb)) if limit > passed_mb}
         passed = [*filter(None, (_limit_passed_words(needed, mb) for mb in sorted(limits_mb)))]
         if passed:
@@ -647,7 +653,7 @@ def _spike_and_device_sentences(evidence: Evidence) -> Iterator[str]:
     p99_mb = first_known(evidence.needs.batch_p99_mb, math.inf)
     if p99_mb < 0.5 * peak_mb and peak_mb - p99_mb >= MEMORY_STEP_MB:  # less changes no size
         is_least = isinstance(evidence.needed_memory, AtLeast)
-        peak = measured(peak_mb, is_least=is_least).text(format_memory)
+        peak = measured_from(peak_mb, is_least=is_least).text(format_memory)
         yield (
             f"The memory peak is a short spike: {peak} for less than 1 % of the time, at most "
             f"{format_memory(p99_mb)} otherwise."
@@ -676,7 +682,7 @@ def _caveat_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
     if evidence.precision.is_by_minute:
         yield (
             "The runs were sampled each minute, by Container Insights: shorter peaks are not "
-            f"included, so the memory has {choice.margin.text}."
+            f"included, so the memory has {choice.margin.margin_text}."
         )
     if evidence.precision.is_too_short and not evidence.precision.is_by_minute:
         yield (
@@ -699,7 +705,7 @@ def _caveat_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
 def _job_submission_sentences(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """Where the size of jobs is changed that ask for it themselves."""
     row = evidence.family
-    if isinstance(row, JobsRow) and row.engine is None and choice.changes:
+    if isinstance(row, JobsRow) and row.engine is None and choice.is_other_size_better:
         yield (
             "These jobs can ask for another size than their definition has: change it where they "
             "are submitted (resourceRequirements of the container's overrides)."
@@ -736,9 +742,11 @@ def _comparability_sentences(evidence: Evidence, choice: SizeDecision) -> Iterat
                 "included."
             )
     has_requirement = (
-        evidence.outcomes.has_success or evidence.outcomes.out_of_memory or choice.changes
+        evidence.outcomes.has_success
+        or evidence.outcomes.out_of_memory
+        or choice.is_other_size_better
     )
-    if not choice.is_fargate and not choice.is_right and has_requirement:
+    if not choice.is_fargate and not choice.is_current_size_right and has_requirement:
         # With a Region, only runs that used devices remain outside Fargate.
         uses_devices = evidence.on_fargate is not None and evidence.latest.launch_type != FARGATE
         why = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.record_model import Record
-from profiler.record.units import billed_ms
+from profiler.record.units import billed_time_ms
 
 
 class BilledRun(NamedTuple):
@@ -25,7 +25,7 @@ class BilledRun(NamedTuple):
 BilledTasks = tuple[tuple[BilledRun, ...], ...]
 
 
-def billed_tasks(records: Iterable[Record]) -> BilledTasks:
+def collect_billed_tasks(records: Iterable[Record]) -> BilledTasks:
     """Collect the billed times of runs by task. A run of unknown duration changes as a whole."""
     tasks: dict[str, list[BilledRun]] = {}
     for record in records:
@@ -45,12 +45,12 @@ def mean_billed_ms(tasks: BilledTasks, factor: float) -> float | None:
     is known.
     """
 
-    def time_ms(run: BilledRun) -> float:
+    def scaled_time_ms(run: BilledRun) -> float:
         until_ns = round((run.before_ms + run.duration_ms * factor) * NS_PER_MS)
         if factor == 1:
             return run.was_ms
-        return billed_ms(0, until_ns) or run.was_ms
+        return billed_time_ms(0, until_ns) or run.was_ms
 
     if not tasks:
         return None
-    return round(math.fsum(max(map(time_ms, runs)) for runs in tasks) / len(tasks), 3)
+    return round(math.fsum(max(map(scaled_time_ms, runs)) for runs in tasks) / len(tasks), 3)

@@ -16,14 +16,14 @@ from profiler.record.record_model import UNKNOWN_SIZE, SlowdownBounds, TaskSize
 from profiler.record.units import rounded_number
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LARGEST, LEGAL_SIZES
-from profiler.sizing.instance_memory import SmallestInstance, instance_for
+from profiler.sizing.instance_memory import SmallestInstance, smallest_instance_for
 from profiler.sizing.memory_margin import (
     KERNEL_PERCENT,
     UNKNOWN_MARGIN,
     MemoryMargin,
     memory_margin,
 )
-from profiler.sizing.prices import PriceOverrides, prices
+from profiler.sizing.prices import PriceOverrides, fargate_prices
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 from profiler.sizing.trend import NO_GROWTH, Growth
 from profiler.sizing.what_if import NO_OPTION, ROUNDING, MemoryNeed, SizeOption, WhatIf
@@ -95,7 +95,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         return self.chosen.usd_saved_at(self.factor.max)
 
     @property
-    def is_outgrown(self) -> bool:
+    def will_soon_be_outgrown(self) -> bool:
         """Whether the memory peak will soon pass the size that is enough today."""
         return self.outgrown != UNKNOWN_SIZE
 
@@ -105,12 +105,12 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         return self.chosen != NO_OPTION
 
     @property
-    def is_right(self) -> bool:
+    def is_current_size_right(self) -> bool:
         """Whether the current size is known, and neither another one is better nor more is
         needed.
         """
         return self.current != TaskSize() and not (
-            self.changes or self.needs_more_vcpu or self.needs_more_memory
+            self.is_other_size_better or self.needs_more_vcpu or self.needs_more_memory
         )
 
     @property
@@ -124,13 +124,13 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         return (self.size.vcpu or 0) > (self.current.vcpu or math.inf)
 
     @property
-    def changes(self) -> bool:
+    def is_other_size_better(self) -> bool:
         """Whether another size is better than the current one, if that is known; outside
         Fargate, in a part of which both are known.
         """
         if self.current == TaskSize():
             return False
-        for current, new in self._parts:
+        for current, new in self._compared_parts:
             is_compared = self.is_fargate or current is not None
             if is_compared and new not in (None, current):
                 return True
@@ -140,7 +140,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     def is_reserved_too_much(self) -> bool:
         """Whether less than the reservation of a task outside Fargate is enough."""
         has_more = self.has_more_memory or self.has_more_vcpu
-        return not self.is_fargate and self.changes and not has_more
+        return not self.is_fargate and self.is_other_size_better and not has_more
 
     @property
     def exceeds_fargate(self) -> bool:
@@ -148,7 +148,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         return self.is_fargate and self.need.above_mb >= LARGEST.memory_mb
 
     @property
-    def _parts(self) -> tuple[tuple[Number | None, Number | None], ...]:
+    def _compared_parts(self) -> tuple[tuple[Number | None, Number | None], ...]:
         """The vCPUs and the memory of the current and of the recommended size."""
         return (
             (self.current.vcpu, self.size.vcpu),
@@ -164,10 +164,10 @@ def recommend_size(
     A size that the growing peak soon passes is too small.
     """
     trend = evidence.needs.needs_mb.growth
-    margin = margin_of(evidence, policy)
+    margin = memory_margin_of(evidence, policy)
     need = _memory_need(evidence, policy, margin)
     decision = _decide_size(evidence, policy, price_overrides, need)
-    soon_mb = trend.after(_runs_until_next_look(evidence, trend))
+    soon_mb = trend.value_after_runs(_runs_until_next_look(evidence, trend))
     if soon_mb <= (decision.size.memory_mb or 0):
         return replace(decision, growth=trend, margin=margin)
     largest_mb = LARGEST.memory_mb if decision.is_fargate else soon_mb
@@ -183,7 +183,7 @@ def _decide_size(
     evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, need: MemoryNeed
 ) -> SizeDecision:
     task = evidence.latest
-    current = evidence.size
+    current = evidence.task_size
     # A machine on which every run failed, or had too little CPU, is no size of Fargate to compare
     # with.
     has_ended = evidence.outcomes.has_success or evidence.outcomes.out_of_memory
@@ -205,7 +205,7 @@ def _decide_size(
             need=need,
             instance=instance,
         )
-    known_prices = prices(
+    known_prices = fargate_prices(
         task.region, task.cpu_architecture, price_overrides, on_spot=evidence.usage.on_spot
     )
     what_if = WhatIf(
@@ -220,10 +220,10 @@ def _decide_size(
 def _decide_on_fargate(evidence: Evidence, policy: Policy, what_if: WhatIf) -> SizeDecision:
     """The cheapest size that is enough; none after a kill at the largest memory."""
     need = what_if.need
-    current = evidence.size
-    every = [what_if.option(size) for size in LEGAL_SIZES]
+    current = evidence.task_size
+    every = [what_if.option_at(size) for size in LEGAL_SIZES]
     needs_more_vcpu = not any(option.is_fast_enough for option in every)
-    needs_more_memory = not need.fits(LARGEST.memory_mb)
+    needs_more_memory = not need.holds_need(LARGEST.memory_mb)
     if need.above_mb >= LARGEST.memory_mb:
         return SizeDecision(
             current=current,
@@ -233,7 +233,7 @@ def _decide_on_fargate(evidence: Evidence, policy: Policy, what_if: WhatIf) -> S
             need=need,
             needs_more_vcpu=needs_more_vcpu,
             needs_more_memory=True,
-            options=what_if.table(None),
+            options=what_if.options_table(None),
         )
     fitting = [
         option
@@ -261,7 +261,7 @@ def _decide_on_fargate(evidence: Evidence, policy: Policy, what_if: WhatIf) -> S
         needs_more_vcpu=needs_more_vcpu,
         needs_more_memory=needs_more_memory,
         chosen=chosen,
-        options=what_if.table(chosen.size),
+        options=what_if.options_table(chosen.size),
         ranked=tuple(ranked),
     )
 
@@ -277,13 +277,13 @@ def _option_sort_key(option: SizeOption) -> tuple[float, float, float]:
     return cost, -vcpu if cost else vcpu, option.size.memory_mb
 
 
-def margin_of(evidence: Evidence, policy: Policy) -> MemoryMargin:
+def memory_margin_of(evidence: Evidence, policy: Policy) -> MemoryMargin:
     """The margin above the memory that a family's runs needed."""
     unknown_mb = math.inf if evidence.outcomes.out_of_memory else -math.inf
     killed_at_mb = first_known(evidence.needs.oom_size_mb, unknown_mb)
     return memory_margin(
         evidence.needs.spread,
-        evidence.precision.of_peaks,
+        evidence.precision.peak_precision,
         asked_percent=policy.memory_margin_percent,
         killed_at_mb=killed_at_mb,
     )
@@ -293,7 +293,7 @@ def _runs_until_next_look(evidence: Evidence, trend: Growth) -> int:
     """The runs until the size is looked at again: in 14 days, but of a trend no more than showed
     it.
     """
-    month = evidence.usage.month
+    month = evidence.usage.tasks_in_a_month
     if month is None:
         return GROWTH_RUNS
     in_time = math.ceil(month.runs * _GROWTH_DAYS / DAYS_PER_MONTH)
@@ -305,7 +305,7 @@ def _memory_need(evidence: Evidence, policy: Policy, margin: MemoryMargin) -> Me
 
     The size stays if all runs failed or were too short, or a usage reached the limit unseen.
     """
-    current = evidence.size
+    current = evidence.task_size
     required_mb = evidence.needs.required_memory_mb
     needed_mb = current.memory_mb or 0
     if required_mb is not None:
@@ -327,17 +327,17 @@ def _floor_of_smaller_size_mb(evidence: Evidence, margin: MemoryMargin) -> float
     """
     needs = evidence.needs
     unsure_mb = max(needs.older_memory_mb or 0, needs.bound_mb or 0)
-    current_mb = evidence.size.memory_mb or math.inf
+    current_mb = evidence.task_size.memory_mb or math.inf
     held_mb = max(
         needs.with_files_mb or 0,
-        unsure_mb * margin.of_one_value.factor,
-        needs.apart.least_mb(margin),
+        unsure_mb * margin.margin_of_one_value.factor,
+        needs.apart.least_task_memory_mb(margin),
     )
     if needs.huge_pages_mb:
         with_them_mb = (needs.required_memory_mb or 0) + needs.huge_pages_mb
         limit_mb = evidence.latest.metrics.memory_size_mb or math.inf
         # The size of runs that count as if on Fargate may be that of their machine.
-        size_mb = None if evidence.is_moved else evidence.size.memory_mb
+        size_mb = None if evidence.is_moved else evidence.task_size.memory_mb
         held_mb = max(held_mb, size_mb or min(with_them_mb, limit_mb))
     return min(held_mb, current_mb, LARGEST.memory_mb)
 
@@ -347,7 +347,7 @@ def _reservation_size(evidence: Evidence, need: MemoryNeed) -> TaskSize:
 
     A size that is too small in one part is not reduced in the other one.
     """
-    current = evidence.size
+    current = evidence.task_size
     needed = _rounded_up_size(evidence, need)
     if not evidence.outcomes.has_success:  # failures show only that a size was too small
         is_too_small = need.above_mb or need.memory_mb > (current.memory_mb or math.inf)
@@ -371,7 +371,7 @@ def _size_within_instance(
     """
     if size.memory_mb is None:
         return size, None
-    instance = instance_for(size.memory_mb, evidence.latest)
+    instance = smallest_instance_for(size.memory_mb, evidence.latest)
     if instance is None or size.memory_mb <= instance.registered_mb:
         return size, None
     least_mb = max(
@@ -430,7 +430,7 @@ def _vcpu_rounded_up(evidence: Evidence, required_vcpu: float) -> Number | None:
 
 def _rounded_up_floor_mb(evidence: Evidence, need: MemoryNeed) -> float:
     """What keeps a size from getting smaller, rounded up, but not above the present limit."""
-    limit_mb = first_known(evidence.size.memory_mb, evidence.latest.metrics.memory_size_mb)
+    limit_mb = first_known(evidence.task_size.memory_mb, evidence.latest.metrics.memory_size_mb)
     return min(
         _round_up_above(need.held_mb, 0, MEMORY_STEP_MB), max(need.held_mb, limit_mb or math.inf)
     )

@@ -12,7 +12,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import MONITOR_NAME, MONITOR_RESERVATION_MB
 from profiler.core.optional_math import first_known, min_known
 from profiler.record.record_model import Metrics, OtherContainer, Record
-from profiler.record.task_needs import is_job, needed_memory_of, size_of
+from profiler.record.task_needs import is_job, needed_memory_of, task_size_of
 from profiler.sizing.memory_margin import MemoryMargin
 
 
@@ -26,28 +26,28 @@ class _ContainerNeed(Struct, frozen=True, kw_only=True):
     is_fixed: bool = False
     reports: bool = False
 
-    def least_mb(self, margin: MemoryMargin) -> float:
+    def least_reservation_mb(self, margin: MemoryMargin) -> float:
         """The least that it may reserve."""
         if self.is_fixed:
             return first_known(self.limit_mb, self.used_mb) or 0
-        above = margin if self.reports else margin.of_one_value
+        above = margin if self.reports else margin.margin_of_one_value
         return min((self.used_mb or 0) * above.factor, first_known(self.limit_mb, math.inf))
 
 
-class ContainersApart(Struct, frozen=True):
+class ContainerNeeds(Struct, frozen=True):
     """What the containers of a task needed in one run."""
 
     needs: tuple[_ContainerNeed, ...] = ()
 
-    def least_mb(self, margin: MemoryMargin) -> float:
+    def least_task_memory_mb(self, margin: MemoryMargin) -> float:
         """The least memory of a task that holds what they reserve together; 0 for one container
         alone.
         """
-        total_mb = sum(need.least_mb(margin) for need in self.needs)
+        total_mb = sum(need.least_reservation_mb(margin) for need in self.needs)
         return total_mb if len(self.needs) > 1 else 0
 
 
-def containers_apart(record: Record) -> ContainersApart:
+def container_needs_of(record: Record) -> ContainerNeeds:
     """What the containers of a run needed."""
     batch = _ContainerNeed(
         used_mb=record.metrics.max_memory_used_mb,
@@ -59,7 +59,7 @@ def containers_apart(record: Record) -> ContainersApart:
         for other in record.containers
         if other.name != record.container.name
     ]
-    return ContainersApart((batch, *others))
+    return ContainerNeeds((batch, *others))
 
 
 def _need_of_container(other: OtherContainer, record: Record) -> _ContainerNeed:
@@ -77,6 +77,6 @@ def _need_of_container(other: OtherContainer, record: Record) -> _ContainerNeed:
 def _own_limit_mb(metrics: Metrics, record: Record) -> float | None:
     """The limit of a container; None if it has none below the task's."""
     limit_mb = metrics.memory_size_mb
-    if limit_mb is None or limit_mb >= first_known(size_of(record).memory_mb, math.inf):
+    if limit_mb is None or limit_mb >= first_known(task_size_of(record).memory_mb, math.inf):
         return None
     return limit_mb

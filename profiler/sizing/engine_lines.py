@@ -33,7 +33,7 @@ class JobSize(Struct, frozen=True, kw_only=True):
     memory_mb: int
 
 
-def engine_lines(engine: Engine, advices: Iterable[Advice]) -> Sequence[str]:
+def engine_config_lines(engine: Engine, advices: Iterable[Advice]) -> Sequence[str]:
     """The lines that set the recommended sizes of jobs; empty where none is to be changed."""
     sizes = list(_sizes_by_job_name(engine, advices))
     if not sizes:
@@ -51,7 +51,7 @@ def _sizes_by_job_name(engine: Engine, advices: Iterable[Advice]) -> Iterator[Jo
             continue
         name = _NOT_IN_NAMES.sub("_", row.name.removeprefix(_BEGINNINGS.get(engine, "")))
         by_name.setdefault(name, []).append(size)
-        if advice.choice.changes and advice_verdict(advice) in (
+        if advice.choice.is_other_size_better and advice_verdict(advice) in (
             "saves",
             "too small",
             "less is enough",

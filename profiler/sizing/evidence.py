@@ -35,7 +35,7 @@ from profiler.record.gpu_facts import gpu_family_text
 from profiler.record.hardware import short_processor_name
 from profiler.record.held_huge_pages import huge_pages_mb
 from profiler.record.mapped_files import runs_of_one_meaning
-from profiler.record.measured import UNKNOWN, Measured, measured
+from profiler.record.measured import UNKNOWN, Measured, measured_from
 from profiler.record.mention_limits import (
     SATURATED_PERCENT,
     is_gpu_use_estimated,
@@ -56,36 +56,36 @@ from profiler.record.task_needs import (
     bound_memory_mb,
     is_cpu_limited,
     needed_memory_of,
-    size_of,
+    task_size_of,
     vcpu_limit,
 )
-from profiler.sizing.billed_tasks import BilledTasks, billed_tasks
-from profiler.sizing.containers_apart import ContainersApart, containers_apart
+from profiler.sizing.billed_tasks import BilledTasks, collect_billed_tasks
+from profiler.sizing.containers_apart import ContainerNeeds, container_needs_of
 from profiler.sizing.job_rows import (
-    AskedSizes,
     JobKind,
-    JobKinds,
     JobsBy,
+    RowsByAskedSize,
+    RunKinds,
     RunsOf,
-    with_common_name,
+    row_with_common_name,
 )
-from profiler.sizing.memory_margin import NeedSpread, PeakPrecision, spread_of
+from profiler.sizing.memory_margin import NeedSpread, PeakPrecision, spread_of_needs
 from profiler.sizing.run_facts import (
     RunFacts,
-    facts_of,
-    gpus_idle,
-    in_order,
     oom_size_mb,
-    reached_size_mb,
+    possible_kill_size_mb,
+    run_facts_of,
+    runs_in_time_order,
     stats_period_ms,
+    were_gpus_idle,
 )
 from profiler.sizing.slowdown_factors import (
     FACTOR_DIGITS,
     Factors,
-    duration_factors,
-    with_saturated,
+    duration_factors_of_runs,
+    with_factors_of_saturated_runs,
 )
-from profiler.sizing.trend import Course, course_of
+from profiler.sizing.trend import CourseOverRuns, course_of_values
 
 LAST_RUNS = 50
 # With a longer period of the statistics, sampled peaks can miss a short spike.
@@ -145,9 +145,9 @@ class Needs(Struct, frozen=True, kw_only=True):
     vcpu_without_slowdown: float | None = None
     oom_size_mb: float | None = None
     reached_size_mb: float | None = None
-    peaks_mb: Course = Course()
-    needs_mb: Course = Course()
-    apart: ContainersApart = ContainersApart()
+    peaks_mb: CourseOverRuns = CourseOverRuns()
+    needs_mb: CourseOverRuns = CourseOverRuns()
+    apart: ContainerNeeds = ContainerNeeds()
     spread: NeedSpread | None = None
 
     @property
@@ -161,7 +161,7 @@ class Needs(Struct, frozen=True, kw_only=True):
         return any_known(self.required_memory_mb, self.oom_size_mb)
 
 
-class Usage(Struct, frozen=True, kw_only=True):
+class UsageOfTasks(Struct, frozen=True, kw_only=True):
     """How busy were the tasks, and how much time is paid for?
 
     Saturation, CPU wait and ``durations_ms``, those of the successes, are of the runs at the
@@ -176,20 +176,20 @@ class Usage(Struct, frozen=True, kw_only=True):
     idle_gpu_hours: Measured = UNKNOWN
     billed: BilledTasks = ()
     on_spot: bool = False
-    durations_ms: Course = Course()
+    durations_ms: CourseOverRuns = CourseOverRuns()
     has_run_at_current_vcpu: bool = True
     window_ns: int = 0
     window_tasks: int = 0
 
     @property
-    def month(self) -> Month | None:
+    def tasks_in_a_month(self) -> Month | None:
         """The tasks a month; None if the window is too short to measure them, or has few."""
         return measured_month(self.window_tasks, self.window_ns)
 
     @property
     def runs_per_month(self) -> float | None:
         """The tasks a month, if they were measured."""
-        return known(attrgetter("runs"), self.month)
+        return known(attrgetter("runs"), self.tasks_in_a_month)
 
     @property
     def is_saturated(self) -> bool:
@@ -197,7 +197,7 @@ class Usage(Struct, frozen=True, kw_only=True):
         return (self.saturated_percent or 0) >= SATURATED_PERCENT
 
 
-class Precision(Struct, frozen=True, kw_only=True):
+class MeasurementPrecision(Struct, frozen=True, kw_only=True):
     """How exact are the measurements?
 
     ``peak_source`` is the least exact one, ``stats_period_ms`` the longest. ``unknown_memory``:
@@ -215,7 +215,7 @@ class Precision(Struct, frozen=True, kw_only=True):
     processors: tuple[tuple[str, int], ...] = ()
 
     @property
-    def of_peaks(self) -> PeakPrecision:
+    def peak_precision(self) -> PeakPrecision:
         return PeakPrecision(
             source=self.peak_source,
             period_ms=self.stats_period_ms,
@@ -235,14 +235,14 @@ class Evidence(Struct, frozen=True, kw_only=True):
     latest: Record
     outcomes: Outcomes
     needs: Needs
-    usage: Usage
-    precision: Precision
+    usage: UsageOfTasks
+    precision: MeasurementPrecision
     on_fargate: str | None = None
     is_moved: bool = False
 
     @property
-    def size(self) -> TaskSize:
-        return size_of(self.latest)
+    def task_size(self) -> TaskSize:
+        return task_size_of(self.latest)
 
     @property
     def is_cpu_limited(self) -> bool:
@@ -268,10 +268,10 @@ class Evidence(Struct, frozen=True, kw_only=True):
     def needed_memory(self) -> Measured:
         """The memory that the runs needed; at least that, unless the kernel counted each peak."""
         is_least = self.precision.peak_source != "kernel"
-        return measured(self.needs.required_memory_mb, is_least=is_least)
+        return measured_from(self.needs.required_memory_mb, is_least=is_least)
 
 
-class TasksRead(Struct, frozen=True, kw_only=True):
+class ReadTaskCounts(Struct, frozen=True, kw_only=True):
     """The tasks of a family that were read, of which only the last ones are evidence."""
 
     tasks: int = 0
@@ -283,15 +283,15 @@ class TasksRead(Struct, frozen=True, kw_only=True):
         """The time from the first to the last start."""
         return (self.last_ns or 0) - (self.first_ns or 0)
 
-    def with_others(self, other: "TasksRead") -> "TasksRead":
-        return TasksRead(
+    def sum_with(self, other: "ReadTaskCounts") -> "ReadTaskCounts":
+        return ReadTaskCounts(
             tasks=self.tasks + other.tasks,
             first_ns=min_known(self.first_ns, other.first_ns),
             last_ns=max_known(self.last_ns, other.last_ns),
         )
 
 
-class Families:
+class FamilyRunCollector:
     """Collects the ``last`` runs of each family, or row of jobs: see ``job_rows``.
 
     Memory is bounded: older runs are dropped on the way, and only counted.
@@ -302,11 +302,11 @@ class Families:
     ) -> None:
         self._last = last
         self._on_fargate = on_fargate
-        self._kinds = JobKinds()
-        self._asked = AskedSizes(jobs_by)
+        self._kinds = RunKinds()
+        self._asked = RowsByAskedSize(jobs_by)
         self._runs: dict[RunsOf, dict[tuple[str, str, str], RunFacts]] = {}
         # All, and those on Fargate.
-        self._dropped: dict[RunsOf, tuple[TasksRead, TasksRead]] = {}
+        self._dropped: dict[RunsOf, tuple[ReadTaskCounts, ReadTaskCounts]] = {}
 
     def add(
         self, report: Report, *, is_confirmed: bool = True, outcome: Outcome | None = None
@@ -314,71 +314,76 @@ class Families:
         """Add the run of a final report to its family; a repeated line of the same run is
         ignored.
 
-        ``outcome``: see :func:`facts_of`.
+        ``outcome``: see :func:`run_facts_of`.
         """
-        run = facts_of(report, self._on_fargate, is_confirmed=is_confirmed, outcome=outcome)
-        kind = self._kinds.of(report.record)
+        run = run_facts_of(report, self._on_fargate, is_confirmed=is_confirmed, outcome=outcome)
+        kind = self._kinds.kind_of_run(report.record)
         if isinstance(kind, JobKind):
-            self._asked.add(kind, report.record)
+            self._asked.add_job_run(kind, report.record)
         runs = self._runs.setdefault(kind, {})
-        runs.setdefault(run.key, run)
+        runs.setdefault(run.container_key, run)
         if len(runs) >= 2 * self._last + 100:
-            self._drop_older(kind, runs)
+            self._drop_older_runs(kind, runs)
 
-    def _drop_older(self, kind: RunsOf, runs: Mapping[tuple[str, str, str], RunFacts]) -> None:
+    def _drop_older_runs(self, kind: RunsOf, runs: Mapping[tuple[str, str, str], RunFacts]) -> None:
         """Keep the last runs of a kind, and count the tasks of the others."""
-        kept = {run.key: run for run in self._newest(runs.values())}
+        kept = {run.container_key: run for run in self._newest_runs(runs.values())}
         self._runs[kind] = kept
-        dropped = [run for run in runs.values() if run.key not in kept]
+        dropped = [run for run in runs.values() if run.container_key not in kept]
         kept_ids = _task_ids(kept.values())
         of_all = _tasks_read(dropped, kept_ids)
         on_fargate = _tasks_read(filter(_is_on_fargate, dropped), kept_ids)
-        before, before_on_fargate = self._dropped.get(kind, (TasksRead(), TasksRead()))
+        before, before_on_fargate = self._dropped.get(kind, (ReadTaskCounts(), ReadTaskCounts()))
         self._dropped[kind] = (
-            before.with_others(of_all),
-            before_on_fargate.with_others(on_fargate),
+            before.sum_with(of_all),
+            before_on_fargate.sum_with(on_fargate),
         )
 
-    def evidence(self) -> Mapping[FamilyKey, Evidence | None]:
+    def evidence_by_row(self) -> Mapping[FamilyKey, Evidence | None]:
         """Aggregate the last runs of each row, in the order of the rows; None if none of them was
         measured.
         """
         return {
-            row: evidence_of_runs(row, runs, self._on_fargate) for row, runs in self.runs().items()
+            row: evidence_of_runs(row, runs, self._on_fargate)
+            for row, runs in self.runs_by_row().items()
         }
 
     def evidence_with(self, record: Record) -> Evidence | None:
         """The evidence of the row that has the record's run."""
-        kind = self._kinds.of(record)
-        return self.evidence().get(self._rows().get(kind) or self._asked.row_of(kind))
+        kind = self._kinds.kind_of_run(record)
+        return self.evidence_by_row().get(
+            self._rows_by_kind().get(kind) or self._asked.row_of(kind)
+        )
 
-    def tasks_read(self) -> Mapping[FamilyKey, TasksRead]:
+    def tasks_read_by_row(self) -> Mapping[FamilyKey, ReadTaskCounts]:
         """The tasks that were added, those on Fargate alone where these are priced; one whose lines
         came far apart may count twice.
         """
-        read: dict[FamilyKey, TasksRead] = {}
-        rows = self._rows()
-        windows = self.runs()
+        read: dict[FamilyKey, ReadTaskCounts] = {}
+        rows = self._rows_by_kind()
+        windows = self.runs_by_row()
         for kind, runs in self._runs.items():
             row = rows[kind]
-            dropped, dropped_on_fargate = self._dropped.get(kind, (TasksRead(), TasksRead()))
+            dropped, dropped_on_fargate = self._dropped.get(
+                kind, (ReadTaskCounts(), ReadTaskCounts())
+            )
             counted: Iterable[RunFacts] = runs.values()
             if _is_priced_on_fargate(windows[row]):
                 dropped = dropped_on_fargate
                 counted = filter(_is_on_fargate, counted)
-            of_kind = _tasks_read(counted).with_others(dropped)
-            read[row] = of_kind.with_others(read.get(row, TasksRead()))
+            of_kind = _tasks_read(counted).sum_with(dropped)
+            read[row] = of_kind.sum_with(read.get(row, ReadTaskCounts()))
         return read
 
-    def runs(self) -> Mapping[FamilyKey, Sequence[RunFacts]]:
+    def runs_by_row(self) -> Mapping[FamilyKey, Sequence[RunFacts]]:
         """The last runs of each row, in the order of the rows and of time."""
         runs_of_rows: dict[FamilyKey, list[RunFacts]] = {}
-        for kind, row in self._rows().items():
+        for kind, row in self._rows_by_kind().items():
             runs_of_rows.setdefault(row, []).extend(self._runs[kind].values())
         rows = sorted(runs_of_rows, key=lambda row: row.sort_key)
-        return {row: self._newest(runs_of_rows[row]) for row in rows}
+        return {row: self._newest_runs(runs_of_rows[row]) for row in rows}
 
-    def _rows(self) -> Mapping[RunsOf, FamilyKey]:
+    def _rows_by_kind(self) -> Mapping[RunsOf, FamilyKey]:
         """The row of each kind of runs."""
         kinds_of_rows: dict[FamilyKey, list[RunsOf]] = {}
         for kind in self._runs:
@@ -386,18 +391,18 @@ class Families:
         rows: dict[RunsOf, FamilyKey] = {}
         for row, kinds in kinds_of_rows.items():
             of_row = (run.record for kind in kinds for run in self._runs[kind].values())
-            rows.update(dict.fromkeys(kinds, with_common_name(row, of_row)))
+            rows.update(dict.fromkeys(kinds, row_with_common_name(row, of_row)))
         return rows
 
-    def _newest(self, runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
-        return in_order(runs)[-self._last :]
+    def _newest_runs(self, runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
+        return runs_in_time_order(runs)[-self._last :]
 
 
-def _tasks_read(runs: Iterable[RunFacts], others: Collection[str] = ()) -> TasksRead:
+def _tasks_read(runs: Iterable[RunFacts], others: Collection[str] = ()) -> ReadTaskCounts:
     """The tasks of these runs, without those of others, and the time of the runs."""
     listed = list(runs)
     starts_ns = [run.began_ns for run in listed]
-    return TasksRead(
+    return ReadTaskCounts(
         tasks=len(_task_ids(listed).difference(others)),
         first_ns=min_known(*starts_ns),
         last_ns=max_known(*starts_ns),
@@ -430,10 +435,10 @@ def evidence_of_runs(
     if _is_priced_on_fargate(window):
         priced = [run for run in window if _is_on_fargate(run)]
     latest_measured = [run for run in priced if run.is_measured][-1]
-    latest = with_known_size(latest_measured.record, priced[-1].record)
-    current_vcpu = size_of(latest).vcpu
+    latest = record_with_known_size(latest_measured.record, priced[-1].record)
+    current_vcpu = task_size_of(latest).vcpu
     needs = needs_of(window, current_vcpu)
-    slowdowns = with_saturated(needs.slowdowns, runs, current_vcpu)
+    slowdowns = with_factors_of_saturated_runs(needs.slowdowns, runs, current_vcpu)
     return Evidence(
         family=family,
         latest=latest,
@@ -446,7 +451,7 @@ def evidence_of_runs(
     )
 
 
-def with_known_size(latest: Record, newest: Record) -> Record:
+def record_with_known_size(latest: Record, newest: Record) -> Record:
     """The record with the task's size of a newer run, if that is known."""
     if newest.task_size == UNKNOWN_SIZE:
         return latest
@@ -490,12 +495,12 @@ def needs_of(window: Sequence[RunFacts], current_vcpu: float | None) -> Needs:
     killed = [run for run in window if run.outcome.ran_out_of_memory]
     needs = Needs(
         required_vcpu=max_known(*(run.needed_vcpu for run in runs)),
-        slowdowns=duration_factors(runs, current_vcpu),
+        slowdowns=duration_factors_of_runs(runs, current_vcpu),
         vcpu_without_slowdown=max_known(*(run.needed_vcpu for run in runs if run.slowdown is None)),
         oom_size_mb=max_known(*(oom_size_mb(run.record) for run in killed)),
-        reached_size_mb=max_known(*(reached_size_mb(run.record) for run in runs)),
+        reached_size_mb=max_known(*(possible_kill_size_mb(run.record) for run in runs)),
     )
-    needs = with_course(with_memory_of(needs, runs), runs)
+    needs = with_needs_over_time(with_memory_needs_of(needs, runs), runs)
     return replace(needs, spread=spread_of_runs(runs))
 
 
@@ -512,20 +517,20 @@ def spread_of_runs(runs: Iterable[RunFacts]) -> NeedSpread | None:
             continue
         of_kind = killed_used_mb if run.outcome.ran_out_of_memory else needs_mb
         of_kind.append(_needed_memory_mb(run))
-    return spread_of(needs_mb, killed_used_mb)
+    return spread_of_needs(needs_mb, killed_used_mb)
 
 
-def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
+def with_memory_needs_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
     """The needs, with the memory that runs needed."""
     measured_runs = [run for run in runs if run.has_memory]
     counted = runs_that_count(measured_runs)
     older_mb = [_needed_memory_mb(run) for run in measured_runs if run.counts_files]
     of_largest = Metrics()
-    apart = ContainersApart()
+    apart = ContainerNeeds()
     if counted:
         largest = max(counted, key=_needed_memory_mb).record
         of_largest = largest.metrics
-        apart = containers_apart(largest)
+        apart = container_needs_of(largest)
     fullest = max(measured_runs, key=_memory_with_files_mb, default=None)
     return replace(
         needs,
@@ -542,13 +547,15 @@ def with_memory_of(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
     )
 
 
-def with_course(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
+def with_needs_over_time(needs: Needs, runs: Iterable[RunFacts]) -> Needs:
     """The needs, with those of runs in the order of time."""
     course = runs_that_count(runs)
     return replace(
         needs,
-        peaks_mb=course_of((run.began_ns, run.record.metrics.max_memory_used_mb) for run in course),
-        needs_mb=course_of((run.began_ns, run.needed_memory_mb) for run in course),
+        peaks_mb=course_of_values(
+            (run.began_ns, run.record.metrics.max_memory_used_mb) for run in course
+        ),
+        needs_mb=course_of_values((run.began_ns, run.needed_memory_mb) for run in course),
     )
 
 
@@ -568,14 +575,14 @@ def _memory_with_files_mb(run: RunFacts) -> float:
     return run.memory_with_files_mb or 0
 
 
-def usage_of_tasks(window: Sequence[RunFacts], current_vcpu: float | None) -> Usage:
+def usage_of_tasks(window: Sequence[RunFacts], current_vcpu: float | None) -> UsageOfTasks:
     """How busy tasks were, of which some are measured."""
     runs = [run for run in window if run.is_measured]
     records = [run.record for run in runs]
     # Runs at another vCPU size do not show how busy the task is now.
-    runs_now = [run for run in runs if size_of(run.record).vcpu == current_vcpu]
+    runs_now = [run for run in runs if task_size_of(run.record).vcpu == current_vcpu]
     records_now = [run.record for run in runs_now]
-    idle_flags = known_values(gpus_idle(record) for record in records)
+    idle_flags = known_values(were_gpus_idle(record) for record in records)
     # An estimate of the idle time is no reason to act, and that of other programs' GPUs neither.
     with_idle = [
         record
@@ -584,28 +591,30 @@ def usage_of_tasks(window: Sequence[RunFacts], current_vcpu: float | None) -> Us
     ]
     idle_gpus = known_values(record.gpu_idle for record in with_idle)
     succeeded = [run for run in runs_now if has_succeeded(run)]
-    return Usage(
+    return UsageOfTasks(
         saturated_percent=_mean_percent(records_now, _saturated_percent),
-        cpu_wait_percent=measured(
+        cpu_wait_percent=measured_from(
             _mean_percent(records_now, notable_cpu_wait_percent),
             is_least=any(is_cpu_wait_partial(record) for record in records_now),
         ),
         gpus_idle=bool(idle_flags) and all(idle_flags),
         gpu_text=gpu_family_text(records),
-        idle_gpu_hours=measured(
+        idle_gpu_hours=measured_from(
             mean_known(*(idle.gpu_hours for idle in idle_gpus)),
             is_least=any(is_gpu_use_partial(record) for record in with_idle if record.gpu_idle),
         ),
-        billed=billed_tasks(records_now or records),
+        billed=collect_billed_tasks(records_now or records),
         on_spot=any(is_on_spot(record.cost) for record in records_now or records),
-        durations_ms=course_of((run.began_ns, run.record.metrics.duration_ms) for run in succeeded),
+        durations_ms=course_of_values(
+            (run.began_ns, run.record.metrics.duration_ms) for run in succeeded
+        ),
         has_run_at_current_vcpu=bool(records_now),
         window_ns=window[-1].began_ns - window[0].began_ns,
         window_tasks=len(_task_ids(window)),
     )
 
 
-def precision_of(runs: Sequence[RunFacts]) -> Precision:
+def precision_of(runs: Sequence[RunFacts]) -> MeasurementPrecision:
     """How exactly measured runs were measured."""
     records = [run.record for run in runs]
     newest = records[-1]
@@ -620,7 +629,7 @@ def precision_of(runs: Sequence[RunFacts]) -> Precision:
     without_memory = [
         other for other in newest.containers if needed_memory_of(other, newest) is None
     ]
-    return Precision(
+    return MeasurementPrecision(
         peak_source=peak_source,
         stats_period_ms=max_known(*(stats_period_ms(record) for record in records)),
         unknown_memory=tuple(container.name for container in without_memory),

@@ -17,7 +17,7 @@ from profiler.core.timestamps import NS_PER_DAY
 from profiler.record.family import WINDOW_DAYS
 from profiler.record.family_owner import FamilyOwner, owner_of_run
 from profiler.record.record_model import TaskSize
-from profiler.record.task_needs import size_of
+from profiler.record.task_needs import task_size_of
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, whole_size
 from profiler.sizing.run_counts import RunCounts, limits_of_containers
 from profiler.sizing.run_facts import RunFacts
@@ -54,7 +54,7 @@ class FamilyWindow:
     which has prices, or for jobs of AWS Batch on EC2, whose memory is limited there, too.
     ``elsewhere`` has the others, of which only the needs and the kills count. ``is_counted``: only
     the runs that decide on the task's need were added one by one, so that the largest memory of a
-    container without a report may be missing. ``close`` comes after the last run.
+    container without a report may be missing. ``add_newest_before_span`` comes after the last run.
 
     The runs of Container Insights are never mixed with those of reports: ``by_minute`` counts those
     that are left out. They can only forbid a size: by ``used_by_minute_mb``, the largest mean of a
@@ -84,7 +84,7 @@ class FamilyWindow:
         self._revisions: list[int] = []
 
     @property
-    def counts(self) -> RunCounts:
+    def deciding_counts(self) -> RunCounts:
         """The counts of the runs on Fargate; of the others if there is none."""
         total = RunCounts()
         for runs in (self.sizes or self.elsewhere).values():
@@ -92,25 +92,25 @@ class FamilyWindow:
         return total
 
     @property
-    def tasks_elsewhere(self) -> int:
+    def task_count_elsewhere(self) -> int:
         """The tasks outside Fargate, beside those on Fargate."""
         if not self.sizes:
             return 0
-        return sum(runs.counts.tasks for runs in self.elsewhere.values())
+        return sum(runs.counts.task_count for runs in self.elsewhere.values())
 
-    def everywhere(self) -> Iterator[tuple[TaskSize, RunsAtSize]]:
+    def runs_at_all_sizes(self) -> Iterator[tuple[TaskSize, RunsAtSize]]:
         """The runs at each size, on Fargate and elsewhere."""
         yield from self.sizes.items()
         yield from self.elsewhere.items()
 
-    def add(self, run: RunFacts) -> None:
+    def add_run(self, run: RunFacts) -> None:
         """Add a run, in any order."""
         if not run.is_confirmed:
             self.unconfirmed += run.began_ns >= self.span.since_ns
             return
         self.owner = self.owner or owner_of_run(run.record)
         if run.record.is_sampled_each_minute and not self.is_by_minute:
-            self._of_minutes().add(run)
+            self._insights_window().add_run(run)
             return
         identity = _run_digest(run)
         if run.began_ns < self.span.since_ns:
@@ -119,17 +119,17 @@ class FamilyWindow:
         if identity in self.identities:
             return
         self.identities.add(identity)
-        self._count(identity, run)
+        self._count_run(identity, run)
 
-    def add_counted(self, run: RunFacts, *, is_sampled: bool = True) -> None:
+    def add_counted_run(self, run: RunFacts, *, is_sampled: bool = True) -> None:
         """Add a run that :meth:`add_counts` counts, because it may decide.
 
         ``is_sampled``: it was not chosen for its values.
         """
         self.owner = self.owner or owner_of_run(run.record)
-        at_size = self._of_run(run)
-        at_size.keep(_run_digest(run), run, is_sampled=is_sampled)
-        of_revision = at_size.of_revision(self._known_revision(run.record.revision or ""))
+        at_size = self._runs_at_size_of(run)
+        at_size.keep_if_deciding(_run_digest(run), run, is_sampled=is_sampled)
+        of_revision = at_size.runs_of_revision(self._known_revision(run.record.revision or ""))
         for container, limit_mb in limits_of_containers(run.record):
             if container != run.record.container.name:
                 of_revision.add_limit(container, limit_mb)
@@ -139,15 +139,15 @@ class FamilyWindow:
     ) -> None:
         """Add the largest slowdowns of the runs at a size that :meth:`add_counts` counts."""
         if size.vcpu is not None:
-            self._at_size(size, launch_type).add_bounds(size.vcpu, bounds)
+            self._runs_at_size(size, launch_type).add_largest_slowdowns(size.vcpu, bounds)
 
-    def add_longest(
+    def add_longest_success(
         self, size: TaskSize, began_ns: int, duration_ms: float, *, launch_type: str | None
     ) -> None:
         """Add the longest success of an hour, of the runs that :meth:`add_counts` counts."""
-        self._at_size(size, launch_type).add_longest(began_ns, duration_ms)
+        self._runs_at_size(size, launch_type).add_longest_success(began_ns, duration_ms)
 
-    def add_limit(
+    def add_container_limit(
         self,
         revision: str,
         size: TaskSize,
@@ -157,7 +157,9 @@ class FamilyWindow:
         launch_type: str | None,
     ) -> None:
         """Add the limit of a container's runs that :meth:`add_counts` counts."""
-        runs = self._at_size(size, launch_type).of_revision(self._known_revision(revision))
+        runs = self._runs_at_size(size, launch_type).runs_of_revision(
+            self._known_revision(revision)
+        )
         runs.add_limit(container, limit_mb)
 
     def add_counts(
@@ -174,7 +176,9 @@ class FamilyWindow:
         ``durations_ms`` is a sample of the successes' durations, or their percentiles.
         """
         self.is_counted = True
-        runs = self._at_size(size, launch_type).of_revision(self._known_revision(revision))
+        runs = self._runs_at_size(size, launch_type).runs_of_revision(
+            self._known_revision(revision)
+        )
         runs.counts.merge(counts)
         for number, duration_ms in enumerate(durations_ms):
             runs.durations_ms.add(number, number, duration_ms)
@@ -184,10 +188,10 @@ class FamilyWindow:
         self.owner = self.owner or other.owner
         if other.is_by_minute is not self.is_by_minute and not other.is_empty:
             if not self.is_empty and other.is_by_minute:
-                self._leave_out(other)
+                self._leave_out_insights_runs(other)
                 return
             if not self.is_empty:
-                self._leave_out(self)
+                self._leave_out_insights_runs(self)
                 self.sizes = {}
                 self.elsewhere = {}
             self.is_by_minute = other.is_by_minute
@@ -202,24 +206,24 @@ class FamilyWindow:
         self.unconfirmed += other.unconfirmed
         self.contradicted += other.contradicted
         self.by_minute += other.by_minute
-        self._keep_needs(other.used_by_minute_mb, other.killed_by_minute_mb)
+        self._keep_memory_needs(other.used_by_minute_mb, other.killed_by_minute_mb)
         self.is_counted = self.is_counted or other.is_counted
         if other.minutes is not None:
-            self._of_minutes().merge(other.minutes)
+            self._insights_window().merge(other.minutes)
 
-    def _leave_out(self, minutes: "FamilyWindow") -> None:
+    def _leave_out_insights_runs(self, minutes: "FamilyWindow") -> None:
         """Leave the runs of a window of Container Insights out, but for what they forbid."""
-        self.by_minute += minutes.counts.tasks
-        for size, runs in minutes.everywhere():
-            used_mb = max((run.needed_memory_mb or 0 for run in runs.deciding()), default=0)
-            killed_mb = size.memory_mb if runs.counts.outcomes["killed"] else 0
-            self._keep_needs(used_mb, killed_mb or 0)
+        self.by_minute += minutes.deciding_counts.task_count
+        for size, runs in minutes.runs_at_all_sizes():
+            used_mb = max((run.needed_memory_mb or 0 for run in runs.deciding_runs()), default=0)
+            killed_mb = size.memory_mb if runs.counts.counts_by_outcome["killed"] else 0
+            self._keep_memory_needs(used_mb, killed_mb or 0)
 
-    def _keep_needs(self, used_mb: float, killed_mb: float) -> None:
+    def _keep_memory_needs(self, used_mb: float, killed_mb: float) -> None:
         self.used_by_minute_mb = max(self.used_by_minute_mb, used_mb)
         self.killed_by_minute_mb = max(self.killed_by_minute_mb, killed_mb)
 
-    def at(self, size: TaskSize) -> RunsAtSize:
+    def runs_at(self, size: TaskSize) -> RunsAtSize:
         """The runs at a size, of the launch type that judges it; none at another one."""
         return self.sizes.get(size) or RunsAtSize()
 
@@ -227,42 +231,42 @@ class FamilyWindow:
     def is_empty(self) -> bool:
         return not (self.sizes or self.elsewhere)
 
-    def close(self) -> None:
+    def add_newest_before_span(self) -> None:
         """Add the newest runs from before the span, if it has fewer than ``min_runs``. Without a
         run of a report, those of Container Insights are the window.
         """
-        missing = self.span.min_runs - self.counts.tasks
+        missing = self.span.min_runs - self.deciding_counts.task_count
         older = sorted(self.older, key=lambda item: (item[1].began_ns, item[0]))
         if missing > 0:
             for identity, run in older[-missing:]:
-                self._count(identity, run)
+                self._count_run(identity, run)
         self.older = HighestRanked(self.span.min_runs)
         minutes = self.minutes
         self.minutes = None
         if minutes is not None:
-            minutes.close()
+            minutes.add_newest_before_span()
             self.merge(minutes)
 
-    def _of_minutes(self) -> "FamilyWindow":
+    def _insights_window(self) -> "FamilyWindow":
         if self.minutes is None:
             self.minutes = FamilyWindow(self.span, self.launch_type)
             self.minutes.is_by_minute = True
         return self.minutes
 
-    def _count(self, identity: int, run: RunFacts) -> None:
+    def _count_run(self, identity: int, run: RunFacts) -> None:
         record = run.record
-        at_size = self._of_run(run)
-        of_revision = at_size.of_revision(self._known_revision(record.revision or ""))
-        of_revision.counts.add(run)
+        at_size = self._runs_at_size_of(run)
+        of_revision = at_size.runs_of_revision(self._known_revision(record.revision or ""))
+        of_revision.counts.count_run(run)
         of_revision.add_duration(identity, run)
         for container, limit_mb in limits_of_containers(record):
             of_revision.add_limit(container, limit_mb)
-        at_size.keep(identity, run)
+        at_size.keep_if_deciding(identity, run)
 
-    def _of_run(self, run: RunFacts) -> RunsAtSize:
-        return self._at_size(size_of(run.record), run.record.launch_type)
+    def _runs_at_size_of(self, run: RunFacts) -> RunsAtSize:
+        return self._runs_at_size(task_size_of(run.record), run.record.launch_type)
 
-    def _at_size(self, size: TaskSize, launch_type: str | None) -> RunsAtSize:
+    def _runs_at_size(self, size: TaskSize, launch_type: str | None) -> RunsAtSize:
         """The runs at a size; those at sizes that Fargate does not have are together, and on EC2,
         where any size is possible, those at further sizes than a family has.
         """
@@ -293,13 +297,13 @@ class FamilyWindow:
     def _fold_revisions(self) -> None:
         """Count the revisions that are no longer among the newest together."""
         kept = {str(number) for number in self._revisions}
-        for _, runs in self.everywhere():
+        for _, runs in self.runs_at_all_sizes():
             for revision in list(runs.revisions):
                 if revision not in kept and revision != OLDER_REVISIONS:
-                    runs.of_revision(OLDER_REVISIONS).merge(runs.revisions.pop(revision))
+                    runs.runs_of_revision(OLDER_REVISIONS).merge(runs.revisions.pop(revision))
 
 
 def _run_digest(run: RunFacts) -> int:
     """64 bits of a digest, which is the same in every process: samples do not change."""
-    digest = blake2b("\0".join(run.key).encode("utf-8", "surrogatepass"), digest_size=8)
+    digest = blake2b("\0".join(run.container_key).encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "big")

@@ -43,7 +43,7 @@ def room_for_jobs_mb(seen_mb: float) -> int:
     return int(seen_mb - _AGENT_MB)
 
 
-def instance_for(memory_mb: float, task: Record) -> SmallestInstance | None:
+def smallest_instance_for(memory_mb: float, task: Record) -> SmallestInstance | None:
     """The smallest instance that could have room for the memory of a job like this one; None for
     other tasks, and above all sizes.
     """

@@ -16,7 +16,7 @@ from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.job_names import common_name, name_without_changes
 from profiler.record.record_model import Record, TaskSize
 from profiler.record.report_head import RecordHead
-from profiler.record.task_needs import is_job, size_of
+from profiler.record.task_needs import is_job, task_size_of
 
 # None: by name where a definition's jobs ask for several sizes, or an engine registered it.
 JobsBy = Literal["definition", "name"]
@@ -50,7 +50,7 @@ class JobsRow(FamilyKey, frozen=True):
         return name, account_id, f"{region} {vcpu:09.2f} {memory_mb:012.2f}"
 
     @property
-    def distinction(self) -> str:
+    def distinguishing_text(self) -> str:
         return self.asked.text
 
 
@@ -65,7 +65,7 @@ class JobKind(Struct, frozen=True):
     asked: TaskSize
     engine: Engine | None
 
-    def row(self) -> JobsRow:
+    def jobs_row(self) -> JobsRow:
         """The row of these jobs by their name."""
         family = self.family
         return JobsRow(self.name, family.account_id, family.region, self.asked, self.engine)
@@ -75,7 +75,7 @@ class JobKind(Struct, frozen=True):
 RunsOf: TypeAlias = FamilyKey | JobKind
 
 
-def engine_of(definition: str) -> Engine | None:
+def engine_of_definition(definition: str) -> Engine | None:
     """The engine that registers definitions with such names."""
     for beginning, engine in _ENGINES.items():
         if definition.startswith(beginning):
@@ -83,7 +83,7 @@ def engine_of(definition: str) -> Engine | None:
     return None
 
 
-class JobKinds:
+class RunKinds:
     """Tells with which other runs a run counts: those of its family, or of its kind of jobs.
 
     Of a definition, the first names have rows of their own, so that memory is bounded: jobs with
@@ -94,27 +94,27 @@ class JobKinds:
         self._known: dict[tuple[object, ...], JobKind] = {}
         self._names: dict[FamilyKey, set[str]] = {}
 
-    def of(self, record: Record | RecordHead) -> RunsOf:
+    def kind_of_run(self, record: Record | RecordHead) -> RunsOf:
         family = family_key(record)
         if not is_job(record):
             return family
         job = record.batch
-        size = size_of(record)
+        size = task_size_of(record)
         name = known(name_without_changes, job.job_name)
         # A file has a million of them, and few kinds.
         values = (family, job.job_definition, name, size.vcpu, size.memory_mb)
         kind = self._known.get(values)
         if kind is None:
-            kind = self._kind(family, job.job_definition, name, size)
+            kind = self._job_kind(family, job.job_definition, name, size)
             if name is None or kind.name == name:
                 self._known[values] = kind
         return kind
 
-    def _kind(
+    def _job_kind(
         self, family: FamilyKey, definition: str | None, name: str | None, asked: TaskSize
     ) -> JobKind:
         definition = definition or family.name
-        engine = engine_of(definition)
+        engine = engine_of_definition(definition)
         if engine in _NAMED_BY_HASH:
             definition = name_without_changes(definition)
         family = replace(family, name=definition)
@@ -126,7 +126,7 @@ class JobKinds:
         return JobKind(family, name or definition, asked, engine)
 
 
-class AskedSizes:
+class RowsByAskedSize:
     """The sizes that jobs of one revision of a definition asked for, and the rows that follow."""
 
     def __init__(self, jobs_by: JobsBy | None) -> None:
@@ -134,7 +134,7 @@ class AskedSizes:
         self._first: dict[tuple[FamilyKey, int | None], TaskSize] = {}
         self._mixed: set[FamilyKey] = set()
 
-    def add(self, kind: JobKind, record: Record) -> None:
+    def add_job_run(self, kind: JobKind, record: Record) -> None:
         """Add the run of a job. A definition of which a revision is unknown has only one."""
         revision = record.batch.job_definition_revision
         first = self._first.setdefault((kind.family, revision), kind.asked)
@@ -148,10 +148,10 @@ class AskedSizes:
         is_by_name = self._jobs_by == "name"
         if self._jobs_by is None:
             is_by_name = runs.engine is not None or runs.family in self._mixed
-        return runs.row() if is_by_name else runs.family
+        return runs.jobs_row() if is_by_name else runs.family
 
 
-def with_common_name(row: FamilyKey, records: Iterable[Record]) -> FamilyKey:
+def row_with_common_name(row: FamilyKey, records: Iterable[Record]) -> FamilyKey:
     """The row with the name that the jobs of its runs have in common, as far as they are known."""
     if not isinstance(row, JobsRow):
         return row

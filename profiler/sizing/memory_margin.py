@@ -39,7 +39,7 @@ class NeedSpread(Struct, frozen=True, kw_only=True):
     is_largest_killed: bool = False
 
     @property
-    def percent(self) -> float:
+    def largest_above_median_percent(self) -> float:
         """How far the largest need lies above the median."""
         if self.largest_mb <= self.median_mb:
             return 0
@@ -48,8 +48,12 @@ class NeedSpread(Struct, frozen=True, kw_only=True):
         return 100 * (self.largest_mb / self.median_mb - 1)
 
     @property
-    def text(self) -> str:
-        far = "far" if math.isinf(self.percent) else format_percent(self.percent)
+    def killed_run_sentence(self) -> str:
+        far = (
+            "far"
+            if math.isinf(self.largest_above_median_percent)
+            else format_percent(self.largest_above_median_percent)
+        )
         runs = format_count(self.runs, "run")
         if self.is_largest_killed:
             return f"a killed run lies at least {far} above the median of {runs}"
@@ -82,14 +86,14 @@ class MemoryMargin(Struct, frozen=True, kw_only=True):
         return 1 + self.percent / 100
 
     @property
-    def of_one_value(self) -> "MemoryMargin":
+    def margin_of_one_value(self) -> "MemoryMargin":
         """The margin above a value of which only the largest is known, not the spread."""
         if not self.why or self.percent >= UNKNOWN_PERCENT:
             return self
         return UNKNOWN_MARGIN
 
     @property
-    def text(self) -> str:
+    def margin_text(self) -> str:
         return f"a margin of {format_percent(self.percent)}"
 
 
@@ -98,7 +102,7 @@ UNKNOWN_MARGIN: Final = MemoryMargin(
 )
 
 
-def spread_of(
+def spread_of_needs(
     needs_mb: Collection[float], killed_used_mb: Collection[float] = ()
 ) -> NeedSpread | None:
     """The spread of all runs' needs; None without any.
@@ -142,10 +146,10 @@ def memory_margin(
 
 def _margin_for_spread(spread: NeedSpread, least: MemoryMargin) -> MemoryMargin:
     share = math.sqrt(MIN_SPREAD_RUNS / max(spread.runs, MIN_SPREAD_RUNS))
-    percent = min(spread.percent * share, MAX_SPREAD_PERCENT)
+    percent = min(spread.largest_above_median_percent * share, MAX_SPREAD_PERCENT)
     if percent <= least.percent and least.why:
         return least
-    return MemoryMargin(percent=max(percent, least.percent), why=spread.text)
+    return MemoryMargin(percent=max(percent, least.percent), why=spread.killed_run_sentence)
 
 
 def _least_margin(

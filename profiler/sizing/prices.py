@@ -22,7 +22,7 @@ from profiler.core.optional_math import (
 from profiler.core.timestamps import MS_PER_HOUR
 from profiler.record.record_model import LOCAL, NO_NEURON, UNKNOWN_COST, Cost, Record
 from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
-from profiler.record.task_needs import size_of
+from profiler.record.task_needs import task_size_of
 from profiler.record.units import MB_PER_GB, format_percent
 from profiler.sizing.fargate_sizes import whole_size
 from profiler.sizing.instance_gpus import gpus_of_type
@@ -83,7 +83,7 @@ class PriceOverrides(Struct, frozen=True, kw_only=True):
     hour_usd: float | None = None
     instances_usd: tuple[tuple[str, float], ...] = ()
 
-    def fargate_names(self) -> tuple[str, ...]:
+    def names_of_set_fargate_prices(self) -> tuple[str, ...]:
         """Return the names of the Fargate price settings that are set."""
         named = (
             ("TASK_PROFILER_PRICE_VCPU_HOUR", self.vcpu_hour_usd),
@@ -111,15 +111,17 @@ class Prices(Struct, frozen=True, kw_only=True):
     storage_gb_hour_usd: float | None = None
     basis: str = ""
 
-    def size_hour_usd(self, vcpu: float, memory_mb: float) -> float:
+    def size_hour_price_usd(self, vcpu: float, memory_mb: float) -> float:
         """Return the price in USD per hour of a task of this size, without storage."""
         return vcpu * self.vcpu_hour_usd + memory_mb / MB_PER_GB * self.gb_hour_usd
 
-    def hour_usd(self, vcpu: float, memory_mb: float, storage_mb: float | None) -> float | None:
+    def hour_price_usd(
+        self, vcpu: float, memory_mb: float, storage_mb: float | None
+    ) -> float | None:
         """Return the price in USD per hour of a task; None if its storage is charged and has no
         known price.
         """
-        size_usd = self.size_hour_usd(vcpu, memory_mb)
+        size_usd = self.size_hour_price_usd(vcpu, memory_mb)
         charged_gb = charged_storage_gb(storage_mb)
         if not charged_gb:
             return size_usd
@@ -133,7 +135,7 @@ class Prices(Struct, frozen=True, kw_only=True):
 REFERENCE_PRICES: Final = Prices(vcpu_hour_usd=0.04048, gb_hour_usd=0.004445)
 
 
-def prices(
+def fargate_prices(
     region: str | None,
     architecture: str | None,
     overrides: PriceOverrides,
@@ -146,7 +148,7 @@ def prices(
     listed = dict(zip(_ARCHITECTURES, PRICE_TABLE.get(region or "", ()), strict=False)).get(
         architecture or "", _NONE
     )
-    fraction = SPOT_FRACTION if on_spot and not overrides.fargate_names() else 1
+    fraction = SPOT_FRACTION if on_spot and not overrides.names_of_set_fargate_prices() else 1
     own = (overrides.vcpu_hour_usd, overrides.gb_hour_usd, overrides.storage_gb_hour_usd)
     *of_size, storage_gb_hour_usd = (
         first_known(set_usd, product(usd, fraction))
@@ -157,7 +159,7 @@ def prices(
         return None
     vcpu_hour_usd, gb_hour_usd = hour_usd
     uses_table = None in (overrides.vcpu_hour_usd, overrides.gb_hour_usd)
-    names = ", ".join(overrides.fargate_names())
+    names = ", ".join(overrides.names_of_set_fargate_prices())
     where = (region, FARGATE, architecture)
     basis = (
         *where,
@@ -172,16 +174,16 @@ def prices(
     )
 
 
-def is_priced(region: str, overrides: PriceOverrides) -> bool:
+def has_any_price(region: str, overrides: PriceOverrides) -> bool:
     """Whether the prices of any architecture in the Region are known."""
-    return any(known_values(prices(region, one, overrides) for one in _ARCHITECTURES))
+    return any(known_values(fargate_prices(region, one, overrides) for one in _ARCHITECTURES))
 
 
 def missing_prices(record: Record, overrides: PriceOverrides) -> list[str]:
     """The settings of the prices on Fargate that a task's cost lacks: of its size, and of its
     storage where that is charged.
     """
-    of_size = prices(record.region, record.cpu_architecture, overrides)
+    of_size = fargate_prices(record.region, record.cpu_architecture, overrides)
     names = [] if of_size else ["TASK_PROFILER_PRICE_VCPU_HOUR", "TASK_PROFILER_PRICE_GB_HOUR"]
     storage_usd = (of_size or overrides).storage_gb_hour_usd
     if charged_storage_gb(record.metrics.ephemeral_storage_size_mb) and storage_usd is None:
@@ -227,11 +229,11 @@ def _cost_at_price(price: _HourPrice, record: Record) -> Cost:
 
 def _price_on_fargate(record: Record, overrides: PriceOverrides) -> _HourPrice:
     size = whole_size(record.task_size)
-    of_region = prices(record.region, record.cpu_architecture, overrides)
+    of_region = fargate_prices(record.region, record.cpu_architecture, overrides)
     if size is None or of_region is None:
         return _UNPRICED
     storage_mb = record.metrics.ephemeral_storage_size_mb
-    usd = of_region.hour_usd(size.vcpu, size.memory_mb, storage_mb)
+    usd = of_region.hour_price_usd(size.vcpu, size.memory_mb, storage_mb)
     return _HourPrice(usd=usd, basis=of_region.basis)
 
 
@@ -266,7 +268,7 @@ def instance_share(record: Record) -> float | None:
     """The part of its instance that a task asks for: the largest one of vCPUs, memory and GPUs.
     None if one of them is unknown, and with Neuron devices, of which the instance may have more.
     """
-    size = size_of(record)
+    size = task_size_of(record)
     visible = record.visible
     if not (size.vcpu and size.memory_mb and visible.cpus and visible.memory_mb):
         return None

@@ -13,18 +13,20 @@ from profiler.core.text import words_if_known
 from profiler.record.measured import AtLeast
 from profiler.record.record_model import UNKNOWN_SIZE, TaskSize
 from profiler.sizing.advice import Advice
-from profiler.sizing.advice_document import rounded_usd
+from profiler.sizing.advice_document import rounded_usd_per_month
 from profiler.sizing.resize_case import ChosenSize, MeasuredCase, ResizeCase, resize_case
-from profiler.sizing.resize_effect import Judged
+from profiler.sizing.resize_effect import ChangeEffect
 from profiler.sizing.resize_policy import Resize, ResizeVerdict, ShownEvidence
 from profiler.sizing.sized_revision import Circumstances, SizedRevision
 from profiler.sizing.sizing_rules import RULES, Precondition, Rule, is_decided_by_others
 from profiler.sizing.what_if import usd_per_month
 from profiler.sizing.window_advice import WindowAdvice
-from profiler.sizing.window_evidence import largest_need
+from profiler.sizing.window_evidence import run_with_largest_need
 
 
-def decide(advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances) -> Resize:
+def decide_on_resize(
+    advised: WindowAdvice, revision: SizedRevision, circumstances: Circumstances
+) -> Resize:
     """Decide on the size of a family by a closed window of its runs."""
     case = resize_case(advised, revision, circumstances)
     decision = replace(
@@ -68,8 +70,8 @@ def _decision_of_rule(case: ResizeCase, rule: Precondition | Rule, reason: str) 
     decision = Resize(
         action=rule.action or "none",
         reason=reason,
-        runs=case.window.counts.tasks,
-        verdict=known(partial(_resize_verdict, case), case.judged),
+        runs=case.window.deciding_counts.task_count,
+        verdict=known(partial(_resize_verdict, case), case.verdict_on_last_change),
     )
     chosen = rule.new_size(case)
     if not isinstance(chosen, ChosenSize):
@@ -91,18 +93,18 @@ def _saving_of_size(rule: Precondition | Rule, decision: Resize) -> float | None
     return None
 
 
-def _resize_verdict(case: ResizeCase, judged: Judged) -> ResizeVerdict:
+def _resize_verdict(case: ResizeCase, judged: ChangeEffect) -> ResizeVerdict:
     change_percent = judged.duration_change_percent
     return ResizeVerdict(
-        runs=judged.own.counts.tasks,
-        killed=judged.killed,
-        failed=judged.failed,
+        runs=judged.own.counts.task_count,
+        killed=judged.killed_runs,
+        failed=judged.failed_runs,
         duration_change_percent=rounded(change_percent, 1),
-        saved_usd_per_month=rounded_usd(_saved_usd_per_month(case, judged)),
+        saved_usd_per_month=rounded_usd_per_month(_saved_usd_per_month(case, judged)),
     )
 
 
-def _saved_usd_per_month(case: ResizeCase, judged: Judged) -> float | None:
+def _saved_usd_per_month(case: ResizeCase, judged: ChangeEffect) -> float | None:
     """What a run cost before less what it costs now, for the runs before and since."""
     if not isinstance(case, MeasuredCase):
         return None
@@ -113,7 +115,7 @@ def _saved_usd_per_month(case: ResizeCase, judged: Judged) -> float | None:
     usage = replace(
         case.evidence.usage,
         window_ns=(last_ns or 0) - (first_ns or 0),
-        window_tasks=before.tasks + own.tasks,
+        window_tasks=before.task_count + own.task_count,
     )
     saved_usd = difference(case.usd_per_run_at(judged.change.size), case.advice.usd_per_run)
     return usd_per_month(saved_usd, replace(case.evidence, usage=usage))
@@ -121,13 +123,13 @@ def _saved_usd_per_month(case: ResizeCase, judged: Judged) -> float | None:
 
 def _shown_evidence(case: ResizeCase) -> ShownEvidence:
     shown = ShownEvidence(
-        runs=case.window.counts.tasks,
+        runs=case.window.deciding_counts.task_count,
         days=case.days_seen,
         unconfirmed=case.window.unconfirmed,
-        elsewhere=case.window.tasks_elsewhere,
+        elsewhere=case.window.task_count_elsewhere,
         by_minute=case.window.by_minute,
     )
-    largest = largest_need(case.window)
+    largest = run_with_largest_need(case.window)
     if largest is not None:
         shown = replace(shown, peak_mb=largest.needed_memory_mb, peak_at=largest.began)
     return shown

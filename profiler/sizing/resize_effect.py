@@ -19,7 +19,7 @@ MIN_FAILURES = 2
 _MIN_RUNS_BEFORE = 10
 
 
-class Judged(Struct, frozen=True, kw_only=True):
+class ChangeEffect(Struct, frozen=True, kw_only=True):
     """The runs of a revision at its size, and those before the change at the old size. A task of
     several containers with reports is one run.
 
@@ -43,19 +43,19 @@ class Judged(Struct, frozen=True, kw_only=True):
         return self.size == self.change.size or has_more
 
     @property
-    def killed(self) -> int:
-        return self.own.counts.tasks_with("killed") + self.killed_elsewhere
+    def killed_runs(self) -> int:
+        return self.own.counts.task_count_with("killed") + self.killed_elsewhere
 
     @property
-    def failed(self) -> int:
+    def failed_runs(self) -> int:
         """The runs that failed otherwise: a heap that follows the limit ends with an exit code,
         not with a kill.
         """
-        return self.own.counts.tasks_with("failed")
+        return self.own.counts.task_count_with("failed")
 
     @property
-    def successes(self) -> int:
-        return self.own.counts.tasks_with("success")
+    def successful_runs(self) -> int:
+        return self.own.counts.task_count_with("success")
 
     @property
     def duration_change_percent(self) -> float | None:
@@ -67,35 +67,35 @@ class Judged(Struct, frozen=True, kw_only=True):
         return 100 * (median(now_ms) / median(then_ms) - 1)
 
     @property
-    def failure(self) -> str | None:
+    def why_too_small(self) -> str | None:
         """Why the new size is too small; None if nothing shows it."""
-        if self.killed:
-            return f"{format_count(self.killed, 'run')} ran out of memory"
+        if self.killed_runs:
+            return f"{format_count(self.killed_runs, 'run')} ran out of memory"
         if self._is_slower:
             longer = format_percent(round(self.duration_change_percent or 0))
             return f"runs take {longer} longer"
-        return self.overlap or self._more_failures()
+        return self.overlap or self._why_more_failures()
 
     @property
     def _is_slower(self) -> bool:
         then_ms = self.before.known_durations_ms
         now_ms = self.own.known_durations_ms
-        if self.own.counts.tasks < MIN_RUNS_OF_DURATION or len(then_ms) <= 1 or not now_ms:
+        if self.own.counts.task_count < MIN_RUNS_OF_DURATION or len(then_ms) <= 1 or not now_ms:
             return False
         usual_ms = quantiles(then_ms, n=10, method="inclusive")[-1]
         return median(now_ms) > usual_ms * (1 + self.max_slowdown_percent / 100)
 
-    def _more_failures(self) -> str | None:
-        ended = self.own.counts.ended_tasks
-        ended_before = self.before.counts.ended_tasks
+    def _why_more_failures(self) -> str | None:
+        ended = self.own.counts.ended_task_count
+        ended_before = self.before.counts.ended_task_count
         # Without enough runs before, it is not known what is usual: most runs have to fail.
         is_known = ended_before >= _MIN_RUNS_BEFORE
         least_share = 0.5
         if is_known:
-            least_share = 2 * self.before.counts.tasks_with("failed") / ended_before + 0.1
-        if self.failed < MIN_FAILURES or self.failed / ended < least_share:
+            least_share = 2 * self.before.counts.task_count_with("failed") / ended_before + 0.1
+        if self.failed_runs < MIN_FAILURES or self.failed_runs / ended < least_share:
             return None
-        failed = f"{self.failed} of {format_count(ended, 'run')} failed"
+        failed = f"{self.failed_runs} of {format_count(ended, 'run')} failed"
         if is_known:
             return f"{failed}, which was rarer before"
         return failed
@@ -103,7 +103,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 def runs_since(window: FamilyWindow, size: TaskSize, change: SizeBefore) -> RevisionRuns:
     """The runs at a size, of revisions later than the one before a change."""
-    return _merged_runs_of_revisions(window.at(size), change, is_after=True)
+    return _merged_runs_of_revisions(window.runs_at(size), change, is_after=True)
 
 
 def killed_elsewhere_since(window: FamilyWindow, size: TaskSize, change: SizeBefore) -> int:
@@ -111,12 +111,12 @@ def killed_elsewhere_since(window: FamilyWindow, size: TaskSize, change: SizeBef
     since = _merged_runs_of_revisions(
         window.elsewhere.get(size) or RunsAtSize(), change, is_after=True
     )
-    return since.counts.tasks_with("killed")
+    return since.counts.task_count_with("killed")
 
 
 def runs_until(window: FamilyWindow, change: SizeBefore) -> RevisionRuns:
     """The runs at the size before a change, of its revision and earlier ones."""
-    return _merged_runs_of_revisions(window.at(change.size), change, is_after=False)
+    return _merged_runs_of_revisions(window.runs_at(change.size), change, is_after=False)
 
 
 def _merged_runs_of_revisions(

@@ -54,7 +54,7 @@ class ShownEvidence(Struct, frozen=True, kw_only=True):
     margin_percent: float | None = None
 
     @property
-    def left_out(self) -> tuple[str, ...]:
+    def left_out_runs_sentences(self) -> tuple[str, ...]:
         """Sentences on the runs that do not count, or of which only a part counts."""
         sentences = []
         if self.unconfirmed:

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from profiler.core.kept_items import HighestRanked
 from profiler.core.optional_math import known_values, max_known, min_known
 from profiler.record.record_model import Metrics, Record
-from profiler.record.task_needs import size_of
+from profiler.record.task_needs import task_size_of
 from profiler.sizing.run_facts import RunFacts
 
 SAMPLED_DURATIONS: Final = 200
@@ -20,7 +20,7 @@ _KEPT_LIMITS: Final = 50
 Outcome = Literal["success", "killed", "failed", "stopped", "not known"]
 
 
-def counted_as(run: RunFacts) -> Outcome:
+def outcome_counted_as(run: RunFacts) -> Outcome:
     """How a run counts.
 
     Without a known end, it failed. Container Insights never knows the end. One that was stopped by
@@ -54,47 +54,47 @@ class RunCounts(Struct, kw_only=True):
     last_success_ns: int | None = None
 
     @property
-    def outcomes(self) -> Counter[Outcome]:
+    def counts_by_outcome(self) -> Counter[Outcome]:
         outcomes: Counter[Outcome] = Counter()
         for (_, outcome), count in self.ends.items():
             outcomes[outcome] += count
         return outcomes
 
     @property
-    def containers(self) -> frozenset[str]:
+    def container_names(self) -> frozenset[str]:
         """The names of the containers with a report."""
         return frozenset(name for name, _ in self.ends)
 
     @property
-    def runs(self) -> int:
+    def run_count(self) -> int:
         return self.ends.total()
 
     @property
-    def tasks(self) -> int:
-        return self.tasks_with(*get_args(Outcome))
+    def task_count(self) -> int:
+        return self.task_count_with(*get_args(Outcome))
 
     @property
-    def ended_tasks(self) -> int:
+    def ended_task_count(self) -> int:
         """The tasks that succeeded or failed: a stopped one is neither."""
-        return self.tasks_with("success", "killed", "failed")
+        return self.task_count_with("success", "killed", "failed")
 
     @property
-    def measured_to_the_end(self) -> int:
+    def measured_to_end_count(self) -> int:
         """The measured runs that no limit of memory ended."""
-        killed = self.outcomes["killed"] - self.killed_unmeasured.total()
+        killed = self.counts_by_outcome["killed"] - self.killed_unmeasured.total()
         return max(0, self.measured.total() - killed)
 
-    def tasks_with(self, *outcomes: Outcome) -> int:
+    def task_count_with(self, *outcomes: Outcome) -> int:
         """The tasks that ended so, at least: the largest number of such runs of one container."""
         counts: Counter[str] = Counter()
         for (name, outcome), count in self.ends.items():
             if outcome in outcomes:
                 counts[name] += count
-        return least_tasks(counts)
+        return least_task_count(counts)
 
-    def add(self, run: RunFacts) -> None:
+    def count_run(self, run: RunFacts) -> None:
         record = run.record
-        outcome = counted_as(run)
+        outcome = outcome_counted_as(run)
         self.ends[record.container.name, outcome] += 1
         self.first_ns = min_known(self.first_ns, run.began_ns)
         self.last_ns = max_known(self.last_ns, run.began_ns)
@@ -116,7 +116,7 @@ class RunCounts(Struct, kw_only=True):
         self.last_success_ns = max_known(self.last_success_ns, other.last_success_ns)
 
 
-def least_tasks(runs: Counter[str]) -> int:
+def least_task_count(runs: Counter[str]) -> int:
     """The least number of tasks of runs, which are counted by their container's name."""
     return max(runs.values(), default=0)
 
@@ -139,7 +139,7 @@ class RevisionRuns:
     def add_duration(self, identity: int, run: RunFacts) -> None:
         """Nothing can be compared with a duration of 0."""
         duration_ms = run.record.metrics.duration_ms
-        if duration_ms and counted_as(run) == "success":
+        if duration_ms and outcome_counted_as(run) == "success":
             self.durations_ms.add(identity, identity, duration_ms)
 
     def add_limit(self, container: str, limit_mb: float | None) -> None:
@@ -165,17 +165,17 @@ def limits_of_containers(record: Record) -> Iterator[tuple[str, float | None]]:
     limits_mb = [(record.container.name, record.metrics.memory_size_mb)]
     for container in record.containers:
         limits_mb.append((container.name, (container.metrics or Metrics()).memory_size_mb))
-    task_mb = size_of(record).memory_mb
+    task_mb = task_size_of(record).memory_mb
     for name, limit_mb in limits_mb:
-        if limit_mb is not None and task_mb is not None and is_limit(limit_mb):
-            yield name, own_limit_mb(limit_mb, task_mb)
+        if limit_mb is not None and task_mb is not None and is_container_limit(limit_mb):
+            yield name, container_limit_mb(limit_mb, task_mb)
 
 
-def is_limit(limit_mb: float) -> bool:
+def is_container_limit(limit_mb: float) -> bool:
     """Limits are whole MiB, unlike a machine's memory."""
     return float(limit_mb).is_integer()
 
 
-def own_limit_mb(limit_mb: float, task_mb: float) -> float | None:
+def container_limit_mb(limit_mb: float, task_mb: float) -> float | None:
     """A container's limit, if it is below the task's memory, which bounds the others."""
     return limit_mb if limit_mb < task_mb else None

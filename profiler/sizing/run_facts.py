@@ -20,7 +20,7 @@ from profiler.record.record_model import (
     Report,
     SlowdownBounds,
     TaskSize,
-    without_course,
+    without_large_parts,
 )
 from profiler.record.run_outcome import Outcome
 from profiler.record.stop_causes import outcome_of
@@ -30,9 +30,9 @@ from profiler.record.task_needs import (
     needed_memory_mb,
     needed_vcpu,
     others_memory_mb,
-    size_of,
+    task_size_of,
 )
-from profiler.record.units import billed_ms
+from profiler.record.units import billed_time_ms
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, whole_size
 from profiler.sizing.prices import PriceOverrides, cost_of, with_machine_price
 
@@ -65,7 +65,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     is_confirmed: bool = True
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def container_key(self) -> tuple[str, str, str]:
         """Each container of a task may have a report."""
         return self.record.task_id, self.record.container.name, self.began
 
@@ -79,7 +79,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
         return any_known(self.needed_memory_mb, self.needed_vcpu)
 
 
-def facts_of(
+def run_facts_of(
     report: Report,
     on_fargate: str | None = None,
     *,
@@ -91,7 +91,7 @@ def facts_of(
     ``outcome``: with the event's word; None: by the report alone.
     """
     given = report.record
-    record = without_course(record_on_fargate(given, on_fargate) if on_fargate else given)
+    record = without_large_parts(record_on_fargate(given, on_fargate) if on_fargate else given)
     began = record.started_at or report.time
     return RunFacts(
         record=record,
@@ -109,9 +109,9 @@ def facts_of(
     )
 
 
-def in_order(runs: Iterable[RunFacts]) -> list[RunFacts]:
+def runs_in_time_order(runs: Iterable[RunFacts]) -> list[RunFacts]:
     """The runs in the order of time."""
-    return sorted(runs, key=lambda run: (run.began_ns, run.key))
+    return sorted(runs, key=lambda run: (run.began_ns, run.container_key))
 
 
 def stats_period_ms(record: Record) -> int | None:
@@ -122,7 +122,7 @@ def stats_period_ms(record: Record) -> int | None:
     return sampling.stats_period_ms
 
 
-def gpus_idle(record: Record) -> bool | None:
+def were_gpus_idle(record: Record) -> bool | None:
     """Whether the run used none of its GPUs; None without GPUs that are known to belong to the
     batch.
     """
@@ -134,9 +134,9 @@ def gpus_idle(record: Record) -> bool | None:
     return None
 
 
-def reached_size_mb(record: Record) -> float | None:
+def possible_kill_size_mb(record: Record) -> float | None:
     """The size at which a child may have been killed."""
-    task_mb = size_of(record).memory_mb
+    task_mb = task_size_of(record).memory_mb
     reached_mb = first_known(task_mb, record.metrics.memory_size_mb)
     if may_have_lost_a_child(record.metrics):
         return reached_mb
@@ -166,7 +166,7 @@ def oom_size_mb(record: Record) -> float | None:
     """Return the size that was too small: the task's memory, or the batch's own limit plus the
     other containers.
     """
-    size = size_of(record)
+    size = task_size_of(record)
     limit_mb = record.metrics.memory_size_mb
     if limit_mb is None:
         return size.memory_mb
@@ -190,7 +190,7 @@ def record_on_fargate(record: Record, region: str) -> Record:
     if record.launch_type == FARGATE or uses_gpus or record.neuron.cores:
         return record
     metrics = record.metrics
-    size = size_of(record)
+    size = task_size_of(record)
     duration_ns = None
     if metrics.duration_ms is not None:
         duration_ns = round(metrics.duration_ms * NS_PER_MS)
@@ -205,7 +205,7 @@ def record_on_fargate(record: Record, region: str) -> Record:
         task_size=absent_if_empty(known_size, UNKNOWN_SIZE),
         metrics=replace(
             metrics,
-            billed_duration_ms=billed_ms(0, duration_ns),
+            billed_duration_ms=billed_time_ms(0, duration_ns),
             init_duration_ms=0,
             ephemeral_storage_size_mb=None,
         ),

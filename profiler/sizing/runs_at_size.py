@@ -15,19 +15,19 @@ from profiler.core.kept_items import HighestRanked
 from profiler.core.optional_math import first_known, max_known
 from profiler.core.timestamps import NS_PER_HOUR
 from profiler.record.record_model import Metrics
-from profiler.record.task_needs import bound_memory_mb, size_of, used_with_files_mb
-from profiler.sizing.run_counts import RevisionRuns, RunCounts, counted_as
+from profiler.record.task_needs import bound_memory_mb, task_size_of, used_with_files_mb
+from profiler.sizing.run_counts import RevisionRuns, RunCounts, outcome_counted_as
 from profiler.sizing.run_facts import (
     RunFacts,
-    in_order,
     oom_size_mb,
-    reached_size_mb,
+    possible_kill_size_mb,
+    runs_in_time_order,
     stats_period_ms,
 )
 from profiler.sizing.slowdown_factors import (
     SAME_DURATION,
     Factors,
-    are_larger,
+    are_all_bounds_larger,
     factors_at_each_vcpu,
     factors_of_run,
     larger_factors,
@@ -50,7 +50,7 @@ def _deciding_values(run: RunFacts) -> tuple[float | None, ...]:
         run.needed_vcpu,
         run.needed_vcpu if run.slowdown is None else None,
         oom_size_mb(record) if run.outcome.ran_out_of_memory else None,
-        reached_size_mb(record),
+        possible_kill_size_mb(record),
         stats_period_ms(record),
     )
 
@@ -98,20 +98,20 @@ class RunsAtSize:
             total.merge(revision.counts)
         return total
 
-    def deciding(self) -> Sequence[RunFacts]:
+    def deciding_runs(self) -> Sequence[RunFacts]:
         """The kept runs, in the order of time."""
         runs = dict(self.newest) | dict(self.sample)
         runs.update({identity: run for _, identity, run in self.extremes.values()})
-        return in_order(runs.values())
+        return runs_in_time_order(runs.values())
 
     def has_run_of(self, revision: str | None) -> bool:
         """Whether a run of this revision is among them; without one, any run."""
         return revision is None or revision in self.revisions
 
-    def of_revision(self, revision: str) -> RevisionRuns:
+    def runs_of_revision(self, revision: str) -> RevisionRuns:
         return self.revisions.setdefault(revision, RevisionRuns())
 
-    def keep(self, identity: int, run: RunFacts, *, is_sampled: bool = True) -> None:
+    def keep_if_deciding(self, identity: int, run: RunFacts, *, is_sampled: bool = True) -> None:
         """Keep what decides of a run. A run that was kept changes nothing.
 
         ``is_sampled``: it may be in the sample, because it was not chosen for its values.
@@ -130,16 +130,16 @@ class RunsAtSize:
         for name, memory in _memory_by_container(run):
             self._add_container(name, memory)
         duration_ms = run.record.metrics.duration_ms
-        if duration_ms and counted_as(run) == "success":
-            self.add_longest(run.began_ns, duration_ms)
+        if duration_ms and outcome_counted_as(run) == "success":
+            self.add_longest_success(run.began_ns, duration_ms)
 
-    def add_longest(self, began_ns: int, duration_ms: float) -> None:
+    def add_longest_success(self, began_ns: int, duration_ms: float) -> None:
         """Add the duration of a success."""
         hour = began_ns // NS_PER_HOUR % 24
         if duration_ms > self.longest_ms.get(hour, 0):
             self.longest_ms[hour] = duration_ms
 
-    def add_bounds(self, own_vcpu: float, bounds: Factors) -> None:
+    def add_largest_slowdowns(self, own_vcpu: float, bounds: Factors) -> None:
         """Add the largest slowdowns of runs that are not added one by one.
 
         Their task had ``own_vcpu``. Compared with a smaller size, the factors are upper bounds:
@@ -154,7 +154,7 @@ class RunsAtSize:
     def merge(self, other: "RunsAtSize") -> None:
         """Add the runs of another part of the window."""
         for revision, runs in other.revisions.items():
-            self.of_revision(revision).merge(runs)
+            self.runs_of_revision(revision).merge(runs)
         self.newest.merge(other.newest)
         self.queues |= other.queues
         self.sample.merge(other.sample)
@@ -174,7 +174,7 @@ class RunsAtSize:
 
     def _add_factors(self, vcpu: float, factors: Factors) -> None:
         known = self.factors.get(vcpu, {})
-        if factors and not are_larger(known, factors):
+        if factors and not are_all_bounds_larger(known, factors):
             self.factors[vcpu] = larger_factors(known, factors)
 
     def _add_container(self, name: str, memory: ContainerMemory) -> None:
@@ -187,7 +187,7 @@ def _memory_by_container(run: RunFacts) -> Iterator[tuple[str, ContainerMemory]]
     name = record.container.name
     limit_mb = metrics.memory_size_mb
     is_killed_at_own_limit = run.outcome.ran_out_of_memory and first_known(limit_mb, math.inf) < (
-        size_of(record).memory_mb or 0
+        task_size_of(record).memory_mb or 0
     )
     yield (
         name,

@@ -19,7 +19,7 @@ from profiler.record.units import (
     saving_words,
 )
 from profiler.sizing.advice import Advice
-from profiler.sizing.sizing_rules import word_of_change
+from profiler.sizing.sizing_rules import change_words
 from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, SAME_DURATION, smaller_vcpus
 from profiler.sizing.trend import Growth
 
@@ -81,7 +81,7 @@ def _what_if_texts(advice: Advice, cpu: CpuUse) -> Iterator[str]:
     if not (evidence.has_cpu and evidence.outcomes.has_success):
         return
     options = advice.choice.options
-    current_vcpu = evidence.size.vcpu
+    current_vcpu = evidence.task_size.vcpu
     if options:
         smaller = [option for option in options if option.size.vcpu < (current_vcpu or 0)]
         for option in reversed(smaller[-_MAX_SMALLER_SIZES:]):
@@ -117,11 +117,11 @@ def _advice_texts(advice: Advice, beside: str) -> Iterator[str]:
     devices = beside.replace(" ", ", ", 1)
     runs = advice.evidence.outcomes.runs + advice.evidence.outcomes.out_of_memory_unmeasured
     basis = f"(based on {'this run' if runs == 1 else f'{runs} runs'}){devices}"
-    is_kept = choice.is_right and not advice.risk
+    is_kept = choice.is_current_size_right and not advice.risk_sentence
     if is_kept:
         yield f"keep {choice.current.text} {basis}"
     elif size:
-        word = word_of_change(advice)
+        word = change_words(advice)
         change = f": {word}" if word else _saving_text(choice.saving_percent)
         yield f"{size}{change} {basis}"
     count = _MAX_REASONS

@@ -27,12 +27,12 @@ class SizeBefore(Struct, frozen=True, kw_only=True):
     size: TaskSize
 
     @property
-    def tag(self) -> str:
+    def tag_value(self) -> str:
         units = (self.size.vcpu or 0) * CPU_UNITS
         return f"{self.revision}/{units:.0f}/{self.size.memory_mb or 0:.0f}"
 
 
-def size_before(tag: str | None) -> SizeBefore | None:
+def parse_size_before_tag(tag: str | None) -> SizeBefore | None:
     """The size in a tag, None without one or for another text."""
     parts = (tag or "").split("/")
     if len(parts) != _TAG_PARTS or not all(part.isdecimal() for part in parts):
@@ -64,7 +64,7 @@ class SizedRevision(Struct, frozen=True, kw_only=True):
     under_raised_limits: frozenset[str] | None = None
 
     @property
-    def is_ours(self) -> bool:
+    def was_sized_by_us(self) -> bool:
         """Whether this project has set its size."""
         return any_known(self.resized_from, self.reverted_from)
 
@@ -83,7 +83,7 @@ class TargetOverride(Struct, frozen=True, kw_only=True):
     least_vcpu: float = 0
     least_memory_mb: float = 0
 
-    def allows(self, size: Size) -> bool:
+    def allows_definition_size(self, size: Size) -> bool:
         """Whether ECS would start the target, if the definition had this size."""
         if self.vcpu is not None and self.memory_mb is not None:
             return True

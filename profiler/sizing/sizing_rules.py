@@ -19,7 +19,7 @@ from profiler.core.text import listed, words_if_known
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_count, format_percent
 from profiler.sizing.advice import Advice
-from profiler.sizing.advice_reasons import held_back
+from profiler.sizing.advice_reasons import why_memory_is_not_reduced
 from profiler.sizing.prices import missing_prices
 from profiler.sizing.resize_case import (
     DAYS_AFTER_REVERT,
@@ -29,7 +29,7 @@ from profiler.sizing.resize_case import (
     MeasuredCase,
     ResizeCase,
 )
-from profiler.sizing.resize_effect import MIN_SUCCESSES_TO_KEEP, Judged
+from profiler.sizing.resize_effect import MIN_SUCCESSES_TO_KEEP, ChangeEffect
 from profiler.sizing.resize_policy import (
     ResizeAction,
 )
@@ -59,7 +59,7 @@ def _always_applies(_case: ResizeCase) -> bool:
 
 
 # The reason of a row about the last change, or about the best smaller size that may be taken.
-_ReasonOfChange = Callable[[MeasuredCase, Judged], str | None]
+_ReasonOfChange = Callable[[MeasuredCase, ChangeEffect], str | None]
 _ReasonOfSmaller = Callable[[MeasuredCase, ChosenSize], str | None]
 _Reason = Callable[[MeasuredCase], str | None]
 
@@ -69,7 +69,7 @@ def _reason_after_a_change(reason: _ReasonOfChange) -> _Reason:
 
     @wraps(reason)
     def applied(case: MeasuredCase) -> str | None:
-        return known(partial(reason, case), case.judged)
+        return known(partial(reason, case), case.verdict_on_last_change)
 
     return applied
 
@@ -79,7 +79,7 @@ def _reason_with_a_smaller_size(reason: _ReasonOfSmaller) -> _Reason:
 
     @wraps(reason)
     def applied(case: MeasuredCase) -> str | None:
-        return known(partial(reason, case), case.smaller)
+        return known(partial(reason, case), case.smaller_size)
 
     return applied
 
@@ -202,7 +202,7 @@ def _why_not_on_fargate(case: ResizeCase) -> str | None:
 
 def _reservation_size(case: ResizeCase) -> TaskSize | None:
     advice = case.advice_on_reservation
-    if advice is None or not advice.choice.changes:
+    if advice is None or not advice.choice.is_other_size_better:
         return None
     return advice.choice.size
 
@@ -211,7 +211,7 @@ def _reservation_size(case: ResizeCase) -> TaskSize | None:
 
 
 def _why_old_revision_stays(case: ResizeCase) -> str | None:
-    runs = case.runs_of_older_revisions
+    runs = case.older_revision_run_count
     if case.sizes_of_revision or runs < _MIN_RUNS_OF_OLDER_REVISION:
         return None
     starters = case.circumstances.starters
@@ -230,7 +230,7 @@ def _why_no_run(case: ResizeCase) -> str | None:
         return None
     revision = case.revision.revision
     of_revision = words_if_known(" of revision {}", revision)
-    on_fargate = " on Fargate" if case.is_elsewhere else ""
+    on_fargate = " on Fargate" if case.has_runs_outside_fargate else ""
     return f"no run{of_revision}{on_fargate} is known yet"
 
 
@@ -240,8 +240,8 @@ def _why_size_is_overridden(case: ResizeCase) -> str | None:
     """
     if not case.circumstances.is_job:
         return None
-    overriding = case.overriding_runs
-    jobs = case.runs_of(case.revision.revision or "")
+    overriding = case.overriding_run_count
+    jobs = case.run_count_of(case.revision.revision or "")
     if overriding * 2 <= jobs:
         return None
     return (
@@ -251,11 +251,11 @@ def _why_size_is_overridden(case: ResizeCase) -> str | None:
 
 
 def _why_size_has_no_effect(case: ResizeCase) -> str | None:
-    if case.size in case.sizes_of_revision:
+    if case.definition_size in case.sizes_of_revision:
         return None
     revision = case.revision.revision
     seen = TaskSize()
-    for run in case.newest:
+    for run in case.newest_runs_of_sizes:
         if revision in (None, run.record.revision):
             seen = run.record.task_size
     shown = seen.text or "an unknown size"
@@ -278,21 +278,21 @@ def _why_insights_is_not_enough(case: ResizeCase) -> str | None:
 
 
 @_reason_after_a_change
-def _why_new_size_is_too_small(_case: MeasuredCase, judged: Judged) -> str | None:
-    return None if judged.gave_more else judged.failure
+def _why_new_size_is_too_small(_case: MeasuredCase, judged: ChangeEffect) -> str | None:
+    return None if judged.gave_more else judged.why_too_small
 
 
 def _size_before_change(case: MeasuredCase) -> TaskSize | None:
-    return None if case.judged is None else case.judged.change.size
+    return None if case.verdict_on_last_change is None else case.verdict_on_last_change.change.size
 
 
 @_reason_after_a_change
-def _why_too_few_successes(_case: MeasuredCase, judged: Judged) -> str | None:
-    if judged.successes >= MIN_SUCCESSES_TO_KEEP:
+def _why_too_few_successes(_case: MeasuredCase, judged: ChangeEffect) -> str | None:
+    if judged.successful_runs >= MIN_SUCCESSES_TO_KEEP:
         return None
-    if judged.failure and judged.gave_more:
+    if judged.why_too_small and judged.gave_more:
         return None
-    return f"{judged.successes} of {MIN_SUCCESSES_TO_KEEP} successes seen"
+    return f"{judged.successful_runs} of {MIN_SUCCESSES_TO_KEEP} successes seen"
 
 
 def _why_change_was_overwritten(case: MeasuredCase) -> str | None:
@@ -311,15 +311,15 @@ def _why_change_was_withdrawn(case: MeasuredCase) -> str | None:
 
 
 def _larger_or_smaller_size(case: MeasuredCase) -> ChosenSize | None:
-    return case.larger or case.smaller
+    return case.larger_size or case.smaller_size
 
 
 def _better_or_overwritten_size(case: MeasuredCase) -> ChosenSize | TaskSize | None:
-    return case.smaller or case.revision.overwritten
+    return case.smaller_size or case.revision.overwritten
 
 
 def _why_reverted_recently(case: MeasuredCase) -> str | None:
-    if not case.was_reverted_recently or case.was_killed:
+    if not case.was_reverted_recently or case.was_run_killed_at_size:
         return None
     return (
         f"a smaller size has failed, so the size is left alone for {RUNS_AFTER_REVERT} runs or "
@@ -331,12 +331,14 @@ def _why_reverted_recently(case: MeasuredCase) -> str | None:
 
 
 def _risk_reason(advice: Advice) -> str | None:
-    return advice.risk or None
+    return advice.risk_sentence or None
 
 
 def _can_be_enlarged(case: MeasuredCase) -> bool:
     """A kill needs no number of runs."""
-    return case.larger is not None and (case.was_killed or not case.few_runs)
+    return case.larger_size is not None and (
+        case.was_run_killed_at_size or not case.why_too_few_runs
+    )
 
 
 def _killed_at_limit_reason(case: MeasuredCase) -> str | None:
@@ -356,7 +358,7 @@ def _beyond_fargate_reason(advice: Advice) -> str | None:
 
 
 def _growth_reason(advice: Advice) -> str | None:
-    if not (advice.choice.is_outgrown and advice.choice.has_more_memory):
+    if not (advice.choice.will_soon_be_outgrown and advice.choice.has_more_memory):
         return None
     if advice.choice.growth.is_sure:
         return "its memory need grows, and soon passes the size"
@@ -364,7 +366,7 @@ def _growth_reason(advice: Advice) -> str | None:
 
 
 def _larger_size_of(case: MeasuredCase) -> ChosenSize | None:
-    return case.larger
+    return case.larger_size
 
 
 # A smaller size.
@@ -383,7 +385,7 @@ def _saving_reason(advice: Advice) -> str | None:
     unpriced = 0 if choice.has_more_memory else 1
     is_cheaper = first_known(choice.saving_percent, unpriced) > 0
     is_known = advice.evidence.outcomes.has_success
-    if not (is_known and choice.is_fargate and choice.changes and is_cheaper):
+    if not (is_known and choice.is_fargate and choice.is_other_size_better and is_cheaper):
         return None
     return "a smaller size is enough"
 
@@ -392,7 +394,7 @@ def _saving_reason(advice: Advice) -> str | None:
 
 
 def _why_too_few_runs(case: MeasuredCase) -> str | None:
-    return case.few_runs
+    return case.why_too_few_runs
 
 
 def _why_no_success(advice: Advice) -> str | None:
@@ -405,7 +407,7 @@ def _why_size_is_unknown(advice: Advice) -> str | None:
 
 def _why_too_small_soon(case: MeasuredCase) -> str | None:
     """Nothing is enlarged before a run has needed it."""
-    if case.has_better:
+    if case.has_better_smaller_size:
         return None
     return _beyond_fargate_reason(case.advice) or _growth_reason(case.advice)
 
@@ -415,21 +417,23 @@ def _fits_or_is_safer_reason(advice: Advice) -> str:
 
 
 def _fits_reason(case: MeasuredCase) -> str | None:
-    if case.has_better:
+    if case.has_better_smaller_size:
         return None
     of_all = case.advice_of_all
-    held = next(held_back(of_all.evidence.needs, of_all.choice, case.size), None)
+    held = next(
+        why_memory_is_not_reduced(of_all.evidence.needs, of_all.choice, case.definition_size), None
+    )
     return "the size fits" + words_if_known(": {}", held)
 
 
 def _why_too_few_days(case: MeasuredCase) -> str | None:
-    return case.few_days
+    return case.why_too_few_days
 
 
 def _why_smaller_is_refused(case: MeasuredCase) -> str | None:
-    if case.smaller is not None:
+    if case.smaller_size is not None:
         return None
-    return known(case.refusal_of, known(attrgetter("option"), case.best_smaller))
+    return known(case.why_refused, known(attrgetter("option"), case.best_smaller_even_if_refused))
 
 
 @_reason_with_a_smaller_size
@@ -469,8 +473,8 @@ def _lowered_percent(case: MeasuredCase, smaller: ChosenSize) -> float:
     shares = [
         1 - part / present
         for part, present in (
-            (smaller.size.vcpu or 0, case.size.vcpu),
-            (smaller.size.memory_mb or 0, case.size.memory_mb),
+            (smaller.size.vcpu or 0, case.definition_size.vcpu),
+            (smaller.size.memory_mb or 0, case.definition_size.memory_mb),
         )
         if present
     ]
@@ -485,7 +489,7 @@ def _why_size_failed_before(case: MeasuredCase, smaller: ChosenSize) -> str | No
 
 
 def _better_smaller_size(case: MeasuredCase) -> ChosenSize | None:
-    return case.smaller or case.best_smaller
+    return case.smaller_size or case.best_smaller_even_if_refused
 
 
 @_reason_with_a_smaller_size
@@ -506,42 +510,42 @@ def _asks_for_less_reason(case: MeasuredCase, smaller: ChosenSize) -> str | None
 
 
 def _smaller_size_of(case: MeasuredCase) -> ChosenSize | None:
-    return case.smaller
+    return case.smaller_size
 
 
 # No other size.
 
 
 def _limit_too_small_reason(case: MeasuredCase) -> str | None:
-    if case.policy.size.least_memory_mb > (case.size.memory_mb or 0):
+    if case.policy.size.least_memory_mb > (case.definition_size.memory_mb or 0):
         return None
     return case.revision.killed_limit
 
 
 def _definition_size(case: MeasuredCase) -> TaskSize:
-    return case.size
+    return case.definition_size
 
 
 @_reason_after_a_change
-def _why_change_went_badly(case: MeasuredCase, judged: Judged) -> str | None:
+def _why_change_went_badly(case: MeasuredCase, judged: ChangeEffect) -> str | None:
     if case.revision.killed_limit:
         return None
-    return known("{}; a larger size is not put back".format, judged.failure)
+    return known("{}; a larger size is not put back".format, judged.why_too_small)
 
 
 @_reason_after_a_change
-def _change_went_well_reason(_case: MeasuredCase, judged: Judged) -> str:
-    runs = f"{format_count(judged.own.counts.tasks, 'run')} at the new size"
-    if not judged.failed:
+def _change_went_well_reason(_case: MeasuredCase, judged: ChangeEffect) -> str:
+    runs = f"{format_count(judged.own.counts.task_count, 'run')} at the new size"
+    if not judged.failed_runs:
         return f"{runs} went well"
-    return f"{judged.failed} of {runs} failed, which is no reason to put the old size back"
+    return f"{judged.failed_runs} of {runs} failed, which is no reason to put the old size back"
 
 
 def _why_larger_is_refused(case: MeasuredCase) -> str | None:
     """A larger size would be needed, and every one is refused."""
-    if not (case.calls_for_more and case.advice.risk) or case.larger is not None:
+    if not (case.runs_need_more and case.advice.risk_sentence) or case.larger_size is not None:
         return None
-    return case.refusal_of_larger
+    return case.why_larger_is_refused
 
 
 REASONS_AGAINST: Final = (
@@ -714,7 +718,7 @@ def advice_verdict(advice: Advice) -> AdviceVerdict:
     raise AssertionError
 
 
-def word_of_change(advice: Advice) -> str:
+def change_words(advice: Advice) -> str:
     """What the recommended size is for where money does not decide: ``less is enough``, or ``more
     is safer`` for a margin that no run has needed; else empty.
     """
@@ -724,6 +728,6 @@ def word_of_change(advice: Advice) -> str:
     return verdict if verdict == "less is enough" else ""
 
 
-def left_alone() -> tuple[str, ...]:
+def left_alone_families() -> tuple[str, ...]:
     """The families that are left alone, in the order of the rules, for the documentation."""
     return known_values(rule.docs for rule in RULES)

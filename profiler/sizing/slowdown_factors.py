@@ -13,7 +13,7 @@ from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.core.optional_math import first_known, known_values
 from profiler.record.mention_limits import SATURATED_PERCENT
 from profiler.record.record_model import SlowdownBounds
-from profiler.record.task_needs import least_time_factor, size_of, vcpu_limit
+from profiler.record.task_needs import least_time_factor, task_size_of, vcpu_limit
 from profiler.record.unusual import MIN_RUNS
 from profiler.sizing.run_facts import RunFacts
 
@@ -27,7 +27,9 @@ _KNOWN_VCPUS = frozenset(VCPU_SIZES)
 Factors = Mapping[float, SlowdownBounds]
 
 
-def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Factors | None:
+def duration_factors_of_runs(
+    runs: Iterable[RunFacts], current_vcpu: float | None
+) -> Factors | None:
     """The factors of the vCPU sizes at which a run would be slower than now; None if no run has
     a slowdown.
     """
@@ -77,7 +79,7 @@ def factors_at_each_vcpu(slowdown: Factors) -> Iterator[tuple[float, Factors]]:
         yield vcpu, factors
 
 
-def with_saturated(
+def with_factors_of_saturated_runs(
     factors: Factors | None, runs: Sequence[RunFacts], current_vcpu: float | None
 ) -> Factors | None:
     """The factors, also by runs that used all of fewer vCPUs than the current ones: with these,
@@ -85,7 +87,7 @@ def with_saturated(
 
     Five runs at the current vCPU size show what it brings.
     """
-    runs_now = sum(size_of(run.record).vcpu == current_vcpu for run in runs)
+    runs_now = sum(task_size_of(run.record).vcpu == current_vcpu for run in runs)
     if factors is None or current_vcpu is None or runs_now >= MIN_RUNS:
         return factors
     smaller = dict.fromkeys(smaller_vcpus(current_vcpu), SAME_DURATION)
@@ -102,7 +104,7 @@ def with_saturated(
     return factors
 
 
-def are_larger(factors: Factors, others: Factors) -> bool:
+def are_all_bounds_larger(factors: Factors, others: Factors) -> bool:
     """Whether no bound of the others is larger."""
     for vcpu, other in others.items():
         present = factors.get(vcpu, SAME_DURATION)

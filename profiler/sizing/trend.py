@@ -39,7 +39,7 @@ class Growth(Struct, frozen=True, kw_only=True):
         rise = self.per_run * (self.runs - 1)
         return self.is_sure and rise >= _MIN_NOTABLE_SHARE * self.now
 
-    def after(self, runs: int) -> float:
+    def value_after_runs(self, runs: int) -> float:
         return self.now + self.per_run * runs
 
     def runs_until(self, limit: float) -> int | None:
@@ -66,7 +66,7 @@ def nights_before(newest_ns: int, at_ns: int) -> int:
     return round((newest_ns - at_ns) / NS_PER_DAY)
 
 
-class Course(Struct, frozen=True, kw_only=True):
+class CourseOverRuns(Struct, frozen=True, kw_only=True):
     """A figure of a family in the order of time: of each run its value and the number of its
     night.
     """
@@ -76,20 +76,20 @@ class Course(Struct, frozen=True, kw_only=True):
 
     @property
     def growth(self) -> Growth:
-        return growth(self.values, self.nights)
+        return find_growth(self.values, self.nights)
 
 
-def course_of(values_at: Iterable[tuple[int, float | None]]) -> Course:
+def course_of_values(values_at: Iterable[tuple[int, float | None]]) -> CourseOverRuns:
     """The course of the known values, with their times in nanoseconds, the oldest first."""
     listed = [(at_ns, value) for at_ns, value in values_at if value is not None]
     newest_ns = listed[-1][0] if listed else 0
-    return Course(
+    return CourseOverRuns(
         values=tuple(value for _, value in listed),
         nights=tuple(-nights_before(newest_ns, at_ns) for at_ns, _ in listed),
     )
 
 
-def growth(values: Sequence[float], nights: Sequence[int] = ()) -> Growth:
+def find_growth(values: Sequence[float], nights: Sequence[int] = ()) -> Growth:
     """Find the growth of values in the order of time; ``NO_GROWTH`` for fewer than 8, and if it
     could be chance.
 

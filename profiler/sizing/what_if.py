@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from profiler.core.optional_math import difference, first_known, known, product, quotient, rounded
 from profiler.core.timestamps import MS_PER_HOUR
-from profiler.record.measured import UNKNOWN, Measured, scaled
+from profiler.record.measured import UNKNOWN, Measured, scaled_number
 from profiler.record.record_model import SlowdownBounds
 from profiler.record.task_needs import least_time_factor
 from profiler.sizing.billed_tasks import BilledTasks, mean_billed_ms
@@ -35,10 +35,10 @@ class MemoryNeed(Struct, frozen=True, kw_only=True):
     above_mb: float = 0
     held_mb: float = 0
 
-    def fits(self, memory_mb: float) -> bool:
-        return self.holds_used(memory_mb) and memory_mb >= self.held_mb - ROUNDING
+    def holds_need(self, memory_mb: float) -> bool:
+        return self.holds_without_files(memory_mb) and memory_mb >= self.held_mb - ROUNDING
 
-    def holds_used(self, memory_mb: float) -> bool:
+    def holds_without_files(self, memory_mb: float) -> bool:
         """Whether a size would be enough without mapped files."""
         return memory_mb >= self.memory_mb - ROUNDING and memory_mb > self.above_mb
 
@@ -61,7 +61,7 @@ class SizeOption(Struct, frozen=True, kw_only=True):
     billed: BilledTasks
 
     @property
-    def acceptable(self) -> bool:
+    def is_acceptable(self) -> bool:
         return self.holds_memory and self.is_fast_enough
 
     @property
@@ -69,7 +69,7 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         """The relative cost of a run at the upper bound of its duration; an unknown duration
         counts as unchanged.
         """
-        return round(self.comparable_hour_usd * self._hours(self.likely_factor.max), 12)
+        return round(self.comparable_hour_usd * self._billed_hours(self.likely_factor.max), 12)
 
     @property
     def likely_factor(self) -> SlowdownBounds:
@@ -94,32 +94,34 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         ratio = self.hour_usd / self.current_hour_usd
         if ratio >= _MAX_PRICE_RATIO:
             return None
-        return round(100 * (1 - ratio * self._hours(factor) / self._hours(1)), 1) + 0.0
+        return (
+            round(100 * (1 - ratio * self._billed_hours(factor) / self._billed_hours(1)), 1) + 0.0
+        )
 
     @property
     def usd_per_run(self) -> float | None:
         """The cost of a run at the upper bound of its duration."""
         if self.factor is None:
             return None
-        return self._usd(self.hour_usd, self.factor.max)
+        return self._run_usd(self.hour_usd, self.factor.max)
 
     @property
     def current_usd_per_run(self) -> float | None:
         """The cost of a run at the current size."""
-        return self._usd(self.current_hour_usd, 1)
+        return self._run_usd(self.current_hour_usd, 1)
 
     def usd_saved_at(self, factor: float) -> float | None:
         """The saving of a run in USD if it takes ``factor`` times as long; negative if the size
         costs more.
         """
-        return difference(self.current_usd_per_run, self._usd(self.hour_usd, factor))
+        return difference(self.current_usd_per_run, self._run_usd(self.hour_usd, factor))
 
-    def _usd(self, hour_usd: float | None, factor: float) -> float | None:
+    def _run_usd(self, hour_usd: float | None, factor: float) -> float | None:
         if not self.billed:
             return None
-        return rounded(product(hour_usd, self._hours(factor)), 8)
+        return rounded(product(hour_usd, self._billed_hours(factor)), 8)
 
-    def _hours(self, factor: float) -> float:
+    def _billed_hours(self, factor: float) -> float:
         """The billed hours of a run that takes ``factor`` times as long; of unknown runs, as if
         each took an hour.
         """
@@ -127,7 +129,7 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         return first_known(mean_hours, factor)
 
 
-def reserved_size(size: Size) -> SizeOption:
+def reserved_size_option(size: Size) -> SizeOption:
     """A size of a job on EC2 that is enough: it has no price, and no run gets slower by it, because
     nothing limits its CPU.
     """
@@ -144,7 +146,7 @@ def reserved_size(size: Size) -> SizeOption:
 
 
 # No size of Fargate: it has no price, and no run gets slower.
-NO_OPTION: Final = reserved_size(Size(0, 0))
+NO_OPTION: Final = reserved_size_option(Size(0, 0))
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
@@ -155,35 +157,35 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     max_slowdown_percent: float
     prices: Prices | None = None
 
-    def option(self, size: Size) -> SizeOption:
+    def option_at(self, size: Size) -> SizeOption:
         """Return the duration and the cost of the runs at this size."""
-        factor = self.factor(size.vcpu)
-        hour_usd = self._hour_usd(size)
+        factor = self.duration_factor_at(size.vcpu)
+        hour_usd = self._hour_price_usd(size)
         without_storage = self.prices or REFERENCE_PRICES
-        comparable_hour_usd = without_storage.size_hour_usd(size.vcpu, size.memory_mb)
+        comparable_hour_usd = without_storage.size_hour_price_usd(size.vcpu, size.memory_mb)
         if factor is not None:
             is_fast_enough = factor.max <= 1 + self.max_slowdown_percent / 100 + ROUNDING
         else:
             # Without any measurement of CPU the current size stays, if there is one.
-            current_vcpu = self.evidence.size.vcpu or 0
+            current_vcpu = self.evidence.task_size.vcpu or 0
             is_fast_enough = not self.evidence.has_cpu and size.vcpu >= current_vcpu
         return SizeOption(
             size=size,
             factor=factor,
-            holds_memory=self.need.fits(size.memory_mb),
+            holds_memory=self.need.holds_need(size.memory_mb),
             is_fast_enough=is_fast_enough,
             hour_usd=hour_usd,
             comparable_hour_usd=first_known(hour_usd, comparable_hour_usd),
-            current_hour_usd=known(self._hour_usd, self.current),
+            current_hour_usd=known(self._hour_price_usd, self.current_size),
             billed=self.evidence.usage.billed,
         )
 
     @property
-    def current(self) -> Size | None:
+    def current_size(self) -> Size | None:
         """The current size; None if a part of it is unknown."""
-        return whole_size(self.evidence.size)
+        return whole_size(self.evidence.task_size)
 
-    def factor(self, vcpu: float) -> SlowdownBounds | None:
+    def duration_factor_at(self, vcpu: float) -> SlowdownBounds | None:
         """The bounds of the duration with this vCPU size; None if nothing is known about it.
 
         A larger size shortens the saturated time in proportion to the sizes: all of it, or none.
@@ -191,7 +193,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         of the time; more is not known.
         """
         evidence = self.evidence
-        current_vcpu = self.evidence.size.vcpu
+        current_vcpu = self.evidence.task_size.vcpu
         seen_vcpu = evidence.vcpu_limit
         if seen_vcpu and vcpu > seen_vcpu:
             if evidence.usage.is_saturated:
@@ -208,7 +210,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
             return None
         return (evidence.needs.slowdowns or {}).get(vcpu, SAME_DURATION)
 
-    def _hour_usd(self, size: Size) -> float | None:
+    def _hour_price_usd(self, size: Size) -> float | None:
         """Return the price of an hour.
 
         A machine that counts as a task may have a size that Fargate does not have.
@@ -217,18 +219,18 @@ class WhatIf(Struct, frozen=True, kw_only=True):
             self.evidence.on_fargate is not None and size not in LEGAL_SIZES
         ):
             return None
-        return self.prices.hour_usd(
+        return self.prices.hour_price_usd(
             size.vcpu, size.memory_mb, self.evidence.latest.metrics.ephemeral_storage_size_mb
         )
 
-    def table(self, chosen: Size | None) -> tuple[SizeOption, ...]:
+    def options_table(self, chosen: Size | None) -> tuple[SizeOption, ...]:
         """Return the smallest size of each vCPU size that holds the memory need, the current and
         the chosen one.
         """
-        fitting = [size for size in reversed(LEGAL_SIZES) if self.need.fits(size.memory_mb)]
+        fitting = [size for size in reversed(LEGAL_SIZES) if self.need.holds_need(size.memory_mb)]
         smallest = {size.vcpu: size for size in fitting}.values()  # the last one of each vCPU size
-        shown = {*smallest, *filter(None, (chosen, self.current))}
-        return tuple(self.option(size) for size in sorted(shown))
+        shown = {*smallest, *filter(None, (chosen, self.current_size))}
+        return tuple(self.option_at(size) for size in sorted(shown))
 
 
 def usd_per_month(usd_per_run: float | None, evidence: Evidence) -> float | None:
@@ -241,4 +243,4 @@ def idle_gpu_hours_per_month(evidence: Evidence) -> Measured:
     of the runs.
     """
     runs = evidence.usage.runs_per_month
-    return UNKNOWN if runs is None else scaled(evidence.usage.idle_gpu_hours, runs)
+    return UNKNOWN if runs is None else scaled_number(evidence.usage.idle_gpu_hours, runs)

@@ -6,12 +6,12 @@ from functools import cached_property, partial
 
 from profiler.core.optional_math import known
 from profiler.record.record_model import TaskSize
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_policy import ResizePolicy
-from profiler.sizing.window_evidence import evidence_at, with_all_needs
+from profiler.sizing.window_evidence import evidence_at_size, with_all_needs
 
 
 class SizeAdvice:
@@ -24,12 +24,12 @@ class SizeAdvice:
     @cached_property
     def advice(self) -> Advice:
         """The advice by the runs at the size."""
-        return self._advised.on(self.evidence)
+        return self._advised.advice_on_evidence(self.evidence)
 
     @cached_property
     def advice_of_all(self) -> Advice:
         """The advice with what runs at any size needed."""
-        return self._advised.on(with_all_needs(self.evidence, self._advised.window))
+        return self._advised.advice_on_evidence(with_all_needs(self.evidence, self._advised.window))
 
 
 class WindowAdvice:
@@ -43,12 +43,12 @@ class WindowAdvice:
         self.price_overrides = price_overrides
         self._at_sizes: dict[TaskSize, SizeAdvice | None] = {}
 
-    def at(self, size: TaskSize) -> SizeAdvice | None:
+    def advice_at_size(self, size: TaskSize) -> SizeAdvice | None:
         """The advice on the runs at a size; None if none was measured."""
         if size not in self._at_sizes:
-            evidence = evidence_at(self.window, size)
+            evidence = evidence_at_size(self.window, size)
             self._at_sizes[size] = known(partial(SizeAdvice, self), evidence)
         return self._at_sizes[size]
 
-    def on(self, evidence: Evidence) -> Advice:
-        return advise(evidence, self.policy.size, self.price_overrides)
+    def advice_on_evidence(self, evidence: Evidence) -> Advice:
+        return advise_on_size(evidence, self.policy.size, self.price_overrides)

@@ -13,29 +13,29 @@ from profiler.sizing.evidence import (
     Evidence,
     Needs,
     Outcomes,
-    Usage,
+    UsageOfTasks,
     needs_of,
     precision_of,
     runs_that_count,
     spread_of_runs,
     usage_of_tasks,
-    with_course,
-    with_memory_of,
+    with_memory_needs_of,
+    with_needs_over_time,
 )
 from profiler.sizing.family_window import FamilyWindow
 from profiler.sizing.memory_margin import NeedSpread
-from profiler.sizing.run_counts import RunCounts, least_tasks
-from profiler.sizing.run_facts import RunFacts, in_order
+from profiler.sizing.run_counts import RunCounts, least_task_count
+from profiler.sizing.run_facts import RunFacts, runs_in_time_order
 from profiler.sizing.runs_at_size import NEWEST_RUNS, RunsAtSize
 from profiler.sizing.slowdown_factors import Factors, larger_factors
 
 
-def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
+def evidence_at_size(window: FamilyWindow, size: TaskSize) -> Evidence | None:
     """What the runs on Fargate at a size show, with the needs and the kills of those elsewhere;
     None if none on Fargate was measured.
     """
-    runs = window.at(size)
-    measured = [run for run in runs.deciding() if run.is_measured]
+    runs = window.runs_at(size)
+    measured = [run for run in runs.deciding_runs() if run.is_measured]
     if not measured:
         return None
     newest = measured[-1]
@@ -43,7 +43,7 @@ def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
     needs = _needs_at(runs, size.vcpu)
     elsewhere = window.elsewhere.get(size)
     if elsewhere is not None:
-        killed = elsewhere.counts.tasks_with("killed")
+        killed = elsewhere.counts.task_count_with("killed")
         outcomes = replace(outcomes, out_of_memory=outcomes.out_of_memory + killed)
         needs = _larger_needs(needs, _needs_at(elsewhere, size.vcpu))
         needs = _with_memory_of_sizes(needs, [runs, elsewhere])
@@ -51,7 +51,7 @@ def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
         family=newest.family,
         latest=newest.record,
         outcomes=outcomes,
-        needs=replace(needs, spread=spread_in(window)),
+        needs=replace(needs, spread=spread_of_window_needs(window)),
         usage=_usage_of_runs(runs, size.vcpu),
         precision=precision_of(measured),
     )
@@ -59,21 +59,21 @@ def evidence_at(window: FamilyWindow, size: TaskSize) -> Evidence | None:
 
 def with_all_needs(evidence: Evidence, window: FamilyWindow) -> Evidence:
     """The evidence, with the largest needs of the runs at any size, wherever they were."""
-    vcpu = evidence.size.vcpu
+    vcpu = evidence.task_size.vcpu
     needs = evidence.needs
-    at_sizes = [runs for _, runs in window.everywhere()]
+    at_sizes = [runs for _, runs in window.runs_at_all_sizes()]
     for runs in at_sizes:
         needs = _larger_needs(needs, _needs_at(runs, vcpu))
     needs = replace(_with_memory_of_sizes(needs, at_sizes), spread=evidence.needs.spread)
     return replace(evidence, needs=needs)
 
 
-def spread_in(window: FamilyWindow) -> NeedSpread | None:
+def spread_of_window_needs(window: FamilyWindow) -> NeedSpread | None:
     """How far the needs of the runs at any size differ. The median is that of the newest runs
     whose need is known; of the kept ones, if that of no newest one is.
     """
-    at_sizes = [runs for _, runs in window.everywhere()]
-    deciding = in_order(chain.from_iterable(runs.deciding() for runs in at_sizes))
+    at_sizes = [runs for _, runs in window.runs_at_all_sizes()]
+    deciding = runs_in_time_order(chain.from_iterable(runs.deciding_runs() for runs in at_sizes))
     every = spread_of_runs(deciding)
     known = (
         run for runs in at_sizes for run in runs.newest.items() if not run.outcome.ran_out_of_memory
@@ -82,38 +82,38 @@ def spread_in(window: FamilyWindow) -> NeedSpread | None:
     if every is None or newest is None:
         return None
     known_needs = newest.runs
-    if not with_memory_of(Needs(), deciding).has_older:
-        known_needs = sum(runs.counts.measured_to_the_end for runs in at_sizes)
+    if not with_memory_needs_of(Needs(), deciding).has_older:
+        known_needs = sum(runs.counts.measured_to_end_count for runs in at_sizes)
     return replace(every, median_mb=newest.median_mb, runs=known_needs)
 
 
-def largest_need(window: FamilyWindow) -> RunFacts | None:
+def run_with_largest_need(window: FamilyWindow) -> RunFacts | None:
     """The run that needed the most memory, at any size; one whose peak may include mapped files
     only where too few others are known.
     """
-    deciding = chain.from_iterable(runs.deciding() for _, runs in window.everywhere())
+    deciding = chain.from_iterable(runs.deciding_runs() for _, runs in window.runs_at_all_sizes())
     counted = runs_that_count(deciding)
     return max(counted, key=lambda run: run.needed_memory_mb or 0, default=None)
 
 
 def _outcome_counts(counts: RunCounts) -> Outcomes:
-    measured_tasks = least_tasks(counts.measured)
-    killed_unmeasured = least_tasks(counts.killed_unmeasured)
+    measured_tasks = least_task_count(counts.measured)
+    killed_unmeasured = least_task_count(counts.killed_unmeasured)
     return Outcomes(
         runs=measured_tasks,
-        failed=counts.tasks_with("failed"),
-        stopped=counts.tasks_with("stopped"),
-        has_success=counts.outcomes["success"] + counts.outcomes["not known"] > 0,
-        out_of_memory=counts.tasks_with("killed"),
+        failed=counts.task_count_with("failed"),
+        stopped=counts.task_count_with("stopped"),
+        has_success=counts.counts_by_outcome["success"] + counts.counts_by_outcome["not known"] > 0,
+        out_of_memory=counts.task_count_with("killed"),
         out_of_memory_unmeasured=killed_unmeasured,
-        ignored=max(0, counts.tasks - measured_tasks - killed_unmeasured),
+        ignored=max(0, counts.task_count - measured_tasks - killed_unmeasured),
         first_started_at=format_ms(counts.first_ns or 0),
         last_started_at=format_ms(counts.last_ns or 0),
     )
 
 
 def _needs_at(runs: RunsAtSize, vcpu: float | None) -> Needs:
-    needs = needs_of(runs.deciding(), vcpu)
+    needs = needs_of(runs.deciding_runs(), vcpu)
     factors: Factors | None = needs.slowdowns
     if vcpu is not None:
         factors = runs.factors.get(vcpu, factors)
@@ -122,19 +122,19 @@ def _needs_at(runs: RunsAtSize, vcpu: float | None) -> Needs:
 
 def _with_newest(needs: Needs, newest: Iterable[RunFacts]) -> Needs:
     """The needs, with those of the newest runs in the order of time."""
-    return with_course(needs, _newest_measured_runs(newest))
+    return with_needs_over_time(needs, _newest_measured_runs(newest))
 
 
 def _newest_measured_runs(runs: Iterable[RunFacts]) -> Sequence[RunFacts]:
     """The newest measured runs, in the order of time."""
-    return in_order(run for run in runs if run.is_measured)[-NEWEST_RUNS:]
+    return runs_in_time_order(run for run in runs if run.is_measured)[-NEWEST_RUNS:]
 
 
 def _with_memory_of_sizes(needs: Needs, at_sizes: Sequence[RunsAtSize]) -> Needs:
     """The needs, with the memory that runs at some sizes needed."""
-    deciding = chain.from_iterable(runs.deciding() for runs in at_sizes)
+    deciding = chain.from_iterable(runs.deciding_runs() for runs in at_sizes)
     newest = chain.from_iterable(runs.newest.items() for runs in at_sizes)
-    return _with_newest(with_memory_of(needs, deciding), newest)
+    return _with_newest(with_memory_needs_of(needs, deciding), newest)
 
 
 def _larger_needs(needs: Needs, other: Needs) -> Needs:
@@ -149,9 +149,11 @@ def _larger_needs(needs: Needs, other: Needs) -> Needs:
     )
 
 
-def _usage_of_runs(runs: RunsAtSize, vcpu: float | None) -> Usage:
+def _usage_of_runs(runs: RunsAtSize, vcpu: float | None) -> UsageOfTasks:
     counts = runs.counts
-    usage = usage_of_tasks(in_order(runs.sample.items()), vcpu)
+    usage = usage_of_tasks(runs_in_time_order(runs.sample.items()), vcpu)
     return replace(
-        usage, window_ns=(counts.last_ns or 0) - (counts.first_ns or 0), window_tasks=counts.tasks
+        usage,
+        window_ns=(counts.last_ns or 0) - (counts.first_ns or 0),
+        window_tasks=counts.task_count,
     )

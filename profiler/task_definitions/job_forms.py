@@ -26,7 +26,7 @@ from profiler.core.text import on_one_line
 from profiler.core.timestamps import MS_PER_SECOND
 from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size, rounded_number
-from profiler.sizing.job_rows import engine_of
+from profiler.sizing.job_rows import engine_of_definition
 from profiler.task_definitions.containers import read_containers, roles_of
 from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.size_changes import (
@@ -122,7 +122,7 @@ def why_not_sized(definition: Mapping[str, object]) -> str | None:
     """Why nobody sizes jobs of this definition here, in words; None: its size is its jobs'."""
     job = mapping(definition.get(JOB))
     name = on_one_line(text(job.get("jobDefinitionName")) or "")
-    engine = engine_of(name)
+    engine = engine_of_definition(name)
     if "eksProperties" in job:
         return "its jobs are pods on EKS, which are not measured"
     if "nodeProperties" in job or job.get("type") == "multinode":

@@ -13,7 +13,7 @@ from profiler.core.command_lines import command_line, option_words
 from profiler.core.ecs_terms import MANAGED_INSTANCES
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
-from profiler.sizing.job_rows import engine_of
+from profiler.sizing.job_rows import engine_of_definition
 from profiler.task_definitions.containers import (
     DefinedContainer,
     find_batch,
@@ -108,7 +108,7 @@ def _check_platform(job: JobDefinition) -> None:
             f"The job definition has neither {ONE_CONTAINER} nor {ECS}: give one with its "
             "containers."
         )
-    engine = engine_of(job.name or "")
+    engine = engine_of_definition(job.name or "")
     if engine:
         raise TaskProfilerError(
             f"{engine.capitalize()} registers this job definition ({job.name}) and sets the "

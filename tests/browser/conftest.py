@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, Error, Page, ViewportSize, sync_playwright
 
-from profiler.record.notice_model import encode_notice
+from profiler.record.notice_model import encode_notice_line
 from profiler.record.record_model import Report, encode
 from profiler.runs.history.run_database import HistoryStore
 from tests import shown_runs
@@ -34,7 +34,7 @@ AXE = Path(__file__).resolve().parents[2] / "profiler/report_page/node_modules/a
 RUNS = 120
 MANY = 5000
 # A line with which a page of few runs has all charts: a missed run is never hidden.
-MISSED = encode_notice(shown_runs.missed_notice()) + b"\n"
+MISSED = encode_notice_line(shown_runs.missed_notice()) + b"\n"
 # One run of each other kind of end, each in its own family.
 OTHER_RUNS = tuple(
     replace(made, record=replace(made.record, family=family, task_id=f"{family}-1"))
@@ -124,7 +124,7 @@ def filled_history(count: int, max_points: int) -> Iterator[Path]:
         file = Path(folder) / "history.sqlite3"
         store = HistoryStore(file, FakeClock())
         for report, points in runs(count, max_points=max_points):
-            store.add(encode(report), report, msgspec.json.encode(points), max_runs=count)
+            store.add_run(encode(report), report, msgspec.json.encode(points), max_runs=count)
         yield file
 
 

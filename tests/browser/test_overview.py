@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.batch_job import BatchJob
-from profiler.record.notice_model import encode_notice
+from profiler.record.notice_model import encode_notice_line
 from profiler.record.record_model import AverageAndMaximum, Container, Cost
 from tests import shown_runs
 from tests.browser.conftest import (
@@ -307,7 +307,7 @@ def test_a_missed_run_is_a_mark_and_a_row_of_a_table(opened: Opener, tmp_path: P
     missed = shown_runs.missed_notice()
     long = {"due_at": "2026-11-20T05:00:00.000Z", "message": "without-a-break" * 100}
     alone = replace(missed, family="alone", notice=replace(missed.notice, **long))
-    notices = b"\n".join(encode_notice(one) for one in (missed, alone))
+    notices = b"\n".join(encode_notice_line(one) for one in (missed, alone))
     tab = opened(page_of(tmp_path, *shown_runs.night(), more=notices))
     marks = tab.locator("#night .lane .mark")
     assert marks.count() == 2

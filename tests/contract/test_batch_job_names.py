@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from profiler.aws_account.batch_jobs import BatchJobs
+from profiler.aws_account.batch_jobs import BatchJobReader
 from profiler.record.batch_job import BatchJob
 from tests.fake_batch import FakeBatch
 
@@ -28,8 +28,8 @@ class Clock:
         self.now_s += seconds
 
 
-def asks(batch: FakeBatch, clock: Clock) -> BatchJobs:
-    return BatchJobs(
+def asks(batch: FakeBatch, clock: Clock) -> BatchJobReader:
+    return BatchJobReader(
         batch.client, clock.warnings.append, now_s=lambda: clock.now_s, pause=clock.pause
     )
 
@@ -40,7 +40,7 @@ def test_batch_is_asked_three_times_a_second_at_most(batch: FakeBatch) -> None:
     for _ in range(10):
         job = batch.submit("orders", "nightly", "orders")
         for _ in range(2):
-            assert jobs.named(BatchJob(job_id=job["jobId"])).job_definition == "orders"
+            assert jobs.with_batch_names(BatchJob(job_id=job["jobId"])).job_definition == "orders"
     assert len(batch.requests("DescribeJobs")) == 10
     assert clock.now_s == pytest.approx(103)
 
@@ -49,10 +49,10 @@ def test_a_job_that_batch_has_forgotten_is_not_asked_for_again(batch: FakeBatch)
     clock = Clock()
     jobs = asks(batch, clock)
     gone = BatchJob(job_id="0a1b2c3d-1111-4222-8333-444455556666")
-    assert [jobs.named(gone) for _ in range(3)] == [gone] * 3
+    assert [jobs.with_batch_names(gone) for _ in range(3)] == [gone] * 3
     assert len(batch.requests("DescribeJobs")) == 1
     clock.pause(601)
-    jobs.named(gone)
+    jobs.with_batch_names(gone)
     assert len(batch.requests("DescribeJobs")) == 2
 
 
@@ -62,9 +62,9 @@ def test_a_refusal_is_remembered_for_all_jobs(batch: FakeBatch) -> None:
     batch.refused.add("DescribeJobs")
     submitted = [batch.submit("orders", "nightly", "orders")["jobId"] for _ in range(5)]
     for job_id in submitted:
-        assert jobs.named(BatchJob(job_id=job_id)).job_definition is None
+        assert jobs.with_batch_names(BatchJob(job_id=job_id)).job_definition is None
     assert len(batch.requests("DescribeJobs")) == 1
     assert len(clock.warnings) == 1
     batch.refused.clear()
     clock.pause(61)
-    assert jobs.named(BatchJob(job_id=submitted[0])).job_definition == "orders"
+    assert jobs.with_batch_names(BatchJob(job_id=submitted[0])).job_definition == "orders"

@@ -142,7 +142,7 @@ def test_jq_reads_the_sizes_of_the_page() -> None:
 def test_the_query_of_the_history_names_the_peak_of_each_family(tmp_path: Path) -> None:
     file = tmp_path / "history.sqlite3"
     made = report(1, family="nightly-etl", peak_mb=821)
-    HistoryStore(file, FakeClock()).add(encode(made), made, b"[]", max_runs=10)
+    HistoryStore(file, FakeClock()).add_run(encode(made), made, b"[]", max_runs=10)
     ((place, query),) = commands_of("sqlite3", Path("docs/past-runs.md"), tmp_path)
     assert place.endswith(".local/share/task-profiler/history.sqlite3")
     with closing(sqlite3.connect(file)) as history:

@@ -25,7 +25,7 @@ from profiler.core.queue_messages import KEPT_SECONDS
 from profiler.core.timestamps import NS_PER_MS, format_datetime, format_ms
 from profiler.forwarder.invocation import NoticeError
 from profiler.forwarder.notifications.idempotency import run_idempotently
-from profiler.record.notice_model import AnyNoticeLine, encode_notice
+from profiler.record.notice_model import AnyNoticeLine, encode_notice_line
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
 from tests.lambda_environment import (
@@ -286,7 +286,7 @@ def subscription(*, task_id: str = NOTICED_ID) -> dict[str, Any]:
     now_ns = time.time_ns()
     stuck = stuck_notice()
     record = replace(stuck.record, started_at=format_ms(now_ns))
-    line = encode_notice(replace(stuck, time=format_ms(now_ns), record=record)).decode()
+    line = encode_notice_line(replace(stuck, time=format_ms(now_ns), record=record)).decode()
     text = line.replace(NOTICED_ID, task_id)
     events = [{"id": "1", "timestamp": now_ns // NS_PER_MS, "message": text}]
     return logs_event({**DOCUMENT, "logStream": f"ecs/task-monitor/{task_id}", "logEvents": events})
@@ -398,7 +398,7 @@ def test_a_channel_that_fails_is_said_with_the_one_that_has_the_notification(
 def test_the_line_of_a_notice_is_accepted(
     notify: Notify, line: AnyNoticeLine, slack: FakeSlack
 ) -> None:
-    document = printed(notify("--yes", line=encode_notice(line).decode()))
+    document = printed(notify("--yes", line=encode_notice_line(line).decode()))
     assert document["channel"] == "failure"
     assert document["detail"]["notice"]["kind"] == line.notice.kind
     assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]

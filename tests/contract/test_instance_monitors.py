@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from profiler.aws_account.instance_monitors import InstanceMonitors
+from profiler.aws_account.instance_monitors import InstanceMonitorReader
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.record.record_model import Container, Report, encode
 from tests.aws_proxy import AwsProxy, ProxiedAccount
@@ -151,13 +151,13 @@ def test_a_stopped_task_on_ec2_is_its_if_it_reports_the_family(
     families: str, scope: str, *, is_reported: bool, account: Account
 ) -> None:
     run_instance_monitor(account.ecs, families=families, scope=scope)
-    on_ec2, monitors = task(launchType="EC2"), InstanceMonitors(account.ecs, pytest.fail)
-    assert monitors.reports_task(on_ec2) is is_reported
+    on_ec2, monitors = task(launchType="EC2"), InstanceMonitorReader(account.ecs, pytest.fail)
+    assert monitors.is_task_reported(on_ec2) is is_reported
     others = [
         replace(on_ec2, group="service:api"),
         *(replace(on_ec2, cluster=name) for name in ("jobs-2", None)),
     ]
-    assert not any(map(monitors.reports_task, (task(launchType="FARGATE"), *others)))
+    assert not any(map(monitors.is_task_reported, (task(launchType="FARGATE"), *others)))
 
 
 def test_a_replica_and_a_deleted_service_are_none_and_an_error_is_not_remembered(
@@ -167,20 +167,20 @@ def test_a_replica_and_a_deleted_service_are_none_and_an_error_is_not_remembered
     run_instance_monitor(account.ecs)
     said: list[str] = []
     proxied = replace(account.aws, url=account.proxy.url)
-    monitors = InstanceMonitors(proxied.client("ecs"), said.append)
+    monitors = InstanceMonitorReader(proxied.client("ecs"), said.append)
     account.proxy.refused = {"ListServices"}
-    assert not monitors.reports_task(on_ec2)
+    assert not monitors.is_task_reported(on_ec2)
     needed = "ecs:ListServices, ecs:DescribeServices and ecs:DescribeTaskDefinition"
     assert all(text in said[0] for text in ("the cluster jobs has an instance monitor", needed))
     account.proxy.refused = set()
-    assert monitors.reports_task(on_ec2)
+    assert monitors.is_task_reported(on_ec2)
     account.ecs.delete_service(cluster="jobs", service="instance-monitor", force=True)
-    assert monitors.reports_task(on_ec2), "a cluster is read once"
+    assert monitors.is_task_reported(on_ec2), "a cluster is read once"
     definition = "task-profiler-instance-monitor"
     account.ecs.create_service(
         cluster="jobs", serviceName="replica", taskDefinition=definition, desiredCount=1
     )
-    assert not InstanceMonitors(account.ecs, pytest.fail).reports_task(on_ec2)
+    assert not InstanceMonitorReader(account.ecs, pytest.fail).is_task_reported(on_ec2)
 
 
 def put_reports(account: Account, family: str, stream: str, count: int = 30, **size: Any) -> None:

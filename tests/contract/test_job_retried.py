@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 import handler
-from profiler.aws_account.scheduled_targets import Schedules
+from profiler.aws_account.scheduled_targets import ScheduleReader
 from profiler.forwarder.invocation import ForwarderError, InProgressError
 from tests import batch_jobs
 from tests.batch_jobs import SECRETS
@@ -148,7 +148,7 @@ def test_a_rule_that_somebody_deletes_while_it_is_read_refuses_no_job(
     monkeypatch: pytest.MonkeyPatch, batch: FakeBatch, slack: FakeSlack
 ) -> None:
     """ListRules names it, and ListTargetsByRule does not know it any more."""
-    monkeypatch.setattr(Schedules, "rules_of_queue", lambda *_: iter([{"Name": "deleted"}]))
+    monkeypatch.setattr(ScheduleReader, "rules_of_queue", lambda *_: iter([{"Name": "deleted"}]))
     send(batch.event(killed(batch)))
     assert "Started again with 6 GB" in slack.messages[0]["text"]
     assert len(retries(batch)) == 1

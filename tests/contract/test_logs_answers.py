@@ -13,7 +13,7 @@ import pytest
 
 from profiler.core.clock import SystemClock
 from profiler.sinks import LogTarget
-from profiler.sinks.report_upload import CloudWatchLogsSink, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, connect_logs_client
 from tests.http_server import FakeHttpServer
 from tests.lambda_environment import moto_account
 from tests.values import present
@@ -89,7 +89,7 @@ def set_environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
 
 
 def sink() -> CloudWatchLogsSink:
-    return CloudWatchLogsSink(connect, SystemClock())
+    return CloudWatchLogsSink(connect_logs_client, SystemClock())
 
 
 NOT_ACCEPTED = {

@@ -406,7 +406,11 @@ def test_show_reads_the_stacks_in_the_batchs_stream(aws: FakeAws) -> None:
         msgspec.json.encode(replace(waiting_stacks(), task_id=task_id, container="batch")).decode()
         for task_id in (shown_id, "another")
     ]
-    messages = ["a batch's line", *lines, encode(replace(shown, time=format_ms(NOW_NS))).decode()]
+    messages = [
+        "a batch's line",
+        *lines,
+        encode(replace(shown, time=format_ms(NOW_NS))).decode(),
+    ]
     events = [
         {"timestamp": now_ms - 10 + number, "message": text} for number, text in enumerate(messages)
     ]

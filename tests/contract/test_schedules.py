@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from moto.scheduler.models import scheduler_backends
 
-from profiler.aws_account.scheduled_targets import Schedules
+from profiler.aws_account.scheduled_targets import ScheduleReader
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, local_zone
 from profiler.record.record_model import encode
@@ -124,7 +124,7 @@ def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
     account.rule("rule", "rate(1 hour)", "first", "second")
     account.rule("off", "rate(1 hour)", "first", State="DISABLED")
     account.rule("event", '{"source": ["x"]}', "first")
-    found = Schedules(account.client).timed()
+    found = ScheduleReader(account.client).read_timed_schedules()
     assert found.problems == ()
     by_title = {
         f"{one.name} {one.definition_arn.rpartition('/')[2]}": one for one in found.schedules
@@ -163,14 +163,14 @@ def test_an_unchanged_schedule_is_read_once(
     """An unchanged schedule is read once and one for which there was no time the next time."""
     account.schedule("one", "rate(5 minutes)")
     account.schedule("two", "rate(5 minutes)")
-    reader = Schedules(account.client)
-    first = reader.timed()
+    reader = ScheduleReader(account.client)
+    first = reader.read_timed_schedules()
     account.proxy.operations.clear()
-    assert reader.timed() == first
+    assert reader.read_timed_schedules() == first
     assert [name for name in account.proxy.operations if name.startswith("GET /schedules/")] == []
     account.scheduler.delete_schedule(Name="two")
     account.schedule("two", "rate(7 minutes)")
-    assert {one.expression for one in reader.timed().schedules} == {
+    assert {one.expression for one in reader.read_timed_schedules().schedules} == {
         "rate(5 minutes)",
         "rate(7 minutes)",
     }
@@ -178,12 +178,12 @@ def test_an_unchanged_schedule_is_read_once(
     # The next call continues with the schedules for which the time did not suffice.
     for number in range(3):
         account.schedule(f"s{number}", "rate(5 minutes)")
-    reader = Schedules(account.client)
+    reader = ScheduleReader(account.client)
     steps = []
     for calls in (2, 2, 1):
         left = iter([True] * calls)
         account.proxy.operations.clear()
-        found = reader.timed(lambda left=left: next(left, False))  # type: ignore[misc]
+        found = reader.read_timed_schedules(lambda left=left: next(left, False))  # type: ignore[misc]
         read = [name for name in account.proxy.operations if name.startswith("GET /schedules/")]
         steps.append((len(found.schedules), found.unread, len(read)))
     assert steps == [(2, 3, 2), (4, 1, 2), (5, 0, 1)]
@@ -194,7 +194,7 @@ def test_what_cannot_be_read_does_not_hide_the_others(account: Account) -> None:
         account.schedule(name, "rate(5 minutes)")
     account.rule("rule", "rate(1 hour)", "first")
     account.proxy.refused = {"GET /schedules/two", "ListRules"}
-    found = Schedules(account.client).timed()
+    found = ScheduleReader(account.client).read_timed_schedules()
     assert {one.name for one in found.schedules} == {"one", "three"}
     assert [problem.split(":")[0] for problem in found.problems] == [
         "The rules of EventBridge could not be read",
@@ -440,12 +440,12 @@ def test_a_rule_that_is_deleted_after_it_was_listed_is_no_problem(account: Accou
             account.events.delete_rule(Name="old")
 
     account.proxy.before = delete
-    found = Schedules(account.client).timed()
+    found = ScheduleReader(account.client).read_timed_schedules()
     assert [schedule.name for schedule in found.schedules] == ["kept"]
     assert found.problems == ()
     account.rule("old", "rate(1 hour)", "etl")
     account.proxy.before = delete
-    assert [target.name for target in Schedules(account.client).targets()] == ["kept"]
+    assert [target.name for target in ScheduleReader(account.client).read_targets()] == ["kept"]
 
 
 def test_an_account_without_schedules_and_one_that_cannot_be_read_are_sentences(

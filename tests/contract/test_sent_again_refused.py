@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import pytest
 
-from profiler.aws_account.replay import Redriven
+from profiler.aws_account.replay import RedriveProgress
 from profiler.aws_account.replay import redrive as redrive_queue
 from profiler.cli.replay_command import replay
 from profiler.cli.setup.setup_commands import redrive
@@ -89,7 +89,7 @@ def test_events_of_an_answer_that_boto3_lost_and_repeated_are_said() -> None:
         return receive(**given) | {"ResponseMetadata": {"IsAnswerLost": True}}
 
     sqs.receive_message = lose_one
-    done = Redriven()
+    done = RedriveProgress()
     redrive_queue(queues.open, "forward-logs", "forward-logs", done, now_ms=1)
     assert (done.sent, done.refused) == (EVENTS - 10, {})
     assert done.loss == (

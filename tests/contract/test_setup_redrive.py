@@ -9,7 +9,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from profiler.aws_account.replay import Redriven, redrive
+from profiler.aws_account.replay import RedriveProgress, redrive
 from profiler.cli.setup.setup_commands import redrive as redrive_command
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import FakeCloudFormation
@@ -93,7 +93,7 @@ def again(
     functions: Functions, queue: str, function: str = "f", *, now_ms: float = math.inf
 ) -> tuple[int, list[str]]:
     clients: dict[str, Any] = {"sqs": boto3.client("sqs"), "lambda": functions}
-    done = Redriven()
+    done = RedriveProgress()
     redrive(clients.__getitem__, queue, function, done, now_ms=now_ms)
     return done.sent, [*done.refused.values()]
 

@@ -11,7 +11,7 @@ import requests
 from msgspec.structs import replace
 
 import profiler
-from profiler.aws_account.setup.change_sets import ForwarderChanges
+from profiler.aws_account.setup.change_sets import StackChanger
 from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest, ForwarderDeployment
 from profiler.aws_account.setup.forwarder_secrets import store_secret
 from profiler.cli.setup.deployment_output import DeploymentOutput, ForwarderCluster, deploy, remove
@@ -246,8 +246,8 @@ def test_the_log_group_that_an_earlier_monitor_left_is_used_again(
     request = DeploymentRequest(
         name="tp", zip_file=str(account.zip), settings={"InstanceMonitorCluster": "jobs"}
     )
-    changes = ForwarderChanges("tp", client, FakeClock(), print)
-    plan, _ = ForwarderDeployment(request, client, changes, print).plan()
+    changes = StackChanger("tp", client, FakeClock(), print)
+    plan, _ = ForwarderDeployment(request, client, changes, print).plan_deployment()
     assert plan.given.get("InstanceMonitorLogGroupExists") == given
 
 
@@ -339,7 +339,7 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
     "call",
     [
         "forwarder_deployment.ForwarderDeployment.store_secrets",
-        "change_sets.ForwarderChanges._new_events",
+        "change_sets.StackChanger._new_events",
     ],
 )
 def test_what_ends_before_the_change_set_is_applied_leaves_none(
@@ -587,7 +587,7 @@ def test_an_interruption_of_the_wait_says_that_cloudformation_goes_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(
-        "profiler.aws_account.setup.change_sets.ForwarderChanges._follow", interrupt
+        "profiler.aws_account.setup.change_sets.StackChanger._wait_for_end", interrupt
     )
     with pytest.raises(KeyboardInterrupt):
         deploy(DeploymentRequest(zip_file=str(account.zip)), account.client, None, APPLY)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from profiler.aws_account.policy_verdicts import Question, statement_effects
-from profiler.aws_account.report_paths import ReportPaths
+from profiler.aws_account.report_paths import ReportPathReader
 from tools.moto_server import FakeAws, fake_aws
 
 DEFINITIONS = "arn:aws:ecs:us-east-1:123456789012:task-definition"
@@ -113,8 +113,8 @@ def new_role(aws: FakeAws) -> str:
 
 
 def allowed(aws: FakeAws, role: str) -> list[str]:
-    paths = ReportPaths(aws.client)
-    (policies,) = paths.policies_of(role, with_boundary=True)
+    paths = ReportPathReader(aws.client)
+    (policies,) = paths.policies_that_must_allow(role, with_boundary=True)
     words = {"allowed": "yes", "unknown": "unknown", "denied": "no", "denied by policy": "no"}
     return [
         words[

@@ -457,7 +457,9 @@ def test_only_families_that_a_schedule_or_a_rule_starts(account: Account) -> Non
         family="job-plain-02", containerDefinitions=[wrapper], taskRoleArn=ROLE
     )
     rollout = plan_monitors(account.aws.client, scheduled=True, now_ns=0, on_problem=pytest.fail)
-    states = {one.planned.family: one.state for one in read_monitors(rollout, rollout.families())}
+    states = {
+        one.planned.family: one.state for one in read_monitors(rollout, rollout.selected_families())
+    }
     assert states == {
         "job-plain-00": "current",
         "job-plain-01": "current",
@@ -467,7 +469,8 @@ def test_only_families_that_a_schedule_or_a_rule_starts(account: Account) -> Non
         account.aws.client, scheduled=False, now_ns=0, on_problem=pytest.fail
     )
     states = {
-        one.planned.family: one.state for one in read_monitors(everything, everything.families())
+        one.planned.family: one.state
+        for one in read_monitors(everything, everything.selected_families())
     }
     assert {states[family] for family in REFUSED} == {"impossible"}
     assert states["job-service"] == "service"

@@ -31,7 +31,7 @@ from profiler.forwarder.notifications.event_details import (
     run_notice_detail,
     schedule_notice_detail,
 )
-from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
+from profiler.record.notice_model import ScheduleNoticeLine, decode_notice_json
 from tests.bus_events import RUN, mail_of
 from tests.cloudformation import (
     ACCOUNT,
@@ -674,7 +674,7 @@ def test_a_missed_run_is_logged_once_without_a_cluster(
         answers.append(handler.watch_schedules({}, InvocationContext()))
     counts = {"schedules": 3, "unknown": 1, "missed": 0, "late": 0, "overlapped": 0, "slow": 0}
     assert answers == [counts, counts, {**counts, "missed": 1}, counts]
-    (line,) = (decode_notice(line) for line in capsys.readouterr().out.splitlines())
+    (line,) = (decode_notice_json(line) for line in capsys.readouterr().out.splitlines())
     assert isinstance(line, ScheduleNoticeLine)
     assert line.schedule.name == "nightly"
     assert line.notice.kind == "missed"
@@ -701,7 +701,7 @@ def test_a_schedule_that_calls_run_task_itself_is_watched(
     account.minutes = 21
     counts = handler.watch_schedules({}, InvocationContext())
     assert (counts["schedules"], counts["missed"], counts["unknown"]) == (3, 1, 1)
-    (line,) = (decode_notice(line) for line in capsys.readouterr().out.splitlines())
+    (line,) = (decode_notice_json(line) for line in capsys.readouterr().out.splitlines())
     assert isinstance(line, ScheduleNoticeLine)
     assert (line.schedule.name, line.cluster, line.family) == ("missed", "jobs", "nightly")
 
@@ -735,7 +735,7 @@ def test_a_missed_run_of_a_state_machine_is_logged(
         assert "allow states:DescribeStateMachine and states:" in capsys.readouterr().out
         return
     assert (counts["schedules"], counts["missed"], counts["unknown"]) == (2, 1, 0)
-    (line,) = (decode_notice(line) for line in capsys.readouterr().out.splitlines())
+    (line,) = (decode_notice_json(line) for line in capsys.readouterr().out.splitlines())
     assert isinstance(line, ScheduleNoticeLine)
     assert (line.schedule.name, line.family, line.cluster, line.queue) == (
         "missed",
@@ -795,7 +795,7 @@ def test_a_missed_job_is_logged_and_a_missing_right_is_one_sentence(
             return
         counts = handler.watch_schedules({}, InvocationContext())
     assert (counts["schedules"], counts["missed"], counts["unknown"]) == (2, 1, 0)
-    (line,) = (decode_notice(line) for line in capsys.readouterr().out.splitlines())
+    (line,) = (decode_notice_json(line) for line in capsys.readouterr().out.splitlines())
     assert isinstance(line, ScheduleNoticeLine)
     assert (line.schedule.name, line.queue, line.cluster, line.family) == (
         "missed",

@@ -26,7 +26,7 @@ import profiler.forwarder
 from profiler.aws_account import missed_reasons, scheduled_targets
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.invocation import ForwarderError
-from profiler.record.notice_model import encode_notice
+from profiler.record.notice_model import encode_notice_line
 from tests import batch_jobs
 from tests.cloudformation import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, listed, template
 from tests.fake_batch import FakeBatch
@@ -49,7 +49,7 @@ FORWARDER = Path(profiler.forwarder.__file__).parent
 DOMAIN = f"arn:aws:es:{REGION}:{ACCOUNT}:domain/runs"
 # A notice, as the monitor of the task in the subscription's stream would write it.
 NOTICE = {
-    **json.loads(encode_notice(stuck_notice())),
+    **json.loads(encode_notice_line(stuck_notice())),
     "record": {"taskId": TASK_ID, "container": {"name": "batch"}, "status": "unknown"},
 }
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/0f3c"

@@ -107,7 +107,7 @@ def ecr(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
 
         def init(self: Any, *arguments: Any, **named: Any) -> None:
             made(self, *arguments, **named)
-            self.repository_uri = self.uri = f"{registry.address}/{self.name}"
+            self.repository_uri = self.read_uri = f"{registry.address}/{self.name}"
 
         token = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         data = {

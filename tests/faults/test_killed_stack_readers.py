@@ -88,12 +88,12 @@ def attach(pid: int) -> subprocess.Popen[bytes]:
 
 
 def arguments_of(pid: int) -> list[str]:
-    return (proc.read(f"/proc/{pid}/cmdline") or b"").decode(errors="replace").split("\0")
+    return (proc.read_or_none(f"/proc/{pid}/cmdline") or b"").decode(errors="replace").split("\0")
 
 
 def is_read(pid: int) -> bool:
     """Whether a py-spy reads the process."""
-    others = map(arguments_of, proc.all_pids())
+    others = map(arguments_of, proc.numeric_entries())
     return any(arguments[0].endswith("py-spy") and str(pid) in arguments for arguments in others)
 
 

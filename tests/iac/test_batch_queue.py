@@ -19,7 +19,7 @@ from tests.documentation import ROOT
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler"
 IMAGE = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/task-profiler:0.1.0"
-DOCUMENT = InstanceUserData(image=IMAGE, region="eu-west-1").document()
+DOCUMENT = InstanceUserData(image=IMAGE, region="eu-west-1").user_data_document()
 # The provider of AWS needs a registry: a resource of Terraform's own takes the arguments.
 _RESOURCE = re.compile(r'resource "aws_(\w+)" "(\w+)" \{\n((?:(?:  .*)?\n)+?)\}')
 _BLOCK = re.compile(r"^( +\w+) \{$", re.MULTILINE)

@@ -146,7 +146,7 @@ def test_two_builds_are_the_same_bytes(built: Path, tmp_path: Path) -> None:
 @with_wheels
 def test_a_wheel_with_another_hash_is_not_installed(tmp_path: Path) -> None:
     requirements, options = next(
-        forwarder_zip.wheels(
+        forwarder_zip.wheel_sets(
             forwarder_zip.requirements_with_hashes(forwarder_zip.requirements_file())
         )
     )

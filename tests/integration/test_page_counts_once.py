@@ -206,11 +206,11 @@ def of_root(program: str) -> Iterator[str]:
 def _most_shared() -> Iterator[Callable[[], float]]:
     """The most shared memory in the group of the tests meanwhile, in MiB: others make some, too."""
     shared, ended = SharedMemory(read_own_cgroups()), threading.Event()
-    sizes = [shared.now_bytes() or 0]
+    sizes = [shared.read_now_bytes() or 0]
 
     def follow() -> None:
         while not ended.wait(0.01):
-            sizes.append(shared.now_bytes() or 0)
+            sizes.append(shared.read_now_bytes() or 0)
 
     thread = threading.Thread(target=follow)
     thread.start()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from profiler.readers.linux.process_tree import list_children
-from profiler.record.notice_model import NoticeLine, decode_notice
+from profiler.record.notice_model import NoticeLine, decode_notice_json
 from profiler.record.record_model import Record, decode
 from tests.integration.profiled import (
     RUN,
@@ -528,7 +528,10 @@ def test_output_appends_and_keeps_stderr_clean_and_costs_no_exit_code_where_it_f
         finished = run("sh", "-c", f"exit {code}", options=("--output", str(file)))
         assert finished.returncode == code, finished.stderr
         assert finished.stderr == b""
-    assert [decode(line).record.exit_code for line in file.read_bytes().splitlines()] == [0, 3]
+    assert [decode(line).record.exit_code for line in file.read_bytes().splitlines()] == [
+        0,
+        3,
+    ]
     finished = run("sh", "-c", "exit 3", options=("--output", "/dev/full"))
     assert finished.returncode == 3, finished.stderr
     assert report_of(finished.stderr).record.exit_code == 3
@@ -702,7 +705,7 @@ def test_a_notice_is_on_standard_error_and_in_the_record(tmp_path: Path) -> None
     }
     done = run("sleep", "0.6", options=("--interval", "0.1"), env=environment)
     notice, report = done.stderr.splitlines()
-    line = decode_notice(notice)
+    line = decode_notice_json(notice)
     assert isinstance(line, NoticeLine)
     assert line.notice.kind == "overdue"
     assert line.record.status == "running"

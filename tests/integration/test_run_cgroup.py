@@ -515,6 +515,6 @@ def test_the_helper_is_gone_after_the_revert(group: Path) -> None:
     wait_until(lambda: os.getsid(helper) == helper, "the helper's start")
     os.kill(helper, signal.SIGTERM)  # blocked
     os.kill(helper, signal.SIGSTOP)
-    delegation.revert()
+    delegation.undo_and_forget()
     assert set(list_children(os.getpid(), threads=1)) == before
     assert _subtree_control(group) == "-memory"

@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
-from profiler.readers.linux.memory_files import memory_mounts
+from profiler.readers.linux.memory_files import read_memory_mounts
 from profiler.record.record_model import NO_RECOMMENDATION, Record, decode
 from tests.integration.profiled import alone, as_nobody, entering, limited_group, system_python
 from tests.values import present
@@ -27,7 +27,7 @@ _MEMORY = Path("/dev/shm")
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else"),
     pytest.mark.skipif(
-        not _MEMORY.is_dir() or _MEMORY.stat().st_dev not in memory_mounts().devices,
+        not _MEMORY.is_dir() or _MEMORY.stat().st_dev not in read_memory_mounts().devices,
         reason="/dev/shm is no tmpfs here",
     ),
 ]

@@ -23,7 +23,7 @@ from profiler.readers.container_sample import ContainerSample, ResourceLimits
 from profiler.record.activity_model import WAITING_SUFFIX
 from profiler.record.record_model import decode
 from profiler.runs.history.run_database import HistoryStore
-from profiler.runs.past_runs.stack_functions import frames_of, what_ran_text
+from profiler.runs.past_runs.stack_functions import frames_of_moment, what_ran_text
 from tests.integration.profiled import RUN
 from tests.integration.sidecar import Line, Sidecar, problems
 from tests.values import present, without_caused_by_others
@@ -279,7 +279,7 @@ def test_the_users_code_is_told_from_packages_and_from_python(tmp_path: Path) ->
         if is_own
     }
     assert own == {"<module>", "load_orders", "load_orders.<locals>.<lambda>"}
-    frames = frames_of(moment)
+    frames = frames_of_moment(moment)
     assert frames[-1].file == "click/termui.py"
     assert what_ran_text(frames) == f"load_orders → {frames[-1].name}"
     assert profile.own_files(profile.folded.steps(None)) == ("code/load.py", "job.py")

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from profiler.aws_account.setup.forwarder_zip import fingerprint
+from profiler.aws_account.setup.forwarder_zip import zip_fingerprint
 from tests.documentation import scripts
 from tests.fake_dashboards import PlayedDashboards
 from tests.task_events import EVENT
@@ -95,7 +95,7 @@ def test_the_shipped_zip_is_that_of_the_repository(installed: Path) -> None:
     )
     file, of_its_zip = done.stdout.split()
     assert Path(file).is_relative_to(installed)
-    assert of_its_zip == fingerprint()
+    assert of_its_zip == zip_fingerprint()
 
 
 def test_kibana_import_reads_the_shipped_templates_and_dashboards(installed: Path) -> None:

@@ -28,7 +28,7 @@ from profiler.forwarder.invocation import (
 )
 from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
-from profiler.record.notice_model import encode_notice
+from profiler.record.notice_model import encode_notice_line
 from tests.http_server import FakeHttpServer
 from tests.lambda_environment import forget_environment, moto_account
 from tests.search.conftest import TWO_SERVERS
@@ -283,7 +283,9 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
     forward: Forward, search_server: SearchServer
 ) -> None:
     line = stuck_notice()
-    payload = event(encode_notice(line).decode(), stream=f"ecs/task-monitor/{line.record.task_id}")
+    payload = event(
+        encode_notice_line(line).decode(), stream=f"ecs/task-monitor/{line.record.task_id}"
+    )
     for _ in range(2):
         assert forward(payload, Context()) == {
             "indexed": 1,
@@ -292,7 +294,7 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
             "untrusted": 0,
         }
     missed = schedule_notice_document(
-        missed_notice(), encode_notice(missed_notice()).decode(), ForwarderSettings()
+        missed_notice(), encode_notice_line(missed_notice()).decode(), ForwarderSettings()
     )
     cluster = handler._cluster(handler._settings())
     assert deliver_documents(cluster, InvocationTime(Context()), [missed]).indexed == 1

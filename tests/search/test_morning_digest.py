@@ -35,7 +35,7 @@ from profiler.forwarder.run_documents import report_document
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.measured import AtLeast, Exactly
-from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
+from profiler.record.notice_model import ScheduleNoticeLine, encode_notice_line
 from profiler.record.record_model import Report, encode
 from profiler.record.run_outcome import OUT_OF_MEMORY
 from profiler.record.units import format_usd
@@ -532,7 +532,7 @@ def noticed(name: str, kind: str, due_ns: int) -> ScheduleNoticeLine:
 
 def index_notices(server: SearchServer, *lines: ScheduleNoticeLine) -> None:
     documents = [
-        schedule_notice_document(line, encode_notice(line).decode(), ForwarderSettings())
+        schedule_notice_document(line, encode_notice_line(line).decode(), ForwarderSettings())
         for line in lines
     ]
     cluster = handler._cluster(handler._settings())

@@ -32,7 +32,7 @@ from kibana.dashboard_model import (
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.record import units
-from profiler.record.notice_model import encode_notice
+from profiler.record.notice_model import encode_notice_line
 from profiler.record.record_model import (
     UNKNOWN_COST,
     Distribution,
@@ -168,7 +168,9 @@ def send_notices(forward: Forward, server: SearchServer) -> None:
     stuck = stuck_notice()
     started = "2026-03-01T10:31:00.000Z"
     record = replace(stuck.record, task_id="c", task_arn=None, family="nightly", started_at=started)
-    line = encode_notice(replace(stuck, time="2026-03-01T11:00:01.000Z", record=record)).decode()
+    line = encode_notice_line(
+        replace(stuck, time="2026-03-01T11:00:01.000Z", record=record)
+    ).decode()
     assert (
         forward(event(line, stream=stream("task-monitor", SCRIPT["c"])), Context())["indexed"] == 1
     )
@@ -179,7 +181,7 @@ def send_notices(forward: Forward, server: SearchServer) -> None:
         missed = missed_notice()
         schedule_line = replace(missed, time=time, notice=replace(missed.notice, kind=kind))
         document = schedule_notice_document(
-            schedule_line, encode_notice(schedule_line).decode(), ForwarderSettings()
+            schedule_line, encode_notice_line(schedule_line).decode(), ForwarderSettings()
         )
         address = f"{server.url}/{document.index}/_doc/{quote(document.id, safe='')}"
         requests.put(address, json=document.fields, timeout=LIMIT_SECONDS).raise_for_status()

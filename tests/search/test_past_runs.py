@@ -23,8 +23,14 @@ from profiler.core.timestamps import parse_ns
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.record.mapped_files import INCLUDES_FILES
-from profiler.record.notice_model import encode_notice
-from profiler.record.record_model import AverageAndMaximum, Distribution, Report, decode, encode
+from profiler.record.notice_model import encode_notice_line
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Distribution,
+    Report,
+    decode,
+    encode,
+)
 from profiler.runs.past_runs.run_source import NO_TASK_EVENT, RunFilter, RunSource
 from tests.command_line import run_here
 from tests.report_page import unpacked
@@ -503,7 +509,9 @@ def test_missed_runs_are_found_by_family_and_due_time(search_server: SearchServe
     later = replace(missed, notice=replace(missed.notice, due_at="2026-11-20T04:00:00.000Z"))
     other = replace(missed, family="hourly")
     for number, line in enumerate((missed, later, other)):
-        document = schedule_notice_document(line, encode_notice(line).decode(), ForwarderSettings())
+        document = schedule_notice_document(
+            line, encode_notice_line(line).decode(), ForwarderSettings()
+        )
         put(search_server, document.index, str(number), dict(document.fields))
     source = source_of(search_server)
     assert source.schedule_notices(

@@ -27,14 +27,14 @@ from profiler.record.record_model import (
     TaskSize,
     encode,
 )
-from profiler.runs.past_runs.defined_jobs import DefinedJobs
+from profiler.runs.past_runs.defined_jobs import RunsOfDefinedJobs
 from profiler.runs.past_runs.family_evidence import read_windows
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.search_servers import ClusterServer
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.sized_revision import SizedRevision
-from profiler.sizing.window_evidence import evidence_at, with_all_needs
+from profiler.sizing.window_evidence import evidence_at_size, with_all_needs
 from tests.batch_jobs import CLUSTER, job_id
 from tests.family_windows import decision_on
 from tests.runs import report
@@ -170,8 +170,8 @@ def assert_alike(
 
 
 def assert_same_needs(computed: FamilyWindow, window: FamilyWindow, size: TaskSize) -> None:
-    evidence = evidence_at(computed, size)
-    expected = evidence_at(window, size)
+    evidence = evidence_at_size(computed, size)
+    expected = evidence_at_size(window, size)
     assert (evidence is None) == (expected is None)
     if evidence is None or expected is None:
         return
@@ -219,15 +219,15 @@ def test_documents_without_the_newer_fields_and_unconfirmed_ones_change_nothing_
     assert_alike(there, here)
 
 
-class DocumentsOfJobs(DefinedJobs):
+class DocumentsOfJobs(RunsOfDefinedJobs):
     """Takes runs that another source gives one by one for documents."""
 
-    def run_of(self, run: PastRun) -> PastRun | None:
-        named = super().run_of(run)
+    def run_under_read_name(self, run: PastRun) -> PastRun | None:
+        named = super().run_under_read_name(run)
         return None if named is None else self._as_indexed(run, named)
 
-    def indexed_run_of(self, run: PastRun) -> PastRun | None:
-        return self.run_of(run)
+    def indexed_run_under_read_name(self, run: PastRun) -> PastRun | None:
+        return self.run_under_read_name(run)
 
     @staticmethod
     def _as_indexed(run: PastRun, named: PastRun) -> PastRun | None:
@@ -260,7 +260,7 @@ def test_jobs_count_under_the_definition_that_batch_has_named(
     put(search_server, documents)
     source = IndexedRuns(ClusterServer(search_server.url, requests.Session()), "task")
     known = {"nightly": "FARGATE"}
-    there = read_windows(source, RunFilter(), SPAN, jobs=DefinedJobs(known))
+    there = read_windows(source, RunFilter(), SPAN, jobs=RunsOfDefinedJobs(known))
     here = read_windows(EachRun(source), RunFilter(), SPAN, jobs=DocumentsOfJobs(known))
     assert [family.name for family in there] == ["nightly"]
     assert_alike(there, here)
@@ -315,7 +315,7 @@ def test_a_kill_counts_although_its_retry_with_more_memory_succeeded(
     (window,) = there.values()
     size = TaskSize(vcpu=0.25, memory_mb=512)
     decision = decision_on(window, SizedRevision(revision="3", size=size))
-    assert window.sizes[size].counts.outcomes["killed"] == 1
+    assert window.sizes[size].counts.counts_by_outcome["killed"] == 1
     assert decision.action == "resize"
     assert (present(decision.size).memory_mb or 0) > 512
 
@@ -343,5 +343,5 @@ def test_a_document_that_is_in_two_indices_changes_no_decision(
     (computed,) = there.values()
     (window,) = here.values()
     chosen = SizedRevision(revision="3", size=TaskSize(vcpu=1, memory_mb=2048))
-    assert window.counts.runs + 1 == computed.counts.runs
+    assert window.deciding_counts.run_count + 1 == computed.deciding_counts.run_count
     assert decision_on(computed, chosen).size == decision_on(window, chosen).size

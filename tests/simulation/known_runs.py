@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from profiler.core.clock import SystemClock
 from profiler.record.record_model import Record, Report, decode
-from profiler.record.stacks_line import StacksLine, decode_stacks
+from profiler.record.stacks_line import StacksLine, decode_stacks_line
 from profiler.runs.history.run_database import HistoryStore
 from tests.task_endpoint import GROUP, STREAM, Task, TaskEndpoint
 from tools.moto_server import fake_aws
@@ -217,7 +217,9 @@ class Execution(Struct, frozen=True, kw_only=True):
             task.ended = time.time()
             monitor.wait(LIMIT_SECONDS)
             lines = [event.message.encode() for event in aws.events(GROUP, STREAM)]
-        stacks = [decode_stacks(line) for line in lines if b'"task.stacks"' in line[:_HEAD_BYTES]]
+        stacks = [
+            decode_stacks_line(line) for line in lines if b'"task.stacks"' in line[:_HEAD_BYTES]
+        ]
         return _report(lines).record, stacks[-1] if stacks else None
 
 

@@ -23,12 +23,12 @@ from profiler.aggregation.task_record import with_cpu_demand
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Metrics, Report, Sampling, TaskSize
 from profiler.runs.past_runs.container_insights_record import (
-    Minute,
+    MinuteValues,
     PerformanceEvent,
     SeenTask,
     run_of_minutes,
 )
-from profiler.sizing.advice import advise
+from profiler.sizing.advice import advise_on_size
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.memory_margin import MINUTE_PERCENT
 from profiler.sizing.prices import PriceOverrides
@@ -120,7 +120,7 @@ def whole(run: Run, number: int) -> Report:
     statistics, demand = TimeWeightedStatistics(), CpuDemand(vcpu)
     for used in run.vcpu:
         statistics.add(used, NS_PER_SECOND)
-        demand.add(used, NS_PER_SECOND)
+        demand.add_step(used, NS_PER_SECOND)
     made = by_minute(run, number)
     metrics = Metrics(
         duration_ms=1000 * len(run.vcpu),
@@ -150,11 +150,11 @@ def by_minute(run: Run, number: int, chance: random.Random | None = None) -> Rep
     kept = [event for event in events if chance is None or chance.random() > _LOST_SHARE] or events
     task = SeenTask("jobs", kept[0][0])
     for event in kept:
-        task.add(*event)
+        task.add_event(*event)
     return present(run_of_minutes(task, None, {"batch": None}, PriceOverrides())).report
 
 
-def minutes_of(run: Run, number: int) -> Iterator[tuple[PerformanceEvent, Minute]]:
+def minutes_of(run: Run, number: int) -> Iterator[tuple[PerformanceEvent, MinuteValues]]:
     ends_ms = [run.started_ms + 1000 * second for second in range(1, len(run.vcpu) + 1)]
     by_end: dict[int, list[int]] = {}
     for second, end_ms in enumerate(ends_ms):
@@ -171,7 +171,7 @@ def minutes_of(run: Run, number: int) -> Iterator[tuple[PerformanceEvent, Minute
             size=(units, memory_mb),
             TaskId=f"{number:032x}",
         )
-        yield msgspec.convert(event, PerformanceEvent), msgspec.convert(event, Minute)
+        yield msgspec.convert(event, PerformanceEvent), msgspec.convert(event, MinuteValues)
 
 
 @pytest.mark.slow
@@ -188,9 +188,9 @@ def test_minutes_give_the_advice_of_whole_records() -> None:
             one.record.metrics.max_memory_used_mb or 0 for one in insights
         ):
             continue
-        seen = advise(evidence_of(insights), Policy(), PriceOverrides()).choice.size
+        seen = advise_on_size(evidence_of(insights), Policy(), PriceOverrides()).choice.size
         reports = (whole(run, number) for number, run in enumerate(runs))
-        known = advise(
+        known = advise_on_size(
             evidence_of(reports),
             Policy(memory_margin_percent=MINUTE_PERCENT),
             PriceOverrides(),

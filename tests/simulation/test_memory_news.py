@@ -19,7 +19,7 @@ from profiler.aggregation.idle_time import NoticeReading
 from profiler.aggregation.run_notices import RunNotices
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.family import LAST_SUCCESSES, Family, FamilyRun, HighestPeak
-from profiler.record.memory_news import MemoryNow, news_text
+from profiler.record.memory_news import MemoryNow, memory_news_text
 from profiler.record.units import MIB
 from tests.values import present
 
@@ -114,7 +114,7 @@ def runs_of(curves: Iterable[Curve]) -> list[FamilyRun]:
 def family_of(runs: Iterable[FamilyRun]) -> Family:
     family = Family()
     for run in runs:
-        family.add(run)
+        family.add_run(run)
     return family
 
 
@@ -126,7 +126,7 @@ def first_news(curve: Curve, family: Family, size_mb: float) -> int | None:
         if used_mb > size_mb:
             return None
         now = MemoryNow(used_mb=used_mb, size_mb=size_mb)
-        if news_text(now, peak):
+        if memory_news_text(now, peak):
             return number
     return None
 
@@ -171,9 +171,9 @@ def line_before_kill(readings_mb: Iterable[float], usual: HighestPeak, size_mb: 
             memory_used_bytes=round(used_mb * MIB),
             memory_size_bytes=size_mb * MIB,
         )
-        notices.add(reading)
+        notices.add_reading(reading)
         now = MemoryNow(used_mb=used_mb, size_mb=size_mb)
-        if notices.is_fuller and news_text(now, usual):
+        if notices.is_fuller and memory_news_text(now, usual):
             return True
         notices.is_fuller = False
     return False

@@ -444,7 +444,7 @@ def watch(batch: Batch) -> Outcome:
     found: dict[str, int] = {}
     for point in batch.points(prints):
         reading = _reading(point, batch, own_line_ns)
-        for finding in (*notices.add(reading), *notices.overdue(reading.at_ns)):
+        for finding in (*notices.add_reading(reading), *notices.find_if_overdue(reading.at_ns)):
             found.setdefault(finding.kind, point.at_seconds)
     return batch, found
 

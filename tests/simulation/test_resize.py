@@ -258,7 +258,7 @@ def week_usd(family: Family) -> float:
     for one in family.reports[-DAYS * RUNS_A_DAY :]:
         size = one.record.task_size
         hours = (one.record.metrics.billed_duration_ms or 0) / 3_600_000
-        total += hours * REFERENCE_PRICES.size_hour_usd(size.vcpu or 0, size.memory_mb or 0)
+        total += hours * REFERENCE_PRICES.size_hour_price_usd(size.vcpu or 0, size.memory_mb or 0)
     return total
 
 

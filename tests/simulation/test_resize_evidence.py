@@ -17,7 +17,7 @@ from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES
 from profiler.sizing.resize_policy import Resize
-from profiler.sizing.run_facts import RunFacts, facts_of
+from profiler.sizing.run_facts import RunFacts, run_facts_of
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
 from tests.fakes import START_NS
 from tests.family_windows import decision_on
@@ -114,7 +114,7 @@ class Family(Struct):
         memory_mb = size.memory_mb or 0
         milliseconds = run.minutes * 60_000 * max(self.vcpu / vcpu, 1)
         if run.is_confirmed:
-            hour_usd = REFERENCE_PRICES.size_hour_usd(vcpu, memory_mb)
+            hour_usd = REFERENCE_PRICES.size_hour_price_usd(vcpu, memory_mb)
             self.usd += milliseconds / 3_600_000 * hour_usd
         ending: dict[str, Any] = {}
         if is_killed:
@@ -134,7 +134,7 @@ class Family(Struct):
             started_at=format_ms(run.began_ns),
             **ending,
         )
-        self.facts.append(facts_of(made, is_confirmed=run.is_confirmed))
+        self.facts.append(run_facts_of(made, is_confirmed=run.is_confirmed))
 
     def circumstances(self) -> Circumstances:
         if self.kind in ("quarter hour", "tight"):
@@ -148,8 +148,8 @@ class Family(Struct):
         """Decide, and register what was decided."""
         window = FamilyWindow(WindowSpan(now_ns=now_ns))
         for facts in self.facts:
-            window.add(facts)
-        window.close()
+            window.add_run(facts)
+        window.add_newest_before_span()
         decision = decision_on(window, self.revision, self.circumstances())
         if decision.action not in ("resize", "revert") or decision.size is None:
             return decision

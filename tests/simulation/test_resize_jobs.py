@@ -268,7 +268,7 @@ def days_of(week: int) -> range:
 def usd_of(made: Report) -> float:
     size = made.record.task_size
     hours = (made.record.metrics.billed_duration_ms or 0) / 3_600_000
-    return hours * REFERENCE_PRICES.size_hour_usd(size.vcpu or 0, size.memory_mb or 0)
+    return hours * REFERENCE_PRICES.size_hour_price_usd(size.vcpu or 0, size.memory_mb or 0)
 
 
 @pytest.mark.slow

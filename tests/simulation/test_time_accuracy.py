@@ -312,7 +312,10 @@ def test_what_the_threads_of_a_herd_waited_is_complete_or_a_lower_bound(tmp_path
         check=True,
         timeout=LIMIT_SECONDS,
     )
-    record, waited = decode(output.read_bytes().splitlines()[-1]).record, float(truth.read_text())
+    record, waited = (
+        decode(output.read_bytes().splitlines()[-1]).record,
+        float(truth.read_text()),
+    )
     said = present(record.metrics.cpu_wait_seconds)
     sys.stdout.write(
         f"\nherd: {said:.2f} s of {waited:.2f} s, partial: {is_cpu_wait_partial(record)}\n"

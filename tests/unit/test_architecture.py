@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import profiler
-from profiler.aws_account.setup.forwarder_zip import own_files
+from profiler.aws_account.setup.forwarder_zip import own_zip_files
 
 ROOT = Path(profiler.__file__).parent
 HANDLER = ROOT.parent / "lambda" / "handler.py"
@@ -121,7 +121,7 @@ def test_nothing_imports_the_public_api_which_is_above_all() -> None:
 @cache
 def shipped() -> dict[str, Path]:
     """The modules that the forwarder's zip ships."""
-    paths = {path for _, path in own_files()}
+    paths = {path for _, path in own_zip_files()}
     return {module: path for module, path in modules().items() if path in paths}
 
 

@@ -35,16 +35,23 @@ from profiler.record.gpu_sentences import (
     instance_sentence,
     sharing_sentence,
 )
-from profiler.record.record_model import NOT_MEASURED, Record, Report, Series, decode, encode
+from profiler.record.record_model import (
+    NOT_MEASURED,
+    Record,
+    Report,
+    Series,
+    decode,
+    encode,
+)
 from profiler.record.report_line import EMF_METRICS, emf_members, report_text
-from profiler.record.run_usage import usage_of
+from profiler.record.run_usage import run_usage_of
 from profiler.record.stop_causes import outcome_of
 from profiler.record.units import format_memory, format_percent
 from profiler.runs.comparison.change_interval import NOT_COMPARABLE
 from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, compare_metrics
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import verdict_of
-from profiler.sizing.advice import advise
+from profiler.sizing.advice import advise_on_size
 from profiler.sizing.advice_document import advice_document
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
@@ -84,7 +91,9 @@ def test_a_curve_of_a_shared_gpu_says_whose_work_it_is(tape: str) -> None:
         started_at=gpu_run(tape).time, step_ms=1000, gpu_utilization_percent=(90.0, 40.0)
     )
     tops = [
-        curve.limit_text for curve in run_curves(usage_of(record), series) if curve.label == "GPU"
+        curve.limit_text
+        for curve in run_curves(run_usage_of(record), series)
+        if curve.label == "GPU"
     ]
     assert tops == ["▔ 100 %, of all programs" if is_shared else "▔ 100 %"]
 
@@ -93,7 +102,9 @@ def test_a_curve_of_the_whole_instance_says_so() -> None:
     record = played_case("unseen").report.record
     series = Series(started_at="", step_ms=1000, gpu_utilization_percent=(90.0, 40.0))
     (top,) = [
-        curve.limit_text for curve in run_curves(usage_of(record), series) if curve.label == "GPU"
+        curve.limit_text
+        for curve in run_curves(run_usage_of(record), series)
+        if curve.label == "GPU"
     ]
     assert top == "▔ 100 %, of all programs"
 
@@ -551,7 +562,7 @@ def test_a_family_of_such_runs_gets_no_number_of_others(name: str) -> None:
     hours = evidence.usage.idle_gpu_hours
     is_known = own.idle is not None and not own.is_estimate
     assert (hours.value is not None) == is_known
-    advice = advice_document(advise(evidence, Policy(), PriceOverrides()))
+    advice = advice_document(advise_on_size(evidence, Policy(), PriceOverrides()))
     is_unused = name == "never used"
     assert any("never used" in reason for reason in advice.reasons) == is_unused
     changes = compare_metrics([one.record for one in records] * 3, [records[0].record] * 5)

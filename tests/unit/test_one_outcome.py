@@ -44,8 +44,8 @@ from profiler.runs.past_runs.family_evidence import final_report
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.search_documents import run_of_document
 from profiler.runs.past_runs.verdict_sentence import verdict_of
-from profiler.sizing.run_counts import counted_as
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.run_counts import outcome_counted_as
+from profiler.sizing.run_facts import run_facts_of
 from tests import screens
 from tests.awkward_runs import RUNS, recommended
 from tests.bus_events import mail_of
@@ -157,7 +157,7 @@ def test_the_document_has_the_word_in_whatever_order_report_and_event_arrive(end
     assert first["event"]["outcome"] == (
         end.status if end.status in ("success", "failure") else "unknown"
     )
-    assert first["task"]["stop_category"] == ended(end).outcome.category
+    assert first["task"]["stop_category"] == ended(end).outcome.stop_category
     report, event = of_report(end), of_event(end)
     for writes in (
         [report, event],
@@ -321,11 +321,11 @@ def test_the_morning_message_counts_it_with_and_without_a_cluster(end: RunEnd) -
     outcome = ended(end).outcome
     for night in (night_of_cluster(end), night_of_lines(end)):
         counted = {word: dict(families) for word, families in night.counts.items() if families}
-        assert counted == {outcome.group: {"nightly": 1}}
-        if outcome.group in ("failure", "out of memory"):
+        assert counted == {outcome.count_group: {"nightly": 1}}
+        if outcome.count_group in ("failure", "out of memory"):
             (failed,) = night.failed
             assert failed.reason == outcome.sentence
-            assert failed.outcome == outcome.group
+            assert failed.outcome == outcome.count_group
 
 
 # Commands and the page
@@ -347,7 +347,7 @@ def test_show_and_the_page_say_it(end: RunEnd) -> None:
             outcome.cause == "failure" and f"exit code {outcome.exit_code}" in text
         )
     row = page_run(Run(past=run), "nightly")
-    assert row.outcome == outcome.group
+    assert row.outcome == outcome.count_group
     assert row.why == outcome.title
     endings = {"gpu-oom": "out of GPU memory", "gpu-error": "GPU error"}
     assert row.ending == endings.get(end.cause)
@@ -391,7 +391,7 @@ def test_only_a_proven_kill_is_started_again(end: RunEnd) -> None:
 def test_resize_counts_it(end: RunEnd) -> None:
     run = past(end)
     report = present(final_report(run))
-    counted = counted_as(facts_of(report, outcome=run.outcome))
+    counted = outcome_counted_as(run_facts_of(report, outcome=run.outcome))
     expected = {"success": "success", "failure": "failed", "stopped": "stopped"}
     if end.cause == "oom":
         assert counted == "killed"

@@ -45,7 +45,7 @@ from profiler.record.units import (
 )
 from profiler.runs.past_runs.moments import find_moments
 from profiler.runs.past_runs.verdict_sentence import verdict_of
-from profiler.sizing.advice import advise
+from profiler.sizing.advice import advise_on_size
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
 from tests import screens, shown_runs
@@ -207,9 +207,9 @@ def test_programs_read_the_numbers_that_people_do(report: Report) -> None:
 def test_the_morning_message_has_the_reason_of_the_others(report: Report) -> None:
     run = screens.ended(report)
     text = screens.morning(report)
-    failed = run.outcome.group in ("failure", "out of memory")
+    failed = run.outcome.count_group in ("failure", "out of memory")
     assert (run.outcome.sentence or "") in text or not failed
-    assert f"1 run, 1 {GROUPS.get(run.outcome.group, run.outcome.group)}" in text
+    assert f"1 run, 1 {GROUPS.get(run.outcome.count_group, run.outcome.count_group)}" in text
 
 
 def test_the_page_of_many_runs_has_the_numbers_and_the_verdict_of_the_page_of_one() -> None:
@@ -288,7 +288,7 @@ def test_slack_page_and_show_give_the_reasons_of_recommend(report: Report) -> No
     if advice == NO_RECOMMENDATION or report.record.metrics.max_memory_used_mb is None:
         return
     shown_texts = shown(report)
-    for sentence in advise(evidence_of([report]), Policy(), PriceOverrides()).reasons:
+    for sentence in advise_on_size(evidence_of([report]), Policy(), PriceOverrides()).reasons:
         assert sentence in shown_texts["recommend"]
         assert sentence in shown_texts["page"]
     said = shown_texts["page"].casefold()

@@ -132,7 +132,7 @@ def in_other_words(report: Report, texts: Mapping[str, str]) -> Iterator[tuple[s
     for name, shown in texts.items():
         text = shown.replace(evidence, "") if evidence else shown
         for words, rows in WORDS.items():
-            told = [row for row in story(report).named(*rows) if says(text, row)]
+            told = [row for row in story(report).rows_named(*rows) if says(text, row)]
             if re.search(words, text) and not told:
                 yield name, words
 

@@ -37,7 +37,7 @@ from profiler.runs.past_runs.family_evidence import (
     read_families,
 )
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
-from profiler.runs.past_runs.log_places import DefinedPlaces, LogOptions
+from profiler.runs.past_runs.log_places import DefinedLogPlaces, LogOptions
 from profiler.runs.past_runs.run_lookup import find_runs
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.runs.past_runs.search_documents import run_of_document
@@ -727,7 +727,7 @@ OPTIONS_OF_FAMILIES: dict[str, LogOptions] = {
 def read_by_family(*stored: Stored, group: str = GROUP) -> LogGroupRuns:
     """A reader that knows where the families' definitions send their lines."""
     source = source_of(*stored, group=group)
-    source.places = DefinedPlaces(OPTIONS_OF_FAMILIES.get)
+    source.places = DefinedLogPlaces(OPTIONS_OF_FAMILIES.get)
     return source
 
 
@@ -922,8 +922,8 @@ def test_show_prints_no_lines_of_another_tasks_stream() -> None:
 def watched(*stored: Stored) -> Sequence[Any]:
     runs, trust = RunningRuns(), AccountTrust(account_id=ACCOUNT, groups=GROUPS)
     for stream, seconds, text in stored:
-        runs.add(text, trust.trust_in_stream(GROUP, stream), NOW_MS + round(1000 * seconds))
-    return runs.refresh(NOW_MS * NS_PER_MS)
+        runs.add_line(text, trust.trust_in_stream(GROUP, stream), NOW_MS + round(1000 * seconds))
+    return runs.current_runs(NOW_MS * NS_PER_MS)
 
 
 RUNNING: Stored = (MONITOR_STREAM, 0, line("task.checkpoint", status="running"))

@@ -28,7 +28,7 @@ MAX_LISTED = 1_000
 _PER_CALL = 100
 
 
-class BatchReads(Struct):
+class BatchAccountReader(Struct):
     """Reads of the account. What it refuses is a sentence of ``problems``."""
 
     open_client: OpenClient
@@ -37,42 +37,42 @@ class BatchReads(Struct):
     listed: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     arrays_of: dict[str, list[JobDetail]] = {}  # by the queue
 
-    def jobs(self, ids: Sequence[str]) -> list[JobDetail]:
+    def read_jobs(self, ids: Sequence[str]) -> list[JobDetail]:
         """The jobs of these ids that Batch still knows."""
         jobs: list[JobDetail] = []
         for chunk in batches(list(ids), _PER_CALL):
-            answer = self._answer(
+            answer = self._read_answer(
                 "Jobs could not be read", "batch:DescribeJobs", "describe_jobs", jobs=chunk
             )
             jobs += known_values(map(parse_job, answer.get("jobs", ())))
         return jobs
 
-    def named(self, operation: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
+    def read_described(self, operation: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
         """The queues or environments with these names or ARNs."""
         title, member = {
             "describe_job_queues": ("Job queues", "jobQueues"),
             "describe_compute_environments": ("Compute environments", "computeEnvironments"),
         }[operation]
         permission = f"batch:Describe{title.title().replace(' ', '')}"
-        answer = self._answer(
+        answer = self._read_answer(
             f"{title} could not be read", permission, operation, **{member: list(names)}
         )
         return list(answer.get(member, ()))
 
-    def arrays(self, queue: str) -> list[JobDetail]:
+    def read_unended_arrays(self, queue: str) -> list[JobDetail]:
         """The first arrays of a queue that have not ended: their children are not listed."""
         if queue not in self.arrays_of:
-            pending = self.summaries(queue, PENDING, MAX_LISTED)
+            pending = self.read_job_summaries(queue, PENDING, MAX_LISTED)
             ids = [summary["jobId"] for summary in pending if parse_array(summary) is not NO_ARRAY]
-            self.arrays_of[queue] = self.jobs(ids[:_PER_CALL])
+            self.arrays_of[queue] = self.read_jobs(ids[:_PER_CALL])
         return self.arrays_of[queue]
 
-    def waiting_child(self, array: JobDetail) -> JobDetail | None:
+    def read_waiting_child(self, array: JobDetail) -> JobDetail | None:
         """The first child of an array that is RUNNABLE."""
-        runnable = self.summaries(array.id, RUNNABLE, 1, place="arrayJobId")
-        return next(iter(self.jobs([summary["jobId"] for summary in runnable])), None)
+        runnable = self.read_job_summaries(array.id, RUNNABLE, 1, place="arrayJobId")
+        return next(iter(self.read_jobs([summary["jobId"] for summary in runnable])), None)
 
-    def summaries(
+    def read_job_summaries(
         self, of: str, status: str, most: int, *, place: str = "jobQueue"
     ) -> list[Mapping[str, Any]]:
         """The jobs of a queue or an array with this status, the first of them. A status is listed
@@ -94,9 +94,9 @@ class BatchReads(Struct):
             self.problems.append(str(error))
         return listed
 
-    def front(self, queue: str) -> list[str] | None:
+    def read_first_runnable_arns(self, queue: str) -> list[str] | None:
         """The ARNs of the first RUNNABLE jobs; None: they are not known."""
-        answer = self._answer(
+        answer = self._read_answer(
             "The place in the queue is not known",
             "batch:GetJobQueueSnapshot",
             "get_job_queue_snapshot",
@@ -105,9 +105,9 @@ class BatchReads(Struct):
         front = answer.get("frontOfQueue")
         return None if front is None else [job.get("jobArn", "") for job in front.get("jobs", ())]
 
-    def available(self, resource: str) -> int | None:
+    def read_available_amount(self, resource: str) -> int | None:
         """How much of a consumable resource is left."""
-        answer = self._answer(
+        answer = self._read_answer(
             "A consumable resource could not be read",
             "batch:DescribeConsumableResource",
             "describe_consumable_resource",
@@ -116,9 +116,9 @@ class BatchReads(Struct):
         left: int | None = answer.get("availableQuantity")
         return left
 
-    def definitions(self, **which: object) -> list[Mapping[str, Any]]:
+    def read_definitions(self, **which: object) -> list[Mapping[str, Any]]:
         """Job definitions, by their names or ARNs."""
-        answer = self._answer(
+        answer = self._read_answer(
             "Job definitions could not be read",
             "batch:DescribeJobDefinitions",
             "describe_job_definitions",
@@ -126,7 +126,7 @@ class BatchReads(Struct):
         )
         return list(answer.get("jobDefinitions", ()))
 
-    def instance_types(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
+    def read_instance_types(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
         """The types of these names, and of these families (``m5``)."""
         patterns = [name if "." in name else f"{name}.*" for name in names]
         try:
@@ -143,7 +143,7 @@ class BatchReads(Struct):
             self.problems.append(str(error))
             return []
 
-    def _answer(
+    def _read_answer(
         self, what: str, permission: str, operation: str, **arguments: object
     ) -> Mapping[str, Any]:
         """The answer of AWS Batch; empty if it refuses. ``what`` begins the sentence about that."""

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from profiler.aws_account.clusters_and_log_groups import STANDARD
 from profiler.aws_account.doctor.definition_checks import (
     add_monitor_command,
-    pin_problems,
+    pinned_target_problems,
     start_problems,
 )
 from profiler.aws_account.doctor.findings import Finding, Level, note, problem
-from profiler.aws_account.doctor.secret_checks import secret_problems
+from profiler.aws_account.doctor.secret_checks import secret_problem_findings
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
-from profiler.aws_account.report_paths import LogGroupState, Permission, ReportPaths, task_role
+from profiler.aws_account.report_paths import LogGroupState, Permission, ReportPathReader, task_role
 from profiler.aws_account.started_tasks import AIRFLOW
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import arn_account, arn_region
@@ -43,7 +43,7 @@ DAYS = 8  # a weekly run, and a day
 _MAX_PAGES = 5
 
 
-class LastReports(Struct, frozen=True, kw_only=True):
+class LastReportsByFamily(Struct, frozen=True, kw_only=True):
     """The newest reports by family. ``unread`` groups were not read to the end."""
 
     newest_ns: Mapping[str, int] = {}
@@ -83,7 +83,7 @@ class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
         return "ok"
 
 
-def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
+def family_health(monitor: FamilyMonitor, paths: ReportPathReader) -> FamilyHealth:
     """AWS's data of a family, with the findings about its image and its roles."""
     health = FamilyHealth(family=monitor.planned.family, monitor=monitor.state)
     if not (health.has_reports or monitor.state == "missing"):
@@ -91,15 +91,15 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     planned = monitor.planned
     has_own_monitor = monitor.state not in ("wrapper", "instance")
     role = task_role(planned.changed.definition)
-    streams = planned.streams if has_own_monitor else frozenset()
-    permission = paths.permission(role, streams)
+    streams = planned.report_stream_arns if has_own_monitor else frozenset()
+    permission = paths.may_role_write(role, streams)
     writer = _report_container(monitor)
-    group = planned.log_group
+    group = planned.added_monitor_log_group
     target = log_target(writer)
     if not has_own_monitor or not group or prints_report(writer.environment):
         group = target.group
     # --register will create it.
-    is_created = monitor.state == "missing" and group == planned.log_group
+    is_created = monitor.state == "missing" and group == planned.added_monitor_log_group
     is_here = target.region in (None, arn_region(planned.revision_arn))
     is_made_by_ecs = writer.log_options.get("awslogs-create-group") == "true"
     group_state = LogGroupState(exists=None)
@@ -109,7 +109,7 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
         group_state = replace(group_state, exists=None)
     findings = [
         *start_problems(planned, permission, paths, add_monitor_command(planned.family)),
-        *secret_problems(planned, paths),
+        *secret_problem_findings(planned, paths),
     ]
     return replace(
         health,
@@ -145,11 +145,11 @@ class ClusterChecks(Struct):
     """
 
     schedules: Sequence[Schedule]
-    reports: LastReports | None  # None: unknown
+    reports: LastReportsByFamily | None  # None: unknown
     now_ns: int
     is_indexed: bool
 
-    def judged(
+    def judge_families(
         self, monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth]
     ) -> Iterator[FamilyHealth]:
         """Each family with all of its findings."""
@@ -209,7 +209,7 @@ class ClusterChecks(Struct):
         planned = monitor.planned
         if not health.has_reports:
             planned = replace(planned, unmonitored=())
-        yield from dict.fromkeys(pin_problems(planned).values())
+        yield from dict.fromkeys(pinned_target_problems(planned).values())
 
     def _log_findings(self, health: FamilyHealth) -> Iterator[Finding]:
         if health.log_group_exists is False:
@@ -288,7 +288,7 @@ class ClusterChecks(Struct):
         return None
 
 
-class LimitedPages(Struct):
+class LimitedPageReader(Struct):
     """Reads only some pages of each log group, as one can have thousands.
 
     ``unread`` groups have more pages.

@@ -11,7 +11,7 @@ from profiler.aws_account.doctor.findings import Finding, Level, note, ok, probl
 from profiler.aws_account.ecr_images import ecr_image
 from profiler.aws_account.instance_monitors import instance_monitor_of
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.report_paths import Permission, ReportPaths, task_role
+from profiler.aws_account.report_paths import Permission, ReportPathReader, task_role
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.command_lines import command_line, option_words
 from profiler.core.container_roles import repository
@@ -85,7 +85,7 @@ def schedule_findings(
     """Whether the targets of a family start a task, and the pinned ones among them the revision
     of the plan.
     """
-    problems = pin_problems(planned)
+    problems = pinned_target_problems(planned)
     for target in targets:
         if target.key in problems:
             yield problems[target.key]
@@ -98,7 +98,7 @@ def schedule_findings(
             yield note(SCHEDULES, f"{pin}, and does not start {planned.revision}.")
 
 
-def pin_problems(planned: PlannedFamily) -> dict[tuple[str, ...], Finding]:
+def pinned_target_problems(planned: PlannedFamily) -> dict[tuple[str, ...], Finding]:
     """The problems of the family's schedules and rules by the keys of their targets: they start
     nothing, or no monitor.
     """
@@ -174,7 +174,7 @@ def _monitor_image(planned: PlannedFamily) -> str | None:
     return known(attrgetter("image"), monitor)
 
 
-def execution_role_finding(planned: PlannedFamily, paths: ReportPaths) -> Finding | None:
+def execution_role_finding(planned: PlannedFamily, paths: ReportPathReader) -> Finding | None:
     """Whether the execution role may pull the monitor's image; None: unknown, or not needed."""
     role = string(planned.changed.definition.get("executionRoleArn"))
     image = _monitor_image(planned)
@@ -183,12 +183,12 @@ def execution_role_finding(planned: PlannedFamily, paths: ReportPaths) -> Findin
     if not role:
         return _missing_execution_role(planned, image)
     name = role.rpartition("/")[2]
-    permission = paths.may_pull(role, image)
+    permission = paths.may_role_pull(role, image)
     if permission == "no role":
         return problem(
             _EXECUTION_ROLE, f"The execution role {name} does not exist, so ECS starts no task."
         )
-    denial = paths.denial(
+    denial = paths.denial_of_role(
         permission,
         "execution role",
         name,
@@ -231,14 +231,14 @@ def _missing_execution_role(planned: PlannedFamily, image: str) -> Finding | Non
 
 
 def execution_role_findings(
-    planned: PlannedFamily, paths: ReportPaths, level: Level
+    planned: PlannedFamily, paths: ReportPathReader, level: Level
 ) -> tuple[Finding, ...]:
     """What is said of this level of the execution role, which pulls the monitor's image."""
     findings = known_values((execution_role_finding(planned, paths),))
     return tuple(finding for finding in findings if finding.level == level)
 
 
-def image_problems(planned: PlannedFamily, paths: ReportPaths) -> tuple[Finding, ...]:
+def image_problems(planned: PlannedFamily, paths: ReportPathReader) -> tuple[Finding, ...]:
     """The problem of a monitor whose image the account's registry lacks; none: it is there, in
     another registry, or unknown.
     """
@@ -255,7 +255,7 @@ def image_problems(planned: PlannedFamily, paths: ReportPaths) -> tuple[Finding,
     return (problem(_IMAGE, f"{what}: {remedy}."),)
 
 
-def pull_obstacle(planned: PlannedFamily, paths: ReportPaths) -> str | None:
+def image_pull_obstacle(planned: PlannedFamily, paths: ReportPathReader) -> str | None:
     """Why the monitor's image would keep the tasks of a definition from starting; None: it does
     not, or this is unknown. Without the role itself, no task starts in any case.
     """
@@ -270,7 +270,7 @@ def pull_obstacle(planned: PlannedFamily, paths: ReportPaths) -> str | None:
 def start_problems(
     planned: PlannedFamily,
     permission: Permission | None,
-    paths: ReportPaths,
+    paths: ReportPathReader,
     command: str,
     *,
     of_all: str = "",
@@ -287,11 +287,11 @@ def start_problems(
     # It changes roles alone, so that one command and one sentence are for all families.
     of_roles = of_all or command
     remedy = f"Allow it: {of_roles} --attach-policy --yes."
-    owner = paths.owner_of_role(role) if role and permission == "denied" else None
+    owner = paths.why_stack_owns_role(role) if role and permission == "denied" else None
     if owner is not None:
         remedy = f"It is not changed, because {owner}. {ROLE_REMEDY.format(f'{of_roles} --policy')}"
     what = "logs:PutLogEvents for the report"
-    denial = paths.denial(permission, "task role", role or "", what, remedy)
+    denial = paths.denial_of_role(permission, "task role", role or "", what, remedy)
     if denial is not None:
         yield problem(_ROLE, denial.text, denial.remedy)
     elif permission == "no role" and not role:

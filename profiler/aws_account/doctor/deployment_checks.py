@@ -20,8 +20,8 @@ from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.forwarder_stack import (
     ForwarderStack,
     change_obstacle,
-    existing_forwarder,
     export_lines,
+    read_existing_stack,
 )
 from profiler.aws_account.registered_definitions import glob_prefix, read_items
 from profiler.aws_account.replay import count_messages
@@ -71,7 +71,7 @@ def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Ite
     A part that cannot be read is a problem.
     """
     try:
-        stack = existing_forwarder(open_client, name)
+        stack = read_existing_stack(open_client, name)
     except TaskProfilerError as error:
         yield problem(_STACK, str(error))
         return
@@ -79,14 +79,14 @@ def deployment_findings(name: str, open_client: OpenClient, clock: Clock) -> Ite
     checks = _DeploymentChecks(
         stack, open_client, datetime.fromtimestamp(clock.wall_ns() / NS_PER_SECOND, UTC)
     )
-    yield from _findings_or_problem(_REPORTS, checks.reports())
+    yield from _findings_or_problem(_REPORTS, checks.report_function_findings())
     yield from _findings_or_problem(
-        _TASKS, checks.invoked_by_rule(_TASKS, "TaskStoppedFunctionName")
+        _TASKS, checks.findings_of_invoked_function(_TASKS, "TaskStoppedFunctionName")
     )
     yield from _findings_or_problem(
-        _SCHEDULES, checks.invoked_by_rule(_SCHEDULES, "WatchSchedulesFunctionName")
+        _SCHEDULES, checks.findings_of_invoked_function(_SCHEDULES, "WatchSchedulesFunctionName")
     )
-    yield from checks.queues()
+    yield from checks.queue_findings()
     yield from (ok(_SOURCE, line) for line in export_lines(stack.parameters))
 
 
@@ -96,7 +96,7 @@ def forwarder_finding(stack: ForwarderStack) -> Finding:
     text = f"The stack {stack.name} is in state {stack.status}{reason}."
     advice = change_obstacle(stack)
     if advice:
-        if stack.phase == "in progress":
+        if stack.possible_action == "in progress":
             return note(_STACK, text, advice)
         return problem(_STACK, text, advice)
     if "ROLLBACK" in (stack.status or ""):
@@ -120,7 +120,7 @@ class _DeploymentChecks(Struct):
     open_client: OpenClient
     now: datetime
 
-    def reports(self) -> Iterator[Finding]:
+    def report_function_findings(self) -> Iterator[Finding]:
         """The function that indexes reports, and its input."""
         name = self.stack.outputs.get("ForwardLogsFunctionName")
         if not name:
@@ -135,24 +135,24 @@ class _DeploymentChecks(Struct):
                 "The stack forwards only notifications of running tasks: ElasticsearchUrl is empty."
             )
             yield note(_REPORTS, text, _update_command())
-        function = self._function(name)
+        function = self._read_function(name)
         yield _function_finding(_REPORTS, name, function)
         stream = self.stack.outputs.get("ReportStreamArn")
         yield from _findings_or_problem(
-            _SUBSCRIPTION, self._subscriptions(stream or function["FunctionArn"])
+            _SUBSCRIPTION, self._subscription_findings(stream or function["FunctionArn"])
         )
         if stream:
-            yield from _findings_or_problem(_STREAM, self._event_sources(name))
-        yield from _findings_or_problem(_REPORTS, self._activity(_REPORTS, name))
+            yield from _findings_or_problem(_STREAM, self._event_source_findings(name))
+        yield from _findings_or_problem(_REPORTS, self._activity_findings(_REPORTS, name))
 
-    def _function(self, name: str) -> Mapping[str, Any]:
+    def _read_function(self, name: str) -> Mapping[str, Any]:
         with aws_errors(f"The function {name} cannot be read", "lambda:GetFunctionConfiguration"):
             configuration: Mapping[str, Any] = self.open_client(
                 "lambda"
             ).get_function_configuration(FunctionName=name)
         return configuration
 
-    def invoked_by_rule(self, topic: str, output: str) -> Iterator[Finding]:
+    def findings_of_invoked_function(self, topic: str, output: str) -> Iterator[Finding]:
         """The function that an output of the stack names, and the rules that invoke it."""
         name = self.stack.outputs.get(output)
         if not name:
@@ -163,7 +163,7 @@ class _DeploymentChecks(Struct):
                 )
                 yield note(_TASKS, text, _update_command())
             return
-        function = self._function(name)
+        function = self._read_function(name)
         events = self.open_client("events")
         yield _function_finding(topic, name, function)
         with aws_errors(
@@ -192,15 +192,15 @@ class _DeploymentChecks(Struct):
                 yield problem(
                     topic, f"{text}: jobs and their tasks have no notification.", _update_command()
                 )
-        yield from _findings_or_problem(topic, self._activity(topic, name))
+        yield from _findings_or_problem(topic, self._activity_findings(topic, name))
 
-    def _activity(self, topic: str, name: str) -> Iterator[Finding]:
+    def _activity_findings(self, topic: str, name: str) -> Iterator[Finding]:
         """The invocations and errors of a function in 24 hours."""
-        invocations = self._sum(name, "Invocations")
-        errors = self._sum(name, "Errors")
+        invocations = self._metric_sum(name, "Invocations")
+        errors = self._metric_sum(name, "Errors")
         if errors:
             try:
-                line = self._last_error(name)
+                line = self._last_error_line(name)
             except TaskProfilerError as error:
                 line = f"unknown. {error}"
             last = f" Last error: {line}" if line else ""
@@ -221,7 +221,7 @@ class _DeploymentChecks(Struct):
                 "without an error.",
             )
 
-    def _sum(self, function: str, metric: str) -> int:
+    def _metric_sum(self, function: str, metric: str) -> int:
         with aws_errors(
             f"The metrics of {function} cannot be read", "cloudwatch:GetMetricStatistics"
         ):
@@ -236,7 +236,7 @@ class _DeploymentChecks(Struct):
             )
         return round(sum(float(point["Sum"]) for point in response["Datapoints"]))
 
-    def _last_error(self, function: str) -> str:
+    def _last_error_line(self, function: str) -> str:
         """The newest line of an error in the function's log, from at most ten pages of the last
         24 hours.
         """
@@ -254,7 +254,7 @@ class _DeploymentChecks(Struct):
         _, message = newest
         return " ".join(message.split())[:_MAX_ERROR_CHARACTERS]
 
-    def _subscriptions(self, destination: str) -> Iterator[Finding]:
+    def _subscription_findings(self, destination: str) -> Iterator[Finding]:
         if self.stack.parameters.get("Subscribe") == "account":
             with aws_errors(
                 "The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"
@@ -264,7 +264,7 @@ class _DeploymentChecks(Struct):
             for policy in policies:
                 document = json.loads(policy["policyDocument"])
                 filters.append((document.get("DestinationArn"), document.get("FilterPattern")))
-            if self._delivers(filters, destination):
+            if self._has_delivering_filter(filters, destination):
                 yield ok(
                     _SUBSCRIPTION,
                     "All log groups of the Region are subscribed that have the class Standard.",
@@ -291,18 +291,20 @@ class _DeploymentChecks(Struct):
         for group in groups:
             if glob_prefix(group) == group:
                 yield from _findings_or_problem(
-                    _SUBSCRIPTION, self._subscription(group, destination)
+                    _SUBSCRIPTION, self._group_subscription_findings(group, destination)
                 )
             else:
-                yield from _findings_or_problem(_SUBSCRIPTION, self._of_pattern(group, destination))
+                yield from _findings_or_problem(
+                    _SUBSCRIPTION, self._pattern_findings(group, destination)
+                )
 
-    def _of_pattern(self, pattern: str, destination: str) -> Iterator[Finding]:
+    def _pattern_findings(self, pattern: str, destination: str) -> Iterator[Finding]:
         """Whether all log groups are subscribed that ``setup stack`` subscribes by a pattern."""
         findings: list[Finding] = []
         filters = GroupFilters(self.stack.name, self.open_client, lambda _sentence: None)
-        groups = filters.select([pattern], are_given=False).groups
+        groups = filters.select_groups([pattern], are_given=False).groups
         for group in groups:
-            findings += self._subscription(group, destination)
+            findings += self._group_subscription_findings(group, destination)
         problems = [finding for finding in findings if finding.level == "problem"]
         yield from problems
         if not groups:
@@ -313,7 +315,7 @@ class _DeploymentChecks(Struct):
                 f"All log groups of {pattern} are subscribed ({len(groups)}).",
             )
 
-    def _subscription(self, group: str, destination: str) -> Iterator[Finding]:
+    def _group_subscription_findings(self, group: str, destination: str) -> Iterator[Finding]:
         with aws_errors(
             f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"
         ):
@@ -321,7 +323,7 @@ class _DeploymentChecks(Struct):
         filters = []
         for subscription in listed:
             filters.append((subscription["destinationArn"], subscription.get("filterPattern")))
-        if self._delivers(filters, destination):
+        if self._has_delivering_filter(filters, destination):
             yield ok(_SUBSCRIPTION, f"{group} is subscribed.")
         else:
             what = (
@@ -330,7 +332,9 @@ class _DeploymentChecks(Struct):
             )
             yield problem(_SUBSCRIPTION, what, _update_command())
 
-    def _delivers(self, filters: Iterable[tuple[object, object]], destination: str) -> bool:
+    def _has_delivering_filter(
+        self, filters: Iterable[tuple[object, object]], destination: str
+    ) -> bool:
         """Whether one of the filters, each a destination and a pattern, delivers what the stack
         forwards.
         """
@@ -338,7 +342,7 @@ class _DeploymentChecks(Struct):
         own = (pattern for place, pattern in filters if place == destination)
         return any(passes_reports(pattern) or not wants_reports for pattern in own)
 
-    def _event_sources(self, function: str) -> Iterator[Finding]:
+    def _event_source_findings(self, function: str) -> Iterator[Finding]:
         """Whether the data stream, which keeps reports for 24 hours, invokes the function."""
         with aws_errors(
             f"The event sources of {function} cannot be read", "lambda:ListEventSourceMappings"
@@ -363,13 +367,13 @@ class _DeploymentChecks(Struct):
             "Enable the event source mapping in the console of Lambda, or update the stack.",
         )
 
-    def queues(self) -> Iterator[Finding]:
+    def queue_findings(self) -> Iterator[Finding]:
         for output in QUEUE_OUTPUTS:
             url = self.stack.outputs.get(output)
             if url:
-                yield from _findings_or_problem(_QUEUES, self._messages(output, url))
+                yield from _findings_or_problem(_QUEUES, self._queue_message_findings(output, url))
 
-    def _messages(self, output: str, url: str) -> Iterator[Finding]:
+    def _queue_message_findings(self, output: str, url: str) -> Iterator[Finding]:
         """Whether a queue of failed events is empty, and how to send them again."""
         with aws_errors(f"The queue {url} cannot be read", "sqs:GetQueueAttributes"):
             count = count_messages(self.open_client("sqs"), url)

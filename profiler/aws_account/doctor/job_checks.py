@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from profiler.aws_account.aws_errors import OpenClient
-from profiler.aws_account.doctor.batch_reads import MAX_LISTED, BatchReads
+from profiler.aws_account.doctor.batch_reads import MAX_LISTED, BatchAccountReader
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.job_queues import missing_queue_error
 from profiler.core.command_lines import aws_command_line, command_line
@@ -29,7 +29,13 @@ from profiler.record.batch_detail import (
     children_text,
 )
 from profiler.record.batch_job import resource_name
-from profiler.record.job_end import facts_sentence, job_facts, job_name, job_title, remedy_of
+from profiler.record.job_end import (
+    facts_sentence,
+    job_fact_texts,
+    job_name,
+    job_title,
+    remedy_for_job,
+)
 from profiler.record.units import format_count, format_duration, format_memory, format_vcpu
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.instance_memory import registered_mb
@@ -50,8 +56,8 @@ _PLATFORM_OF = {"FARGATE": FARGATE, "FARGATE_SPOT": FARGATE, "EC2": EC2, "SPOT":
 
 def findings_of_job(open_client: OpenClient, job_id: str, now_ns: int) -> Iterator[Finding]:
     """Where a job stands, and why it does not go on. Raises TaskProfilerError for no such job."""
-    reads = BatchReads(open_client)
-    jobs = reads.jobs([job_id])
+    reads = BatchAccountReader(open_client)
+    jobs = reads.read_jobs([job_id])
     if not jobs:
         reason = next(iter(reads.problems), None) or (
             f"AWS Batch knows no job {job_id}: it forgets jobs seven days after their end. Check "
@@ -63,9 +69,9 @@ def findings_of_job(open_client: OpenClient, job_id: str, now_ns: int) -> Iterat
     yield from _definition_findings(job, reads)
     if job.status not in ENDED and job.status not in (STARTING, RUNNING):
         yield from _wait_findings(job, reads)
-        queues = reads.named("describe_job_queues", [job.queue_arn or ""])
+        queues = reads.read_described("describe_job_queues", [job.queue_arn or ""])
         yield from _queue_findings(queues, job.queue_arn or "", reads, job)
-        child = reads.waiting_child(job) if job.is_array_parent else None
+        child = reads.read_waiting_child(job) if job.is_array_parent else None
         if child is not None:
             yield from _reason_findings(child)
         yield from _place_findings(child or job, reads)
@@ -74,19 +80,19 @@ def findings_of_job(open_client: OpenClient, job_id: str, now_ns: int) -> Iterat
 
 def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
     """What keeps the jobs of a queue from starting. Raises TaskProfilerError for no such queue."""
-    reads = BatchReads(open_client)
-    queues = reads.named("describe_job_queues", [queue])
+    reads = BatchAccountReader(open_client)
+    queues = reads.read_described("describe_job_queues", [queue])
     if not queues:
         if reads.problems:
             raise TaskProfilerError(reads.problems[0])
         raise missing_queue_error(open_client, queue)
-    waiting = reads.summaries(queue, RUNNABLE, MAX_LISTED)
-    first = reads.jobs([waiting[0]["jobId"]]) if waiting else []
-    arrays = reads.arrays(queue)
+    waiting = reads.read_job_summaries(queue, RUNNABLE, MAX_LISTED)
+    first = reads.read_jobs([waiting[0]["jobId"]]) if waiting else []
+    arrays = reads.read_unended_arrays(queue)
     if not first:
-        first = list(islice(known_values(map(reads.waiting_child, arrays)), 1))
+        first = list(islice(known_values(map(reads.read_waiting_child, arrays)), 1))
     counts = [
-        f"{_job_count_text(reads.summaries(queue, status, MAX_LISTED))} {status}"
+        f"{_job_count_text(reads.read_job_summaries(queue, status, MAX_LISTED))} {status}"
         for status in (STARTING, RUNNING)
     ]
     waits = f"{_job_count_text(waiting)} RUNNABLE"
@@ -106,7 +112,7 @@ def _job_count_text(jobs: Sequence[object]) -> str:
     return f"{len(jobs):,}+ jobs"
 
 
-def _unread_findings(reads: BatchReads) -> Iterator[Finding]:
+def _unread_findings(reads: BatchAccountReader) -> Iterator[Finding]:
     for sentence in dict.fromkeys(reads.problems):
         yield note(_UNKNOWN, sentence)
 
@@ -123,14 +129,14 @@ def _where_to_look_text(job: JobDetail) -> str:
     return f"Look: {command}. Its log: {aws_command_line(*tail, region=job.region)}."
 
 
-def _state_findings(job: JobDetail, reads: BatchReads, now_ns: int) -> Iterator[Finding]:
+def _state_findings(job: JobDetail, reads: BatchAccountReader, now_ns: int) -> Iterator[Finding]:
     """The job's status, since when, and AWS's reason."""
     name = job_name(job)
     if job.status == SUCCEEDED:
         yield ok(_JOB, f"{job_title(job)}.")
     elif job.status in ENDED:
-        advice = remedy_of(job) if job.has_no_attempt else _where_to_look_text(job)
-        facts = facts_sentence(job_facts(job, None))
+        advice = remedy_for_job(job) if job.has_no_attempt else _where_to_look_text(job)
+        facts = facts_sentence(job_fact_texts(job, None))
         yield problem(_JOB, f"{job_title(job)}. {facts}".rstrip(), advice)
     elif job.status in (STARTING, RUNNING):
         yield ok(_JOB, f"{name} is {job.status}.")
@@ -154,19 +160,19 @@ def _children_sentence(array: JobDetail) -> str:
     return f"The children of the array {job_name(array)}: {counts}."
 
 
-def _definition_findings(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
+def _definition_findings(job: JobDetail, reads: BatchAccountReader) -> Iterator[Finding]:
     """Whether the next submission can name the job's definition: Terraform, CDK and CloudFormation
     deregister the old revision when they register a new one.
     """
     if not job.definition_arn:
         return
-    named = reads.definitions(jobDefinitions=[job.definition_arn])
+    named = reads.read_definitions(jobDefinitions=[job.definition_arn])
     statuses = {definition.get("status") for definition in named}
     if statuses != {_INACTIVE}:
         return
     name = family_of(job.definition_arn)
     revision = revision_text(job.definition_arn)
-    active = reads.definitions(jobDefinitionName=name, status="ACTIVE")
+    active = reads.read_definitions(jobDefinitionName=name, status="ACTIVE")
     text = f"Its definition {name}:{revision} is deregistered: Batch refuses jobs of this revision."
     if not active:
         yield problem(_DEFINITION, text, f"No revision of {name} is active: register it again.")
@@ -179,13 +185,15 @@ def _definition_findings(job: JobDetail, reads: BatchReads) -> Iterator[Finding]
 def _reason_findings(job: JobDetail) -> Iterator[Finding]:
     """AWS's reason for a job that waits."""
     if job.status_reason and not (job.is_terminated or job.is_cancelled):
-        yield problem(_JOB, f"AWS says of {job_name(job)}: {job.status_reason}", remedy_of(job))
+        yield problem(
+            _JOB, f"AWS says of {job_name(job)}: {job.status_reason}", remedy_for_job(job)
+        )
 
 
-def _usual_wait_text(job: JobDetail, reads: BatchReads) -> str | None:
+def _usual_wait_text(job: JobDetail, reads: BatchAccountReader) -> str | None:
     """How long the queue's last successes waited."""
     waits = []
-    for success in reads.summaries(job.queue_arn or "", SUCCEEDED, _MAX_ENDED):
+    for success in reads.read_job_summaries(job.queue_arn or "", SUCCEEDED, _MAX_ENDED):
         wait_ms = difference(success.get("startedAt"), success.get("createdAt"))
         if wait_ms is not None and wait_ms >= 0:
             waits.append(float(wait_ms))
@@ -196,16 +204,16 @@ def _usual_wait_text(job: JobDetail, reads: BatchReads) -> str | None:
     return f"The last {jobs} of this queue that succeeded waited {usual} (median)."
 
 
-def _wait_findings(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
+def _wait_findings(job: JobDetail, reads: BatchAccountReader) -> Iterator[Finding]:
     """Jobs that it depends on, and consumable resources that are used up."""
-    for other in reads.jobs(job.depends_on) if job.depends_on else ():
+    for other in reads.read_jobs(job.depends_on) if job.depends_on else ():
         text = f"It waits for the job {job_name(other)} ({other.id}), which is {other.status}."
         if other.status == FAILED:
             yield problem(_JOB, text)
         elif other.status != SUCCEEDED:
             yield note(_JOB, text, f"See it: {command_line('doctor', other.id)}.")
     for name, quantity in job.consumables.items():
-        left = reads.available(name)
+        left = reads.read_available_amount(name)
         if left is not None and left < quantity:
             more = ("--operation", "ADD", "--quantity", str(quantity - left))
             resource = ("update-consumable-resource", "--consumable-resource", name)
@@ -221,7 +229,10 @@ def _aws_batch_command(job: JobDetail | None, *words: str) -> str:
 
 
 def _queue_findings(
-    queues: Sequence[Mapping[str, Any]], queue: str, reads: BatchReads, job: JobDetail | None
+    queues: Sequence[Mapping[str, Any]],
+    queue: str,
+    reads: BatchAccountReader,
+    job: JobDetail | None,
 ) -> Iterator[Finding]:
     """The queue, its environments, and whether they can hold the job."""
     arns: list[str] = []
@@ -240,7 +251,7 @@ def _queue_findings(
         arns += [place["computeEnvironment"] for place in order]
     if not arns:
         return
-    environments = reads.named("describe_compute_environments", arns)
+    environments = reads.read_described("describe_compute_environments", arns)
     for environment in environments:
         yield from _environment_findings(environment, job)
     usable = list(filter(_is_usable, environments))
@@ -280,7 +291,7 @@ def _environment_findings(
 
 
 def _size_findings(
-    job: JobDetail, environments: Sequence[Mapping[str, Any]], reads: BatchReads
+    job: JobDetail, environments: Sequence[Mapping[str, Any]], reads: BatchAccountReader
 ) -> Iterator[Finding]:
     """Whether an environment of the queue can hold the job at all."""
     amounts = all_known(job.vcpu, job.memory_mb)
@@ -306,7 +317,7 @@ def _size_findings(
     names = sorted(set(chain.from_iterable(types)))
     if not names or any(name == "optimal" or name.startswith("default") for name in names):
         return
-    yield from _instance_findings(job, reads.instance_types(names), asked)
+    yield from _instance_findings(job, reads.read_instance_types(names), asked)
 
 
 def _fargate_findings(job: JobDetail, size: Size, asked: str) -> Iterator[Finding]:
@@ -358,7 +369,7 @@ def _has_room(instance_type: Mapping[str, Any], job: JobDetail, gpus: int) -> bo
 
 
 def _capacity_findings(
-    job: JobDetail, environments: Sequence[Mapping[str, Any]], queue: str, reads: BatchReads
+    job: JobDetail, environments: Sequence[Mapping[str, Any]], queue: str, reads: BatchAccountReader
 ) -> Iterator[Finding]:
     """Whether maxvCpus of the environments are used up, and by what."""
     most = [environment.get("computeResources", {}).get("maxvCpus") for environment in environments]
@@ -376,13 +387,13 @@ def _capacity_findings(
     running: list[Mapping[str, Any]] = []
     is_part = False
     for status in (STARTING, RUNNING):
-        summaries = reads.summaries(queue, status, MAX_LISTED)
+        summaries = reads.read_job_summaries(queue, status, MAX_LISTED)
         is_part |= len(summaries) >= MAX_LISTED
         running += summaries
-    jobs = reads.jobs([summary["jobId"] for summary in running])
+    jobs = reads.read_jobs([summary["jobId"] for summary in running])
     used = sum(known_values(running_job.vcpu for running_job in jobs))
     number = len(jobs)
-    for array in reads.arrays(queue):
+    for array in reads.read_unended_arrays(queue):
         children = array.array.children
         active = children.get(STARTING, 0) + children.get(RUNNING, 0)
         number += active
@@ -396,10 +407,10 @@ def _capacity_findings(
         )
 
 
-def _place_findings(job: JobDetail, reads: BatchReads) -> Iterator[Finding]:
+def _place_findings(job: JobDetail, reads: BatchAccountReader) -> Iterator[Finding]:
     if job.status != RUNNABLE:
         return
-    front = reads.front(job.queue_arn or "")
+    front = reads.read_first_runnable_arns(job.queue_arn or "")
     if front is None:
         return
     if job.arn in front:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from profiler.aws_account.doctor.findings import Finding, problem
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.report_paths import READ_VALUE, ReportPaths
+from profiler.aws_account.report_paths import READ_VALUE, ReportPathReader
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.json_fields import mapping, mappings
 from profiler.core.json_fields import text as string
@@ -22,16 +22,16 @@ _SECRET_PARTS = 7  # of an ARN; a key, a stage and a version may follow
 _WHOLE_NAME = re.compile(r".+-[A-Za-z0-9]{6}")
 
 
-def secret_problems(planned: PlannedFamily, paths: ReportPaths) -> Iterator[Finding]:
+def secret_problem_findings(planned: PlannedFamily, paths: ReportPathReader) -> Iterator[Finding]:
     """The secrets that the execution role certainly may not read, so that no task starts."""
     definition = planned.changed.definition
     role = string(definition.get("executionRoleArn"))
     if not role:  # ECS registers no secrets without one
         return
     for action, resources in _resources_by_action(definition, planned.revision_arn).items():
-        for permission, refused in paths.refused_reads(role, action, resources).items():
+        for permission, refused in paths.refused_resources(role, action, resources).items():
             names = first_names([resources[arn] for arn in refused])
-            denial = paths.denial(
+            denial = paths.denial_of_role(
                 permission,
                 "execution role",
                 role.rpartition("/")[2],

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from msgspec import Struct
 
-from profiler.aggregation.task_record import task_size_of, visible_of
+from profiler.aggregation.task_record import record_task_size_of, visible_hardware_of
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.collectors.nvidia.visible_gpus import (
     DriverReading,
@@ -72,7 +72,7 @@ _NEXT_LEVEL = (
 )
 
 
-class Probes(Struct, frozen=True, kw_only=True):
+class MachineProbes(Struct, frozen=True, kw_only=True):
     """The functions that inspect the machine; tests pass their own."""
 
     read_gpus: Callable[[], DriverReading | Unavailable | None]
@@ -97,7 +97,7 @@ class DoctorContext(Struct, frozen=True, kw_only=True):
     max_seconds: float
 
 
-def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]:
+def diagnose_task(context: DoctorContext | None, probes: MachineProbes) -> Iterator[Finding]:
     """All findings, each as soon as it is known. ``context`` None: outside of ECS."""
     if context is None:
         yield note(
@@ -115,12 +115,12 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
         return
     settings = context.settings
     yield from settings_findings(settings.problems)
-    task = context.source.task()
+    task = context.source.read_task()
     yield task_finding(task, settings.endpoint_version)
     if isinstance(task, Unavailable):
         yield from _device_findings(GpuSelection(), probes)
         return
-    container = context.source.own_container()
+    container = context.source.read_own_container()
     own = None if isinstance(container, Unavailable) else container
     selection = select_batch(task, requested=settings.task.container, own=own)
     yield batch_finding(selection)
@@ -203,8 +203,8 @@ def unseen_limits_findings(
     """The task's limits that programs do not see; a memory limit of the batch's own is in its
     control group.
     """
-    visible = visible_of(host)
-    size = task_size_of(task)
+    visible = visible_hardware_of(host)
+    size = record_task_size_of(task)
     limit_mb = None
     if not batch.memory_limit_bytes:
         limit_mb = size.memory_mb
@@ -311,7 +311,7 @@ def refresh_finding(
     reads: list[int] = []
     reason = "they do not contain the batch"
     while len(reads) <= _MIN_REFRESHES:
-        stats = source.stats()
+        stats = source.read_stats()
         sample = stats if isinstance(stats, Unavailable) else stats.get(docker_id)
         if isinstance(sample, Unavailable):
             reason = sample.reason
@@ -341,7 +341,7 @@ def refresh_finding(
 
 
 def _process_findings(
-    batch: ContainerMetadata, settings: MonitorSettings, probes: Probes
+    batch: ContainerMetadata, settings: MonitorSettings, probes: MachineProbes
 ) -> Iterator[Finding]:
     """What of the batch's processes the monitor sees, and the level of the time breakdown."""
     lookup_id = batch.docker_id or batch.name
@@ -376,13 +376,13 @@ def _process_findings(
     yield kernel_finding(view)
 
 
-def _device_findings(selection: GpuSelection, probes: Probes) -> Iterator[Finding]:
+def _device_findings(selection: GpuSelection, probes: MachineProbes) -> Iterator[Finding]:
     yield from gpu_findings(probes.read_gpus(), selection)
     yield from neuron_findings(probes.find_neuron_monitor(), probes.neuron_devices())
 
 
 def _select_gpus(
-    batches: list[ContainerMetadata], settings: MonitorSettings, probes: Probes
+    batches: list[ContainerMetadata], settings: MonitorSettings, probes: MachineProbes
 ) -> GpuSelection:
     configured = settings.accelerators.gpu_uuids
     if configured:

@@ -154,22 +154,22 @@ class EvidenceReader(Struct, kw_only=True):
     since_ns: int
     problems: dict[str, str] = field(default_factory=dict)
 
-    def read(self, tasks: Sequence[ProofTask]) -> None:
+    def read_new_evidence(self, tasks: Sequence[ProofTask]) -> None:
         """Add what is new to the tasks."""
         self.describe(tasks)
         started = {task.id: task for task in tasks if task.has_started}
         self._read_group(started)
         function = self.plan.stack.outputs.get("TaskStoppedFunctionName")
         if function is not None:
-            with self._noted(FUNCTION_LOG):
-                for line in self._lines(f"/aws/lambda/{function}", "task.ended"):
+            with self._note_errors(FUNCTION_LOG):
+                for line in self._function_log_lines(f"/aws/lambda/{function}", "task.ended"):
                     document = mapping(decoded_or_none(msgspec.json.decode, line))
                     task = started.get(str(document.get("taskId")))
                     if task is not None and document.get("type") == "task.ended":
                         task.ended = document
         if self.documents is not None:
-            with self._noted(DOCUMENTS):
-                for run in self._of_family(self.documents):
+            with self._note_errors(DOCUMENTS):
+                for run in self._runs_of_family(self.documents):
                     task = started.get(run.record.task_id)
                     if task is not None:
                         task.document = run
@@ -188,14 +188,14 @@ class EvidenceReader(Struct, kw_only=True):
         group = (self.plan.group,)
         now_ns = self.clock.wall_ns()
         reports = LogGroupRuns(self.read_pages, group, now_ns, trust=self.trust)
-        for run in self._of_family(reports):
+        for run in self._runs_of_family(reports):
             batch = started.get(run.record.task_id)
             if batch is None or not run.is_confirmed:
                 continue
             if run.record.container.name == batch.container:
                 batch.run = run
 
-    def _of_family(self, source: RunSource) -> Iterator[PastRun]:
+    def _runs_of_family(self, source: RunSource) -> Iterator[PastRun]:
         selection = RunFilter(families=(PROOF_FAMILY,), since_ns=self.since_ns)
         for run in source.runs(selection):
             if run.report.type != CHECKPOINT:
@@ -205,7 +205,7 @@ class EvidenceReader(Struct, kw_only=True):
     def _since_ms(self) -> int:
         return self.since_ns // NS_PER_MS
 
-    def _lines(self, group: str, line_type: str) -> Iterator[str]:
+    def _function_log_lines(self, group: str, line_type: str) -> Iterator[str]:
         """The lines of the proof in a function's own streams."""
         pattern = f'{{ $.type = "{line_type}" && $.family = "{PROOF_FAMILY}" }}'
         pages = self.read_pages(logGroupName=group, startTime=self._since_ms, filterPattern=pattern)
@@ -215,17 +215,17 @@ class EvidenceReader(Struct, kw_only=True):
                     yield event["message"]
 
     @property
-    def _queues(self) -> Mapping[str, str]:
+    def _queue_urls(self) -> Mapping[str, str]:
         """The addresses of the stack's queues, by their names in the stack."""
         outputs = self.plan.stack.outputs
         return {
             name.removesuffix("Url"): outputs[name] for name in QUEUE_OUTPUTS if name in outputs
         }
 
-    def queue_counts(self) -> Mapping[str, int]:
+    def message_counts(self) -> Mapping[str, int]:
         """About how many messages are in each queue of the stack."""
         counts: dict[str, int] = {}
-        with self._noted(QUEUES):
+        with self._note_errors(QUEUES):
             self._count(counts)
         return counts
 
@@ -238,7 +238,7 @@ class EvidenceReader(Struct, kw_only=True):
         ids = [task.id for task in tasks if task.has_started]
         counts: dict[str, int] = {}
         queues: list[str] = []
-        with self._noted(QUEUES):
+        with self._note_errors(QUEUES):
             self._count(counts)
             grown = [name for name, count in counts.items() if count > before.get(name, 0)]
             queues += (name for name in grown if self._has_message_about(ids, name))
@@ -248,7 +248,7 @@ class EvidenceReader(Struct, kw_only=True):
         permission = "sqs:ReceiveMessage and ChangeMessageVisibility"
         with (
             aws_errors("A queue cannot be read", permission),
-            hidden_messages(self.open_client("sqs"), self._queues[queue]) as messages,
+            hidden_messages(self.open_client("sqs"), self._queue_urls[queue]) as messages,
         ):
             return _is_about(messages, ids)
 
@@ -257,11 +257,11 @@ class EvidenceReader(Struct, kw_only=True):
         cannot be read.
         """
         with aws_errors("A queue cannot be read", "sqs:GetQueueAttributes"):
-            for name, url in self._queues.items():
+            for name, url in self._queue_urls.items():
                 counts[name] = count_messages(self.open_client("sqs"), url)
 
     @contextmanager
-    def _noted(self, what: str) -> Iterator[None]:
+    def _note_errors(self, what: str) -> Iterator[None]:
         """Note the sentence of a part that cannot be read; the others are."""
         try:
             yield

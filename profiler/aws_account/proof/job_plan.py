@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.forwarder_stack import ForwarderStack, forwarder_of
+from profiler.aws_account.forwarder_stack import ForwarderStack, read_named_or_default_stack
 from profiler.aws_account.job_queues import missing_queue_error
 from profiler.aws_account.proof.plan import (
     FARGATE_MB,
@@ -23,12 +23,12 @@ from profiler.aws_account.proof.plan import (
     ProofPlan,
     awslogs,
     delivery_of_stack,
-    fargate_usd,
+    estimated_fargate_usd,
     witness_program,
 )
 from profiler.aws_account.proof.proof_options import ProofOptions
 from profiler.aws_account.registered_definitions import read_items
-from profiler.aws_account.report_paths import ReportPaths
+from profiler.aws_account.report_paths import ReportPathReader
 from profiler.core.aws_clients import AwsClient
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import FARGATE, arn_account, arn_part, arn_region, family_of
@@ -99,7 +99,7 @@ class JobsPlan(ProofPlan, frozen=True, kw_only=True):
             "executionRole": self.place.parts.get("executionRoleArn"),
             "image": self.image,
             "makes": [self.group, *filters],
-            **self.ends_of_document((*JOB_PLAN_RIGHTS, *JOB_RIGHTS)),
+            **self.last_document_members((*JOB_PLAN_RIGHTS, *JOB_RIGHTS)),
         }
 
 
@@ -107,7 +107,7 @@ def make_jobs_plan(
     options: ProofOptions, new_id: str, open_client: OpenClient, warn: Callable[[str], object]
 ) -> JobsPlan:
     """Plan the proof. Raises TaskProfilerError if it cannot run there."""
-    stack = forwarder_of(open_client, options.stack)
+    stack = read_named_or_default_stack(open_client, options.stack)
     client = open_client("batch")
     queue = _read_queue(open_client, options.queue or "")
     _check_environments(client, queue)
@@ -122,7 +122,7 @@ def make_jobs_plan(
         for name in SCENARIOS
     }
     name = str(queue["jobQueueName"])
-    paths = ReportPaths(open_client)
+    paths = ReportPathReader(open_client)
     problems = tuple(_plan_problems(place, image, _log_stream_arns(arn, group), paths))
     for sentence in sorted(paths.problems):
         warn(sentence)
@@ -138,7 +138,7 @@ def make_jobs_plan(
         memory_mb=round(_SMALL.memory_mb),
         delivery=delivery_of_stack(stack, open_client),
         problems=problems,
-        usd=fargate_usd(_SIZES.values(), region, text(platform.get("cpuArchitecture"))),
+        usd=estimated_fargate_usd(_SIZES.values(), region, text(platform.get("cpuArchitecture"))),
         network_mode="awsvpc",
         is_on_fargate=True,
         capacity_remedy=f"See why: {command_line('doctor', '--queue', name, region=region)}.",
@@ -351,19 +351,19 @@ def _log_stream_arns(arn: str, group: str) -> frozenset[str]:
 
 
 def _plan_problems(
-    place: JobPlace, image: str, streams: frozenset[str], paths: ReportPaths
+    place: JobPlace, image: str, streams: frozenset[str], paths: ReportPathReader
 ) -> Iterator[str]:
     """What keeps the jobs from starting, or from logging."""
     arn = str(place.parts["executionRoleArn"])
     role = resource_name(arn)
-    may_pull = paths.may_pull(arn, image)
-    pull = paths.denial(may_pull, "execution role", role, f"the pull of {image}")
+    may_pull = paths.may_role_pull(arn, image)
+    pull = paths.denial_of_role(may_pull, "execution role", role, f"the pull of {image}")
     if pull is not None:
         yield f"{pull.text} {pull.remedy}".rstrip()
-    permission = paths.permission(role, streams)
+    permission = paths.may_role_write(role, streams)
     if permission == "no role":
         yield f"There is no execution role {role}, so Batch starts no job."
     what = "logs:PutLogEvents for the log group"
-    writing = paths.denial(permission, "execution role", role, what)
+    writing = paths.denial_of_role(permission, "execution role", role, what)
     if writing is not None:
         yield f"{writing.text} {writing.remedy}".rstrip()

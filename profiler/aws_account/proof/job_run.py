@@ -14,10 +14,10 @@ from profiler.aws_account.proof.job_plan import (
     log_group_of_definition,
     own_name_definitions,
 )
-from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, Undo
+from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, UndoStep
 from profiler.aws_account.proof.task_run import describe_tasks
 from profiler.aws_account.registered_definitions import read_items
-from profiler.aws_account.report_paths import ReportPaths
+from profiler.aws_account.report_paths import ReportPathReader
 from profiler.core.aws_clients import AwsClient, has_surely_changed_nothing
 from profiler.core.clock import Clock
 from profiler.core.command_lines import aws_command_line
@@ -47,7 +47,7 @@ class JobRunner(Struct, kw_only=True):
         """Register a revision for each program."""
         name = ("--job-definition-name", PROOF_FAMILY)
         command = aws_command_line("batch", "describe-job-definitions", *name, "--status", "ACTIVE")
-        take_step(lambda: None, Undo(self._deregister, command))
+        take_step(lambda: None, UndoStep(self._deregister, command))
         for scenario in self.plan.scenarios:
             take_step(partial(self._register, scenario))
         on_step(f"registered {PROOF_FAMILY}")
@@ -92,14 +92,14 @@ class JobRunner(Struct, kw_only=True):
         task.job_id = answer["jobId"]
         task.queue = self.plan.queue
 
-    def undo_starts(self, tasks: Sequence[ProofTask]) -> Undo:
+    def undo_starts(self, tasks: Sequence[ProofTask]) -> UndoStep:
         """How all jobs of the proof are ended, also those of which no answer arrived."""
         words = ("--job-queue", self.plan.queue, "--filters")
         names = f"name=JOB_NAME,values={self.plan.name}*"
         command = aws_command_line("batch", "list-jobs", *words, names)
-        return Undo(partial(self._terminate, tasks), command)
+        return UndoStep(partial(self._terminate_jobs, tasks), command)
 
-    def _terminate(self, tasks: Sequence[ProofTask]) -> None:
+    def _terminate_jobs(self, tasks: Sequence[ProofTask]) -> None:
         """Terminate what has not ended, and wait for it."""
         client = self.open_client("batch")
         known = {*known_values(task.job_id for task in tasks)}
@@ -112,19 +112,19 @@ class JobRunner(Struct, kw_only=True):
                 filters=[{"name": "JOB_NAME", "values": [f"{self.plan.name}*"]}],
             )
             known |= {str(job["jobId"]) for job in listed}
-            waiting = self._running(client, sorted(known))
+            waiting = self._running_job_ids(client, sorted(known))
             for job_id in waiting:
                 client.terminate_job(jobId=job_id, reason=_REASON)
         if self._stop_ns is None:
             self._stop_ns = self.clock.monotonic_ns() + round(_STOP_SECONDS * NS_PER_SECOND)
         with aws_errors("Whether the proof's jobs ended is unknown", "batch:DescribeJobs"):
-            while waiting := self._running(client, waiting):
+            while waiting := self._running_job_ids(client, waiting):
                 if self.clock.monotonic_ns() >= self._stop_ns:
                     raise TaskProfilerError("The proof's jobs did not end within 3 minutes.")
                 self.clock.sleep(POLL_SECONDS)
 
     @staticmethod
-    def _running(client: AwsClient, ids: Sequence[str]) -> list[str]:
+    def _running_job_ids(client: AwsClient, ids: Sequence[str]) -> list[str]:
         """The jobs that have not ended, as far as is known: one that is left out of an answer may
         run.
         """
@@ -155,7 +155,7 @@ class JobRunner(Struct, kw_only=True):
         for cluster, of_cluster in clusters.items():
             describe_tasks(self.open_client, cluster, of_cluster)
 
-    def findings(self, _paths: ReportPaths) -> Sequence[Finding]:
+    def findings(self, _paths: ReportPathReader) -> Sequence[Finding]:
         """What the plan found wrong with the role."""
         return [problem("execution role", sentence) for sentence in self.plan.problems]
 

@@ -6,7 +6,7 @@ from profiler.aws_account.proof.verdicts import (
     NO,
     NO_WITNESS,
     CheckResult,
-    record_of,
+    reported_record_of,
     unknown_result,
 )
 from profiler.core.ecs_terms import family_of
@@ -20,7 +20,7 @@ _TOLERANCE = 0.02
 _CLUSTER = "AWSBatch-… or …_Batch_…"
 
 
-def stream_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def check_stream_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """The log stream that Batch names, beside the one by this project's rule."""
     expected = f"{task.stream_prefix}/{task.container}/TASK"
     if not task.log_stream:
@@ -32,7 +32,7 @@ def stream_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     )
 
 
-def cluster_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def check_cluster_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether the task's cluster is known as Batch's by its name, which is the account's own."""
     if not task.has_stopped:
         return unknown_result("the task has not stopped")
@@ -40,7 +40,7 @@ def cluster_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     return CheckResult(is_known, _CLUSTER, _CLUSTER if is_known else "another name")
 
 
-def family_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def check_family_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether ECS's family is the name of the job definition."""
     if not task.has_stopped:
         return unknown_result("the task has not stopped")
@@ -48,9 +48,9 @@ def family_of_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     return CheckResult(family == PROOF_FAMILY, PROOF_FAMILY, family or "none")
 
 
-def named_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def check_report_names_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether the report names the job, by the variables that Batch sets."""
-    job = record_of(task).batch
+    job = reported_record_of(task).batch
     expected = "the job, its queue, attempt 1"
     if job == NO_JOB:
         return CheckResult(NO, expected, "no job")
@@ -62,7 +62,7 @@ def named_job(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     return CheckResult(", ".join(seen) == expected, expected, ", ".join(seen))
 
 
-def memory_of_command(_plan: ProofPlan, task: ProofTask) -> CheckResult:
+def check_memory_of_command(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     """The wrapper measures its command: what that held at least, and less than the container has,
     in which the wrapper is, too.
     """
@@ -70,7 +70,7 @@ def memory_of_command(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     held_bytes = max((line.held_bytes for line in task.witness), default=0)
     if not held_bytes or not needed:
         return NO_WITNESS
-    seen_mb = record_of(task).metrics.max_memory_used_mb
+    seen_mb = reported_record_of(task).metrics.max_memory_used_mb
     least_mb = (1 - _TOLERANCE) * held_bytes / MIB
     most_mb = (1 + _TOLERANCE) * max(needed) / MIB
     return CheckResult(

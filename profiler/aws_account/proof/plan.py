@@ -12,14 +12,14 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import account_subscriptions, passes_reports
 from profiler.aws_account.forwarder_stack import ForwarderStack
-from profiler.aws_account.setup.group_filters import Delivery, delivery_of
+from profiler.aws_account.setup.group_filters import Delivery, delivery_of_stack_values
 from profiler.core.command_lines import command_line
 from profiler.core.json_fields import mapping
 from profiler.core.notice_channels import has_channel
 from profiler.core.text import split_names
 from profiler.record.family_identity import PROOF_FAMILY, matches_any
 from profiler.sizing.fargate_sizes import Size
-from profiler.sizing.prices import X86, PriceOverrides, prices
+from profiler.sizing.prices import X86, PriceOverrides, fargate_prices
 
 SCENARIOS = ("success", "failure", "memory")
 ON_INSTANCE = "instance"  # a success that the monitor of its instance reports
@@ -92,10 +92,10 @@ class ProofPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def has_stack(self) -> bool:
-        return self.stack.phase != "absent"
+        return self.stack.possible_action != "absent"
 
     @property
-    def no_stack(self) -> str:
+    def why_no_stack_checks(self) -> str:
         """Why nothing that the functions do is checked."""
         return f"no stack {self.stack.name}; {command_line('setup', 'stack')} deploys it"
 
@@ -104,9 +104,9 @@ class ProofPlan(Struct, frozen=True, kw_only=True):
         return bool(self.stack.parameters.get("ElasticsearchUrl"))
 
     @property
-    def silence(self) -> str:
+    def why_notices_are_unlogged(self) -> str:
         """The reason why no line says whether a notice was posted; empty if a line says it."""
-        return self.unlogged_notices if self.has_stack else self.no_stack
+        return self.unlogged_notices if self.has_stack else self.why_no_stack_checks
 
     def notifies_of(self, scenario: str) -> bool:
         """Whether the stack has a channel for the end of this task, and settings that select it."""
@@ -119,7 +119,7 @@ class ProofPlan(Struct, frozen=True, kw_only=True):
             return False
         return matches_any(PROOF_FAMILY, split_names(parameters.get("NotifyFamilies", "")))
 
-    def stays(self) -> str:
+    def what_stays_text(self) -> str:
         """What is there afterwards."""
         if not self.has_stack:
             return "nothing"
@@ -129,10 +129,10 @@ class ProofPlan(Struct, frozen=True, kw_only=True):
             f"notifications of failures, which name {PROOF_FAMILY}"
         )
 
-    def ends_of_document(self, rights: Iterable[str]) -> Mapping[str, object]:
+    def last_document_members(self, rights: Iterable[str]) -> Mapping[str, object]:
         """The members with which each plan's document ends."""
         return {
-            "stays": self.stays(),
+            "stays": self.what_stays_text(),
             "problems": list(self.problems),
             "usd": self.usd,
             "rights": sorted({*rights, *SHARED_PLAN_RIGHTS, *SHARED_RIGHTS}),
@@ -161,7 +161,7 @@ def delivery_of_stack(stack: ForwarderStack, open_client: OpenClient) -> Deliver
     values = {"ElasticsearchUrl": "", "ForwardLogLines": "", "Ingestion": "", **stack.parameters}
     if "ForwardLogsFunctionName" not in stack.outputs:
         return None
-    delivery = delivery_of(values, stack)
+    delivery = delivery_of_stack_values(values, stack)
     with aws_errors(
         "The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"
     ):
@@ -174,11 +174,13 @@ def delivery_of_stack(stack: ForwarderStack, open_client: OpenClient) -> Deliver
     return delivery
 
 
-def fargate_usd(sizes: Iterable[Size], region: str, architecture: str | None) -> float | None:
+def estimated_fargate_usd(
+    sizes: Iterable[Size], region: str, architecture: str | None
+) -> float | None:
     """About what runs of these sizes cost on Fargate, each of two minutes."""
-    known_prices = prices(region, architecture or X86, PriceOverrides())
+    known_prices = fargate_prices(region, architecture or X86, PriceOverrides())
     if known_prices is None:
         return None
     hours = _BILLED_MINUTES / 60
-    usd = sum(known_prices.size_hour_usd(size.vcpu, size.memory_mb) for size in sizes)
+    usd = sum(known_prices.size_hour_price_usd(size.vcpu, size.memory_mb) for size in sizes)
     return round(usd * hours, 4)

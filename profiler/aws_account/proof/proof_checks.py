@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.proof.arrivals import DOCUMENTS, FUNCTION_LOG, ProofTask, WitnessLine
 from profiler.aws_account.proof.job_verdicts import (
-    cluster_of_job,
-    family_of_job,
-    memory_of_command,
-    named_job,
-    stream_of_job,
+    check_cluster_of_job,
+    check_family_of_job,
+    check_memory_of_command,
+    check_report_names_job,
+    check_stream_of_job,
 )
 from profiler.aws_account.proof.plan import ON_INSTANCE, ProofPlan, RunKind
 from profiler.aws_account.proof.verdicts import (
@@ -27,8 +27,8 @@ from profiler.aws_account.proof.verdicts import (
     NO_WITNESS,
     CheckResult,
     compare_values,
-    record_of,
-    seconds_of,
+    reported_record_of,
+    text_to_seconds,
     unknown_result,
 )
 from profiler.aws_account.proof.witness import FAILURE_EXIT_CODE, WRITTEN_BYTES
@@ -49,7 +49,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.measured import AtLeast
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
 from profiler.record.stop_causes import outcome_of, says_unreached_network
-from profiler.record.units import MIB, billed_ms, format_count, format_duration
+from profiler.record.units import MIB, billed_time_ms, format_count, format_duration
 from profiler.sizing.prices import PriceOverrides, cost_of
 
 _BOTH: tuple[RunKind, ...] = ("tasks", "jobs")
@@ -169,8 +169,8 @@ class ProofCheck(Struct, frozen=True):
 
 
 def _check_start_of_batch(_plan: ProofPlan, task: ProofTask) -> CheckResult:
-    batch = seconds_of(task.started_at.get(task.container))
-    before = difference(seconds_of(task.started_at.get(MONITOR_NAME)), batch)
+    batch = text_to_seconds(task.started_at.get(task.container))
+    before = difference(text_to_seconds(task.started_at.get(MONITOR_NAME)), batch)
     if before is None:
         return NO_WITNESS
     return CheckResult(before >= 0, "before the monitor", f"{before:.2f} s before it")
@@ -184,15 +184,17 @@ def _check_report_in_stream(_plan: ProofPlan, task: ProofTask) -> CheckResult:
         return CheckResult(
             NO, expected, f"the stream of {place.rpartition('/')[0].rpartition('/')[2]}"
         )
-    after = difference(seconds_of(task.run.report.time), seconds_of(record_of(task).finished_at))
+    after = difference(
+        text_to_seconds(task.run.report.time), text_to_seconds(reported_record_of(task).finished_at)
+    )
     if after is None:
         return CheckResult(NO, expected, "a report without its times")
     return CheckResult(0 <= after <= _REPORT_SECONDS, expected, f"{after:.2f} s after the exit")
 
 
 def _check_cpu_seconds(_plan: ProofPlan, task: ProofTask) -> CheckResult:
-    record = record_of(task)
-    started = seconds_of(record.started_at)
+    record = reported_record_of(task)
+    started = text_to_seconds(record.started_at)
     duration_ms = record.metrics.duration_ms
     if not task.witness or started is None or duration_ms is None:
         return NO_WITNESS
@@ -216,7 +218,7 @@ def _check_memory_peak(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     needed = known_values(line.needed_bytes for line in task.witness)
     if not needed:
         return unknown_result("the batch cannot read its control group")
-    metrics = record_of(task).metrics
+    metrics = reported_record_of(task).metrics
     needed_mb = max(needed) / MIB
     peak = metrics.memory_peak
     result = compare_values(peak.value, needed_mb, _TOLERANCE * needed_mb, "MB")
@@ -229,12 +231,12 @@ def _check_memory_peak(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 def _check_written_bytes(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     if not task.witness or not task.witness[-1].written_bytes:
         return NO_WITNESS
-    seen = quotient(record_of(task).metrics.block_write_bytes, MIB)
+    seen = quotient(reported_record_of(task).metrics.block_write_bytes, MIB)
     return compare_values(seen, WRITTEN_BYTES / MIB, _TOLERANCE * WRITTEN_BYTES / MIB, "MiB")
 
 
 def _check_network(plan: ProofPlan, task: ProofTask) -> CheckResult:
-    metrics = record_of(task).metrics
+    metrics = reported_record_of(task).metrics
     seen = words_if_known("{} bytes received", metrics.network_rx_bytes) or "absent"
     if plan.network_mode == "host":
         return CheckResult(seen == "absent", "absent (host network)", seen)
@@ -244,14 +246,14 @@ def _check_network(plan: ProofPlan, task: ProofTask) -> CheckResult:
 def _check_exit_code(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     expected = _EXIT_CODES.get(task.scenario, 0)
     of_ecs = task.exit_code
-    of_report = record_of(task).exit_code
+    of_report = reported_record_of(task).exit_code
     seen = f"{of_report} in the report, {of_ecs} in ECS"
     return CheckResult(of_report == of_ecs == expected, str(expected), seen)
 
 
 def _check_kill(plan: ProofPlan, task: ProofTask) -> CheckResult:
     expected = f"killed for memory at {plan.memory_mb} MB"
-    record = record_of(task)
+    record = reported_record_of(task)
     limit = record.metrics.memory_size_mb
     cause = outcome_of(record, task.event_end).cause
     if task.ended:
@@ -261,7 +263,7 @@ def _check_kill(plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 
 def _check_statistics_period(plan: ProofPlan, task: ProofTask) -> CheckResult:
-    sampling = record_of(task).sampling
+    sampling = reported_record_of(task).sampling
     period = _PERIODS[plan.is_on_fargate]
     seen = quotient(sampling.stats_period_ms, 1000)
     return compare_values(seen, period, period * _PERIOD_TOLERANCE, "s")
@@ -286,12 +288,12 @@ def _check_members(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 def _check_init_duration(_plan: ProofPlan, task: ProofTask) -> CheckResult:
     has_pull = any("PullStartedAt" in line.members.get("task", ()) for line in task.witness)
-    batch = seconds_of(task.started_at.get(task.container))
+    batch = text_to_seconds(task.started_at.get(task.container))
     took = difference(batch, known(datetime.timestamp, task.end.pull_started_at))
     if took is None or not has_pull:
         return unknown_result("ECS shows no start of the pull")
     return compare_values(
-        quotient(record_of(task).metrics.init_duration_ms, 1000), took, _INIT_SECONDS, "s"
+        quotient(reported_record_of(task).metrics.init_duration_ms, 1000), took, _INIT_SECONDS, "s"
     )
 
 
@@ -305,7 +307,7 @@ def _check_end_of_monitor(_plan: ProofPlan, task: ProofTask) -> CheckResult:
 def _check_event(plan: ProofPlan, task: ProofTask) -> CheckResult:
     """Whether ECS's event reached the functions, and the document is written and confirmed."""
     if not plan.has_stack and task.document is None:
-        return unknown_result(plan.no_stack)
+        return unknown_result(plan.why_no_stack_checks)
     if plan.reads_documents:
         expected = "a confirmed document"
         if task.document is None:
@@ -324,8 +326,8 @@ def _check_event(plan: ProofPlan, task: ProofTask) -> CheckResult:
 
 
 def _check_notice(plan: ProofPlan, task: ProofTask) -> CheckResult:
-    if plan.silence:
-        return unknown_result(plan.silence)
+    if plan.why_notices_are_unlogged:
+        return unknown_result(plan.why_notices_are_unlogged)
     if not plan.notifies_of(task.scenario):
         return unknown_result("the stack does not notify of it")
     posted = task.ended.get("notified")
@@ -340,8 +342,8 @@ def _check_cost(plan: ProofPlan, task: ProofTask) -> CheckResult:
     end = task.end
     if not (end.pull_started_at and end.execution_stopped_at):
         return unknown_result("ECS shows no times")
-    record = record_of(task)
-    billed = billed_ms(_moment_ns(end.pull_started_at), _moment_ns(end.execution_stopped_at))
+    record = reported_record_of(task)
+    billed = billed_time_ms(_moment_ns(end.pull_started_at), _moment_ns(end.execution_stopped_at))
     priced, slack = (
         cost_of(
             replace(record, metrics=replace(record.metrics, billed_duration_ms=ms)),
@@ -368,14 +370,14 @@ CHECKS = (
         needs_report=False,
         kinds=_TASKS,
     ),
-    ProofCheck("cluster", ("success",), cluster_of_job, needs_report=False, kinds=_JOBS),
-    ProofCheck("family", ("success",), family_of_job, needs_report=False, kinds=_JOBS),
-    ProofCheck("log stream", ("success",), stream_of_job, needs_report=False, kinds=_JOBS),
+    ProofCheck("cluster", ("success",), check_cluster_of_job, needs_report=False, kinds=_JOBS),
+    ProofCheck("family", ("success",), check_family_of_job, needs_report=False, kinds=_JOBS),
+    ProofCheck("log stream", ("success",), check_stream_of_job, needs_report=False, kinds=_JOBS),
     ProofCheck("report", _ALL, _check_report_in_stream, ("role", "log group", "monitor")),
-    ProofCheck("job", _ALL, named_job, kinds=_JOBS),
+    ProofCheck("job", _ALL, check_report_names_job, kinds=_JOBS),
     ProofCheck("CPU time", _SUCCESSES, _check_cpu_seconds),
     ProofCheck("memory peak", _SUCCESSES, _check_memory_peak, kinds=_TASKS),
-    ProofCheck("memory peak", _SUCCESSES, memory_of_command, kinds=_JOBS),
+    ProofCheck("memory peak", _SUCCESSES, check_memory_of_command, kinds=_JOBS),
     ProofCheck("written bytes", _SUCCESSES, _check_written_bytes),
     ProofCheck("network", _SUCCESSES, _check_network, kinds=_TASKS),
     ProofCheck("exit code", _ALL, _check_exit_code),
@@ -541,7 +543,7 @@ def subscription_row(plan: ProofPlan, group: LogGroupState) -> ProofRow:
         task="all", check=SUBSCRIPTION, state="not checked", expected="it delivers reports"
     )
     if not plan.has_stack:
-        return replace(row, expected="", seen=plan.no_stack)
+        return replace(row, expected="", seen=plan.why_no_stack_checks)
     if "ForwardLogsFunctionName" not in plan.stack.outputs:
         return replace(row, expected="", seen="the stack has no forward_logs")
     if group.exists is None or not group.is_forwarding_known:

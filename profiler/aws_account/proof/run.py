@@ -25,7 +25,7 @@ from profiler.aws_account.proof.proof_checks import (
     unreadable_row,
     with_remedies,
 )
-from profiler.aws_account.report_paths import ReportPaths
+from profiler.aws_account.report_paths import ReportPathReader
 from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters
 from profiler.core.clock import Clock
 from profiler.core.command_lines import aws_command_line
@@ -36,7 +36,7 @@ WAIT_SECONDS = 360.0
 POLL_SECONDS = 3.0
 
 
-class Undo(Struct, frozen=True):
+class UndoStep(Struct, frozen=True):
     """How something that the proof makes is removed, and the command for it, if that fails."""
 
     remove: Callable[[], object]
@@ -46,7 +46,7 @@ class Undo(Struct, frozen=True):
 class TakeStep(Protocol):
     """Takes a step that has been told how to undo, unless somebody asked to stop."""
 
-    def __call__(self, call: Callable[[], object], undo: Undo | None = None) -> None: ...
+    def __call__(self, call: Callable[[], object], undo: UndoStep | None = None) -> None: ...
 
 
 class Runner(Protocol):
@@ -58,17 +58,17 @@ class Runner(Protocol):
     def start(self, task: ProofTask) -> None:
         """Start a program; why it was refused is the task's ``failure``."""
 
-    def undo_starts(self, tasks: Sequence[ProofTask]) -> Undo:
+    def undo_starts(self, tasks: Sequence[ProofTask]) -> UndoStep:
         """How all that was started is stopped, also that of which no answer arrived."""
 
     def describe(self, tasks: Sequence[ProofTask]) -> None:
         """Add AWS's own word to the tasks. Raises TaskProfilerError."""
 
-    def findings(self, paths: ReportPaths) -> Sequence[Finding]:
+    def findings(self, paths: ReportPathReader) -> Sequence[Finding]:
         """What doctor finds about the definitions."""
 
 
-class Proof(Struct, kw_only=True):
+class ProofRun(Struct, kw_only=True):
     """One proof. ``check_stop`` raises an exception if somebody asked to stop; ``on_wait`` gets the
     share of the time that has passed.
     """
@@ -85,7 +85,7 @@ class Proof(Struct, kw_only=True):
     keeps_group: bool = False
     tasks: list[ProofTask] = field(default_factory=list)
     queues_before: Mapping[str, int] = field(default_factory=dict)
-    _undo: list[Undo] = field(default_factory=list)
+    _undo: list[UndoStep] = field(default_factory=list)
 
     def run(self) -> None:
         """Make everything, and wait. Raises TaskProfilerError, or what ``check_stop`` raises."""
@@ -93,20 +93,22 @@ class Proof(Struct, kw_only=True):
         logs = aws_command_line("logs", "delete-log-group", "--log-group-name", plan.group)
         if log_group_class(self.open_client, plan.group) is not None:
             raise TaskProfilerError(f"The log group {plan.group} exists: run the command again.")
-        self._do(self._create_group, None if self.keeps_group else Undo(self._delete_group, logs))
+        self._take_step(
+            self._create_group, None if self.keeps_group else UndoStep(self._delete_group, logs)
+        )
         self.on_step(f"created the log group {plan.group}")
         if plan.delivery is not None:
-            self._do(self._subscribe, Undo(self._unsubscribe, logs))
+            self._take_step(self._subscribe, UndoStep(self._unsubscribe, logs))
             self.on_step("subscribed it")
-        self.runner.prepare(self._do, self.on_step)
-        self.queues_before = self.reader.queue_counts()
-        self._do(lambda: None, self.runner.undo_starts(self.tasks))
+        self.runner.prepare(self._take_step, self.on_step)
+        self.queues_before = self.reader.message_counts()
+        self._take_step(lambda: None, self.runner.undo_starts(self.tasks))
         for scenario in plan.scenarios:
-            self._do(partial(self._start, scenario))
+            self._take_step(partial(self._start_program, scenario))
         self.on_step(f"started {len(plan.scenarios)} programs")
-        self._wait()
+        self._wait_for_evidence()
 
-    def _do(self, call: Callable[[], object], undo: Undo | None = None) -> None:
+    def _take_step(self, call: Callable[[], object], undo: UndoStep | None = None) -> None:
         """Take a step, unless somebody asked to stop."""
         self.check_stop()
         if undo is not None:
@@ -125,22 +127,22 @@ class Proof(Struct, kw_only=True):
                 return
 
     @property
-    def _filters(self) -> GroupFilters:
+    def _group_filters(self) -> GroupFilters:
         return GroupFilters(self.plan.stack.name, self.open_client, self.on_step)
 
     def _subscribe(self) -> None:
-        change = FilterPlan(name=self._filters.name, put=(self.plan.group,))
-        for failure in self._filters.carry_out(
+        change = FilterPlan(name=self._group_filters.filter_name, put=(self.plan.group,))
+        for failure in self._group_filters.carry_out(
             change, self.plan.delivery, self.clock, lambda _step: None
         ):
             raise TaskProfilerError(failure)
 
     def _unsubscribe(self) -> None:
-        change = FilterPlan(name=self._filters.name, delete=(self.plan.group,))
-        for failure in self._filters.carry_out(change, None, self.clock, lambda _step: None):
+        change = FilterPlan(name=self._group_filters.filter_name, delete=(self.plan.group,))
+        for failure in self._group_filters.carry_out(change, None, self.clock, lambda _step: None):
             raise TaskProfilerError(failure)
 
-    def _start(self, scenario: str) -> None:
+    def _start_program(self, scenario: str) -> None:
         task = ProofTask(
             scenario=scenario,
             container=self.plan.container,
@@ -149,11 +151,11 @@ class Proof(Struct, kw_only=True):
         self.tasks.append(task)
         self.runner.start(task)
 
-    def _wait(self) -> None:
+    def _wait_for_evidence(self) -> None:
         """Read what arrives until everything has, or the time is over."""
         start_ns = self.clock.monotonic_ns()
         while True:
-            self.reader.read(self.tasks)
+            self.reader.read_new_evidence(self.tasks)
             passed = (self.clock.monotonic_ns() - start_ns) / NS_PER_SECOND
             if passed >= self.wait_seconds or all(map(self._is_complete, self.tasks)):
                 return
@@ -181,16 +183,21 @@ class Proof(Struct, kw_only=True):
         is_notified = not self.plan.notifies_of(task.scenario) or bool(ended.get("notified"))
         return bool(ended) and is_notified and (bool(ended["indexed"]) or not self.plan.indexes)
 
-    def rows(self) -> Sequence[ProofRow]:
+    def compare_and_list_rows(self) -> Sequence[ProofRow]:
         """Compare what arrived. Where a row differs, ask doctor for the remedies."""
         compared = [*task_rows(self.plan, self.tasks, self.reader.problems, self.wait_seconds)]
-        paths = ReportPaths(self.open_client)
+        paths = ReportPathReader(self.open_client)
         compared.append(subscription_row(self.plan, paths.log_group(self.plan.group)))
         after, with_own = self.reader.grown_queues(self.queues_before, self.tasks)
         compared += queue_rows(self.queues_before, after, with_own)
         if not self.plan.has_stack:
             compared.append(
-                ProofRow(task="all", check=QUEUES, state="not checked", seen=self.plan.no_stack)
+                ProofRow(
+                    task="all",
+                    check=QUEUES,
+                    state="not checked",
+                    seen=self.plan.why_no_stack_checks,
+                )
             )
         if QUEUES in self.reader.problems:
             row = ProofRow(task="all", check=QUEUES, state="not checked")
@@ -208,7 +215,7 @@ class Proof(Struct, kw_only=True):
 
         Returns a sentence about each thing that stays.
         """
-        left: list[tuple[Undo, str]] = []
+        left: list[tuple[UndoStep, str]] = []
         waiting = [*reversed(self._undo)]
         for _ in range(2):
             left = []

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.clusters_and_log_groups import check_clusters
 from profiler.aws_account.doctor.definition_checks import add_monitor_command, start_problems
-from profiler.aws_account.forwarder_stack import forwarder_of
-from profiler.aws_account.instance_monitors import InstanceMonitors
+from profiler.aws_account.forwarder_stack import read_named_or_default_stack
+from profiler.aws_account.instance_monitors import InstanceMonitorReader
 from profiler.aws_account.planned_family import PlannedFamily, plan_addition
 from profiler.aws_account.proof.plan import (
     FARGATE_MB,
@@ -27,7 +27,7 @@ from profiler.aws_account.proof.plan import (
     ProofPlan,
     awslogs,
     delivery_of_stack,
-    fargate_usd,
+    estimated_fargate_usd,
     witness_program,
 )
 from profiler.aws_account.proof.proof_options import ProofOptions
@@ -37,8 +37,8 @@ from profiler.aws_account.registered_definitions import (
     read_items,
     read_services,
 )
-from profiler.aws_account.report_paths import ReportPaths, task_role
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.report_paths import ReportPathReader, task_role
+from profiler.aws_account.scheduled_targets import ScheduledTarget, ScheduleReader
 from profiler.aws_account.target_clusters import missing_provider
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import (
@@ -105,7 +105,7 @@ class TaskPlace(Struct, frozen=True, kw_only=True):
     run: Mapping[str, Any] = {}
 
     @property
-    def shows_network(self) -> bool:
+    def has_network(self) -> bool:
         """Whether it has subnets, or is on instances, which may need none."""
         network = mapping(mapping(self.run.get("networkConfiguration")).get(_AWSVPC))
         return bool(network.get("subnets")) or self.run.get("launchType") == EC2
@@ -151,11 +151,11 @@ class TasksPlan(ProofPlan, frozen=True, kw_only=True):
             "taskRole": self.definition.get("taskRoleArn"),
             "executionRole": self.definition.get("executionRoleArn"),
             "image": self.planned.changed.monitor and self.planned.changed.monitor.image,
-            "makes": [self.group, *self._for_the_time()],
-            **self.ends_of_document((*PLAN_RIGHTS, *PROOF_RIGHTS)),
+            "makes": [self.group, *self._temporary_things_texts()],
+            **self.last_document_members((*PLAN_RIGHTS, *PROOF_RIGHTS)),
         }
 
-    def _for_the_time(self) -> Iterator[str]:
+    def _temporary_things_texts(self) -> Iterator[str]:
         if self.delivery is not None:
             yield "the stack's subscription filter on it"
         if self.policy_streams:
@@ -167,7 +167,7 @@ def make_tasks_plan(
 ) -> TasksPlan:
     """Plan the proof. Raises TaskProfilerError if it cannot run there."""
     named_cluster = options.cluster or ""
-    stack = forwarder_of(open_client, options.stack)
+    stack = read_named_or_default_stack(open_client, options.stack)
     ecs = open_client("ecs")
     cluster = _described_cluster(open_client, named_cluster)
     account_arn = str(cluster["clusterArn"])
@@ -188,16 +188,16 @@ def make_tasks_plan(
         TaskDefinitionDocument(definition=plain, arn=account_arn),
         options=AddMonitorOptions(container=BATCH, image=image),
     )
-    paths = ReportPaths(open_client)
+    paths = ReportPathReader(open_client)
     role = task_role(plain)
-    permission = paths.permission(role, planned.streams)
+    permission = paths.may_role_write(role, planned.report_stream_arns)
     policy_streams: tuple[str, ...] = ()
     if role and permission in ("denied", "unknown"):
-        policy_streams = tuple(sorted(planned.streams))
+        policy_streams = tuple(sorted(planned.report_stream_arns))
         permission = None  # the proof's own policy allows it
     problems = start_problems(planned, permission, paths, add_monitor_command(PROOF_FAMILY))
     scenarios: tuple[str, ...] = SCENARIOS
-    if InstanceMonitors(ecs, warn).reports_family(PROOF_FAMILY, plain, [named_cluster]):
+    if InstanceMonitorReader(ecs, warn).is_family_reported(PROOF_FAMILY, plain, [named_cluster]):
         scenarios = (*SCENARIOS, ON_INSTANCE)
     for sentence in sorted(paths.problems):
         warn(sentence)
@@ -301,7 +301,7 @@ def _find_task_place(
     """The first schedule or service of the cluster, of the family of ``--like`` if it is given."""
     cluster = cluster_name(named_cluster)
     places = []
-    for target in Schedules(open_client).targets():
+    for target in ScheduleReader(open_client).read_targets():
         is_like = options.like in (None, target.family)
         if cluster_name(target.cluster_arn) == cluster and is_like:
             place = TaskPlace(
@@ -312,7 +312,7 @@ def _find_task_place(
             places.append(place)
     if places:
         # A target without subnets may be one that starts nothing.
-        return next((place for place in places if place.shows_network), places[0])
+        return next((place for place in places if place.has_network), places[0])
     ecs = open_client("ecs")
     with aws_errors(
         f"The services of the cluster {cluster} could not be read",
@@ -446,4 +446,4 @@ def _launch_types(place: TaskPlace, like: Mapping[str, object]) -> list[str]:
 
 def _estimated_usd(definition: Mapping[str, Any], region: str) -> float | None:
     architecture = text(mapping(definition.get("runtimePlatform")).get("cpuArchitecture"))
-    return fargate_usd([Size(VCPU, FARGATE_MB)] * len(SCENARIOS), region, architecture)
+    return estimated_fargate_usd([Size(VCPU, FARGATE_MB)] * len(SCENARIOS), region, architecture)

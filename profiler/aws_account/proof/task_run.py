@@ -14,10 +14,10 @@ from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.family_monitors import FamilyMonitor
 from profiler.aws_account.proof.arrivals import NOT_STOPPED, ProofTask
 from profiler.aws_account.proof.plan import ON_INSTANCE, SCENARIOS
-from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, Undo
+from profiler.aws_account.proof.run import POLL_SECONDS, TakeStep, UndoStep
 from profiler.aws_account.proof.task_plan import TasksPlan
 from profiler.aws_account.registered_definitions import TaskDefinitions, read_items
-from profiler.aws_account.report_paths import ReportPaths
+from profiler.aws_account.report_paths import ReportPathReader
 from profiler.core.aws_clients import AwsClient, has_surely_changed_nothing
 from profiler.core.bounded_batches import batches
 from profiler.core.clock import Clock
@@ -54,11 +54,11 @@ class TaskRunner(Struct, kw_only=True):
         if plan.policy_streams:
             names = option_words({"--role-name": plan.role, "--policy-name": plan.name})
             command = aws_command_line("iam", "delete-role-policy", *names)
-            take_step(self._put_policy, Undo(self._delete_policy, command))
+            take_step(self._put_policy, UndoStep(self._delete_policy, command))
             on_step(f"attached the policy {plan.name} to the role {plan.role}")
         family = ("--family-prefix", PROOF_FAMILY)
         revisions = aws_command_line("ecs", "list-task-definitions", *family)
-        take_step(lambda: None, Undo(self._delete_revisions, revisions))
+        take_step(lambda: None, UndoStep(self._delete_revisions, revisions))
         if ON_INSTANCE in plan.scenarios:
             take_step(partial(self._register, plan.plain))
         take_step(partial(self._register, plan.definition))
@@ -89,7 +89,7 @@ class TaskRunner(Struct, kw_only=True):
         ecs = self.open_client("ecs")
         permission = "ecs:DeregisterTaskDefinition and ecs:DeleteTaskDefinitions"
         with aws_errors(f"Revisions of {PROOF_FAMILY} stay", permission):
-            for arn in (*self._revisions, *self._unanswered(ecs)):
+            for arn in (*self._revisions, *self._unknown_active_revisions(ecs)):
                 if arn not in self._deregistered:
                     ecs.deregister_task_definition(taskDefinition=arn)
                     self._deregistered.append(arn)
@@ -105,7 +105,7 @@ class TaskRunner(Struct, kw_only=True):
                         f"Revisions of {PROOF_FAMILY} stay ({failed.get('reason')})."
                     )
 
-    def _unanswered(self, ecs: AwsClient) -> list[str]:
+    def _unknown_active_revisions(self, ecs: AwsClient) -> list[str]:
         """The active revisions of the proof that are not known yet."""
         listed = _own_revisions(ecs, "ACTIVE")
         unknown = [arn for arn in listed if arn not in self._revisions]
@@ -144,11 +144,11 @@ class TaskRunner(Struct, kw_only=True):
         if not (task.has_started or task.failure):
             task.failure = "ECS gave no reason"
 
-    def undo_starts(self, tasks: Sequence[ProofTask]) -> Undo:
+    def undo_starts(self, tasks: Sequence[ProofTask]) -> UndoStep:
         """How all tasks of the proof are stopped, also those of which no answer arrived."""
         started = ("--cluster", self.plan.cluster, "--started-by", self.plan.name)
         command = aws_command_line("ecs", "list-tasks", *started)
-        return Undo(partial(self._stop_tasks, tasks), command)
+        return UndoStep(partial(self._stop_tasks, tasks), command)
 
     def _stop_tasks(self, tasks: Sequence[ProofTask]) -> None:
         """Stop them, and wait for it."""
@@ -181,11 +181,11 @@ class TaskRunner(Struct, kw_only=True):
         """Add ECS's own word to the tasks that it started."""
         describe_tasks(self.open_client, self.plan.cluster, tasks)
 
-    def findings(self, paths: ReportPaths) -> Sequence[Finding]:
+    def findings(self, paths: ReportPathReader) -> Sequence[Finding]:
         """What doctor finds about the family."""
         monitor = FamilyMonitor(state="current", planned=self.plan.planned)
         checks = ClusterChecks((), None, self.clock.wall_ns(), is_indexed=self.plan.indexes)
-        (health,) = checks.judged([monitor], [family_health(monitor, paths)])
+        (health,) = checks.judge_families([monitor], [family_health(monitor, paths)])
         return health.findings
 
 

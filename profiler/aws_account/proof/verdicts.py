@@ -35,13 +35,13 @@ def unknown_result(why: str) -> CheckResult:
 NO_WITNESS = unknown_result("the batch printed nothing about it")
 
 
-def record_of(task: ProofTask) -> Record:
+def reported_record_of(task: ProofTask) -> Record:
     """The record of a task that has a report."""
     assert task.record is not None  # noqa: S101  a check that needs the report has one
     return task.record
 
 
-def seconds_of(text: str | None) -> float | None:
+def text_to_seconds(text: str | None) -> float | None:
     """A time in seconds since 1970; None for none."""
     moment_ns = parse_ns(text)
     return quotient(moment_ns, NS_PER_SECOND)

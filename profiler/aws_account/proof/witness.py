@@ -52,7 +52,7 @@ def read_metadata(path: str) -> dict[str, Any]:
         return {}
 
 
-def print_line(step: str, held_bytes: int = 0, written_bytes: int = 0) -> None:
+def print_witness_line(step: str, held_bytes: int = 0, written_bytes: int = 0) -> None:
     """Print a line about the moment before a step."""
     task = read_metadata("/task")
     containers = task.get("Containers", [])
@@ -85,32 +85,32 @@ def run_success() -> None:
     end = time.monotonic() + _BUSY_SECONDS
     while time.monotonic() < end:
         sum(range(10_000))
-    print_line("hold")
+    print_witness_line("hold")
     held = bytearray(os.urandom(1)) * HELD_BYTES
-    print_line("write", len(held))
+    print_witness_line("write", len(held))
     with tempfile.TemporaryFile() as file:
         for _ in range(WRITTEN_BYTES >> 20):
             file.write(bytes(1 << 20))
             file.flush()
             # At once: the end of another container writes what waits, and nobody is charged.
             os.fsync(file.fileno())
-        print_line("sleep", len(held), WRITTEN_BYTES)
+        print_witness_line("sleep", len(held), WRITTEN_BYTES)
         time.sleep(_ASLEEP_SECONDS)
-        print_line("end", len(held), WRITTEN_BYTES)
+        print_witness_line("end", len(held), WRITTEN_BYTES)
 
 
 def exhaust_memory() -> None:
     """8 MB more each second, until the kernel ends it."""
     held = [bytearray(os.urandom(1)) * HELD_BYTES]
     while True:
-        print_line("grow", sum(map(len, held)))
+        print_witness_line("grow", sum(map(len, held)))
         time.sleep(1)
         held.append(bytearray(os.urandom(1)) * _STEP_BYTES)
 
 
 def main(scenario: str) -> int:
     """Run a scenario; returns the exit code."""
-    print_line("start")
+    print_witness_line("start")
     if scenario == "success":
         run_success()
         return 0

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.job_queues import missing_queue_named
+from profiler.aws_account.job_queues import raise_on_missing_queue
 from profiler.aws_account.registered_definitions import read_items
 from profiler.core.json_fields import count, mapping, text
 from profiler.core.text import on_one_line
@@ -48,7 +48,7 @@ def read_queue(open_client: OpenClient, queue: str) -> list[QueuedJob]:
     jobs: list[QueuedJob] = []
     what = f"The jobs of the queue {queue!r} could not be listed"
     for status in STATUSES:
-        with missing_queue_named(open_client, queue), aws_errors(what, "batch:ListJobs"):
+        with raise_on_missing_queue(open_client, queue), aws_errors(what, "batch:ListJobs"):
             client = open_client("batch")
             listed = read_items(
                 client, "list_jobs", "jobSummaryList", jobQueue=queue, jobStatus=status

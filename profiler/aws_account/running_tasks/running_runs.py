@@ -17,7 +17,7 @@ from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, span_ms
 from profiler.record.impossible_values import is_too_long
 from profiler.record.line_trust import AccountTrust, LineVerdict, StreamTrust, claim_of
-from profiler.record.notice_model import NoticeEvidence, NoticeLine, decode_notice
+from profiler.record.notice_model import NoticeEvidence, NoticeLine, decode_notice_json
 from profiler.record.record_model import (
     CHECKPOINT,
     NO_INTERVAL,
@@ -101,7 +101,7 @@ class RunningRuns(Struct):
     _shown: dict[RunKey, RunningRun] = {}
     _confirmed: set[RunKey] = set()  # CloudWatch Logs vouches for the task
 
-    def add(self, message: str, trust: StreamTrust, timestamp_ms: int) -> LineVerdict | None:
+    def add_line(self, message: str, trust: StreamTrust, timestamp_ms: int) -> LineVerdict | None:
         """Take a line of a log stream, with CloudWatch's timestamp. Returns whether it counts;
         None: it is no line of ours.
 
@@ -119,7 +119,7 @@ class RunningRuns(Struct):
             return None
         if line is None:
             return None
-        verdict = trust.judge(claim_of(line), timestamp_ms)
+        verdict = trust.judge_line(claim_of(line), timestamp_ms)
         if verdict.counts:
             self._add_line(line, is_confirmed=verdict.is_confirmed)
         return verdict
@@ -146,18 +146,20 @@ class RunningRuns(Struct):
         if known is None or _report_precedence(report) > _report_precedence(known):
             self._newest[key] = report
 
-    def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:
+    def current_runs(
+        self, now_ns: int, tasks: Sequence[Report] | None = None
+    ) -> tuple[RunningRun, ...]:
         """The runs that go on, and those that have ended since the last refresh.
 
         ``tasks`` None: ECS was not asked.
         """
         if tasks is None:
-            runs = [self._run(report, now_ns) for report in self._newest.values()]
+            runs = [self._running_run(report, now_ns) for report in self._newest.values()]
         else:
             runs = []
             for task in tasks:
                 if self.selection.matches(task):
-                    runs += self._of_task(task, now_ns)
+                    runs += self._runs_of_task(task, now_ns)
         running = {}
         ended = []
         for run in runs:
@@ -170,15 +172,15 @@ class RunningRuns(Struct):
         self._shown = running
         return (*running.values(), *ended)
 
-    def _of_task(self, task: Report, now_ns: int) -> Iterable[RunningRun]:
+    def _runs_of_task(self, task: Report, now_ns: int) -> Iterable[RunningRun]:
         """The runs of a task, from its monitor's lines; without lines, the task itself."""
         has_ended = known_status(task.record) != _RUNNING
         runs = []
         for (task_id, _), report in self._newest.items():
             if task_id == task.record.task_id:
                 line = _with_end(report, task) if has_ended else report
-                runs.append(self._run(line, now_ns))
-        return runs or [self._run(task, now_ns)]
+                runs.append(self._running_run(line, now_ns))
+        return runs or [self._running_run(task, now_ns)]
 
     def notices_of(self, report: Report) -> tuple[SeenNotice, ...]:
         """The notices of a run, in the order of time.
@@ -190,7 +192,7 @@ class RunningRuns(Struct):
             notices.setdefault(raised.kind, SeenNotice(kind=raised.kind, at=raised.at))
         return tuple(sorted(notices.values(), key=lambda notice: notice.at or ""))
 
-    def _run(self, report: Report, now_ns: int) -> RunningRun:
+    def _running_run(self, report: Report, now_ns: int) -> RunningRun:
         silent_ns = now_ns - (report.time_ns or now_ns)
         is_late = (
             report.record.interval is not NO_INTERVAL
@@ -207,7 +209,7 @@ def _decode_line(text: str) -> Report | NoticeLine | None:
     """The line; None for a notice about a schedule. Raises the errors of decoding."""
     if '"task.notice"' not in text:
         return decode(text.encode(errors="replace"))
-    notice = decode_notice(text.encode(errors="replace"))
+    notice = decode_notice_json(text.encode(errors="replace"))
     return notice if isinstance(notice, NoticeLine) else None
 
 
@@ -250,7 +252,7 @@ class RunsInProgress(RunningRuns, kw_only=True):
     read_ended: Callable[[str], Report | None]
     _ended: dict[RunKey, tuple[int, RunningRun]] = {}
 
-    def refresh(
+    def current_runs(
         self,
         now_ns: int,
         tasks: Sequence[Report] | None = None,  # noqa: ARG002  the base's
@@ -280,7 +282,7 @@ def _with_end(line: Report, task: Report) -> Report:
     return replace(line, record=record)
 
 
-class FollowedLogs(Struct):
+class MonitorLogFollower(Struct):
     """Reads the lines of monitors.
 
     The first read of a group is the time in which a running task writes a line.
@@ -291,7 +293,7 @@ class FollowedLogs(Struct):
     trust: AccountTrust = AccountTrust()
     _read_until_ms: dict[str, int] = {}
 
-    def read(self, groups: Iterable[str], add: AddLine) -> tuple[str, ...]:
+    def read_new_lines(self, groups: Iterable[str], add: AddLine) -> tuple[str, ...]:
         """Read the new lines of the groups.
 
         Returns a sentence for each group that could not be read.
@@ -309,7 +311,7 @@ class FollowedLogs(Struct):
                 ):
                     for event in page["events"]:
                         newest_ms = max(newest_ms, event["timestamp"])
-                        self._add(group, event, add)
+                        self._add_event(group, event, add)
             except TaskProfilerError as error:
                 problems.append(str(error))
                 continue
@@ -319,13 +321,13 @@ class FollowedLogs(Struct):
             )
         return tuple(problems)
 
-    def _add(self, group: str, event: Mapping[str, Any], add: AddLine) -> None:
+    def _add_event(self, group: str, event: Mapping[str, Any], add: AddLine) -> None:
         """Add a line; once more if its stream may be an instance monitor's, of which nobody knew
         before.
         """
         place = group, event["logStreamName"]
         trust = self.trust.trust_in_stream(*place)
         verdict = add(event["message"], trust, event["timestamp"])
-        if verdict is not None and self.trust.needs_monitors(trust, group, verdict):
-            self.trust = self.trust.with_monitors(group)
+        if verdict is not None and self.trust.is_decided_by_monitors(trust, group, verdict):
+            self.trust = self.trust.trust_with_monitors(group)
             add(event["message"], self.trust.trust_in_stream(*place), event["timestamp"])

@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
-from profiler.aws_account.clusters_and_log_groups import missing_cluster_named
+from profiler.aws_account.clusters_and_log_groups import raise_on_missing_cluster
 from profiler.aws_account.monitor_groups import MONITOR_PERMISSIONS, monitor_groups_of
 from profiler.aws_account.running_tasks.running_runs import (
-    FollowedLogs,
+    MonitorLogFollower,
     RunKey,
     RunningRun,
     RunningRuns,
@@ -39,13 +39,13 @@ from profiler.core.timestamps import format_datetime, format_ms
 from profiler.record.event_end import judge_candidates
 from profiler.record.family import Family, UsualDuration
 from profiler.record.family_identity import family_key
-from profiler.record.memory_news import MEMORY_NOTICE, memory_now, news_text
+from profiler.record.memory_news import MEMORY_NOTICE, memory_news_text, memory_now
 from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.run_outcome import Status
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import parse_stopped_task
-from profiler.runs.past_runs.family_evidence import KnownFamilies
-from profiler.runs.past_runs.run_lookup import similar_families
+from profiler.runs.past_runs.family_evidence import FamilyCache
+from profiler.runs.past_runs.run_lookup import similar_families_sentence
 from profiler.task_definitions.containers import (
     DefinedContainer,
     log_target,
@@ -76,7 +76,7 @@ class _DefinitionFacts(Struct, frozen=True, kw_only=True):
         return self.candidates[0] if len(self.candidates) == 1 else ""
 
 
-class RunningTasks(Struct):
+class RunningTaskLister(Struct):
     """Lists the running tasks of a cluster, which is a name or an ARN; those of services only
     ``with_services``.
     """
@@ -91,14 +91,14 @@ class RunningTasks(Struct):
     groups: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
-    def read(self, now_ns: int) -> tuple[Report, ...]:
+    def read_running_tasks(self, now_ns: int) -> tuple[Report, ...]:
         """The running tasks, and those that have ended since the last call.
 
         Raises TaskProfilerError.
         """
         what = f"The tasks of the cluster {self.cluster!r} cannot be listed"
         with (
-            missing_cluster_named(self.open_client, self.cluster),
+            raise_on_missing_cluster(self.open_client, self.cluster),
             aws_errors(what, "ecs:ListTasks and ecs:DescribeTasks"),
         ):
             running_tasks = read_tasks(
@@ -228,7 +228,7 @@ class WatchedRun(Struct, frozen=True, kw_only=True):
     usual: UsualDuration | None
 
     @property
-    def share(self) -> float | None:
+    def share_of_usual_duration(self) -> float | None:
         if self.elapsed_ms is None or self.usual is None or not self.usual.median_ms:
             return None
         return self.elapsed_ms / self.usual.median_ms
@@ -244,10 +244,10 @@ class WatchedTasks(Struct, kw_only=True):
     seconds_between_reads: int
 
     collected: RunningRuns
-    logs: FollowedLogs
-    families: KnownFamilies
+    logs: MonitorLogFollower
+    families: FamilyCache
     log_groups: tuple[str, ...] = ()
-    cluster: RunningTasks | None = None
+    cluster: RunningTaskLister | None = None
     clock: Clock
     family_names: Callable[[], Collection[str]] = frozenset
     similar: str = ""  # a sentence about the families that may be meant
@@ -260,59 +260,63 @@ class WatchedTasks(Struct, kw_only=True):
     def groups(self) -> tuple[str, ...]:
         return self.log_groups if self.cluster is None else self.cluster.groups
 
-    def refresh(self) -> tuple[str, ...]:
+    def read_new_data(self) -> tuple[str, ...]:
         """Read the new data. Returns a sentence about each unreadable part."""
         tasks = None
         refused: tuple[str, ...] = ()
         now_ns = self.clock.wall_ns()
         if self.cluster is not None:
             try:
-                tasks = self.cluster.read(now_ns)
+                tasks = self.cluster.read_running_tasks(now_ns)
                 refused = self.cluster.problems
             except TaskProfilerError as error:
                 return (str(error),)  # the last data stay
-        problems = self.logs.read(self.groups, self.collected.add)
-        self._found = self.collected.refresh(now_ns, tasks)
+        problems = self.logs.read_new_lines(self.groups, self.collected.add_line)
+        self._found = self.collected.current_runs(now_ns, tasks)
         if self._found:
             self._has_similar = True  # the name is right
             self.similar = ""
         return (*refused, *problems)
 
     @property
-    def lacks_usual(self) -> bool:
+    def has_unread_usual(self) -> bool:
         """Whether :meth:`read_usual` has anything to read. Such a read can take long."""
-        return bool(self.families.lacks(family_key(run.report.record) for run in self._found))
+        return bool(
+            self.families.unread_families(family_key(run.report.record) for run in self._found)
+        )
 
     def read_usual(self) -> tuple[str, ...]:
         """Read the usual durations of new families. Returns why they are unknown, or of a part."""
         try:
-            self.families.read(family_key(run.report.record) for run in self._found)
+            self.families.read_families(family_key(run.report.record) for run in self._found)
         except TaskProfilerError as error:
             return (f"The usual durations are unknown. {error}",)
         return self.families.completeness.sentences
 
     @property
-    def lacks_similar(self) -> bool:
+    def has_unread_similar(self) -> bool:
         """Whether :meth:`read_similar` has anything to read: a name has found nothing yet."""
         is_named = bool(self.collected.selection.run)
         return is_named and not self._has_similar and not self._found
 
     def read_similar(self) -> None:
         """Read which families may be meant, once. Such a read can take long."""
-        self.similar = similar_families(self.collected.selection, self.family_names).strip()
+        self.similar = similar_families_sentence(
+            self.collected.selection, self.family_names
+        ).strip()
         self._has_similar = True
 
-    def runs(self) -> tuple[WatchedRun, ...]:
+    def runs_now(self) -> tuple[WatchedRun, ...]:
         """The runs at this moment: those that have ended, then the largest share of the usual
         duration first.
         """
         now_ns = self.clock.wall_ns()
         watched = []
         for run in self._found:
-            family = self.families.of(family_key(run.report.record))
+            family = self.families.known_family(family_key(run.report.record))
             watched.append(
                 WatchedRun(
-                    run=self._with_news(run, family),
+                    run=self._run_with_memory_news(run, family),
                     elapsed_ms=run.elapsed_ms(now_ns),
                     usual=family.usual_duration(),
                 )
@@ -320,18 +324,22 @@ class WatchedTasks(Struct, kw_only=True):
         return tuple(
             sorted(
                 watched,
-                key=lambda task: (task.run.is_running, -(task.share or 0), -(task.elapsed_ms or 0)),
+                key=lambda task: (
+                    task.run.is_running,
+                    -(task.share_of_usual_duration or 0),
+                    -(task.elapsed_ms or 0),
+                ),
             )
         )
 
-    def _with_news(self, run: RunningRun, family: Family) -> RunningRun:
+    def _run_with_memory_news(self, run: RunningRun, family: Family) -> RunningRun:
         """The run with the notice that its memory is news, in place of the monitor's forecast,
         where its family is known.
         """
         record = run.report.record
         peak = family.highest_peak(record.container.name)
         now = memory_now(record)
-        if peak is None or (now is not None and not now.compares_with(peak)):
+        if peak is None or (now is not None and not now.is_comparable_with(peak)):
             return run
         if not run.is_running or not self.families.completeness.is_whole:
             return run
@@ -340,7 +348,7 @@ class WatchedTasks(Struct, kw_only=True):
         key = container_key(run.report)
         for evidence in (*(notice.evidence for notice in forecasts), None):
             now = memory_now(record, evidence)
-            text = "" if now is None else news_text(now, peak)
+            text = "" if now is None else memory_news_text(now, peak)
             if text:
                 notice = SeenNotice(kind=MEMORY_NOTICE, at=run.report.time, message=f"{text}.")
                 self._news.setdefault(key, notice)

@@ -61,7 +61,7 @@ class InstanceUserData(Struct, frozen=True, kw_only=True):
         """The image in a registry of Amazon ECR, to which Docker signs in; None for another."""
         return ecr_image(self.image)
 
-    def document(self) -> str:
+    def user_data_document(self) -> str:
         """The user data, a MIME multipart document. Raises UsageError if it cannot be one."""
         for word in (self.image, self.region, *self.settings.values()):
             if not _PRINTABLE.fullmatch(word):
@@ -80,7 +80,7 @@ class InstanceUserData(Struct, frozen=True, kw_only=True):
                 "Content-Transfer-Encoding: 7bit",
                 f'Content-Disposition: attachment; filename="{CONTAINER}.sh"',
                 "",
-                *self._script(),
+                *self._script_lines(),
                 f"--{_BOUNDARY}--",
                 "",
             )
@@ -92,13 +92,13 @@ class InstanceUserData(Struct, frozen=True, kw_only=True):
             )
         return document
 
-    def _script(self) -> Iterator[str]:
+    def _script_lines(self) -> Iterator[str]:
         """The lines that run once, at the instance's first start."""
         yield "#!/bin/bash"
         yield "# Task Profiler: one monitor for all jobs of this instance (docs/aws-batch.md)."
         yield "mkdir -p /usr/local/libexec /var/lib/task-profiler"
         yield f"cat >{_START} <<'{_END_OF_START}'"
-        yield from self._start()
+        yield from self._start_lines()
         yield _END_OF_START
         yield f"chmod 755 {_START}"
         yield f"cat >{_UNIT} <<'{_END_OF_UNIT}'"
@@ -108,7 +108,7 @@ class InstanceUserData(Struct, frozen=True, kw_only=True):
         # Without waiting: the ECS agent starts after this script.
         yield f"systemctl enable --now --no-block {CONTAINER}.service"
 
-    def _start(self) -> Iterator[str]:
+    def _start_lines(self) -> Iterator[str]:
         """The lines that start the monitor, each time again if it ends."""
         yield "#!/bin/bash"
         yield f"export DOCKER_CONFIG=/run/{CONTAINER}"
@@ -126,11 +126,11 @@ class InstanceUserData(Struct, frozen=True, kw_only=True):
         yield f"  gpus=(--gpus=all {' '.join(f'--env={name}' for name in _GPU_VARIABLES)})"
         yield "fi"
         yield 'exec docker run "${gpus[@]}" \\'
-        for word in self._words():
+        for word in self._docker_run_words():
             yield f"  {shlex.quote(word)} \\"
         yield "  monitor"
 
-    def _words(self) -> Sequence[str]:
+    def _docker_run_words(self) -> Sequence[str]:
         variables = {**_SCOPE, "AWS_REGION": self.region, **self.settings}
         named = [f"--env={name}={value}" for name, value in variables.items()]
         return [*_OPTIONS, *named, "--", self.image]

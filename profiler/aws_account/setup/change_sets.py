@@ -32,7 +32,7 @@ _MAX_REASONS = 3
 _STALE = frozenset({"InvalidChangeSetStatus", "ChangeSetNotFound"})
 
 
-class GoesOnError(TaskProfilerError):
+class StillRunningError(TaskProfilerError):
     """CloudFormation goes on, or may do so: what it does, or has done, is not known."""
 
 
@@ -64,7 +64,7 @@ class CloudFormationEvent(Struct, frozen=True):
     reason: str = field(name="ResourceStatusReason", default="")
 
 
-class ForwarderChanges(Struct):
+class StackChanger(Struct):
     """Changes one stack.
 
     Methods raise TaskProfilerError. ``on_event`` gets the events that end work on a resource.
@@ -76,7 +76,7 @@ class ForwarderChanges(Struct):
     on_event: Callable[[CloudFormationEvent], None]
     _seen: set[str] = set()
 
-    def prepare(
+    def create_change_set(
         self,
         template_url: str,
         parameters: Sequence[Mapping[str, object]],
@@ -106,9 +106,9 @@ class ForwarderChanges(Struct):
             )
         change_set = ChangeSet(arn=created["Id"], stack_id=created["StackId"], is_new=is_new)
         with self.discarded_on_error(change_set):
-            changes = self._changes(change_set.arn)
+            changes = self._read_changes(change_set.arn)
         if changes is None:
-            self.discard(change_set)
+            self.discard_change_set(change_set)
             return None
         return replace(change_set, changes=changes)
 
@@ -121,15 +121,15 @@ class ForwarderChanges(Struct):
             yield
         except TaskProfilerError as error:
             try:
-                self.discard(change_set)
+                self.discard_change_set(change_set)
             except TaskProfilerError as left:
                 raise TaskProfilerError(f"{error} {left}") from error.__cause__
             raise
         except BaseException:
-            self.discard(change_set)
+            self.discard_change_set(change_set)
             raise
 
-    def _changes(self, arn: str) -> tuple[Change, ...] | None:
+    def _read_changes(self, arn: str) -> tuple[Change, ...] | None:
         """Wait for the change set, and read it; None if it is empty."""
         from botocore.exceptions import WaiterError  # slow to import
 
@@ -158,7 +158,7 @@ class ForwarderChanges(Struct):
                 changes.append(Change(*map(change["ResourceChange"].get, names)))
         return tuple(changes)
 
-    def discard(self, change_set: ChangeSet) -> None:
+    def discard_change_set(self, change_set: ChangeSet) -> None:
         """Delete a change set that is not applied, and the empty stack that it made, unless
         another one was applied.
         """
@@ -174,17 +174,17 @@ class ForwarderChanges(Struct):
             with aws_errors(f"The stack {self.name} is left empty", "cloudformation:DeleteStack"):
                 cloudformation.delete_stack(StackName=change_set.stack_id)
 
-    def apply(self, change_set: ChangeSet) -> ForwarderStack:
+    def apply_change_set(self, change_set: ChangeSet) -> ForwarderStack:
         """Apply the change set of a stack whose earlier events were read, and wait for the end.
 
         Raises TaskProfilerError with the causes if CloudFormation undid it.
         """
         self._execute(change_set)
-        end, failed, _ = self._follow(change_set.stack_id)
+        end, failed, _ = self._wait_for_end(change_set.stack_id)
         try:
             state = read_forwarder(self.open_client, change_set.stack_id)
         except TaskProfilerError as error:
-            raise GoesOnError(
+            raise StillRunningError(
                 f"{error} The change has ended ({end}): run the command again, which does the rest."
             ) from error.__cause__
         if end not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
@@ -209,7 +209,7 @@ class ForwarderChanges(Struct):
                 self.open_client("cloudformation").execute_change_set(
                     ChangeSetName=change_set.arn, ClientRequestToken=str(uuid4())
                 )
-        except GoesOnError:
+        except StillRunningError:
             raise
         except TaskProfilerError as error:
             refusal = error
@@ -225,11 +225,11 @@ class ForwarderChanges(Struct):
         """Read the events until now. Without the right to it, no change can be followed."""
         self._new_events(stack_id)
 
-    def kept(self, stack_id: str) -> tuple[CloudFormationEvent, ...]:
+    def kept_resource_events(self, stack_id: str) -> tuple[CloudFormationEvent, ...]:
         """The events of the resources that stay of a deleted stack."""
         return _skipped_deletion_events(self._new_events(stack_id))
 
-    def delete(self, stack_id: str) -> tuple[CloudFormationEvent, ...]:
+    def delete_stack(self, stack_id: str) -> tuple[CloudFormationEvent, ...]:
         """Delete the stack, whose earlier events were read. Returns the events of the resources
         that stay.
         """
@@ -246,14 +246,14 @@ class ForwarderChanges(Struct):
             for event in ended:
                 self.on_event(event)
             return _skipped_deletion_events(ended)
-        end, failed, kept = self._follow(stack_id)
+        end, failed, kept = self._wait_for_end(stack_id)
         if end != "DELETE_COMPLETE":
             raise TaskProfilerError(
                 f"The stack {self.name} could not be deleted ({end}): {_root_causes_text(failed)}."
             )
         return kept
 
-    def _follow(
+    def _wait_for_end(
         self, stack_id: str
     ) -> tuple[str, list[CloudFormationEvent], tuple[CloudFormationEvent, ...]]:
         """Wait for the end.
@@ -317,7 +317,7 @@ def _raise_still_running() -> Iterator[None]:
     try:
         yield
     except TaskProfilerError as error:
-        raise GoesOnError(
+        raise StillRunningError(
             f"{error} CloudFormation goes on: run the command again later, which says the result "
             "and does the rest."
         ) from error.__cause__
@@ -333,7 +333,7 @@ def _raise_possible_effect(effect: str) -> Iterator[None]:
     except TaskProfilerError as error:
         if has_surely_changed_nothing(error.__cause__):
             raise
-        raise GoesOnError(
+        raise StillRunningError(
             f"{error} CloudFormation {effect}: run the command again later."
         ) from error.__cause__
 
@@ -347,7 +347,7 @@ def _root_causes_text(failed: Sequence[CloudFormationEvent]) -> str:
     )
 
 
-def remaining_resources(
+def remaining_resource_lines(
     state: ForwarderStack, kept: Iterable[CloudFormationEvent]
 ) -> Iterator[str]:
     """The remaining resources, each with the command that deletes it; ``state`` is from before

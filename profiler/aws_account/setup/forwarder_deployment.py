@@ -25,16 +25,16 @@ from profiler.aws_account.forwarder_stack import (
     read_forwarder,
 )
 from profiler.aws_account.registered_definitions import read_items
-from profiler.aws_account.setup.change_sets import ChangeSet, ForwarderChanges
+from profiler.aws_account.setup.change_sets import ChangeSet, StackChanger
 from profiler.aws_account.setup.forwarder_secrets import store_secret
-from profiler.aws_account.setup.forwarder_zip import build_zip, fingerprint, forwarder_folder
+from profiler.aws_account.setup.forwarder_zip import build_zip, forwarder_folder, zip_fingerprint
 from profiler.aws_account.setup.group_filters import (
     Delivery,
     FilterPlan,
     GroupFilters,
     GroupSelection,
     check_group_names,
-    delivery_of,
+    delivery_of_stack_values,
     log_groups_parameter,
 )
 from profiler.aws_account.setup.template_limits import (
@@ -104,7 +104,7 @@ class DeploymentPlan(Struct, frozen=True, kw_only=True):
         return f"task-profiler/template-{digest[:_HASH_DIGITS]}.yaml"
 
     @property
-    def values(self) -> Mapping[str, str]:
+    def parameter_values_after(self) -> Mapping[str, str]:
         return parameter_values(self.template, self.given, self.state.parameters)
 
 
@@ -129,7 +129,7 @@ class CodeBucket:
 
         Also raises if the bucket belongs to another account or Region.
         """
-        answer = self._head("s3:ListBucket", self._s3.head_bucket)
+        answer = self._head_or_none("s3:ListBucket", self._s3.head_bucket)
         region = answer and answer.get("BucketRegion")
         here = self._s3.meta.region_name
         if region not in (None, here):
@@ -138,7 +138,7 @@ class CodeBucket:
             )
         return answer is not None
 
-    def create(self) -> None:
+    def create_bucket(self) -> None:
         """Create the bucket. S3 makes every new bucket private and encrypted."""
         region = self._s3.meta.region_name
         if region == _US_EAST_1:
@@ -148,16 +148,17 @@ class CodeBucket:
         with aws_errors(f"The bucket {self.name} cannot be created", "s3:CreateBucket"):
             self._s3.create_bucket(Bucket=self.name, **where)
 
-    def has(self, key: str) -> bool:
+    def has_object(self, key: str) -> bool:
         return (
-            self._head("s3:GetObject and s3:ListBucket", self._s3.head_object, Key=key) is not None
+            self._head_or_none("s3:GetObject and s3:ListBucket", self._s3.head_object, Key=key)
+            is not None
         )
 
-    def put(self, key: str, data: bytes) -> None:
+    def put_object(self, key: str, data: bytes) -> None:
         with aws_errors(f"s3://{self.name}/{key} cannot be written", "s3:PutObject"):
             self._s3.put_object(**self._owner, Key=key, Body=data)
 
-    def url(self, key: str) -> str:
+    def object_url(self, key: str) -> str:
         """The address of an object, as CloudFormation takes a template's: not a VPC endpoint or
         FIPS endpoint of S3.
         """
@@ -168,7 +169,7 @@ class CodeBucket:
             endpoint = s3.endpoint_url
         return f"{endpoint}/{self.name}/{key}"
 
-    def _head(
+    def _head_or_none(
         self,
         permission: str,
         call: Any,  # noqa: ANN401  boto3 has no types
@@ -197,10 +198,10 @@ class ForwarderDeployment(Struct, frozen=True):
 
     request: DeploymentRequest
     open_client: OpenClient
-    changes: ForwarderChanges
+    changes: StackChanger
     on_step: Callable[[str], None]
 
-    def plan(self) -> tuple[DeploymentPlan, CodeBucket]:
+    def plan_deployment(self) -> tuple[DeploymentPlan, CodeBucket]:
         """Read the stack and the account.
 
         Raises UsageError for an unknown parameter before anything is read.
@@ -210,7 +211,7 @@ class ForwarderDeployment(Struct, frozen=True):
         given = _given_parameters(request, tuple(parameter_defaults(template)))
         zip_file = request.zip_file
         if zip_file is None:
-            digest = fingerprint()
+            digest = zip_fingerprint()
         else:
             digest = hashlib.sha256(_read_zip(zip_file)).hexdigest()
         code_key = f"{CODE_PREFIX}{__version__}-{digest[:_HASH_DIGITS]}.zip"
@@ -238,7 +239,7 @@ class ForwarderDeployment(Struct, frozen=True):
         check_rules(template, values)
         check_limits(template, values)
         check_function_names(template, request.name, values)
-        bucket = self._bucket(state)
+        bucket = self._code_bucket(state)
         given |= {"CodeBucket": bucket.name, "CodeKey": code_key}
         tags = {key: value for key, value in {**state.tags, **request.tags}.items() if value}
         plan = DeploymentPlan(
@@ -316,12 +317,12 @@ class ForwarderDeployment(Struct, frozen=True):
             check_account(self.open_client, self.on_step)
         if values["Subscribe"] == "groups":
             check_group_names(names)
-            wanted = filters.select(names, are_given=are_given)
+            wanted = filters.select_groups(names, are_given=are_given)
         if are_given and values["Subscribe"] == "groups":
             given["LogGroups"] = log_groups_parameter(names, wanted.groups)
             values = parameter_values(template, given, state.parameters)
         if subscribes_groups(values):
-            delivery = delivery_of(values, state)
+            delivery = delivery_of_stack_values(values, state)
         dropped: list[str] = []
         if before["Subscribe"] == "groups":
             dropped += split_names(before["LogGroups"])
@@ -329,7 +330,7 @@ class ForwarderDeployment(Struct, frozen=True):
             dropped = [name for name in dropped if name not in names]
         return filters.plan(wanted, dropped, delivery)
 
-    def _bucket(self, state: ForwarderStack) -> CodeBucket:
+    def _code_bucket(self, state: ForwarderStack) -> CodeBucket:
         sts = self.open_client("sts")
         with aws_errors("The account cannot be read", "sts:GetCallerIdentity"):
             account = sts.get_caller_identity()["Account"]
@@ -342,16 +343,16 @@ class ForwarderDeployment(Struct, frozen=True):
             )
         return bucket
 
-    def describe(self, plan: DeploymentPlan, bucket: CodeBucket) -> Iterator[str]:
+    def plan_lines(self, plan: DeploymentPlan, bucket: CodeBucket) -> Iterator[str]:
         """The plan, as lines for people."""
         exists = bucket.exists()
         yield f"would {'use' if exists else 'create'} the bucket {bucket.name}"
         for key in (plan.code_key, plan.template_key):
-            verb = "is there already" if exists and bucket.has(key) else "would be uploaded"
+            verb = "is there already" if exists and bucket.has_object(key) else "would be uploaded"
             yield f"s3://{bucket.name}/{key} {verb}"
         for name in plan.secrets:
             yield f"would store the secret {name}"
-        if plan.state.phase == "absent":
+        if plan.state.possible_action == "absent":
             yield f"would create the stack {plan.state.name} (now absent)"
         elif plan.state.version:
             yield f"would update the stack {plan.state.name} (now version {plan.state.version})"
@@ -363,7 +364,7 @@ class ForwarderDeployment(Struct, frozen=True):
         for key, value in plan.tags.items():
             yield f"  tag {key}={value}"
         monitored = plan.state.parameters.get(MONITORED_CLUSTER)
-        if monitored and not plan.values[MONITORED_CLUSTER]:
+        if monitored and not plan.parameter_values_after[MONITORED_CLUSTER]:
             yield (
                 f"would remove the instance monitor of {monitored}; its log group "
                 f"{monitor_log_group(plan.state.name)} stays"
@@ -373,7 +374,9 @@ class ForwarderDeployment(Struct, frozen=True):
             yield f"  {kept} other parameters keep their values"
         yield from filter_sentences(plan.filters)
 
-    def prepare(self, plan: DeploymentPlan, bucket: CodeBucket) -> ChangeSet | None:
+    def upload_and_create_change_set(
+        self, plan: DeploymentPlan, bucket: CodeBucket
+    ) -> ChangeSet | None:
         """Upload code and template, and create a change set; None if nothing would change."""
         if plan.filters.unread:
             raise TaskProfilerError(
@@ -382,21 +385,24 @@ class ForwarderDeployment(Struct, frozen=True):
                 "filter of it would stay there."
             )
         if not bucket.exists():
-            bucket.create()
+            bucket.create_bucket()
             self.on_step(f"created the bucket {bucket.name}")
-        for key, read in ((plan.code_key, self._code), (plan.template_key, plan.template.encode)):
-            if not bucket.has(key):
-                bucket.put(key, read())
+        for key, read in (
+            (plan.code_key, self._read_code),
+            (plan.template_key, plan.template.encode),
+        ):
+            if not bucket.has_object(key):
+                bucket.put_object(key, read())
                 self.on_step(f"uploaded s3://{bucket.name}/{key}")
         parameters = changed_parameters(
             parameter_defaults(plan.template), plan.given, plan.state.parameters
         )
-        is_new = plan.state.phase == "absent"
-        return self.changes.prepare(
-            bucket.url(plan.template_key), parameters, plan.tags, is_new=is_new
+        is_new = plan.state.possible_action == "absent"
+        return self.changes.create_change_set(
+            bucket.object_url(plan.template_key), parameters, plan.tags, is_new=is_new
         )
 
-    def _code(self) -> bytes:
+    def _read_code(self) -> bytes:
         if self.request.zip_file is not None:
             return _read_zip(self.request.zip_file)
         self.on_step("building the forwarder's code with pip (about ten seconds)")
@@ -407,7 +413,7 @@ class ForwarderDeployment(Struct, frozen=True):
 
     def store_secrets(self, plan: DeploymentPlan) -> None:
         """Store the secrets. Running functions read a changed one within five minutes."""
-        key_arn = plan.values["SecretsKeyArn"]
+        key_arn = plan.parameter_values_after["SecretsKeyArn"]
         for name, values in plan.secrets.items():
             self.on_step(
                 f"{store_secret(self.open_client, name, values, key_arn, plan.tags)}: secret {name}"
@@ -425,7 +431,7 @@ class ForwarderDeployment(Struct, frozen=True):
             # The filter of the template alone, maybe under the same name.
             if change.type == _FILTER_TYPE and change.action == "Remove":
                 filters = replace(filters, put=filters.groups)
-        delivery: Delivery | None = delivery_of(plan.values, state)
+        delivery: Delivery | None = delivery_of_stack_values(plan.parameter_values_after, state)
         return GroupFilters(state.name, self.open_client, self.on_step).carry_out(
             filters, delivery, self.changes.clock, self.on_step
         )

@@ -103,26 +103,26 @@ def build_zip(out: Path) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="lambda-zip-") as name:
         folder = Path(name)
-        for requirements, options in wheels(requirements_with_hashes(requirements_file())):
+        for requirements, options in wheel_sets(requirements_with_hashes(requirements_file())):
             install_wheels(folder, requirements, options)
         out.parent.mkdir(parents=True, exist_ok=True)
-        pack(sorted([*installed_files(folder), *own_files()]), out)
+        write_zip(sorted([*installed_zip_files(folder), *own_zip_files()]), out)
 
 
-def fingerprint() -> str:
+def zip_fingerprint() -> str:
     """A hash of everything that determines the zip: its own files, the hashes of its wheels, and
     this module.
     """
     digest = hashlib.sha256()
     for name, path in sorted(
-        [*own_files(), ("requirements.txt", requirements_file()), ("builder", Path(__file__))]
+        [*own_zip_files(), ("requirements.txt", requirements_file()), ("builder", Path(__file__))]
     ):
         data = path.read_bytes()
         digest.update(f"{name} {len(data)}\n".encode() + data)
     return digest.hexdigest()
 
 
-def wheels(requirements: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+def wheel_sets(requirements: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
     """Yield sets of requirements, each with the pip options that select its wheels for Lambda."""
     pure = [line for line in requirements if not line.startswith(COMPILED_PACKAGE)]
     (compiled,) = [line for line in requirements if line.startswith(COMPILED_PACKAGE)]
@@ -187,7 +187,7 @@ def _pip_command() -> tuple[str, ...]:
     return (program,)
 
 
-def installed_files(installed: Path) -> Iterator[tuple[str, Path]]:
+def installed_zip_files(installed: Path) -> Iterator[tuple[str, Path]]:
     """Yield the name in the zip and the path of each file that pip installed."""
     for path in installed.rglob("*"):
         name = path.relative_to(installed)
@@ -197,7 +197,7 @@ def installed_files(installed: Path) -> Iterator[tuple[str, Path]]:
             yield name.as_posix(), path
 
 
-def own_files() -> Iterator[tuple[str, Path]]:
+def own_zip_files() -> Iterator[tuple[str, Path]]:
     """Yield the name in the zip and the path of each file of the forwarder, and of the
     profiler's part in the zip.
     """
@@ -214,7 +214,7 @@ def own_files() -> Iterator[tuple[str, Path]]:
     yield "handler.py", forwarder_folder() / "handler.py"
 
 
-def pack(entries: Sequence[tuple[str, Path]], out: Path) -> None:
+def write_zip(entries: Sequence[tuple[str, Path]], out: Path) -> None:
     """Write the zip.
 
     All entries have the same modification time and mode, so that builds are reproducible.

@@ -21,7 +21,7 @@ from profiler.aws_account.aws_errors import (
 )
 from profiler.aws_account.clusters_and_log_groups import (
     STANDARD,
-    listed_groups,
+    list_log_groups,
     log_group_class,
     subscription_filters,
 )
@@ -61,7 +61,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     role_arn: str | None = None  # with which CloudWatch Logs writes to a data stream
 
 
-def delivery_of(values: Mapping[str, str], state: ForwarderStack) -> Delivery:
+def delivery_of_stack_values(values: Mapping[str, str], state: ForwarderStack) -> Delivery:
     """The delivery of a stack with these parameters, as in the template's own subscription."""
     pattern = _NOTICES
     if values["ElasticsearchUrl"]:
@@ -74,7 +74,7 @@ def delivery_of(values: Mapping[str, str], state: ForwarderStack) -> Delivery:
             destination_arn=state.outputs.get("ReportStreamArn"),
             role_arn=state.outputs.get("ReportStreamRoleArn"),
         )
-    if state.phase == "absent" or state.stack_id is None:
+    if state.possible_action == "absent" or state.stack_id is None:
         return Delivery(pattern=pattern)
     prefix, _, _ = state.stack_id.partition(":cloudformation:")
     place = f"{arn_region(state.stack_id)}:{arn_account(state.stack_id)}"
@@ -119,10 +119,10 @@ class GroupFilters(Struct, frozen=True):
     note: Callable[[str], object]
 
     @property
-    def name(self) -> str:
+    def filter_name(self) -> str:
         return f"{self.stack}-groups"
 
-    def select(self, names: Iterable[str], *, are_given: bool) -> GroupSelection:
+    def select_groups(self, names: Iterable[str], *, are_given: bool) -> GroupSelection:
         """The log groups of names and patterns.
 
         ``are_given``: by the user, now. Then a name or pattern without a fitting group raises
@@ -180,7 +180,7 @@ class GroupFilters(Struct, frozen=True):
                 group_class = log_group_class(self.open_client, name)
             return known_members({name: group_class})
         classes = {}
-        for group in listed_groups(self.open_client, prefix):
+        for group in list_log_groups(self.open_client, prefix):
             group_name = str(group["logGroupName"])
             is_of_function = group_name.startswith(_LAMBDA_GROUPS)
             if not is_of_function and fnmatchcase(group_name, name):
@@ -200,14 +200,14 @@ class GroupFilters(Struct, frozen=True):
         groups = wanted.groups if delivery is not None else ()
         others = [
             group
-            for group in self.select(before, are_given=False).groups
+            for group in self.select_groups(before, are_given=False).groups
             if group not in wanted.groups or delivery is None
         ]
         filters = self._read_filters((*groups, *others))
         put: list[str] = []
         refused: list[str] = []
         for group in groups:
-            problem = self._problem(group, filters.get(group, ()))
+            problem = self._why_filter_impossible(group, filters.get(group, ()))
             if problem and group in wanted.named:
                 raise TaskProfilerError(problem)
             if problem:
@@ -217,7 +217,7 @@ class GroupFilters(Struct, frozen=True):
                 put.append(group)
         gone = [group for group in others if self._own_filter(filters.get(group, ()))]
         return FilterPlan(
-            name=self.name,
+            name=self.filter_name,
             groups=groups,
             put=tuple(put),
             delete=tuple(gone),
@@ -247,7 +247,7 @@ class GroupFilters(Struct, frozen=True):
     def _own_filter(self, filters: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
         """The stack's own filter, by its name and its destination; empty without one."""
         for present in filters:
-            if present["filterName"] == self.name and self._is_of_stack(present):
+            if present["filterName"] == self.filter_name and self._is_of_stack(present):
                 return present
         return {}
 
@@ -261,14 +261,17 @@ class GroupFilters(Struct, frozen=True):
         own = self._own_filter(filters)
         return bool(own) and delivery == _delivery_by(own)
 
-    def _problem(self, group: str, filters: Sequence[Mapping[str, Any]]) -> str | None:
+    def _why_filter_impossible(
+        self, group: str, filters: Sequence[Mapping[str, Any]]
+    ) -> str | None:
         """Why the filter cannot be put into a group, with what to do; None if it can."""
         if self._own_filter(filters):
             return None
-        is_taken = any(present["filterName"] == self.name for present in filters)
+        is_taken = any(present["filterName"] == self.filter_name for present in filters)
         if is_taken or len(filters) >= MAX_FILTERS:
             return (
-                f"The subscription filter {self.name} cannot be added to {group}, because AWS "
+                f"The subscription filter {self.filter_name} cannot be added to {group}, "
+                f"because AWS "
                 f"allows {MAX_FILTERS} filters for each log group, with different names: delete "
                 "one, or leave the group out."
             )
@@ -298,18 +301,18 @@ class GroupFilters(Struct, frozen=True):
         waits_seconds = iter([_WAIT_SECONDS] * _MAX_WAITS)
         for group in plan.put:
             try:
-                self._put(group, delivery, plan, clock, waits_seconds)
+                self._put_filter(group, delivery, plan, clock, waits_seconds)
                 on_step(f"subscribed {group}")
             except TaskProfilerError as error:
                 failures.append(str(error))
         for group in plan.delete:
             try:
-                on_step(self._delete(group))
+                on_step(self._delete_filter(group))
             except TaskProfilerError as error:
                 failures.append(str(error))
         return tuple(failures)
 
-    def _put(
+    def _put_filter(
         self,
         group: str,
         delivery: Delivery | None,
@@ -329,7 +332,7 @@ class GroupFilters(Struct, frozen=True):
             )
         arguments = {
             "logGroupName": group,
-            "filterName": self.name,
+            "filterName": self.filter_name,
             "filterPattern": delivery.pattern,
             "destinationArn": delivery.destination_arn,
         }
@@ -369,36 +372,37 @@ class GroupFilters(Struct, frozen=True):
                 present = found or []
         if self._is_current(present, delivery):
             return True
-        problem = self._problem(group, present)
+        problem = self._why_filter_impossible(group, present)
         own = self._own_filter(present)
         if own and _delivery_by(own) != _delivery_by(plan.seen.get(group, own)):
             problem = (
                 f"{group} is not subscribed, because somebody has changed its subscription filter "
-                f"{self.name} since the plan: run the command again."
+                f"{self.filter_name} since the plan: run the command again."
             )
         if problem:
             raise TaskProfilerError(problem)
         return False
 
-    def _delete(self, group: str) -> str:
+    def _delete_filter(self, group: str) -> str:
         """Delete the stack's own filter. Returns what was done. Raises TaskProfilerError."""
         logs = self.open_client("logs")
-        gone = f"{group} has no subscription filter {self.name} any more"
+        gone = f"{group} has no subscription filter {self.filter_name} any more"
         with aws_errors(
-            f"The subscription filter {self.name} of {group} stays "
-            f"({removal_command(group, self.name)} deletes it)",
+            f"The subscription filter {self.filter_name} of {group} stays "
+            f"({removal_command(group, self.filter_name)} deletes it)",
             f"logs:DeleteSubscriptionFilter and {_READ}",
         ):
             try:
                 present = subscription_filters(logs, group)
                 if self._own_filter(present):
-                    logs.delete_subscription_filter(logGroupName=group, filterName=self.name)
+                    logs.delete_subscription_filter(logGroupName=group, filterName=self.filter_name)
                     return f"deleted the subscription filter of {group}"
             except logs.exceptions.ResourceNotFoundException:
                 return gone  # the group, or another run deleted the filter
-        if any(other["filterName"] == self.name for other in present):
+        if any(other["filterName"] == self.filter_name for other in present):
             return (
-                f"left the subscription filter {self.name} of {group}, which delivers to somebody "
+                f"left the subscription filter {self.filter_name} of {group}, which delivers to "
+                f"somebody "
                 "else now"
             )
         return gone

@@ -52,14 +52,14 @@ class ImageRepository:
         self.name = name
         self._ecr = ecr
 
-    def uri(self) -> str | None:
+    def read_uri(self) -> str | None:
         """The repository's URI; None if it does not exist."""
-        answer = self._read(
+        answer = self._read_or_none(
             "describe_repositories", "RepositoryNotFoundException", repositoryNames=[self.name]
         )
         return None if answer is None else str(answer["repositories"][0]["repositoryUri"])
 
-    def create(self) -> str:
+    def create_repository(self) -> str:
         """Create the repository, with immutable tags, and return its URI."""
         with aws_errors(f"The repository {self.name} cannot be created", "ecr:CreateRepository"):
             made = self._ecr.create_repository(
@@ -70,26 +70,29 @@ class ImageRepository:
     def has_tag(self, tag: str) -> bool:
         """Whether an image with this tag is in the repository, which exists."""
         ids = [{"imageTag": tag}]
-        return self._read("describe_images", "ImageNotFoundException", imageIds=ids) is not None
+        return (
+            self._read_or_none("describe_images", "ImageNotFoundException", imageIds=ids)
+            is not None
+        )
 
-    def credentials(self) -> tuple[str, str, str]:
+    def read_credentials(self) -> tuple[str, str, str]:
         """The registry, the user, and the password, which is valid for 12 hours."""
         with aws_errors("Docker cannot sign in to Amazon ECR", "ecr:GetAuthorizationToken"):
             (given,) = self._ecr.get_authorization_token()["authorizationData"]
         user, _, password = b64decode(given["authorizationToken"]).decode().partition(":")
         return given["proxyEndpoint"].removeprefix("https://"), user, password
 
-    def warnings(self, tag: str) -> Iterator[str]:
+    def repository_warnings(self, tag: str) -> Iterator[str]:
         """Sentences about settings that would later remove or replace the image, or keep tasks
         from pulling it.
         """
         try:
-            yield from self._warnings(tag)
+            yield from self._unguarded_warnings(tag)
         except TaskProfilerError as error:
             yield f"It is unknown whether a rule of {self.name} expires the image. {error}"
 
-    def _warnings(self, tag: str) -> Iterator[str]:
-        described = self._read(
+    def _unguarded_warnings(self, tag: str) -> Iterator[str]:
+        described = self._read_or_none(
             "describe_repositories", "RepositoryNotFoundException", repositoryNames=[self.name]
         )
         if described is not None:
@@ -101,7 +104,7 @@ class ImageRepository:
                     f"The tags of {self.name} are mutable, so a push can replace the image under "
                     f"running schedules: {command} makes them immutable."
                 )
-        lifecycle = self._read("get_lifecycle_policy", "LifecyclePolicyNotFoundException")
+        lifecycle = self._read_or_none("get_lifecycle_policy", "LifecyclePolicyNotFoundException")
         for rule in mappings(_policy_document(lifecycle, "lifecyclePolicyText").get("rules")):
             if _does_rule_select_tag(mapping(rule.get("selection")), tag):
                 title = " ".join(
@@ -112,7 +115,7 @@ class ImageRepository:
                     "then no task with the monitor's container starts: exclude the tag from the "
                     "rule."
                 )
-        policy = self._read("get_repository_policy", "RepositoryPolicyNotFoundException")
+        policy = self._read_or_none("get_repository_policy", "RepositoryPolicyNotFoundException")
         for statement in statements_of(_policy_document(policy, "policyText")):
             yield from self._policy_warnings(statement)
 
@@ -130,7 +133,9 @@ class ImageRepository:
         if statement.get("Effect") == "Allow" and concerns(statement, "ecr:BatchDeleteImage"):
             yield f"{title} allows others to delete the image."
 
-    def _read(self, operation: str, missing: str, **arguments: object) -> Mapping[str, Any] | None:
+    def _read_or_none(
+        self, operation: str, missing: str, **arguments: object
+    ) -> Mapping[str, Any] | None:
         """Call an operation that reads; None if the answer is the error ``missing``."""
         if operation != "describe_repositories":
             arguments["repositoryName"] = self.name
@@ -154,7 +159,7 @@ def check_default_image(
     image = f"{MONITOR_REPOSITORY}:{__version__}"
     try:
         repository = ImageRepository(open_client("ecr"), MONITOR_REPOSITORY)
-        if repository.uri() is not None and repository.has_tag(__version__):
+        if repository.read_uri() is not None and repository.has_tag(__version__):
             return
     except TaskProfilerError as error:
         note(f"It is unknown whether the monitor's image {image} is in ECR. {error}")
@@ -195,7 +200,7 @@ class ImageBuild(Struct, frozen=True, kw_only=True):
     needs_builder: bool = False
     options: tuple[str, ...] = ()
 
-    def commands(self, image: str, context: str) -> Iterator[tuple[str, ...]]:
+    def docker_commands(self, image: str, context: str) -> Iterator[tuple[str, ...]]:
         """The words after ``docker`` of the commands that build and push, after the sign-in."""
         named = (
             "--file",
@@ -216,7 +221,7 @@ class ImageBuild(Struct, frozen=True, kw_only=True):
         yield ("buildx", "build", *builder, *platforms, *named, *self.options, "--push", context)
 
 
-class Docker:
+class DockerProgram:
     """The command ``docker`` of this machine.
 
     Its processes get the variables of ``environment``.
@@ -226,26 +231,26 @@ class Docker:
         self._environment = dict(environment)
         self._program = shutil.which("docker", path=environment.get("PATH"))
 
-    def check(self) -> None:
+    def check_docker(self) -> None:
         """Raise TaskProfilerError if Docker is missing or its daemon does not answer."""
         if self._program is None:
             raise TaskProfilerError(
                 "Docker is not installed: install it (https://docs.docker.com/engine/install/), "
                 "or run this command where Docker is."
             )
-        done = self._ask("version", "--format", "{{.Server.Version}}")
+        done = self._ask_docker("version", "--format", "{{.Server.Version}}")
         if done.returncode:
             raise TaskProfilerError(
                 f"The Docker daemon does not answer ({_failure_text(done)}): start it, or let this "
                 "user use it (https://docs.docker.com/engine/install/linux-postinstall/)."
             )
 
-    def plan(self, platforms: Sequence[str], options: tuple[str, ...]) -> ImageBuild:
+    def plan_build(self, platforms: Sequence[str], options: tuple[str, ...]) -> ImageBuild:
         """Plan the build; without ``platforms``, for both where buildx is installed.
 
         Raises TaskProfilerError.
         """
-        if self._ask("buildx", "version").returncode:
+        if self._ask_docker("buildx", "version").returncode:
             if platforms:
                 raise TaskProfilerError(
                     "--platform needs Docker's plugin buildx: install it "
@@ -254,7 +259,7 @@ class Docker:
                 )
             return ImageBuild(options=options)
         wanted = tuple(platforms) or PLATFORMS
-        builder = self._ask("buildx", "inspect").stdout
+        builder = self._ask_docker("buildx", "inspect").stdout
         is_docker = bool(re.search(r"^Driver:\s*docker$", builder, re.MULTILINE))
         possible = set(
             re.findall(
@@ -273,7 +278,8 @@ class Docker:
                 f"This Docker cannot build for {' and '.join(missing)}: {remedy}."
             )
         stores_several = (
-            _CONTAINERD_STORE in self._ask("info", "--format", "{{json .DriverStatus}}").stdout
+            _CONTAINERD_STORE
+            in self._ask_docker("info", "--format", "{{json .DriverStatus}}").stdout
         )
         needs_builder = is_docker and not stores_several and len(wanted) > 1
         return ImageBuild(platforms=wanted, needs_builder=needs_builder, options=options)
@@ -281,7 +287,7 @@ class Docker:
     @contextmanager
     def signed_in(
         self, registry: str, user: str, password: str, check_stop: Callable[[], object]
-    ) -> Iterator["Docker"]:
+    ) -> Iterator["DockerProgram"]:
         """Sign in, and yield the Docker that uses a temporary configuration; ``check_stop`` raises
         where a signal asks for the end.
 
@@ -292,9 +298,9 @@ class Docker:
         )
         with TemporaryDirectory(prefix="task-profiler-docker-") as name:
             _copy_configuration(Path(own), Path(name), registry)
-            docker = Docker(self._environment | {"DOCKER_CONFIG": name})
+            docker = DockerProgram(self._environment | {"DOCKER_CONFIG": name})
             words = ("login", "--username", user, "--password-stdin", registry)
-            done = docker._ask(*words, given=password)
+            done = docker._ask_docker(*words, given=password)
             check_stop()  # a terminal's signal ends Docker, too
             if done.returncode:
                 raise TaskProfilerError(
@@ -311,11 +317,11 @@ class Docker:
         Raises TaskProfilerError if one fails.
         """
         if build.needs_builder:
-            self._ask("buildx", "rm", _BUILDER)  # left over from a run that was killed
+            self._ask_docker("buildx", "rm", _BUILDER)  # left over from a run that was killed
         try:
-            for words in build.commands(image, context):
+            for words in build.docker_commands(image, context):
                 check_stop()
-                code = self._run(words, check_stop)
+                code = self._run_docker(words, check_stop)
                 if code:
                     check_stop()  # a terminal's signal ends Docker, too
                     name = " ".join(words[: 2 if words[0] == "buildx" else 1])
@@ -325,14 +331,14 @@ class Docker:
                     )
         finally:
             if build.needs_builder:
-                self._ask("buildx", "rm", _BUILDER)
+                self._ask_docker("buildx", "rm", _BUILDER)
 
-    def _run(self, words: tuple[str, ...], check_stop: Callable[[], object]) -> int:
+    def _run_docker(self, words: tuple[str, ...], check_stop: Callable[[], object]) -> int:
         """Run a command, with its output on standard error, and return its exit code. What
         ``check_stop`` raises ends it first, without leaving Docker's plugin buildx behind.
         """
         with subprocess.Popen(  # noqa: S603  see _command
-            self._command(words), env=self._environment, stdout=sys.stderr
+            self._docker_command(words), env=self._environment, stdout=sys.stderr
         ) as process:
             while True:
                 with suppress(subprocess.TimeoutExpired):
@@ -346,14 +352,14 @@ class Docker:
                     process.kill()
                     raise
 
-    def _ask(self, *words: str, given: str = "") -> "subprocess.CompletedProcess[str]":
-        words = self._command(words)
+    def _ask_docker(self, *words: str, given: str = "") -> "subprocess.CompletedProcess[str]":
+        words = self._docker_command(words)
         return subprocess.run(  # noqa: S603  see _command
             words, env=self._environment, input=given, capture_output=True, text=True, check=False
         )
 
-    def _command(self, words: tuple[str, ...]) -> tuple[str, ...]:
-        """A list, which no shell reads. ``check()`` has found the program."""
+    def _docker_command(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        """A list, which no shell reads. ``check_docker()`` has found the program."""
         return (self._program or "docker", *words)
 
 

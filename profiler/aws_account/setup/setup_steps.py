@@ -20,7 +20,7 @@ from profiler.aws_account.forwarder_stack import (
 )
 from profiler.aws_account.registered_definitions import TaskDefinitions
 from profiler.aws_account.setup.monitor_image import ImageRepository
-from profiler.aws_account.setup.template_parameters import find_gap
+from profiler.aws_account.setup.template_parameters import why_stack_does_nothing
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
@@ -45,7 +45,7 @@ class SetupStep(Struct, frozen=True, kw_only=True, rename="camel"):
     commands: tuple[tuple[str, ...], ...]
 
 
-class SetupSteps(Struct):
+class SetupStepReader(Struct):
     """Looks at clusters of one account and Region; none: all.
 
     ``on_progress`` gets the families read, and all.
@@ -58,10 +58,10 @@ class SetupSteps(Struct):
     now_ns: int
     hints: tuple[str, ...] = ()
 
-    def read(self) -> Iterator[SetupStep]:
+    def read_steps(self) -> Iterator[SetupStep]:
         """Each step, in order. ``hints`` are then sentences about where past runs are."""
-        yield self._step("image", self._find_image, ("setup", "image"))
-        yield self._step("stack", self._find_stack, ("setup", "stack"))
+        yield self._read_step("image", self._find_image, ("setup", "image"))
+        yield self._read_step("stack", self._find_stack, ("setup", "stack"))
         clusters = self.clusters
         problem = ""
         try:
@@ -83,18 +83,20 @@ class SetupSteps(Struct):
             "--register",
         )
 
-        def monitors() -> _Found:
+        def find_monitors() -> _Found:
             if problem:
                 return None, problem, ()
             return self._find_monitors(clusters)
 
-        yield self._step("monitors", monitors, add)
+        yield self._read_step("monitors", find_monitors, add)
         checks = [("doctor", *option) for option in options]
-        yield self._step(
+        yield self._read_step(
             "check", lambda: (None, "It looks at every family when it runs.", ()), *checks
         )
 
-    def _step(self, name: str, look: Callable[[], _Found], *commands: tuple[str, ...]) -> SetupStep:
+    def _read_step(
+        self, name: str, look: Callable[[], _Found], *commands: tuple[str, ...]
+    ) -> SetupStep:
         try:
             is_done, text, options = look()
         except TaskProfilerError as error:
@@ -110,7 +112,7 @@ class SetupSteps(Struct):
 
     def _find_image(self) -> _Found:
         repository = ImageRepository(self.open_client("ecr"), MONITOR_REPOSITORY)
-        uri = repository.uri()
+        uri = repository.read_uri()
         if not uri:
             return (
                 False,
@@ -123,16 +125,16 @@ class SetupSteps(Struct):
 
     def _find_stack(self) -> _Found:
         state = read_forwarder(self.open_client, FORWARDER_STACK)
-        gap, options = find_gap(state.parameters)
+        gap, options = why_stack_does_nothing(state.parameters)
         self.hints = tuple(export_lines(state.parameters))
-        if state.phase != "absent" and not self.hints:
+        if state.possible_action != "absent" and not self.hints:
             self.hints = (_IN_LOG_GROUPS,)
         why_not = change_obstacle(state)
-        if state.phase == "absent":
+        if state.possible_action == "absent":
             advice = "With a search cluster, add --elasticsearch URL --all-log-groups."
             return False, f"There is no stack {FORWARDER_STACK}. {advice}", options
         if why_not:
-            is_done = None if state.phase == "in progress" else False
+            is_done = None if state.possible_action == "in progress" else False
             return is_done, why_not, options
         if state.version not in (None, __version__):
             return (
@@ -153,7 +155,7 @@ class SetupSteps(Struct):
             now_ns=self.now_ns,
             on_problem=problems.append,
         )
-        families = rollout.families()
+        families = rollout.selected_families()
         counts: Counter[str] = Counter()
         owned: Counter[str] = Counter()
         for number, monitor in enumerate(read_monitors(rollout, families), 1):
@@ -161,8 +163,10 @@ class SetupSteps(Struct):
             if monitor.planned.owner is not None:
                 owned[monitor.planned.owner.service] += 1
             counts["targets"] += len(monitor.targets)
-            counts["stale"] += len(monitor.stale)
-            counts["pinned"] += sum(target.pinned_revision is not None for target in monitor.stale)
+            counts["stale"] += len(monitor.stale_targets)
+            counts["pinned"] += sum(
+                target.pinned_revision is not None for target in monitor.stale_targets
+            )
             self.on_progress(number, len(families))
         current = counts["targets"] - counts["stale"]
         text = (

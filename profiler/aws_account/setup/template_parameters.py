@@ -103,7 +103,7 @@ def changed_parameters(
     return parameters
 
 
-def find_gap(values: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+def why_stack_does_nothing(values: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
     """Why a stack with these parameters does nothing, as the end of a sentence, and the options
     it needs; or empty.
     """

@@ -9,8 +9,8 @@ from profiler.aws_account.clusters_and_log_groups import STANDARD, container_ins
 from profiler.aws_account.doctor.cluster_checks import (
     ClusterChecks,
     FamilyHealth,
-    LastReports,
-    LimitedPages,
+    LastReportsByFamily,
+    LimitedPageReader,
     family_health,
     newest_reports,
 )
@@ -32,9 +32,9 @@ from profiler.aws_account.family_monitors import (
     read_monitors,
 )
 from profiler.aws_account.registered_definitions import TaskDefinitions, missing_definition_named
-from profiler.aws_account.report_paths import ReportPaths
+from profiler.aws_account.report_paths import ReportPathReader
 from profiler.aws_account.rollout import Rollout
-from profiler.aws_account.scheduled_targets import is_timed, schedule_of
+from profiler.aws_account.scheduled_targets import has_due_times, schedule_of
 from profiler.cli.options import SourceOptions
 from profiler.cli.printing import UNKNOWN, warn, write_json_lines
 from profiler.cli.progress import progress_row
@@ -105,7 +105,7 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
         services=True,
         read_revision=describe,
     )
-    targets = rollout.starting
+    targets = rollout.starting_targets
     unread_targets = [*problems]
     problems.clear()
     (monitor,) = read_monitors(rollout, (name,))
@@ -120,7 +120,7 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
         )
     yield from of_definition
     yield from (note(SCHEDULES, sentence) for sentence in unread_targets)
-    paths = ReportPaths(open_client)
+    paths = ReportPathReader(open_client)
     health = family_health(monitor, paths)
     yield from execution_role_findings(monitor.planned, paths, "ok")
     checks = _cluster_checks(rollout, [monitor], [health], options, now_ns)
@@ -148,8 +148,8 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
     rollout = plan_monitors(
         open_client, (cluster,), scheduled=False, now_ns=now_ns, on_problem=warn
     )
-    families = rollout.families()
-    paths = ReportPaths(open_client)
+    families = rollout.selected_families()
+    paths = ReportPathReader(open_client)
     monitors: list[FamilyMonitor] = []
     healths: list[FamilyHealth] = []
     with progress_row() as show:
@@ -158,7 +158,7 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
             healths.append(family_health(monitor, paths))
             show("Reading families", len(monitors) / len(families))
     checks = _cluster_checks(rollout, monitors, healths, options, now_ns)
-    judged = tuple(checks.judged(monitors, healths))
+    judged = tuple(checks.judge_families(monitors, healths))
     for sentence in sorted(paths.problems):
         warn(sentence)
     if as_json:
@@ -184,7 +184,7 @@ def _cluster_checks(
     is_indexed = bool(source_names(options, "search")) or any(
         health.forwarded_to for health in healths
     )
-    schedules = [schedule_of(target) for target in rollout.targets if is_timed(target)]
+    schedules = [schedule_of(target) for target in rollout.targets if has_due_times(target)]
     return ClusterChecks(schedules, reports, now_ns, is_indexed=is_indexed)
 
 
@@ -193,7 +193,7 @@ def _last_reports(
     healths: Sequence[FamilyHealth],
     options: SourceOptions,
     now_ns: int,
-) -> LastReports | None:
+) -> LastReportsByFamily | None:
     """The last reports; None, and a warning, if they are unreadable.
 
     A group is read until its families have one.
@@ -202,7 +202,7 @@ def _last_reports(
         (monitor.planned.revision_arn for monitor in monitors if monitor.planned.revision_arn), ""
     )
     open_client = open_clients(options.region, options.profile)
-    pages = LimitedPages(open_pages(open_client))
+    pages = LimitedPageReader(open_pages(open_client))
     trust = log_trust(open_client)
     reporting = [health for health in healths if health.has_reports]
     planned = [monitor.planned for monitor in monitors]
@@ -237,7 +237,7 @@ def _last_reports(
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
         return None
-    return LastReports(newest_ns=newest_ns, unread=frozenset(pages.unread))
+    return LastReportsByFamily(newest_ns=newest_ns, unread=frozenset(pages.unread))
 
 
 def _table_lines(

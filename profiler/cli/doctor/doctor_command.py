@@ -8,7 +8,7 @@ from contextlib import closing
 import click
 
 from profiler.aws_account.doctor.findings import Finding
-from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose
+from profiler.aws_account.doctor.task_checks import DoctorContext, MachineProbes, diagnose_task
 from profiler.cli.aws_names import CLUSTER
 from profiler.cli.options import (
     Quantity,
@@ -45,7 +45,7 @@ from profiler.record.batch_job import is_job_id
 from profiler.search_setup.template_install import prefixed_name, setup_files
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure, LogTarget
-from profiler.sinks.report_upload import CloudWatchLogsSink, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, connect_logs_client
 
 _NETWORK_SECONDS = 15.0
 _DRIVER_SECONDS = 10.0
@@ -128,7 +128,7 @@ def doctor(
     elif stack is not None:
         findings = _findings_of_deployment(stack, options, clock)
     else:
-        findings = diagnose(
+        findings = diagnose_task(
             _doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, region, profile)
         )
     problems = 0
@@ -201,7 +201,7 @@ def _doctor_context(
 
 def _probes(
     environment: Mapping[str, str], clock: Clock, region: str | None, profile: str | None
-) -> Probes:
+) -> MachineProbes:
     def read_gpus() -> DriverReading | Unavailable | None:
         if not is_driver_present(environment.get("LD_LIBRARY_PATH"), os.path.exists):
             return None
@@ -213,7 +213,7 @@ def _probes(
 
     def may_put(target: LogTarget) -> DeliveryFailure | None:
         sink = CloudWatchLogsSink(
-            lambda place, warn: connect(region or place, warn, profile=profile), clock
+            lambda place, warn: connect_logs_client(region or place, warn, profile=profile), clock
         )
         answers = run_with_timeout(_NETWORK_SECONDS, lambda: (sink.check_permission(target),))
         if answers is not None:
@@ -224,7 +224,7 @@ def _probes(
         )
         return DeliveryFailure(reason)
 
-    return Probes(
+    return MachineProbes(
         read_gpus=read_gpus,
         visible_devices=visible_devices,
         count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),

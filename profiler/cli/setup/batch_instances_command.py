@@ -63,7 +63,7 @@ def batch_instances(
         raise UsageError("--log-group is for the policy: add --policy.")
     ecr = open_clients(region, profile)("ecr")
     if image is None:
-        uri = ImageRepository(ecr, MONITOR_REPOSITORY).uri()
+        uri = ImageRepository(ecr, MONITOR_REPOSITORY).read_uri()
         if uri is None:
             push = command_line("setup", "image")
             raise TaskProfilerError(
@@ -73,7 +73,7 @@ def batch_instances(
         image = f"{uri}:{__version__}"
     user_data = InstanceUserData(image=image, region=ecr.meta.region_name, settings=variables)
     if not prints_policy:
-        say(user_data.document(), end="")
+        say(user_data.user_data_document(), end="")
         warn(_NEXT)
         return
     policy = role_policy(

@@ -14,16 +14,16 @@ from profiler.aws_account.forwarder_stack import (
     ForwarderStack,
     change_obstacle,
     export_lines,
-    read_deleted,
     read_forwarder,
+    read_last_deleted_stack,
 )
 from profiler.aws_account.setup.change_sets import (
     Change,
     ChangeSet,
     CloudFormationEvent,
-    ForwarderChanges,
-    GoesOnError,
-    remaining_resources,
+    StackChanger,
+    StillRunningError,
+    remaining_resource_lines,
 )
 from profiler.aws_account.setup.forwarder_deployment import (
     DeploymentPlan,
@@ -32,7 +32,7 @@ from profiler.aws_account.setup.forwarder_deployment import (
     filter_sentences,
 )
 from profiler.aws_account.setup.group_filters import FilterPlan, GroupFilters, removal_command
-from profiler.aws_account.setup.template_parameters import find_gap
+from profiler.aws_account.setup.template_parameters import why_stack_does_nothing
 from profiler.cli.printing import (
     NOT_APPLIED,
     say,
@@ -152,22 +152,26 @@ def deploy(
         text.startswith("SearchEngine=") for text in request.parameters
     ):
         request = replace(request, settings={**request.settings, "SearchEngine": engine})
-    changes = ForwarderChanges(request.name, open_client, SystemClock(), output.event)
+    changes = StackChanger(request.name, open_client, SystemClock(), output.event)
     deployment = ForwarderDeployment(request, open_client, changes, output.step)
-    plan, bucket = deployment.plan()
-    reason, options = find_gap(plan.values)
+    plan, bucket = deployment.plan_deployment()
+    reason, options = why_stack_does_nothing(plan.parameter_values_after)
     if reason:
         warn(f"The stack {plan.state.name} {reason}: add {' '.join(options)}.")
     if not output.is_applied:
-        output.plan(request.name, deployment.describe(plan, bucket))
+        output.plan(request.name, deployment.plan_lines(plan, bucket))
         return 0
-    change_set = deployment.prepare(plan, bucket)
+    change_set = deployment.upload_and_create_change_set(plan, bucket)
     with nullcontext() if change_set is None else changes.discarded_on_error(change_set):
         if change_set is not None and not output.as_json:
             _print_changes(change_set.changes)
         deployment.store_secrets(plan)
         if cluster is not None:
-            cluster.install(plan.values["IndexPrefix"], plan.values["IndexPeriod"], output.step)
+            cluster.install(
+                plan.parameter_values_after["IndexPrefix"],
+                plan.parameter_values_after["IndexPeriod"],
+                output.step,
+            )
         if change_set is not None:
             changes.read_earlier(change_set.stack_id)
     state = plan.state
@@ -175,7 +179,7 @@ def deploy(
         if plan.filters.delete:
             output.step(f"If this command is killed, {_removal_commands(plan.filters)}")
         with _interruption_explained(state.name, plan.filters):
-            state = changes.apply(change_set)
+            state = changes.apply_change_set(change_set)
     rest = (
         "The stack is deployed, but not all subscription filters are: repeat the command, which "
         f"does the rest.{_lost_filters_sentence(plan.filters)}"
@@ -211,8 +215,8 @@ def _print_result(
     else:
         if state.outputs:
             write_lines(table((Column("OUTPUT"), Column("VALUE")), sorted(state.outputs.items())))
-        say_sentence(f"The stack {state.place} is deployed: version {state.version}.")
-        for line in export_lines(plan.values):
+        say_sentence(f"The stack {state.name_and_region} is deployed: version {state.version}.")
+        for line in export_lines(plan.parameter_values_after):
             say(line)
 
 
@@ -240,8 +244,8 @@ def _interruption_explained(name: str, filters: FilterPlan) -> Iterator[None]:
             f"result.{stays}"
         )
         raise
-    except GoesOnError as error:
-        raise GoesOnError(f"{error}{stays}") from error.__cause__
+    except StillRunningError as error:
+        raise StillRunningError(f"{error}{stays}") from error.__cause__
 
 
 def _lost_filters_sentence(filters: FilterPlan) -> str:
@@ -273,7 +277,7 @@ def _filters_explained(name: str, filters: FilterPlan) -> Iterator[None]:
     """Say of a stack that is not deleted that the filters are: its functions get no line."""
     try:
         yield
-    except GoesOnError:  # it may be deleted
+    except StillRunningError:  # it may be deleted
         raise
     except TaskProfilerError as error:
         if not filters.delete:
@@ -293,7 +297,7 @@ def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None
     TaskProfilerError.
     """
     state = read_forwarder(open_client, name)
-    if state.phase == "in progress":
+    if state.possible_action == "in progress":
         raise TaskProfilerError(str(change_obstacle(state)))
     if state.stack_id is None:
         _print_deleted(name, open_client, output)
@@ -308,7 +312,7 @@ def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None
             warn(problem)
         output.plan(name, _deletion_sentences(state, filter_plan))
         return
-    changes = ForwarderChanges(name, open_client, SystemClock(), output.event)
+    changes = StackChanger(name, open_client, SystemClock(), output.event)
     changes.read_earlier(state.stack_id)
     command = command_line("setup", "stack", "--name", name, "--yes")
     rest = (
@@ -321,8 +325,8 @@ def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None
         _warn_of(failures)
         raise TaskProfilerError(f"The stack {name} is not deleted, because filters of it are left.")
     with _interruption_explained(name, FilterPlan()), _filters_explained(name, filter_plan):
-        kept = [*remaining_resources(state, changes.delete(state.stack_id))]
-    head = f"The stack {state.place} is deleted. These stay:"
+        kept = [*remaining_resource_lines(state, changes.delete_stack(state.stack_id))]
+    head = f"The stack {state.name_and_region} is deleted. These stay:"
     _print_remains(name, head, kept, output, is_deleted=True)
 
 
@@ -333,10 +337,12 @@ def _print_deleted(name: str, open_client: OpenClient, output: DeploymentOutput)
     head = f"There is no stack {name}: nothing to delete."
     kept: tuple[str, ...] = ()
     try:
-        gone = read_deleted(open_client, name)
+        gone = read_last_deleted_stack(open_client, name)
         if gone is not None and gone.stack_id is not None:
-            changes = ForwarderChanges(name, open_client, SystemClock(), output.event)
-            kept = tuple(remaining_resources(gone, changes.kept(gone.stack_id)))
+            changes = StackChanger(name, open_client, SystemClock(), output.event)
+            kept = tuple(
+                remaining_resource_lines(gone, changes.kept_resource_events(gone.stack_id))
+            )
             head += " These stay of the last one, unless somebody has deleted them:"
     except TaskProfilerError as error:
         warn(f"What stays of a stack that was deleted before is unknown. {error}")
@@ -345,12 +351,12 @@ def _print_deleted(name: str, open_client: OpenClient, output: DeploymentOutput)
 
 def _deletion_sentences(state: ForwarderStack, filters: FilterPlan) -> Iterator[str]:
     what = f"version {state.version}" if state.version else state.status
-    yield f"would delete the stack {state.place} ({what})"
+    yield f"would delete the stack {state.name_and_region} ({what})"
     yield from filter_sentences(filters)
     yield "These would stay:"
-    if state.phase != "absent":
+    if state.possible_action != "absent":
         yield "  queues with events that failed"
-    for sentence in remaining_resources(state, ()):
+    for sentence in remaining_resource_lines(state, ()):
         yield f"  {sentence}"
 
 

@@ -16,7 +16,7 @@ from profiler.aws_account.proof.job_run import JobRunner
 from profiler.aws_account.proof.plan import ProofPlan
 from profiler.aws_account.proof.proof_checks import ProofRow
 from profiler.aws_account.proof.proof_options import ProofOptions
-from profiler.aws_account.proof.run import WAIT_SECONDS, Proof, Runner
+from profiler.aws_account.proof.run import WAIT_SECONDS, ProofRun, Runner
 from profiler.aws_account.proof.task_plan import TasksPlan, make_tasks_plan
 from profiler.aws_account.proof.task_run import TaskRunner
 from profiler.aws_account.setup.monitor_image import check_default_image
@@ -75,7 +75,7 @@ def print_proof(
         proof.on_wait = partial(show, "Waiting for reports")
         try:
             proof.run()
-            rows = proof.rows()
+            rows = proof.compare_and_list_rows()
             platform = _platform(proof, open_client)
         finally:
             left = proof.clean_up()
@@ -110,7 +110,7 @@ def _proof(
     open_client: OpenClient,
     clock: Clock,
     wait_seconds: float,
-) -> Proof:
+) -> ProofRun:
     runner: Runner
     if isinstance(plan, JobsPlan):
         runner = JobRunner(plan=plan, open_client=open_client, clock=clock)
@@ -131,7 +131,7 @@ def _proof(
         clock=clock,
         since_ns=clock.wall_ns(),
     )
-    return Proof(
+    return ProofRun(
         plan=plan,
         runner=runner,
         open_client=open_client,
@@ -155,7 +155,7 @@ def _print_plan(plan: TasksPlan | JobsPlan, *, as_json: bool) -> None:
     click.echo(NOT_APPLIED, err=True)
 
 
-def _platform(proof: Proof, open_client: OpenClient) -> str:
+def _platform(proof: ProofRun, open_client: OpenClient) -> str:
     """The platform version of Fargate, or the agent and the type of the instance."""
     versions = {f"Fargate {task.platform}" for task in proof.tasks if task.platform}
     instances = [task.instance_arn for task in proof.tasks if task.instance_arn]

@@ -14,12 +14,12 @@ from click.core import ParameterSource
 from msgspec import Struct, field
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.aws_account.forwarder_stack import FORWARDER_STACK, existing_forwarder
+from profiler.aws_account.forwarder_stack import FORWARDER_STACK, read_existing_stack
 from profiler.aws_account.proof.proof_options import ProofOptions
-from profiler.aws_account.replay import QueueState, Redriven, queue_state
+from profiler.aws_account.replay import QueueState, RedriveProgress, queue_state
 from profiler.aws_account.replay import redrive as redrive_queue
 from profiler.aws_account.setup.monitor_image import (
-    Docker,
+    DockerProgram,
     ImageBuild,
     ImageRepository,
     build_context,
@@ -161,20 +161,20 @@ def setup(
         return 0
     check_region(region, profile)
     from profiler.aws_account.clusters_and_log_groups import check_clusters
-    from profiler.aws_account.setup.setup_steps import SetupSteps  # slow to import
+    from profiler.aws_account.setup.setup_steps import SetupStepReader  # slow to import
 
     open_client = open_clients(region, profile)
     if clusters:
         check_clusters(open_client, clusters)
     with progress_row() as show:
-        steps = SetupSteps(
+        steps = SetupStepReader(
             open_client,
             clusters,
             {"region": region, "profile": profile},
             lambda read, count: show(f"{read} of {format_count(count, 'family')}", read / count),
             SystemClock().wall_ns(),
         )
-        setup_steps = list(steps.read())
+        setup_steps = list(steps.read_steps())
     code = int(not any_known(*(step.is_done for step in setup_steps)))
     if as_json:
         write_json_lines(setup_steps)
@@ -213,7 +213,7 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
     command does no harm.
     """
     open_client = open_clients(region, profile)
-    outputs = existing_forwarder(open_client, name).outputs
+    outputs = read_existing_stack(open_client, name).outputs
     redrivings = []
     for title in ("ForwardLogs", "TaskStopped"):
         queue = outputs.get(f"{title}DeadLetterQueueUrl")
@@ -265,7 +265,7 @@ class _Redriving(Struct, kw_only=True):
     is_sent: bool
     is_of_stream: bool  # whose records are not in the queue
     state: QueueState = QueueState(visible=0, hidden=0, hidden_minutes=0)
-    done: Redriven = field(default_factory=Redriven)
+    done: RedriveProgress = field(default_factory=RedriveProgress)
     has_begun: bool = False  # its state was read
 
     @property
@@ -412,13 +412,13 @@ def image(
     --build-arg BASE_IMAGE=python:3.13-slim.
     """
     ecr = ImageRepository(open_clients(region, profile)("ecr"), repository)
-    uri = ecr.uri()
+    uri = ecr.read_uri()
     if uri is not None and ecr.has_tag(tag):
         click.echo(f"In ECR already: {repository}:{tag}", err=True)
     else:
-        docker = Docker(os.environ)
-        docker.check()
-        build = docker.plan(platforms, options)
+        docker = DockerProgram(os.environ)
+        docker.check_docker()
+        build = docker.plan_build(platforms, options)
         if not yes:
             commands = [*_dry_run(ecr, uri, tag, build)]
             if as_json:
@@ -432,9 +432,9 @@ def image(
                 "Docker's plugin buildx is not installed, so the image is for this machine's "
                 "processor only."
             )
-        credentials = ecr.credentials()
+        credentials = ecr.read_credentials()
         if uri is None:
-            uri = ecr.create()
+            uri = ecr.create_repository()
             click.echo(f"Created the ECR repository {ecr.name}", err=True)
         try:
             with (
@@ -449,7 +449,7 @@ def image(
                 "looks for it, and pushes it if it is missing."
             )
             raise
-    for warning in ecr.warnings(tag):
+    for warning in ecr.repository_warnings(tag):
         warn(warning)
     if as_json:
         write_json_lines([{"isApplied": True, "image": f"{uri}:{tag}"}])
@@ -462,14 +462,14 @@ def _dry_run(ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild)
 
     The build context of an installation does not exist before the build.
     """
-    registry, _, _ = ecr.credentials()
+    registry, _, _ = ecr.read_credentials()
     if uri is None:
         words = ("--repository-name", ecr.name, "--image-tag-mutability", "IMMUTABLE")
         yield aws_command_line("ecr", "create-repository", *words, region=ecr.region)
     password = aws_command_line("ecr", "get-login-password", region=ecr.region)
     yield f"{password} | docker login --username AWS --password-stdin {registry}"
     reference = f"{uri or f'{registry}/{ecr.name}'}:{tag}"
-    for command in build.commands(reference, str(clone_folder() or "CONTEXT")):
+    for command in build.docker_commands(reference, str(clone_folder() or "CONTEXT")):
         yield shlex.join(["docker", *command])
 
 

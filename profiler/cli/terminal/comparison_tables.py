@@ -11,7 +11,7 @@ from profiler.core.optional_math import difference, known_members, known_values
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.cpu_wait import cpu_wait_percent, is_cpu_wait_partial, notable_cpu_wait_percent
 from profiler.record.mapped_files import INCLUDES_FILES
-from profiler.record.measured import Exactly, Measured, known_numbers, measured
+from profiler.record.measured import Exactly, Measured, known_numbers, measured_from
 from profiler.record.mention_limits import (
     is_cpu_partial,
 )
@@ -24,10 +24,10 @@ from profiler.runs.comparison.change_interval import NOT_COMPARABLE, MedianChang
 from profiler.runs.comparison.compared_metrics import (
     MetricChange,
     are_costs_apart,
-    memory_meaning,
+    memory_meaning_of_both,
 )
 from profiler.runs.comparison.run_sets import RunSet
-from profiler.runs.past_runs.run_source import start_ns
+from profiler.runs.past_runs.run_source import report_start_ns
 
 _MANY_PERCENT = 1000
 _SEEN_PERCENT = 5
@@ -92,7 +92,7 @@ def conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
 
 def _memory_conditions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str]:
     """What the memory values of the runs count, and how their peaks were found."""
-    meaning = memory_meaning(a, b)
+    meaning = memory_meaning_of_both(a, b)
     if meaning != "same":
         a_files, b_files = [sum(run.metrics.counts_files for run in runs) for runs in (a, b)]
         change = "and is left out"
@@ -118,7 +118,7 @@ def _median_of(values: Iterable[float | None]) -> float | None:
 
 def _wait_text(percent: float | None, records: Sequence[Record]) -> str:
     is_least = any(is_cpu_wait_partial(record) for record in records)
-    return measured(percent or 0, is_least=is_least).words(format_percent)
+    return measured_from(percent or 0, is_least=is_least).sentence_words(format_percent)
 
 
 def _count_on_spot(records: Sequence[Record]) -> str:
@@ -146,7 +146,7 @@ def set_columns() -> Sequence[Column]:
 def set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
     """A row for each set."""
     for name, runs in zip("AB", sets, strict=True):
-        days = sorted((format_local(start_ns(report)) or "")[:10] for report in runs.reports)
+        days = sorted((format_local(report_start_ns(report)) or "")[:10] for report in runs.reports)
         started = days[0]
         if days[-1] != days[0]:
             started = f"{days[0]} to {days[-1]}"

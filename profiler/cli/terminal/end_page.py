@@ -40,7 +40,7 @@ from profiler.record.fact_list import (
     wait_name,
 )
 from profiler.record.hardware import UNREAD_GPU
-from profiler.record.measured import UNKNOWN, scaled
+from profiler.record.measured import UNKNOWN, scaled_number
 from profiler.record.record_model import Metrics, Record, Report, Series
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, Outcome
 from profiler.record.run_usage import MemoryUse, RunUsage
@@ -109,7 +109,10 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         (4, _unread_gpu_lines(story, view)),
         (4, _warning_lines(story, view)),
         *_usage(record, story, view),
-        *((6, _wrapped_lines(row.name, row.text, view)) for row in story.named(*BESIDE_MEMORY)),
+        *(
+            (6, _wrapped_lines(row.name, row.text, view))
+            for row in story.rows_named(*BESIDE_MEMORY)
+        ),
         (6, _labelled_lines("waits", DOT.join(waited_for), view)),
         (7, _io_lines(record, story, view)),
         (5, _change_lines(record, earlier, view)),
@@ -131,7 +134,7 @@ def _io_lines(record: Record, story: Story, view: EndView) -> tuple[Line, ...]:
     most_bytes = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
     if most_bytes < MIB:
         return ()
-    return _labelled_lines("I/O", story.text("I/O"), view)
+    return _labelled_lines("I/O", story.first_text_named("I/O"), view)
 
 
 def _change_lines(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
@@ -200,7 +203,7 @@ def _facts_text(record: Record, usage: RunUsage, room: int) -> str:
     facts = ""
     devices = _device_texts(usage, record.series)
     metrics = record.metrics
-    peak = number_fact(MEMORY_PEAK, record).short
+    peak = number_fact(MEMORY_PEAK, record).list_text
     peaks: list[str] = []
     if metrics.has_memory and not _has_curves(record.series):
         if metrics.memory_size_mb:
@@ -237,8 +240,8 @@ def _device_texts(usage: RunUsage, series: Series | None) -> list[str]:
     """
     gpu_curve = series.gpu_utilization_percent if series else None
     neuron_curve = series.neuron_utilization_percent if series else None
-    gpu = _unless_drawn(usage.gpus.parts, gpu_curve)
-    neuron = _unless_drawn(usage.neuron.parts, neuron_curve)
+    gpu = _unless_drawn(usage.gpus.part_texts, gpu_curve)
+    neuron = _unless_drawn(usage.neuron.part_texts, neuron_curve)
     both = sorted(map(DOT.join, product(gpu, neuron)), key=len, reverse=True)
     return [*both, *gpu, *neuron]
 
@@ -251,13 +254,13 @@ def _unless_drawn(parts: Sequence[str], curve: Sequence[float | None] | None) ->
 
 def _unread_gpu_lines(story: Story, view: EndView) -> tuple[Line, ...]:
     """The warning of unread GPUs, alone: one command makes the next run have them."""
-    if UNREAD_GPU not in [row.text for row in story.named("warning")]:
+    if UNREAD_GPU not in [row.text for row in story.rows_named("warning")]:
         return ()
     return _labelled_lines("warning", UNREAD_GPU, view)
 
 
 def _warning_lines(story: Story, view: EndView) -> tuple[Line, ...]:
-    rows = story.named("ECC", "warning")
+    rows = story.rows_named("ECC", "warning")
     told = (*view.printed, UNREAD_GPU)
     warnings = [row.text for row in rows if row.text not in told]
     if not warnings:
@@ -332,7 +335,7 @@ def _memory_texts(curve: Curve, memory: MemoryUse) -> tuple[str, ...]:
     limit = format_memory(size_mb)
     if curve.is_to_limit:
         long = f"{limit}, peak {peak} ({share})"
-        short = "peak " + scaled(memory.peak, 100 / size_mb).text(format_percent)
+        short = "peak " + scaled_number(memory.peak, 100 / size_mb).text(format_percent)
         return (f"▔ limit {long}", f"▔ {long}", f"▔ {limit}, {short}", f"▔ {short}")
     if share:
         return (f"{top}, {format_memory_share(peak_mb, size_mb)}", top)

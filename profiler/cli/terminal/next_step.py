@@ -43,7 +43,7 @@ def next_step(record: Record, story: Story, recommend: str) -> str:
         return more_gpu_memory_advice(record)
     if known_status(record) != "success":
         return ""
-    on_gpus = story.text("GPU advice")
+    on_gpus = story.first_text_named("GPU advice")
     texts = (
         on_gpus if story.usage.gpus.idle else "",
         _near_limit_advice(metrics),

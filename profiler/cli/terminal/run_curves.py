@@ -7,7 +7,7 @@ from profiler.record.measured import UNKNOWN, Measured, Number
 from profiler.record.mention_limits import is_near_limit
 from profiler.record.record_model import Series
 from profiler.record.run_usage import RunUsage
-from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, curve_top, sparkline
+from profiler.record.sparkline import LEAST_MB, LEAST_PERCENT, LEAST_VCPU, curve_top, draw_sparkline
 from profiler.record.units import format_memory, format_part, format_percent, format_vcpu
 
 CPU = "CPU"
@@ -64,7 +64,7 @@ class Curve:
         values = self._values
         if len(values) < width:
             values = [values[place * len(values) // width] for place in range(width)]
-        return sparkline(values, width=width, top=self._top)
+        return draw_sparkline(values, width=width, top=self._top)
 
 
 def run_curves(usage: RunUsage, series: Series) -> tuple[Curve, ...]:

@@ -49,7 +49,7 @@ from profiler.record.record_model import (
     Series,
     TaskSize,
 )
-from profiler.record.run_labels import COMMIT, short_commit
+from profiler.record.run_labels import COMMIT, short_commit_label
 from profiler.record.run_usage import RunUsage
 from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
 from profiler.record.story_rows import BESIDE_MEMORY, DOT, UNSEEN_LIMITS, Story, StoryRow
@@ -62,7 +62,7 @@ from profiler.record.units import (
     format_vcpu,
 )
 from profiler.runs.comparison.run_changes import NO_COMPARISON, RunComparison
-from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
+from profiler.runs.past_runs.moments import RunMoment, find_moments, series_length_ms
 from profiler.runs.past_runs.run_source import PastRun, TaskEvent
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from profiler.sizing.size_story import NO_SIZE_STORY, SizeStory
@@ -104,7 +104,10 @@ def page_lines(
     sections: Sequence[Section] = (
         (0, (head, indented(verdict.evidence))),
         (0, _fact_texts(run, story, view)),
-        (1, (*_usage_table(record, story, view), *_texts_of_rows(story.named(*BESIDE_MEMORY)))),
+        (
+            1,
+            (*_usage_table(record, story, view), *_texts_of_rows(story.rows_named(*BESIDE_MEMORY))),
+        ),
         (2, (*time_lines(story, view), *_gpu_use_texts(story))),
         (2, _curve_parts(record, story.usage, series, moments, view)),
         (5, _other_rows(record, story)),
@@ -121,7 +124,7 @@ def page_lines(
 def _fact_texts(run: PastRun, story: Story, view: View) -> Iterator[PageText]:
     record = run.record
     yield PageText(label("run"), _identity_text(record))
-    yield PageText(label("job"), shorten(story.text("job"), _MAX_COMMAND))
+    yield PageText(label("job"), shorten(story.first_text_named("job"), _MAX_COMMAND))
     yield PageText(label("command"), shorten(run.command or "", _MAX_COMMAND))
     yield PageText(label("retry"), _retries_text(run.event))
     yield PageText(label("when"), _time_text(record))
@@ -129,7 +132,7 @@ def _fact_texts(run: PastRun, story: Story, view: View) -> Iterator[PageText]:
     if record.is_sampled_each_minute:
         source = "Container Insights, sampled each minute: shorter peaks were not seen"
         yield PageText(label("source"), source)
-    yield PageText(label("cost"), _cost_text(record, story.text("cost")))
+    yield PageText(label("cost"), _cost_text(record, story.first_text_named("cost")))
     has_log = record.log_group is not None and record.log_stream is not None
     if record.status == "failure" and has_log and not view.reads_log:
         yield PageText(label("log"), f"{record.log_group}: --logs shows the last lines")
@@ -146,7 +149,7 @@ def _identity_text(record: Record) -> str:
         return DOT.join(filter(None, texts))
     for name, value in (record.labels or {}).items():
         if name == COMMIT:
-            texts.append(f"commit {short_commit(record)}")
+            texts.append(f"commit {short_commit_label(record)}")
         elif name != "user":
             texts.append(f"{name} {value}")
     return DOT.join(filter(None, texts))
@@ -232,7 +235,7 @@ def _texts_of_rows(rows: Iterable[StoryRow]) -> Iterator[PageText]:
 def _usage_table(record: Record, story: Story, view: View) -> Iterator[Part]:
     bars = tuple(_bars(record, story.usage))
     if not bars:
-        for row in story.named("unmeasured"):
+        for row in story.rows_named("unmeasured"):
             yield indented(row.sentence, "dim")
         return
     head = _aligned_columns("average", "95 %", "peak")
@@ -321,7 +324,7 @@ def _curve_parts(
     record: Record,
     usage: RunUsage,
     series: Series | None,
-    moments: Sequence[Moment],
+    moments: Sequence[RunMoment],
     view: View,
 ) -> Iterator[Part]:
     if series is not None:
@@ -331,7 +334,7 @@ def _curve_parts(
 
 
 def _curves_and_axis(
-    record: Record, usage: RunUsage, series: Series, moments: Sequence[Moment], view: View
+    record: Record, usage: RunUsage, series: Series, moments: Sequence[RunMoment], view: View
 ) -> Iterator[Line]:
     curves = run_curves(usage, series)
     if not curves:
@@ -347,7 +350,7 @@ def _curves_and_axis(
     yield _time_axis(length_ms, moments, width)
 
 
-def _time_axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
+def _time_axis(length_ms: float, moments: Sequence[RunMoment], width: int) -> Line:
     """The time axis: 0, the length of the run, and between them the number of each moment where
     it begins.
     """
@@ -368,17 +371,17 @@ def _time_axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
 
 def _gpu_use_texts(story: Story) -> Iterator[PageText]:
     """The sentences on the GPUs without their full stops, the first after the label."""
-    idle = [row.text for row in story.named("GPU idle")]
-    work = DOT.join(filter(None, (*idle[1:], story.text("GPU work"))))
-    yield from labelled_once("GPU", (*idle[:1], work, story.text("GPU error")))
+    idle = [row.text for row in story.rows_named("GPU idle")]
+    work = DOT.join(filter(None, (*idle[1:], story.first_text_named("GPU work"))))
+    yield from labelled_once("GPU", (*idle[:1], work, story.first_text_named("GPU error")))
 
 
 def _other_rows(record: Record, story: Story) -> Iterator[PageText]:
-    yield from _texts_of_rows(story.named("ECC", "killed", "I/O", "largest"))
+    yield from _texts_of_rows(story.rows_named("ECC", "killed", "I/O", "largest"))
     if record.stacks.samples:
         samples = format_count(record.stacks.samples, "sample")
         yield PageText(label("stacks"), f"{samples}: --stacks shows the functions")
-    for warning in story.named("warning")[:_MAX_WARNINGS]:
+    for warning in story.rows_named("warning")[:_MAX_WARNINGS]:
         yield PageText(label(warning.name), with_local_times(warning.text))
 
 
@@ -388,5 +391,5 @@ def _size_texts(sizes: SizeStory, story: Story) -> Iterator[PageText]:
     """
     yield PageText(label("trend"), DOT.join(sizes.trend))
     yield from labelled_once("what if", sizes.what_if)
-    changes = story.named("GPU remedy", "GPU advice", *UNSEEN_LIMITS)
+    changes = story.rows_named("GPU remedy", "GPU advice", *UNSEEN_LIMITS)
     yield from labelled_once("advice", (*sizes.advice, *(row.text for row in changes)))

@@ -7,9 +7,9 @@ from profiler.cli.terminal.page_parts import Part, indented
 from profiler.core.optional_math import difference
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.hardware import processor_difference
-from profiler.record.mapped_files import have_one_meaning
+from profiler.record.mapped_files import means_same_memory
 from profiler.record.record_model import Record, known_status
-from profiler.record.run_labels import short_commit
+from profiler.record.run_labels import short_commit_label
 from profiler.record.units import format_duration, format_memory
 from profiler.record.unusual import FEW_RUNS, MIN_RUN_MS, MIN_RUNS
 from profiler.runs.comparison.run_changes import (
@@ -101,7 +101,7 @@ def _texts_of_the_last(record: Record, last: Record, when: str) -> Iterator[str]
     metrics = last.metrics
     if metrics.duration_ms is not None:
         text = f"the last success{when} took {format_duration(metrics.duration_ms)}"
-        if metrics.max_memory_used_mb is not None and have_one_meaning(record.metrics, metrics):
+        if metrics.max_memory_used_mb is not None and means_same_memory(record.metrics, metrics):
             yield f"{text} and {format_memory(metrics.max_memory_used_mb)} of memory"
         yield text
 
@@ -117,8 +117,8 @@ def _when_text(record: Record, last: Record, now_ns: int) -> str:
             break
     if processor_difference(record, last):
         return f"{ago} on another processor"
-    commit = short_commit(last)
-    own = short_commit(record)
+    commit = short_commit_label(last)
+    own = short_commit_label(record)
     if commit and own and commit != own:
         return f"{ago} at {commit}"
     return ago

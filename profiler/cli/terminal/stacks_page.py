@@ -23,8 +23,8 @@ from profiler.record.activity_model import WAITING_SUFFIX, StackMoment, Stacks
 from profiler.record.record_model import Record
 from profiler.record.stacks_line import StacksLine
 from profiler.record.units import format_count, format_percent
-from profiler.runs.past_runs.moments import elapsed
-from profiler.runs.past_runs.stack_functions import MIN_SAMPLES, frame_of, frames_of
+from profiler.runs.past_runs.moments import format_elapsed
+from profiler.runs.past_runs.stack_functions import MIN_SAMPLES, frame_of_text, frames_of_moment
 
 # Functions in fewer stacks are left out. If the tree has too many lines, the limit rises.
 _MIN_SHARES = (0.01, 0.02, 0.05, 0.1)
@@ -71,7 +71,7 @@ def _add_stacks(
     node.count += count
     for name in names:
         if name not in node.below:
-            frame = frame_of(name.removesuffix(WAITING_SUFFIX), own_files)
+            frame = frame_of_text(name.removesuffix(WAITING_SUFFIX), own_files)
             node.below[name] = FunctionNode(name, is_own=frame.is_own)
         node = node.below[name]
         node.count += count
@@ -215,12 +215,12 @@ def _moment_lines(moment: StackMoment, record: Record, width: int) -> Iterator[L
     start_ms = quotient(difference(from_ns, started_ns), NS_PER_MS)
     end_ms = quotient(difference(to_ns, started_ns), NS_PER_MS)
     if start_ms is not None and end_ms is not None:
-        title += f" from {elapsed(max(start_ms, 0))} to {elapsed(max(end_ms, 0))}"
+        title += f" from {format_elapsed(max(start_ms, 0))} to {format_elapsed(max(end_ms, 0))}"
     if moment.percent is not None and moment.samples:
         title += (
             f", this stack in {format_percent(moment.percent)} of "
             f"{format_count(moment.samples, 'sample')}"
         )
     yield from wrapped(title, width, style="bold")
-    for text, frame in zip(moment.stack, frames_of(moment), strict=True):
+    for text, frame in zip(moment.stack, frames_of_moment(moment), strict=True):
         yield line(INDENT, Span(shorten(text, width - len(INDENT)), "bold" if frame.is_own else ""))

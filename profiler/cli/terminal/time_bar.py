@@ -52,7 +52,7 @@ def time_lines(story: Story, view: View) -> Iterator[Part]:
             rows[-1] += (_GAP, *entry) if rows[-1] else entry
         yield from (line(label("", ""), *row) for row in rows)
         yield from _waits(story.waits, room)
-    yield PageText(label("CPU wait"), story.text("CPU wait"))
+    yield PageText(label("CPU wait"), story.first_text_named("CPU wait"))
 
 
 def short_legend(story: Story, width: int) -> Line:

@@ -67,7 +67,7 @@ def batch_processes(
         from profiler.readers.cgroup.process_groups import is_frozen
         from profiler.readers.linux.followed_process import ProcessExitWaiter
         from profiler.readers.linux.host import memory_of_others
-        from profiler.readers.linux.sockets import ask_peer_inode, ask_stream
+        from profiler.readers.linux.sockets import ask_peer_inode, ask_stream_state
         from profiler.readers.linux.thread_times import ThreadReader
 
         processes = MachineProcesses(clock.monotonic_ns)
@@ -83,7 +83,7 @@ def batch_processes(
             open_threads=lambda: ThreadReader(
                 time.thread_time_ns,
                 peer_inode=ask_peer_inode,
-                ask_stream=ask_stream,
+                ask_stream=ask_stream_state,
                 open_pressure=open_group_pressure,
                 is_frozen=is_frozen,
             ),
@@ -262,7 +262,7 @@ def metadata_source(
 def read_tags(address: str, version: int, clock: Clock) -> Mapping[str, str] | Unavailable:
     """Read the task's tags over a connection of its own, within 5 s: in a background thread."""
     with closing(metadata_source(address, version, _MAX_INTERVAL_SECONDS, clock)) as source:
-        return source.tags()
+        return source.read_tags()
 
 
 def read_placement(address: str, version: int) -> "Placement | None":
@@ -273,8 +273,8 @@ def read_placement(address: str, version: int) -> "Placement | None":
     from profiler.local_run.local_record import Placement
 
     with closing(metadata_source(address, version, _MAX_INTERVAL_SECONDS, SystemClock())) as source:
-        task = source.task()
+        task = source.read_task()
         if isinstance(task, Unavailable):
             return None
-        own = source.own_container()
+        own = source.read_own_container()
     return None if isinstance(own, Unavailable) else Placement(task=task, container=own)

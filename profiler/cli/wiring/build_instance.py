@@ -25,7 +25,7 @@ from profiler.readers.docker.task_groups import InstanceCgroups
 from profiler.readers.ecs.container_stats import parse_device_mapper_majors
 from profiler.readers.linux import proc
 from profiler.settings import MonitorSettings
-from profiler.sinks.report_upload import Connect, connect
+from profiler.sinks.report_upload import Connect, connect_logs_client
 
 _STATE_FILE = Path("/var/lib/task-profiler/reported")
 _CLIENT_AGE_NS = 600 * NS_PER_SECOND
@@ -87,7 +87,7 @@ def run_instance_monitor(settings: MonitorSettings, stop: SignalHandler) -> None
 
 def _read_network(pid: int) -> tuple[int, int] | None:
     """The bytes that the network namespace of a process has received and sent."""
-    return proc.parse_network(proc.read(f"/proc/{pid}/net/dev") or b"")
+    return proc.parse_network(proc.read_or_none(f"/proc/{pid}/net/dev") or b"")
 
 
 def _read_no_network(_pid: int) -> None:
@@ -105,7 +105,7 @@ def _shared_clients(clock: Clock) -> Connect:
         with lock:
             client, made_ns = clients.get(region, (None, 0))
             if client is None or clock.monotonic_ns() - made_ns > _CLIENT_AGE_NS:
-                client = connect(region, on_failure)
+                client = connect_logs_client(region, on_failure)
                 clients[region] = client, clock.monotonic_ns()
             return client
 

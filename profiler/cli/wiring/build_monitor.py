@@ -11,7 +11,7 @@ from profiler.core.signal_handler import SignalHandler
 from profiler.monitor.loop import monitor_task
 from profiler.monitor.shared_parts import LiveMetrics, SharedParts
 from profiler.monitor.task_sampler import TaskSampler
-from profiler.readers.ecs.endpoint_client import check_address
+from profiler.readers.ecs.endpoint_client import check_endpoint_address
 from profiler.readers.linux.host import read_instance
 from profiler.settings import MonitorSettings, read_settings
 
@@ -30,7 +30,7 @@ def run_monitor(stop: SignalHandler) -> None:
         return
     address = settings.endpoint_address
     version = settings.endpoint_version
-    check_address(address)
+    check_endpoint_address(address)
     process = MonitorProcess(settings, stop)
 
     request: TagRequest | None = None

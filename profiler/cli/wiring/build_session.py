@@ -137,7 +137,7 @@ class RunSession:
             from profiler.cli.run_family import family_of_run
 
             find = partial(family_of_run, report, self._plan.prices, self._options)
-            wait = self._recorder.search(find)
+            wait = self._recorder.search_history(find)
         if has_history:
             history = ("--from", "history") if os.environ.get("TASK_PROFILER_FROM") else ()
         report, earlier = wait() or (report, ())
@@ -164,7 +164,7 @@ class RunSession:
         """
         if result.startup_error is not None:
             return ()
-        return self._recorder.add(line, result.report, result.series, result.stacks_line)
+        return self._recorder.add_run(line, result.report, result.series, result.stacks_line)
 
     def export(self, record: Record) -> str | None:
         """Export the run by OpenTelemetry's protocol; returns sentences about failures."""
@@ -190,10 +190,10 @@ class _NoRecorder:
 
     def keep_so_far(self, build_so_far: BuildSoFar) -> None: ...
 
-    def search(self, _find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":
+    def search_history(self, _find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":
         return _found_nothing
 
-    def add(self, *_run: object) -> tuple[str, ...]:
+    def add_run(self, *_run: object) -> tuple[str, ...]:
         return ()
 
 
@@ -297,10 +297,10 @@ class _NoView:
     def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None: ...
 
     def on_notice(self, line: "NoticeLine") -> None:
-        from profiler.record.notice_model import encode_notice  # most runs have no notice
+        from profiler.record.notice_model import encode_notice_line  # most runs have no notice
 
         if self._prints_json:
-            printed = encode_notice(line)
+            printed = encode_notice_line(line)
         else:
             from profiler.cli.printing import without_commands  # as above
 

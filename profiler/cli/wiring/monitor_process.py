@@ -31,7 +31,7 @@ from profiler.readers.linux.host import (
     with_processor,
 )
 from profiler.settings import MonitorSettings, problems_message
-from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, connect_logs_client
 
 if TYPE_CHECKING:
     from profiler.collectors.collector_kinds import Collector
@@ -95,7 +95,7 @@ class MonitorProcess:
     def shared_parts(
         self,
         collectors: "Iterator[Collector]",
-        connect_logs: Connect = connect,
+        connect_logs: Connect = connect_logs_client,
         reported: ReportedBatches = NONE_KEPT,
     ) -> SharedParts:
         """What all tasks share. The sidecar has no ``reported`` batches."""

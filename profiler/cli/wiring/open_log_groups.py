@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, noted_errors
 from profiler.aws_account.clusters_and_log_groups import missing_log_group_error
 from profiler.aws_account.forwarder_stack import read_forwarder, task_stopped_log_group
-from profiler.aws_account.kept_logs import KeptLogs, log_gaps
+from profiler.aws_account.kept_logs import AwsLogRetention, log_gaps
 from profiler.cli.options import SOURCE_FAILED, SourceOptions, variable_hint
 from profiler.cli.printing import warn
 from profiler.cli.wiring.aws_options import open_clients
@@ -34,7 +34,12 @@ from profiler.record.line_trust import (
 from profiler.runs.past_runs.ended_tasks import ENDED_TYPE, EndedTaskLines
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns, MissingLogGroupError, ReadPages
-from profiler.runs.past_runs.log_places import AnyPlace, DefinedPlaces, LogOptions, log_options_of
+from profiler.runs.past_runs.log_places import (
+    AnyLogPlace,
+    DefinedLogPlaces,
+    LogOptions,
+    log_options_of,
+)
 from profiler.runs.past_runs.run_source import OpenProgress, RunSource, is_pattern
 
 ReadDefinition = Callable[[str], Mapping[str, object]]
@@ -123,7 +128,7 @@ def open_pages(open_client: OpenClient) -> ReadPages:
 
 def defined_places(
     open_client: OpenClient, definitions: Mapping[str, Mapping[str, object]] | None = None
-) -> DefinedPlaces:
+) -> DefinedLogPlaces:
     """Where the task definitions of the Region send their lines, read when a run needs them.
 
     A family without a definition may be anywhere; so may all if ECS refuses, which is a warning.
@@ -154,7 +159,7 @@ def defined_places(
                 warn(f"It is unknown whether runs are where their families log. {error}")
             return None
 
-    return DefinedPlaces(read_options, reads_revisions=True)
+    return DefinedLogPlaces(read_options, reads_revisions=True)
 
 
 def open_log_groups(
@@ -163,7 +168,7 @@ def open_log_groups(
     trust: AccountTrust,
     show: OpenProgress,
     *,
-    places: AnyPlace | None = None,
+    places: AnyLogPlace | None = None,
     whole_since_ns: int | None = None,
 ) -> LogGroupRuns:
     """Open log groups of one Region. One that cannot be read is a warning while others are.
@@ -182,7 +187,7 @@ def open_log_groups(
     source = LogGroupRuns(pages, groups, now_ns, show, trust, on_unread=warn_about)
     source.places = places or defined_places(open_client)
     if whole_since_ns is None:
-        source.kept = KeptLogs(open_client, trust.region, clock)
+        source.kept = AwsLogRetention(open_client, trust.region, clock)
     else:
         for gap in log_gaps(
             open_client, groups, trust.region, since_ns=whole_since_ns, now_ns=now_ns
@@ -198,7 +203,7 @@ def read_ended_tasks(open_client: OpenClient, stack: str, since_ns: int) -> Ende
     Raises TaskProfilerError without such a stack, or if its lines cannot be read.
     """
     state = read_forwarder(open_client, stack)
-    if state.phase == "absent":
+    if state.possible_action == "absent":
         raise TaskProfilerError(
             f"There is no stack {stack!r} in this account and Region, whose function task_stopped "
             "says what ECS knows of each task: name another one by --stack, or deploy it with "
@@ -243,7 +248,7 @@ def open_defined_groups(
         warn(problem)
     if found.is_partial:
         click.get_current_context().meta[SOURCE_FAILED] = True
-    warn(found.sentence)
+    warn(found.where_runs_are_read)
     open_client = open_clients(options.region, options.profile)
     region = str(open_client("logs").meta.region_name)
     trust = log_trust(open_client)
@@ -257,7 +262,7 @@ def open_defined_groups(
             places=places,
             whole_since_ns=whole_since_ns,
         )
-        for place, names in found.by_region(region).items()
+        for place, names in found.names_by_region(region).items()
     ]
     if len(sources) == 1:
         return sources[0]

@@ -39,7 +39,7 @@ from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import OpenProgress, RunFilter, RunSource, no_progress
 from profiler.settings import SettingsReader, problems_message
-from profiler.sizing.prices import PriceOverrides, is_priced
+from profiler.sizing.prices import PriceOverrides, has_any_price
 
 if TYPE_CHECKING:
     from profiler.runs.past_runs.search_runs import IndexedRuns
@@ -362,7 +362,7 @@ def price_overrides(on_fargate: str | None = None) -> PriceOverrides:
     prices = reader.prices() or PriceOverrides()
     if reader.problems:
         warn(problems_message(reader.problems))
-    if on_fargate is not None and not is_priced(on_fargate, prices):
+    if on_fargate is not None and not has_any_price(on_fargate, prices):
         from botocore.session import Session  # slow
 
         settings = "set TASK_PROFILER_PRICE_VCPU_HOUR and TASK_PROFILER_PRICE_GB_HOUR."

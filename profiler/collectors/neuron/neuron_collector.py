@@ -194,7 +194,7 @@ class NeuronUsage:
 
     def take_readings(self, batch: str, into: DeviceReadings) -> None:
         with self._lock:
-            into.neuron_percent.merge(self._recent_percent.take(batch))
+            into.neuron_percent.merge(self._recent_percent.take_recent(batch))
 
     def neuron_so_far(self, restarts: int) -> Neuron:
         """The record's numbers so far; NO_NEURON if neither a device nor a runtime was ever

@@ -132,7 +132,7 @@ def _is_descendant(identity: Hashable) -> bool | None:
 
 
 def _read_status(pid: int) -> tuple[int, bytes] | None:
-    stat = proc.read(f"/proc/{pid}/stat")
+    stat = proc.read_or_none(f"/proc/{pid}/stat")
     if not stat:
         return None
     # The name may have spaces and parentheses.
@@ -151,8 +151,12 @@ class GroupMembers(_Identities):
         self,
         docker_id_of: Callable[[str], str | None],
         is_group_of: Callable[[str, bytes], bool],
-        read_groups: Callable[[int], bytes | None] = lambda pid: proc.read(f"/proc/{pid}/cgroup"),
-        read_name: Callable[[int], bytes | None] = lambda pid: proc.read(f"/proc/{pid}/comm"),
+        read_groups: Callable[[int], bytes | None] = lambda pid: proc.read_or_none(
+            f"/proc/{pid}/cgroup"
+        ),
+        read_name: Callable[[int], bytes | None] = lambda pid: proc.read_or_none(
+            f"/proc/{pid}/comm"
+        ),
         *,
         sees_all: bool | None = None,
     ) -> None:

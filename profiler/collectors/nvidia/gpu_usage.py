@@ -260,8 +260,8 @@ class GpuUsage:
         if not selected:
             return
         for gpu in self._gpus.values():
-            percent = gpu.recent_percent.take(batch)
-            memory_bytes = gpu.recent_memory_bytes.take(batch)
+            percent = gpu.recent_percent.take_recent(batch)
+            memory_bytes = gpu.recent_memory_bytes.take_recent(batch)
             windows = gpu.take_windows(batch, self._runs.get(batch, 0))
             if gpu in selected and not self._is_unused(gpu, batch):
                 if windows is not None:
@@ -389,8 +389,8 @@ class _GpuAggregate:
             return
         self._runs[run] = GpuRun(started_ns, self.facts.link_bytes_per_second)
         run_gpu = [timed.sample for timed in self._recent if timed.end_ns > started_ns]
-        self.recent_percent.begin(run, [sample.utilization_percent for sample in run_gpu])
-        self.recent_memory_bytes.begin(run, [sample.memory_used_bytes for sample in run_gpu])
+        self.recent_percent.begin_batch(run, [sample.utilization_percent for sample in run_gpu])
+        self.recent_memory_bytes.begin_batch(run, [sample.memory_used_bytes for sample in run_gpu])
 
     def take_windows(self, batch: str, since_ns: int) -> list[UseWindow] | None:
         """The work since the batch's last call; None if it is not known without gaps."""
@@ -404,8 +404,8 @@ class _GpuAggregate:
         self._taken_ns.pop(batch, None)
         self._runs.pop(batch, None)
         self.timeline.runs.pop(batch, None)
-        self.recent_percent.forget(batch)
-        self.recent_memory_bytes.forget(batch)
+        self.recent_percent.forget_batch(batch)
+        self.recent_memory_bytes.forget_batch(batch)
 
     def run_gpu(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.out_of_gpu_memory import MemoryAtLimit
+from profiler.aggregation.out_of_gpu_memory import GpuMemoryAtLimit
 from profiler.collectors.nvidia.gpu_period import GpuPeriod
 from profiler.collectors.nvidia.gpu_timeline import UseSource
 from profiler.collectors.nvidia.gpu_work import GpuWork, WorkLimits
@@ -44,7 +44,7 @@ class RunGpu(Struct, frozen=True, kw_only=True):
     has_unmatched: bool = False
     lacks_lists: bool = False
     has_unlisted: bool = False
-    at_limit: MemoryAtLimit | None = None
+    at_limit: GpuMemoryAtLimit | None = None
 
 
 class GpuInRun(Struct, frozen=True, kw_only=True):
@@ -98,8 +98,8 @@ class GpuInRun(Struct, frozen=True, kw_only=True):
             lacks_lists=use.sees_processes and not is_seen and self._lacks_lists(use),
             has_unlisted=is_open,
             at_limit=(
-                use.growth.at_limit_of_process(mps_bytes)
-                or use.growth.at_limit(self.memory_size_bytes)
+                use.growth.memory_at_process_limit(mps_bytes)
+                or use.growth.memory_at_limit(self.memory_size_bytes)
             ),
         )
 

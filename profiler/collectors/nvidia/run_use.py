@@ -9,7 +9,7 @@ from collections.abc import Hashable
 
 from msgspec import Struct
 
-from profiler.aggregation.out_of_gpu_memory import MemoryGrowth
+from profiler.aggregation.out_of_gpu_memory import GpuMemoryGrowth
 from profiler.aggregation.statistics import TimeWeightedStatistics, UseWindow
 from profiler.collectors.nvidia.gpu_owners import MPS_SERVER, Owns
 from profiler.collectors.nvidia.gpu_work import GpuWork
@@ -190,7 +190,7 @@ class RunUse:
         # The time in which the device's memory was another one than at the last list: a process
         # has come or gone, and the driver does not list them any more.
         self.unlisted_ns = 0
-        self.growth = MemoryGrowth()
+        self.growth = GpuMemoryGrowth()
         self.own_work = GpuWork(started_ns)
         self.device_work = GpuWork(started_ns)
         self.has_estimates = False  # some of the work was read at one moment of each second

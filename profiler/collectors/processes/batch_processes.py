@@ -29,7 +29,7 @@ from profiler.core.optional_math import all_known, difference, first_known, max_
 from profiler.core.timestamps import LONG_AGO_NS, NS_PER_SECOND
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.linux.look import Look
+from profiler.readers.linux.look import ThreadsLook
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import NO_READINGS, AverageAndMaximum
 from profiler.record.units import MIB
@@ -189,7 +189,7 @@ class ThreadReadings(Struct, frozen=True, kw_only=True):
     process has begun or ended, and no thread has its turn.
     """
 
-    look: Look | None = None
+    look: ThreadsLook | None = None
     read_ended_ns: int = 0
     is_skipped: bool = False
 
@@ -275,7 +275,7 @@ class BatchProcesses:
         group_kills = self._group_kills
         self._group_kills = None
         has_main_ended = any(process.pid == self._main_pid for process in snapshot.ended)
-        self.kills.add(
+        self.kills.add_reading(
             group_kills,
             host_kills,
             snapshot.ended,
@@ -284,9 +284,9 @@ class BatchProcesses:
             is_group_current=group is not None and group.oom_kills is not None,
         )
         self._main_pid = snapshot.main_pid
-        tree_bytes = self.memory.add(processes)
-        self._tree_cpu.add(processes, 0)
-        self.totals.add(processes, read_ns if is_alive else None, cpu_ns=self.cpu_ns)
+        tree_bytes = self.memory.add_reading(processes)
+        self._tree_cpu.add_reading(processes, 0)
+        self.totals.add_reading(processes, read_ns if is_alive else None, cpu_ns=self.cpu_ns)
         if processes or self._is_cpu_new:  # a zombie has its final CPU time
             self.cpu_read_ns = read_ns
             self._is_cpu_new = False
@@ -341,7 +341,7 @@ class BatchProcesses:
         """The huge pages in addition to the memory used: those of the process with most, or of the
         group, at least.
         """
-        huge_pages = self._huge_page_bytes.summary(per=MIB)
+        huge_pages = self._huge_page_bytes.average_and_maximum(per=MIB)
         return huge_pages if huge_pages.max and not self.counts_huge_pages else NO_READINGS
 
     def _add_huge_pages(
@@ -383,8 +383,8 @@ class BatchProcesses:
         if self._has_begun:
             self._has_missed_end = self._has_missed_end or not self._is_end_observed
         self._has_begun = True
-        self._group_cpu.restart()
-        self.kills.restart()
+        self._group_cpu.reset_to_zero()
+        self.kills.start_new_group()
         self._is_end_observed = False
         self._is_mark_current = False
 
@@ -429,7 +429,7 @@ class BatchProcesses:
             read_ns = sample.read_ns
             if read_ns - self._last_added_ns >= self._min_step_ns:
                 self._last_added_ns = read_ns
-                self.usage.add(
+                self.usage.add_sample(
                     sample, received_ns=read_ns, started_ns=self._started_ns, is_new=self._is_new
                 )
-                self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())
+                self.demand.add_step(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())

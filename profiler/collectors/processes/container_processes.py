@@ -12,7 +12,7 @@ from profiler.collectors.processes.machine_processes import MachineProcesses
 from profiler.readers.linux.followed_process import CpuClock, TrackedProcess
 from profiler.readers.linux.packet_rings import PacketRings
 from profiler.readers.linux.process_tree import ProcessReading, own_cpu_ns
-from profiler.readers.linux.shmem_parts import ShmemParts
+from profiler.readers.linux.shmem_parts import SharedMemoryParts
 
 # Each tracked process keeps two files open; the usual limit is 1024 open files.
 _MAX_OPEN_PROCESSES = 100
@@ -50,7 +50,9 @@ class ContainerProcesses:
         self._tracked: dict[int, TrackedProcess] = {}
         self._first_pid: int | None = None
         self._processes: tuple[ProcessReading, ...] = ()
-        self._shmem_parts = ShmemParts(machine.folder, machine.monotonic_ns, time.thread_time_ns)
+        self._shmem_parts = SharedMemoryParts(
+            machine.folder, machine.monotonic_ns, time.thread_time_ns
+        )
         self._rings = PacketRings(machine.folder)
         machine.follow(docker_id)
 
@@ -166,7 +168,7 @@ class ContainerProcesses:
                 largest_bytes = anonymous_bytes
         if living:
             shares[largest_pid] += max(largest_bytes - sum(shares.values()), 0)
-        for (pid, _), part_bytes in self._shmem_parts.read(living.values()).items():
+        for (pid, _), part_bytes in self._shmem_parts.read_parts(living.values()).items():
             if pid in shares:
                 shares[pid] += part_bytes
         return shares

@@ -32,7 +32,7 @@ _MAX_ATTEMPTS = 5
 
 def is_in_container(process_folder: str, docker_id: str) -> bool:
     """Whether the process is in a control group (v1 or v2) of the container."""
-    return is_group_of(docker_id, proc.read(f"{process_folder}/cgroup") or b"")
+    return is_group_of(docker_id, proc.read_or_none(f"{process_folder}/cgroup") or b"")
 
 
 def is_group_of(docker_id: str, groups: bytes) -> bool:
@@ -44,7 +44,7 @@ def is_group_of(docker_id: str, groups: bytes) -> bool:
 def pids_of(docker_id: str, proc_folder: str = "/proc") -> Iterator[int]:
     """The ids of the container's processes in ascending order, without this process."""
     own_pid = os.getpid()
-    for pid in sorted(proc.all_pids(proc_folder)):
+    for pid in sorted(proc.numeric_entries(proc_folder)):
         if pid != own_pid and is_in_container(f"{proc_folder}/{pid}", docker_id):
             yield pid
 
@@ -54,7 +54,7 @@ def visible_devices(docker_id: str, proc_folder: str = "/proc") -> str | None:
     if none has.
     """
     for pid in pids_of(docker_id, proc_folder):
-        for entry in (proc.read(f"{proc_folder}/{pid}/environ") or b"").split(b"\0"):
+        for entry in (proc.read_or_none(f"{proc_folder}/{pid}/environ") or b"").split(b"\0"):
             if entry.startswith(_VISIBLE_DEVICES):
                 return entry.removeprefix(_VISIBLE_DEVICES).decode(errors="replace")
     return None
@@ -66,7 +66,7 @@ def environment_of(
     """These variables of the container's first process that has one of them; nothing else."""
     for pid in pids_of(docker_id, proc_folder):
         found: dict[str, str] = {}
-        for entry in (proc.read(f"{proc_folder}/{pid}/environ") or b"").split(b"\0"):
+        for entry in (proc.read_or_none(f"{proc_folder}/{pid}/environ") or b"").split(b"\0"):
             name, _, value = entry.decode(errors="replace").partition("=")
             if name in names:
                 found[name] = value

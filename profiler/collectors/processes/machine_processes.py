@@ -87,7 +87,7 @@ class MachineProcesses:
         is_full_scan = now_ns >= self._next_full_scan_ns
         if last_pid is not None and last_pid == before and not is_full_scan:
             return
-        listed = set(proc.all_pids(self.folder))
+        listed = set(proc.numeric_entries(self.folder))
         appeared = listed - self._known_pids
         # After the largest id the kernel starts again at small ones: a known id may then be a new
         # process.
@@ -109,7 +109,7 @@ class MachineProcesses:
         """
         ending = 0
         for pid in pids:
-            groups = proc.read(f"{self.folder}/{pid}/cgroup") or b""
+            groups = proc.read_or_none(f"{self.folder}/{pid}/cgroup") or b""
             is_followed = False
             for docker_id, followed in self._followed.items():
                 if is_group_of(docker_id, groups):

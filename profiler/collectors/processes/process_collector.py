@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from profiler.aggregation.idle_gpus import IdleGpus
 from profiler.aggregation.memory_evidence import (
     MemoryEvidence,
-    choose_peak,
+    choose_memory_peak,
     evidence_from,
     group_evidence,
 )
@@ -80,18 +80,18 @@ def _run_evidence(
     (``is_current``).
     """
     batch.end_readings()
-    batch.time.flush(batch.usage.series)
+    batch.time.pass_cpu_waits_on(batch.usage.series)
     is_running = record.status == "running"
     group_peak = batch.group_peak(is_running=is_running)
-    kills = batch.kills.kills(
+    kills = batch.kills.attributed_kills(
         is_host_dedicated=record.launch_type == FARGATE,
         was_killed=record.exit_code == SIGKILL_EXIT_CODE,
     )
     own_count = None if kills is None else kills.count
     attempts = 1 + (record.container.restarts or 0)
-    if kills is None and batch.kills.has_counted_none(attempts):
+    if kills is None and batch.kills.has_certainly_no_kill(attempts):
         own_count = 0
-    rows = ProcessRows(rows=batch.totals.top())
+    rows = ProcessRows(rows=batch.totals.largest_process_rows())
     if not is_running:  # checkpoints have no series
         rows = replace(rows, with_commands=with_commands)
     cpu_seconds = round(batch.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
@@ -107,7 +107,7 @@ def _run_evidence(
         kills=KillEvidence(
             own_count=own_count,
             own=kills,
-            excludes_kill_at_end=batch.kills.excludes_kill_at_end(attempts),
+            excludes_kill_at_end=batch.kills.has_certainly_no_kill_at_end(attempts),
             may_have_missed=batch.kills.host_kills.total() > 0,
         ),
         processes=readings if is_current else None,
@@ -160,7 +160,7 @@ def _memory_evidence(batch: BatchProcesses, group: GroupPeak) -> tuple[MemoryEvi
 def _ring_warnings(batch: BatchProcesses, memory: tuple[MemoryEvidence, ...]) -> Iterator[str]:
     """A warning if packet rings may have taken notably more than was measured."""
     bound_bytes = batch.ring_bound_bytes
-    if counts_too_little(choose_peak(memory).size_bytes or 0, bound_bytes):
+    if counts_too_little(choose_memory_peak(memory).size_bytes or 0, bound_bytes):
         yield _RINGS_ARE_NOT_COUNTED.format(format_memory(bound_bytes / MIB))
 
 
@@ -415,7 +415,7 @@ class ProcessCollector:
                 main_pids.append(tracked.main_pid)
             if tracked.group is not None and tracked.group.events_descriptor is not None:
                 events.append(tracked.group.events_descriptor)
-        self._machine.exit_waiter.watch(main_pids, events)
+        self._machine.exit_waiter.watch_only(main_pids, events)
         return True
 
     def look(self) -> float:
@@ -471,7 +471,7 @@ class ProcessCollector:
         It looks at the same time if it has to be complete, or sees only what is read with the
         processes.
         """
-        skipped = None if is_complete else threads.skip(snapshot.processes, now_ns)
+        skipped = None if is_complete else threads.skip_if_all_asleep(snapshot.processes, now_ns)
         if skipped is not None:
             return ThreadReadings(look=skipped.look, is_skipped=True)
         threads.follow(snapshot.processes)

@@ -28,7 +28,7 @@ def still_running_identities(pids: Iterable[int]) -> tuple[Identity, ...]:
     """The identities of the processes that still run."""
     identities = []
     for pid in pids:
-        stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+        stat = proc.parse_stat(proc.read_or_none(f"/proc/{pid}/stat") or b"")
         if stat is not None and not stat.is_exiting:
             identities.append((pid, stat.started_ticks))
     return tuple(identities)
@@ -51,7 +51,7 @@ def runs_python(
         return None
     if _PYTHON.fullmatch(program.rpartition("/")[2]):
         return program, True
-    maps = proc.read(f"{folder}/maps")
+    maps = proc.read_or_none(f"{folder}/maps")
     return program, None if maps is None else _LIBRARY in maps
 
 

@@ -10,7 +10,7 @@ from itertools import chain
 import msgspec
 from msgspec import Struct, field
 
-from profiler.aggregation.container_usage import vcpu_between
+from profiler.aggregation.container_usage import mean_vcpu_between
 from profiler.collectors.stacks.py_spy import Frame, ThreadStack, shorten_stack
 from profiler.core.optional_math import difference, first_known, min_known
 from profiler.core.timestamps import LONG_AGO_NS, NS_PER_MS, NS_PER_SECOND, format_ms
@@ -23,7 +23,7 @@ from profiler.record.activity_model import (
     StackMoment,
     Stacks,
 )
-from profiler.record.mention_limits import SATURATED_SHARE, idle_vcpu
+from profiler.record.mention_limits import SATURATED_SHARE, max_idle_vcpu
 from profiler.record.stacks_line import StackStep
 
 MAX_MOMENTS = 5
@@ -134,8 +134,8 @@ class StackMoments:
             last = self._window[-1]
             if sample.read_ns - last.read_ns < _MIN_STEP_NS:
                 return
-            vcpu = vcpu_between(last, sample)
-            if first_known(vcpu, math.inf) > idle_vcpu(sizes.vcpu):
+            vcpu = mean_vcpu_between(last, sample)
+            if first_known(vcpu, math.inf) > max_idle_vcpu(sizes.vcpu):
                 self._idle_since_ns = None
                 self._add_late()
                 self._keep_moment(self._short)
@@ -239,7 +239,7 @@ class StackMoments:
         if idle_ns is not None and sample.read_ns - idle_ns < _WINDOW_NS:
             idle_ns = None
         if sizes.vcpu and sample.read_ns - first.read_ns >= _WINDOW_NS:
-            vcpu = first_known(vcpu_between(first, sample), 0.0)
+            vcpu = first_known(mean_vcpu_between(first, sample), 0.0)
             if vcpu >= SATURATED_SHARE * sizes.vcpu:
                 saturated_ns = first.read_ns
         used_bytes = first_known(sample.memory_used_bytes, 0)

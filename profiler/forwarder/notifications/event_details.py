@@ -240,7 +240,7 @@ def ended_run_detail(notice: EndedRun, *, kibana_url: str | None) -> EndedRunDet
         status=outcome.status,
         outcome=outcome.cause,
         outcome_sentence=outcome.sentence,
-        stop_category=outcome.category,
+        stop_category=outcome.stop_category,
         stopped_reason=notice.reason or None,
         exit_code=outcome.exit_code,
         started_at=known(format_datetime, task.started_at),
@@ -289,7 +289,7 @@ def job_ended_line(
         status=outcome.status,
         outcome=outcome.cause,
         outcome_sentence=outcome.sentence,
-        stop_category=outcome.category,
+        stop_category=outcome.stop_category,
         stopped_reason=detail.status_reason,
         finished_at=detail.finished_at,
     )
@@ -363,16 +363,16 @@ def _run_summary_text(notice: EndedRun) -> str:
     advice = advice_after(notice)
     reasons = advice.reasons[:1]
     sentences = [
-        _sentence_if_value("Job: {}.", story.text("job")),
+        _sentence_if_value("Job: {}.", story.first_text_named("job")),
         _run_times_sentence(notice),
         _sentence_if_value("Billed: {}.", value_formats.billed_words(notice)),
         _sentence_if_value("CPU: {}.", cpu),
         _sentence_if_value("Memory: {}.", memory),
-        story.sentence("killed"),
-        *(row.sentence for row in story.named(*UNSEEN_LIMITS)),
+        story.first_sentence_named("killed"),
+        *(row.sentence for row in story.rows_named(*UNSEEN_LIMITS)),
         *_gpu_sentences(notice, story, reasons),
-        story.sentence("Neuron use"),
-        *(row.sentence for row in story.named("ECC")),
+        story.first_sentence_named("Neuron use"),
+        *(row.sentence for row in story.rows_named("ECC")),
         notice.comparison.text,
         value_formats.numbers_source_sentence(notice, story),
     ]
@@ -387,12 +387,12 @@ def _gpu_sentences(notice: EndedRun, story: Story, reasons: Sequence[str]) -> It
     """
     if not notice.record.gpus:
         return
-    yield story.sentence("GPU use")
+    yield story.first_sentence_named("GPU use")
     unused = story.usage.gpus.unused_text
     if unused and not any(reason.startswith(unused) for reason in reasons):
         yield as_sentence(unused)
     yield from value_formats.gpu_memory_sentences(notice)
-    yield from (row.sentence for row in story.named("GPU idle"))
+    yield from (row.sentence for row in story.rows_named("GPU idle"))
 
 
 def _sentence_if_value(sentence: str, value: str | None) -> str:
@@ -652,8 +652,8 @@ def _notice_summary_text(line: NoticeLine) -> str:
         f"Running for {duration}." if duration else "It is running.",
         _sentence_if_value("CPU: {}.", cpu),
         _sentence_if_value("Memory: {}.", memory),
-        story.sentence("GPU use"),
-        story.sentence("Neuron use"),
+        story.first_sentence_named("GPU use"),
+        story.first_sentence_named("Neuron use"),
     )
     return " ".join(filter(None, sentences))
 

@@ -10,7 +10,7 @@ from profiler.forwarder.ended_run import EndedRun
 from profiler.forwarder.notifications.next_steps import NextStep, show_command_of_run
 from profiler.forwarder.notifications.value_formats import recommended_size_words
 from profiler.record.record_model import NO_RECOMMENDATION, UNKNOWN_SIZE, TaskSize
-from profiler.record.run_usage import usage_of
+from profiler.record.run_usage import run_usage_of
 from profiler.record.task_needs import is_job
 
 
@@ -37,7 +37,7 @@ def advice_after(run: EndedRun) -> RunAdvice:
         return RunAdvice(reasons=advice.reasons)
     if _is_before_the_end(run):
         return NO_ADVICE
-    size = recommended_size_words(advice, usage_of(record).beside_text)
+    size = recommended_size_words(advice, run_usage_of(record).beside_text)
     if not size or record.launch_type not in (FARGATE, None) or is_job(record):
         return RunAdvice(size=size, reasons=advice.reasons)
     command = show_command_of_run(run, "taskdef", "resize", NameArgument(run.family))

@@ -40,7 +40,7 @@ from profiler.forwarder.notifications.notification import (
     post_to_accepting_channels,
 )
 from profiler.record.family import HighestPeak
-from profiler.record.memory_news import MEMORY_NOTICE, judged_notice, notice_of_checkpoint
+from profiler.record.memory_news import MEMORY_NOTICE, notice_if_news, notice_of_checkpoint
 from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Report
 
@@ -182,7 +182,7 @@ class RunningTaskNotices(Struct):
         if peak is None:
             return
         line, written, source = self._held[place].pop(key)
-        news = judged_notice(line, peak)
+        news = notice_if_news(line, peak)
         if news is not None:
             self._held[place][key] = (news, written, source)
 

@@ -344,11 +344,11 @@ def _cause_lines(notice: EndedRun, story: Story) -> list[str]:
     if outcome.ran_out_of_memory:
         lines.append(_out_of_memory_line(notice.metrics))
     if outcome.status == "failure":
-        lines.append(story.sentence("memory limit"))
+        lines.append(story.first_sentence_named("memory limit"))
     for sentence in value_formats.gpu_memory_sentences(notice):
         lines.append(escape_text(sentence, MAX_SENTENCE_LENGTH))
     # ECS does not report killed child processes, a frequent cause of failures.
-    lines.append(escape_text(story.sentence("killed"), 1000))
+    lines.append(escape_text(story.first_sentence_named("killed"), 1000))
     if outcome.status != "success" and notice.additional_reason:
         reason = escape_text(notice.additional_reason, 1000)
         lines.append(f"Reason from ECS: {reason}" if reason else None)
@@ -384,7 +384,7 @@ def _cause_sentences(notice: EndedRun, story: Story) -> list[str]:
         *value_formats.gpu_memory_sentences(notice),
         cause_sentence(notice.outcome, notice.record),
     )
-    notes = [row.sentence for row in story.named(*GPU_NOTES)]
+    notes = [row.sentence for row in story.rows_named(*GPU_NOTES)]
     sentences += [note for note in notes if note not in said]
     return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences]
 

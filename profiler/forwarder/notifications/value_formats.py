@@ -9,12 +9,12 @@ from profiler.forwarder.family_runs import unusual_words
 from profiler.record.device_totals import NEVER_USED, SHARED, GpuTotals, NeuronTotals
 from profiler.record.fact_list import cost_text, largest_wait
 from profiler.record.gpu_facts import gpu_cause_sentences
-from profiler.record.hardware import gpu_error
+from profiler.record.hardware import most_telling_gpu_error
 from profiler.record.mention_limits import MIN_COVERED_PERCENT
 from profiler.record.record_model import WHOLE_INSTANCE, Distribution, Recommendation, Record
 from profiler.record.run_outcome import Status
 from profiler.record.run_usage import CpuUse
-from profiler.record.sparkline import GAP, curve_top, sparkline
+from profiler.record.sparkline import GAP, curve_top, draw_sparkline
 from profiler.record.story_rows import BESIDE_MEMORY, Story
 from profiler.record.units import (
     format_duration,
@@ -51,7 +51,7 @@ def cpu_and_memory_words(story: Story) -> tuple[str, str]:
     size = known(format_memory, memory.size_mb) or ""
     percent = memory.percent
     memory_used = usage_words(percent.avg, percent.max, peak=memory.peak_text, size=size)
-    beside = [row.text for row in story.named(*BESIDE_MEMORY)]
+    beside = [row.text for row in story.rows_named(*BESIDE_MEMORY)]
     return (
         _cpu_words(story.usage.cpu),
         "; ".join(filter(None, (memory_used, *beside))),
@@ -76,7 +76,7 @@ def billed_words(notice: EndedRun) -> str:
 def numbers_source_sentence(notice: EndedRun, story: Story) -> str:
     """Where the numbers are from, if not from a report, or why a report has none; else empty."""
     if notice.has_final_report:
-        return story.sentence("unmeasured")
+        return story.first_sentence_named("unmeasured")
     if notice.has_line:
         return "There is no report: the numbers are from the last checkpoint."
     return words_if_known("There is no report: the duration is ECS's.", notice.duration_ms)
@@ -115,7 +115,7 @@ def draw_series(values: Sequence[float | None] | None, size: float | None, least
     if len(measured) < _MIN_SPARKLINE_VALUES:
         return ""
     top, _ = curve_top(max(measured), size, least)
-    drawn = sparkline(values or (), width=40, top=top).replace(GAP, "\N{NO-BREAK SPACE}")
+    drawn = draw_sparkline(values or (), width=40, top=top).replace(GAP, "\N{NO-BREAK SPACE}")
     return f"`{drawn}`"
 
 
@@ -141,7 +141,7 @@ def gpu_memory_sentences(notice: EndedRun) -> list[str]:
     """
     record = notice.record
     word = notice.outcome.cause
-    is_noted = word == "success" and gpu_error(record)
+    is_noted = word == "success" and most_telling_gpu_error(record)
     if is_noted or word == "gpu-oom":
         return [*gpu_cause_sentences(record)]
     return []

@@ -12,7 +12,7 @@ The first row that applies decides; without one, the end is accepted:
 
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.instance.instance_container import InstanceContainer
-from profiler.readers.ecs.task_metadata import STOPPED, TaskMetadata, monitor_of
+from profiler.readers.ecs.task_metadata import STOPPED, TaskMetadata, monitor_container_of
 
 # Docker may hang or be restarting; from then on its event is enough, although its time is that of
 # Docker's answer.
@@ -46,7 +46,7 @@ def _awaits_inspection(container: InstanceContainer) -> bool:
 def _may_start_again(name: str, answer: TaskMetadata) -> bool:
     """The agent decides on another attempt before it lists the container as STOPPED."""
     known = answer.container(name)
-    if not answer.lists(name):
+    if not answer.lists_container(name):
         return True
     if not known.has_restart_policy:
         return False
@@ -55,5 +55,5 @@ def _may_start_again(name: str, answer: TaskMetadata) -> bool:
 
 def _awaits_monitor(name: str, answer: TaskMetadata) -> bool:
     """Whether the task's own monitor may start still, which then reports the task."""
-    monitor = monitor_of(answer)
+    monitor = monitor_container_of(answer)
     return monitor is not None and monitor.name != name and answer.known_status != STOPPED

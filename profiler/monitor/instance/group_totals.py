@@ -18,7 +18,7 @@ from profiler.monitor.instance.instance_container import InstanceContainer, is_p
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.docker.task_groups import NoGroup, OpenGroup
+from profiler.readers.docker.task_groups import OpenGroup, UnopenedGroup
 from profiler.readers.ecs.task_metadata import TaskMetadata
 
 # A container that Docker has not described yet.
@@ -46,13 +46,13 @@ def sharers_of(
 
 
 def read_totals(
-    container: InstanceContainer, group: OpenGroup | NoGroup
+    container: InstanceContainer, group: OpenGroup | UnopenedGroup
 ) -> GroupReading | Unavailable:
     """The group's totals at the end of ``container``.
 
     A mark that has not risen since the container's last sample is the container's.
     """
-    reading = group.totals()
+    reading = group.read_totals()
     if isinstance(reading, Unavailable):
         return reading
     last = container.last

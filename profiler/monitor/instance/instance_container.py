@@ -32,9 +32,9 @@ from profiler.readers.docker.ecs_container import EcsContainer
 from profiler.readers.docker.task_groups import (
     CLOSED_GROUP,
     InstanceCgroups,
-    NoGroup,
     OpenGroup,
-    missing_group,
+    UnopenedGroup,
+    unopened_missing_group,
 )
 from profiler.readers.ecs.task_metadata import (
     CPU_UNITS_UNSET,
@@ -93,7 +93,7 @@ class InstanceContainer(Struct, eq=False):
 
     inspected: EcsContainer
     phase: Phase = "running"
-    group: OpenGroup | NoGroup = CLOSED_GROUP
+    group: OpenGroup | UnopenedGroup = CLOSED_GROUP
     last: ContainerSample | None = None
     earlier_starts_ns: tuple[int, ...] = ()
     start_seen_ns: int | None = None
@@ -170,7 +170,7 @@ class InstanceContainer(Struct, eq=False):
         if self.machine_kills is None:
             self.machine_kills = groups.machine_oom_kills()
         group = groups.open_container(self.docker_id, self.inspected.cgroup_parent)
-        self.group = missing_group(group) if isinstance(group, Unavailable) else group
+        self.group = unopened_missing_group(group) if isinstance(group, Unavailable) else group
 
     def read(
         self, read_ns: int, read_network: ReadNetwork = lambda _pid: None
@@ -178,7 +178,7 @@ class InstanceContainer(Struct, eq=False):
         """The sample of a running container, with the CPU time of its earlier attempts; None if
         it has just ended.
         """
-        sample = self.group.sample(read_ns)
+        sample = self.group.read_sample(read_ns)
         if isinstance(sample, Unavailable):
             return None if sample.is_gone else sample
         if self.base_cpu_ns and sample.cpu_ns is not None:
@@ -199,7 +199,7 @@ class InstanceContainer(Struct, eq=False):
         self.cpu_ns = sample.cpu_ns
         return sample
 
-    def note_mark(self, sample: ContainerSample, task_group: OpenGroup | NoGroup) -> None:
+    def note_mark(self, sample: ContainerSample, task_group: OpenGroup | UnopenedGroup) -> None:
         """Read the task's mark if the container's has changed: else it rose without this
         container, or not at all.
         """

@@ -227,7 +227,7 @@ class InstanceLoop:
         that are due, as far as the time of a step allows.
         """
         self._docker.begin_step()
-        news = self._access.events.take()
+        news = self._access.events.take_new_events()
         if None in news:
             self._list_at_ns = self._clock.monotonic_ns()
             self._docker.on_stream_begun()

@@ -27,8 +27,8 @@ from profiler.readers.docker.ecs_container import EcsContainer, EcsLabels
 from profiler.readers.docker.task_groups import (
     CLOSED_GROUP,
     InstanceCgroups,
-    NoGroup,
     OpenGroup,
+    UnopenedGroup,
 )
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
@@ -36,7 +36,7 @@ from profiler.readers.ecs.task_metadata import (
     STOPPED,
     ContainerMetadata,
     TaskMetadata,
-    monitor_of,
+    monitor_container_of,
 )
 
 _ASK_SECONDS = 0.2
@@ -86,13 +86,13 @@ class InstanceTask:
         self._labels = labels
         self._groups = groups
         self._clock = clock
-        self.own_container = own
+        self.read_own_container = own
         self._open_agent = open_agent
         self._read_network = read_network
         self._containers: dict[str, InstanceContainer] = {}  # by Docker id
         self._lost: set[str] = set()
         self._is_abandoned = False
-        self._group: OpenGroup | NoGroup = CLOSED_GROUP
+        self._group: OpenGroup | UnopenedGroup = CLOSED_GROUP
         self._answer: TaskMetadata | None = None
         self._asked_ns: float = LONG_AGO_NS
         self._shown: TaskMetadata | None = None
@@ -144,7 +144,7 @@ class InstanceTask:
         has_started |= any_known(*(container.started_ns for container in task.containers))
         if task.known_status == STOPPED and not self._lost and not has_started:
             return True
-        monitor = monitor_of(task)
+        monitor = monitor_container_of(task)
         return monitor is not None and monitor.started_ns is not None
 
     @property
@@ -324,7 +324,7 @@ class InstanceTask:
             return True
         self._asked_ns = now_ns
         agent = self._open_agent(address)
-        answer = agent.task(_ASK_SECONDS)
+        answer = agent.read_task(_ASK_SECONDS)
         agent.close()
         if isinstance(answer, Unavailable):
             return not answer.timed_out
@@ -355,7 +355,7 @@ class InstanceTask:
 
     # What the sampler reads
 
-    def task(self, max_seconds: float | None = None) -> TaskMetadata:  # noqa: ARG002
+    def read_task(self, max_seconds: float | None = None) -> TaskMetadata:  # noqa: ARG002
         """The task as the agent and Docker show it now. It does not wait."""
         if self.has_news or self._shown is None:
             self.has_news = False
@@ -384,7 +384,7 @@ class InstanceTask:
         return replace(known, batch=batch, containers=tuple(described))
 
     # It does not wait.
-    def stats(self, max_seconds: float | None = None) -> StatsReading:  # noqa: ARG002
+    def read_stats(self, max_seconds: float | None = None) -> StatsReading:  # noqa: ARG002
         """The samples of what runs, and the totals of what has ended."""
         reading: dict[str, ContainerSample | Unavailable] = {}
         for docker_id, container in self._containers.items():

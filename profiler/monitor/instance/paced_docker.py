@@ -46,14 +46,14 @@ class PacedDocker:
 
     def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
         """The containers that run, or why they are not known."""
-        listed = self._docker.containers()
+        listed = self._docker.list_containers()
         if not isinstance(listed, Unavailable):
             self._health.on_success()
         return listed
 
     def inspect(self, docker_id: str) -> EcsContainer | Unavailable:
         """The container of this id, or why it is not known."""
-        inspected = self._docker.inspect(docker_id)
+        inspected = self._docker.inspect_container(docker_id)
         if not isinstance(inspected, Unavailable):
             self._health.on_success()
         return inspected

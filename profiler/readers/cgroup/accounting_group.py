@@ -39,10 +39,10 @@ Sleep = Callable[[float], None]
 class CgroupFilesystem:
     """The kernel's cgroup file system, where a folder is a group."""
 
-    def make(self, folder: str) -> None:
+    def make_folder(self, folder: str) -> None:
         os.mkdir(folder)
 
-    def remove(self, folder: str) -> None:
+    def remove_folder(self, folder: str) -> None:
         os.rmdir(folder)
 
 
@@ -105,7 +105,7 @@ class AccountingCgroup(GroupCounters):
         """Returns False if the kernel refuses it."""
         return try_write(f"{self.folder}/{self._names.limit}", b"%d" % limit_bytes)
 
-    def enter(self) -> bool:
+    def move_self_into(self) -> bool:
         """Move the calling process, which has one thread, into the group; False if the kernel
         refuses it.
         """
@@ -115,7 +115,7 @@ class AccountingCgroup(GroupCounters):
         if self._names.peak in self._files:
             _try_write_descriptor(self._files[self._names.peak], self._names.reset)
 
-    def remove(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
+    def remove_group(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
         """Remove the group; its remaining processes move to the group above.
 
         It stays if the kernel refuses, or if its processes take longer to end than 2 s.
@@ -124,7 +124,7 @@ class AccountingCgroup(GroupCounters):
         self.close()
         refused = 0
         for _ in range(_MAX_REMOVE_TRIES):
-            is_accepted = self._move_up()
+            is_accepted = self._move_members_up()
             if try_remove(self.folder, filesystem) or refused == _MAX_REFUSED:
                 break
             # A process that is ending accepts the move and stays: it keeps the group busy until
@@ -134,7 +134,7 @@ class AccountingCgroup(GroupCounters):
             sleep(_REMOVE_PAUSE_SECONDS)
         os.close(self._lock_descriptor)
 
-    def _move_up(self) -> bool:
+    def _move_members_up(self) -> bool:
         """Move the listed processes to the group above; False if the kernel refuses it for one."""
         above = f"{os.path.dirname(self.folder)}/{PROCS_FILE}"
         listed = member_pids(self.folder)
@@ -147,13 +147,13 @@ def member_pids(folder: str) -> tuple[bytes, ...]:
     """The processes in a group, 0 for each outside of our pid namespace; empty if the group
     cannot be read.
     """
-    return tuple((proc.read(f"{folder}/{PROCS_FILE}") or b"").split())
+    return tuple((proc.read_or_none(f"{folder}/{PROCS_FILE}") or b"").split())
 
 
 def try_remove(folder: str, filesystem: CgroupFilesystem) -> bool:
     """False if the kernel refuses it, as for a group that is not empty."""
     with suppress(OSError):
-        filesystem.remove(folder)
+        filesystem.remove_folder(folder)
         return True
     return False
 
@@ -219,7 +219,7 @@ class CgroupDelegation:
             return False
         return try_write(f"{self._group}/{_SUBTREE_CONTROL}", f"+{self._controller}".encode())
 
-    def revert(self) -> None:
+    def undo_and_forget(self) -> None:
         if self._helper is not None:
             pid, writer = self._helper
             self._helper = None
@@ -229,9 +229,9 @@ class CgroupDelegation:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             os.close(writer)
-        self._undo()
+        self._undo_delegation()
 
-    def _undo(self) -> None:
+    def _undo_delegation(self) -> None:
         try_write(f"{self._group}/{_SUBTREE_CONTROL}", f"-{self._controller}".encode())
         try_write(f"{self._group}/{PROCS_FILE}", CALLING_PROCESS)
         try_remove(self._leaf, self._filesystem)
@@ -261,12 +261,12 @@ class CgroupDelegation:
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             os.setsid()  # signals of the terminal are not for this process
-            for descriptor in proc.all_pids("/proc/self/fd"):
+            for descriptor in proc.numeric_entries("/proc/self/fd"):
                 if descriptor != reader:
                     with suppress(OSError):
                         os.close(descriptor)
             os.read(reader, 1)
-            self._undo()
+            self._undo_delegation()
         finally:
             os._exit(0)
 
@@ -278,7 +278,7 @@ def delegate_controller(
     nothing is changed.
     """
     available = proc.read_text(f"{group}/cgroup.controllers").split()
-    enabled = proc.read(f"{group}/{_SUBTREE_CONTROL}")
+    enabled = proc.read_or_none(f"{group}/{_SUBTREE_CONTROL}")
     if (
         controller not in available
         or enabled is None
@@ -288,13 +288,13 @@ def delegate_controller(
         return None
     leaf = f"{group}/{name}"
     try:
-        filesystem.make(leaf)
+        filesystem.make_folder(leaf)
     except OSError:
         return None
     delegation = CgroupDelegation(group, leaf, controller, filesystem)
     if delegation.enable(with_helper=own_pid != _INIT_PID):
         return delegation
-    delegation.revert()
+    delegation.undo_and_forget()
     return None
 
 

@@ -62,12 +62,12 @@ class CommandCgroup:
         self._baseline_cpu_ns = 0
         self._entered = b""
 
-    def enter(self) -> None:
+    def enter_groups(self) -> None:
         """Enter the groups, which may take the kernel 20 ms (version 2).
 
         The forked process calls this.
         """
-        self._entered = b"".join(b"1" if group.enter() else b"0" for group in self._groups)
+        self._entered = b"".join(b"1" if group.move_self_into() else b"0" for group in self._groups)
 
     def start_counting(self) -> bytes:
         """Let the counters start here, before the forked process executes the command; for
@@ -79,7 +79,7 @@ class CommandCgroup:
         """
         # Reading the process's CPU time makes the kernel update the counter, and the group's, too.
         time.process_time_ns()
-        base_ns = self._counted_ns()
+        base_ns = self._counted_cpu_ns()
         for group in self._groups:
             group.reset_peak()
         return b"%d %s" % (base_ns or 0, self._entered)
@@ -93,7 +93,7 @@ class CommandCgroup:
             if joined[position : position + 1] == b"1":
                 entered.append(group)
             else:
-                group.remove(self._filesystem, time.sleep)
+                group.remove_group(self._filesystem, time.sleep)
         self._groups = tuple(entered)
 
     @property
@@ -120,7 +120,7 @@ class CommandCgroup:
         """The CPU time of the command and all its descendants, whether or not a process has
         waited for them.
         """
-        return excess(self._counted_ns(), self._baseline_cpu_ns)
+        return excess(self._counted_cpu_ns(), self._baseline_cpu_ns)
 
     def memory(self) -> MemoryReading | None:
         return known(lambda group: group.memory(group.usage()), self._memory_group())
@@ -151,13 +151,13 @@ class CommandCgroup:
 
     def remove(self, sleep: Sleep) -> None:
         if self._delegation is not None:
-            self._delegation.revert()
+            self._delegation.undo_and_forget()
         for group in self._groups:
-            group.remove(self._filesystem, sleep)
+            group.remove_group(self._filesystem, sleep)
         self._groups = ()
         self._delegation = None
 
-    def _counted_ns(self) -> int | None:
+    def _counted_cpu_ns(self) -> int | None:
         return next((group.cpu_ns() for group in self._groups if group.counts_cpu), None)
 
     def _memory_group(self) -> AccountingCgroup | None:
@@ -194,7 +194,7 @@ def make_command_cgroup(
         if group is not None:
             groups.append(group)
         elif delegation is not None:
-            delegation.revert()
+            delegation.undo_and_forget()
             delegation = None
     return CommandCgroup(groups, filesystem, delegation)
 
@@ -237,13 +237,13 @@ def _make_group(
         # Another profiler may remove the group before it is locked, by its name.
         own_name = f"{name}-{attempt}" if attempt else name
         try:
-            filesystem.make(f"{above}/{own_name}")
+            filesystem.make_folder(f"{above}/{own_name}")
             group = open_group(own_name)
             break
         except OSError:
             try_remove(f"{above}/{own_name}", filesystem)
     if group is not None and limit_bytes is not None and not group.set_memory_limit(limit_bytes):
-        group.remove(filesystem, time.sleep)
+        group.remove_group(filesystem, time.sleep)
         return None
     return group
 

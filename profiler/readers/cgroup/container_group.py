@@ -27,7 +27,7 @@ from profiler.readers.memory_usage import MemoryReading
 _MAX_LATE_NS = 4 * NS_PER_SECOND
 
 
-class GroupRest(Struct):
+class IdleGroupCheck(Struct):
     """Whether a group's CPU time and its memory in use have been the same since ``_since_ns``, so
     that its other counters need not be read. ``_is_known``: they were read when they were up to
     date.
@@ -37,7 +37,7 @@ class GroupRest(Struct):
     _since_ns: int = 0
     _is_known: bool = False
 
-    def lasts(self, counters: tuple[int | bytes, ...], now_ns: int) -> bool:
+    def is_still_idle(self, counters: tuple[int | bytes, ...], now_ns: int) -> bool:
         """Whether these counters are the same as before; if not, the others are to be read now."""
         if counters != self._counters:
             self._counters = counters
@@ -87,7 +87,7 @@ class ContainerCgroup(GroupCounters):
     ) -> None:
         super().__init__(memory_folder, cpu_folder, huge_folder, is_v1=is_v1)
         self._was_empty = False
-        self._rest = GroupRest()
+        self._rest = IdleGroupCheck()
         self._last_reading: GroupReading | None = None
 
     @property
@@ -115,7 +115,7 @@ class ContainerCgroup(GroupCounters):
         cpu_ns = self.cpu_ns()
         is_at_rest = False
         if now_ns is not None and cpu_ns is not None:
-            is_at_rest = self._rest.lasts((cpu_ns, usage, peak, events), now_ns)
+            is_at_rest = self._rest.is_still_idle((cpu_ns, usage, peak, events), now_ns)
         if is_at_rest and self._last_reading is not None:
             return self._last_reading
         memory = self.memory(usage)

@@ -59,4 +59,4 @@ def open_group_pressure(pid: int, proc_folder: str = "/proc") -> PressureFiles:
 
 def _has_quota(path: str) -> bool:
     """Whether the file names one, or cannot be read."""
-    return not (proc.read(path) or b"").startswith(_WITHOUT_QUOTA)
+    return not (proc.read_or_none(path) or b"").startswith(_WITHOUT_QUOTA)

@@ -11,7 +11,7 @@ from profiler.core.optional_math import min_known, product, sum_known
 from profiler.core.timestamps import NS_PER_US
 from profiler.readers.container_sample import ResourceLimits
 from profiler.readers.linux import proc
-from profiler.readers.linux.huge_pages import group_files
+from profiler.readers.linux.huge_pages import huge_page_files_of_group
 from profiler.readers.linux.kernel_memory import KernelMemoryEstimate
 from profiler.readers.memory_usage import (
     MemoryCounters,
@@ -61,7 +61,7 @@ class Cgroups:
         """The smallest limits of the groups and of those above them."""
         memory_bytes: int | None = None
         for folder in self.folders(MEMORY):
-            limit_bytes = parse_bytes(proc.read_text(f"{folder}/{self._memory_files.limit}"))
+            limit_bytes = parse_limit_bytes(proc.read_text(f"{folder}/{self._memory_files.limit}"))
             memory_bytes = min_known(memory_bytes, limit_bytes)
         vcpu: float | None = None
         for folder in self.folders("cpu"):
@@ -85,10 +85,10 @@ class Cgroups:
             return None
         limit_bytes: int | None = None
         for folder in self.folders(MEMORY):
-            own_bytes = parse_bytes(proc.read_text(f"{folder}/{name}"))
+            own_bytes = parse_limit_bytes(proc.read_text(f"{folder}/{name}"))
             if own_bytes is None:
                 continue
-            events = proc.read(f"{folder}/{self._memory_files.kills}") or b""
+            events = proc.read_or_none(f"{folder}/{self._memory_files.kills}") or b""
             if proc.number_after(events, _TIMES_THROTTLED) != 0:
                 limit_bytes = min_known(limit_bytes, own_bytes)
         return limit_bytes
@@ -96,7 +96,7 @@ class Cgroups:
     def oom_kills(self) -> int | None:
         """How many processes of the nearest group that counts memory the kernel has killed."""
         for folder in self.folders(MEMORY):
-            text = proc.read(f"{folder}/{self._memory_files.kills}") or b""
+            text = proc.read_or_none(f"{folder}/{self._memory_files.kills}") or b""
             count = proc.number_after(text, OOM_KILLS)
             if count is not None:
                 return count
@@ -192,7 +192,7 @@ def parse_cpu_max(text: str) -> float | None:
     return quota / period if quota and period else None
 
 
-def parse_bytes(text: str) -> int | None:
+def parse_limit_bytes(text: str) -> int | None:
     """A memory limit; None if it is unlimited, in the notation of version 1 or 2, and for
     malformed text.
     """
@@ -311,7 +311,7 @@ class GroupCounters:
             self._files |= proc.open_files(cpu_folder, (names.cpu,))
         self._huge_names: tuple[str, ...] = ()
         if huge_folder:
-            self._huge_names = group_files(huge_folder)
+            self._huge_names = huge_page_files_of_group(huge_folder)
             self._files |= proc.open_files(huge_folder, self._huge_names)
         # Version 2 tells what of its kernel memory is reclaimable.
         self._kernel_memory = None
@@ -358,4 +358,4 @@ def machine_oom_kills() -> int | None:
     """How many processes of the whole machine the kernel has killed since boot because memory
     ran out.
     """
-    return proc.number_after(proc.read("/proc/vmstat") or b"", OOM_KILLS)
+    return proc.number_after(proc.read_or_none("/proc/vmstat") or b"", OOM_KILLS)

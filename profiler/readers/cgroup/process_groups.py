@@ -24,7 +24,7 @@ class ProcessGroups:
     def folder(self, hierarchy: str) -> str | None:
         """The folder of the group in a hierarchy; None if no mount shows it."""
         folder = next(iter(self._theirs.folders(hierarchy)), None)
-        if folder is not None and is_there(folder):
+        if folder is not None and path_exists(folder):
             return folder
         location = self._own.location(hierarchy)
         return None if location is None else location.folder
@@ -42,9 +42,9 @@ def is_frozen(pid: int, proc_folder: str = "/proc") -> bool:
     False if the group cannot be seen.
     """
     path = ProcessGroups(pid, proc_folder).freezer_file()
-    return path is not None and (proc.read(path) or b"").startswith(FROZEN_STATES)
+    return path is not None and (proc.read_or_none(path) or b"").startswith(FROZEN_STATES)
 
 
-def is_there(path: str) -> bool:
+def path_exists(path: str) -> bool:
     """Whether the path can be looked up: other users' processes do not show their root."""
     return os.path.exists(path)  # noqa: PTH110  Path.exists raises PermissionError

@@ -50,14 +50,14 @@ class SharedMemory:
         )
         if self._folder is not None:
             self._descriptor = open_or_none(f"{self._folder}/{MEMORY_STAT}")
-        if self.now_bytes() is None:
+        if self.read_now_bytes() is None:
             self.close()
             self._folder = None
             self._parse = partial(proc.bytes_after, name=b"Shmem:")
             self._descriptor = open_or_none(f"{proc_folder}/meminfo")
         self.has_all_memory = self._folder is None and _is_of_gvisor(self._descriptor)
         # The others first: what one makes before the size is read is no growth.
-        members = self._other_members(())
+        members = self._other_member_pids(())
         self._has_active_others = members is None
         self._others_at_start = {pid: own_cpu_ns(pid, None) for pid in members or ()}
         # What other programs free would hide what the command makes after it.
@@ -91,7 +91,7 @@ class SharedMemory:
         """
         if self._has_active_others:
             return False
-        members = self._other_members(pids)
+        members = self._other_member_pids(pids)
         if members is None or not self._others_at_start.keys() <= members:
             self._has_active_others = True
             return False
@@ -110,16 +110,16 @@ class SharedMemory:
         close_files((self._descriptor,))
         self._descriptor = None
 
-    def now_bytes(self) -> int | None:
+    def read_now_bytes(self) -> int | None:
         """All shared memory of the group or the machine; None if unknown."""
-        return self._parse(proc.reread(self._descriptor))
+        return self._parse(proc.reread_descriptor(self._descriptor))
 
     def _counted_bytes(self) -> int | None:
         if not self.has_all_memory:
-            return self.now_bytes()
-        return proc.bytes_after(proc.reread(self._descriptor), _ALL_MEMORY)
+            return self.read_now_bytes()
+        return proc.bytes_after(proc.reread_descriptor(self._descriptor), _ALL_MEMORY)
 
-    def _other_members(self, pids: Collection[int]) -> set[int] | None:
+    def _other_member_pids(self, pids: Collection[int]) -> set[int] | None:
         """The group's processes without these and this one; None if it has too many, or groups
         below it.
         """
@@ -136,14 +136,14 @@ class SharedMemory:
 
 def read_swap_bytes() -> int | None:
     """What of the machine's memory is in swap now, also shared memory; None if unknown."""
-    meminfo = proc.read("/proc/meminfo") or b""
+    meminfo = proc.read_or_none("/proc/meminfo") or b""
     total_bytes = proc.bytes_after(meminfo, b"SwapTotal:")
     return difference(total_bytes, proc.bytes_after(meminfo, b"SwapFree:"))
 
 
 def _is_of_gvisor(meminfo: int | None) -> bool:
     """Whether this is gVisor's: its shared memory is always 0, and counts as anonymous."""
-    text = proc.reread(meminfo)
+    text = proc.reread_descriptor(meminfo)
     return _OF_LINUX not in text and _ALL_MEMORY in text
 
 

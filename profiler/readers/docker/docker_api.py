@@ -59,13 +59,13 @@ class DockerApi:
             max_response_bytes=_MAX_RESPONSE_BYTES,
         )
 
-    def containers(self) -> tuple[ListedContainer, ...] | Unavailable:
+    def list_containers(self) -> tuple[ListedContainer, ...] | Unavailable:
         """The containers of ECS tasks, ended ones included."""
         filters = quote(json.dumps({"label": [TASK_ARN_LABEL]}))
         body = self._endpoint.get(f"/containers/json?all=true&filters={filters}")
         return body if isinstance(body, Unavailable) else decode_list(body)
 
-    def inspect(self, docker_id: str) -> EcsContainer | Unavailable:
+    def inspect_container(self, docker_id: str) -> EcsContainer | Unavailable:
         """One container; unavailable and ``is_gone`` after its removal."""
         body = self._endpoint.get(f"/containers/{quote(docker_id)}/json")
         return body if isinstance(body, Unavailable) else decode_container(body)
@@ -100,7 +100,7 @@ class ContainerEvent(Struct, frozen=True, kw_only=True):
 class DockerEvents:
     """The stream until ``stop``.
 
-    ``on_news`` is called in the stream's thread when :meth:`take` has something new.
+    ``on_news`` is called in the stream's thread when :meth:`take_new_events` has something new.
 
     A stream that is lost is opened again with a growing delay, from the last event on: Docker
     repeats its last 256 events, unless the daemon itself was restarted. ``since_ns`` is where the
@@ -124,7 +124,7 @@ class DockerEvents:
         self._since_ns = since_ns
         self._news: deque[ContainerEvent | None] = deque()
         self._wake = WakeEvent()
-        self._thread = StoppableThread("docker-events", self._run, self._wake.set, clock)
+        self._thread = StoppableThread("docker-events", self._read_streams, self._wake.set, clock)
 
     @property
     def failure(self) -> ThreadFailure | None:
@@ -138,19 +138,19 @@ class DockerEvents:
         if self._thread.stop(max_seconds):
             self._wake.close()
 
-    def take(self) -> list[ContainerEvent | None]:
+    def take_new_events(self) -> list[ContainerEvent | None]:
         """What is new, without a wait; None: the stream has begun or dropped events, so that the
         list is to be read.
         """
         return [self._news.popleft() for _ in range(len(self._news))]
 
-    def _run(self) -> None:
+    def _read_streams(self) -> None:
         delay_seconds = _FIRST_DELAY_SECONDS
         while not self._thread.is_stopping:
             try:
-                for line in self._lines():
+                for line in self._stream_lines():
                     delay_seconds = _FIRST_DELAY_SECONDS
-                    self._on_line(line)
+                    self._keep_event(line)
                 reason = "the stream has ended"
             except HttpError as error:
                 reason = str(error)
@@ -161,13 +161,13 @@ class DockerEvents:
                 self._wake.wait(delay_seconds)
                 delay_seconds = min(2 * delay_seconds, _MAX_DELAY_SECONDS)
 
-    def _lines(self) -> Iterator[bytes]:
+    def _stream_lines(self) -> Iterator[bytes]:
         """The lines of a new stream; an empty one when it has begun."""
         if self._since_ns is None:
             self._since_ns = self._clock.wall_ns()
         since = f"{self._since_ns // NS_PER_SECOND}.{self._since_ns % NS_PER_SECOND:09}"
         begun = b""
-        for chunk in self._connection.stream(
+        for chunk in self._connection.stream_chunks(
             f"/events?since={since}&filters={_FILTERS}", _CONNECT_SECONDS
         ):
             *lines, begun = (begun + chunk).split(b"\n")
@@ -175,7 +175,7 @@ class DockerEvents:
             if len(begun) > _MAX_LINE_BYTES:
                 raise HttpError(f"a line of the stream is longer than {_MAX_LINE_BYTES} bytes")
 
-    def _on_line(self, line: bytes) -> None:
+    def _keep_event(self, line: bytes) -> None:
         event = parse_event(line)
         if not line:
             self._health.on_success()

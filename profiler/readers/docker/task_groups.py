@@ -23,7 +23,7 @@ from profiler.readers.cgroup.hierarchy import (
     MEMORY,
     UNIFIED,
     machine_oom_kills,
-    parse_bytes,
+    parse_limit_bytes,
     parse_number,
 )
 from profiler.readers.container_sample import ContainerSample, memory_fields
@@ -74,11 +74,11 @@ class OpenGroup(ContainerCgroup):
         self._last: ContainerSample | None = None
         for controller, name in ((_BLKIO, self._blocks), (_PIDS, _PIDS_NOW), (MEMORY, _LIMIT_HITS)):
             self._files |= proc.open_files(by_controller[controller] or "", (name,))
-        self._memory_limit_bytes = parse_bytes(
+        self._memory_limit_bytes = parse_limit_bytes(
             proc.read_text(f"{by_controller[MEMORY]}/{self._names.limit}")
         )
 
-    def sample(self, read_ns: int) -> ContainerSample | Unavailable:
+    def read_sample(self, read_ns: int) -> ContainerSample | Unavailable:
         """The counters now; ``is_gone`` when the group is removed.
 
         Without CPU time and changes of the memory, only blocks can differ: version 2 counts what is
@@ -87,7 +87,7 @@ class OpenGroup(ContainerCgroup):
         last = self._last
         cpu_ns = self.cpu_ns()
         usage = self.usage()
-        is_at_rest = cpu_ns is not None and self._rest.lasts((cpu_ns, usage), read_ns)
+        is_at_rest = cpu_ns is not None and self._rest.is_still_idle((cpu_ns, usage), read_ns)
         if last is not None and is_at_rest:
             blocks = self._last_blocks[1]
             if not self._is_v1:
@@ -111,7 +111,7 @@ class OpenGroup(ContainerCgroup):
             memory_huge_page_bytes=self._huge_page_bytes(memory),
             memory_usage_peak_bytes=peak_bytes,
             memory_limit_bytes=self._memory_limit_bytes,
-            memory_limit_hits=self._limit_hits(peak_bytes),
+            memory_limit_hits=self._memory_limit_hits(peak_bytes),
             block_read_bytes=blocks.get("read"),
             block_write_bytes=blocks.get("write"),
             pids=parse_number(proc.reread_file(self._files, _PIDS_NOW)),
@@ -124,7 +124,7 @@ class OpenGroup(ContainerCgroup):
             return None
         return self.huge_page_bytes()
 
-    def _limit_hits(self, peak_bytes: int | None) -> int | None:
+    def _memory_limit_hits(self, peak_bytes: int | None) -> int | None:
         """Below half the limit there is no new one: the kernel asks for only some pages more
         than it needs.
         """
@@ -136,7 +136,7 @@ class OpenGroup(ContainerCgroup):
             return last.memory_limit_hits
         return parse_number(proc.reread_file(self._files, _LIMIT_HITS))
 
-    def totals(self) -> GroupReading | Unavailable:
+    def read_totals(self) -> GroupReading | Unavailable:
         """The totals of the group, which a task's has also after its containers' ends.
 
         Version 1 does not add the kills of groups below it: without own ones, they are unknown.
@@ -160,7 +160,7 @@ class OpenGroup(ContainerCgroup):
         return self._last_blocks[1]
 
 
-class NoGroup(Struct, frozen=True):
+class UnopenedGroup(Struct, frozen=True):
     """A group that is not open: each of its readings is the reason. ``is_missing``: it could not
     be opened, and may be there later.
     """
@@ -169,10 +169,10 @@ class NoGroup(Struct, frozen=True):
     is_missing: bool = False
     is_open = False
 
-    def sample(self, read_ns: int) -> Unavailable:  # noqa: ARG002  as of an open group
+    def read_sample(self, read_ns: int) -> Unavailable:  # noqa: ARG002  as of an open group
         return self.reason
 
-    def totals(self) -> Unavailable:
+    def read_totals(self) -> Unavailable:
         return self.reason
 
     def cpu_ns(self) -> None:
@@ -185,14 +185,14 @@ class NoGroup(Struct, frozen=True):
         """Nothing is open."""
 
 
-CLOSED_GROUP = NoGroup(_GONE)
+CLOSED_GROUP = UnopenedGroup(_GONE)
 
 
-def missing_group(unavailable: Unavailable) -> NoGroup:
+def unopened_missing_group(unavailable: Unavailable) -> UnopenedGroup:
     """A group that could not be opened: its container runs, so its readings are missing, not
     over.
     """
-    return NoGroup(replace(unavailable, is_gone=False), is_missing=True)
+    return UnopenedGroup(replace(unavailable, is_gone=False), is_missing=True)
 
 
 class InstanceCgroups:
@@ -209,7 +209,7 @@ class InstanceCgroups:
         """The group of a container; ``cgroup_parent`` is that of its inspect document, which may
         be empty.
         """
-        return self._open(container_paths(docker_id, cgroup_parent))
+        return self._open_first_existing(container_paths(docker_id, cgroup_parent))
 
     def open_task(self, cgroup_parent: str) -> OpenGroup | Unavailable:
         """The task's group, which the agent keeps after the containers' ends; unavailable if it
@@ -217,7 +217,7 @@ class InstanceCgroups:
         """
         if not cgroup_parent:
             return _GONE
-        return self._open((group_path(cgroup_parent),))
+        return self._open_first_existing((group_path(cgroup_parent),))
 
     def cpu_ns_of_unseen(
         self, cgroup_parent: str, seen_ids: AbstractSet[str]
@@ -231,7 +231,7 @@ class InstanceCgroups:
         hierarchy = CPUACCT if self._is_v1 else UNIFIED
         unseen: dict[str, int | None] = {}
         for name in _groups_in(f"{self._root}/{hierarchy}/{group_path(cgroup_parent)}"):
-            docker_id = container_id(name, cgroup_parent)
+            docker_id = docker_id_of_group(name, cgroup_parent)
             if docker_id in seen_ids:
                 continue
             group = self.open_container(docker_id, cgroup_parent)
@@ -244,7 +244,7 @@ class InstanceCgroups:
         """The kernel's kills on the whole machine since its boot."""
         return machine_oom_kills()
 
-    def _open(self, paths: tuple[str, ...]) -> OpenGroup | Unavailable:
+    def _open_first_existing(self, paths: tuple[str, ...]) -> OpenGroup | Unavailable:
         for path in paths:
             folders: dict[str, str] = {}
             for controller in _CONTROLLERS if self._is_v1 else (UNIFIED,):
@@ -278,7 +278,7 @@ def _groups_in(folder: str) -> Sequence[str]:
         return ()
 
 
-def container_id(name: str, cgroup_parent: str) -> str:
+def docker_id_of_group(name: str, cgroup_parent: str) -> str:
     """The Docker id of the container whose group has this name below ``cgroup_parent``."""
     if not cgroup_parent.endswith(_SLICE):
         return name

@@ -36,7 +36,7 @@ _USUALLY_STACKED_MAJORS = _STACKED_MAJORS | {_USUAL_DEVICE_MAPPER_MAJOR}
 
 
 # The samples of all containers of a response that have stats, by Docker id; why one cannot be read.
-StatsReading: TypeAlias = Mapping[str, "ContainerSample | LateSample | Unavailable"]
+StatsReading: TypeAlias = Mapping[str, "ContainerSample | UndecodedSample | Unavailable"]
 
 # A response is decoded with counts of the type ``_Count``. Where one has a wrong type, each
 # container is decoded with counts of the type ``Json``, so that only this count is absent. The
@@ -130,13 +130,13 @@ def _block_decoder() -> msgspec.json.Decoder[list[BlockEntry] | None]:
     return msgspec.json.Decoder(list[BlockEntry] | None)
 
 
-class LateSample(Struct, eq=False):
+class UndecodedSample(Struct, eq=False):
     """A decoded sample of a container that counts later.
 
     What tells at once whether it is news is known: its time, and the memory with all that the
     kernel could drop, which is at least the memory used (None without memory). The rest follows
-    from the document when :meth:`made` asks for it, ten samples in a row: that takes half as long
-    as one at a time.
+    from the document when :meth:`decoded_sample` asks for it, ten samples in a row: that takes half
+    as long as one at a time.
     """
 
     read_ns: int
@@ -156,7 +156,7 @@ class LateSample(Struct, eq=False):
             return None
         return unknown_kernel_bytes(memory.usage, _anonymous_bytes(detail), _cache_bytes(detail))
 
-    def made(self) -> ContainerSample:
+    def decoded_sample(self) -> ContainerSample:
         """The sample, which is made once."""
         if self._sample is None:
             self._sample = _container_sample(
@@ -165,18 +165,18 @@ class LateSample(Struct, eq=False):
         return self._sample
 
 
-def made_sample(
-    of_container: ContainerSample | LateSample | Unavailable | None,
+def decoded_sample_of(
+    of_container: ContainerSample | UndecodedSample | Unavailable | None,
 ) -> ContainerSample | None:
     """The sample in a container's part of a reading; None without one."""
-    if isinstance(of_container, LateSample):
-        return of_container.made()
+    if isinstance(of_container, UndecodedSample):
+        return of_container.decoded_sample()
     return of_container if isinstance(of_container, ContainerSample) else None
 
 
-def decode_late_stats(
+def decode_stats_lazily(
     body: bytes, device_mapper_majors: frozenset[int] | None = None
-) -> "dict[str, ContainerSample | LateSample | Unavailable] | Unavailable":
+) -> "dict[str, ContainerSample | UndecodedSample | Unavailable] | Unavailable":
     """Decode a response, on a machine with these major numbers of device-mapper nodes; None if
     they are unknown.
     """
@@ -186,25 +186,27 @@ def decode_late_stats(
         return Unavailable(
             f"/task/stats answered with something else than the stats of containers: {error}"
         )
-    samples: dict[str, ContainerSample | LateSample | Unavailable] = {}
+    samples: dict[str, ContainerSample | UndecodedSample | Unavailable] = {}
     for docker_id, entry in entries.items():
         if isinstance(entry, Unavailable):
             samples[docker_id] = entry
         elif entry is not None and (read_ns := parse_ns(entry.read)) is not None:
             usage_bytes = None if entry.memory_stats is None else entry.memory_stats.usage
-            samples[docker_id] = LateSample(read_ns, usage_bytes, entry, device_mapper_majors)
+            samples[docker_id] = UndecodedSample(read_ns, usage_bytes, entry, device_mapper_majors)
     return samples
 
 
 def decode_stats(
     body: bytes, device_mapper_majors: frozenset[int] | None = None
 ) -> Mapping[str, ContainerSample | Unavailable] | Unavailable:
-    """Decode a response like :func:`decode_late_stats`, and make all samples."""
-    reading = decode_late_stats(body, device_mapper_majors)
+    """Decode a response like :func:`decode_stats_lazily`, and make all samples."""
+    reading = decode_stats_lazily(body, device_mapper_majors)
     if isinstance(reading, Unavailable):
         return reading
     return {
-        docker_id: of_container.made() if isinstance(of_container, LateSample) else of_container
+        docker_id: of_container.decoded_sample()
+        if isinstance(of_container, UndecodedSample)
+        else of_container
         for docker_id, of_container in reading.items()
     }
 

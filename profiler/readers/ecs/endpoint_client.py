@@ -14,7 +14,7 @@ from profiler.core.signal_handler import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.ecs.container_stats import LateSample, StatsReading, decode_late_stats
+from profiler.readers.ecs.container_stats import StatsReading, UndecodedSample, decode_stats_lazily
 from profiler.readers.ecs.task_metadata import (
     ContainerMetadata,
     TaskMetadata,
@@ -170,7 +170,7 @@ class HttpEndpoint:
         raise TimeoutError
 
 
-def check_address(address: str) -> None:
+def check_endpoint_address(address: str) -> None:
     """Raise UsageError for what is not the address of an endpoint: no attempt can succeed."""
     try:
         _split_address(address.rstrip("/"))
@@ -215,33 +215,35 @@ class TaskMetadataSource:
     def close(self) -> None:
         self._endpoint.close()
 
-    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
+    def read_task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
         """The task's metadata: the object of last time if the response has not changed."""
-        return self._read("/task", decode_task, max_seconds)
+        return self._read_and_decode("/task", decode_task, max_seconds)
 
-    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
+    def read_stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         """The stats: the object of last time if the response has not changed, which on Fargate it
         does every 10 s.
         """
-        return self._read("/task/stats", self._decode_stats, max_seconds)
+        return self._read_and_decode("/task/stats", self._decode_stats, max_seconds)
 
     def _decode_stats(self, body: bytes) -> StatsReading | Unavailable:
         """The stats; those of version 1 without the kernel memory that is known as reclaimable,
         for which the machine is asked at once.
         """
-        samples = decode_late_stats(body, self._device_mapper_majors)
+        samples = decode_stats_lazily(body, self._device_mapper_majors)
         if isinstance(samples, Unavailable):
             return samples
         for docker_id in self._kernel_memory.keys() - samples.keys():
             del self._kernel_memory[docker_id]
         for docker_id, late in samples.items():
-            if isinstance(late, LateSample):
+            if isinstance(late, UndecodedSample):
                 kernel_bytes = late.kernel_bytes
                 # Of a container whose kernel memory is little, only the first one is noted.
                 if kernel_bytes is not None and (
                     docker_id not in self._kernel_memory or is_notable(kernel_bytes, 0)
                 ):
-                    samples[docker_id] = self._without_reclaimable_kernel(docker_id, late.made())
+                    samples[docker_id] = self._without_reclaimable_kernel(
+                        docker_id, late.decoded_sample()
+                    )
         return samples
 
     def _without_reclaimable_kernel(
@@ -264,14 +266,14 @@ class TaskMetadataSource:
             memory_kernel_bytes=kernel_bytes - known_bytes,
         )
 
-    def own_container(self) -> ContainerMetadata | Unavailable:
-        return self._read("", decode_container)
+    def read_own_container(self) -> ContainerMetadata | Unavailable:
+        return self._read_and_decode("", decode_container)
 
-    def tags(self) -> Mapping[str, str] | Unavailable:
+    def read_tags(self) -> Mapping[str, str] | Unavailable:
         """The task's tags. The endpoint asks the ECS API for them, which may take seconds."""
-        return self._read("/taskWithTags", decode_tags)
+        return self._read_and_decode("/taskWithTags", decode_tags)
 
-    def _read(
+    def _read_and_decode(
         self,
         path: str,
         decode: Callable[[bytes], _T | Unavailable],

@@ -34,12 +34,12 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 class ContainerMetadata(Struct, frozen=True, kw_only=True):
     """A container of the task. ``vcpu_share`` is its own ``cpu``: a weight, never a limit.
 
-    :func:`joined_attempt` sets ``first_docker_id``, ``attempt_started_ns`` (the last start, where
-    ``started_ns`` is the first one) and ``seen_restarts``. Only Docker shows when a signal stopped
-    it, ``is_stop_denied``, that ECS did not send the signal that it got, ``was_out_of_memory``,
-    that the kernel killed one of its processes, ``excludes_memory_kill``, that the kernel's count
-    of kills had not risen when it had ended, and ``is_ending``, that it has ended and ECS may
-    start it again.
+    :func:`with_first_start_of` sets ``first_docker_id``, ``attempt_started_ns`` (the last start,
+    where ``started_ns`` is the first one) and ``seen_restarts``. Only Docker shows when a signal
+    stopped it, ``is_stop_denied``, that ECS did not send the signal that it got,
+    ``was_out_of_memory``, that the kernel killed one of its processes, ``excludes_memory_kill``,
+    that the kernel's count of kills had not risen when it had ended, and ``is_ending``, that it has
+    ended and ECS may start it again.
     """
 
     name: str
@@ -122,7 +122,7 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
         return self.desired_status == STOPPED
 
     @cached_property
-    def current(self) -> Mapping[str, ContainerMetadata]:
+    def containers_by_name(self) -> Mapping[str, ContainerMetadata]:
         """The containers by name; of several with one name (after a restart) the one started
         last.
         """
@@ -135,10 +135,10 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
 
     def container(self, name: str) -> ContainerMetadata:
         """The container, of which only the name is known if it is not listed."""
-        return self.current.get(name) or ContainerMetadata(name=name)
+        return self.containers_by_name.get(name) or ContainerMetadata(name=name)
 
-    def lists(self, name: str) -> bool:
-        return name in self.current
+    def lists_container(self, name: str) -> bool:
+        return name in self.containers_by_name
 
 
 def decode_task(body: bytes) -> TaskMetadata | Unavailable:
@@ -250,7 +250,7 @@ def _mebibytes_to_bytes(value: Json) -> int | None:
     return int(mebibytes * 1024 * 1024)
 
 
-def joined_attempt(
+def with_first_start_of(
     before: ContainerMetadata | None, container: ContainerMetadata
 ) -> ContainerMetadata:
     """The container with the first start that was seen, and all else of its last attempt;
@@ -335,7 +335,7 @@ def select_batch(
     )
 
 
-def monitor_of(task: TaskMetadata) -> ContainerMetadata | None:
+def monitor_container_of(task: TaskMetadata) -> ContainerMetadata | None:
     """The task's own monitor."""
     name = _container_roles(task, None).monitor
     return known(task.container, name)

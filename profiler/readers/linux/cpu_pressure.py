@@ -10,7 +10,7 @@ from profiler.core.timestamps import NS_PER_US
 from profiler.readers.linux import proc
 
 
-class CpuWaitLimits(Struct, frozen=True, kw_only=True):
+class CpuWaitBounds(Struct, frozen=True, kw_only=True):
     """For how long at least one thread of the batch can have waited for a CPU in a step.
 
     ``throttled_ns``: how long its group was stopped because its quota was used up, summed over the
@@ -46,7 +46,7 @@ class CpuPressure(Struct, frozen=True, kw_only=True, gc=False):
         """
         return parse_throttled_ns(self.cpu_stat)
 
-    def limits_since(self, before: "CpuPressure | None") -> CpuWaitLimits:
+    def cpu_wait_bounds_since(self, before: "CpuPressure | None") -> CpuWaitBounds:
         """What the growth since ``before`` shows.
 
         While a CPU is throttled, a thread of the group waits there: the time is at least its
@@ -54,7 +54,7 @@ class CpuPressure(Struct, frozen=True, kw_only=True, gc=False):
         time in which any of its threads waited. What the machine's threads waited may be others'.
         """
         if before is None:
-            return CpuWaitLimits()
+            return CpuWaitBounds()
         throttled_ns = 0
         if before.cpu_stat != self.cpu_stat:
             throttled_ns = excess(self.throttled_ns, before.throttled_ns) or 0
@@ -63,10 +63,10 @@ class CpuPressure(Struct, frozen=True, kw_only=True, gc=False):
             waited_ns = None
         least_ns = throttled_ns // self.cpus
         if waited_ns is None:
-            return CpuWaitLimits(least_ns=least_ns, throttled_ns=throttled_ns)
+            return CpuWaitBounds(least_ns=least_ns, throttled_ns=throttled_ns)
         if self.is_of_group:
             least_ns = max(least_ns, waited_ns)
-        return CpuWaitLimits(
+        return CpuWaitBounds(
             least_ns=least_ns, most_ns=waited_ns + throttled_ns, throttled_ns=throttled_ns
         )
 
@@ -104,8 +104,8 @@ class PressureFiles:
 
     def read(self) -> CpuPressure:
         return CpuPressure(
-            pressure=proc.reread(self._pressure),
-            cpu_stat=proc.reread(self._cpu_stat),
+            pressure=proc.reread_descriptor(self._pressure),
+            cpu_stat=proc.reread_descriptor(self._cpu_stat),
             is_of_group=self._is_of_group,
             cpus=self._cpus,
         )
@@ -114,15 +114,15 @@ class PressureFiles:
         """Whether the group is frozen: the kernel shows its threads in the system calls in which
         they were, of version 2 as if they slept. Of version 1, most have not run since.
         """
-        if proc.reread(self._freezer).startswith(FROZEN_STATES):
+        if proc.reread_descriptor(self._freezer).startswith(FROZEN_STATES):
             return True
-        return _FROZEN in proc.reread(self._events)
+        return _FROZEN in proc.reread_descriptor(self._events)
 
     def waits_for_memory(self, now_ns: int) -> bool:
         """Whether all threads of the group that had something to do waited for memory in most of
         the time since the last call; False the first time.
         """
-        total_ns = parse_pressure_ns(proc.reread(self._memory), b"full ")
+        total_ns = parse_pressure_ns(proc.reread_descriptor(self._memory), b"full ")
         before = self._memory_full
         self._memory_full = None if total_ns is None else (now_ns, total_ns)
         if before is None or total_ns is None:

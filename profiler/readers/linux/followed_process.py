@@ -12,8 +12,8 @@ from profiler.core.files import close_files, open_or_none
 from profiler.core.threads import Waiter, WakeEvent
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading, inherited_bytes
-from profiler.readers.linux.program_names import read_name, read_program_name
-from profiler.readers.linux.undivided_memory import is_fork, lacks_parts, with_parts
+from profiler.readers.linux.program_names import read_name_with_script, read_program_name
+from profiler.readers.linux.undivided_memory import is_fork, lacks_memory_parts, with_memory_parts
 
 # Returns the CPU time of a process in nanoseconds. Arguments: its pid, and the result if it has
 # ended.
@@ -77,7 +77,7 @@ class TrackedProcess:
                     self._name = read_program_name(self._folder, stat.name)
                     self._arguments = proc.read_arguments(self._folder)
                 else:
-                    self._name = read_name(self._folder, stat.name)
+                    self._name = read_name_with_script(self._folder, stat.name)
             self._stat_text = text
             self._stat = stat
             self.parent_pid = stat.parent_pid
@@ -124,11 +124,11 @@ class TrackedProcess:
     def _read_status(self, stat: proc.ProcessStat) -> proc.ProcessStatus:
         status = proc.parse_status(self._read("status"))
         self._is_forked = stat.is_forked
-        if not lacks_parts(status):
+        if not lacks_memory_parts(status):
             return status
         parent_folder = f"{self._proc_folder}/{stat.parent_pid}"
         self._is_forked = stat.is_forked or is_fork(self._folder, parent_folder)
-        return with_parts(status, self._folder)
+        return with_memory_parts(status, self._folder)
 
     def close(self) -> None:
         close_files(self._files.values())
@@ -137,8 +137,8 @@ class TrackedProcess:
     def _read(self, name: str) -> bytes:
         descriptor = self._files.get(name)
         if descriptor is None:
-            return proc.read(f"{self._folder}/{name}") or b""
-        return proc.reread(descriptor)
+            return proc.read_or_none(f"{self._folder}/{name}") or b""
+        return proc.reread_descriptor(descriptor)
 
 
 class ProcessExitWaiter(Waiter):
@@ -156,7 +156,7 @@ class ProcessExitWaiter(Waiter):
     def open(self) -> None:
         self._wake_event = WakeEvent()
 
-    def watch(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
+    def watch_only(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
         """Wait for these only.
 
         The files remain the caller's, who calls this again between closing one and a wait.
@@ -197,7 +197,7 @@ class ProcessExitWaiter(Waiter):
 
     def close(self) -> None:
         """Release the wake event. Only the thread that waits may call this, after its last wait."""
-        self.watch(())
+        self.watch_only(())
         wake_event = self._wake_event
         self._wake_event = None
         if wake_event is not None:

@@ -102,7 +102,7 @@ def read_host() -> Host:
     machine = os.uname().machine
     return Host(
         vcpu=float(cpus) if cpus else None,
-        memory_bytes=proc.bytes_after(proc.read(_MEMINFO) or b"", _MEMORY_TOTAL),
+        memory_bytes=proc.bytes_after(proc.read_or_none(_MEMINFO) or b"", _MEMORY_TOTAL),
         cpu_architecture=_ARCHITECTURES.get(machine, machine),
     )
 
@@ -181,7 +181,7 @@ def others_vcpu_used(
 
 def read_own_usage() -> OwnUsage:
     """The usage of this process so far. Unlike VmHWM, ``ru_maxrss`` starts at the parent's peak."""
-    peak_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
+    peak_bytes = proc.parse_status(proc.read_or_none("/proc/self/status") or b"").peak_bytes
     max_rss_mb = rounded(quotient(peak_bytes, 1024 * 1024), 1)
     return OwnUsage(cpu_seconds=time.process_time(), max_rss_mb=max_rss_mb)
 
@@ -191,8 +191,8 @@ def memory_of_others() -> int | None:
 
     Each page counts once.
     """
-    memory = proc.read(_MEMINFO) or b""
-    own = (proc.read("/proc/self/statm") or b"").split()
+    memory = proc.read_or_none(_MEMINFO) or b""
+    own = (proc.read_or_none("/proc/self/statm") or b"").split()
     held_bytes = sum_of_both(
         proc.bytes_after(memory, b"AnonPages:"), proc.bytes_after(memory, b"Shmem:")
     )
@@ -204,7 +204,7 @@ def memory_of_others() -> int | None:
 
 def read_instance() -> InstanceReading | Unavailable:
     """The facts of the instance that are visible in this container."""
-    memory = proc.read(_MEMINFO)
+    memory = proc.read_or_none(_MEMINFO)
     if memory is None:
         return Unavailable("/proc/meminfo cannot be read")
     points = disk_mounts(proc.read_text("/proc/self/mountinfo"), os.path.isdir)
@@ -221,7 +221,7 @@ def read_instance() -> InstanceReading | Unavailable:
 
 def read_swap_counters() -> SwapCounters | None:
     """The swap counters alone, which count pages; None if the kernel has none."""
-    vmstat = proc.read("/proc/vmstat") or b""
+    vmstat = proc.read_or_none("/proc/vmstat") or b""
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     pages = all_known(proc.number_after(vmstat, b"pswpout "), proc.number_after(vmstat, b"pswpin "))
     if pages is None:
@@ -234,7 +234,7 @@ def lazily_freed_pages() -> int | None:
     """How many pages all programs have freed lazily (MADV_FREE) since the machine booted; None if
     the kernel does not count them.
     """
-    return proc.number_after(proc.read("/proc/vmstat") or b"", b"pglazyfree ")
+    return proc.number_after(proc.read_or_none("/proc/vmstat") or b"", b"pglazyfree ")
 
 
 def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
@@ -296,11 +296,11 @@ def read_kernel_view(pid: int | None = None, proc_folder: str = "/proc") -> Kern
     groups = proc.read_text(f"{process}/cgroup").splitlines()
     # The version whose hierarchies have the controllers: with both versions mounted, version 1.
     version = 2 if all(group.startswith("0::") for group in groups) else 1
-    counters = (proc.read(f"{process}/schedstat") or b"").split()
+    counters = (proc.read_or_none(f"{process}/schedstat") or b"").split()
     return KernelView(
         schedstat=bool(set(counters) - {b"0"}),
-        system_calls=bool(proc.read(f"{process}/syscall")),
-        pressure=bool(proc.read(f"{proc_folder}/pressure/cpu")),
+        system_calls=bool(proc.read_or_none(f"{process}/syscall")),
+        pressure=bool(proc.read_or_none(f"{proc_folder}/pressure/cpu")),
         ptrace_scope=int(scope) if scope.isdecimal() else None,
         cgroup_version=version if groups else None,
     )

@@ -25,7 +25,7 @@ _POOLS = "/sys/kernel/mm/hugepages"
 _GROUP_FILE = r"hugetlb\.[0-9]+[KMG]B\.(current|usage_in_bytes)"
 
 
-class HugePages:
+class HugePagesOfTree:
     """The huge pages of the processes of one tree together: a lower bound, as pages that several
     processes map count once, and never more than all that the machine's processes have.
 
@@ -51,12 +51,12 @@ class HugePages:
         self._last: tuple[Mapping[int, int], int] = ({}, 0)
         self.used_cpu_ns = 0
 
-    def begin(self) -> None:
+    def note_others_bytes(self) -> None:
         """To be called when the processes begin: what is taken then is others'."""
-        self.read_pools()
+        self.note_pools_before()
         self._at_start_bytes = self._before_bytes
 
-    def read_pools(self) -> None:
+    def note_pools_before(self) -> None:
         """To be called before the processes are read."""
         if self._has_pools is None:  # else nothing but this is read for a command without any
             self._has_pools = has_pools()
@@ -74,7 +74,7 @@ class HugePages:
         if not holders:
             return 0
         most_bytes = max_known(self._before_bytes, after_bytes)
-        return min_known(self._together_bytes(holders), most_bytes) or 0
+        return min_known(self._bytes_held_together(holders), most_bytes) or 0
 
     def _add_unmapped(self, machine_bytes: int | None, mapped_bytes: int) -> None:
         """Add a reading; of shared pages, each mapping counts."""
@@ -84,7 +84,7 @@ class HugePages:
         self.unmapped_bytes = max(self.unmapped_bytes, min(now_bytes, self._last_unmapped_bytes))
         self._last_unmapped_bytes = now_bytes
 
-    def _together_bytes(self, holders: Mapping[int, int]) -> int:
+    def _bytes_held_together(self, holders: Mapping[int, int]) -> int:
         if len(holders) == 1:
             return sum(holders.values())
         last_holders, last_bytes = self._last
@@ -108,7 +108,7 @@ def _private_and_shared_bytes(holders: Iterable[int]) -> int:
     private_bytes = 0
     shared_bytes = 0
     for pid in holders:
-        rollup = proc.read(f"/proc/{pid}/smaps_rollup") or b""
+        rollup = proc.read_or_none(f"/proc/{pid}/smaps_rollup") or b""
         private_bytes += proc.bytes_after(rollup, b"Private_Hugetlb:") or 0
         shared_bytes = max(shared_bytes, proc.bytes_after(rollup, b"Shared_Hugetlb:") or 0)
     return private_bytes + shared_bytes
@@ -116,7 +116,7 @@ def _private_and_shared_bytes(holders: Iterable[int]) -> int:
 
 def has_pools() -> bool:
     """Whether the machine has huge pages."""
-    return bool(proc.bytes_after(proc.read("/proc/meminfo") or b"", b"Hugetlb:"))
+    return bool(proc.bytes_after(proc.read_or_none("/proc/meminfo") or b"", b"Hugetlb:"))
 
 
 def taken_bytes(pools: str = _POOLS) -> int | None:
@@ -140,11 +140,11 @@ def taken_bytes(pools: str = _POOLS) -> int | None:
 
 
 def _read_page_count(path: str) -> int | None:
-    word = (proc.read(path) or b"").strip()
+    word = (proc.read_or_none(path) or b"").strip()
     return int(word) if word.isdigit() else None
 
 
-def group_files(folder: str) -> tuple[str, ...]:
+def huge_page_files_of_group(folder: str) -> tuple[str, ...]:
     """The files of a group that count its huge pages, one for each size; none where the machine has
     no huge pages, which spares reading them.
     """

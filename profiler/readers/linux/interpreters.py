@@ -23,11 +23,11 @@ INTERPRETERS = frozenset(
 )
 
 
-def without_version(name: str) -> str:
+def program_without_version(name: str) -> str:
     """The name of a program without its version: ``python`` for ``python3.11``."""
     return name.rstrip("0123456789.")
 
 
 def is_interpreter(name: str) -> bool:
     """Whether a program of this name may run a script."""
-    return name in INTERPRETERS or without_version(name) in INTERPRETERS
+    return name in INTERPRETERS or program_without_version(name) in INTERPRETERS

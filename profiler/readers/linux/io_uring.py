@@ -20,7 +20,7 @@ _MAX_REQUESTS = 8
 _MAX_KNOWN_RINGS = 256
 
 
-class Rings:
+class IoUringRings:
     """Finds what the requests of rings are for.
 
     ``link_of`` returns the link of a process's descriptor.
@@ -31,9 +31,9 @@ class Rings:
         self._link_of = link_of
         self._queues: dict[tuple[int, int], int] = {}  # the addresses, by pid and inode
 
-    def links(self, pid: int, ring: int) -> Sequence[str]:
+    def pending_request_links(self, pid: int, ring: int) -> Sequence[str]:
         """The links of the requests that are not completed, as far as they are readable."""
-        info = proc.read(f"{self._folder}/{pid}/fdinfo/{ring}") or b""
+        info = proc.read_or_none(f"{self._folder}/{pid}/fdinfo/{ring}") or b""
         fields = dict(_FIELD.findall(info))
         try:
             inode = int(fields[b"ino"], 0)
@@ -42,7 +42,7 @@ class Rings:
             completed = int(fields[b"CachedCqTail"], 0)
         except (KeyError, ValueError):
             return ()
-        address = self._queue(pid, inode)
+        address = self._queue_address(pid, inode)
         if address is None:
             return ()
         # One request that completes again and again has more completions than the queue had
@@ -50,9 +50,11 @@ class Rings:
         count = min(taken - completed, mask + 1, _MAX_REQUESTS)
         if count <= 0:
             return ()
-        entries = self._entries(pid, address, mask, range(taken - count, taken))
+        entries = self._read_used_entries(pid, address, mask, range(taken - count, taken))
         if not entries:  # the program does not use them in their order
-            entries = self._entries(pid, address, mask, range(min(mask + 1, _MAX_REQUESTS)))
+            entries = self._read_used_entries(
+                pid, address, mask, range(min(mask + 1, _MAX_REQUESTS))
+            )
         registered = dict(_REGISTERED_FILE.findall(info.partition(b"UserBufs:")[0]))
         links = []
         for entry in entries:
@@ -65,7 +67,9 @@ class Rings:
                 links.append(self._link_of(pid, descriptor))
         return links
 
-    def _entries(self, pid: int, address: int, mask: int, numbers: Iterable[int]) -> list[bytes]:
+    def _read_used_entries(
+        self, pid: int, address: int, mask: int, numbers: Iterable[int]
+    ) -> list[bytes]:
         """The entries of the queue that have been used, as far as they are readable."""
         entries: list[bytes] = []
         for number in numbers:
@@ -75,12 +79,12 @@ class Rings:
                 entries.append(entry)
         return entries
 
-    def _queue(self, pid: int, inode: int) -> int | None:
+    def _queue_address(self, pid: int, inode: int) -> int | None:
         """The address of a ring's queue in the memory of the process."""
         if (pid, inode) not in self._queues:
             if len(self._queues) >= _MAX_KNOWN_RINGS:
                 self._queues.clear()
-            maps = proc.read(f"{self._folder}/{pid}/maps") or b""
+            maps = proc.read_or_none(f"{self._folder}/{pid}/maps") or b""
             for start, mapped_inode in _QUEUE.findall(maps):
                 self._queues[pid, int(mapped_inode)] = int(start, 16)
         return self._queues.get((pid, inode))

@@ -75,12 +75,12 @@ def parse_kernel_memory(meminfo: bytes, zoneinfo: bytes, page_bytes: int) -> Ker
 
 def read_kernel_memory() -> KernelMemory | None:
     """The machine's kernel memory now."""
-    meminfo = proc.read("/proc/meminfo") or b""
-    zoneinfo = proc.read("/proc/zoneinfo") or b""
+    meminfo = proc.read_or_none("/proc/meminfo") or b""
+    zoneinfo = proc.read_or_none("/proc/zoneinfo") or b""
     memory = parse_kernel_memory(meminfo, zoneinfo, os.sysconf("SC_PAGE_SIZE"))
     if memory is None:
         return None
-    pinned_bytes = parse_pinned_bytes(proc.read(_OPEN_FILES) or b"")
+    pinned_bytes = parse_pinned_bytes(proc.read_or_none(_OPEN_FILES) or b"")
     return None if pinned_bytes is None else replace(memory, pinned_bytes=pinned_bytes)
 
 
@@ -100,7 +100,7 @@ def socket_queue_bytes() -> int | None:
     """What all TCP and UDP sockets of the machine hold, which version 1 of the groups does not
     count; None where neither is known.
     """
-    text = proc.read("/proc/net/sockstat") or b""
+    text = proc.read_or_none("/proc/net/sockstat") or b""
     pages = list[int]()
     for name in _QUEUES:
         line = text.partition(name)[2].partition(b"\n")[0]
@@ -108,7 +108,7 @@ def socket_queue_bytes() -> int | None:
     return sum(pages) * os.sysconf("SC_PAGE_SIZE") if pages else None
 
 
-class KernelGrowth:
+class KernelMemoryGrowth:
     """How much more kernel memory there is than when this object was made. Which program made it,
     the kernel does not tell.
     """
@@ -124,12 +124,12 @@ class KernelGrowth:
         of the free memory and that of the processes' is in neither: where the hypervisor takes the
         processor away between them, an ended program of 100 MB looks like kernel memory.
         """
-        growth_bytes = self._growth_bytes()
+        growth_bytes = self._unfiltered_growth_bytes()
         if growth_bytes >= MIN_GROWTH_BYTES:
-            growth_bytes = min(growth_bytes, self._growth_bytes())
+            growth_bytes = min(growth_bytes, self._unfiltered_growth_bytes())
         return growth_bytes if growth_bytes >= MIN_GROWTH_BYTES else 0
 
-    def _growth_bytes(self) -> int:
+    def _unfiltered_growth_bytes(self) -> int:
         if self._start_bytes is None:
             return 0
         return difference(self._read_bytes(), self._start_bytes) or 0

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from profiler.readers.linux.cpu_pressure import CpuPressure
-from profiler.readers.linux.thread_counters import ThreadGrowth
-from profiler.readers.linux.waits import Blocked
+from profiler.readers.linux.thread_counters import ThreadTimeGrowth
+from profiler.readers.linux.waits import BlockedThread
 
 
 class ThreadSeen(Struct, frozen=True, gc=False):
@@ -23,7 +23,7 @@ class ThreadSeen(Struct, frozen=True, gc=False):
 
     thread: int
     process: int
-    blocked: Blocked | None
+    blocked: BlockedThread | None
     came: tuple[bool | None, ...] = ()
     was_woken: bool = False
     timed_out: bool | None = False
@@ -40,7 +40,7 @@ class ProcessSeen(Struct, frozen=True, gc=False):
     children_cpu_ns: int
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class ThreadsLook(Struct, frozen=True, kw_only=True):
     """The threads since the last look.
 
     ``growth`` has those that ran or waited for a CPU since then; None if the kernel does not count
@@ -58,7 +58,7 @@ class Look(Struct, frozen=True, kw_only=True):
     ``able_peeks`` of them one could.
     """
 
-    growth: Sequence[ThreadGrowth] | None = ()
+    growth: Sequence[ThreadTimeGrowth] | None = ()
     seen: Sequence[ThreadSeen] = ()
     ended: Sequence[int] = ()
     unread_run_ns: int = 0

@@ -49,7 +49,7 @@ class _File(Struct, frozen=True, gc=False, kw_only=True):
     earlier_bytes: int
 
 
-class MemoryFiles:
+class WrittenMemoryFiles:
     """The files in memory that a process of the command had open for writing, and that were
     written since ``started_ns`` (wall clock).
 
@@ -69,7 +69,7 @@ class MemoryFiles:
         self._lost: dict[_Identity, _File] = {}  # since the last look
         self.has_lost = False
 
-    def look(self, pids: Iterable[int], growth_bytes: Callable[[], int]) -> None:
+    def find_open_files(self, pids: Iterable[int], growth_bytes: Callable[[], int]) -> None:
         """Look for files that these processes have open.
 
         All files together have grown by at most ``growth_bytes`` since the start: more of a new
@@ -115,7 +115,7 @@ class MemoryFiles:
         known = set(self._files)
         for pid in pids:
             folder = f"/proc/{pid}/fd"
-            for number in proc.all_pids(folder):
+            for number in proc.numeric_entries(folder):
                 if len(known) >= _MAX_FILES:
                     return found
                 written = self._written_file(f"{folder}/{number}", mounts)
@@ -148,7 +148,7 @@ class MemoryFiles:
         return identity, status.st_blocks * _BLOCK_BYTES, path
 
 
-def memory_mounts() -> MemoryMounts:
+def read_memory_mounts() -> MemoryMounts:
     """The mounts of this process."""
     devices: set[int] = set()
     is_memory_at: dict[str, bool] = {}

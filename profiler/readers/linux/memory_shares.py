@@ -148,7 +148,9 @@ class MemoryShares:
         self.has_lost = False
         self._is_read_at_rest = False
 
-    def divide(self, processes: Sequence[ProcessReading]) -> tuple[ProcessReading, ...]:
+    def readings_with_shares(
+        self, processes: Sequence[ProcessReading]
+    ) -> tuple[ProcessReading, ...]:
         """The readings of all living processes of the tree, each with its share and what it freed
         lazily; the share is None if its memory is unknown.
         """
@@ -165,22 +167,24 @@ class MemoryShares:
         }
         self.has_lost = not self._bases.keys() <= living.keys()
         unsure_before = self.unsure_bytes
-        shares = self._shares(living)
+        shares = self._known_shares(living)
         max_unsure_bytes = MAX_UNSURE_SHARE * sum(shares.values())
         # What still changes will have to be read again.
         has_settled = self.unsure_bytes - unsure_before <= max_unsure_bytes
         is_unsure = self.unsure_bytes > max_unsure_bytes
-        mapping_files = self._mapping_files(living)
-        unread = self._sharing(living) if is_unsure or lacks_at_rest else mapping_files
-        unread = unread or self._freeing(living)
+        mapping_files = self._processes_that_map_more_files(living)
+        unread = (
+            self._processes_that_may_share(living) if is_unsure or lacks_at_rest else mapping_files
+        )
+        unread = unread or self._processes_that_may_free(living)
         now_ns = self._monotonic_ns()
         if unread and self._budget.allows(now_ns, is_urgent=is_unsure and has_settled):
             began_ns = self._cpu_ns()
-            read = self._read(unread)
+            read = self._read_bases(unread)
             cost_ns = self._cpu_ns() - began_ns
             self._budget.add_cost(cost_ns, now_ns)
             self.used_cpu_ns += cost_ns
-            shares = self._shares(living, read)
+            shares = self._known_shares(living, read)
             self._is_read_at_rest = are_at_rest
             self._freed_pages = self._lazily_freed_pages()
         elif mapping_files:
@@ -203,7 +207,7 @@ class MemoryShares:
         sum_bytes = sum([divided.share_bytes or 0 for _, divided in self._divided.values()])
         return not self._is_read_at_rest and self.unsure_bytes > _MAX_UNSURE_AT_REST * sum_bytes
 
-    def _shares(
+    def _known_shares(
         self, living: Mapping[_Identity, ProcessReading], read: Container[_Identity] = ()
     ) -> dict[_Identity, int]:
         """The shares as far as they are known now, which determines what is unsure.
@@ -211,10 +215,10 @@ class MemoryShares:
         The shares of ``read`` are later than the processes: what one held before, another may
         have taken over.
         """
-        self._follow(living)
+        self._follow_living(living)
         parts: dict[_Identity, _ShareNow] = {}
         for identity, process in living.items():
-            parts[identity] = self._part(process, is_read=identity in read)
+            parts[identity] = self._share_now(process, is_read=identity in read)
         shares = {identity: part.share_bytes for identity, part in parts.items()}
         lacking_bytes = 0
         if parts:
@@ -244,7 +248,7 @@ class MemoryShares:
         self.lacking_locked_bytes = max(most_locked_bytes - own_locked_bytes, 0)
         return shares
 
-    def _part(self, process: ProcessReading, *, is_read: bool) -> _ShareNow:
+    def _share_now(self, process: ProcessReading, *, is_read: bool) -> _ShareNow:
         """What one process has, by its base and its growth since then. If ``is_read``, the base is
         later than the reading, and knows its growth.
         """
@@ -288,7 +292,7 @@ class MemoryShares:
         faulted_bytes = (process.faults - base.faults) * self._page_bytes
         return min(max(faulted_bytes - max(growth_bytes, 0), 0), from_fork_bytes)
 
-    def _follow(self, living: Mapping[_Identity, ProcessReading]) -> None:
+    def _follow_living(self, living: Mapping[_Identity, ProcessReading]) -> None:
         """Forget the processes that have ended, and add new ones and those that have executed a
         program.
         """
@@ -304,7 +308,9 @@ class MemoryShares:
                 if is_alone or (
                     known.shmem_bytes and _mapped_shmem_bytes(process) < known.shmem_bytes
                 ):
-                    self._bases[identity] = self._followed(process, known, is_alone=is_alone)
+                    self._bases[identity] = self._base_after_unmapping(
+                        process, known, is_alone=is_alone
+                    )
                 continue
             own_bytes = _anonymous_bytes(process)
             anonymous_bytes = own_bytes
@@ -330,7 +336,9 @@ class MemoryShares:
                 before_bytes = inheritance.get(process.parent_pid, 0)
                 inheritance[process.parent_pid] = before_bytes + base.inherited_bytes
 
-    def _followed(self, process: ProcessReading, base: _ShareBase, *, is_alone: bool) -> _ShareBase:
+    def _base_after_unmapping(
+        self, process: ProcessReading, base: _ShareBase, *, is_alone: bool
+    ) -> _ShareBase:
         """The base after a process may have unmapped shared memory, which others may still map; of
         the only process, all anonymous memory is its own.
         """
@@ -364,7 +372,9 @@ class MemoryShares:
         base = self._bases.get(process.identity, _NO_BASE)
         return min(base.lazily_freed_bytes, process.anonymous_bytes or 0)
 
-    def _freeing(self, living: Mapping[_Identity, ProcessReading]) -> Sequence[ProcessReading]:
+    def _processes_that_may_free(
+        self, living: Mapping[_Identity, ProcessReading]
+    ) -> Sequence[ProcessReading]:
         """The processes that may have freed memory lazily since the last reading."""
         if self._freed_pages is None or len(living) > _MAX_FILE_READERS:
             return ()
@@ -378,7 +388,9 @@ class MemoryShares:
             if is_notable(freed_bytes, _anonymous_bytes(process))
         ]
 
-    def _sharing(self, living: Mapping[_Identity, ProcessReading]) -> Sequence[ProcessReading]:
+    def _processes_that_may_share(
+        self, living: Mapping[_Identity, ProcessReading]
+    ) -> Sequence[ProcessReading]:
         """The processes of which others may hold pages, or that may map one several times."""
         sharing: list[ProcessReading] = []
         for identity, process in living.items():
@@ -390,7 +402,7 @@ class MemoryShares:
                 sharing.append(process)
         return sharing
 
-    def _mapping_files(
+    def _processes_that_map_more_files(
         self, living: Mapping[_Identity, ProcessReading]
     ) -> Sequence[ProcessReading]:
         """The processes that map or have locked much more of files than at their last reading, or
@@ -411,11 +423,11 @@ class MemoryShares:
                 mapping.append(process)
         return mapping
 
-    def _read(self, processes: Sequence[ProcessReading]) -> Container[_Identity]:
+    def _read_bases(self, processes: Sequence[ProcessReading]) -> Container[_Identity]:
         """Read the shares; returns the processes that are readable."""
         read = set[_Identity]()
         for process in processes:
-            rollup = proc.read(f"/proc/{process.pid}/smaps_rollup") or b""
+            rollup = proc.read_or_none(f"/proc/{process.pid}/smaps_rollup") or b""
             base = _read_base(rollup, process)
             if base is not None:
                 self._bases[process.identity] = base
@@ -431,7 +443,7 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _ShareBase | None:
     if sizes is None:
         return None
     rss_bytes, pss_bytes, anonymous_bytes = sizes
-    private_bytes = proc.parse_private(rollup) or 0
+    private_bytes = proc.parse_private_bytes(rollup) or 0
     divided = all_known(
         proc.bytes_after(rollup, b"Pss_Anon:"), proc.bytes_after(rollup, b"Pss_Shmem:")
     )
@@ -454,8 +466,8 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _ShareBase | None:
     mapped_locked_bytes = own_locked_bytes
     if min(locked_bytes, pss_file_bytes) - own_locked_bytes > _MIN_LOCKED_BYTES:
         # The mappings tell it, of which a process may have thousands.
-        smaps = proc.read(f"/proc/{process.pid}/smaps") or b""
-        part_bytes, mapped_locked_bytes = proc.parse_locked_of_files(
+        smaps = proc.read_or_none(f"/proc/{process.pid}/smaps") or b""
+        part_bytes, mapped_locked_bytes = proc.parse_locked_file_bytes(
             smaps, shmem_bytes, own_shmem_bytes
         )
         own_locked_bytes = max(own_locked_bytes, min(part_bytes, pss_file_bytes))
@@ -477,7 +489,7 @@ def _read_base(rollup: bytes, process: ProcessReading) -> _ShareBase | None:
         mapped_locked_bytes=mapped_locked_bytes,
         all_locked_bytes=process.locked_bytes or 0,
         lazily_freed_bytes=min(proc.bytes_after(rollup, b"LazyFree:") or 0, own_bytes),
-        inherited_bytes=anonymous_bytes - (proc.parse_private_anonymous(rollup) or 0),
+        inherited_bytes=anonymous_bytes - (proc.parse_private_anonymous_bytes(rollup) or 0),
         faults=process.faults,
         is_forked=process.is_forked,
     )

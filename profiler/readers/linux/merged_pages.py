@@ -29,7 +29,7 @@ class MergedPages:
         has from its fork. Before Linux 5.19, and of other users' processes, 0.
         """
         if self._are_merged is None:
-            self._are_merged = (proc.read(_RUN) or b"").startswith(b"1")
+            self._are_merged = (proc.read_or_none(_RUN) or b"").startswith(b"1")
         if not self._are_merged:
             return 0
         by_pid = {process.pid: _merged_bytes(process) for process in processes}
@@ -44,7 +44,7 @@ def _merged_bytes(process: ProcessReading) -> int:
     anonymous_bytes = process.anonymous_bytes or 0
     if anonymous_bytes < _MIN_BYTES:
         return 0
-    pages = (proc.read(f"/proc/{process.pid}/ksm_merging_pages") or b"").strip()
+    pages = (proc.read_or_none(f"/proc/{process.pid}/ksm_merging_pages") or b"").strip()
     if not pages.isdigit():
         return 0
     return min(int(pages) * os.sysconf("SC_PAGE_SIZE"), anonymous_bytes)

@@ -19,11 +19,11 @@ _LOCAL_FILESYSTEMS = frozenset(
 )
 
 
-def kind_of_sleep(
+def kind_of_io_wait(
     pid: int, descriptor: int, proc_folder: str = "/proc"
 ) -> Literal["disk", "pipe", "other"]:
     """What a read or write waits for in an interruptible sleep, if its descriptor has a path."""
-    if not is_local(pid, descriptor, proc_folder):
+    if not is_in_local_filesystem(pid, descriptor, proc_folder):
         return "disk"
     try:
         status = os.stat(f"{proc_folder}/{pid}/fd/{descriptor}")  # noqa: PTH116  faster
@@ -32,10 +32,10 @@ def kind_of_sleep(
     return "pipe" if stat.S_ISFIFO(status.st_mode) else "other"
 
 
-def is_local(pid: int, descriptor: int, proc_folder: str = "/proc") -> bool:
+def is_in_local_filesystem(pid: int, descriptor: int, proc_folder: str = "/proc") -> bool:
     """Whether a descriptor's file is in a local file system, so that a stat of it returns."""
     folder = f"{proc_folder}/{pid}"
-    fdinfo = proc.read(f"{folder}/fdinfo/{descriptor}") or b""
+    fdinfo = proc.read_or_none(f"{folder}/fdinfo/{descriptor}") or b""
     mount_id = proc.number_after(fdinfo, b"mnt_id:")
     mounts = proc.read_text(f"{folder}/mountinfo")
     return _filesystem_type(mounts, mount_id) in _LOCAL_FILESYSTEMS

@@ -44,11 +44,11 @@ class PacketRings:
             del self._looks[gone]
         rings = dict[bytes, int]()
         for identity, virtual_bytes in sizes.items():
-            rings |= self._look(identity, virtual_bytes).rings
+            rings |= self._rings_of_process(identity, virtual_bytes).rings
         ring_bytes = sum(rings.values())
         return ring_bytes if ring_bytes >= MIN_GROWTH_BYTES else 0
 
-    def _look(self, identity: tuple[int, int], virtual_bytes: int) -> _ProcessRings:
+    def _rings_of_process(self, identity: tuple[int, int], virtual_bytes: int) -> _ProcessRings:
         """The look at a process of this size, the last one if that still holds."""
         look = self._looks.get(identity)
         if look is None or abs(virtual_bytes - look.virtual_bytes) >= MIN_GROWTH_BYTES:
@@ -59,13 +59,13 @@ class PacketRings:
 
     def _read_rings(self, process_folder: str) -> dict[bytes, int]:
         # The list costs a fraction of the mappings, and has no more than its head in most networks.
-        sockets = proc.read(f"{process_folder}/net/packet")
+        sockets = proc.read_or_none(f"{process_folder}/net/packet")
         if sockets is not None and sockets.count(b"\n") <= 1:
             return {}
-        return parse_rings(proc.read(f"{process_folder}/maps") or b"")
+        return parse_ring_sizes(proc.read_or_none(f"{process_folder}/maps") or b"")
 
 
-def parse_rings(maps: bytes) -> dict[bytes, int]:
+def parse_ring_sizes(maps: bytes) -> dict[bytes, int]:
     """The size of each socket's ring by its inode; a ring is mapped as a whole."""
     rings = dict[bytes, int]()
     for line in maps.split(b"\n"):

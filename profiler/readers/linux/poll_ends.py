@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from profiler.core.optional_math import first_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.readers.linux.waits import Blocked
+from profiler.readers.linux.waits import BlockedThread
 
 # The kernel counts how long ago something came in ticks of up to 10 ms, and a timeout may be late.
 _SLACK_NS = 12 * NS_PER_MS
@@ -19,7 +19,7 @@ _SLACK_NS = 12 * NS_PER_MS
 _MAX_UNKNOWN_NS = 100 * NS_PER_MS
 
 
-class Arrival(Struct, frozen=True, gc=False):
+class ConnectionArrival(Struct, frozen=True, gc=False):
     """What has come on one connection since a wait was seen first: in how many segments, and how
     long ago the last one. ``came`` is None where this is not known. ``is_closed``: the kernel knew
     the connection then, and does not any more.
@@ -31,7 +31,7 @@ class Arrival(Struct, frozen=True, gc=False):
     is_closed: bool = False
 
 
-class WorkBegin(Struct, frozen=True, gc=False):
+class WorkBeginBounds(Struct, frozen=True, gc=False):
     """Within which time the work after a poll has begun; ``is_known``: the thread still works, so
     that both ends are the same moment. ``worked_ns`` is the CPU time since: other polls, before
     which the thread waited for a CPU, may have followed with little work.
@@ -43,8 +43,11 @@ class WorkBegin(Struct, frozen=True, gc=False):
     worked_ns: int
 
 
-def is_by_timeout(
-    blocked: Blocked, arrivals: Sequence[Arrival], begin: WorkBegin, now_ns: int
+def did_timeout_end_poll(
+    blocked: BlockedThread,
+    arrivals: Sequence[ConnectionArrival],
+    begin: WorkBeginBounds,
+    now_ns: int,
 ) -> bool | None:
     """Whether its timeout ended the last poll before the work; None if that cannot be told.
 
@@ -69,14 +72,16 @@ def is_by_timeout(
     return True if was_due and within_ns < _MAX_UNKNOWN_NS and not has_come else None
 
 
-def what_came(arrivals: Sequence[Arrival], *, timed_out: bool | None) -> tuple[bool | None, ...]:
+def what_came(
+    arrivals: Sequence[ConnectionArrival], *, timed_out: bool | None
+) -> tuple[bool | None, ...]:
     """On which connections of a poll something has come; nothing on those that a timer closed."""
     return tuple(
         [False if timed_out and arrival.is_closed else arrival.came for arrival in arrivals]
     )
 
 
-def _may_have_come(arrival: Arrival, begin: WorkBegin, now_ns: int) -> bool:
+def _may_have_come(arrival: ConnectionArrival, begin: WorkBeginBounds, now_ns: int) -> bool:
     """Whether something may have come on a connection when most of the work began."""
     last_ns = now_ns - arrival.before_ns
     if not arrival.came or last_ns < begin.first_ns - _SLACK_NS:
@@ -84,7 +89,7 @@ def _may_have_come(arrival: Arrival, begin: WorkBegin, now_ns: int) -> bool:
     return arrival.segments != 1 or last_ns <= now_ns - begin.worked_ns + _SLACK_NS
 
 
-def _has_certainly_come(arrival: Arrival, begin: WorkBegin, now_ns: int) -> bool:
+def _has_certainly_come(arrival: ConnectionArrival, begin: WorkBeginBounds, now_ns: int) -> bool:
     """Whether something is known to have come when the work began."""
     came_after_ns = now_ns - arrival.before_ns - begin.last_ns
     return bool(arrival.came) and abs(came_after_ns) <= _SLACK_NS

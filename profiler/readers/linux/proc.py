@@ -101,7 +101,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     ignored_signals: int = 0
 
 
-class BlockBytes(Struct, frozen=True, kw_only=True):
+class ProcessBlockBytes(Struct, frozen=True, kw_only=True):
     """``/proc/PID/io``: bytes that a process and the children it has waited for read from and
     wrote to storage.
 
@@ -119,9 +119,9 @@ class BlockBytes(Struct, frozen=True, kw_only=True):
         """What was written to storage, or will be."""
         return max(self.write_bytes - self.cancelled_bytes, 0)
 
-    def __add__(self, other: "BlockBytes") -> "BlockBytes":
+    def __add__(self, other: "ProcessBlockBytes") -> "ProcessBlockBytes":
         """The bytes of both together."""
-        return BlockBytes(
+        return ProcessBlockBytes(
             read_bytes=self.read_bytes + other.read_bytes,
             write_bytes=self.write_bytes + other.write_bytes,
             cancelled_bytes=self.cancelled_bytes + other.cancelled_bytes,
@@ -191,7 +191,7 @@ GONE: Final = ProcessStat(
 
 def read_stat(process_folder: str) -> ProcessStat:
     """The state of a process by its folder in ``/proc``; GONE if it cannot be read."""
-    return parse_stat(read(f"{process_folder}/stat") or b"") or GONE
+    return parse_stat(read_or_none(f"{process_folder}/stat") or b"") or GONE
 
 
 def blocks_all_signals(fields: Sequence[bytes]) -> bool:
@@ -240,14 +240,16 @@ def parse_status(text: bytes) -> ProcessStatus:
     )
 
 
-def parse_private(rollup: bytes) -> int | None:
+def parse_private_bytes(rollup: bytes) -> int | None:
     """The memory in ``/proc/PID/smaps_rollup`` that no other process maps, in bytes."""
     clean_bytes = bytes_after(rollup, b"Private_Clean:")
     dirty_bytes = bytes_after(rollup, b"Private_Dirty:")
     return sum_of_both(clean_bytes, dirty_bytes)
 
 
-def parse_locked_of_files(smaps: bytes, shmem_bytes: int, own_shmem_bytes: int) -> tuple[int, int]:
+def parse_locked_file_bytes(
+    smaps: bytes, shmem_bytes: int, own_shmem_bytes: int
+) -> tuple[int, int]:
     """What a process has certainly locked of files in ``/proc/PID/smaps``, in bytes: by its parts
     of the pages (PSS), and each mapping of a page.
 
@@ -275,11 +277,11 @@ def parse_locked_of_files(smaps: bytes, shmem_bytes: int, own_shmem_bytes: int) 
     return part_bytes, mapped_bytes
 
 
-def parse_private_anonymous(rollup: bytes) -> int | None:
+def parse_private_anonymous_bytes(rollup: bytes) -> int | None:
     """The least anonymous memory in ``/proc/PID/smaps_rollup`` that no other process maps, in
     bytes: pages of files and of shared memory can be private, too.
     """
-    private_bytes = parse_private(rollup)
+    private_bytes = parse_private_bytes(rollup)
     anonymous_bytes = bytes_after(rollup, b"Anonymous:")
     if private_bytes is None or anonymous_bytes is None:
         return None
@@ -324,14 +326,14 @@ def _word_after(text: bytes, name: bytes) -> bytes:
     return words[0] if words else b""
 
 
-def parse_io(text: bytes) -> BlockBytes | None:
+def parse_io(text: bytes) -> ProcessBlockBytes | None:
     """Parse ``/proc/PID/io``; None if the file could not be read or the kernel does not count."""
     read_bytes = number_after(text, b"read_bytes:")
     write_bytes = number_after(text, b"write_bytes:")
     if read_bytes is None or write_bytes is None:
         return None
     cancelled_bytes = number_after(text, b"cancelled_write_bytes:") or 0
-    return BlockBytes(
+    return ProcessBlockBytes(
         read_bytes=read_bytes, write_bytes=write_bytes, cancelled_bytes=cancelled_bytes
     )
 
@@ -356,7 +358,7 @@ def parse_network(net_dev: bytes, *, with_loopback: bool = False) -> tuple[int, 
     return sum(received), sum(sent)
 
 
-def parse_pids(children: bytes) -> tuple[int, ...]:
+def parse_child_pids(children: bytes) -> tuple[int, ...]:
     """The process ids in ``/proc/PID/task/TID/children``."""
     return tuple(int(word) for word in children.split() if word.isdigit())
 
@@ -431,7 +433,7 @@ def shows_own_pids() -> bool:
         return False
 
 
-def all_pids(folder: str = "/proc") -> list[int]:
+def numeric_entries(folder: str = "/proc") -> list[int]:
     """The numeric entries of a folder, in no order: in ``/proc`` all processes that are visible
     here.
     """
@@ -446,11 +448,11 @@ def read_last_pid(folder: str = "/proc") -> int | None:
     """The id that this process namespace assigned last: the last word of ``loadavg``; None if it
     cannot be read.
     """
-    words = (read(f"{folder}/loadavg") or b"").split()
+    words = (read_or_none(f"{folder}/loadavg") or b"").split()
     return int(words[-1]) if words and words[-1].isdigit() else None
 
 
-def read(path: str) -> bytes | None:
+def read_or_none(path: str) -> bytes | None:
     """The contents of a file; None if the process has ended or the file is not readable for this
     user.
     """
@@ -474,10 +476,10 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
     Bytes that are not UTF-8 become surrogates, to name files.
     """
-    return (read(os.fspath(path)) or b"").decode(errors="surrogateescape")
+    return (read_or_none(os.fspath(path)) or b"").decode(errors="surrogateescape")
 
 
-def reread(descriptor: int | None) -> bytes:
+def reread_descriptor(descriptor: int | None) -> bytes:
     """The contents of an open file of the kernel, up to 8 KiB, from its start; empty if it
     could not be opened, or cannot be read any more.
     """
@@ -507,7 +509,7 @@ def reread_file(files: Mapping[str | None, int], name: str | None) -> bytes:
     """The contents of a file of ``open_files``; empty if it is not open or cannot be read any
     more.
     """
-    return reread(files.get(name))
+    return reread_descriptor(files.get(name))
 
 
 def ns_per_tick() -> int:

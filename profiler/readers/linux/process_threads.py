@@ -5,7 +5,7 @@ from collections.abc import Collection
 from msgspec import Struct
 
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.thread_counters import ReadingTime, Thread
+from profiler.readers.linux.thread_counters import FollowedThread, ReadingNumberAndTime
 
 
 class ProcessThreads(Struct, eq=False):
@@ -28,11 +28,11 @@ class ProcessThreads(Struct, eq=False):
 
     reading: ProcessReading
     started_ticks: int
-    still_at: ReadingTime
-    threads: dict[int, Thread] = {}
-    left: list[Thread] = []
+    still_at: ReadingNumberAndTime
+    threads: dict[int, FollowedThread] = {}
+    left: list[FollowedThread] = []
     thread_count: int = 1
-    seen: Collection[Thread] = ()
+    seen: Collection[FollowedThread] = ()
     has_run: bool = False
     is_refused: bool = False
     was_sleeping: bool = False
@@ -40,7 +40,7 @@ class ProcessThreads(Struct, eq=False):
     read_ns: int = 0
     unread_ns: int = 0
     later_ns: int = 0
-    busiest: list[Thread] = []
+    busiest: list[FollowedThread] = []
     state: str = ""
 
     @property

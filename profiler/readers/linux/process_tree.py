@@ -12,8 +12,8 @@ from msgspec import Struct
 from profiler.core.optional_math import first_known, min_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
-from profiler.readers.linux.undivided_memory import is_fork, lacks_parts, with_parts
-from profiler.readers.linux.vforked import has_parents_memory, lies_between, read_sizes
+from profiler.readers.linux.undivided_memory import is_fork, lacks_memory_parts, with_memory_parts
+from profiler.readers.linux.vforked import are_sizes_between, has_parents_memory, read_statm_pages
 from profiler.readers.memory_usage import is_notable
 
 # Up to this number of threads, reading each thread's children is cheaper than listing all
@@ -76,7 +76,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     huge_page_bytes: int | None = None
     locked_bytes: int | None = None
     open_files_bound: int = 0
-    blocks: proc.BlockBytes | None = None
+    blocks: proc.ProcessBlockBytes | None = None
     parent_pid: int = 0
     is_forked: bool = False
     faults: int = 0
@@ -151,14 +151,14 @@ class ProcessTree:
 
         The share of the memory is not known yet.
         """
-        stats = self._descendants()
+        stats = self._find_descendants()
         self._threads = sum([stat.threads for stat in stats.values()])
-        return tuple([self._reading(pid, self._processes[pid]) for pid in stats])
+        return tuple([self._process_reading(pid, self._processes[pid]) for pid in stats])
 
     def identities(self) -> tuple[tuple[int, int], ...]:
-        return tuple((pid, stat.started_ticks) for pid, stat in self._descendants().items())
+        return tuple((pid, stat.started_ticks) for pid, stat in self._find_descendants().items())
 
-    def _reading(self, pid: int, process: _TreeProcess) -> ProcessReading:
+    def _process_reading(self, pid: int, process: _TreeProcess) -> ProcessReading:
         before = process.reading
         stat = process.stat
         if before is not None and process.is_read:
@@ -168,13 +168,13 @@ class ProcessTree:
             name = _read_name(pid, stat.name)
         else:
             name = before.name
-        status = proc.parse_status(proc.read(f"/proc/{pid}/status") or b"")
+        status = proc.parse_status(proc.read_or_none(f"/proc/{pid}/status") or b"")
         is_forked = stat.is_forked
         has_own_memory = before is not None and before.rss_bytes is not None
         if is_forked and not has_own_memory and has_parents_memory(pid, stat.parent_pid):
             status = proc.ProcessStatus()
-        if lacks_parts(status):
-            status = with_parts(status, f"/proc/{pid}")
+        if lacks_memory_parts(status):
+            status = with_memory_parts(status, f"/proc/{pid}")
             is_forked = is_forked or is_fork(f"/proc/{pid}", f"/proc/{stat.parent_pid}")
         cpu_ns = process.ran_ns
         if cpu_ns is None:
@@ -199,7 +199,7 @@ class ProcessTree:
             huge_page_bytes=status.huge_page_bytes,
             locked_bytes=status.locked_bytes,
             open_files_bound=status.open_files_bound,
-            blocks=proc.parse_io(proc.read(f"/proc/{pid}/io") or b""),
+            blocks=proc.parse_io(proc.read_or_none(f"/proc/{pid}/io") or b""),
             parent_pid=stat.parent_pid,
             is_forked=is_forked,
             faults=stat.faults,
@@ -210,7 +210,7 @@ class ProcessTree:
         process.reading = reading
         return reading
 
-    def _stat(self, pid: int, *, is_again: bool = False) -> proc.ProcessStat | None:
+    def _stat_if_alive(self, pid: int, *, is_again: bool = False) -> proc.ProcessStat | None:
         """The state of a process; None if it has ended.
 
         ``is_again``: read it, even if the process has not run.
@@ -220,7 +220,7 @@ class ProcessTree:
         has_run = process is None or ran_ns is None or ran_ns != process.ran_ns
         if process is not None and not (has_run or is_again or process.is_due):
             return process.stat
-        stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+        stat = proc.parse_stat(proc.read_or_none(f"/proc/{pid}/stat") or b"")
         if stat is None:
             return None
         if process is not None and not has_run and process.is_same(stat):
@@ -233,13 +233,13 @@ class ProcessTree:
         self._processes[pid] = _TreeProcess(ran_ns, stat, reading)
         return stat
 
-    def _children(self, pid: int) -> tuple[int, ...]:
+    def _child_pids(self, pid: int) -> tuple[int, ...]:
         process = self._processes[pid]
         if process.children is None:
             process.children = list_children(pid, process.stat.threads)
         return process.children
 
-    def _descendants(self) -> dict[int, proc.ProcessStat]:
+    def _find_descendants(self) -> dict[int, proc.ProcessStat]:
         if not self._shows_own_pids:
             return {}
         now_ns = self._monotonic_ns()
@@ -249,16 +249,16 @@ class ProcessTree:
                 process.is_due = True
         descendants = None
         if not self._has_children_files or self._threads > _MAX_THREADS_TO_LIST:
-            pids = proc.all_pids()
+            pids = proc.numeric_entries()
             if not self._has_children_files or len(pids) < _PROCESSES_PER_THREAD * self._threads:
-                descendants = self._search(pids)
+                descendants = self._search_all_processes(pids)
         if descendants is None:
-            descendants = self._walk()
+            descendants = self._walk_child_lists()
         if len(self._processes) > len(descendants):
             self._processes = {pid: self._processes[pid] for pid in descendants}
         return descendants
 
-    def _walk(self) -> dict[int, proc.ProcessStat]:
+    def _walk_child_lists(self) -> dict[int, proc.ProcessStat]:
         """Read the lists of children, then the last processes: a child may move to a list that
         was read already.
         """
@@ -271,32 +271,32 @@ class ProcessTree:
                 pid = pending.pop()
                 if pid in descendants:
                     continue
-                stat = self._stat(pid)
+                stat = self._stat_if_alive(pid)
                 if stat is None and pid not in self._unrelated_children:
                     self.has_hidden = self.has_hidden or _process_exists(pid)
                 if stat is not None and not (
                     stat.parent_pid == self._root_pid or stat.parent_pid in descendants
                 ):
-                    stat = self._stat(pid, is_again=True)
+                    stat = self._stat_if_alive(pid, is_again=True)
                 if stat is not None and (
-                    stat.parent_pid in descendants or self._is_first(pid, stat)
+                    stat.parent_pid in descendants or self._is_child_of_root(pid, stat)
                 ):
                     descendants[pid] = stat
-                    pending.extend(self._children(pid))
+                    pending.extend(self._child_pids(pid))
         return descendants
 
-    def _is_first(self, pid: int, stat: proc.ProcessStat) -> bool:
+    def _is_child_of_root(self, pid: int, stat: proc.ProcessStat) -> bool:
         return stat.parent_pid == self._root_pid and pid not in self._unrelated_children
 
-    def _stats(self, pids: Iterable[int]) -> dict[int, proc.ProcessStat]:
+    def _stats_of(self, pids: Iterable[int]) -> dict[int, proc.ProcessStat]:
         stats: dict[int, proc.ProcessStat] = {}
         for pid in pids:
-            stat = self._stat(pid)
+            stat = self._stat_if_alive(pid)
             if stat is not None:
                 stats[pid] = stat
         return stats
 
-    def _search(self, pids: Collection[int]) -> dict[int, proc.ProcessStat]:
+    def _search_all_processes(self, pids: Collection[int]) -> dict[int, proc.ProcessStat]:
         """Search all processes except the others of the last search, unless the kernel begins at
         small ids again.
         """
@@ -307,18 +307,20 @@ class ProcessTree:
             others = self._others
         self._last_pid = last_pid
         known = tuple(self._processes)
-        stats = self._stats(pid for pid in pids if pid not in others)
+        stats = self._stats_of(pid for pid in pids if pid not in others)
         for pid in known:
             stat = stats.get(pid)
             if stat is None or stat.parent_pid == self._root_pid:
                 continue
             if stat.parent_pid not in stats:
-                stats[pid] = self._stat(pid, is_again=True) or stat
+                stats[pid] = self._stat_if_alive(pid, is_again=True) or stat
         for pid, stat in stats.items():
             children.setdefault(stat.parent_pid, []).append(pid)
         descendants: dict[int, proc.ProcessStat] = {}
         pending = [
-            pid for pid in children.get(self._root_pid, ()) if self._is_first(pid, stats[pid])
+            pid
+            for pid in children.get(self._root_pid, ())
+            if self._is_child_of_root(pid, stats[pid])
         ]
         while pending:
             pid = pending.pop()
@@ -346,9 +348,11 @@ def _process_exists(pid: int) -> bool:
 
 
 def _read_name(pid: int, comm: str) -> str:
-    from profiler.readers.linux.program_names import read_name  # short runs do without it
+    from profiler.readers.linux.program_names import (
+        read_name_with_script,  # short runs do without it
+    )
 
-    return read_name(f"/proc/{pid}", comm)
+    return read_name_with_script(f"/proc/{pid}", comm)
 
 
 def inherited_bytes(process: ProcessReading, parent: ProcessReading | None) -> int:
@@ -377,11 +381,11 @@ def list_children(pid: int, threads: int) -> tuple[int, ...]:
     The kernel has one list for each thread: the children that it forked.
     """
     if threads == 1:
-        return proc.parse_pids(proc.read(f"/proc/{pid}/task/{pid}/children") or b"")
+        return proc.parse_child_pids(proc.read_or_none(f"/proc/{pid}/task/{pid}/children") or b"")
     children: list[int] = []
-    for thread in proc.all_pids(f"/proc/{pid}/task"):
-        text = proc.read(f"/proc/{pid}/task/{thread}/children") or b""
-        children.extend(proc.parse_pids(text))
+    for thread in proc.numeric_entries(f"/proc/{pid}/task"):
+        text = proc.read_or_none(f"/proc/{pid}/task/{thread}/children") or b""
+        children.extend(proc.parse_child_pids(text))
     return tuple(children)
 
 
@@ -408,10 +412,10 @@ class _KnownMemory(Struct, frozen=True, gc=False):
 
 def _read_file_bytes(pid: int) -> int:
     """What a process maps of files; 0 if unknown."""
-    return proc.bytes_after(proc.read(f"/proc/{pid}/status") or b"", b"RssFile:") or 0
+    return proc.bytes_after(proc.read_or_none(f"/proc/{pid}/status") or b"", b"RssFile:") or 0
 
 
-class QuickMemory:
+class QuickMemoryReader:
     """Reads the memory of the descendants of one process, without unrelated children and their
     descendants.
 
@@ -463,21 +467,25 @@ class QuickMemory:
         ]
         while pending:
             pid, parent_pid, parent = pending.pop()
-            fields = read_sizes(pid)
+            fields = read_statm_pages(pid)
             if not fields or pid in sizes or pid in self._unrelated_children:
                 continue
             sizes[pid] = fields
             known = self._known.get(pid)
-            if known is None or (known.is_new and self._anonymous(fields) < known.anonymous_bytes):
-                known = self._look_at(pid, fields, parent_pid, parent)
+            if known is None or (
+                known.is_new and self._anonymous_bytes(fields) < known.anonymous_bytes
+            ):
+                known = self._read_new_process(pid, fields, parent_pid, parent)
             new_processes += known.is_new
-            held_bytes = known.own_bytes + self._anonymous(fields) - known.anonymous_bytes
+            held_bytes = known.own_bytes + self._anonymous_bytes(fields) - known.anonymous_bytes
             mapped_bytes = fields[_SHARED] * self._page_bytes
             if is_notable(mapped_bytes - max(known.mapped_bytes, self.file_bytes), mapped_bytes):
                 self.file_bytes = max(self.file_bytes, _read_file_bytes(pid))
             held_bytes -= max(known.mapped_bytes - mapped_bytes, 0)
             may_be_parents = held_bytes > 0 and not known.own_bytes
-            if not (may_be_parents and lies_between(fields, parent, read_sizes(parent_pid))):
+            if not (
+                may_be_parents and are_sizes_between(fields, parent, read_statm_pages(parent_pid))
+            ):
                 total_bytes += max(held_bytes, 0)
             pending.extend([(child, pid, fields) for child in list_children(pid, known.threads)])
         self.pids = sizes.keys()
@@ -486,10 +494,10 @@ class QuickMemory:
         self.has_changed = bool(new_processes) or len(sizes) != len(self._known)
         return total_bytes or None
 
-    def _anonymous(self, fields: tuple[int, ...]) -> int:
+    def _anonymous_bytes(self, fields: tuple[int, ...]) -> int:
         return max(fields[_RESIDENT] - fields[_SHARED], 0) * self._page_bytes
 
-    def _look_at(
+    def _read_new_process(
         self, pid: int, fields: tuple[int, ...], parent_pid: int, parent: tuple[int, ...]
     ) -> _KnownMemory:
         """Read a new process.
@@ -498,18 +506,18 @@ class QuickMemory:
         memory is not readable, nothing shows what it has allocated.
         """
         folder = f"/proc/{pid}"
-        stat = proc.parse_stat(proc.read(f"{folder}/stat") or b"")
+        stat = proc.parse_stat(proc.read_or_none(f"{folder}/stat") or b"")
         threads = 1
         if stat is not None:
             threads = stat.threads
         is_like_parent = parent and (fields[_SIZE], fields[_DATA]) == (parent[_SIZE], parent[_DATA])
-        if is_like_parent or lies_between(fields, parent, read_sizes(parent_pid)):
-            return _KnownMemory(threads, 0, self._anonymous(fields), 0, is_new=True)
-        rollup = proc.read(f"{folder}/smaps_rollup") or b""
-        private_bytes = proc.parse_private_anonymous(rollup)
+        if is_like_parent or are_sizes_between(fields, parent, read_statm_pages(parent_pid)):
+            return _KnownMemory(threads, 0, self._anonymous_bytes(fields), 0, is_new=True)
+        rollup = proc.read_or_none(f"{folder}/smaps_rollup") or b""
+        private_bytes = proc.parse_private_anonymous_bytes(rollup)
         # It may have allocated some since its sizes were read.
         later_bytes = proc.bytes_after(rollup, b"Anonymous:") or 0
-        anonymous_bytes = max(self._anonymous(fields), later_bytes)
+        anonymous_bytes = max(self._anonymous_bytes(fields), later_bytes)
         if private_bytes is None and (stat is None or _is_fork(stat, folder)):
             private_bytes = 0
         own_bytes = min_known(private_bytes, anonymous_bytes) or 0

@@ -19,7 +19,7 @@ _FILE_NAME = r"\w[\w.+-]{0,63}"
 _MAX_SCRIPT_PLACE = 2
 
 
-def read_name(process_folder: str, comm: str) -> str:
+def read_name_with_script(process_folder: str, comm: str) -> str:
     """The name of a process with the base name of its script."""
     name = read_program_name(process_folder, comm)
     if not is_interpreter(name):
@@ -51,13 +51,13 @@ def read_program_name(process_folder: str, comm: str) -> str:
 
 
 def read_live_name(pid: int, started_ticks: int) -> str | None:
-    """The name of a process as :func:`read_name` has it; None if it has ended or ends at the
-    moment.
+    """The name of a process as :func:`read_name_with_script` has it; None if it has ended or ends
+    at the moment.
     """
     stat = proc.read_stat(f"/proc/{pid}")
     if stat.started_ticks != started_ticks or stat.is_exiting:
         return None
-    return read_name(f"/proc/{pid}", stat.name)
+    return read_name_with_script(f"/proc/{pid}", stat.name)
 
 
 def _read_executable(process_folder: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from msgspec import Struct
 
-from profiler.readers.linux.look import Look
+from profiler.readers.linux.look import ThreadsLook
 from profiler.readers.linux.process_threads import ProcessThreads
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_blocked import SLEEP_STATE
@@ -57,7 +57,7 @@ class SkippedReading(Struct, frozen=True):
     for it, too.
     """
 
-    look: Look | None = None
+    look: ThreadsLook | None = None
 
 
 class ThreadTurns(Struct):
@@ -111,7 +111,9 @@ class AsleepReadings(Struct):
     processes: Collection[ProcessReading] = ()
     regulars: dict[int, ProcessThreads] = {}
 
-    def has_again(self, reading: ProcessReading, between: ProcessReading) -> bool:
+    def has_process_run_and_slept_again(
+        self, reading: ProcessReading, between: ProcessReading
+    ) -> bool:
         """Whether a process has run in each step since the last look, and sleeps as it did then;
         ``between`` is the reading before.
 
@@ -146,12 +148,12 @@ class PeekResults(Struct):
     is_steady: bool = False
 
     @property
-    def say_all(self) -> bool:
+    def stand_for_all_threads(self) -> bool:
         """Whether those that work stand for all threads."""
         return self.is_steady and _WORKERS_FACTOR * self.rest_ns < self.workers_ns
 
     @property
-    def say_how_long(self) -> bool:
+    def show_how_long_able(self) -> bool:
         """Whether those that work may have run together for a notable part of the time, or in turn:
         the counters do not say it.
         """
@@ -162,7 +164,7 @@ class PeekResults(Struct):
         self.workers_ns //= 2
         self.rest_ns //= 2
 
-    def take(self) -> list[bool]:
+    def take_results(self) -> list[bool]:
         able = self.able
         self.able = []
         return able

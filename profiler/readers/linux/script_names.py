@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 
-from profiler.readers.linux.interpreters import JAVA, SHELLS, without_version
+from profiler.readers.linux.interpreters import JAVA, SHELLS, program_without_version
 
 _NAME = re.compile(r"\w[\w.+-]{0,63}")
 _SUFFIX = re.compile(r"\.(?:py|pyc|pyz|js|cjs|mjs|ts|mts|pl|php|phar|rb|R|r|sh|bash|jar)$")
@@ -244,7 +244,7 @@ def name_with_script(name: str, arguments: Sequence[str]) -> str:
     return f"{name} {code.name}"
 
 
-def what_runs(words: Sequence[str]) -> str | None:
+def name_of_code(words: Sequence[str]) -> str | None:
     """A script without suffix, a module, or the program of ``sh -c``; None for no interpreter or
     unknown code.
     """
@@ -258,14 +258,14 @@ def what_runs(words: Sequence[str]) -> str | None:
     if not first:
         return None
     name = first[0].rpartition("/")[2]
-    runs = what_runs(first)
+    runs = name_of_code(first)
     if runs is None and _NAME.fullmatch(name):
         return name
     return runs
 
 
 def _options_of(name: str) -> _InterpreterOptions | None:
-    return _INTERPRETERS.get(name) or _INTERPRETERS.get(without_version(name))
+    return _INTERPRETERS.get(name) or _INTERPRETERS.get(program_without_version(name))
 
 
 def _find_code(name: str, arguments: Sequence[str]) -> _CodeToRun | None:
@@ -273,7 +273,7 @@ def _find_code(name: str, arguments: Sequence[str]) -> _CodeToRun | None:
     options = _options_of(name)
     if options is not None:
         code = _search_arguments(options, iter(arguments))
-    elif without_version(name) == JAVA:
+    elif program_without_version(name) == JAVA:
         code = _find_java_code(iter(arguments))
     if code is None or code.is_text:
         return code

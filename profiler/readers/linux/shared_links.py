@@ -27,7 +27,7 @@ _LINKS_LAST_NS = 5 * NS_PER_SECOND
 _MEMORIES_LAST_NS = 60 * NS_PER_SECOND
 
 
-class Memory(Struct, frozen=True, gc=False):
+class SharedMapping(Struct, frozen=True, gc=False):
     """A part of a process's memory that others may have, too."""
 
     begin: int
@@ -49,13 +49,13 @@ class _ProcessLinks(Struct, frozen=True, gc=False):
     links: frozenset[str]
     asked_ns: int
     until_ns: int
-    memories: Sequence[Memory] = ()
+    memories: Sequence[SharedMapping] = ()
 
 
-def shared_memories(maps: bytes) -> Sequence[Memory]:
+def parse_shared_mappings(maps: bytes) -> Sequence[SharedMapping]:
     """The shared memory in ``/proc/PID/maps``."""
     return [
-        Memory(int(begin, 16), int(end, 16), f"{_MEMORY}{device.decode()} {inode.decode()}]")
+        SharedMapping(int(begin, 16), int(end, 16), f"{_MEMORY}{device.decode()} {inode.decode()}]")
         for begin, end, device, inode in _SHARED_MEMORY.findall(maps)
     ]
 
@@ -81,7 +81,7 @@ class SharedLinks:
         self._holders: dict[str, _LinkHolders] = {}
         self._memory_at: dict[tuple[int, int], str] = {}
 
-    def others_with(self, pid: int, links: Iterable[str], now_ns: int) -> frozenset[int]:
+    def other_holders_of(self, pid: int, links: Iterable[str], now_ns: int) -> frozenset[int]:
         """The other processes of the batch that have any of these; of too many, none is asked."""
         pids: set[int] = set()
         batch = self._batch_pids()
@@ -118,7 +118,7 @@ class SharedLinks:
             return known.links
         if len(self._opened) > _MAX_PROCESSES:
             self._opened.clear()
-        numbers = proc.all_pids(f"{self._folder}/{pid}/fd")[:_MAX_LINKS]
+        numbers = proc.numeric_entries(f"{self._folder}/{pid}/fd")[:_MAX_LINKS]
         links = frozenset([self._link_of(pid, number) for number in numbers])
         self._opened[pid] = _ProcessLinks(links, now_ns, now_ns + _LINKS_LAST_NS)
         return links
@@ -128,28 +128,28 @@ class SharedLinks:
         known = self._mapped.get(pid)
         if known is not None and now_ns < known.until_ns:
             return known.links
-        return self._ask_mapped(pid, now_ns).links
+        return self._read_mapped_links(pid, now_ns).links
 
-    def _ask_mapped(self, pid: int, now_ns: int) -> _ProcessLinks:
+    def _read_mapped_links(self, pid: int, now_ns: int) -> _ProcessLinks:
         if len(self._mapped) > _MAX_PROCESSES:
             self._mapped.clear()
-        memories = shared_memories(proc.read(f"{self._folder}/{pid}/maps") or b"")
+        memories = parse_shared_mappings(proc.read_or_none(f"{self._folder}/{pid}/maps") or b"")
         links = frozenset([memory.link for memory in memories])
         last_ns = _MEMORIES_LAST_NS if memories else _LINKS_LAST_NS
         self._mapped[pid] = _ProcessLinks(links, now_ns, now_ns + last_ns, memories)
         return self._mapped[pid]
 
-    def memory_at(self, pid: int, address: int) -> str | None:
+    def known_link_at(self, pid: int, address: int) -> str | None:
         """The link of the memory at an address; empty if no other process can have it, None if it
         was not asked yet.
         """
         return self._memory_at.get((pid, address // mmap.PAGESIZE))
 
-    def find_memory(self, pid: int, address: int, now_ns: int) -> str:
+    def find_link_at(self, pid: int, address: int, now_ns: int) -> str:
         """Ask for the memory at an address."""
         known = self._mapped.get(pid)
         if known is None or known.asked_ns != now_ns:
-            known = self._ask_mapped(pid, now_ns)
+            known = self._read_mapped_links(pid, now_ns)
         link = ""
         for memory in known.memories:
             if memory.begin <= address < memory.end:

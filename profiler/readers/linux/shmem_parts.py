@@ -17,7 +17,7 @@ _ADVANCE_NS = 45 * NS_PER_MS
 _Identity = tuple[int, int]
 
 
-class ShmemParts:
+class SharedMemoryParts:
     """The parts of the processes in the shared memory that they map: a lower bound.
 
     The part is the PSS (``smaps_rollup``: processes of the same user), read when a notable part of
@@ -36,7 +36,7 @@ class ShmemParts:
         self._last_mapped: Mapping[_Identity, int] = {}
         self.is_behind = False
 
-    def read(self, processes: Iterable[ProcessReading]) -> Mapping[_Identity, int]:
+    def read_parts(self, processes: Iterable[ProcessReading]) -> Mapping[_Identity, int]:
         """The bytes of each process that has a known part."""
         mapped = {one.identity: one.shmem_bytes for one in processes if one.shmem_bytes}
         before = self._mapped
@@ -54,7 +54,7 @@ class ShmemParts:
         if self.is_behind and self._budget.allows(now_ns, is_urgent=has_settled):
             self.is_behind = False
             began_ns = self._cpu_ns()
-            self._parts = self._read(mapped)
+            self._parts = self._read_parts(mapped)
             self._mapped = mapped
             self._budget.add_cost(self._cpu_ns() - began_ns, now_ns)
         parts: dict[_Identity, int] = {}
@@ -71,10 +71,10 @@ class ShmemParts:
         read_bytes = self._mapped[identity] if identity in self._parts else 0
         return max((process.shmem_bytes or 0) - read_bytes, 0)
 
-    def _read(self, mapped: Iterable[_Identity]) -> Mapping[_Identity, int]:
+    def _read_parts(self, mapped: Iterable[_Identity]) -> Mapping[_Identity, int]:
         parts: dict[_Identity, int] = {}
         for identity in mapped:
-            rollup = proc.read(f"{self._folder}/{identity[0]}/smaps_rollup") or b""
+            rollup = proc.read_or_none(f"{self._folder}/{identity[0]}/smaps_rollup") or b""
             part_bytes = proc.bytes_after(rollup, b"Pss_Shmem:")
             if part_bytes is not None:
                 parts[identity] = part_bytes

@@ -96,7 +96,7 @@ class Socket(Struct, frozen=True):
         return self.peer == _UNIX_SOCKET and self.end_inode is None
 
 
-class Sockets:
+class SocketTable:
     """Looks up sockets by their inode. The tables are read only when an unknown inode appears.
 
     ``peer_inode`` returns the inode of a Unix socket's peer, None if it is not known.
@@ -121,7 +121,7 @@ class Sockets:
         self.lookup_cpu_ns = 0
         self.has_postponed = False
 
-    def find(self, pid: int, inodes: Collection[int], now_ns: int) -> list[Socket]:
+    def find_sockets(self, pid: int, inodes: Collection[int], now_ns: int) -> list[Socket]:
         """The sockets in the network of ``pid``, without a peer if they are in no table.
 
         The time is monotonic.
@@ -254,7 +254,7 @@ def parse_peer_inode(message: bytes) -> int | None:
     return None
 
 
-class StreamState(Struct, frozen=True, gc=False):
+class TcpStreamState(Struct, frozen=True, gc=False):
     """What the kernel knows of a TCP connection: the bytes that came, in how many segments, None if
     it does not say that, and how long ago the last one; whether something was sent later than that,
     and its inode.
@@ -267,7 +267,7 @@ class StreamState(Struct, frozen=True, gc=False):
     came_before_ns: int = 0
 
 
-def ask_stream(inode: int, stream: bytes) -> StreamState | None:
+def ask_stream_state(inode: int, stream: bytes) -> TcpStreamState | None:
     """Ask the kernel for the state of one TCP connection, by its addresses; None if it does not
     know it, as one of another network namespace. An inode of 0 is that of any.
     """
@@ -279,12 +279,14 @@ def ask_stream(inode: int, stream: bytes) -> StreamState | None:
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as connection:
             connection.send(header + request)
-            return parse_stream(connection.recv(_MAX_ANSWER_BYTES, socket.MSG_DONTWAIT), inode)
+            return parse_stream_state(
+                connection.recv(_MAX_ANSWER_BYTES, socket.MSG_DONTWAIT), inode
+            )
     except OSError:
         return None
 
 
-def other_end(stream: bytes) -> bytes | None:
+def reversed_addresses(stream: bytes) -> bytes | None:
     """The addresses of a TCP connection as its other end has them; None if that is on another
     machine.
     """
@@ -294,7 +296,7 @@ def other_end(stream: bytes) -> bytes | None:
     return stream[:1] + _SOCKET_ID.pack(port, own_port, peer, own) + _ANY_INTERFACE
 
 
-def parse_stream(message: bytes, inode: int) -> StreamState | None:
+def parse_stream_state(message: bytes, inode: int) -> TcpStreamState | None:
     """Parse the answer of ``sock_diag`` about a TCP connection; None if it is another socket's."""
     place = _HEADER.size + _INET_ANSWER_BYTES
     if len(message) < place or _HEADER.unpack_from(message)[1] != _SOCK_DIAG_BY_FAMILY:
@@ -306,7 +308,7 @@ def parse_stream(message: bytes, inode: int) -> StreamState | None:
         if kind == _ATTRIBUTE_INFO and len(content) >= _RECEIVED_BYTES.stop:
             (sent_ms,) = struct.unpack_from("=I", content, _LAST_SENT)
             (came_ms,) = struct.unpack_from("=I", content, _LAST_RECEIVED)
-            return StreamState(
+            return TcpStreamState(
                 int.from_bytes(content[_RECEIVED_BYTES], sys.byteorder),
                 owes=sent_ms < came_ms,
                 inode=found_inode,

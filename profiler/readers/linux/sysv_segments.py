@@ -14,7 +14,7 @@ _FILE = "/proc/sysvipc/shm"
 _COLUMNS = (b"shmid", b"cpid", b"ctime", b"rss")
 
 
-class Segment(Struct, frozen=True, kw_only=True):
+class SysvSegment(Struct, frozen=True, kw_only=True):
     """One line of ``/proc/sysvipc/shm``. ``changed_seconds`` is the time of its making, or of a
     later change of its owner or mode.
     """
@@ -25,7 +25,7 @@ class Segment(Struct, frozen=True, kw_only=True):
     resident_bytes: int
 
 
-def parse_segments(text: bytes) -> Iterator[Segment]:
+def parse_segments(text: bytes) -> Iterator[SysvSegment]:
     """The segments of this IPC namespace; none before Linux 3.4, which has no sizes in memory."""
     heading, _, lines = text.partition(b"\n")
     names = heading.split()
@@ -38,7 +38,7 @@ def parse_segments(text: bytes) -> Iterator[Segment]:
             continue
         # cpid and times are signed
         number, maker_pid, changed_seconds, resident_bytes = (int(words[at]) for at in places)
-        yield Segment(
+        yield SysvSegment(
             number=number,
             maker_pid=maker_pid,
             changed_seconds=changed_seconds,
@@ -69,7 +69,7 @@ class SysvSegments:
     def held_bytes(self, pids: Collection[int]) -> int:
         """The memory of the segments that exist, attached or not; ``pids`` are the processes."""
         total_bytes = 0
-        for segment in parse_segments(proc.read(_FILE) or b""):
+        for segment in parse_segments(proc.read_or_none(_FILE) or b""):
             is_made_by = segment.maker_pid in pids or segment.maker_pid in self._earlier_pids
             if is_made_by and segment.changed_seconds >= self._started_seconds:
                 self._known.add(segment.number)

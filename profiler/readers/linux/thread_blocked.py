@@ -8,23 +8,23 @@ from msgspec.structs import replace
 
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_threads import ProcessThreads
-from profiler.readers.linux.thread_counters import Thread, ThreadState
+from profiler.readers.linux.thread_counters import FollowedThread, ThreadState
 from profiler.readers.linux.waited_target import SystemCall, WaitResolver, parse_system_call
-from profiler.readers.linux.waits import MEMORY, STOPPED, TRACED, Blocked, Wait
+from profiler.readers.linux.waits import MEMORY, STOPPED, TRACED, BlockedThread, Wait
 
 SLEEP_STATE = "S"
 TRACED_STATE = "t"
 STOPPED_STATES = ("T", TRACED_STATE)
 ENDED_STATES = ("Z", "X", "x", "")
-ENDED = Blocked(wait=Wait("ended"))
-HIDDEN_DISK = Blocked(wait=Wait("disk"), is_hidden=True)
+ENDED = BlockedThread(wait=Wait("ended"))
+HIDDEN_DISK = BlockedThread(wait=Wait("disk"), is_hidden=True)
 _RUNNABLE_STATE = "R"
 _DISK_STATE = "D"
 # In these, only a frozen thread has the state of a wait for a disk.
 _INTERRUPTIBLE = ("network", "sleep", "pipe", "lock", "child")
-_DISK = Blocked(wait=Wait("disk"))
-_HIDDEN = Blocked(wait=Wait("other"), is_hidden=True)
-_OTHER = Blocked(wait=Wait("other"))
+_DISK = BlockedThread(wait=Wait("disk"))
+_HIDDEN = BlockedThread(wait=Wait("other"), is_hidden=True)
+_OTHER = BlockedThread(wait=Wait("other"))
 # The kernel functions in which threads wait for memory under their group's limit.
 _FOR_MEMORY = (b"mem_cgroup", b"memcg")
 _MAX_FILE_BYTES = 1024
@@ -52,7 +52,9 @@ class BlockedReader:
         self._is_short_of_memory = is_short_of_memory
         self.has_seen_call = False
 
-    def read(self, process: ProcessThreads, thread: Thread, now_ns: int) -> Blocked | None:
+    def read_blocked_thread(
+        self, process: ProcessThreads, thread: FollowedThread, now_ns: int
+    ) -> BlockedThread | None:
         """What the thread waits for; None if it is not blocked.
 
         Notes whether the system calls of its process are refused, and whether the connection that
@@ -74,7 +76,9 @@ class BlockedReader:
         blocked = None if call is None else self._wait_in_call(pid, thread, call, now_ns)
         return STOPPED if self._is_frozen_in(process, blocked) else blocked
 
-    def _read_by_state(self, process: ProcessThreads, thread: Thread) -> Blocked | None:
+    def _read_by_state(
+        self, process: ProcessThreads, thread: FollowedThread
+    ) -> BlockedThread | None:
         """What the thread of a process without readable system calls waits for."""
         process.is_refused = True
         reading = process.reading
@@ -84,19 +88,21 @@ class BlockedReader:
             state = ThreadState(reading.state, reading.blocks_signals, reading.shows_function)
         return self._wait_in_state(reading.pid, thread, state, is_hidden=True)
 
-    def _is_frozen_in(self, process: ProcessThreads, blocked: Blocked | None) -> bool:
+    def _is_frozen_in(self, process: ProcessThreads, blocked: BlockedThread | None) -> bool:
         """Whether the process is frozen in a wait, alone of its group or with it."""
         if blocked is None or process.state != _DISK_STATE:
             return False
         return blocked.wait.kind in _INTERRUPTIBLE and self._is_frozen(process.reading.pid)
 
     def _wait_in_call(
-        self, pid: int, thread: Thread, call: SystemCall, now_ns: int
-    ) -> Blocked | None:
+        self, pid: int, thread: FollowedThread, call: SystemCall, now_ns: int
+    ) -> BlockedThread | None:
         is_restarted = self._resolver.is_restarted(call)
         if is_restarted:
-            call = self._resolver.original(call, kernel_function(thread))
-        blocked: Blocked | None = self._resolver.resolve(pid, call, now_ns, thread.ran_after_ns)
+            call = self._resolver.restarted_call(call, kernel_function(thread))
+        blocked: BlockedThread | None = self._resolver.resolve_wait(
+            pid, call, now_ns, thread.ran_after_ns
+        )
         thread.is_postponed = self._resolver.sockets.has_postponed
         if blocked is None:
             return None
@@ -104,16 +110,16 @@ class BlockedReader:
             blocked = replace(blocked, until_ns=None)
         has_path = blocked.wait.kind == "disk" and blocked.wait.target is not None
         if has_path and thread.read_state().letter == SLEEP_STATE:
-            blocked = self._resolver.asleep(pid, call, blocked, now_ns)
+            blocked = self._resolver.resolve_sleep(pid, call, blocked, now_ns)
         if blocked.wait.kind == "other" and blocked.helpers == "nobody":
             blocked = self._wait_in_state(pid, thread, thread.read_state(), is_hidden=False)
         if blocked is not None and blocked.wait.kind == "disk":
-            return MEMORY if self._is_for_memory(thread) else blocked
+            return MEMORY if self._waits_for_memory(thread) else blocked
         return blocked
 
     def _wait_in_state(
-        self, pid: int, thread: Thread, state: ThreadState, *, is_hidden: bool
-    ) -> Blocked | None:
+        self, pid: int, thread: FollowedThread, state: ThreadState, *, is_hidden: bool
+    ) -> BlockedThread | None:
         """What a state shows without the system call; None for a thread that can run.
 
         A parent in vfork sleeps uninterruptibly, too, until its child executes a program. The C
@@ -131,12 +137,12 @@ class BlockedReader:
         is_in_vfork = state.blocks_signals and not thread.sleeps_unsignalled
         if is_at_disk and not is_in_vfork:
             if is_hidden:
-                is_for_memory = self._is_for_memory(thread, shows_function=state.shows_function)
+                is_for_memory = self._waits_for_memory(thread, shows_function=state.shows_function)
                 return MEMORY if is_for_memory else HIDDEN_DISK
             return _DISK
         return _HIDDEN if is_hidden else _OTHER
 
-    def _is_for_memory(self, thread: Thread, *, shows_function: bool = True) -> bool:
+    def _waits_for_memory(self, thread: FollowedThread, *, shows_function: bool = True) -> bool:
         """Whether a thread that seems to wait for a disk waits for memory under its group's limit:
         by the function of the kernel in which it is, if readable, else by the group's pressure. To
         try to read the function costs more than to read the thread's state.
@@ -145,6 +151,6 @@ class BlockedReader:
         return any(name in place for name in _FOR_MEMORY) or self._is_short_of_memory()
 
 
-def kernel_function(thread: Thread) -> bytes:
+def kernel_function(thread: FollowedThread) -> bytes:
     """The function of the kernel in which a thread waits; ``0`` or empty if that is not shown."""
     return proc.read_beginning(f"{thread.path}/wchan", _MAX_FILE_BYTES)

@@ -14,8 +14,8 @@ from msgspec import Struct
 from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
-from profiler.readers.linux.poll_ends import WorkBegin
-from profiler.readers.linux.waits import Blocked
+from profiler.readers.linux.poll_ends import WorkBeginBounds
+from profiler.readers.linux.waits import BlockedThread
 
 # The files of all threads together, up to a quarter of those that may be open, usually 1024.
 _MAX_OPEN_FILES = 256
@@ -40,7 +40,7 @@ _MAX_TIMES_PEERS = 2
 _NOTABLE_PART = 10
 
 
-class ThreadGrowth(Struct, frozen=True, gc=False):
+class ThreadTimeGrowth(Struct, frozen=True, gc=False):
     """The growth of a thread's time on a CPU, and waiting for one, in ``steps`` readings over
     ``span_ns``.
 
@@ -69,7 +69,7 @@ class ThreadState(Struct, frozen=True, gc=False):
     shows_function: bool = False
 
 
-class ReadingTime(Struct, frozen=True, gc=False):
+class ReadingNumberAndTime(Struct, frozen=True, gc=False):
     """The time of a reading, and how many were before it."""
 
     number: int
@@ -98,7 +98,7 @@ class ThreadFiles:
             self._left += 1
 
 
-class Thread(Struct, eq=False):
+class FollowedThread(Struct, eq=False):
     """One thread.
 
     ``is_stale``: it was on a CPU since ``blocked`` was determined; ``is_postponed``: its peer was
@@ -112,7 +112,7 @@ class Thread(Struct, eq=False):
     thread_id: int
     path: str
     files: ThreadFiles
-    read_at: ReadingTime
+    read_at: ReadingNumberAndTime
     counters_file: int | None = None
     state_file: int | None = None
     call_file: int | None = None
@@ -122,7 +122,7 @@ class Thread(Struct, eq=False):
     run_ns: int = 0
     wait_ns: int = 0
     slices: int = 0
-    blocked: Blocked | None = None
+    blocked: BlockedThread | None = None
     is_stale: bool = True
     is_postponed: bool = False
     sleeps_unsignalled: bool = False
@@ -131,7 +131,9 @@ class Thread(Struct, eq=False):
     busy_ns: int = 0
     queued_ns: int = 0
 
-    def read(self, since: ReadingTime, now: ReadingTime, process: int) -> ThreadGrowth | None:
+    def read_growth(
+        self, since: ReadingNumberAndTime, now: ReadingNumberAndTime, process: int
+    ) -> ThreadTimeGrowth | None:
         """Read the counters; None if they are the same as before.
 
         Raises ProcessLookupError after the thread's end.
@@ -168,7 +170,7 @@ class Thread(Struct, eq=False):
             if not could_run and waited_ns > _MAX_UNSEEN_WAIT_NS and waited_ns > length_ns:
                 waited_ns = 0
         steps = now.number - since.number
-        growth = ThreadGrowth(
+        growth = ThreadTimeGrowth(
             ran_ns,
             waited_ns,
             steps,
@@ -192,14 +194,14 @@ class Thread(Struct, eq=False):
         self.ran_after_ns = since.at_ns
         return growth
 
-    def begin_of_work(self, now_ns: int, *, is_able: bool) -> WorkBegin:
+    def work_begin_bounds(self, now_ns: int, *, is_able: bool) -> WorkBeginBounds:
         """When the thread has begun to run since the wait before; ``is_able``: it still can."""
         last_ns = now_ns - self.busy_ns
         # On a busy machine, it may wait for a CPU now, which is not counted yet.
         is_known = is_able and _QUEUED_DIVISOR * self.queued_ns <= self.busy_ns
         first_ns = last_ns if is_known else min(self.waited_until_ns, last_ns)
         worked_ns = self.busy_ns - self.queued_ns
-        return WorkBegin(first_ns, last_ns, is_known=is_known, worked_ns=worked_ns)
+        return WorkBeginBounds(first_ns, last_ns, is_known=is_known, worked_ns=worked_ns)
 
     def read_state(self) -> ThreadState:
         """The present state."""
@@ -209,7 +211,7 @@ class Thread(Struct, eq=False):
         if self.state_file is None:
             text = proc.read_beginning(path, _MAX_FILE_BYTES)
         else:
-            text = proc.reread(self.state_file)
+            text = proc.reread_descriptor(self.state_file)
         if text != self.state_text:
             self.state_text = text
             self.state = _parse_state(text)
@@ -245,13 +247,17 @@ def _parse_state(stat: bytes) -> ThreadState:
     )
 
 
-def open_thread(thread_id: int, path: str, files: ThreadFiles, read_at: ReadingTime) -> Thread:
+def open_thread(
+    thread_id: int, path: str, files: ThreadFiles, read_at: ReadingNumberAndTime
+) -> FollowedThread:
     """A thread whose counters were not read yet."""
     counters_file = files.open(f"{path}/schedstat")
-    return Thread(thread_id, path, files, read_at, counters_file)
+    return FollowedThread(thread_id, path, files, read_at, counters_file)
 
 
-def plausible_waits(growth: Sequence[ThreadGrowth], step_ns: int) -> Iterator[ThreadGrowth]:
+def with_plausible_waits(
+    growth: Sequence[ThreadTimeGrowth], step_ns: int
+) -> Iterator[ThreadTimeGrowth]:
     """The growth of the threads less those whose wait the kernel invented; ``step_ns`` is the
     length of the step.
     """
@@ -270,11 +276,11 @@ def plausible_waits(growth: Sequence[ThreadGrowth], step_ns: int) -> Iterator[Th
             yield grown
 
 
-def _run_time_bits(grown: ThreadGrowth) -> int:
+def _run_time_bits(grown: ThreadTimeGrowth) -> int:
     return (grown.run_ns // grown.steps).bit_length()
 
 
-def _longest_plausible_wait_ns(growth: Sequence[ThreadGrowth], bits: int) -> int | None:
+def _longest_plausible_wait_ns(growth: Sequence[ThreadTimeGrowth], bits: int) -> int | None:
     """The longest wait that the waits of threads that ran as long make plausible; None if these
     are too few.
     """

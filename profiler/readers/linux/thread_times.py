@@ -16,8 +16,13 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
 from profiler.readers.linux.batch_group import BatchGroup
 from profiler.readers.linux.cpu_pressure import PressureFiles
-from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
-from profiler.readers.linux.poll_ends import Arrival, WorkBegin, is_by_timeout, what_came
+from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
+from profiler.readers.linux.poll_ends import (
+    ConnectionArrival,
+    WorkBeginBounds,
+    did_timeout_end_poll,
+    what_came,
+)
 from profiler.readers.linux.process_threads import ProcessThreads
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.process_tree import own_cpu_ns as process_cpu_ns
@@ -30,7 +35,7 @@ from profiler.readers.linux.reading_turns import (
     SkippedReading,
     ThreadTurns,
 )
-from profiler.readers.linux.sockets import StreamState
+from profiler.readers.linux.sockets import TcpStreamState
 from profiler.readers.linux.thread_blocked import (
     ENDED,
     ENDED_STATES,
@@ -42,14 +47,14 @@ from profiler.readers.linux.thread_blocked import (
     kernel_function,
 )
 from profiler.readers.linux.thread_counters import (
-    ReadingTime,
-    Thread,
+    FollowedThread,
+    ReadingNumberAndTime,
     ThreadFiles,
-    ThreadGrowth,
+    ThreadTimeGrowth,
     open_thread,
 )
-from profiler.readers.linux.waited_target import AskStream, WaitResolver, calls_of
-from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked
+from profiler.readers.linux.waited_target import AskStream, WaitResolver, waiting_calls_of_machine
+from profiler.readers.linux.waits import MEMORY, STOPPED, BlockedThread
 
 # The most threads whose system call is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
@@ -94,12 +99,12 @@ class _AskedStreams:
 
     def __init__(self, ask_stream: AskStream) -> None:
         self._ask_stream = ask_stream
-        self._states: dict[tuple[int, bytes], StreamState | None] = {}
+        self._states: dict[tuple[int, bytes], TcpStreamState | None] = {}
 
     def begin_look(self) -> None:
         self._states = {}
 
-    def ask(self, inode: int, stream: bytes) -> StreamState | None:
+    def ask(self, inode: int, stream: bytes) -> TcpStreamState | None:
         """The state of a connection; the inode of its other end is not known."""
         asked = (inode, stream)
         if asked not in self._states:
@@ -111,7 +116,7 @@ class ThreadReader:
     """Reads the threads of a batch's processes.
 
     ``own_cpu_ns`` is the calling thread's CPU time; ``peer_inode`` is as of
-    :class:`~profiler.readers.linux.sockets.Sockets`. ``open_pressure`` opens the counters of a
+    :class:`~profiler.readers.linux.sockets.SocketTable`. ``open_pressure`` opens the counters of a
     process's control group. ``is_frozen``: whether this group is stopped. Not thread-safe.
     """
 
@@ -129,7 +134,7 @@ class ThreadReader:
     ) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
-        calls = calls_of(os.uname().machine if machine is None else machine)
+        calls = waiting_calls_of_machine(os.uname().machine if machine is None else machine)
         self._streams = _AskedStreams(ask_stream)
         self._resolver = WaitResolver(
             calls,
@@ -157,16 +162,16 @@ class ThreadReader:
         self._turns, self._asleep = ThreadTurns(), AsleepReadings()
         self._files = ThreadFiles()
         self._cpu_clock = cpu_clock
-        self._last: ReadingTime | None = None
+        self._last: ReadingNumberAndTime | None = None
         # Of the present look.
-        self._growth: list[ThreadGrowth] = []
+        self._growth: list[ThreadTimeGrowth] = []
         self._seen: list[ThreadSeen] = []
         self._ended: list[int] = []
         self._ended_between: list[int] = []  # since the last look
-        self._workers: dict[Thread, int] = {}  # with their processes, as they ran last
-        self._recent: dict[Thread, int] = {}  # the others
-        self._able: set[Thread] = set()  # as far as they were asked
-        self._new_waits: dict[Thread, int] = {}  # those before this look, with their processes
+        self._workers: dict[FollowedThread, int] = {}  # with their processes, as they ran last
+        self._recent: dict[FollowedThread, int] = {}  # the others
+        self._able: set[FollowedThread] = set()  # as far as they were asked
+        self._new_waits: dict[FollowedThread, int] = {}  # before this look, with their processes
         self._unread_run_ns = self._later_run_ns = 0
         self._parents: list[ProcessThreads] = []  # those that wait for a child
         self._newest_pid: int | None = None  # when the processes were read last
@@ -177,10 +182,10 @@ class ThreadReader:
 
     def follow(self, processes: Collection[ProcessReading]) -> None:
         """Follow these processes, as of a reading of all of them."""
-        last = still = self._last or ReadingTime(0, 0)
+        last = still = self._last or ReadingNumberAndTime(0, 0)
         asleep = self._asleep
         if asleep.readings:
-            still = ReadingTime(last.number, asleep.at_ns)
+            still = ReadingNumberAndTime(last.number, asleep.at_ns)
         if self.sees_calls:
             self._newest_pid = proc.read_last_pid(self._folder)
         known = self._processes
@@ -213,7 +218,9 @@ class ThreadReader:
         self._peeks.is_steady = len(known) == count
         asleep.processes = processes
 
-    def skip(self, processes: Collection[ProcessReading], now_ns: int) -> SkippedReading | None:
+    def skip_if_all_asleep(
+        self, processes: Collection[ProcessReading], now_ns: int
+    ) -> SkippedReading | None:
         """What there is to say of a reading of all processes that need not be followed: none has
         begun or ended, and of those that have changed, no thread has its turn, or those that run
         in every step sleep again. Returns None if it has to be followed.
@@ -232,9 +239,9 @@ class ThreadReader:
         ):
             if reading is before:
                 continue
-            if has_regulars and asleep.has_again(reading, between):
+            if has_regulars and asleep.has_process_run_and_slept_again(reading, between):
                 is_asleep = True
-            elif is_turn or not self._has_turns(reading):
+            elif is_turn or not self._are_threads_in_turns(reading):
                 return None
         if is_asleep:
             return self._note_asleep(processes, now_ns)
@@ -249,12 +256,12 @@ class ThreadReader:
         """
         turns = self._turns
         if self._peeks.able:
-            return SkippedReading(self.nothing())
+            return SkippedReading(self.empty_look())
         if turns.without_turn is None:
-            turns.without_turn = SkippedReading(self.nothing())
+            turns.without_turn = SkippedReading(self.empty_look())
         return turns.without_turn
 
-    def _has_turns(self, reading: ProcessReading) -> bool:
+    def _are_threads_in_turns(self, reading: ProcessReading) -> bool:
         """Whether the threads of a process have turns."""
         process = self._processes.get(reading.pid)
         if process is None or process.started_ticks != reading.started_ticks:
@@ -290,27 +297,27 @@ class ThreadReader:
 
     def look(
         self, now_ns: int, *, is_fresh: bool = False, is_required: bool = False
-    ) -> Look | None:
+    ) -> ThreadsLook | None:
         """Look at the threads of the followed processes; None, and a peek, if that would cost too
         much now, unless it ``is_required``.
 
         ``is_fresh``: :meth:`follow` has just had their readings.
         """
-        last = self._take_last(now_ns)
+        last = self._take_last_look_time(now_ns)
         length_ns = now_ns - last.at_ns
         budget_ns = min(self._budget_ns + length_ns * _MAX_CPU_SHARE, _ADVANCE_NS)
         if budget_ns < 0 and not is_required:
             self.peek()
             return None
         self._peeks.looked_ns += length_ns
-        now = ReadingTime(last.number + 1, now_ns)
+        now = ReadingNumberAndTime(last.number + 1, now_ns)
         due: list[ProcessThreads] | None = None
         if is_fresh and not (self.sees_calls or is_required):
             due = self._due_processes(now, is_required=False)
             if not (due or self._stale or self._ended_between) and self._changed:
                 self._last = now
                 self._budget_ns = budget_ns
-                return self.nothing()
+                return self.empty_look()
         began_ns = self._own_cpu_ns() - self.lookup_cpu_ns
 
         def spent_ns() -> int:
@@ -322,7 +329,7 @@ class ThreadReader:
         if due is None:
             due = self._due_processes(now, is_required=is_required)
         reads = ReadBudget(spent_ns, math.inf if is_required else budget_ns / 2)
-        self._begin(now_ns)
+        self._begin_look(now_ns)
         self._read_due(due, reads, now, is_required=is_required)
         busy = (
             _certainly_busiest(self._growth, _MOSTLY * length_ns)
@@ -339,7 +346,7 @@ class ThreadReader:
             if self.sees_calls:
                 self._look_for_able(ReadBudget(spent_ns, budget_ns))
         self._last = now
-        look = self._present_look(reads_pressure=not self._is_calm(length_ns))
+        look = self._make_look(reads_pressure=not self._is_calm(length_ns))
         self._budget_ns = budget_ns - spent_ns()
         return look
 
@@ -349,11 +356,11 @@ class ThreadReader:
         little, or of processes that begin and end; nor if none has run lately. Without system
         calls, only if the counters leave open for how long any thread could run.
         """
-        if len(self._workers) > _MAX_STATES or not self._peeks.say_all:
+        if len(self._workers) > _MAX_STATES or not self._peeks.stand_for_all_threads:
             return False
         if self.sees_calls:
             return True
-        return len(self._workers) >= _MIN_WORKERS and self._peeks.say_how_long
+        return len(self._workers) >= _MIN_WORKERS and self._peeks.show_how_long_able
 
     def peek(self) -> None:
         """Note for the next look whether a thread that works can run, if that says something."""
@@ -364,18 +371,18 @@ class ThreadReader:
         self._peeks.able.append(is_able)
         self._budget_ns -= self._own_cpu_ns() - began_ns
 
-    def _take_last(self, now_ns: int) -> ReadingTime:
+    def _take_last_look_time(self, now_ns: int) -> ReadingNumberAndTime:
         """The last look, and how many readings were before this one."""
-        last = self._last or ReadingTime(0, now_ns)
+        last = self._last or ReadingNumberAndTime(0, now_ns)
         if self._turns.skipped:
-            last = ReadingTime(last.number + self._turns.skipped, last.at_ns)
+            last = ReadingNumberAndTime(last.number + self._turns.skipped, last.at_ns)
             self._turns.skipped = 0
         return last
 
-    def nothing(self) -> Look:
+    def empty_look(self) -> ThreadsLook:
         """A look in which no thread has its turn."""
-        peeks = self._peeks.take()
-        return Look(
+        peeks = self._peeks.take_results()
+        return ThreadsLook(
             growth=() if self._is_counting else None,
             is_behind=True,
             is_nobodys_turn=True,
@@ -384,7 +391,7 @@ class ThreadReader:
             able_peeks=sum(peeks),
         )
 
-    def _begin(self, now_ns: int) -> None:
+    def _begin_look(self, now_ns: int) -> None:
         self._at_ns = now_ns
         self._turns.without_turn = None
         self._asleep.regulars = {}
@@ -399,9 +406,9 @@ class ThreadReader:
         self._unread_run_ns = self._later_run_ns = 0
         self._parents = []
         if self._group.begin_look(now_ns):
-            self._ask_all()
+            self._mark_all_to_ask()
 
-    def _ask_all(self) -> None:
+    def _mark_all_to_ask(self) -> None:
         """Ask all threads again: a group of version 1 is frozen while none of them runs."""
         for pid, process in self._processes.items():
             process.seen = process.threads.values()
@@ -410,20 +417,20 @@ class ThreadReader:
                 thread.is_stale = True
             self._stale[pid] = process
 
-    def _note_processes_that_ran(self, last: ReadingTime) -> None:
+    def _note_processes_that_ran(self, last: ReadingNumberAndTime) -> None:
         """Note the processes that have run since the last look, by their CPU clocks."""
         for pid, process in self._processes.items():
             clock_ns = self._cpu_clock(pid, None)
             if clock_ns == process.clock_ns and clock_ns is not None:
                 continue
             process.clock_ns = clock_ns
-            process.thread_count = self._count_threads(pid, process.thread_count)
+            process.thread_count = self._current_thread_count(pid, process.thread_count)
             process.has_run = True
             if pid not in self._changed:
                 self._changed[pid] = process
                 process.still_at = last
 
-    def _count_threads(self, pid: int, count: int) -> int:
+    def _current_thread_count(self, pid: int, count: int) -> int:
         """The present number of a process's threads: it has a folder for each; as before if it
         has ended.
         """
@@ -432,7 +439,7 @@ class ThreadReader:
         except OSError:
             return count
 
-    def _show_processes(self) -> Mapping[int, ProcessSeen]:
+    def _processes_seen(self) -> Mapping[int, ProcessSeen]:
         """All processes; none without system calls, which say who waits for whom."""
         if self._is_shown or not self.sees_calls:
             return self._shown
@@ -443,18 +450,18 @@ class ThreadReader:
         }
         return self._shown
 
-    def read_last(self, now_ns: int) -> Look:
+    def read_last(self, now_ns: int) -> ThreadsLook:
         """Read the counters of all threads that were seen, for the last time: a zombie's
         counters are readable.
         """
-        last = self._last or ReadingTime(0, now_ns)
-        self._begin(now_ns)
+        last = self._last or ReadingNumberAndTime(0, now_ns)
+        self._begin_look(now_ns)
         for pid, process in self._processes.items():
             if pid not in self._changed:
                 process.still_at = last
             threads = tuple(process.threads.values())
-            self._read_threads(process, threads, ReadingTime(last.number + 1, now_ns))
-        return self._present_look()
+            self._read_threads(process, threads, ReadingNumberAndTime(last.number + 1, now_ns))
+        return self._make_look()
 
     def close(self) -> None:
         for process in self._processes.values():
@@ -475,21 +482,21 @@ class ThreadReader:
             self._calm_looks = 0
         return self._calm_looks > 0
 
-    def _present_look(self, *, reads_pressure: bool = True) -> Look:
+    def _make_look(self, *, reads_pressure: bool = True) -> ThreadsLook:
         """What this look has found."""
-        peeks = self._peeks.take()
+        peeks = self._peeks.take_results()
         readings = 1 + self._asleep.readings
         self._asleep.readings = 0
-        return Look(
+        return ThreadsLook(
             growth=self._growth if self._is_counting else None,
             seen=self._seen,
             ended=self._ended,
             unread_run_ns=self._unread_run_ns,
             later_run_ns=self._later_run_ns,
-            processes=self._show_processes(),
+            processes=self._processes_seen(),
             sees_calls=self.sees_calls,
             is_behind=bool(self._changed),
-            misses_child=self._misses_child(),
+            misses_child=self._is_any_child_missing(),
             pressure=self._group.read_pressure(self._processes) if reads_pressure else None,
             cpus=self._group.usable_cpus(self._processes),
             readings=readings,
@@ -498,7 +505,7 @@ class ThreadReader:
         )
 
     def _note_change(
-        self, process: ProcessThreads, reading: ProcessReading, last: ReadingTime
+        self, process: ProcessThreads, reading: ProcessReading, last: ReadingNumberAndTime
     ) -> None:
         before = process.reading
         process.reading = reading
@@ -526,7 +533,9 @@ class ThreadReader:
             self._changed[reading.pid] = process
             process.still_at = last
 
-    def _due_processes(self, now: ReadingTime, *, is_required: bool) -> list[ProcessThreads]:
+    def _due_processes(
+        self, now: ReadingNumberAndTime, *, is_required: bool
+    ) -> list[ProcessThreads]:
         """The processes whose threads may have run or are new, and are read now; those that take
         several readings come last, and first at every other look, so that they are read at all.
         """
@@ -552,7 +561,7 @@ class ThreadReader:
         self,
         due: Sequence[ProcessThreads],
         budget: ReadBudget,
-        now: ReadingTime,
+        now: ReadingNumberAndTime,
         *,
         is_required: bool,
     ) -> None:
@@ -570,16 +579,18 @@ class ThreadReader:
                 budget.allows()
                 continue
             if is_required or not process.is_refused or process.reading.threads == 1:
-                self._continue(process, budget, now, None)
+                self._read_remaining_threads(process, budget, now, None)
             elif self._turns.left > 0:
-                self._turns.left -= self._continue(process, budget, now, self._turns.left)
+                self._turns.left -= self._read_remaining_threads(
+                    process, budget, now, self._turns.left
+                )
 
-    def _read_only_thread(self, process: ProcessThreads, now: ReadingTime) -> bool:
+    def _read_only_thread(self, process: ProcessThreads, now: ReadingNumberAndTime) -> bool:
         """Read the counters of a process with one thread; returns False after the thread's end."""
         (thread,) = process.threads.values()
         reading = process.reading
         try:
-            grown = thread.read(process.still_at, now, reading.pid)
+            grown = thread.read_growth(process.still_at, now, reading.pid)
         except (ProcessLookupError, ValueError):
             self._end_thread(process, thread)
             return False
@@ -602,8 +613,12 @@ class ThreadReader:
             self._stale[reading.pid] = process
         return True
 
-    def _continue(
-        self, process: ProcessThreads, budget: ReadBudget, now: ReadingTime, limit: int | None
+    def _read_remaining_threads(
+        self,
+        process: ProcessThreads,
+        budget: ReadBudget,
+        now: ReadingNumberAndTime,
+        limit: int | None,
     ) -> int:
         """Read the threads that are left, up to a ``limit``; returns how many were read."""
         pid = process.reading.pid
@@ -642,7 +657,7 @@ class ThreadReader:
         self._stale[pid] = process
         return len(read)
 
-    def _note_busiest(self, process: ProcessThreads, growth: Sequence[ThreadGrowth]) -> None:
+    def _note_busiest(self, process: ProcessThreads, growth: Sequence[ThreadTimeGrowth]) -> None:
         """Note which threads ran or waited for a CPU most, of those that were read in this look;
         if these are too few, also those that were noted before.
         """
@@ -672,7 +687,7 @@ class ThreadReader:
         self._later_run_ns += max(left_ns - process.later_ns, 0)
         process.later_ns = max(left_ns, 0)
 
-    def _end_thread(self, process: ProcessThreads, thread: Thread) -> None:
+    def _end_thread(self, process: ProcessThreads, thread: FollowedThread) -> None:
         """Close the files of a thread that has ended."""
         del process.threads[thread.thread_id]
         thread.close()
@@ -680,15 +695,18 @@ class ThreadReader:
         self._ended.append(thread.thread_id)
 
     def _read_threads(
-        self, process: ProcessThreads, threads: Iterable[Thread], now: ReadingTime
-    ) -> list[Thread]:
+        self,
+        process: ProcessThreads,
+        threads: Iterable[FollowedThread],
+        now: ReadingNumberAndTime,
+    ) -> list[FollowedThread]:
         """Read the counters of threads; returns those that have not ended."""
-        read: list[Thread] = []
+        read: list[FollowedThread] = []
         pid = process.reading.pid
         since = process.still_at
         for thread in threads:
             try:
-                grown = thread.read(since, now, pid)
+                grown = thread.read_growth(since, now, pid)
             except (ProcessLookupError, ValueError):
                 if process.threads.get(thread.thread_id) is thread:
                     self._end_thread(process, thread)
@@ -698,7 +716,9 @@ class ThreadReader:
             read.append(thread)
         return read
 
-    def _note_growth(self, process: ProcessThreads, thread: Thread, grown: ThreadGrowth) -> None:
+    def _note_growth(
+        self, process: ProcessThreads, thread: FollowedThread, grown: ThreadTimeGrowth
+    ) -> None:
         run_ns = grown.run_ns
         process.read_ns += run_ns
         if grown.steps > 1 and process.later_ns:
@@ -714,13 +734,15 @@ class ThreadReader:
             self._recent[thread] = grown.process
             self._peeks.rest_ns += run_ns
 
-    def _forget_run(self, thread: Thread) -> None:
+    def _forget_run(self, thread: FollowedThread) -> None:
         self._workers.pop(thread, None)
         self._recent.pop(thread, None)
         self._able.discard(thread)
         self._new_waits.pop(thread, None)
 
-    def _find_threads(self, process: ProcessThreads, now: ReadingTime) -> list[Thread]:
+    def _find_threads(
+        self, process: ProcessThreads, now: ReadingNumberAndTime
+    ) -> list[FollowedThread]:
         """The new threads of a process, if the number of the known ones is not the process's."""
         known = process.threads
         reading = process.reading
@@ -733,14 +755,14 @@ class ThreadReader:
         appeared = []
         thread_ids = [reading.pid]
         if process.thread_count > 1:
-            thread_ids = proc.all_pids(folder)
+            thread_ids = proc.numeric_entries(folder)
         for thread_id in thread_ids:
             if thread_id not in known:
                 known[thread_id] = open_thread(
                     thread_id,
                     f"{folder}/{thread_id}",
                     self._files,
-                    self._last or ReadingTime(0, now.at_ns),
+                    self._last or ReadingNumberAndTime(0, now.at_ns),
                 )
                 appeared.append(known[thread_id])
         return appeared
@@ -756,7 +778,7 @@ class ThreadReader:
             self._forget_run(thread)
             self._ended_between.append(thread.thread_id)
 
-    def _ask_stale(self, budget: ReadBudget, now: ReadingTime, *, is_fresh: bool) -> None:
+    def _ask_stale(self, budget: ReadBudget, now: ReadingNumberAndTime, *, is_fresh: bool) -> None:
         """Ask the threads that have run what they wait for now, as many as the budget allows."""
         left = _MAX_ASKED
         for process in tuple(self._stale.values()):
@@ -781,12 +803,12 @@ class ThreadReader:
             process.state = state
 
     def _ask_threads(
-        self, process: ProcessThreads, most: int, budget: ReadBudget, now: ReadingTime
+        self, process: ProcessThreads, most: int, budget: ReadBudget, now: ReadingNumberAndTime
     ) -> int:
         """Ask the threads of a process, at most so many; returns how many were asked."""
         asked = 0
         is_open = False
-        parents: list[Thread] = []
+        parents: list[FollowedThread] = []
         for thread in process.seen:
             if not (thread.is_stale or thread.is_postponed or _may_others_add_watches(thread)):
                 continue
@@ -805,7 +827,7 @@ class ThreadReader:
             self._parents.append(process)
         return asked
 
-    def _misses_child(self) -> bool:
+    def _is_any_child_missing(self) -> bool:
         """Whether a process waits for a child, and none lives, now that all were asked."""
         return not all(self._has_living_child(parent) for parent in self._parents)
 
@@ -817,14 +839,14 @@ class ThreadReader:
             for child in self._processes.values()
         )
 
-    def _ask_thread(self, process: ProcessThreads, thread: Thread, now_ns: int) -> None:
+    def _ask_thread(self, process: ProcessThreads, thread: FollowedThread, now_ns: int) -> None:
         """Ask a thread what it does now, and whether something came in its wait before."""
-        arrivals: Sequence[Arrival] = ()
+        arrivals: Sequence[ConnectionArrival] = ()
         before = thread.blocked
         is_same_wait = not (thread.is_stale or thread.is_postponed)
         if before is not None and before.connections and thread.is_stale:
-            arrivals = self._resolver.arrivals(before)
-        blocked = self._blocked.read(process, thread, now_ns)
+            arrivals = self._resolver.read_arrivals(before)
+        blocked = self._blocked.read_blocked_thread(process, thread, now_ns)
         self.sees_calls = self.sees_calls or self._blocked.has_seen_call
         if process.is_refused and (blocked is HIDDEN_DISK or blocked is MEMORY):
             self._turns.disk_number = 0 if self._last is None else self._last.number
@@ -849,8 +871,8 @@ class ThreadReader:
             was_woken = not is_stopped and before is not None and self._was_woken(before)
             timed_out: bool | None = False
             if before is not None and before.may_go_on and not is_stopped:
-                begin = thread.begin_of_work(now_ns, is_able=blocked is None)
-                timed_out = is_by_timeout(before, arrivals, begin, now_ns)
+                begin = thread.work_begin_bounds(now_ns, is_able=blocked is None)
+                timed_out = did_timeout_end_poll(before, arrivals, begin, now_ns)
             # What comes until the thread runs may come on any connection that it watched.
             adds = is_same_wait and before is not None and bool(before.connections)
             self._seen.append(
@@ -865,7 +887,7 @@ class ThreadReader:
                 )
             )
 
-    def _may_miss_child(self, process: ProcessThreads, blocked: Blocked) -> bool:
+    def _may_miss_child(self, process: ProcessThreads, blocked: BlockedThread) -> bool:
         """Whether a thread may have a child that began since the processes were read, and matters:
         it waits for it, or asks again and again whether it has ended, which no thread of a pool
         does.
@@ -882,19 +904,19 @@ class ThreadReader:
     def _look_at_children(
         self,
         process: ProcessThreads,
-        parents: Collection[Thread],
+        parents: Collection[FollowedThread],
         most: int,
         budget: ReadBudget,
-        now: ReadingTime,
+        now: ReadingNumberAndTime,
     ) -> int:
         """Look at the children of these threads that began since the processes were read; returns
         how many were asked.
         """
         asked = 0
-        for pid in self._children(process, parents):
+        for pid in self._children_of_threads(process, parents):
             if pid in self._processes or asked >= most or not budget.allows():
                 continue
-            stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
+            stat = proc.parse_stat(proc.read_or_none(f"{self._folder}/{pid}/stat") or b"")
             if stat is None or stat.state in ENDED_STATES:
                 continue
             reading = ProcessReading(
@@ -906,24 +928,26 @@ class ThreadReader:
                 state=stat.state,
                 parent_pid=process.reading.pid,
             )
-            before = self._last or ReadingTime(0, now.at_ns)
+            before = self._last or ReadingNumberAndTime(0, now.at_ns)
             child = ProcessThreads(reading, stat.started_ticks, before)
             child.is_refused = process.is_refused
             child.thread_count = stat.threads
             child.state = stat.state
             self._processes[pid] = self._changed[pid] = child
             self._is_shown = False
-            self._continue(child, budget, now, None)
+            self._read_remaining_threads(child, budget, now, None)
             asked += 1 + self._ask_threads(child, most - asked, budget, now)
         return asked
 
-    def _children(self, process: ProcessThreads, parents: Collection[Thread]) -> Collection[int]:
+    def _children_of_threads(
+        self, process: ProcessThreads, parents: Collection[FollowedThread]
+    ) -> Collection[int]:
         """The children of these threads, and of the others of their process if these are few."""
         if len(process.threads) <= _MAX_PARENTS:
             parents = process.threads.values()
         pids: list[int] = []
         for thread in parents:
-            pids += proc.parse_pids(proc.read(f"{thread.path}/children") or b"")
+            pids += proc.parse_child_pids(proc.read_or_none(f"{thread.path}/children") or b"")
         return pids
 
     def _look_for_frozen(self, budget: ReadBudget) -> None:
@@ -958,21 +982,23 @@ class ThreadReader:
             left -= 1
             if thread.read_state().letter == "R":
                 thread.blocked = None
-                self._seen.append(self._woken_now(thread.thread_id, pid, before))
+                self._seen.append(self._thread_woken_now(thread.thread_id, pid, before))
 
-    def _woken_now(self, thread_id: int, pid: int, before: Blocked | None) -> ThreadSeen:
+    def _thread_woken_now(
+        self, thread_id: int, pid: int, before: BlockedThread | None
+    ) -> ThreadSeen:
         """A thread that can run, and has not run yet: its wait ended since the last look."""
         if before is None:
             return ThreadSeen(thread_id, pid, None)
-        arrivals = self._resolver.arrivals(before)
+        arrivals = self._resolver.read_arrivals(before)
         timed_out: bool | None = False
         if before.may_go_on and self._last is not None:
-            begin = WorkBegin(self._last.at_ns, self._at_ns, is_known=False, worked_ns=0)
-            timed_out = is_by_timeout(before, arrivals, begin, self._at_ns)
+            begin = WorkBeginBounds(self._last.at_ns, self._at_ns, is_known=False, worked_ns=0)
+            timed_out = did_timeout_end_poll(before, arrivals, begin, self._at_ns)
         came = what_came(arrivals, timed_out=timed_out)
         return ThreadSeen(thread_id, pid, None, came, self._was_woken(before), timed_out)
 
-    def _was_woken(self, before: Blocked) -> bool:
+    def _was_woken(self, before: BlockedThread) -> bool:
         """Whether a wait that is over was so before its timeout."""
         if before.until_ns is None or before.connections:
             return False
@@ -985,12 +1011,14 @@ class ThreadReader:
         process.was_sleeping = process.reading.state == SLEEP_STATE
 
 
-def _busy_share(grown: ThreadGrowth) -> float:
+def _busy_share(grown: ThreadTimeGrowth) -> float:
     """The share of the time for which a thread could run."""
     return (grown.run_ns + grown.wait_ns) / max(grown.span_ns, 1)
 
 
-def _certainly_busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> ThreadGrowth | None:
+def _certainly_busiest(
+    growth: Sequence[ThreadTimeGrowth], least_ns: float
+) -> ThreadTimeGrowth | None:
     """A thread that certainly could run for so long in each of its steps; None if none could."""
     for grown in growth:
         if 0 < least_ns <= (grown.run_ns + grown.wait_ns) / grown.steps:
@@ -998,7 +1026,9 @@ def _certainly_busiest(growth: Sequence[ThreadGrowth], least_ns: float) -> Threa
     return None
 
 
-def _has_unchanged_watched_connections(before: Blocked | None, now: Blocked | None) -> bool:
+def _has_unchanged_watched_connections(
+    before: BlockedThread | None, now: BlockedThread | None
+) -> bool:
     """Whether a thread that has not run watches the same connections, and children or pipes."""
     if before is None or now is None or before.wait != now.wait:
         return False
@@ -1007,6 +1037,6 @@ def _has_unchanged_watched_connections(before: Blocked | None, now: Blocked | No
     return [each.stream for each in before.connections] == [each.stream for each in now.connections]
 
 
-def _may_others_add_watches(thread: Thread) -> bool:
+def _may_others_add_watches(thread: FollowedThread) -> bool:
     """Whether a thread that has not run may watch more by now."""
     return thread.blocked is not None and thread.blocked.others_add

@@ -14,17 +14,17 @@ _SHARED = 2
 _MAX_AUXV_BYTES = 4096
 
 
-def lacks_parts(status: proc.ProcessStatus) -> bool:
+def lacks_memory_parts(status: proc.ProcessStatus) -> bool:
     """Whether a process has memory of which the kernel does not tell the anonymous part."""
     return status.rss_bytes is not None and status.anonymous_bytes is None
 
 
-def with_parts(status: proc.ProcessStatus, folder: str) -> proc.ProcessStatus:
+def with_memory_parts(status: proc.ProcessStatus, folder: str) -> proc.ProcessStatus:
     """The status with what is no page of a file or of shared memory as anonymous memory.
 
     gVisor counts no such pages: all memory is anonymous there.
     """
-    words = (proc.read(f"{folder}/statm") or b"").split()
+    words = (proc.read_or_none(f"{folder}/statm") or b"").split()
     if len(words) <= _SHARED or status.rss_bytes is None:
         return status
     pages = int(words[_RESIDENT]) - int(words[_SHARED])

@@ -12,14 +12,14 @@ def has_parents_memory(pid: int, parent_pid: int) -> bool:
 
     A fork's differs: it begins without the pages of files.
     """
-    before = read_sizes(parent_pid)
-    sizes = read_sizes(pid)
-    if lies_between(sizes, before, read_sizes(parent_pid)):
+    before = read_statm_pages(parent_pid)
+    sizes = read_statm_pages(pid)
+    if are_sizes_between(sizes, before, read_statm_pages(parent_pid)):
         return True
     return not proc.read_stat(f"/proc/{pid}").is_forked
 
 
-def lies_between(sizes: Sequence[int], before: Sequence[int], after: Sequence[int]) -> bool:
+def are_sizes_between(sizes: Sequence[int], before: Sequence[int], after: Sequence[int]) -> bool:
     """Whether these sizes can be those of the process whose sizes were read just before and just
     after: its other threads may allocate memory meanwhile.
     """
@@ -31,7 +31,7 @@ def lies_between(sizes: Sequence[int], before: Sequence[int], after: Sequence[in
     )
 
 
-def read_sizes(pid: int) -> tuple[int, ...]:
+def read_statm_pages(pid: int) -> tuple[int, ...]:
     """``/proc/PID/statm``, in pages; empty after the end of the process."""
-    words = (proc.read(f"/proc/{pid}/statm") or b"").split()
+    words = (proc.read_or_none(f"/proc/{pid}/statm") or b"").split()
     return tuple([int(word) for word in words])

@@ -20,14 +20,14 @@ from profiler.core.optional_math import difference, first_known, known
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_HOUR, NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux import proc
-from profiler.readers.linux.named_pipes import is_local, kind_of_sleep
-from profiler.readers.linux.poll_ends import Arrival
+from profiler.readers.linux.named_pipes import is_in_local_filesystem, kind_of_io_wait
+from profiler.readers.linux.poll_ends import ConnectionArrival
 from profiler.readers.linux.shared_links import SharedLinks
-from profiler.readers.linux.sockets import Socket, Sockets, StreamState, other_end
-from profiler.readers.linux.waits import Blocked, Connection, Wait
+from profiler.readers.linux.sockets import Socket, SocketTable, TcpStreamState, reversed_addresses
+from profiler.readers.linux.waits import BlockedThread, Connection, Wait
 
 if TYPE_CHECKING:
-    from profiler.readers.linux.io_uring import Rings
+    from profiler.readers.linux.io_uring import IoUringRings
 
 # How to find the target of a wait from a call's arguments; a wait without a target has only its
 # kind.
@@ -160,7 +160,7 @@ class SystemCall(Struct, frozen=True):
         return value
 
 
-def calls_of(machine: str) -> Mapping[int, tuple[str, Action]]:
+def waiting_calls_of_machine(machine: str) -> Mapping[int, tuple[str, Action]]:
     """The calls of an architecture that a thread may wait in, by number; empty for one without a
     table.
     """
@@ -195,29 +195,29 @@ def parse_system_call(text: bytes) -> SystemCall | None:
     return SystemCall(number, values[:_ARGUMENTS])
 
 
-_OTHER = Blocked(wait=Wait("other"))
-_SLEEP = Blocked(wait=Wait("sleep"))
+_OTHER = BlockedThread(wait=Wait("other"))
+_SLEEP = BlockedThread(wait=Wait("sleep"))
 # A wait for a futex for a limited time, as of Java's Thread.sleep, Python's Event.wait and a
 # condition variable: of a thread that is not known to wait for another one, it is a sleep.
-_TIMED_FUTEX = Blocked(wait=Wait("sleep"), helpers="threads")
+_TIMED_FUTEX = BlockedThread(wait=Wait("sleep"), helpers="threads")
 # A signal may come from anybody; a server's first process waits so beside those that serve.
-_SIGNAL = Blocked(wait=Wait("other"), helpers="children")
-_TIMED_SIGNAL = Blocked(wait=Wait("sleep"), helpers="children")
+_SIGNAL = BlockedThread(wait=Wait("other"), helpers="children")
+_TIMED_SIGNAL = BlockedThread(wait=Wait("sleep"), helpers="children")
 _LOCK_COMMANDS = (7, 38)  # of fcntl: F_SETLKW, F_OFD_SETLKW
 _SIGNAL_TIMEOUT = 2  # the position of the timeout of rt_sigtimedwait among its arguments
 # What another process holds.
-_LOCK = Blocked(wait=Wait("lock"))
-_LOCK_OF_THREAD = Blocked(wait=Wait("lock"), helpers="threads")
-_CHILD = Blocked(wait=Wait("child"), helpers="children")
+_LOCK = BlockedThread(wait=Wait("lock"))
+_LOCK_OF_THREAD = BlockedThread(wait=Wait("lock"), helpers="threads")
+_CHILD = BlockedThread(wait=Wait("child"), helpers="children")
 # A loop that watches nothing but its own wake-up, which another of its threads sends.
-_OWN_WAKE_UP = Blocked(wait=Wait("other"), helpers="threads")
+_OWN_WAKE_UP = BlockedThread(wait=Wait("other"), helpers="threads")
 # Others of its threads say what it watches, as they do to the pollers of Java's virtual threads.
 _WATCHES_NOTHING = replace(_OWN_WAKE_UP, others_add=True)
 # The loop for a limited time: of one that nobody has woken before, it is a sleep.
-_TIMED_WAKE_UP = Blocked(wait=Wait("sleep"), has_timeout=True)
-_FOR_COMERS = Blocked(wait=Wait("network"), may_be_idle=True)
+_TIMED_WAKE_UP = BlockedThread(wait=Wait("sleep"), has_timeout=True)
+_FOR_COMERS = BlockedThread(wait=Wait("network"), may_be_idle=True)
 _BY_ACTION = {
-    "disk": Blocked(wait=Wait("disk")),
+    "disk": BlockedThread(wait=Wait("disk")),
     "sleep": _SLEEP,
     "lock": _LOCK,
     "child": _CHILD,
@@ -236,7 +236,7 @@ _MAX_TIMEOUTS = 16
 _MAX_MEMORIES = 16
 # So many other ends of pipes and connections are kept in mind.
 _MAX_ENDS = 1024
-AskStream = Callable[[int, bytes], StreamState | None]
+AskStream = Callable[[int, bytes], TcpStreamState | None]
 
 
 class WaitResolver:
@@ -265,11 +265,11 @@ class WaitResolver:
         self._quiet_ns: int | None = None  # since something came on what it watches
         self._memory: int | None = None
         self._memory_pid: int | None = None
-        self.sockets = Sockets(proc_folder, own_cpu_ns, peer_inode)
-        self._shared = SharedLinks(proc_folder, batch_pids, self._link)
+        self.sockets = SocketTable(proc_folder, own_cpu_ns, peer_inode)
+        self._shared = SharedLinks(proc_folder, batch_pids, self._link_of_descriptor)
         self._ends: dict[int, int] = {}  # the inodes of connections and of their other ends
         self._own_pairs: dict[tuple[int, str], bool] = {}
-        self._rings: Rings | None = None
+        self._rings: IoUringRings | None = None
 
     def is_restarted(self, call: SystemCall) -> bool:
         """Whether the call goes on after a stop, as that by SIGSTOP, Ctrl-Z, a debugger or the
@@ -277,7 +277,7 @@ class WaitResolver:
         """
         return call.number == self._numbers.get("restart_syscall")
 
-    def original(self, call: SystemCall, place: bytes) -> SystemCall:
+    def restarted_call(self, call: SystemCall, place: bytes) -> SystemCall:
         """The call that goes on, by the function of the kernel in which its thread waits
         (``/proc/PID/task/TID/wchan``); the same call if that is not shown.
         """
@@ -287,11 +287,11 @@ class WaitResolver:
         name = names[0] if names else _RESTARTED_SLEEP
         return SystemCall(self._numbers.get(name, call.number), call.arguments)
 
-    def resolve(self, pid: int, call: SystemCall, now_ns: int, since_ns: int) -> Blocked:
+    def resolve_wait(self, pid: int, call: SystemCall, now_ns: int, since_ns: int) -> BlockedThread:
         """The wait of a thread of the process in this call, which has begun after ``since_ns``;
         ``other`` if it is unknown.
         """
-        self._begin(now_ns)
+        self._begin_resolving(now_ns)
         name, action = self._calls.get(call.number, ("", None))
         blocked = _BY_ACTION.get(action or "", _OTHER)
         match action:
@@ -304,33 +304,33 @@ class WaitResolver:
             case "futex":
                 blocked = self._wait_for_futex(pid, name, call, now_ns, since_ns)
             case "ring":
-                links = self._requested(pid, call.int_argument(0))
-                blocked = self._wait_for_one(pid, links, now_ns)
+                links = self._requested_links(pid, call.int_argument(0))
+                blocked = self._wait_for_any_link(pid, links, now_ns)
             case "file" | "socket":
-                links = [self._link(pid, call.int_argument(0))]
-                blocked = self._wait_for_one(pid, links, now_ns)
+                links = [self._link_of_descriptor(pid, call.int_argument(0))]
+                blocked = self._wait_for_any_link(pid, links, now_ns)
                 if blocked.may_be_idle and not name.startswith(_RECEIVES):
                     blocked = replace(blocked, may_be_idle=False)
             case "poll" | "select" | "epoll":
                 blocked = self._wait_in_poll(pid, name, call, now_ns)
                 if blocked is _TIMED_WAKE_UP or blocked.may_go_on:
-                    blocked = self._with_timeout(pid, name, call, blocked, since_ns)
+                    blocked = self._with_poll_timeout(pid, name, call, blocked, since_ns)
         return blocked
 
-    def _with_timeout(
-        self, pid: int, name: str, call: SystemCall, blocked: Blocked, since_ns: int
-    ) -> Blocked:
+    def _with_poll_timeout(
+        self, pid: int, name: str, call: SystemCall, blocked: BlockedThread, since_ns: int
+    ) -> BlockedThread:
         """The poll with when its timeout ends it: what came would have ended it before."""
         now_ns = first_known(self._now_ns, since_ns)
         if self._quiet_ns is not None:
             since_ns = max(since_ns, now_ns - self._quiet_ns)
-        timeout_ns = self._timeout_ns(pid, name, call)
+        timeout_ns = self._poll_timeout_ns(pid, name, call)
         if timeout_ns is None:
             return blocked
         within_ns = max(now_ns - since_ns, 0) if timeout_ns >= _MIN_TIMEOUT_NS else None
         return replace(blocked, until_ns=since_ns + timeout_ns, until_within_ns=within_ns)
 
-    def _timeout_ns(self, pid: int, name: str, call: SystemCall) -> int | None:
+    def _poll_timeout_ns(self, pid: int, name: str, call: SystemCall) -> int | None:
         """For how long a poll waits at most; None if that is not readable."""
         if name in _MS_TIMEOUTS:
             return call.int_argument(_MS_TIMEOUTS[name]) * NS_PER_MS
@@ -344,7 +344,7 @@ class WaitResolver:
         whole_seconds, rest_ns = _TIMESPEC.unpack(timeout)
         return int(whole_seconds * NS_PER_SECOND + rest_ns)
 
-    def _begin(self, now_ns: int) -> None:
+    def _begin_resolving(self, now_ns: int) -> None:
         """Begin with the wait of one thread, which may be the first of a look."""
         self.sockets.has_postponed = False
         if now_ns != self._now_ns:
@@ -353,10 +353,10 @@ class WaitResolver:
             self._timeouts_left = _MAX_TIMEOUTS
             self._memories_left = _MAX_MEMORIES
 
-    def _wait_in_poll(self, pid: int, name: str, call: SystemCall, now_ns: int) -> Blocked:
+    def _wait_in_poll(self, pid: int, name: str, call: SystemCall, now_ns: int) -> BlockedThread:
         self._others_add = False
         self._quiet_ns = None
-        descriptors, has_timeout = self._watched(pid, name, call)
+        descriptors, has_timeout = self._watched_descriptors(pid, name, call)
         if descriptors is None:
             return _OTHER
         descriptors = tuple(dict.fromkeys(descriptors))
@@ -365,32 +365,36 @@ class WaitResolver:
         blocked = self._wait_for_any(pid, descriptors, now_ns, has_timeout=has_timeout)
         return replace(blocked, others_add=True) if self._others_add else blocked
 
-    def asleep(self, pid: int, call: SystemCall, blocked: Blocked, now_ns: int) -> Blocked:
+    def resolve_sleep(
+        self, pid: int, call: SystemCall, blocked: BlockedThread, now_ns: int
+    ) -> BlockedThread:
         """What a thread in an interruptible sleep waits for, if its wait in this call is for a
         path.
         """
         _, action = self._calls.get(call.number, ("", None))
         if action != "file":  # the requests of an io_uring
             return blocked
-        kind = kind_of_sleep(pid, call.int_argument(0), self._folder)
+        kind = kind_of_io_wait(pid, call.int_argument(0), self._folder)
         if kind == blocked.wait.kind:
             return blocked
         if kind != "pipe":
-            return Blocked(wait=Wait(kind))
-        return self._wait_for_pipe(pid, (self._link(pid, call.int_argument(0)),), now_ns)
+            return BlockedThread(wait=Wait(kind))
+        return self._wait_for_pipe(
+            pid, (self._link_of_descriptor(pid, call.int_argument(0)),), now_ns
+        )
 
-    def arrivals(self, blocked: Blocked) -> Sequence[Arrival]:
+    def read_arrivals(self, blocked: BlockedThread) -> Sequence[ConnectionArrival]:
         """What has come on each connection of a wait since it was resolved."""
-        arrivals: list[Arrival] = []
+        arrivals: list[ConnectionArrival] = []
         for connection in blocked.connections:
             state = None
             if connection.inode:
                 state = self._ask_stream(connection.inode, connection.stream)
             if state is None:
-                arrivals.append(Arrival(came=None, is_closed=bool(connection.inode)))
+                arrivals.append(ConnectionArrival(came=None, is_closed=bool(connection.inode)))
                 continue
             arrivals.append(
-                Arrival(
+                ConnectionArrival(
                     came=state.received_bytes != connection.received_bytes,
                     segments=difference(state.received_segments, connection.received_segments),
                     before_ns=state.came_before_ns,
@@ -400,22 +404,24 @@ class WaitResolver:
 
     def _wait_for_futex(
         self, pid: int, name: str, call: SystemCall, now_ns: int, since_ns: int
-    ) -> Blocked:
+    ) -> BlockedThread:
         """The wait for threads, or for other processes of the batch that share the memory."""
         blocked = self._wait_for_threads(pid, name, call, since_ns)
         if name not in _FUTEX_FLAGS or call.arguments[_FUTEX_FLAGS[name]] & _FUTEX_PRIVATE:
             return blocked
         address = call.arguments[0]
-        link = self._shared.memory_at(pid, address)
+        link = self._shared.known_link_at(pid, address)
         if link is None and self._memories_left > 0:
             self._memories_left -= 1
-            link = self._shared.find_memory(pid, address, now_ns)
+            link = self._shared.find_link_at(pid, address, now_ns)
         if not link:
             return blocked  # pthread_join has no private flag, either
-        pids = self._shared.others_with(pid, (link,), now_ns)
+        pids = self._shared.other_holders_of(pid, (link,), now_ns)
         return replace(blocked, helpers="memory", helper_pids=pids)
 
-    def _wait_for_threads(self, pid: int, name: str, call: SystemCall, since_ns: int) -> Blocked:
+    def _wait_for_threads(
+        self, pid: int, name: str, call: SystemCall, since_ns: int
+    ) -> BlockedThread:
         """A lock, or a sleep: a wait for a limited time, in which nobody need hold a lock.
 
         Such a wait is a lock's if the futex is a POSIX mutex, which names the thread that holds it.
@@ -456,33 +462,35 @@ class WaitResolver:
             return since_ns + time_ns
         return time_ns - self._wall_ahead_ns() if operation & _FUTEX_BY_WALL_CLOCK else time_ns
 
-    def _wait_for_lock(self, pid: int, name: str, call: SystemCall) -> Blocked:
+    def _wait_for_lock(self, pid: int, name: str, call: SystemCall) -> BlockedThread:
         """The wait for the lock of a file, by who holds it, which is asked of local files only."""
         if name == "fcntl" and call.int_argument(1) not in _LOCK_COMMANDS:
             return _OTHER
         descriptor = call.int_argument(0)
-        if not is_local(pid, descriptor, self._folder):
+        if not is_in_local_filesystem(pid, descriptor, self._folder):
             return _LOCK
         try:
             file = os.stat(f"{self._folder}/{pid}/fd/{descriptor}")  # noqa: PTH116  faster
         except OSError:
             return _LOCK
         place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
-        holders = lock_holders(proc.read(f"{self._folder}/locks") or b"", place.encode()) - {pid}
+        holders = lock_holder_pids(
+            proc.read_or_none(f"{self._folder}/locks") or b"", place.encode()
+        ) - {pid}
         return replace(_LOCK, helpers="pipe", helper_pids=holders) if holders else _LOCK
 
-    def _link(self, pid: int, descriptor: int) -> str:
+    def _link_of_descriptor(self, pid: int, descriptor: int) -> str:
         """What the descriptor is open for, such as ``socket:[4711]``; empty if not readable."""
         try:
             return os.readlink(f"{self._folder}/{pid}/fd/{descriptor}")  # noqa: PTH115  faster
         except OSError:
             return ""
 
-    def _wait_for(self, pid: int, link: str, now_ns: int) -> Blocked:
+    def _wait_for_link(self, pid: int, link: str, now_ns: int) -> BlockedThread:
         """The wait for one descriptor, by its link."""
         if link.startswith(_SOCKET):
             inode = int(link[len(_SOCKET) : -1])
-            (socket,) = self.sockets.find(pid, [inode], now_ns)
+            (socket,) = self.sockets.find_sockets(pid, [inode], now_ns)
             if socket.pair_inode is not None:
                 return self._wait_for_pipe(pid, (f"{_SOCKET}{socket.pair_inode}]",), now_ns)
             return self._wait_for_sockets(pid, {inode: socket}, now_ns)
@@ -492,12 +500,12 @@ class WaitResolver:
             path = without_surrogates(link.removesuffix(" (deleted)"))
             if len(path) > _MAX_PATH_CHARS:
                 path = f"{path[: _MAX_PATH_CHARS - 1]}…"
-            return Blocked(wait=Wait("disk", path))
+            return BlockedThread(wait=Wait("disk", path))
         return _BY_ACTION.get(_ANONYMOUS_KINDS.get(link, ""), _OTHER)
 
     def _wait_for_sockets(
         self, pid: int, sockets: Mapping[int, Socket], now_ns: int, *, has_timeout: bool = False
-    ) -> Blocked:
+    ) -> BlockedThread:
         """The wait for something to come on these sockets, by inode, from processes of the batch or
         others.
         """
@@ -527,8 +535,8 @@ class WaitResolver:
             )
         pids: frozenset[int] = frozenset()
         if len(connected) <= _MAX_CONNECTIONS:
-            pids = self._shared.others_with(pid, self._links_of_ends(connected), now_ns)
-        return Blocked(
+            pids = self._shared.other_holders_of(pid, self._links_of_ends(connected), now_ns)
+        return BlockedThread(
             wait=Wait("network", target if connected else None),
             helpers="pipe" if pids else "nobody",
             helper_pids=pids,
@@ -542,16 +550,16 @@ class WaitResolver:
         for inode, socket in connected.items():
             end_inode = socket.end_inode or self._ends.get(inode)
             if end_inode is None and socket.stream:
-                end_inode = self._ask_end(inode, socket.stream)
+                end_inode = self._ask_other_end_inode(inode, socket.stream)
             if end_inode is not None:
                 yield f"{_SOCKET}{end_inode}]"
 
-    def _ask_end(self, inode: int, stream: bytes) -> int | None:
+    def _ask_other_end_inode(self, inode: int, stream: bytes) -> int | None:
         """The inode of the other end of a TCP connection; None if it is on another machine or not
         accepted yet, or the kernel does not know this end: in another network namespace, the same
         addresses may be those of another connection.
         """
-        addresses = other_end(stream)
+        addresses = reversed_addresses(stream)
         if addresses is None or self._ask_stream(inode, stream) is None:
             return None
         end = self._ask_stream(0, addresses)
@@ -562,31 +570,33 @@ class WaitResolver:
         self._ends[inode] = end.inode
         return end.inode
 
-    def _wait_for_pipe(self, pid: int, links: Collection[str], now_ns: int) -> Blocked:
+    def _wait_for_pipe(self, pid: int, links: Collection[str], now_ns: int) -> BlockedThread:
         """The wait for the other ends of pipes, which other processes of the batch have."""
-        pids = self._shared.others_with(pid, links, now_ns)
-        return Blocked(wait=Wait("pipe"), helpers="pipe", helper_pids=pids)
+        pids = self._shared.other_holders_of(pid, links, now_ns)
+        return BlockedThread(wait=Wait("pipe"), helpers="pipe", helper_pids=pids)
 
-    def _requested(self, pid: int, ring: int) -> Sequence[str]:
+    def _requested_links(self, pid: int, ring: int) -> Sequence[str]:
         """The links of what a ring's requests are for."""
         if self._rings is None:
-            from profiler.readers.linux.io_uring import Rings  # few programs have one
+            from profiler.readers.linux.io_uring import IoUringRings  # few programs have one
 
-            self._rings = Rings(self._folder, self._link)
-        return self._rings.links(pid, ring)
+            self._rings = IoUringRings(self._folder, self._link_of_descriptor)
+        return self._rings.pending_request_links(pid, ring)
 
-    def _wait_for_one(self, pid: int, links: Sequence[str], now_ns: int) -> Blocked:
+    def _wait_for_any_link(self, pid: int, links: Sequence[str], now_ns: int) -> BlockedThread:
         """The wait for any of these: for files first."""
-        waits: dict[str, list[Blocked]] = {}
+        waits: dict[str, list[BlockedThread]] = {}
         for link in dict.fromkeys(links):
-            blocked = self._wait_for(pid, link, now_ns)
+            blocked = self._wait_for_link(pid, link, now_ns)
             waits.setdefault(blocked.wait.kind, []).append(blocked)
         for kind in _REQUESTED_KINDS:
             if kind in waits:
-                return waits[kind][0] if len(waits[kind]) == 1 else Blocked(wait=Wait(kind))
+                return waits[kind][0] if len(waits[kind]) == 1 else BlockedThread(wait=Wait(kind))
         return _OTHER
 
-    def _watched(self, pid: int, name: str, call: SystemCall) -> tuple[Sequence[int] | None, bool]:
+    def _watched_descriptors(
+        self, pid: int, name: str, call: SystemCall
+    ) -> tuple[Sequence[int] | None, bool]:
         """The descriptors that poll, select or epoll watch, None if not readable; and whether
         for a limited time.
         """
@@ -606,7 +616,7 @@ class WaitResolver:
 
     def _watched_by_epoll(self, pid: int, descriptor: int) -> Sequence[int] | None:
         """The descriptors that an epoll descriptor watches now; None if not readable."""
-        text = proc.read(f"{self._folder}/{pid}/fdinfo/{descriptor}")
+        text = proc.read_or_none(f"{self._folder}/{pid}/fdinfo/{descriptor}")
         if text is None:
             return None
         entries = [(int(each), int(how, 16)) for each, how in _WATCHED_BY_EPOLL.findall(text)]
@@ -614,11 +624,14 @@ class WaitResolver:
             self._others_add = True
         return [number for number, events in entries if events & ~_HOW_EVENTS]
 
-    def _links(self, pid: int, descriptors: Sequence[int]) -> Sequence[str]:
+    def _links_of_descriptors(self, pid: int, descriptors: Sequence[int]) -> Sequence[str]:
         """What the descriptors are open for, and those that the epoll descriptors among them watch;
         empty if one of these lists is not readable.
         """
-        links = {number: self._link(pid, number) for number in descriptors[:_MAX_DESCRIPTORS]}
+        links = {
+            number: self._link_of_descriptor(pid, number)
+            for number in descriptors[:_MAX_DESCRIPTORS]
+        }
         pending = [number for number, link in links.items() if link == _EPOLL]
         while pending:
             numbers = self._watched_by_epoll(pid, pending.pop())
@@ -626,7 +639,7 @@ class WaitResolver:
                 return ()
             for number in numbers[: _MAX_DESCRIPTORS - len(links)]:
                 if number not in links:
-                    links[number] = self._link(pid, number)
+                    links[number] = self._link_of_descriptor(pid, number)
                     if links[number] == _EPOLL:
                         pending.append(number)
         return tuple(links.values())
@@ -669,33 +682,33 @@ class WaitResolver:
 
     def _wait_for_any(
         self, pid: int, descriptors: Sequence[int], now_ns: int, *, has_timeout: bool
-    ) -> Blocked:
+    ) -> BlockedThread:
         """The wait for one of several descriptors: connections first, then pipes, sockets on which
         somebody may come, a timeout, and the others.
         """
         if not descriptors:
             return _SLEEP
-        links = self._links(pid, descriptors)
+        links = self._links_of_descriptors(pid, descriptors)
         if not links:
             return _OTHER
         inodes = {int(link[len(_SOCKET) : -1]): link for link in links if link.startswith(_SOCKET)}
-        sockets = dict(zip(inodes, self.sockets.find(pid, inodes, now_ns), strict=True))
+        sockets = dict(zip(inodes, self.sockets.find_sockets(pid, inodes, now_ns), strict=True))
         others: dict[int, Socket] = {}
         pipes = [
             link
             for link in links
-            if link.startswith(_PIPE) and not self._is_own_pair(pid, link, now_ns)
+            if link.startswith(_PIPE) and not self._has_both_ends(pid, link, now_ns)
         ]
         for inode, socket in sockets.items():
             is_pair = socket.pair_inode is not None or socket.may_be_paired
-            if is_pair and self._is_own_pair(pid, inodes[inode], now_ns, socket.pair_inode):
+            if is_pair and self._has_both_ends(pid, inodes[inode], now_ns, socket.pair_inode):
                 continue
             if socket.pair_inode is None:
                 others[inode] = socket
             else:
                 pipes.append(f"{_SOCKET}{socket.pair_inode}]")
         if self.sockets.has_postponed:
-            return Blocked(wait=Wait("network"))
+            return BlockedThread(wait=Wait("network"))
         watched = _wait_for_watched(links)
         if pipes:
             watched = self._wait_for_pipe(pid, pipes, now_ns)
@@ -708,7 +721,9 @@ class WaitResolver:
             return _TIMED_WAKE_UP if links and watched is _OWN_WAKE_UP else _SLEEP
         return watched
 
-    def _is_own_pair(self, pid: int, link: str, now_ns: int, pair_inode: int | None = None) -> bool:
+    def _has_both_ends(
+        self, pid: int, link: str, now_ns: int, pair_inode: int | None = None
+    ) -> bool:
         """Whether the process has both ends of a pipe (one inode) or a socket pair: its own
         wake-up.
 
@@ -719,8 +734,8 @@ class WaitResolver:
         if is_own is None:
             if len(self._own_pairs) >= _MAX_OWN_PAIRS:
                 self._own_pairs.clear()
-            numbers = proc.all_pids(f"{self._folder}/{pid}/fd")
-            links = [self._link(pid, number) for number in numbers[:_MAX_DESCRIPTORS]]
+            numbers = proc.numeric_entries(f"{self._folder}/{pid}/fd")
+            links = [self._link_of_descriptor(pid, number) for number in numbers[:_MAX_DESCRIPTORS]]
             if link.startswith(_PIPE):
                 is_own = links.count(link) > 1
             elif pair_inode is not None:
@@ -728,7 +743,7 @@ class WaitResolver:
             else:
                 inode = int(link[len(_SOCKET) : -1])
                 beside = [one for one in (inode - 1, inode + 1) if f"{_SOCKET}{one}]" in links]
-                ends = self.sockets.find(pid, beside, now_ns)
+                ends = self.sockets.find_sockets(pid, beside, now_ns)
                 if self.sockets.has_postponed:
                     return False
                 is_own = any(end.may_be_paired for end in ends)
@@ -736,7 +751,7 @@ class WaitResolver:
         return is_own
 
 
-def lock_holders(locks: bytes, place: bytes) -> frozenset[int]:
+def lock_holder_pids(locks: bytes, place: bytes) -> frozenset[int]:
     """Who holds locks of a file, by ``/proc/locks``; a line of one that waits has an arrow. A lock
     of an open file has no process.
     """
@@ -750,7 +765,7 @@ def lock_holders(locks: bytes, place: bytes) -> frozenset[int]:
     )
 
 
-def _wait_for_child(name: str, call: SystemCall) -> Blocked:
+def _wait_for_child(name: str, call: SystemCall) -> BlockedThread:
     """The wait for any child, or for one by its id."""
     pid = -1
     if name == "wait4":
@@ -760,7 +775,7 @@ def _wait_for_child(name: str, call: SystemCall) -> Blocked:
     return replace(_CHILD, helper_pids=frozenset((pid,))) if pid > 0 else _CHILD
 
 
-def _wait_for_watched(links: Sequence[str]) -> Blocked:
+def _wait_for_watched(links: Sequence[str]) -> BlockedThread:
     """The wait for descriptors without a limit that are neither sockets nor others' pipes."""
     kinds = {_ANONYMOUS_KINDS.get(link) for link in links}
     for kind in ("sleep", "child"):

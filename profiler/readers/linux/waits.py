@@ -33,7 +33,7 @@ class Connection(Struct, frozen=True, gc=False):
     received_segments: int | None = None
 
 
-class Blocked(Struct, frozen=True, kw_only=True):
+class BlockedThread(Struct, frozen=True, kw_only=True):
     """What a blocked thread waits for.
 
     ``helpers`` are those whose work it waits for, ``helper_pids`` the processes at the other ends
@@ -63,7 +63,7 @@ class Blocked(Struct, frozen=True, kw_only=True):
     is_stopped: bool = False
     is_traced: bool = False
     is_hidden: bool = False
-    otherwise: "Blocked | None" = None
+    otherwise: "BlockedThread | None" = None
 
     @property
     def awaits_answer(self) -> bool:
@@ -92,7 +92,7 @@ class Blocked(Struct, frozen=True, kw_only=True):
         return self.has_timeout and bool(self.connections)
 
     @property
-    def is_loops_timeout(self) -> bool:
+    def is_timeout_of_event_loop(self) -> bool:
         """Whether a loop waits for its own wake-up, at most for a limited time."""
         return self.has_timeout and self.wait.kind == "sleep"
 
@@ -102,6 +102,6 @@ class Blocked(Struct, frozen=True, kw_only=True):
         return self.wait.kind == "sleep" and self.helpers == "nobody"
 
 
-STOPPED = Blocked(wait=Wait("other", "stopped"), is_stopped=True)
-TRACED = Blocked(wait=STOPPED.wait, is_stopped=True, is_traced=True)
-MEMORY = Blocked(wait=Wait("other", "memory"))
+STOPPED = BlockedThread(wait=Wait("other", "stopped"), is_stopped=True)
+TRACED = BlockedThread(wait=STOPPED.wait, is_stopped=True, is_traced=True)
+MEMORY = BlockedThread(wait=Wait("other", "memory"))

@@ -24,9 +24,9 @@ from profiler.record.fact_list import (
     READ,
     WRITTEN,
     NumberRow,
-    number_value,
+    number_of_row,
 )
-from profiler.record.measured import AtLeast, Measured, known_numbers, measured
+from profiler.record.measured import AtLeast, Measured, known_numbers, measured_from
 from profiler.record.mention_limits import is_cpu_partial, whole_cpu_seconds
 from profiler.record.record_model import Record
 from profiler.record.spot_price import measured_cost
@@ -63,11 +63,11 @@ COMPARED_METRICS = (
     ComparedMetric("blockReadBytes", READ, lambda record: record.metrics.block_read_bytes),
     ComparedMetric("blockWriteBytes", WRITTEN, lambda record: record.metrics.block_write_bytes),
     ComparedMetric("costUsd", COST, lambda record: record.cost.usd),
-    ComparedMetric("gpuUtilizationPercent", GPU_AVERAGE, partial(number_value, GPU_AVERAGE)),
-    ComparedMetric("maxGpuMemoryUsedMB", GPU_MEMORY_PEAK, partial(number_value, GPU_MEMORY_PEAK)),
-    ComparedMetric("gpuIdlePercent", GPU_IDLE, partial(number_value, GPU_IDLE)),
+    ComparedMetric("gpuUtilizationPercent", GPU_AVERAGE, partial(number_of_row, GPU_AVERAGE)),
+    ComparedMetric("maxGpuMemoryUsedMB", GPU_MEMORY_PEAK, partial(number_of_row, GPU_MEMORY_PEAK)),
+    ComparedMetric("gpuIdlePercent", GPU_IDLE, partial(number_of_row, GPU_IDLE)),
     ComparedMetric(
-        "gpuIdleBetweenPercent", GPU_IDLE_BETWEEN, partial(number_value, GPU_IDLE_BETWEEN)
+        "gpuIdleBetweenPercent", GPU_IDLE_BETWEEN, partial(number_of_row, GPU_IDLE_BETWEEN)
     ),
 )
 
@@ -108,7 +108,7 @@ def compare_metrics(
         if metric.row is COST:
             is_known = not are_costs_apart((*a, *b))
         elif metric.row in MEMORY_ROWS:
-            is_known = memory_meaning(a, b) != "differs"
+            is_known = memory_meaning_of_both(a, b) != "differs"
         else:
             is_known = metric.row not in _BYTES or _is_proven(change, metric, a, b)
         is_known = is_known and not any(map(metric.row.is_estimate, (*a, *b)))
@@ -127,7 +127,7 @@ def compare_metrics(
     return tuple(changes)
 
 
-def memory_meaning(a: Sequence[Record], b: Sequence[Record]) -> MemoryMeaning:
+def memory_meaning_of_both(a: Sequence[Record], b: Sequence[Record]) -> MemoryMeaning:
     """Whether the memory of all runs means the same; else whether that of enough runs of both sets
     leaves mapped files out.
     """
@@ -150,7 +150,7 @@ def _comparable_values(
     have these and enough do not.
     """
     sets = [a, b]
-    if metric.row in MEMORY_ROWS and memory_meaning(a, b) == "without files":
+    if metric.row in MEMORY_ROWS and memory_meaning_of_both(a, b) == "without files":
         sets = [[record for record in records if _leaves_files_out(record)] for records in sets]
     values_a, values_b = (known_values(map(metric.read, records)) for records in sets)
     return values_a, values_b
@@ -193,4 +193,4 @@ def _median_value(
     is_cpu = metric.row is CPU_TIME
     is_least = not is_cpu and any(_are_lower_bounds(metric, records))
     is_estimate = is_cpu_partial if is_cpu else metric.row.is_estimate
-    return measured(value, is_least=is_least, is_estimate=any(map(is_estimate, records)))
+    return measured_from(value, is_least=is_least, is_estimate=any(map(is_estimate, records)))

@@ -21,13 +21,13 @@ from profiler.record.fact_list import (
     NUMBERS,
     Fact,
     NumberRow,
-    comparable,
+    comparable_records,
+    number_of_row,
     number_pair,
-    number_value,
     usual_number,
 )
 from profiler.record.hardware import processor_difference
-from profiler.record.mapped_files import INCLUDES_FILES, have_one_meaning
+from profiler.record.mapped_files import INCLUDES_FILES, means_same_memory
 from profiler.record.measured import UNKNOWN, Exactly, Unknown
 from profiler.record.record_model import Record
 from profiler.record.time_shares import CPU_PARTS, time_shares
@@ -75,7 +75,7 @@ class RunComparison(Struct, frozen=True, kw_only=True):
 NO_COMPARISON: Final = RunComparison(title="", is_found=False)
 
 
-def nothing_to_compare(role: str) -> RunComparison:
+def comparison_without_run(role: str) -> RunComparison:
     """There is no run of the role, such as ``last success``."""
     return RunComparison(title=f"No {role} to compare with.", is_found=False)
 
@@ -100,7 +100,7 @@ def compare_runs(
     for number in NUMBERS:
         if not number.compared:
             continue
-        row = number_row(number, this, that, usual_runs)
+        row = compared_number_row(number, this, that, usual_runs)
         if row is not None:
             rows.append(row)
     rows += _time_rows(this, that)
@@ -128,7 +128,7 @@ def _comparison_notes(
     this: Record, that: Record, role: str, rows: Sequence[ComparedRow]
 ) -> Iterator[str]:
     """Why the numbers are hard to compare."""
-    if not have_one_meaning(this.metrics, that.metrics):
+    if not means_same_memory(this.metrics, that.metrics):
         older = "this" if this.metrics.counts_files else "that"
         yield f"The memory of {older} run may {INCLUDES_FILES}: its change is not known."
     elif any(row.name == MEMORY_PEAK.name for row in rows):
@@ -140,7 +140,7 @@ def _comparison_notes(
 
 def _peak_source_notes(this: Record, that: Record) -> Iterator[str]:
     """A sentence if one memory peak is the kernel's and the other was sampled."""
-    if comparable(MEMORY_PEAK, this, [that]):
+    if comparable_records(MEMORY_PEAK, this, [that]):
         return
     if isinstance(this.metrics.memory_peak, Exactly):
         exact = "this"
@@ -167,7 +167,7 @@ def changed_rows(rows: Sequence[ComparedRow]) -> tuple[ComparedRow, ...]:
     return tuple(row for row in changed if row in heaviest or row.is_share)
 
 
-def number_row(
+def compared_number_row(
     row: NumberRow, this: Record, that: Record, earlier: Sequence[Record]
 ) -> ComparedRow | None:
     """The number of both runs; None if neither has it. ``earlier`` are successes of the family."""
@@ -193,7 +193,7 @@ def number_row(
     if not before or is_same:
         return replace(shown, is_changed=not is_same)
     percent = 100 * (value - before) / before
-    is_usual = usual is not None and usual.holds(value)
+    is_usual = usual is not None and usual.is_within_spread(value)
     is_changed = abs(percent) >= 100 * MIN_SHARE and not is_usual
     return replace(shown, change_percent=percent, is_changed=is_changed)
 
@@ -261,11 +261,11 @@ def notable_changes(record: Record, earlier: Sequence[Record]) -> Iterator[Compa
     last = earlier[0]
     for number, name in _NOTABLE:
         least = LEAST_CHANGES[number.path.removeprefix("metrics.")]
-        new = number_value(number, record)
-        old = number_value(number, last)
+        new = number_of_row(number, record)
+        old = number_of_row(number, last)
         if new is None or not old or abs(new - old) < least:
             continue
-        if comparable(number, record, [last]):
-            row = number_row(number, record, last, earlier)
+        if comparable_records(number, record, [last]):
+            row = compared_number_row(number, record, last, earlier)
             if row is not None and row.is_changed:
                 yield replace(row, name=name)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.text import first_names, listed
 from profiler.record.family_identity import FamilyKey, family_key
-from profiler.record.record_model import UNKNOWN_COST, Cost, Record, Report, without_course
+from profiler.record.record_model import UNKNOWN_COST, Cost, Record, Report, without_large_parts
 from profiler.record.run_labels import label_values
 from profiler.record.units import format_count
 from profiler.runs.comparison.compared_metrics import is_measured
@@ -24,7 +24,7 @@ from profiler.runs.past_runs.run_source import (
     RunFilter,
     RunKey,
     RunSource,
-    patterns_of,
+    exact_patterns_of,
     run_key,
 )
 
@@ -45,7 +45,7 @@ class RunSet(Struct, frozen=True, kw_only=True):
         return tuple(report.record for report in self.reports)
 
     @property
-    def keys(self) -> frozenset[RunKey]:
+    def run_keys(self) -> frozenset[RunKey]:
         return frozenset(run_key(report) for report in self.reports)
 
     @property
@@ -71,7 +71,7 @@ def read_run_sets(
     if texts[0] == texts[1]:
         raise UsageError(f"A and B are both {texts[0]}: name two sets of runs.")
     both = [_FamilyRuns(text, last, container) for text in texts]
-    patterns = patterns_of(family_runs.name for family_runs in both)
+    patterns = exact_patterns_of(family_runs.name for family_runs in both)
     # The runs of both families are read once.
     for run in source.runs(replace(selection, families=patterns, only_counting=True)):
         for family_runs in both:
@@ -82,16 +82,17 @@ def read_run_sets(
     sets: list[RunSet] = []
     for family_runs in both:
         if family_runs.families:
-            sets.append(family_runs.as_set(source))
+            sets.append(family_runs.run_set(source))
         else:
             sets.append(_set_of_ids(source, family_runs, selection, container))
     a, b = sets
-    if a.keys == b.keys:
+    if a.run_keys == b.run_keys:
         raise UsageError(
-            f"{a.text} and {b.text} are the same {format_count(len(a.keys), 'run')}: name two sets."
+            f"{a.text} and {b.text} are the same {format_count(len(a.run_keys), 'run')}: name "
+            f"two sets."
         )
     remarks: list[str] = []
-    common = len(a.keys & b.keys)
+    common = len(a.run_keys & b.run_keys)
     if common:
         verb = "is" if common == 1 else "are"
         remarks.append(
@@ -146,10 +147,10 @@ class _FamilyRuns:
             self.is_full = True
             return
         else:
-            self._reports.append(replace(report, record=without_course(report.record)))
+            self._reports.append(replace(report, record=without_large_parts(report.record)))
         self.families[key] = family
 
-    def as_set(self, source: RunSource) -> RunSet:
+    def run_set(self, source: RunSource) -> RunSet:
         """The set.
 
         Raises TaskProfilerError if no run counts, UsageError for runs of several containers.
@@ -251,5 +252,5 @@ def _set_of_ids(
             raise TaskProfilerError(
                 f"The run {record.task_id} has no report yet: compare it when it has ended."
             )
-        reports[run_key(report)] = replace(report, record=without_course(report.record))
+        reports[run_key(report)] = replace(report, record=without_large_parts(report.record))
     return RunSet(text=text, reports=tuple(reports.values()))

@@ -70,10 +70,10 @@ class HistoryRecorder:
             return
         # In a thread, because a file system may hang.
         self._write_call = BackgroundCall(
-            lambda: self._write(line, report, series), self._clock, _MAX_WRITE_SECONDS
+            lambda: self._write_if_possible(line, report, series), self._clock, _MAX_WRITE_SECONDS
         )
 
-    def _write(self, line: bytes, report: Report, series: "RunSeries | None") -> bool:
+    def _write_if_possible(self, line: bytes, report: Report, series: "RunSeries | None") -> bool:
         with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
             store = self._open_history(_MAX_WRITE_SECONDS)
             store.keep_running(
@@ -96,7 +96,7 @@ class HistoryRecorder:
 
         return HistoryStore(path, self._clock, max_wait_seconds)
 
-    def search(self, find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":
+    def search_history(self, find: "Callable[[HistoryStore], _T]") -> "Callable[[], _T | None]":
         """Search the history, in a thread.
 
         Call the result to wait, but briefly; it is None whatever goes wrong.
@@ -109,7 +109,7 @@ class HistoryRecorder:
 
         return BackgroundCall(search, self._clock, _MAX_SEARCH_SECONDS).result
 
-    def add(
+    def add_run(
         self,
         line: bytes,
         report: Report,
@@ -120,7 +120,7 @@ class HistoryRecorder:
         failure, which affects only the entry.
         """
         sentences = run_with_timeout(
-            _MAX_ADD_SECONDS, lambda: self._add(line, report, series, stacks_line)
+            _MAX_ADD_SECONDS, lambda: self._add_run(line, report, series, stacks_line)
         )
         if sentences is not None:
             return sentences
@@ -131,7 +131,7 @@ class HistoryRecorder:
         )
         return (sentence,)
 
-    def _add(
+    def _add_run(
         self, line: bytes, report: Report, series: "RunSeries | None", stacks_line: bytes | None
     ) -> tuple[str, ...]:
         self._write_call.result()
@@ -140,7 +140,13 @@ class HistoryRecorder:
             points = _encoded_steps(report, series)
             command = self._redacted_command()
             add = partial(
-                store.add, line, report, points, command, max_runs=MAX_RUNS, stacks_line=stacks_line
+                store.add_run,
+                line,
+                report,
+                points,
+                command,
+                max_runs=MAX_RUNS,
+                stacks_line=stacks_line,
             )
             if self._retry_after_own_write(add):
                 store.add_abandoned_runs()
@@ -170,6 +176,9 @@ def _encoded_steps(report: Report, series: "RunSeries | None") -> bytes:
     """The steps as the history keeps them."""
     if series is None:
         return _NO_STEPS
-    from profiler.runs.step_series import collected_steps, encode_steps  # as for the readings
+    from profiler.runs.step_series import (  # as for the readings
+        encode_steps,
+        steps_of_collected_series,
+    )
 
-    return encode_steps(collected_steps(series, report.record.metrics.duration_ms))
+    return encode_steps(steps_of_collected_series(series, report.record.metrics.duration_ms))

@@ -218,11 +218,11 @@ class HistoryStore:
         A failure leaves them for later.
         """
         with suppress(TaskProfilerError):
-            for line, report, points, command, is_alive in self._in_progress():
+            for line, report, points, command, is_alive in self._runs_in_progress():
                 if not is_alive:
-                    self.add(line, report, points, command, max_runs=None)
+                    self.add_run(line, report, points, command, max_runs=None)
 
-    def _in_progress(self) -> list[tuple[bytes, Report, bytes, str | None, bool]]:
+    def _runs_in_progress(self) -> list[tuple[bytes, Report, bytes, str | None, bool]]:
         """The runs in progress: what was written down of each, and whether its profiler is
         alive.
         """
@@ -242,7 +242,7 @@ class HistoryStore:
                 runs.append((line, report, points, command, is_alive))
         return runs
 
-    def add(
+    def add_run(
         self,
         line: bytes,
         report: Report,
@@ -293,7 +293,7 @@ class HistoryStore:
                 )
             return bool(_query_int(connection, "SELECT EXISTS (SELECT 1 FROM running)"))
 
-    def delete(self, ids: Iterable[str]) -> int:
+    def delete_runs(self, ids: Iterable[str]) -> int:
         """Delete runs by their ids or beginnings of them, or none if one is unknown or ambiguous.
 
         Returns how many.
@@ -349,15 +349,15 @@ class HistoryStore:
                     return
                 last = page[-1][:2]
 
-    def running(self) -> Iterator[tuple[Report, str | None]]:
+    def runs_in_progress(self) -> Iterator[tuple[Report, str | None]]:
         """The runs in progress on this machine, as checkpoints, and their redacted command
         lines.
         """
-        for _, report, _, command, is_alive in self._in_progress():
+        for _, report, _, command, is_alive in self._runs_in_progress():
             if is_alive:
                 yield _as_checkpoint(report, self._clock.wall_ns()), command
 
-    def names(self, beginning: str, most: int) -> tuple[list[str], list[str]]:
+    def family_names_and_run_ids(self, beginning: str, most: int) -> tuple[list[str], list[str]]:
         """The families and the ids of runs with this beginning: the newest, at most ``most`` of
         each.
         """
@@ -411,13 +411,15 @@ class HistoryStore:
         """The call stacks of a run; None if the run has none (any more), or if they are damaged."""
         import zlib
 
-        from profiler.record.stacks_line import decode_stacks  # most runs have none
+        from profiler.record.stacks_line import decode_stacks_line  # most runs have none
 
         (compressed,) = self._column_of_runs("stacks", [report])
         if compressed is None:
             return None
         with suppress(zlib.error):
-            return decode_stacks(zlib.decompressobj().decompress(compressed, _MAX_STACKS_BYTES))
+            return decode_stacks_line(
+                zlib.decompressobj().decompress(compressed, _MAX_STACKS_BYTES)
+            )
         return None
 
     def _column_of_runs(self, name: str, reports: Iterable[Report]) -> Iterator[bytes | None]:

@@ -19,11 +19,11 @@ from profiler.core.timestamps import MS_PER_DAY, MS_PER_MINUTE, NS_PER_MS, forma
 from profiler.record.stopped_task import StoppedTask, parse_stopped_task
 from profiler.record.units import MIB, format_count, format_memory
 from profiler.runs.past_runs.container_insights_record import (
-    Minute,
+    MinuteValues,
     PerformanceEvent,
     SeenTask,
     run_of_minutes,
-    unseen_task,
+    task_without_minutes,
 )
 from profiler.runs.past_runs.log_group_runs import ReadPages
 from profiler.runs.past_runs.run_source import (
@@ -42,7 +42,7 @@ _STOPPED = '{ $.detail.lastStatus = "STOPPED" }'
 _RETENTION_DAYS = (3, 5, 7, 14, 30, 60, 90, 180, 365, 1827, 3653)
 # Numbers may be encoded as texts.
 _decoder = msgspec.json.Decoder(PerformanceEvent, strict=False)
-_minute_decoder = msgspec.json.Decoder(Minute, strict=False)
+_minute_decoder = msgspec.json.Decoder(MinuteValues, strict=False)
 
 
 class ContainerInsightsRuns(RunSource):
@@ -113,7 +113,7 @@ class ContainerInsightsRuns(RunSource):
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         # The whole group is read first, because the minutes of a task are spread over it.
         if self._runs is None:
-            self._read()
+            self._read_log_groups()
             self.reading = self._reading_sentence()
             if self._oldest_ms:
                 self.complete_since_ns = int(max(self._oldest_ms.values())) * NS_PER_MS
@@ -146,7 +146,7 @@ class ContainerInsightsRuns(RunSource):
                 return days
         return _RETENTION_DAYS[-1]
 
-    def _read(self) -> None:
+    def _read_log_groups(self) -> None:
         off_notes: list[str] = []
         with self._open_progress() as show:
             for cluster in self._clusters:
@@ -188,7 +188,7 @@ class ContainerInsightsRuns(RunSource):
         starts = range(self._since_ns // NS_PER_MS, now_ms + 1, MS_PER_DAY)
         has_failed = Event()
 
-        def read(start_ms: int) -> None:
+        def read_pages(start_ms: int) -> None:
             if has_failed.is_set():
                 return
             end_ms = min(start_ms + MS_PER_DAY - 1, now_ms)
@@ -207,7 +207,7 @@ class ContainerInsightsRuns(RunSource):
         try:
             # AWS allows five to ten calls a second, and a call takes some tenths of a second.
             with ThreadPoolExecutor(4, thread_name_prefix="log-group") as pool:
-                for done, _ in enumerate(pool.map(read, starts), 1):
+                for done, _ in enumerate(pool.map(read_pages, starts), 1):
                     show(len(self._tasks), done / len(starts))
         except TaskProfilerError as error:
             if cause_code(error) != "ResourceNotFoundException":
@@ -254,7 +254,7 @@ class ContainerInsightsRuns(RunSource):
             self._services.add(event.task_id)
         elif event.started_at is None or event.started_at >= self._since_ns / NS_PER_MS:
             task = self._tasks.setdefault((cluster, event.task_id), SeenTask(cluster, event))
-            task.add(event, minute)
+            task.add_event(event, minute)
 
     def _add_end(self, message: str) -> None:
         self._bytes += len(message)
@@ -273,7 +273,7 @@ class ContainerInsightsRuns(RunSource):
                 self._services.add(end.id)
             task = self._tasks.get(key)
             if task is None and end is not None:
-                task = unseen_task(end)
+                task = task_without_minutes(end)
             if task is None or task_id in self._services:
                 continue
             images = self._containers.get(_revision_key_of(task), {})

@@ -45,13 +45,13 @@ from profiler.record.record_model import (
     Series,
     TaskSize,
 )
-from profiler.record.spot_price import cost_on
+from profiler.record.spot_price import cost_on_provider
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import EventContainer, StoppedTask
 from profiler.record.units import (
     CPU_SECONDS_DIGITS,
     VCPU_DIGITS,
-    billed_ms,
+    billed_time_ms,
     mebibytes,
     rounded_number,
 )
@@ -96,7 +96,7 @@ class PerformanceEvent(Struct, frozen=True, kw_only=True, rename="pascal"):
     ephemeral_storage_reserved: float | None = None
 
 
-class Minute(Struct, frozen=True, gc=False, rename="pascal"):
+class MinuteValues(Struct, frozen=True, gc=False, rename="pascal"):
     """The values of an event.
 
     Storage bytes are counted from the start of the task on, network bytes are per second.
@@ -131,9 +131,9 @@ class SeenTask(Struct):
 
     cluster: str
     event: PerformanceEvent
-    minutes: dict[float, Minute] = field(default_factory=dict)
+    minutes: dict[float, MinuteValues] = field(default_factory=dict)
 
-    def add(self, event: PerformanceEvent, minute: Minute) -> None:
+    def add_event(self, event: PerformanceEvent, minute: MinuteValues) -> None:
         """Add an event and its values. An event that was delivered twice counts once."""
         self.minutes[minute.timestamp] = minute
         if _event_precedence(event) > _event_precedence(self.event):
@@ -149,7 +149,7 @@ def _possible_number(value: float | None, per: float = 1) -> float | None:
     return value / per if value is not None and 0 <= value < math.inf else None
 
 
-def unseen_task(end: StoppedTask) -> SeenTask:
+def task_without_minutes(end: StoppedTask) -> SeenTask:
     """A task without minutes: it ended before Container Insights saw it."""
     event = PerformanceEvent(
         type="Task",
@@ -172,14 +172,16 @@ class _RunTimes(Struct, frozen=True, kw_only=True):
     finished_ns: int | None
     until_ns: int | None
 
-    def part_ns(self, minute: Minute) -> int:
+    def part_of_minute_ns(self, minute: MinuteValues) -> int:
         """The part of a minute that belongs to the run; 0 or less: none."""
         from_ns = max(minute.end_ns - NS_PER_MINUTE, self.started_ns or 0)
         to_ns = min(minute.end_ns, self.finished_ns or minute.end_ns)
         return to_ns - from_ns
 
 
-def _run_times(event: PerformanceEvent, end: StoppedTask, minutes: Sequence[Minute]) -> _RunTimes:
+def _run_times(
+    event: PerformanceEvent, end: StoppedTask, minutes: Sequence[MinuteValues]
+) -> _RunTimes:
     started_ns = _first_known_ns(event.started_at, end.started_at)
     finished_ns = _first_known_ns(None, end.execution_stopped_at)
     until_ns = finished_ns
@@ -194,7 +196,7 @@ def _run_times(event: PerformanceEvent, end: StoppedTask, minutes: Sequence[Minu
     )
 
 
-def _step_number_of(minute: Minute, started_ns: int) -> int:
+def _step_number_of(minute: MinuteValues, started_ns: int) -> int:
     """The number of the minute after the start, from 0 on, in or at whose end this one ends."""
     return -((started_ns - minute.end_ns) // NS_PER_MINUTE) - 1
 
@@ -309,21 +311,21 @@ def _with_advice_and_cost(
     cost = record.cost
     if cost != UNKNOWN_COST and end.cpu_architecture is None:
         cost = replace(cost, price_basis=(cost.price_basis or "").replace(X86, f"{X86} (assumed)"))
-    return replace(record, cost=cost_on(end.capacity_provider, cost))
+    return replace(record, cost=cost_on_provider(end.capacity_provider, cost))
 
 
 def _metrics_of_minutes(
-    event: PerformanceEvent, minutes: Sequence[Minute], span: _RunTimes
+    event: PerformanceEvent, minutes: Sequence[MinuteValues], span: _RunTimes
 ) -> Metrics:
     metrics = Metrics(
         duration_ms=span_ms(span.started_ns, span.until_ns),
-        billed_duration_ms=billed_ms(span.pulled_ns, span.until_ns),
+        billed_duration_ms=billed_time_ms(span.pulled_ns, span.until_ns),
         init_duration_ms=span_ms(span.pulled_ns, span.started_ns),
         **_storage_sizes_mb(event),
     )
-    parts: list[tuple[Minute, int]] = []
+    parts: list[tuple[MinuteValues, int]] = []
     for minute in minutes:
-        part_ns = span.part_ns(minute)
+        part_ns = span.part_of_minute_ns(minute)
         if part_ns > 0:
             parts.append((minute, part_ns))
     size = _task_size(event)
@@ -333,7 +335,7 @@ def _metrics_of_minutes(
 
 
 # Minutes in the order of time, each with its part of the run in nanoseconds.
-_Parts = Sequence[tuple[Minute, int]]
+_Parts = Sequence[tuple[MinuteValues, int]]
 
 
 def _with_cpu(metrics: Metrics, parts: _Parts, vcpu_size: float | None) -> Metrics:
@@ -344,7 +346,7 @@ def _with_cpu(metrics: Metrics, parts: _Parts, vcpu_size: float | None) -> Metri
         vcpu = minute.vcpu
         if vcpu is not None:
             statistics.add(vcpu, part_ns)
-            demand.add(vcpu, part_ns)
+            demand.add_step(vcpu, part_ns)
             cpu_seconds = (cpu_seconds or 0.0) + vcpu * part_ns / NS_PER_SECOND
     metrics = replace(
         metrics,
@@ -411,7 +413,7 @@ def _storage_sizes_mb(event: PerformanceEvent) -> dict[str, Any]:
     return fields
 
 
-def _series_of_minutes(minutes: Sequence[Minute], started_ns: int | None) -> Series | None:
+def _series_of_minutes(minutes: Sequence[MinuteValues], started_ns: int | None) -> Series | None:
     """A step has the value of the event after its start, at or before its end."""
     if started_ns is None:
         return None

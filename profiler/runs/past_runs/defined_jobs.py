@@ -16,7 +16,7 @@ from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 
 
-class EveryRun:
+class AllRunsByFamily:
     """The runs of all families, each under its own name.
 
     ``of_definitions``: only those of job definitions, under their names.
@@ -24,26 +24,26 @@ class EveryRun:
 
     of_definitions = False
 
-    def has(self, name: str) -> bool:  # noqa: ARG002
+    def reads_name(self, name: str) -> bool:  # noqa: ARG002
         return True
 
-    def run_of(self, run: PastRun) -> PastRun | None:
+    def run_under_read_name(self, run: PastRun) -> PastRun | None:
         """The run under the name that it is read by; None for one that is not."""
         return run
 
-    def indexed_run_of(self, run: PastRun) -> PastRun | None:
-        """The run of a document, as `run_of` names it."""
+    def indexed_run_under_read_name(self, run: PastRun) -> PastRun | None:
+        """The run of a document, as `run_under_read_name` names it."""
         return run
 
-    def window(self, family: FamilyKey, span: WindowSpan) -> FamilyWindow:  # noqa: ARG002
+    def new_window(self, family: FamilyKey, span: WindowSpan) -> FamilyWindow:  # noqa: ARG002
         """An empty window for the runs of a family."""
         return FamilyWindow(span)
 
 
-EVERY_RUN: Final = EveryRun()
+EVERY_RUN: Final = AllRunsByFamily()
 
 
-class DefinedJobs(EveryRun):
+class RunsOfDefinedJobs(AllRunsByFamily):
     """The definitions whose runs are read: ``launch_types`` has where their jobs run.
 
     ``unnamed`` counts the jobs whose definition no record says.
@@ -55,10 +55,10 @@ class DefinedJobs(EveryRun):
         self._launch_types = launch_types
         self.unnamed = 0
 
-    def has(self, name: str) -> bool:
+    def reads_name(self, name: str) -> bool:
         return name in self._launch_types
 
-    def run_of(self, run: PastRun) -> PastRun | None:
+    def run_under_read_name(self, run: PastRun) -> PastRun | None:
         """The run under its job's definition."""
         record = run.record
         if not is_job(record):
@@ -67,26 +67,26 @@ class DefinedJobs(EveryRun):
         if job.job_definition is None or job.job_definition_revision is None:
             self.unnamed += 1
             return None
-        if not self.has(job.job_definition):
+        if not self.reads_name(job.job_definition):
             return None
         revision = str(job.job_definition_revision)
         named = replace(record, family=job.job_definition, revision=revision)
         return run.with_record(named)
 
-    def indexed_run_of(self, run: PastRun) -> PastRun | None:
-        """The run of a document, as `run_of` names it.
+    def indexed_run_under_read_name(self, run: PastRun) -> PastRun | None:
+        """The run of a document, as `run_under_read_name` names it.
 
         The forwarder names the task after the definition that Batch has named: a document in which
         they differ has the definition from its own line.
         """
         record = run.record
-        named = self.run_of(run)
+        named = self.run_under_read_name(run)
         if named is None:
             return None
         same = named.report.record
         is_same = (same.family, same.revision) == (record.family, record.revision)
         return named if is_same else None
 
-    def window(self, family: FamilyKey, span: WindowSpan) -> FamilyWindow:
+    def new_window(self, family: FamilyKey, span: WindowSpan) -> FamilyWindow:
         """An empty window for the runs of a definition."""
         return FamilyWindow(span, self._launch_types.get(family.name, FARGATE))

@@ -1,8 +1,8 @@
 """The recommended size of a run's family, from any source of past runs."""
 
-from profiler.runs.past_runs.family_evidence import family_evidence
+from profiler.runs.past_runs.family_evidence import evidence_of_family
 from profiler.runs.past_runs.run_source import PastRun, RunSource
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
 
@@ -14,7 +14,7 @@ def find_advice(
 
     None: none was measured.
     """
-    evidence = family_evidence(run, source)
+    evidence = evidence_of_family(run, source)
     if evidence is None:
         return None
-    return advise(evidence, Policy(), price_overrides)
+    return advise_on_size(evidence, Policy(), price_overrides)

@@ -15,24 +15,30 @@ from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import CHECKPOINT, Metrics, Report
 from profiler.record.task_needs import is_job
 from profiler.record.units import format_count
-from profiler.runs.past_runs.defined_jobs import EVERY_RUN, EveryRun
+from profiler.runs.past_runs.defined_jobs import EVERY_RUN, AllRunsByFamily
 from profiler.runs.past_runs.ended_tasks import ALL_BELIEVED, BelievedLines, Word
-from profiler.runs.past_runs.log_places import ANY_PLACE, AnyPlace
+from profiler.runs.past_runs.log_places import ANY_PLACE, AnyLogPlace
 from profiler.runs.past_runs.run_source import (
     NO_TASK_EVENT,
     PastRun,
     RunFilter,
     RunSource,
+    exact_patterns_of,
     filter_of,
     is_pattern,
-    patterns_of,
 )
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.runs.past_runs.search_windows import IndexedWindows
-from profiler.sizing.evidence import LAST_RUNS, Evidence, Families, TasksRead, Usage
+from profiler.sizing.evidence import (
+    LAST_RUNS,
+    Evidence,
+    FamilyRunCollector,
+    ReadTaskCounts,
+    UsageOfTasks,
+)
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.job_rows import KINDS_OF_JOBS, JobsBy
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.run_facts import run_facts_of
 
 _USUAL_NS = USUAL_DAYS * NS_PER_DAY
 # Each reading of a log group costs by its bytes.
@@ -47,7 +53,7 @@ class FoundFamilies(Struct, frozen=True, kw_only=True):
 
     families: Mapping[FamilyKey, Evidence | None]
     notes: Sequence[str]
-    tasks_read: Mapping[FamilyKey, TasksRead]
+    tasks_read: Mapping[FamilyKey, ReadTaskCounts]
     completeness: Completeness
 
 
@@ -61,9 +67,9 @@ def read_families(
     """The families and the rows of jobs of the matching runs, each with the evidence of its
     ``last`` newest matching runs.
     """
-    families = Families(last, on_fargate, jobs_by)
+    families = FamilyRunCollector(last, on_fargate, jobs_by)
     unfinished = _add_runs(families, source, replace(selection, only_counting=True), last)
-    evidence = families.evidence()
+    evidence = families.evidence_by_row()
     notes = list(source.notes)
     if unfinished:
         notes.append(
@@ -79,17 +85,17 @@ def read_families(
 
 
 def _tasks_read_by_family(
-    families: Families, evidence: Mapping[FamilyKey, Evidence | None], source: RunSource
-) -> Mapping[FamilyKey, TasksRead]:
+    families: FamilyRunCollector, evidence: Mapping[FamilyKey, Evidence | None], source: RunSource
+) -> Mapping[FamilyKey, ReadTaskCounts]:
     """The tasks of each family that count for its month: of a source that gives hardly more than
     the last ones, these alone, because how many more it gives depends on its way of reading.
     """
     if not source.leaves_out_older:
-        return families.tasks_read()
+        return families.tasks_read_by_row()
     read = {}
     for key, found in evidence.items():
-        usage = Usage() if found is None else found.usage
-        read[key] = TasksRead(tasks=usage.window_tasks, first_ns=0, last_ns=usage.window_ns)
+        usage = UsageOfTasks() if found is None else found.usage
+        read[key] = ReadTaskCounts(tasks=usage.window_tasks, first_ns=0, last_ns=usage.window_ns)
     return read
 
 
@@ -99,9 +105,9 @@ def read_windows(
     span: WindowSpan,
     *,
     reads_older: bool = True,
-    places: AnyPlace = ANY_PLACE,
+    places: AnyLogPlace = ANY_PLACE,
     ended: BelievedLines = ALL_BELIEVED,
-    jobs: EveryRun = EVERY_RUN,
+    jobs: AllRunsByFamily = EVERY_RUN,
 ) -> Mapping[FamilyKey, FamilyWindow]:
     """The matching runs of each family within a span, and the newest ones of rarer families from
     before it, if the source has no time of its own (``reads_older``).
@@ -112,24 +118,26 @@ def read_windows(
     windows: dict[FamilyKey, FamilyWindow] = {}
     is_indexed = isinstance(source, IndexedRuns)
 
-    def add(run: PastRun) -> None:
-        named = jobs.indexed_run_of(run) if is_indexed else jobs.run_of(run)
+    def add_run(run: PastRun) -> None:
+        named = (
+            jobs.indexed_run_under_read_name(run) if is_indexed else jobs.run_under_read_name(run)
+        )
         if named is not None:
-            word: Word = ended.agreement_with(named) if places.has(named) else "nothing"
+            word: Word = ended.agreement_with(named) if places.is_in_its_place(named) else "nothing"
             _add_to_window(windows, named, span, word, jobs)
 
     since_ns = span.since_ns
     selected = replace(selection, since_ns=since_ns)
     if isinstance(source, IndexedRuns):
-        IndexedWindows(source, selected, span, jobs).read(windows, add)
+        IndexedWindows(source, selected, span, jobs).read_into_windows(windows, add_run)
     else:
         for run in source.runs(selected):
-            add(run)
+            add_run(run)
     if reads_older:
         for run in source.last_runs(replace(selection, until_ns=since_ns), span.min_runs):
-            add(run)
+            add_run(run)
     for window in windows.values():
-        window.close()
+        window.add_newest_before_span()
     return windows
 
 
@@ -138,30 +146,30 @@ def _add_to_window(
     run: PastRun,
     span: WindowSpan,
     word: Word,
-    jobs: EveryRun,
+    jobs: AllRunsByFamily,
 ) -> None:
     """Add a run that has ended, and what is said of it."""
     report = final_report(run)
     if report is None or not _has_started(run, report):
         return
     is_confirmed = run.is_confirmed and word == "agrees"
-    facts = facts_of(report, is_confirmed=is_confirmed, outcome=run.outcome)
+    facts = run_facts_of(report, is_confirmed=is_confirmed, outcome=run.outcome)
     window = windows.get(facts.family)
     if window is None:
-        window = jobs.window(facts.family, span)
+        window = jobs.new_window(facts.family, span)
         windows[facts.family] = window
-    window.add(facts)
+    window.add_run(facts)
     window.contradicted += run.is_confirmed and word == "contradicts"
 
 
-def family_evidence(
+def evidence_of_family(
     run: PastRun, source: RunSource | None, on_fargate: str | None = None
 ) -> Evidence | None:
     """The evidence of a run's family, also of the run itself if it counts; without ``source``, of
     this run alone.
     """
     family = run.family
-    families = Families(LAST_RUNS, on_fargate)
+    families = FamilyRunCollector(LAST_RUNS, on_fargate)
     if source is not None:
         _add_runs(families, source, filter_of(family, only_counting=True), LAST_RUNS)
     if run.counts:
@@ -173,33 +181,35 @@ def evidence_of_past_runs(
     runs: Iterable[PastRun], on_fargate: str | None = None
 ) -> Iterable[Evidence | None]:
     """The evidence of each family of these runs; None if none of its runs was measured."""
-    families = ReadFamilies(on_fargate)
+    families = EvidenceCollector(on_fargate)
     for run in runs:
         families.add(run)
-    return families.evidence()
+    return families.evidence_of_families()
 
 
-class ReadFamilies:
+class EvidenceCollector:
     """Collects the evidence of runs as they are read, in bounded memory."""
 
     def __init__(self, on_fargate: str | None = None) -> None:
-        self._families = Families(LAST_RUNS, on_fargate)
+        self._families = FamilyRunCollector(LAST_RUNS, on_fargate)
 
     def add(self, run: PastRun) -> None:
         """Add a run, if it counts."""
         if run.counts:
             _add_ended_run(self._families, run)
 
-    def evidence(self) -> Collection[Evidence | None]:
+    def evidence_of_families(self) -> Collection[Evidence | None]:
         """The evidence of each family; None if none of its runs was measured."""
-        return self._families.evidence().values()
+        return self._families.evidence_by_row().values()
 
-    def tasks_read(self, source: RunSource) -> Mapping[FamilyKey, TasksRead]:
+    def tasks_read(self, source: RunSource) -> Mapping[FamilyKey, ReadTaskCounts]:
         """The tasks of each family that were read, as ``recommend`` counts them."""
-        return _tasks_read_by_family(self._families, self._families.evidence(), source)
+        return _tasks_read_by_family(self._families, self._families.evidence_by_row(), source)
 
 
-def _add_runs(families: Families, source: RunSource, selection: RunFilter, last: int) -> int:
+def _add_runs(
+    families: FamilyRunCollector, source: RunSource, selection: RunFilter, last: int
+) -> int:
     """Add at least the ``last`` newest matching runs of each family; returns the number of
     unfinished runs.
     """
@@ -221,7 +231,7 @@ def _add_runs(families: Families, source: RunSource, selection: RunFilter, last:
     return unfinished
 
 
-def _add_ended_run(families: Families, run: PastRun) -> bool:
+def _add_ended_run(families: FamilyRunCollector, run: PastRun) -> bool:
     """Add a run that has ended; returns False if it goes on.
 
     A task that never started does not count as a last run.
@@ -284,7 +294,7 @@ def usual_since_ns(now_ns: int, *, reads_logs: bool) -> int:
     return now_ns - (_USUAL_OF_LOGS_NS if reads_logs else _USUAL_NS)
 
 
-class KnownFamilies:
+class FamilyCache:
     """Reads the last successes of families since a time, each family once; without a source,
     none is known.
     """
@@ -295,22 +305,22 @@ class KnownFamilies:
         self._known: dict[FamilyKey, Family] = {}
         self.completeness = WHOLE
 
-    def of(self, family: FamilyKey) -> Family:
+    def known_family(self, family: FamilyKey) -> Family:
         """What is known of a family, which may be nothing."""
         return self._known.get(family, Family())
 
-    def lacks(self, families: Iterable[FamilyKey]) -> tuple[FamilyKey, ...]:
-        """The families that :meth:`read` would read, each once."""
+    def unread_families(self, families: Iterable[FamilyKey]) -> tuple[FamilyKey, ...]:
+        """The families that :meth:`read_families` would read, each once."""
         if self._open_source is None:
             return ()
         return tuple(family for family in dict.fromkeys(families) if family not in self._known)
 
-    def read(self, families: Iterable[FamilyKey]) -> None:
+    def read_families(self, families: Iterable[FamilyKey]) -> None:
         """Read the families that were not read yet.
 
         Raises TaskProfilerError, and does not try them again.
         """
-        missing = self.lacks(families)
+        missing = self.unread_families(families)
         if self._open_source is None or not missing:
             return
         self._known.update({family: Family() for family in missing})
@@ -318,7 +328,7 @@ class KnownFamilies:
         if source is None:
             return
         selection = RunFilter(
-            families=patterns_of(family.name for family in missing),
+            families=exact_patterns_of(family.name for family in missing),
             statuses=("success",),
             since_ns=self._since_ns,
             only_counting=True,
@@ -333,8 +343,8 @@ class KnownFamilies:
             if family not in incomplete:
                 continue
             known = self._known[family]
-            known.add(family_run_of(run.report, run.outcome))
-            if known.tasks >= LAST_SUCCESSES:
+            known.add_run(family_run_of(run.report, run.outcome))
+            if known.task_count >= LAST_SUCCESSES:
                 incomplete.remove(family)
             if not incomplete:
                 break

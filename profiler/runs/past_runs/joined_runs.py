@@ -74,10 +74,10 @@ class JoinedRuns(RunSource):
         return " ".join(source.reading for source in self._sources if source.reading) or None
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        def read(source: RunSource) -> Iterator[PastRun]:
+        def read_source(source: RunSource) -> Iterator[PastRun]:
             return source.runs(selection)
 
-        runs_of_sources = [self._unless_failed(source, read) for source in self._sources]
+        runs_of_sources = [self._unless_failed(source, read_source) for source in self._sources]
         all_runs = merge(*runs_of_sources, key=lambda run: run.started_ns, reverse=True)
         return _without_copies(all_runs)
 
@@ -151,7 +151,7 @@ def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
             del held[task_id]
             yield from of_task.runs()
         task_id = run.record.task_id
-        held.setdefault(task_id, _RunsOfTask()).add(run)
+        held.setdefault(task_id, _RunsOfTask()).add_run(run)
     for of_task in held.values():
         yield from of_task.runs()
 
@@ -175,7 +175,7 @@ class _RunsOfTask:
     def newest_ns(self) -> int:
         return next(iter(self.runs())).started_ns
 
-    def add(self, run: PastRun) -> None:
+    def add_run(self, run: PastRun) -> None:
         if run.record.is_sampled_each_minute:
             self._from_insights = self._from_insights or run
             return

@@ -19,8 +19,8 @@ from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import CHECKPOINT, Record
 from profiler.record.report_head import RecordHead, ReportHead
 from profiler.runs.past_runs.record_lines import RunLine, group_lines, line_text, read_run_line
-from profiler.runs.past_runs.run_source import RunFilter, run_key, start_ns
-from profiler.sizing.job_rows import JobKinds, RunsOf
+from profiler.runs.past_runs.run_source import RunFilter, report_start_ns, run_key
+from profiler.sizing.job_rows import RunKinds, RunsOf
 
 # More of what cannot be read again goes to the disk.
 _MEMORY_BYTES: Final = 16 * 1024 * 1024
@@ -28,7 +28,7 @@ _MEMORY_BYTES: Final = 16 * 1024 * 1024
 _ESCAPABLE_CHARACTERS: Final = frozenset('"\\/')
 
 
-class KeptLines:
+class LineFile:
     """Lines by their numbers from 1 on, in the file where they are, or in a temporary one.
 
     ``file`` is closed with this object. Without one, lines are written to a temporary file.
@@ -44,7 +44,7 @@ class KeptLines:
         weakref.finalize(self, self._file.close)
         self._ends = array("q", [0])
 
-    def add(self, line: bytes) -> int:
+    def add_line(self, line: bytes) -> int:
         """Add the next line, with its newline if it has one; returns its number.
 
         Raises TaskProfilerError if the temporary file is full.
@@ -92,14 +92,14 @@ class LineIndex:
     All lines are added before the first run is asked for.
     """
 
-    def __init__(self, lines: KeptLines) -> None:
+    def __init__(self, lines: LineFile) -> None:
         self._lines = lines
         # Of each line: a digest of its run's identity, its start, its number, its kind.
         self._digests = array("q")
         self._starts_ns = array("q")
         self._numbers = array("I")
         self._kinds = array("I")
-        self._job_kinds = JobKinds()
+        self._job_kinds = RunKinds()
         self._known_kinds: dict[tuple[object, ...], int] = {}
         self._kind_list: list[_RunKind] = []
         # The lines in the order of their digests; of each run, the place of its first line there.
@@ -107,19 +107,19 @@ class LineIndex:
         self._newest_first = array("I")
         self._run_starts_ns = array("q")
 
-    def add(self, line: RunLine) -> None:
+    def add_line(self, line: RunLine) -> None:
         self._digests.append(hash(run_key(line.head)))
-        self._starts_ns.append(start_ns(line.head))
+        self._starts_ns.append(report_start_ns(line.head))
         self._numbers.append(line.number)
-        self._kinds.append(self._kind_of(line.head))
+        self._kinds.append(self._kind_index_of(line.head))
 
-    def counts_with(self, record: Record | RecordHead) -> RunsOf:
+    def kind_of_runs(self, record: Record | RecordHead) -> RunsOf:
         """The other runs with which the run of a record counts."""
-        return self._job_kinds.of(record)
+        return self._job_kinds.kind_of_run(record)
 
-    def _kind_of(self, head: ReportHead) -> int:
+    def _kind_index_of(self, head: ReportHead) -> int:
         record = head.record
-        counts_with = self.counts_with(record)
+        counts_with = self.kind_of_runs(record)
         values = (
             head.type,
             counts_with,
@@ -147,7 +147,7 @@ class LineIndex:
         )
         return kind
 
-    def sort(self) -> None:
+    def sort_runs(self) -> None:
         """Find the lines of each run, and sort the runs: those of one start in the lines' order."""
         digests = self._digests
         self._by_run = array("I", sorted(range(len(digests)), key=digests.__getitem__))
@@ -156,13 +156,13 @@ class LineIndex:
         for place, line in enumerate(self._by_run):
             if place == 0 or digests[line] != digests[self._by_run[place - 1]]:
                 firsts.append(place)
-                starts_ns[place] = self._start_of(place)
+                starts_ns[place] = self._start_time_of(place)
         firsts.sort(key=self._by_run.__getitem__)
         firsts.sort(key=starts_ns.__getitem__, reverse=True)
         self._run_starts_ns = starts_ns
         self._newest_first = array("I", firsts)
 
-    def _start_of(self, place: int) -> int:
+    def _start_time_of(self, place: int) -> int:
         """The start of a run: without one, the time of its report, else of its last checkpoint."""
         lines = self._lines_at(place)
         if len(lines) == 1:

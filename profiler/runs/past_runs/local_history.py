@@ -36,7 +36,7 @@ class LocalRuns(RunSource):
         return ()
 
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
-        ended = self._ended(selection)
+        ended = self._ended_runs(selection)
         if not selection.reads_checkpoints:
             return ended
         runs = merge(ended, self.running(selection), key=lambda run: run.started_ns, reverse=True)
@@ -44,14 +44,14 @@ class LocalRuns(RunSource):
         same_tasks = groupby(runs, key=lambda run: run.record.task_id)
         return (next(same_task) for _, same_task in same_tasks)
 
-    def _ended(self, selection: RunFilter) -> Iterator[PastRun]:
+    def _ended_runs(self, selection: RunFilter) -> Iterator[PastRun]:
         for line, report, command in self.history.runs(selection):
             if selection.matches(report):
                 yield PastRun(report=report, line=line, command=command)
 
     def running(self, selection: RunFilter) -> Sequence[PastRun]:
         running: list[PastRun] = []
-        for report, command in self.history.running():
+        for report, command in self.history.runs_in_progress():
             if selection.matches(report):
                 running.append(PastRun(report=report, command=command))
         return newest_first(running)

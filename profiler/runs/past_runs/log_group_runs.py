@@ -37,14 +37,14 @@ from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.report_head import ReportHead
 from profiler.record.run_labels import BATCH_PREFIX
-from profiler.record.stacks_line import StacksLine, decode_stacks
+from profiler.record.stacks_line import StacksLine, decode_stacks_line
 from profiler.record.units import format_count
-from profiler.runs.past_runs.line_index import KeptLines
-from profiler.runs.past_runs.log_places import ANY_PLACE, AnyPlace
+from profiler.runs.past_runs.line_index import LineFile
+from profiler.runs.past_runs.log_places import ANY_PLACE, AnyLogPlace
 from profiler.runs.past_runs.record_lines import (
     RunLine,
     matching_runs,
-    other_schemas,
+    other_schema_versions,
     read_run_line,
     schema_remarks,
 )
@@ -55,7 +55,7 @@ from profiler.runs.past_runs.run_source import (
     RunSource,
     are_stacks_of_run,
     no_progress,
-    start_ns,
+    report_start_ns,
     uncounted_note,
 )
 from profiler.runs.past_runs.schedule_notices import NOTICE_MARKER, read_notices, select_notices
@@ -80,25 +80,25 @@ OnUnread = Callable[[str, TaskProfilerError], object]
 """Gets a log group that cannot be read, and why."""
 
 
-class KeptSince(Protocol):
+class LogRetention(Protocol):
     """Since when log groups have lines."""
 
     @property
     def sentences(self) -> Sequence[str]:
         """What the groups lack of the times for which they were read."""
 
-    def lacking(self, groups: Sequence[str], since_ns: int) -> frozenset[str]:
+    def groups_lacking(self, groups: Sequence[str], since_ns: int) -> frozenset[str]:
         """The groups that are known not to reach back to a time."""
 
 
-class NotAsked(KeptSince):
+class UnknownRetention(LogRetention):
     """Nothing is known of the groups."""
 
     @property
     def sentences(self) -> Sequence[str]:
         return ()
 
-    def lacking(self, groups: Sequence[str], since_ns: int) -> frozenset[str]:  # noqa: ARG002
+    def groups_lacking(self, groups: Sequence[str], since_ns: int) -> frozenset[str]:  # noqa: ARG002
         return frozenset()
 
 
@@ -147,8 +147,8 @@ class LogGroupRuns(RunSource):
     """
 
     raises_last = True
-    places: AnyPlace = ANY_PLACE
-    kept: KeptSince = NotAsked()
+    places: AnyLogPlace = ANY_PLACE
+    kept: LogRetention = UnknownRetention()
 
     remedy = (
         "use an earlier --since, or name the batches' log group, where the monitor writes its "
@@ -235,7 +235,7 @@ class LogGroupRuns(RunSource):
         has_all = selection.run and count > 0
         if has_all:
             return
-        lacking = self.kept.lacking(self._groups, start_ms * NS_PER_MS)
+        lacking = self.kept.groups_lacking(self._groups, start_ms * NS_PER_MS)
         has_default = selection.since_ns is None and self._has_default
         # An earlier time helps only where a group has more.
         if has_default and not lacking.issuperset(self._groups):
@@ -245,7 +245,7 @@ class LogGroupRuns(RunSource):
             )
 
     def _runs_since(self, start_ms: int, selection: RunFilter) -> Iterator[PastRun]:
-        kept = KeptLines()
+        kept = LineFile()
         pending: list[list[_FoundLine]] = []
         seen: dict[_ContainerKey, bool] = {}
         # CloudWatch accepts lines up to two hours ahead of its clock. The first stretch is short,
@@ -263,7 +263,7 @@ class LogGroupRuns(RunSource):
                 pending.sort(key=_start_of_lines, reverse=True)
                 for lines in pending:
                     if _start_of_lines(lines) >= begin_ns:
-                        yield from self._run_of(lines, selection, kept)
+                        yield from self._run_of_lines(lines, selection, kept)
                 pending = [lines for lines in pending if _start_of_lines(lines) < begin_ns]
                 end_ms = begin_ms
                 length_ms *= 4
@@ -319,9 +319,9 @@ class LogGroupRuns(RunSource):
             places.insert(
                 0, {"logGroupName": record.log_group, "logStreamNames": [record.log_stream]}
             )
-        return first_of(self._last_stacks(report, place) for place in places)
+        return first_of(self._newest_stacks(report, place) for place in places)
 
-    def _last_stacks(self, report: Report, place: Mapping[str, object]) -> StacksLine | None:
+    def _newest_stacks(self, report: Report, place: Mapping[str, object]) -> StacksLine | None:
         record = report.record
         report_ns = report.time_ns
         end_ns = record.finished_ns or report_ns
@@ -341,18 +341,18 @@ class LogGroupRuns(RunSource):
         last_stacks: StacksLine | None = None
         for page in pages:
             for event in page["events"]:
-                stacks = self._stacks_in(event, group)
+                stacks = self._stacks_in_line(event, group)
                 if stacks is not None and are_stacks_of_run(stacks, record):
                     last_stacks = stacks
         return last_stacks
 
-    def _stacks_in(self, event: Mapping[str, Any], group: str) -> StacksLine | None:
+    def _stacks_in_line(self, event: Mapping[str, Any], group: str) -> StacksLine | None:
         """The call stacks in a line, if its log stream is their task's."""
-        stacks = decode_stacks(event["message"].encode(errors="replace"))
+        stacks = decode_stacks_line(event["message"].encode(errors="replace"))
         if stacks is None:
             return None
         trust = self._trust.trust_in_stream(group, event["logStreamName"])
-        verdict = trust.judge(claim_of_stacks(stacks), event["timestamp"])
+        verdict = trust.judge_line(claim_of_stacks(stacks), event["timestamp"])
         return stacks if verdict.counts else None
 
     def _lines_of_time(
@@ -361,7 +361,7 @@ class LogGroupRuns(RunSource):
         end_ms: int,
         selection: RunFilter,
         seen: dict[_ContainerKey, bool],
-        kept: KeptLines,
+        kept: LineFile,
     ) -> Sequence[list[_FoundLine]]:
         """The lines in this time by their runs. ``seen``: the runs with newer lines, and whether
         one of those is confirmed; an unconfirmed line never replaces or hides a confirmed one.
@@ -376,18 +376,18 @@ class LogGroupRuns(RunSource):
         new_lines: list[_FoundLine] = []
         for group in tuple(self._groups):
             try:
-                for line in self._judged_lines(selection, kept, logGroupName=group, **window):
+                for line in self._judge_lines(selection, kept, logGroupName=group, **window):
                     is_older = line.key in seen and seen[line.key] >= line.is_confirmed
                     if not is_older:
                         new_lines.append(line)
             except TaskProfilerError as error:
-                self._leave_out(group, error)
-        runs = self._by_run(new_lines)
+                self._leave_out_group(group, error)
+        runs = self._lines_by_run(new_lines)
         for lines in runs:
             seen[lines[0].key] = lines[0].is_confirmed
         return runs
 
-    def _leave_out(self, group: str, error: TaskProfilerError) -> None:
+    def _leave_out_group(self, group: str, error: TaskProfilerError) -> None:
         """Go on without a group. Raises its error if it is the last one."""
         is_last = self._groups == [group]
         if self._on_unread is None or (is_last and self.raises_last):
@@ -401,16 +401,16 @@ class LogGroupRuns(RunSource):
             self._gaps.append(Gap(place=group, group=(self._trust.region, group)))
             self._on_unread(group, error)
 
-    def _run_of(
-        self, lines: Sequence[_FoundLine], selection: RunFilter, kept: KeptLines
+    def _run_of_lines(
+        self, lines: Sequence[_FoundLine], selection: RunFilter, kept: LineFile
     ) -> Iterator[PastRun]:
         """The run of these lines, if it matches."""
         # ``taskdef resize`` asks for neither: it has places of its own.
         is_judged = selection.only_counting or selection.reads_checkpoints
         places = self.places if is_judged else ANY_PLACE
-        for matching in self._matching([lines], selection, kept):
+        for matching in self._matching_runs([lines], selection, kept):
             run = matching
-            if run.counts and not places.has(run):
+            if run.counts and not places.is_in_its_place(run):
                 run = replace(run, counts=False)
             if selection.only_counting and not run.counts:
                 self._uncounted.add(lines[0].key)
@@ -421,7 +421,7 @@ class LogGroupRuns(RunSource):
             elif run.record.log_group in (None, *self._groups):
                 yield from self._with_checkpoints(run, selection)
 
-    def _by_run(self, lines: Iterable[_FoundLine]) -> list[list[_FoundLine]]:
+    def _lines_by_run(self, lines: Iterable[_FoundLine]) -> list[list[_FoundLine]]:
         """The lines of each run. In a group, the first line counts: the last report, else the last
         checkpoint.
         """
@@ -445,8 +445,8 @@ class LogGroupRuns(RunSource):
         if run.place is None:
             return
         key = _container_key(run.report)
-        kept = KeptLines()
-        lines = self._judged_lines(
+        kept = LineFile()
+        lines = self._judge_lines(
             selection,
             kept,
             logGroupName=run.place.group,
@@ -455,31 +455,31 @@ class LogGroupRuns(RunSource):
             filterPattern=f'{{ $.type = "{CHECKPOINT}" }}',
         )
         of_run = [line for line in lines if line.key == key]
-        yield from self._matching(self._by_run(of_run), selection, kept)
+        yield from self._matching_runs(self._lines_by_run(of_run), selection, kept)
 
-    def _matching(
-        self, groups: Iterable[Sequence[_FoundLine]], selection: RunFilter, kept: KeptLines
+    def _matching_runs(
+        self, groups: Iterable[Sequence[_FoundLine]], selection: RunFilter, kept: LineFile
     ) -> Iterator[PastRun]:
         invalid: list[int] = []
         read_groups = (_read_lines(lines, kept) for lines in groups)
         yield from matching_runs(read_groups, selection, invalid.append, self._now_ns)
         self._unreadable += len(invalid)
 
-    def _judged_lines(
+    def _judge_lines(
         self,
         selection: RunFilter,
-        kept: KeptLines,
+        kept: LineFile,
         **parameters: Any,  # noqa: ANN401  boto3's own
     ) -> Iterator[_FoundLine]:
         group = str(parameters["logGroupName"])
         for page in self._read_pages(**parameters):
             for event in page["events"]:
-                line = self._judged_line(event, group, selection, kept)
+                line = self._judge_line(event, group, selection, kept)
                 if line is not None:
                     yield line
 
-    def _judged_line(
-        self, event: Mapping[str, Any], group: str, selection: RunFilter, kept: KeptLines
+    def _judge_line(
+        self, event: Mapping[str, Any], group: str, selection: RunFilter, kept: LineFile
     ) -> _FoundLine | None:
         """Judge a line, and keep it. An implementation of CloudWatch Logs may ignore the filter
         pattern.
@@ -506,24 +506,24 @@ class LogGroupRuns(RunSource):
                 self._untrusted += 1
             return None
         claim = claim_of_head(line.head)
-        verdict = trust.judge(claim, event["timestamp"])
-        if self._trust.needs_monitors(trust, group, verdict):
-            self._trust = self._trust.with_monitors(group)
+        verdict = trust.judge_line(claim, event["timestamp"])
+        if self._trust.is_decided_by_monitors(trust, group, verdict):
+            self._trust = self._trust.trust_with_monitors(group)
             trust = self._trust.trust_in_stream(group, place.stream)
-            verdict = trust.judge(claim, event["timestamp"])
+            verdict = trust.judge_line(claim, event["timestamp"])
         if not verdict.counts:
             if verdict.untrusted:
                 self._untrusted += 1
             if verdict.invalid:
                 self._invalid_times += 1
             return None
-        self._other_schemas.update(other_schemas(line.head))
+        self._other_schemas.update(other_schema_versions(line.head))
         if verdict.is_confirmed and self._trust.account_id is None:
             self._unvouched = self._trust.problem
         return _FoundLine(
-            number=kept.add(content),
+            number=kept.add_line(content),
             key=_container_key(line.head),
-            start_ns=start_ns(line.head),
+            start_ns=report_start_ns(line.head),
             timestamp_ms=event["timestamp"],
             is_report=line.head.type != CHECKPOINT,
             is_confirmed=(verdict.is_confirmed and self._trust.account_id is not None),
@@ -533,7 +533,7 @@ class LogGroupRuns(RunSource):
         )
 
 
-def _read_lines(lines: Iterable[_FoundLine], kept: KeptLines) -> list[RunLine]:
+def _read_lines(lines: Iterable[_FoundLine], kept: LineFile) -> list[RunLine]:
     """The lines with their heads decoded again."""
     run_lines: list[RunLine] = []
     for found_line in lines:

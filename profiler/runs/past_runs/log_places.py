@@ -52,18 +52,18 @@ def _is_computed(value: object) -> bool:
     return isinstance(value, str) and type(value) is not str
 
 
-class AnyPlace:
+class AnyLogPlace:
     """Any place is as good as another: there is none to check."""
 
-    def has(self, run: PastRun) -> bool:  # noqa: ARG002
+    def is_in_its_place(self, run: PastRun) -> bool:  # noqa: ARG002
         """Whether the run's line is where its family's definition sends it."""
         return True
 
 
-ANY_PLACE: Final = AnyPlace()
+ANY_PLACE: Final = AnyLogPlace()
 
 
-class DefinedPlaces(AnyPlace):
+class DefinedLogPlaces(AnyLogPlace):
     """Where the families' newest definitions send their lines. Each family is read once.
 
     A run in the place that only its own, older revision names counts only with ``reads_revisions``.
@@ -77,7 +77,7 @@ class DefinedPlaces(AnyPlace):
         self._reads_revisions = reads_revisions
         self._options: dict[str, LogOptions | None] = {}
 
-    def has(self, run: PastRun) -> bool:
+    def is_in_its_place(self, run: PastRun) -> bool:
         """Whether the run's line is where its family's definition sends it."""
         if run.place is None:
             return True

@@ -20,8 +20,8 @@ from profiler.record.cpu_wait import MIN_CPU_WAIT_PERCENT, is_long_cpu_wait
 from profiler.record.measured import Exactly
 from profiler.record.mention_limits import (
     SATURATED_SHARE,
-    idle_vcpu,
     is_near_limit,
+    max_idle_vcpu,
 )
 from profiler.record.record_model import Record, Series
 from profiler.record.units import (
@@ -44,7 +44,7 @@ _PEAK_ABOVE_MEDIAN = 1.25
 _MISSED_PEAK = 1.01
 
 
-class Moment(Struct, frozen=True, kw_only=True):
+class RunMoment(Struct, frozen=True, kw_only=True):
     """A moment or a stretch.
 
     Its times are after the start of the run; those of a moment are the same.
@@ -56,13 +56,13 @@ class Moment(Struct, frozen=True, kw_only=True):
     text: str
 
 
-def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, ...]:
+def find_moments(record: Record, series: Series | None = None) -> tuple[RunMoment, ...]:
     """The moments in the order of time: at most one peak, two stretches of each kind, and five
     stacks.
     """
     series = series or record.series
     waits = _cpu_waits_of(record, series)
-    moments: list[Moment] = []
+    moments: list[RunMoment] = []
     if series is not None:
         length_ms = series_length_ms(record, series)
         moments = [
@@ -82,7 +82,7 @@ class _CpuWaitTimes(Struct, frozen=True, kw_only=True):
     step_ms: float = 0
     is_long: bool = False
 
-    def without_them(self, vcpu_used: Sequence[float | None]) -> Sequence[float | None]:
+    def vcpu_used_outside_waits(self, vcpu_used: Sequence[float | None]) -> Sequence[float | None]:
         """The use of the CPUs in the steps in which the run did not wait for one."""
         if not self.steps:
             return () if self.is_long else vcpu_used
@@ -91,7 +91,7 @@ class _CpuWaitTimes(Struct, frozen=True, kw_only=True):
             for vcpu, wait in zip_longest(vcpu_used, self.steps[: len(vcpu_used)])
         ]
 
-    def are_during(self, stack: SampledStack) -> bool:
+    def is_waiting_during(self, stack: SampledStack) -> bool:
         """Whether the run waited for a CPU during a stack."""
         if not self.steps:
             return self.is_long
@@ -110,7 +110,7 @@ def _cpu_waits_of(record: Record, series: Series | None) -> _CpuWaitTimes:
     return _CpuWaitTimes(steps=series.cpu_wait, step_ms=series.step_ms)
 
 
-def elapsed(milliseconds: float) -> str:
+def format_elapsed(milliseconds: float) -> str:
     """Format a time after the start: ``+430ms``, ``+9.7s``, ``+3m``, ``+19m 06s``."""
     if not milliseconds:
         return "+0s"
@@ -131,7 +131,7 @@ def series_length_ms(record: Record, series: Series) -> float:
     return min(length_ms, duration_ms) if duration_ms else length_ms
 
 
-def _memory_peak_moments(record: Record, series: Series, length_ms: float) -> Iterator[Moment]:
+def _memory_peak_moments(record: Record, series: Series, length_ms: float) -> Iterator[RunMoment]:
     metrics = record.metrics
     memory_mb = series.memory_used_mb or ()
     known = known_values(memory_mb)
@@ -156,11 +156,11 @@ def _memory_peak_moments(record: Record, series: Series, length_ms: float) -> It
         when = "between samples (kernel)" if is_counted else "at an unknown time"
         text = (
             f"memory peak {peak} {when}{share}; highest sample {format_memory(highest_mb)} at "
-            f"{elapsed(peak_ms)}"
+            f"{format_elapsed(peak_ms)}"
         )
     else:
-        text = f"memory peak {peak} at {elapsed(peak_ms)}{share}"
-    yield Moment(kind="memory-peak", start_ms=peak_ms, end_ms=peak_ms, text=text)
+        text = f"memory peak {peak} at {format_elapsed(peak_ms)}{share}"
+    yield RunMoment(kind="memory-peak", start_ms=peak_ms, end_ms=peak_ms, text=text)
 
 
 def _recorded_peak_ms(record: Record, series: Series, length_ms: float) -> float | None:
@@ -177,19 +177,19 @@ def _recorded_peak_ms(record: Record, series: Series, length_ms: float) -> float
 
 def _stretch_moments(
     record: Record, series: Series, waits: _CpuWaitTimes, length_ms: float
-) -> Iterator[Moment]:
+) -> Iterator[RunMoment]:
     size = record.metrics.vcpu_size
     if not size:
         return
     run_ms = record.metrics.duration_ms or length_ms
     has_end = record.status != "running" and length_ms + series.step_ms > run_ms
     busy = SATURATED_SHARE * size
-    idle = idle_vcpu(size)
+    idle = max_idle_vcpu(size)
     last = "the end" if has_end else "the last reading"
     vcpu_used = series.vcpu_used or ()
     stretches_of_kind: Mapping[MomentKind, Iterator[tuple[int, int]]] = {
         "saturated": _step_ranges(vcpu_used, lambda vcpu: vcpu >= busy),
-        "idle": _step_ranges(waits.without_them(vcpu_used), lambda vcpu: vcpu <= idle),
+        "idle": _step_ranges(waits.vcpu_used_outside_waits(vcpu_used), lambda vcpu: vcpu <= idle),
     }
     for kind, stretches in stretches_of_kind.items():
         longest_first = sorted(stretches, key=lambda steps: steps[0] - steps[1])
@@ -198,14 +198,14 @@ def _stretch_moments(
             end_ms = min(end_step * series.step_ms, length_ms)
             if end_ms <= start_ms:
                 continue
-            until = last if end_ms >= length_ms else elapsed(end_ms)
-            during = f"from {elapsed(start_ms)} to {until}"
+            until = last if end_ms >= length_ms else format_elapsed(end_ms)
+            during = f"from {format_elapsed(start_ms)} to {until}"
             if kind == "saturated":
                 share = format_share(end_ms - start_ms, run_ms)
                 text = f"used all of its {format_vcpu(size)} {during}, {share} of the run"
             else:
                 text = f"idle {during}"
-            yield Moment(kind=kind, start_ms=start_ms, end_ms=end_ms, text=text)
+            yield RunMoment(kind=kind, start_ms=start_ms, end_ms=end_ms, text=text)
 
 
 def _step_ranges(
@@ -226,12 +226,12 @@ def _step_ranges(
 
 
 def _with_stacks(
-    moments: Iterable[Moment], record: Record, waits: _CpuWaitTimes
-) -> Iterator[Moment]:
+    moments: Iterable[RunMoment], record: Record, waits: _CpuWaitTimes
+) -> Iterator[RunMoment]:
     """The moments with their functions, and separate moments for all other stacks."""
     stacks: list[SampledStack] = []
     for stack in sampled_stacks(record):
-        if stack.kind != "idle" or not waits.are_during(stack):
+        if stack.kind != "idle" or not waits.is_waiting_during(stack):
             stacks.append(stack)
     left = list(stacks)
     for moment in moments:
@@ -247,32 +247,34 @@ def _with_stacks(
         yield from _separate_stack_moments(stack, record)
 
 
-def _is_of_same_stretch(stack: SampledStack, moment: Moment) -> bool:
+def _is_of_same_stretch(stack: SampledStack, moment: RunMoment) -> bool:
     """Whether the stack is of a stretch of the moment's kind and time."""
     is_same_time = stack.start_ms < moment.end_ms and moment.start_ms < stack.end_ms
     return is_same_time and stack.kind == moment.kind
 
 
-def _separate_stack_moments(stack: SampledStack, record: Record) -> Iterator[Moment]:
+def _separate_stack_moments(stack: SampledStack, record: Record) -> Iterator[RunMoment]:
     """A separate moment for a stack; no moment for a kind of a newer version."""
     start_ms = stack.start_ms
     end_ms = stack.end_ms
-    during = f"from {elapsed(start_ms)} to {elapsed(end_ms)}"
+    during = f"from {format_elapsed(start_ms)} to {format_elapsed(end_ms)}"
     if stack.kind == "memory":
         text = f"memory rose {during} while {stack.functions} ran{stack.share}"
-        yield Moment(kind="memory", start_ms=start_ms, end_ms=end_ms, text=text)
+        yield RunMoment(kind="memory", start_ms=start_ms, end_ms=end_ms, text=text)
     elif stack.kind == "idle":
-        idle = Moment(kind="idle", start_ms=start_ms, end_ms=end_ms, text=f"idle {during}")
+        idle = RunMoment(kind="idle", start_ms=start_ms, end_ms=end_ms, text=f"idle {during}")
         yield _moment_with_functions(idle, stack, record)
     elif stack.kind == "saturated":
         vcpu = record.metrics.vcpu_size
         size = f"all of its {format_vcpu(vcpu)}" if vcpu else "all vCPUs"
         text = f"used {size} {during}"
-        saturated = Moment(kind="saturated", start_ms=start_ms, end_ms=end_ms, text=text)
+        saturated = RunMoment(kind="saturated", start_ms=start_ms, end_ms=end_ms, text=text)
         yield _moment_with_functions(saturated, stack, record)
 
 
-def _moment_with_functions(moment: Moment, stack: SampledStack | None, record: Record) -> Moment:
+def _moment_with_functions(
+    moment: RunMoment, stack: SampledStack | None, record: Record
+) -> RunMoment:
     """The moment with the functions of its stack, and the address that it waited for."""
     text = moment.text
     if stack is not None:

@@ -24,16 +24,16 @@ from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.stacks_line import STACKS_BEGINNING, StacksLine, is_stacks_line
 from profiler.record.units import format_count
-from profiler.runs.past_runs.line_index import KeptLines, LineIndex
+from profiler.runs.past_runs.line_index import LineFile, LineIndex
 from profiler.runs.past_runs.record_lines import (
     RunLine,
     line_text,
     matching_runs,
-    other_schemas,
+    other_schema_versions,
     read_run_line,
     schema_remarks,
 )
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, stacks_of
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, stacks_of_run_in
 from profiler.runs.past_runs.schedule_notices import read_notices, select_notices
 from profiler.sizing.job_rows import RunsOf
 
@@ -95,15 +95,15 @@ class FileRuns(RunSource):
         """Yield the matching runs. The file is read once, and then only the runs that count:
         standard input cannot be read again.
         """
-        return self._matching(selection, ())
+        return self._matching_runs(selection, ())
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
         ended: Counter[RunsOf] = Counter()
         last_ns: dict[RunsOf, int] = {}
         complete: set[RunsOf] = set()
-        for run in self._matching(selection, complete):
+        for run in self._matching_runs(selection, complete):
             if run.report.type != CHECKPOINT:
-                kind = self._indexed().counts_with(run.record)
+                kind = self._line_index().kind_of_runs(run.record)
                 # Of several runs of one start, the order of the lines does not choose the last.
                 if ended[kind] >= last and run.started_ns < last_ns[kind]:
                     complete.add(kind)
@@ -112,23 +112,25 @@ class FileRuns(RunSource):
                 last_ns[kind] = run.started_ns
             yield run
 
-    def _matching(self, selection: RunFilter, left_out: Container[RunsOf]) -> Iterator[PastRun]:
+    def _matching_runs(
+        self, selection: RunFilter, left_out: Container[RunsOf]
+    ) -> Iterator[PastRun]:
         with _reading_errors_named(self._source):
             add_invalid = self._invalid_numbers.add
-            groups = self._indexed().runs(selection, add_invalid, left_out)
+            groups = self._line_index().runs(selection, add_invalid, left_out)
             yield from matching_runs(groups, selection, add_invalid, self._now_ns)
 
-    def _indexed(self) -> LineIndex:
+    def _line_index(self) -> LineIndex:
         if self._index is None:
-            self._index = self._read()
+            self._index = self._read_line_index()
         return self._index
 
-    def _read(self) -> LineIndex:
+    def _read_line_index(self) -> LineIndex:
         lines, kept = _open_lines(self._source)
         index = LineIndex(kept)
         for line in self.run_lines(_lines_added_to(_lines_if_records(lines, self._source), kept)):
-            index.add(line)
-        index.sort()
+            index.add_line(line)
+        index.sort_runs()
         return index
 
     def run_lines(self, lines: Iterable[bytes]) -> Iterator[RunLine]:
@@ -145,7 +147,7 @@ class FileRuns(RunSource):
                 continue
             record_line = read_run_line(text, number)
             if record_line is not None:
-                self._other_schemas.update(other_schemas(record_line.head))
+                self._other_schemas.update(other_schema_versions(record_line.head))
                 yield record_line
             elif is_stacks_line(text):
                 self._stacks.append(text)
@@ -155,7 +157,7 @@ class FileRuns(RunSource):
                 self._unreadable_numbers.append(number)
 
     def stacks(self, report: Report) -> StacksLine | None:
-        return stacks_of(report, reversed(self._stacks))
+        return stacks_of_run_in(report, reversed(self._stacks))
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         return select_notices(self._notices, selection)
@@ -166,17 +168,17 @@ def source_name(source: str) -> str:
     return "standard input" if source == STANDARD_INPUT else source
 
 
-def _open_lines(source: str) -> tuple[Iterator[bytes], KeptLines]:
+def _open_lines(source: str) -> tuple[Iterator[bytes], LineFile]:
     """The lines of a file or standard input, or the messages in the AWS CLI's JSON, and where
     they are kept. Raises OSError.
     """
     if source == STANDARD_INPUT:
-        return messages(_lines_of_stream(standard_input())), KeptLines()
+        return record_messages(_lines_of_stream(standard_input())), LineFile()
     stream = Path(source).open("rb")  # noqa: SIM115  it is read again
     beginning, found_messages = _take_first_lines(_lines_of_stream(stream))
     if found_messages or not stream.seekable():
-        return _lines_then_close(stream, found_messages or beginning), KeptLines()
-    return chain(beginning, stream), KeptLines(stream)
+        return _lines_then_close(stream, found_messages or beginning), LineFile()
+    return chain(beginning, stream), LineFile(stream)
 
 
 def _lines_of_stream(stream: IO[bytes]) -> Iterator[bytes]:
@@ -238,9 +240,9 @@ def _lines_then_close(stream: IO[bytes], beginning: Iterable[bytes]) -> Iterator
         yield from stream
 
 
-def _lines_added_to(lines: Iterable[bytes], kept: KeptLines) -> Iterator[bytes]:
+def _lines_added_to(lines: Iterable[bytes], kept: LineFile) -> Iterator[bytes]:
     for line in lines:
-        kept.add(line)
+        kept.add_line(line)
         yield line
 
 
@@ -275,7 +277,7 @@ def _reading_errors_named(source: str) -> Iterator[None]:
         ) from error
 
 
-def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
+def record_messages(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yield record lines: those of a file, or those in JSON that begins with an unfinished line."""
     remaining = iter(lines)
     beginning, found_messages = _take_first_lines(remaining)

@@ -21,7 +21,7 @@ from profiler.record.record_model import CHECKPOINT, Report, decode
 from profiler.record.report_head import ReportHead
 from profiler.record.units import format_count
 from profiler.runs.past_runs.lost_runs import LOST, is_silent
-from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunKey, run_key, start_ns
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunKey, report_start_ns, run_key
 
 _MAX_SCHEMA_LENGTH = 20
 _OF_NEWER = (
@@ -63,7 +63,7 @@ def read_run_line(line: bytes, number: int = 0) -> RunLine | None:
     return None if head is None else RunLine(line, head, number)
 
 
-def other_schemas(head: ReportHead) -> tuple[str, ...]:
+def other_schema_versions(head: ReportHead) -> tuple[str, ...]:
     """The version of a line's schema, if it is another one than here."""
     return (head.schema_version,) if head.is_of_other_schema else ()
 
@@ -142,7 +142,7 @@ def group_lines(lines: Iterable[RunLine]) -> list[list[RunLine]]:
         if len(group) > 1:
             group.sort(key=_line_precedence)
             group.reverse()
-    return sorted(groups.values(), key=lambda group: start_ns(group[0].head), reverse=True)
+    return sorted(groups.values(), key=lambda group: report_start_ns(group[0].head), reverse=True)
 
 
 def _line_precedence(line: RunLine) -> tuple[bool, int]:

@@ -151,7 +151,7 @@ def _id_that_begins(record: Record, name: str) -> str:
 
 def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
-    similar = similar_families(selection, source.family_names)
+    similar = similar_families_sentence(selection, source.family_names)
     return f"{_no_run_sentence(source, selection)}{similar}{_swapped_label_hint(source, selection)}"
 
 
@@ -168,7 +168,9 @@ def _swapped_label_hint(source: RunSource, selection: RunFilter) -> str:
     return ""
 
 
-def similar_families(selection: RunFilter, family_names: Callable[[], Collection[str]]) -> str:
+def similar_families_sentence(
+    selection: RunFilter, family_names: Callable[[], Collection[str]]
+) -> str:
     """The families that may be meant by the names of a selection, as a sentence after a space; ""
     if there are none or they cannot be read.
     """

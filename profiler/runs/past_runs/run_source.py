@@ -127,7 +127,7 @@ class PastRun(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def started_ns(self) -> int:
         """The start in nanoseconds since 1970; 0 if no time of the run can be parsed."""
-        return start_ns(self.report)
+        return report_start_ns(self.report)
 
     def with_record(self, record: Record) -> "PastRun":
         """The run with another record in its report."""
@@ -188,7 +188,7 @@ def run_key(report: "Report | ReportHead") -> RunKey:
     return record.task_id, record.container.name, record.started_at or ""
 
 
-def start_ns(report: "Report | ReportHead") -> int:
+def report_start_ns(report: "Report | ReportHead") -> int:
     """The start of a report's run in nanoseconds since 1970; 0 if no time of the report can be
     parsed.
     """
@@ -200,7 +200,7 @@ def is_pattern(family: str) -> bool:
     return bool(_WILDCARDS & set(family))
 
 
-def patterns_of(families: Iterable[str]) -> tuple[str, ...]:
+def exact_patterns_of(families: Iterable[str]) -> tuple[str, ...]:
     """The patterns that match the families of these names alone, sorted, each once: a name may have
     the characters of wildcards.
     """
@@ -239,7 +239,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
         family = family_key(record)
         at_ns = 0
         if self.since_ns is not None or self.until_ns is not None:
-            at_ns = start_ns(report)  # to parse a time takes long
+            at_ns = report_start_ns(report)  # to parse a time takes long
         tags = record.tags or {}
         return (
             self.matches_place_and_time(family, record.cluster, at_ns)
@@ -292,7 +292,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 def filter_of(family: FamilyKey, **conditions: Any) -> RunFilter:  # noqa: ANN401  those of a filter
     """The filter that matches the runs of one family, under further conditions."""
     return RunFilter(
-        families=patterns_of([family.name]),
+        families=exact_patterns_of([family.name]),
         accounts=(family.account_id,),
         regions=(family.region,),
         **conditions,
@@ -393,16 +393,16 @@ class RunSource(ABC):
         return ()
 
 
-def stacks_of(report: Report, lines: Iterable[bytes]) -> "StacksLine | None":
+def stacks_of_run_in(report: Report, lines: Iterable[bytes]) -> "StacksLine | None":
     """The first of these lines that has the call stacks of the report's run."""
-    from profiler.record.stacks_line import decode_stacks  # most runs have none
+    from profiler.record.stacks_line import decode_stacks_line  # most runs have none
 
     record = report.record
     text = msgspec.json.encode(record.task_id)
     for line in lines:
         if text not in line:  # to decode a line takes long
             continue
-        stacks = decode_stacks(line)
+        stacks = decode_stacks_line(line)
         if stacks is not None and are_stacks_of_run(stacks, record):
             return stacks
     return None

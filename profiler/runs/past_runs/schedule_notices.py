@@ -8,7 +8,7 @@ from profiler.core.ecs_terms import cluster_name
 from profiler.core.json_fields import decoded_or_none
 from profiler.core.timestamps import parse_ns
 from profiler.record.family_identity import FamilyKey
-from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
+from profiler.record.notice_model import ScheduleNoticeLine, decode_notice_json
 from profiler.runs.past_runs.run_source import RunFilter
 
 MAX_NOTICES = 1_000
@@ -20,7 +20,7 @@ def read_notices(lines: Iterable[str]) -> Iterator[ScheduleNoticeLine]:
     for line in lines:
         if NOTICE_MARKER not in line:
             continue
-        notice = decoded_or_none(decode_notice, line)
+        notice = decoded_or_none(decode_notice_json, line)
         if isinstance(notice, ScheduleNoticeLine):
             yield notice
 

@@ -165,7 +165,7 @@ def composite_aggregation(fields: Mapping[str, str], size: int) -> JsonObject:
     return {"size": size, "sources": sources}
 
 
-def has_value(field: str, value: object) -> JsonObject:
+def term_or_missing(field: str, value: object) -> JsonObject:
     """The field has the value; it has none if the value is None."""
     return none_of([exists(field)]) if value is None else term(field, value)
 
@@ -173,9 +173,9 @@ def has_value(field: str, value: object) -> JsonObject:
 def family_conditions(family: FamilyKey) -> list[JsonObject]:
     """The run is of the family."""
     return [
-        has_value(FAMILY, family.name),
-        has_value(ACCOUNT, family.account_id),
-        has_value(REGION, family.region),
+        term_or_missing(FAMILY, family.name),
+        term_or_missing(ACCOUNT, family.account_id),
+        term_or_missing(REGION, family.region),
     ]
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.core.json_fields import mapping, positive_number, text
 from profiler.core.optional_math import all_known
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
-from profiler.record.batch_job import read_batch
+from profiler.record.batch_job import batch_job_of_document
 from profiler.record.document_conditions import ACCOUNT, CLUSTER, FAMILY, REGION, TIME
 from profiler.record.event_end import written_event_end
 from profiler.record.impossible_values import decode_leniently, is_too_long
@@ -30,7 +30,7 @@ from profiler.record.record_model import (
     possible_report,
 )
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
-from profiler.record.spot_price import cost_on
+from profiler.record.spot_price import cost_on_provider
 from profiler.record.stop_causes import NO_EVENT, outcome_of
 from profiler.record.units import rounded_number
 from profiler.runs.past_runs.run_source import NO_TASK_EVENT, PastRun, TaskEvent
@@ -75,7 +75,7 @@ def run_of_document(source: Mapping[str, Any]) -> PastRun:
         _with_document_identity(record, source),
         status=record.status if event is NO_TASK_EVENT else outcome.status,
         exit_code=outcome.exit_code,
-        cost=cost_on(task.get("capacity_provider"), record.cost),
+        cost=cost_on_provider(task.get("capacity_provider"), record.cost),
     )
     if outcome.ran_out_of_memory:
         corrected = replace(corrected, likely_out_of_memory=True)
@@ -160,7 +160,9 @@ def _with_document_identity(record: Record, source: Mapping[str, Any]) -> Record
     container_id = values.pop("container_id", record.container.id)
     image = values.pop("image", record.container.image)
     container = replace(record.container, id=container_id, image=image)
-    return replace(record, container=container, batch=read_batch(source.get("batch")), **values)
+    return replace(
+        record, container=container, batch=batch_job_of_document(source.get("batch")), **values
+    )
 
 
 def _with_document_times(record: Record, source: Mapping[str, Any]) -> Record:

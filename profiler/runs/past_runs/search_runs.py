@@ -120,7 +120,7 @@ class IndexedRuns(RunSource):
 
     @property
     def unsearched(self) -> Sequence[str]:
-        return [f"{name}, which is closed" for name in self._indices.put_away]
+        return [f"{name}, which is closed" for name in self._indices.put_away_indices]
 
     def ask_since(self, since_ns: int | None) -> None:
         """The first question decides since when all runs are needed; None: all times."""
@@ -136,8 +136,8 @@ class IndexedRuns(RunSource):
         self._count_uncounted(selection)
         with self._open_progress() as show:
             # Runs that never started have no start: a second search sorts them by their time.
-            started = self.all_runs(run_conditions(selection, START), START, _PAGE_SIZE)
-            never_started = self.all_runs(run_conditions(selection, TIME), TIME, _PAGE_SIZE)
+            started = self.search_all_pages(run_conditions(selection, START), START, _PAGE_SIZE)
+            never_started = self.search_all_pages(run_conditions(selection, TIME), TIME, _PAGE_SIZE)
             merged = heapq.merge(started, never_started, key=lambda run: -run.started_ns)
             for count, run in enumerate(merged, start=1):
                 is_found = True
@@ -146,8 +146,8 @@ class IndexedRuns(RunSource):
                     yield run
         if selection.reads_checkpoints and selection.run and not is_found:
             # The run may have only checkpoints so far.
-            for hit in self._search("checkpoints", run_conditions(selection, START), TIME, 1):
-                run = self.run_of(hit)
+            for hit in self._search_page("checkpoints", run_conditions(selection, START), TIME, 1):
+                run = self.run_of_hit(hit)
                 if selection.matches(run.report):
                     yield run
 
@@ -158,7 +158,9 @@ class IndexedRuns(RunSource):
         self.ask_since(selection.since_ns)
         self._count_uncounted(selection)
         searches = self._last_run_conditions(selection, last)
-        runs = (self.all_runs(conditions, START, _LARGE_PAGE_SIZE) for conditions in searches)
+        runs = (
+            self.search_all_pages(conditions, START, _LARGE_PAGE_SIZE) for conditions in searches
+        )
         with self._open_progress() as show:
             for count, run in enumerate(chain.from_iterable(runs), start=1):
                 show(count, 0)
@@ -176,7 +178,7 @@ class IndexedRuns(RunSource):
             "query": all_of([*matching, is_unconfirmed()]),
             "sort": [{START: {"order": "desc", "unmapped_type": "date"}}],
         }
-        total = mapping(mapping(self.post("reports", query)["hits"]).get("total"))
+        total = mapping(mapping(self.search_indices("reports", query)["hits"]).get("total"))
         self._uncounted[selection] = int(positive_number(total.get("value")) or 0)
 
     def _last_run_conditions(
@@ -230,7 +232,7 @@ class IndexedRuns(RunSource):
             query = windows_query(selection, last, size, after)
             if families:
                 query["query"]["bool"]["filter"].append(any_of(families))
-            answer = self.post("reports", query)
+            answer = self.search_indices("reports", query)
             page = (answer.get("aggregations") or _EMPTY).get("families", _EMPTY)
             buckets = page.get("buckets", ())
             yield from buckets
@@ -243,7 +245,7 @@ class IndexedRuns(RunSource):
             term("event.dataset", "schedule.notice"),
             *filter_conditions(selection, _DUE),
         ]
-        hits = self._search("notices", conditions, _DUE, MAX_NOTICES)
+        hits = self._search_page("notices", conditions, _DUE, MAX_NOTICES)
         lines = [str(mapping(hit.get("_source")).get("record")) for hit in hits]
         return select_notices(read_notices(lines), selection)
 
@@ -257,7 +259,7 @@ class IndexedRuns(RunSource):
             conditions.append(term(ACCOUNT, record.account_id))
         if run.is_confirmed:
             conditions.append(is_of_trusted_stream(run.container_ids))
-        hits = self._search("checkpoints", conditions, TIME, _MAX_CHECKPOINTS)
+        hits = self._search_page("checkpoints", conditions, TIME, _MAX_CHECKPOINTS)
         if len(hits) == _MAX_CHECKPOINTS:
             self._is_cut = True
         reports: list[Report] = []
@@ -272,18 +274,18 @@ class IndexedRuns(RunSource):
                 reports.append(report)
         return tuple(reports)
 
-    def all_runs(
+    def search_all_pages(
         self, conditions: Sequence[JsonObject], order: str, size: int
     ) -> Iterator[PastRun]:
         after: Sequence[Any] | None = None
         while True:
-            hits = self._search("reports", conditions, order, size, after)
-            yield from map(self.run_of, hits)
+            hits = self._search_page("reports", conditions, order, size, after)
+            yield from map(self.run_of_hit, hits)
             if len(hits) < size:
                 return
             after = hits[-1]["sort"]
 
-    def _search(
+    def _search_page(
         self,
         kind: str,
         conditions: Sequence[JsonObject],
@@ -303,16 +305,16 @@ class IndexedRuns(RunSource):
         }
         if after is not None:
             body["search_after"] = list(after)
-        return list(mappings(self.post(kind, body)["hits"]["hits"]))
+        return list(mappings(self.search_indices(kind, body)["hits"]["hits"]))
 
-    def post(self, kind: str, query: object) -> Mapping[str, Any]:
+    def search_indices(self, kind: str, query: object) -> Mapping[str, Any]:
         """Search all indices of a kind, if any.
 
         Raises TaskProfilerError unless a search cluster accepts the search.
         """
-        return self._indices.search(kind, query)
+        return self._indices.search_all_indices(kind, query)
 
-    def run_of(self, hit: Mapping[str, Any]) -> PastRun:
+    def run_of_hit(self, hit: Mapping[str, Any]) -> PastRun:
         """The run of a document that a search found."""
         source = mapping(hit.get("_source"))
         run = run_of_document(source)

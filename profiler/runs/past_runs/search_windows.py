@@ -37,7 +37,7 @@ from profiler.record.document_conditions import (
 )
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import SlowdownBounds, TaskSize
-from profiler.runs.past_runs.defined_jobs import EveryRun
+from profiler.runs.past_runs.defined_jobs import AllRunsByFamily
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.runs.past_runs.search_conditions import (
     FAMILY_FIELDS,
@@ -46,7 +46,7 @@ from profiler.runs.past_runs.search_conditions import (
     family_conditions,
     family_of_bucket,
     filter_conditions,
-    has_value,
+    term_or_missing,
 )
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
@@ -54,10 +54,10 @@ from profiler.sizing.run_counts import (
     SAMPLED_DURATIONS,
     Outcome,
     RunCounts,
-    is_limit,
-    own_limit_mb,
+    container_limit_mb,
+    is_container_limit,
 )
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.run_facts import run_facts_of
 from profiler.sizing.runs_at_size import NEWEST_RUNS, SAMPLED_RUNS
 from profiler.sizing.slowdown_factors import Factors
 
@@ -127,7 +127,7 @@ class IndexedWindows:
         runs: IndexedRuns,
         selection: RunFilter,
         span: WindowSpan,
-        jobs: EveryRun,
+        jobs: AllRunsByFamily,
     ) -> None:
         self._runs = runs
         self._selection = selection
@@ -136,7 +136,9 @@ class IndexedWindows:
         self._windows: dict[FamilyKey, FamilyWindow] = {}
         self._durations_ms: dict[tuple[_SizeGroup, str], list[float]] = {}
 
-    def read(self, windows: dict[FamilyKey, FamilyWindow], add: Callable[[PastRun], None]) -> None:
+    def read_into_windows(
+        self, windows: dict[FamilyKey, FamilyWindow], add: Callable[[PastRun], None]
+    ) -> None:
         """Add the runs within the span to the windows; ``add`` gets those read one by one.
 
         Raises TaskProfilerError if the cluster rejects a search.
@@ -145,8 +147,8 @@ class IndexedWindows:
         self._runs.ask_since(self._selection.since_ns)
         self._runs.require_months(self._span.since_ns, self._span.now_ns)
         self._count_unconfirmed()
-        groups = dict.fromkeys(self._counted_groups(is_killed=False))
-        groups.update(dict.fromkeys(self._counted_groups(is_killed=True)))
+        groups = dict.fromkeys(self._count_size_groups(is_killed=False))
+        groups.update(dict.fromkeys(self._count_size_groups(is_killed=True)))
         self._add_durations()
         for group in groups:
             self._fetch_deciding(group)
@@ -154,25 +156,25 @@ class IndexedWindows:
             if self._selection.matches(run.report):
                 add(run)
 
-    def _window(self, family: FamilyKey) -> FamilyWindow:
+    def _window_of_family(self, family: FamilyKey) -> FamilyWindow:
         if family not in self._windows:
-            self._windows[family] = self._jobs.window(family, self._span)
+            self._windows[family] = self._jobs.new_window(family, self._span)
         return self._windows[family]
 
     def _count_unconfirmed(self) -> None:
         conditions = [
-            *self._conditions(START),
+            *self._selection_conditions(START),
             exists(START),
             none_of([IS_CONFIRMED]),
         ]
         for bucket in self._buckets(conditions, FAMILY_FIELDS, {}):
             family = family_of_bucket(bucket)
             if self._selection.matches_family(family):
-                self._window(family).unconfirmed += bucket["doc_count"]
+                self._window_of_family(family).unconfirmed += bucket["doc_count"]
 
-    def _counted_groups(self, *, is_killed: bool) -> Iterator[_SizeGroup]:
+    def _count_size_groups(self, *, is_killed: bool) -> Iterator[_SizeGroup]:
         """Count the runs that were killed for memory, or the others; yields their groups."""
-        conditions = [*self._conditions(START), *self._computable_conditions()]
+        conditions = [*self._selection_conditions(START), *self._computable_conditions()]
         conditions.append(RAN_OUT_OF_MEMORY if is_killed else none_of([RAN_OUT_OF_MEMORY]))
         fields = {**FAMILY_FIELDS, **_RUN_FIELDS}
         if self._jobs.of_definitions:
@@ -182,7 +184,7 @@ class IndexedWindows:
             key = bucket["key"]
             if not self._selection.matches_family(family):
                 continue
-            if not self._jobs.has(family.name):
+            if not self._jobs.reads_name(family.name):
                 continue
             if self._jobs.of_definitions and not _is_named_by_batch(key):
                 continue
@@ -191,10 +193,10 @@ class IndexedWindows:
             outcome: Outcome = "killed" if is_killed else _OUTCOMES[key["status"]]
             revision = key["revision"] or ""
             counts = _run_counts(bucket, outcome)
-            window = self._window(family)
+            window = self._window_of_family(family)
             window.add_counts(revision, size, counts, launch_type=group.launch_type)
             for limit_mb in _limits_mb(bucket, size):
-                window.add_limit(
+                window.add_container_limit(
                     revision,
                     size,
                     key["container"],
@@ -211,7 +213,7 @@ class IndexedWindows:
         for (group, revision), durations_ms in self._durations_ms.items():
             step = -(-len(durations_ms) // SAMPLED_DURATIONS) or 1
             sample = sorted(durations_ms)[::step]
-            window = self._window(group.family)
+            window = self._window_of_family(group.family)
             window.add_counts(
                 revision, group.size, RunCounts(), sample, launch_type=group.launch_type
             )
@@ -219,15 +221,17 @@ class IndexedWindows:
     def _fetch_deciding(self, group: _SizeGroup) -> None:
         """Add the runs of a group that may decide."""
         conditions = [
-            *self._conditions(START),
+            *self._selection_conditions(START),
             *self._computable_conditions(),
             *_group_conditions(group),
         ]
-        window = self._window(group.family)
+        window = self._window_of_family(group.family)
         newest = _runs_query(conditions, NEWEST_RUNS, START, "desc")
         newest["aggs"] = _extreme_aggregations()
-        answer = self._runs.post("reports", newest)
-        sample = self._runs.post("reports", _runs_query(conditions, SAMPLED_RUNS, TASK_ID, "asc"))
+        answer = self._runs.search_indices("reports", newest)
+        sample = self._runs.search_indices(
+            "reports", _runs_query(conditions, SAMPLED_RUNS, TASK_ID, "asc")
+        )
         self._add_hits(window, answer["hits"]["hits"], is_sampled=False)
         self._add_hits(window, sample["hits"]["hits"], is_sampled=True)
         extremes = answer["aggregations"]
@@ -235,7 +239,9 @@ class IndexedWindows:
             if name.startswith("top "):
                 self._add_hits(window, _hits_of_result(result), is_sampled=False)
         for began_ns, duration_ms in _longest_by_hour(extremes):
-            window.add_longest(group.size, began_ns, duration_ms, launch_type=group.launch_type)
+            window.add_longest_success(
+                group.size, began_ns, duration_ms, launch_type=group.launch_type
+            )
         bounds = _slowdown_bounds(extremes)
         if bounds:
             window.add_slowdowns(
@@ -246,23 +252,23 @@ class IndexedWindows:
         self, window: FamilyWindow, hits: Sequence[Mapping[str, Any]], *, is_sampled: bool
     ) -> None:
         for hit in hits:
-            run = self._runs.run_of(hit)
-            if self._jobs.indexed_run_of(run) is None:
+            run = self._runs.run_of_hit(hit)
+            if self._jobs.indexed_run_under_read_name(run) is None:
                 continue
-            facts = facts_of(run.report, is_confirmed=run.is_confirmed, outcome=run.outcome)
-            window.add_counted(facts, is_sampled=is_sampled)
+            facts = run_facts_of(run.report, is_confirmed=run.is_confirmed, outcome=run.outcome)
+            window.add_counted_run(facts, is_sampled=is_sampled)
 
     def _uncountable_runs(self) -> Iterator[PastRun]:
         """The confirmed runs over which the cluster cannot compute."""
-        started = [*self._conditions(START), exists(START), IS_CONFIRMED]
+        started = [*self._selection_conditions(START), exists(START), IS_CONFIRMED]
         incomplete = none_of([all_of(self._computable_conditions())])
-        for run in self._runs.all_runs([*started, incomplete], START, _READ_PAGE):
+        for run in self._runs.search_all_pages([*started, incomplete], START, _READ_PAGE):
             self._runs.read_one_by_one += 1
             yield run
-        never_started = [*self._conditions(TIME), none_of([exists(START)])]
-        yield from self._runs.all_runs(never_started, TIME, _READ_PAGE)
+        never_started = [*self._selection_conditions(TIME), none_of([exists(START)])]
+        yield from self._runs.search_all_pages(never_started, TIME, _READ_PAGE)
 
-    def _conditions(self, time_field: str) -> list[JsonObject]:
+    def _selection_conditions(self, time_field: str) -> list[JsonObject]:
         conditions = [*filter_conditions(self._selection, time_field), exists(FAMILY)]
         if self._jobs.of_definitions:
             conditions.append(exists(JOB_DEFINITION))
@@ -289,7 +295,7 @@ class IndexedWindows:
             if aggregations:
                 groups["aggs"] = dict(aggregations)
             query = {**_runs_query(conditions, 0, START, "desc"), "aggs": {"groups": groups}}
-            answer = self._runs.post("reports", query)
+            answer = self._runs.search_indices("reports", query)
             page = answer.get("aggregations", {}).get("groups", {})
             buckets = page.get("buckets", ())
             yield from buckets
@@ -328,9 +334,9 @@ def _computable_conditions() -> list[JsonObject]:
 def _group_conditions(group: _SizeGroup) -> list[JsonObject]:
     return [
         *family_conditions(group.family),
-        has_value(_VCPU, group.size.vcpu),
-        has_value(_MEMORY, group.size.memory_mb),
-        has_value(_LAUNCH_TYPE, group.launch_type),
+        term_or_missing(_VCPU, group.size.vcpu),
+        term_or_missing(_MEMORY, group.size.memory_mb),
+        term_or_missing(_LAUNCH_TYPE, group.launch_type),
     ]
 
 
@@ -429,8 +435,8 @@ def _limits_mb(bucket: Mapping[str, Any], size: TaskSize) -> Iterator[float | No
     """The largest memory limits of a bucket's containers; None: the task's."""
     for limit in bucket["limits"]["buckets"]:
         limit_mb = float(limit["key"])
-        if is_limit(limit_mb):
-            yield own_limit_mb(limit_mb, size.memory_mb or 0)
+        if is_container_limit(limit_mb):
+            yield container_limit_mb(limit_mb, size.memory_mb or 0)
 
 
 def _longest_by_hour(extremes: Mapping[str, Any]) -> Iterator[tuple[int, float]]:

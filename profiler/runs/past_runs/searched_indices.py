@@ -98,7 +98,7 @@ class SearchedIndices:
         return [name for name in closed if name > first_open or may_have_runs_since(name, since)]
 
     @property
-    def put_away(self) -> Sequence[str]:
+    def put_away_indices(self) -> Sequence[str]:
         """The closed indices that count as put away: of a question about all times, they were not
         searched either.
         """
@@ -110,17 +110,17 @@ class SearchedIndices:
             names += (name for name in closed if name not in missing)
         return names
 
-    def search(self, kind: str, query: object) -> Mapping[str, Any]:
+    def search_all_indices(self, kind: str, query: object) -> Mapping[str, Any]:
         """Search all indices of a kind, if any.
 
         Raises TaskProfilerError unless a search cluster accepts the search.
         """
-        response = self._post(kind, query)
+        response = self._post_search(kind, query)
         body = mapping(response.body)
         closed = closed_index(body)
         if closed is not None and kind not in self._closed:
             self._list_closed(kind, closed)
-            response = self._post(kind, query)
+            response = self._post_search(kind, query)
             body = mapping(response.body)
         match body:
             case {"hits": {"hits": [*_]}} if response.ok:
@@ -128,7 +128,7 @@ class SearchedIndices:
                 return body
         raise _refusal_error(response)
 
-    def _post(self, kind: str, query: object) -> ServerResponse:
+    def _post_search(self, kind: str, query: object) -> ServerResponse:
         options = WITHOUT_CLOSED if kind in self._closed else WITH_CLOSED
         return self._server.request("POST", f"/{self._prefix}-{kind}-*/_search?{options}", query)
 

@@ -40,7 +40,7 @@ class ShownFrame(Struct, frozen=True):
         return name
 
 
-def frame_of(text: str, own_files: Collection[str] | None = None) -> ShownFrame:
+def frame_of_text(text: str, own_files: Collection[str] | None = None) -> ShownFrame:
     """The function in a text like ``load_orders (etl/load.py:40)``, with or without the line.
 
     ``own_files`` are the files of the user's code; None in a record of schema 1.2 or earlier, where
@@ -59,9 +59,9 @@ def frame_of(text: str, own_files: Collection[str] | None = None) -> ShownFrame:
     return ShownFrame(name, file, is_own=not is_python)
 
 
-def frames_of(moment: StackMoment) -> list[ShownFrame]:
+def frames_of_moment(moment: StackMoment) -> list[ShownFrame]:
     """The functions of a moment's stack, from the outermost on."""
-    frames = [frame_of(text) for text in moment.stack]
+    frames = [frame_of_text(text) for text in moment.stack]
     if len(moment.own) != len(frames):
         return frames
     return [replace(frame, is_own=is_own) for frame, is_own in zip(frames, moment.own, strict=True)]
@@ -98,13 +98,13 @@ def sampled_stacks(record: Record) -> Iterator[SampledStack]:
         return
     for moment in record.stacks.moments[:5]:
         from_ns = moment.from_ns
-        functions = what_ran_text(frames_of(moment))
+        functions = what_ran_text(frames_of_moment(moment))
         share = _share_text(moment)
         if from_ns is None or not functions:
             continue
         start_ms = max((from_ns - started_ns) / NS_PER_MS, 0)
         end_ms = max(((moment.to_ns or 0) - started_ns) / NS_PER_MS, start_ms)
-        is_in_socket = not share and frame_of(moment.stack[-1]).file in {"socket.py", "ssl.py"}
+        is_in_socket = not share and frame_of_text(moment.stack[-1]).file in {"socket.py", "ssl.py"}
         yield SampledStack(moment.kind, start_ms, end_ms, functions, share, is_in_socket)
 
 

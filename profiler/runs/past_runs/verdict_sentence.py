@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from profiler.core.optional_math import known
 from profiler.core.text import words_if_known
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.hardware import gpu_error
+from profiler.record.hardware import most_telling_gpu_error
 from profiler.record.measured import Exactly
 from profiler.record.record_model import (
     CHECKPOINT,
@@ -80,7 +80,7 @@ def _verdict_of(run: PastRun, now_ns: int) -> Verdict:
 def _success_verdict(record: Record, name: str) -> Verdict:
     """An error of the GPU's driver is a warning: the result may be wrong."""
     text = f"{name} succeeded{_duration_text(record, ' in ')}."
-    if gpu_error(record) is None:
+    if most_telling_gpu_error(record) is None:
         return Verdict(text=text, tone="good")
     return Verdict(text=text, evidence=_gpu_error_text(record), tone="warning")
 

@@ -3,7 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.command_steps import CommandCells, RunCells, left_by, process_rows
+from profiler.aggregation.command_steps import (
+    CommandStepValues,
+    RunStepValues,
+    process_series,
+    remaining_cells,
+)
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Series
 from tests.values import present
@@ -11,9 +16,9 @@ from tests.values import present
 MIB = 2**20
 
 
-def cells(cpu: float = 0, least: int = 0, most: int | None = None) -> CommandCells:
+def cells(cpu: float = 0, least: int = 0, most: int | None = None) -> CommandStepValues:
     """One step of a command: CPU seconds, and bounds of the memory in MiB."""
-    return CommandCells(
+    return CommandStepValues(
         cpu_ns=[round(cpu * NS_PER_SECOND)],
         least_bytes=[least * MIB],
         most_bytes=[(least if most is None else most) * MIB],
@@ -22,9 +27,9 @@ def cells(cpu: float = 0, least: int = 0, most: int | None = None) -> CommandCel
 
 def one_second(
     cpu: float = 1, *, vcpu: float | None = None, memory: float | None = None
-) -> RunCells:
+) -> RunStepValues:
     """One step of the run: the CPU seconds of all processes, and the run's own values."""
-    return RunCells(
+    return RunStepValues(
         cpu=[(cpu * NS_PER_SECOND, NS_PER_SECOND)],
         is_read=[True],
         series=Series(
@@ -36,17 +41,17 @@ def one_second(
     )
 
 
-def memory_of(run: RunCells, **rows: CommandCells) -> dict[str, float | None]:
-    return {row.command: present(row.memory_used_mb)[0] for row in process_rows(run, rows)}
+def memory_of(run: RunStepValues, **rows: CommandStepValues) -> dict[str, float | None]:
+    return {row.command: present(row.memory_used_mb)[0] for row in process_series(run, rows)}
 
 
 def test_a_command_has_its_share_of_the_runs_cpu_time() -> None:
-    rows = process_rows(one_second(2, vcpu=0.5), {"job": cells(cpu=1.5)})
+    rows = process_series(one_second(2, vcpu=0.5), {"job": cells(cpu=1.5)})
     assert rows[0].vcpu_used == (0.375,)
 
 
 def test_where_the_runs_cpu_time_is_unknown_a_command_has_its_own() -> None:
-    rows = process_rows(one_second(2), {"job": cells(cpu=1.5)})
+    rows = process_series(one_second(2), {"job": cells(cpu=1.5)})
     assert rows[0].vcpu_used == (1.5,)
 
 
@@ -71,7 +76,7 @@ def test_commands_that_were_read_larger_than_the_run_share_the_runs_memory() -> 
 
 def test_the_others_have_what_the_rows_leave_at_least_the_largest_of_them() -> None:
     rows = [cells(cpu=1, least=60, most=80)]
-    left = left_by(
+    left = remaining_cells(
         cells(cpu=1.5, least=90, most=100), rows, cells(least=40, most=45), has_memory=True
     )
     assert left == cells(cpu=0.5, least=40, most=45)
@@ -89,11 +94,11 @@ _commands = st.builds(
     unread=st.floats(0, 10),
 )
 def test_the_rows_together_are_not_above_the_run(
-    commands: list[CommandCells], vcpu: float, memory: int, unread: float
+    commands: list[CommandStepValues], vcpu: float, memory: int, unread: float
 ) -> None:
     used = sum(command.cpu_ns[0] for command in commands) / NS_PER_SECOND
     run = one_second(used + unread, vcpu=vcpu, memory=memory)
-    rows = process_rows(run, {str(place): command for place, command in enumerate(commands)})
+    rows = process_series(run, {str(place): command for place, command in enumerate(commands)})
     rounding = 1.01
     assert sum(present(row.vcpu_used)[0] or 0 for row in rows) <= rounding * vcpu
     assert sum(present(row.memory_used_mb)[0] or 0 for row in rows) <= rounding * memory

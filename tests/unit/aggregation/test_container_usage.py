@@ -43,7 +43,7 @@ class Feed:
     ) -> "Feed":
         memory_bytes = None if memory_mib is None else memory_mib * MIB
         taken = sample(START_NS + seconds(at), cpu, memory_bytes, **more)
-        self.usage.add(
+        self.usage.add_sample(
             taken,
             epoch=docker_id,
             received_ns=seconds(at if received is None else received),
@@ -141,7 +141,7 @@ def test_a_lower_cpu_time_without_a_restart_is_left_out(wrong: float) -> None:
     feed.add(102, cpu=102, network_rx_bytes=102_000)
     assert feed.usage.cpu_seconds == 102
     assert feed.usage.run.vcpu.maximum == pytest.approx(1)
-    assert feed.usage.traffic()["network_rx_bytes"] == 102_000
+    assert feed.usage.traffic_by_counter()["network_rx_bytes"] == 102_000
     assert feed.usage.impossible == 1
 
 
@@ -157,7 +157,7 @@ def test_a_total_above_the_integers_of_readers_is_absent() -> None:
     feed = Feed()
     for at, received in enumerate((2**63 - 1, 0, 1)):
         feed.add(at + 1, network_rx_bytes=received)
-    assert feed.usage.traffic()["network_rx_bytes"] is None
+    assert feed.usage.traffic_by_counter()["network_rx_bytes"] is None
 
 
 def test_cpu_time_without_a_value_for_a_while_is_spread_over_that_time() -> None:
@@ -183,17 +183,17 @@ def test_a_shared_network_counter_continues_when_a_container_is_replaced(
             shares_network=shares_network,
             docker_id=docker_id,
         )
-    total = feed.usage.traffic()
+    total = feed.usage.traffic_by_counter()
     assert total["network_rx_bytes"] == received
     assert total["network_tx_bytes"] == sent
 
 
 def test_page_cache_is_weighted_as_the_memory_is() -> None:
     feed = Feed()
-    assert feed.usage.memory_cache_bytes.summary() == NO_READINGS
+    assert feed.usage.memory_cache_bytes.average_and_maximum() == NO_READINGS
     feed.add(1, memory_mib=100).add(1.5, memory_mib=100, memory_cache_bytes=500 * MIB)
     feed.add(2.5, memory_mib=200, memory_cache_bytes=50 * MIB)
-    cache = feed.usage.memory_cache_bytes.summary(per=MIB)
+    cache = feed.usage.memory_cache_bytes.average_and_maximum(per=MIB)
     assert cache == AverageAndMaximum(avg=(500 * 0.5 + 50 * 1) / 1.5, max=500)
 
 
@@ -222,10 +222,10 @@ def test_huge_pages_are_said_only_where_there_are_some() -> None:
 
 def test_mapped_files_are_weighted_as_the_memory_is() -> None:
     feed = Feed()
-    assert feed.usage.memory_mapped_file_bytes.summary() == NO_READINGS
+    assert feed.usage.memory_mapped_file_bytes.average_and_maximum() == NO_READINGS
     feed.add(1, memory_mib=100).add(2, memory_mib=100, memory_mapped_file_bytes=0)
     feed.add(3, memory_mib=200, memory_mapped_file_bytes=60 * MIB)
-    mapped = feed.usage.memory_mapped_file_bytes.summary(per=MIB)
+    mapped = feed.usage.memory_mapped_file_bytes.average_and_maximum(per=MIB)
     assert mapped == AverageAndMaximum(avg=20, max=60)
 
 
@@ -313,26 +313,26 @@ def test_any_order_of_any_samples_gives_no_negative_number(
     received_ns = 0
     for taken, own_step_ns, docker_id in feed:
         received_ns += own_step_ns
-        usage.add(taken, epoch=docker_id, received_ns=received_ns, started_ns=started_ns)
+        usage.add_sample(taken, epoch=docker_id, received_ns=received_ns, started_ns=started_ns)
     assert usage.samples + usage.duplicates == len(feed)
-    series = None if usage.series is None else usage.series.values()
+    series = None if usage.series is None else usage.series.series_so_far()
     for column in (series.vcpu_used, series.memory_used_mb) if series is not None else ():
         assert all(value is None or value >= 0 for value in column or ())
         assert len(column or ()) <= 6
     for value in (
-        *usage.traffic().values(),
+        *usage.traffic_by_counter().values(),
         usage.cpu_seconds,
         usage.max_pids,
         usage.steps_ms.maximum,
     ):
         assert value is None or value >= 0
-    for summary in (usage.memory_cache_bytes.summary(), usage.run.vcpu.distribution()):
+    for summary in (usage.memory_cache_bytes.average_and_maximum(), usage.run.vcpu.distribution()):
         if summary not in (NO_READINGS, NOT_MEASURED):
             assert 0 <= present(summary.avg) <= present(summary.max) + 0.001
 
 
 def series_of(feed: Feed) -> Series:
-    return present(present(feed.usage.series).values())
+    return present(present(feed.usage.series).series_so_far())
 
 
 def test_a_step_is_taken_once() -> None:
@@ -458,7 +458,7 @@ def measured(run: Run) -> ContainerUsage:
             if run.has_new_ids or arrives >= attempt.start + run.metadata_lag
             else run.attempts[0]
         )
-        usage.add(
+        usage.add_sample(
             ContainerSample(
                 read_ns=START_NS
                 + seconds(taken + run.shift(taken))
@@ -507,7 +507,7 @@ def test_the_series_holds_all_cpu_time_and_no_rate_is_above_the_real_ones(run: R
 @given(runs())
 def test_the_memory_is_known_where_it_was_read_and_nowhere_else(run: Run) -> None:
     usage, taken = measured(run), [taken for taken, _, _ in run.readings()]
-    series = present(None if usage.series is None else usage.series.values())
+    series = present(None if usage.series is None else usage.series.series_so_far())
     assert series.step_ms == 1000
     values = series.memory_used_mb or ()
     known = {second for second, value in enumerate(values) if value is not None}

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aggregation import critical_thread
-from profiler.aggregation.critical_thread import Division
+from profiler.aggregation.critical_thread import LookDivision
 from profiler.aggregation.thread_wait import ThreadWait
 from profiler.aggregation.thread_waits import ThreadWaits
 from profiler.core.timestamps import NS_PER_MS
-from profiler.readers.linux.look import Look, ThreadSeen
-from profiler.readers.linux.thread_counters import ThreadGrowth
-from profiler.readers.linux.waits import STOPPED, TRACED, Blocked, Connection, Wait
+from profiler.readers.linux.look import ThreadSeen, ThreadsLook
+from profiler.readers.linux.thread_counters import ThreadTimeGrowth
+from profiler.readers.linux.waits import STOPPED, TRACED, BlockedThread, Connection, Wait
 from tests.looked_run import (
     CHILD,
     CONNECTION,
@@ -34,18 +34,18 @@ from tests.looked_run import (
 )
 from tests.values import present
 
-HIDDEN = Blocked(wait=critical_thread.HIDDEN, is_hidden=True)
-SIGNAL = Blocked(wait=Wait("other"), helpers="children")
+HIDDEN = BlockedThread(wait=critical_thread.HIDDEN, is_hidden=True)
+SIGNAL = BlockedThread(wait=Wait("other"), helpers="children")
 TIMED = replace(LISTENS, has_timeout=True)
 
 
-def asks(*pids: int) -> Blocked:
+def asks(*pids: int) -> BlockedThread:
     """It waits for the answer of a server of the run."""
     return replace(NETWORK, helpers="pipe", helper_pids=frozenset(pids))
 
 
 def wait(
-    blocked: Blocked | None,
+    blocked: BlockedThread | None,
     milliseconds: float = 0,
     *,
     process: int = 1,
@@ -73,7 +73,7 @@ def shares(
 ) -> dict[str, float]:
     """The share of each kind in percent."""
     found: dict[str, float] = {}
-    for each, share in Division(waits, children or {}).shares().items():
+    for each, share in LookDivision(waits, children or {}).share_of_each_wait().items():
         name = each.kind if each.kind != "other" else each.target or "other"
         found[name] = found.get(name, 0) + round(100 * share, 1)
     return {name: share for name, share in found.items() if share}
@@ -95,14 +95,14 @@ class TestWeights:
         ids=["asks", "slept once", "works each time", "reads"],
     )
     def test_who_asks_again_and_again_by_one_of_its_sleeps(
-        self, slices: int, blocked: Blocked, share: float
+        self, slices: int, blocked: BlockedThread, share: float
     ) -> None:
         """A main thread asks a hundred times in a step whether its thread has ended."""
         run = LookedRun()
         run.look(Did(1, blocked), Did(2, NETWORK))
         for _ in range(20):
-            growth = [ThreadGrowth(10 * NS_PER_MS, 0, thread=1, process=1, slices=slices)]
-            growth.append(ThreadGrowth(10 * NS_PER_MS, 0, thread=2, process=1))
+            growth = [ThreadTimeGrowth(10 * NS_PER_MS, 0, thread=1, process=1, slices=slices)]
+            growth.append(ThreadTimeGrowth(10 * NS_PER_MS, 0, thread=2, process=1))
             run.look(Did(1, blocked), Did(2, NETWORK), growth=growth)
         breakdown = run.account.breakdown()
         asked = breakdown.sleep_percent if blocked is SLEEP else breakdown.disk_percent
@@ -293,11 +293,11 @@ class TestHandingOn:
     def test_since_when_the_wait_of_such_a_thread_may_have_been_over(self) -> None:
         for steps, over_since in ((1, 4), (2, 3), (9, 1)):
             waits = ThreadWaits()
-            waits.add(Look(seen=[ThreadSeen(2, 1, NETWORK)]))
-            waits.add(Look())
-            waits.add(Look())
-            grown = ThreadGrowth(NS_PER_MS, 0, steps, thread=2, process=1)
-            (over,) = waits.add(Look(growth=[grown])).over
+            waits.add_look(ThreadsLook(seen=[ThreadSeen(2, 1, NETWORK)]))
+            waits.add_look(ThreadsLook())
+            waits.add_look(ThreadsLook())
+            grown = ThreadTimeGrowth(NS_PER_MS, 0, steps, thread=2, process=1)
+            (over,) = waits.add_look(ThreadsLook(growth=[grown])).over
             assert (over.over, over.over_since) == (4, over_since)
 
     def test_to_the_timeout_that_ended_with_it_beside_one_that_ran_in_vain(self) -> None:
@@ -421,8 +421,8 @@ class TestHandingOn:
 
     def test_many_threads_that_wait_for_each_other_cost_a_bounded_time(self) -> None:
         waits = [wait(LOCK, number % 7) for number in range(2000)]
-        division = Division(waits, {})
-        assert division.shares() == {Wait("lock"): 1.0}
+        division = LookDivision(waits, {})
+        assert division.share_of_each_wait() == {Wait("lock"): 1.0}
         assert division._steps < 16 * 4 * 4000
 
     def test_a_chain_that_is_too_long_to_walk_has_no_end(
@@ -452,7 +452,7 @@ class TestHandingOn:
         assert shares(wait(TIMED_FUTEX, 99, begun=1), ran)["sleep"] > 95
 
     @pytest.mark.parametrize("blocked", [TIMED_FUTEX, SLEEP])
-    def test_one_that_was_woken_before_waited_for_the_others(self, blocked: Blocked) -> None:
+    def test_one_that_was_woken_before_waited_for_the_others(self, blocked: BlockedThread) -> None:
         """The thread that made a pool's tasks waits for their results, with a timeout."""
         worker = wait(NETWORK, 1, begun=5)
         assert shares(wait(blocked, 99, begun=1, was_woken=True), worker) == {"network": 100.0}
@@ -473,7 +473,7 @@ class TestHandingOn:
 
 class TestSomebodyToCome:
     @pytest.mark.parametrize("idle", [LISTENS, IDLE, TIMED])
-    def test_it_counts_only_where_nobody_waits_for_anything_else(self, idle: Blocked) -> None:
+    def test_it_counts_only_where_nobody_waits_for_anything_else(self, idle: BlockedThread) -> None:
         assert shares(wait(idle, 500, after_ns=0), wait(SLEEP)) == {"sleep": 100.0}
         assert shares(wait(idle, 500, after_ns=0)) == {"network": 100.0}
 
@@ -519,7 +519,7 @@ class TestSomebodyToCome:
             ((False, True), "10.0.3.10:443"),
             ((True, True), "2 connections"),
         ):
-            (found,) = Division([wait(several, 5, came=came)], {}).shares()
+            (found,) = LookDivision([wait(several, 5, came=came)], {}).share_of_each_wait()
             assert found.target == target
 
 
@@ -552,7 +552,7 @@ def test_a_stopped_job_beside_a_thread_that_can_run_is_no_stop() -> None:
     ],
     ids=["child", "pipe", "answer", "file's lock", "lock in memory"],
 )
-def test_who_waits_for_a_process_that_is_stopped_is_stopped(waits_for_it: Blocked) -> None:
+def test_who_waits_for_a_process_that_is_stopped_is_stopped(waits_for_it: BlockedThread) -> None:
     children = {1: [2]}
     waiting, stopped = wait(waits_for_it, 50), wait(STOPPED, 1, process=2)
     assert shares(waiting, stopped, children=children) == {"stopped": 100.0}
@@ -582,15 +582,18 @@ def test_a_chain_that_reaches_a_known_wait_is_not_stopped() -> None:
     [
         (LISTENS, "network"),
         (IDLE, "network"),
-        (Blocked(wait=Wait("pipe"), helpers="pipe"), "pipe"),  # the terminal, or the run's stdin
-        (Blocked(wait=Wait("other")), "child"),
+        (
+            BlockedThread(wait=Wait("pipe"), helpers="pipe"),
+            "pipe",
+        ),  # the terminal, or the run's stdin
+        (BlockedThread(wait=Wait("other")), "child"),
         (HIDDEN, "child"),
     ],
     ids=["server", "kept connection", "stdin", "signal", "hidden"],
 )
 @pytest.mark.parametrize("waits_for_both", [CHILD, pipe_to(2, 3)], ids=["child", "pipe"])
 def test_who_waits_for_another_one_beside_a_stopped_one_is_not_stopped(
-    foreground: Blocked, named: str, waits_for_both: Blocked
+    foreground: BlockedThread, named: str, waits_for_both: BlockedThread
 ) -> None:
     """As a shell with a stopped job, or a supervisor of many: nothing proves that its wait is for
     the stopped one.
@@ -608,7 +611,7 @@ def test_who_waits_for_another_one_beside_a_stopped_one_is_not_stopped(
 
 @pytest.mark.parametrize("waits_for_it", [asks(2, 3), SHARED_LOCK], ids=["answer", "lock"])
 def test_who_waits_for_a_stopped_one_or_for_one_of_which_nothing_is_known(
-    waits_for_it: Blocked,
+    waits_for_it: BlockedThread,
 ) -> None:
     waits_for_it = replace(waits_for_it, helper_pids=frozenset((2, 3)))
     waits = (wait(waits_for_it, 50), wait(STOPPED, 9, process=2), wait(HIDDEN, 1, process=3))
@@ -631,7 +634,7 @@ WAITS = st.builds(
 @given(st.lists(WAITS, max_size=12), st.integers(1, 4))
 def test_the_shares_add_up_to_one(waits: list[ThreadWait], parent: int) -> None:
     """Beside a thread that can run, there may be none: what is waited for may be its work."""
-    found = Division(waits, {parent: [1, 2, 3, 4]}).shares()
+    found = LookDivision(waits, {parent: [1, 2, 3, 4]}).share_of_each_wait()
     blocked = [each.blocked for each in waits if each.blocked is not None]
     if not blocked:
         assert not found

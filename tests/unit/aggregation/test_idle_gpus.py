@@ -3,7 +3,7 @@
 import pytest
 
 from profiler.aggregation.busy_time import BusyTime, Stretch
-from profiler.aggregation.idle_gpus import IdlePlaces
+from profiler.aggregation.idle_gpus import IdleTimeByPlace
 from profiler.core.timestamps import NS_PER_MS
 from tests.fakes import seconds
 from tests.values import present
@@ -15,7 +15,7 @@ def stretch_at(index: int) -> Stretch:
     stretch = Stretch(start_ns, start_ns + 100 * NS_PER_MS, 4, able_threads=1 + index % 2)
     stretch.able_ns = stretch.length_ns
     for _ in range(2):
-        stretch.add(60 * NS_PER_MS, 0)
+        stretch.add_thread_time(60 * NS_PER_MS, 0)
     return stretch
 
 
@@ -24,22 +24,22 @@ def test_what_was_done_in_less_than_half_of_a_time_says_nothing_of_it(
     until: float, *, is_known: bool
 ) -> None:
     """What the run did is known for its first two seconds."""
-    places = IdlePlaces(0)
+    places = IdleTimeByPlace(0)
     for index in range(20):
         stretch = stretch_at(index)
         places.add_stretch(stretch, stretch.length_ns, 1.0, 1.0)
-    before, between = places.divisions(seconds(until), seconds(10))
+    before, between = places.idle_parts_before_and_between(seconds(until), seconds(10))
     assert (before is not None) == is_known
     assert between is None
 
 
 def test_places_that_are_merged_know_how_many_threads_could_run() -> None:
     whole = BusyTime()
-    places = IdlePlaces(0)
+    places = IdleTimeByPlace(0)
     for index in range(4000):
         stretch = stretch_at(index)
         whole.add(stretch)
         places.add_stretch(stretch, stretch.length_ns, 1.0, 1.0)
     assert whole.open_share == pytest.approx(0.5)
-    _, between = places.divisions(0, seconds(400))
+    _, between = places.idle_parts_before_and_between(0, seconds(400))
     assert present(between).busy.open_share == pytest.approx(0.5, abs=0.01)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.aggregation.idle_time import IdleTime, NoticeReading
+from profiler.aggregation.idle_time import IdleDetector, NoticeReading
 from tests.fakes import seconds
 from tests.values import present
 
@@ -18,10 +18,10 @@ WINDOW_SECONDS = 30 * 60
 IDLE: Rates = (0.0, 0.0, 0.0)
 
 
-def add(idle: IdleTime, *values: int | None) -> bool:
+def add(idle: IdleDetector, *values: int | None) -> bool:
     """Add the time and the counters of a reading, in the order of its fields."""
     fields = dict(zip(NoticeReading.__struct_fields__, values, strict=False))
-    return idle.add(NoticeReading(**fields))  # type: ignore[arg-type]
+    return idle.add_reading(NoticeReading(**fields))  # type: ignore[arg-type]
 
 
 def stuck_after(
@@ -32,7 +32,7 @@ def stuck_after(
     window: float = WINDOW_SECONDS,
 ) -> float | None:
     """The seconds after which a batch with these rates is stuck; None if it never is."""
-    idle = IdleTime(seconds(window), max_step_ns=seconds(30))
+    idle = IdleDetector(seconds(window), max_step_ns=seconds(30))
     cpu = network = block = 0.0
     at = 0.0
     while at <= 60 * minutes:
@@ -126,21 +126,21 @@ def test_a_background_that_varies_is_idle(seed: int, low: float, high: float) ->
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_missing_reading_starts_the_time_again(missing: int) -> None:
-    idle = IdleTime(seconds(60), max_step_ns=seconds(30))
+    idle = IdleDetector(seconds(60), max_step_ns=seconds(30))
     for at in range(0, 60, 10):
         assert not add(idle, seconds(at), 0, 0, 0)
     unknown = [None if place == missing else 0 for place in range(3)]
     for at, counters, since_ns in ((60, unknown, None), (70, [0, 0, 0], seconds(70))):
         assert add(idle, seconds(at), *counters) is False
         assert idle.since_ns == since_ns
-    gap = IdleTime(seconds(60), max_step_ns=seconds(30))
+    gap = IdleDetector(seconds(60), max_step_ns=seconds(30))
     assert [add(gap, seconds(at), 0, 0, 0) for at in (0, 30, 61, 91, 120, 121)] == [False] * 5 + [
         True
     ]
 
 
 def test_the_largest_values_of_the_idle_time() -> None:
-    idle = IdleTime(seconds(60), max_step_ns=seconds(30))
+    idle = IdleDetector(seconds(60), max_step_ns=seconds(30))
     cpu_ns = network = block = 0
     for at in range(0, 80, 10):
         add(idle, seconds(at), cpu_ns, network, block)
@@ -160,7 +160,7 @@ def run_with_own_lines(
     """The monitor writes 20 KB a minute through the batch's interface unless it is silent near
     the end.
     """
-    idle = IdleTime(seconds(WINDOW_SECONDS), max_step_ns=seconds(30))
+    idle = IdleDetector(seconds(WINDOW_SECONDS), max_step_ns=seconds(30))
     cpu_ns, network, line_ns = 0, 0, None
     for at in range(0, 3 * WINDOW_SECONDS, 10):
         if add(idle, seconds(at), cpu_ns, network, 0, line_ns):
@@ -200,7 +200,7 @@ def test_cpu_time_without_bytes_beside_a_line_of_the_monitor_is_idle() -> None:
 
 
 def test_silence_is_only_for_a_batch_that_is_nearly_stuck() -> None:
-    idle = IdleTime(seconds(WINDOW_SECONDS), max_step_ns=seconds(30))
+    idle = IdleDetector(seconds(WINDOW_SECONDS), max_step_ns=seconds(30))
     assert not idle.wants_silence(0)
     for at in range(0, WINDOW_SECONDS - 20, 10):
         assert idle.wants_silence(seconds(at)) == (at >= WINDOW_SECONDS - 180)
@@ -211,7 +211,7 @@ def test_silence_is_only_for_a_batch_that_is_nearly_stuck() -> None:
 
 @pytest.mark.parametrize("window", [3, 30, 60, 120])
 def test_there_is_no_silence_for_a_busy_batch_however_short_the_window_is(window: int) -> None:
-    idle = IdleTime(seconds(window), max_step_ns=seconds(30))
+    idle = IdleDetector(seconds(window), max_step_ns=seconds(30))
     for at in range(0, 600, 10):
         add(idle, seconds(at), seconds(at), 0, 0)
         assert not any(idle.wants_silence(seconds(at + later)) for later in range(15))

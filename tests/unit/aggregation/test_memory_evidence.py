@@ -5,7 +5,7 @@ import pytest
 from profiler.aggregation.memory_evidence import (
     MemoryEvidence,
     MemoryPeak,
-    choose_peak,
+    choose_memory_peak,
     evidence_from,
     group_evidence,
 )
@@ -84,18 +84,18 @@ _PROCESS = evidence_from("process mark", 60 * _MIB, "exact")
 def test_the_first_exact_evidence_that_nothing_contradicts_is_the_peak(
     evidence: tuple[MemoryEvidence, ...], size_mib: int | None, source: str | None
 ) -> None:
-    peak = choose_peak(evidence)
+    peak = choose_memory_peak(evidence)
     assert peak.source == source
     assert peak.size_bytes == (None if size_mib is None else size_mib * _MIB)
-    assert choose_peak(reversed(evidence)) == peak
+    assert choose_memory_peak(reversed(evidence)) == peak
 
 
 def test_a_mark_with_page_cache_is_no_evidence() -> None:
     mark = GroupPeak(size_bytes=100 * _MIB)
-    assert choose_peak(group_evidence(mark)).source == "kernel"
+    assert choose_memory_peak(group_evidence(mark)).source == "kernel"
     assert group_evidence(mark, transferred_bytes=50 * _MIB) == ()
     with_cache = GroupPeak(size_bytes=100 * _MIB, cache_bytes=50 * _MIB)
     assert group_evidence(with_cache) == ()
-    assert choose_peak(group_evidence(GroupPeak())) == MemoryPeak()
+    assert choose_memory_peak(group_evidence(GroupPeak())) == MemoryPeak()
     of_some = GroupPeak(size_bytes=100 * _MIB, includes_all_processes=False)
-    assert choose_peak(group_evidence(of_some)).source == "sampled"
+    assert choose_memory_peak(group_evidence(of_some)).source == "sampled"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from profiler.aggregation.out_of_gpu_memory import MemoryGrowth
+from profiler.aggregation.out_of_gpu_memory import GpuMemoryGrowth
 from profiler.core.timestamps import NS_PER_SECOND
 from tests.nvml_tape import Tape
 
@@ -14,9 +14,9 @@ GB = 1 << 30
 
 def growth(
     curve: Callable[[float], float], end: float, hertz: float, others: float = 0
-) -> MemoryGrowth:
+) -> GpuMemoryGrowth:
     """Readings of a curve (share of the memory at a second) up to the end of the processes."""
-    memory = MemoryGrowth()
+    memory = GpuMemoryGrowth()
     reading = 0
     while reading / hertz <= end:
         at = reading / hertz
@@ -98,20 +98,20 @@ LACK = {
 @pytest.mark.parametrize("hertz", [10, 3, 1])
 def test_memory_that_is_taken_on_purpose_is_no_lack(what: str, hertz: float) -> None:
     curve, end = NO_LACK[what]
-    assert growth(curve, end, hertz).at_limit(LIMIT) is None
+    assert growth(curve, end, hertz).memory_at_limit(LIMIT) is None
 
 
 @pytest.mark.parametrize("what", [name for name in LACK if name != "a leak"])
 @pytest.mark.parametrize("hertz", [10, 3])
 def test_memory_that_grows_to_the_limit_is_a_lack(what: str, hertz: float) -> None:
     curve, end = LACK[what]
-    assert growth(curve, end, hertz).at_limit(LIMIT) is not None
+    assert growth(curve, end, hertz).memory_at_limit(LIMIT) is not None
 
 
 @pytest.mark.parametrize(("steps", "is_lack"), [((0.87, 0.93), False), ((0.85, 0.89, 0.93), True)])
 def test_less_than_three_rises_are_no_growth(steps: tuple[float, ...], *, is_lack: bool) -> None:
     curve = jumps((0, 0.8), *enumerate(steps, start=1))
-    assert (growth(curve, 4, 10).at_limit(LIMIT) is not None) == is_lack
+    assert (growth(curve, 4, 10).memory_at_limit(LIMIT) is not None) == is_lack
 
 
 @pytest.mark.parametrize(("held", "is_lack"), [(6.0, True), (12.0, False)])
@@ -119,7 +119,7 @@ def test_growth_that_ended_long_before_the_failure_is_no_lack(
     held: float, *, is_lack: bool
 ) -> None:
     curve = ramp((0, 0.01), (4, 0.97), (4 + held, 0.97))
-    assert (growth(curve, 4 + held, 3).at_limit(LIMIT) is not None) == is_lack
+    assert (growth(curve, 4 + held, 3).memory_at_limit(LIMIT) is not None) == is_lack
 
 
 @pytest.mark.parametrize(("step", "is_lack"), [(0.01, False), (0.017, True)])
@@ -128,32 +128,32 @@ def test_little_growth_after_a_pool_is_no_lack(step: float, *, is_lack: bool) ->
     curve = jumps(
         (0, 0.01), (1, 0.9), *((2 + number, 0.9 + (number + 1) * step) for number in range(3))
     )
-    assert (growth(curve, 5, 10).at_limit(LIMIT) is not None) == is_lack
+    assert (growth(curve, 5, 10).memory_at_limit(LIMIT) is not None) == is_lack
 
 
 def test_a_slow_leak_is_left_to_the_log() -> None:
     curve, end = LACK["a leak"]
-    assert growth(curve, end, 10).at_limit(LIMIT) is None
+    assert growth(curve, end, 10).memory_at_limit(LIMIT) is None
 
 
 def test_the_limit_of_mps_is_each_processs_own() -> None:
     """What other programs hold does not count against it, nor the sum of several processes."""
     memory = growth(ramp((0, 0.005), (3, 0.049)), 3.3, 10, others=0.2)
-    assert memory.at_limit(LIMIT) is None
-    found = memory.at_limit_of_process(4 * GB)
+    assert memory.memory_at_limit(LIMIT) is None
+    found = memory.memory_at_process_limit(4 * GB)
     assert found is not None
     assert found.used_bytes == found.own_bytes < 4 * GB
     small = growth(ramp((0, 0.005), (3, 0.02)), 3.3, 10, others=0.2)
-    assert small.at_limit_of_process(4 * GB) is None
-    several = MemoryGrowth()
+    assert small.memory_at_process_limit(4 * GB) is None
+    several = GpuMemoryGrowth()
     for number in range(30):
         several.add(number * NS_PER_SECOND // 10, 4 * number * GB // 30, None, number * GB // 30)
-    assert several.at_limit_of_process(4 * GB) is None
+    assert several.memory_at_process_limit(4 * GB) is None
 
 
 def test_what_other_programs_hold_counts() -> None:
     memory = growth(ramp((0, 0.01), (3, 0.28)), 3.3, 10, others=0.7)
-    found = memory.at_limit(LIMIT)
+    found = memory.memory_at_limit(LIMIT)
     assert found is not None
     assert found.own_bytes < 0.3 * LIMIT
     assert found.used_bytes > 0.97 * LIMIT
@@ -162,17 +162,17 @@ def test_what_other_programs_hold_counts() -> None:
 @pytest.mark.parametrize("hertz", [20, 10, 5])
 def test_pytorchs_growth_on_a_real_gpu_is_seen(hertz: int) -> None:
     tape = Tape("oom")
-    assert held(tape, hertz).at_limit(tape.total_bytes) is not None
+    assert held(tape, hertz).memory_at_limit(tape.total_bytes) is not None
 
 
 def test_readings_once_a_second_do_not_tell_growth_from_a_pool() -> None:
     tape = Tape("oom")
-    assert held(tape, 1).at_limit(tape.total_bytes) is None
+    assert held(tape, 1).memory_at_limit(tape.total_bytes) is None
 
 
-def held(tape: Tape, hertz: int) -> MemoryGrowth:
+def held(tape: Tape, hertz: int) -> GpuMemoryGrowth:
     """The memory of a tape's program, read so many times a second."""
-    memory = MemoryGrowth()
+    memory = GpuMemoryGrowth()
     for index in range(round(tape.ended * hertz)):
         row = tape.at(index / hertz)
         if row.processes:

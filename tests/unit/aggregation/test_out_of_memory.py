@@ -162,8 +162,8 @@ def kills(
     watch = OomKillTracker()
     for counted, gone, missed_pids in steps:
         has_main_ended = any(one.name == "main" for one in gone)
-        watch.add(*counted, gone, missed_pids, has_main_ended=has_main_ended)
-    return watch.kills(is_host_dedicated=on_fargate, was_killed=exit_code == 137)
+        watch.add_reading(*counted, gone, missed_pids, has_main_ended=has_main_ended)
+    return watch.attributed_kills(is_host_dedicated=on_fargate, was_killed=exit_code == 137)
 
 
 def group(count: int) -> Counts:
@@ -265,12 +265,14 @@ def test_a_count_that_is_read_after_the_end_and_did_not_rise_excludes_a_kill(
 ) -> None:
     watch = OomKillTracker()
     for counted, has_main_ended, is_group_current in steps:
-        watch.add(*counted, (), 0, has_main_ended=has_main_ended, is_group_current=is_group_current)
-    assert watch.has_counted_none(1) is counted_none
-    assert watch.excludes_kill_at_end(1) is excludes
+        watch.add_reading(
+            *counted, (), 0, has_main_ended=has_main_ended, is_group_current=is_group_current
+        )
+    assert watch.has_certainly_no_kill(1) is counted_none
+    assert watch.has_certainly_no_kill_at_end(1) is excludes
     ends = sum(has_main_ended for _, has_main_ended, _ in steps)
     if ends > 1:
-        assert watch.has_counted_none(ends)
+        assert watch.has_certainly_no_kill(ends)
 
 
 @pytest.mark.parametrize("on_fargate", [True, False])

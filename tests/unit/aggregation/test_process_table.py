@@ -60,9 +60,9 @@ def test_the_totals_and_the_memory_of_a_name(
 ) -> None:
     totals = ProcessTotals()
     for reading in readings:
-        totals.add(reading)
+        totals.add_reading(reading)
     names = ("name", "count", "cpu_seconds", "max_memory_used_mb", "max_memory_used_processes")
-    assert totals.top() == tuple(
+    assert totals.largest_process_rows() == tuple(
         Process(**dict(zip(names, values, strict=True))) for values in shown
     )
 
@@ -74,7 +74,7 @@ def test_any_number_of_names_takes_the_same_memory_also_with_their_series() -> N
     tracemalloc.start()
     try:
         for number in range(800):
-            totals.add(
+            totals.add_reading(
                 [main, process(number, f"job-{number}", cpu=0.5, mark=number)],
                 (number + 1) * NS_PER_SECOND,
             )
@@ -83,7 +83,7 @@ def test_any_number_of_names_takes_the_same_memory_also_with_their_series() -> N
         assert tracemalloc.get_traced_memory()[0] - half_bytes < 100_000
     finally:
         tracemalloc.stop()
-    assert {7000, 799} <= {shown.max_memory_used_mb for shown in totals.top()}
+    assert {7000, 799} <= {shown.max_memory_used_mb for shown in totals.largest_process_rows()}
 
 
 def with_series(
@@ -92,14 +92,14 @@ def with_series(
     """Totals with the series of a run that begins at 0 and is read once a second."""
     totals = ProcessTotals(show_arguments, lambda: SeriesByCommand(0, NS_PER_SECOND, 30))
     for second, processes in enumerate(readings, start=1):
-        totals.add(processes, second * NS_PER_SECOND)
+        totals.add_reading(processes, second * NS_PER_SECOND)
     return totals
 
 
 def commands(totals: ProcessTotals, until: int) -> dict[str, ProcessSeries]:
     run = RunSeries(0, NS_PER_SECOND, 30)
-    run.spread(run.cpu_wait, 0, until * NS_PER_SECOND, 0)
-    series = present(totals.with_commands(run.values()))
+    run.spread_over_steps(run.cpu_wait, 0, until * NS_PER_SECOND, 0)
+    series = present(totals.with_commands(run.series_so_far()))
     return {row.command: row for row in series.processes}
 
 
@@ -133,19 +133,23 @@ def test_what_a_process_used_before_it_executed_another_program_belongs_to_the_o
     totals = with_series([[reading] for reading in readings])
     for _ in range(2):
         found = [
-            (one.name, one.count, one.cpu_seconds, one.max_memory_used_mb) for one in totals.top()
+            (one.name, one.count, one.cpu_seconds, one.max_memory_used_mb)
+            for one in totals.largest_process_rows()
         ]
         assert found == [("python3 export.py", 1, 1, 20), ("python3 load.py", 1, 0.5, 60)]
-        totals.add([])
+        totals.add_reading([])
 
 
 def test_what_a_child_used_after_its_last_reading_is_in_no_name() -> None:
     """It may be that of others, which began and ended unseen, or of a program that it executed."""
     totals = ProcessTotals()
     shell = process(1, "sh")
-    totals.add([shell, process(2, "worker", cpu=0.5, parent_pid=1)], cpu_ns=500_000_000)
-    totals.add([replace(shell, children_cpu_ns=2_500_000_000)], cpu_ns=2_500_000_000)
-    assert {row.name: row.cpu_seconds for row in totals.top()} == {"worker": 0.5, "sh": 0}
+    totals.add_reading([shell, process(2, "worker", cpu=0.5, parent_pid=1)], cpu_ns=500_000_000)
+    totals.add_reading([replace(shell, children_cpu_ns=2_500_000_000)], cpu_ns=2_500_000_000)
+    assert {row.name: row.cpu_seconds for row in totals.largest_process_rows()} == {
+        "worker": 0.5,
+        "sh": 0,
+    }
     expected = (
         "The CPU time of each process is a lower bound: processes ended before 80 % of it was read."
     )
@@ -154,7 +158,7 @@ def test_what_a_child_used_after_its_last_reading_is_in_no_name() -> None:
 
 def test_a_small_part_that_was_not_read_is_no_warning() -> None:
     totals = ProcessTotals()
-    totals.add([process(1, "sh", cpu=2)])
+    totals.add_reading([process(1, "sh", cpu=2)])
     assert totals.warnings(2_100_000_000) == totals.warnings(2_000_000_000) == ()
 
 
@@ -163,7 +167,7 @@ def test_unread_cpu_time_is_the_others_in_its_step_of_the_series() -> None:
     for second, (cpu, total) in enumerate(((0.25, 0.25), (0.5, 1.25), (0.75, 1.5)), start=1):
         processes = [process(1, "make", cpu=cpu)]
         cpu_ns = round(total * NS_PER_SECOND)
-        totals.add(processes, second * NS_PER_SECOND, cpu_ns=cpu_ns)
+        totals.add_reading(processes, second * NS_PER_SECOND, cpu_ns=cpu_ns)
     found = commands(totals, 3)
     assert found["make"].vcpu_used == (0.25, 0.25, 0.25)
     assert found["other"].vcpu_used == (0, 0.75, 0)
@@ -187,7 +191,7 @@ def test_the_largest_eight_by_cpu_time_and_peak_are_shown() -> None:
         "other",
     ]
     by_cpu_and_by_mark = ["p19", "p18", "p17", "p16", "p15", "p4", "p3", "p2", "p1", "p0"]
-    *shown, others = totals.top()
+    *shown, others = totals.largest_process_rows()
     assert [row.name for row in shown] == by_cpu_and_by_mark
     assert others == Process(name="other", count=10, cpu_seconds=9.5)
 
@@ -223,8 +227,8 @@ _readings = st.lists(
 def test_no_mark_is_lost_and_everybody_is_counted(steps: list[list[ProcessReading]]) -> None:
     totals = ProcessTotals()
     for processes in steps:
-        totals.add(processes)
-    shown = totals.top()
+        totals.add_reading(processes)
+    shown = totals.largest_process_rows()
     assert len(shown) <= 2
     assert all((one.count or 0) > 0 and (one.cpu_seconds or 0) >= 0 for one in shown)
     last = max((reading.peak_bytes or 0 for reading in steps[-1]), default=0) if steps else 0
@@ -249,5 +253,5 @@ def test_shared_memory_that_could_not_be_read_in_time_makes_the_memory_a_lower_b
     }.items():
         totals = ProcessTotals()
         for reading in readings:
-            totals.add(reading)
+            totals.add_reading(reading)
         assert totals.warnings(0) == warnings

@@ -17,7 +17,7 @@ from profiler.aggregation.process_tree_usage import (
     TreeMemory,
 )
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.readers.linux.proc import BlockBytes
+from profiler.readers.linux.proc import ProcessBlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
 from tests.fakes import process
 from tests.values import present
@@ -65,7 +65,7 @@ class Simulated:
 
     def _read(self, held: Sequence[int]) -> None:
         self._pass(held)
-        self.memory.add(
+        self.memory.add_reading(
             [process(pid, held=size, mark=self._marks[pid]) for pid, size in enumerate(held)]
         )
 
@@ -134,7 +134,7 @@ def test_pages_that_workers_share_are_never_counted_twice(drawn: tuple[int, list
                 for index, (mark, one) in enumerate(zip(marks, own, strict=True))
             ]
             true_peak_mib = max(true_peak_mib, sum(own) + (shared_mib if holders else 0))
-        memory.add(
+        memory.add_reading(
             process(
                 pid,
                 rss_bytes=(own_mib + (shared_mib if pid in step.holders else 0)) * MIB,
@@ -181,8 +181,10 @@ def test_a_spike_is_found_although_a_helper_starts_or_ends_in_the_same_step(help
     batch = process(1, rss_bytes=650 * MIB, share_bytes=500 * MIB, mark=650 * MIB)
     small = process(2, rss_bytes=20 * MIB, share_bytes=15 * MIB, mark=20 * MIB)
     before, after = ([batch, small], [batch]) if helper == "ends" else ([batch], [batch, small])
-    memory.add(before)
-    memory.add([replace(one, peak_bytes=1450 * MIB) if one.pid == 1 else one for one in after])
+    memory.add_reading(before)
+    memory.add_reading(
+        [replace(one, peak_bytes=1450 * MIB) if one.pid == 1 else one for one in after]
+    )
     assert memory.peak_bytes == 1300 * MIB, "without 150 MiB of files"
 
 
@@ -190,7 +192,9 @@ def test_a_spike_is_found_although_a_helper_starts_or_ends_in_the_same_step(help
 def test_two_spikes_in_one_step_are_not_added(one_mib: int, other_mib: int) -> None:
     memory = TreeMemory()
     for marks in ((0, 0), (one_mib, other_mib)):
-        memory.add([process(pid, held=0, mark=mark * MIB) for pid, mark in enumerate(marks)])
+        memory.add_reading(
+            [process(pid, held=0, mark=mark * MIB) for pid, mark in enumerate(marks)]
+        )
     assert memory.peak_bytes == max(one_mib, other_mib) * MIB
 
 
@@ -202,11 +206,13 @@ def test_a_mark_is_the_peak_of_processes_only_with_hardly_any_page_cache() -> No
 
 def test_processes_are_bounded_by_their_groups_mark_without_the_shared_memory_of_others() -> None:
     group = GroupPeak(size_bytes=300 * MIB, foreign_bytes=200 * MIB)
-    assert group.bounded(250 * MIB) == 50 * MIB
-    assert group.bounded(900 * MIB) == 300 * MIB
-    assert replace(group, cache_bytes=290 * MIB).bounded(900 * MIB) == 10 * MIB
-    assert GroupPeak().bounded(900 * MIB) == 900 * MIB
-    assert replace(group, includes_all_processes=False).bounded(900 * MIB) == 900 * MIB
+    assert group.peak_within_group_bytes(250 * MIB) == 50 * MIB
+    assert group.peak_within_group_bytes(900 * MIB) == 300 * MIB
+    assert replace(group, cache_bytes=290 * MIB).peak_within_group_bytes(900 * MIB) == 10 * MIB
+    assert GroupPeak().peak_within_group_bytes(900 * MIB) == 900 * MIB
+    assert (
+        replace(group, includes_all_processes=False).peak_within_group_bytes(900 * MIB) == 900 * MIB
+    )
 
 
 def _java(rss_mib: int, share_mib: int, mark_mib: int) -> ProcessReading:
@@ -215,12 +221,12 @@ def _java(rss_mib: int, share_mib: int, mark_mib: int) -> ProcessReading:
 
 def test_a_mark_that_counts_pages_of_files_and_repeated_mappings_is_used_without_them() -> None:
     memory = TreeMemory()
-    memory.add([_java(300, 290, 300)])
-    memory.add([_java(910, 310, 940)])
+    memory.add_reading([_java(300, 290, 300)])
+    memory.add_reading([_java(910, 310, 940)])
     assert memory.peak_bytes == 310 * MIB, "what was mapped in between is not known"
-    memory.add([_java(910, 310, 1540)])
+    memory.add_reading([_java(910, 310, 1540)])
     assert memory.peak_bytes == 940 * MIB
-    memory.add([_java(10, 5, 1540)])
+    memory.add_reading([_java(10, 5, 1540)])
     assert memory.peak_bytes == 940 * MIB
     assert memory.marks.seen_bytes == 1540 * MIB
 
@@ -233,11 +239,11 @@ def test_without_a_group_a_mark_that_nobody_has_read_is_a_bound(
     readings.
     """
     memory = TreeMemory(marks_count=marks_count)
-    memory.add([process(held=10 * MIB, mark=10 * MIB)])
-    memory.add([process(held=10 * MIB, mark=210 * MIB)])
+    memory.add_reading([process(held=10 * MIB, mark=10 * MIB)])
+    memory.add_reading([process(held=10 * MIB, mark=210 * MIB)])
     assert memory.peak_bytes == peak_mib * MIB
     assert memory.unsure_bytes == 210 * MIB
-    memory.add([process(held=230 * MIB, mark=230 * MIB)])
+    memory.add_reading([process(held=230 * MIB, mark=230 * MIB)])
     assert memory.peak_bytes == 230 * MIB, "what was read"
 
 
@@ -249,23 +255,23 @@ def test_a_mark_counts_without_what_the_process_has_read_and_written_meanwhile(
 ) -> None:
     """A program of 10 MiB whose mark has risen to 210, and that has deleted its file."""
     memory = TreeMemory()
-    before = BlockBytes(read_bytes=400 * MIB, write_bytes=500 * MIB)
-    after = before + BlockBytes(
+    before = ProcessBlockBytes(read_bytes=400 * MIB, write_bytes=500 * MIB)
+    after = before + ProcessBlockBytes(
         read_bytes=read_mib * MIB, write_bytes=written_mib * MIB, cancelled_bytes=written_mib * MIB
     )
     for mark_mib, blocks in ((10, before), (210, after)):
         faults = mark_mib * MIB // resource.getpagesize()
         reading = process(held=10 * MIB, mark=mark_mib * MIB)
-        memory.add([replace(reading, blocks=blocks, faults=faults)])
+        memory.add_reading([replace(reading, blocks=blocks, faults=faults)])
     assert memory.peak_bytes == peak_mib * MIB
     assert memory.unsure_bytes == 210 * MIB
 
 
 def test_a_mark_counts_what_was_freed_lazily_which_was_used_before() -> None:
     memory = TreeMemory()
-    memory.add((process(held=10 * MIB, mark=10 * MIB),))
+    memory.add_reading((process(held=10 * MIB, mark=10 * MIB),))
     freed = process(held=300 * MIB, mark=300 * MIB, lazily_freed_bytes=250 * MIB)
-    assert memory.add((replace(freed, share_bytes=50 * MIB),)) == 50 * MIB
+    assert memory.add_reading((replace(freed, share_bytes=50 * MIB),)) == 50 * MIB
     assert memory.peak_bytes == 300 * MIB
 
 
@@ -273,7 +279,7 @@ def test_a_mark_of_pages_of_files_that_came_and_went_between_two_readings_is_no_
     """A program of 7 MiB that maps a file of 600 MiB, in a group of 256 MiB."""
     memory = TreeMemory()
     for rss_mib, mark_mib in ((190, 190), (190, 247), (232, 247), (246, 252), (246, 252)):
-        memory.add([_java(rss_mib, 7, mark_mib)])
+        memory.add_reading([_java(rss_mib, 7, mark_mib)])
     assert memory.peak_bytes == 7 * MIB
 
 
@@ -285,16 +291,18 @@ def test_a_rise_of_a_mark_beside_as_many_files_may_be_memory_if_page_faults_expl
     memory = TreeMemory()
     faults = faulted_mib * MIB // resource.getpagesize()
     for mark_mib, all_faults in ((210, 9), (360, 9 + faults), (360, 9 + 2 * faults)):
-        memory.add([replace(_java(210, 10, mark_mib), faults=all_faults), process(8, held=5 * MIB)])
+        memory.add_reading(
+            [replace(_java(210, 10, mark_mib), faults=all_faults), process(8, held=5 * MIB)]
+        )
     assert memory.peak_bytes == 15 * MIB
     assert memory.unsure_bytes == unsure_mib * MIB
 
 
 def test_the_first_mark_of_a_process_may_be_of_files_that_it_has_unmapped_since() -> None:
     memory = TreeMemory()
-    memory.add([_java(500, 100, 800)])
+    memory.add_reading([_java(500, 100, 800)])
     assert memory.peak_bytes == 100 * MIB
-    memory.add([_java(500, 100, 900)])
+    memory.add_reading([_java(500, 100, 900)])
     assert memory.peak_bytes == 500 * MIB
 
 
@@ -314,14 +322,14 @@ def test_what_a_process_held_at_most_follows_from_what_it_always_mapped(
     memory = TreeMemory()
     for rss_mib, anonymous_mib, mark_mib in readings:
         reading = _java(rss_mib, anonymous_mib, mark_mib)
-        memory.add([replace(reading, anonymous_bytes=anonymous_mib * MIB, shmem_bytes=0)])
+        memory.add_reading([replace(reading, anonymous_bytes=anonymous_mib * MIB, shmem_bytes=0)])
     assert memory.marks.most_bytes == most_mib * MIB
 
 
 def test_what_is_mapped_several_times_may_have_been_different_pages_at_the_mark() -> None:
     memory = TreeMemory()
     heap = {"anonymous_bytes": 36 * MIB, "shmem_bytes": 900 * MIB}
-    memory.add([replace(_java(944, 336, 944), **heap)])
+    memory.add_reading([replace(_java(944, 336, 944), **heap)])
     assert memory.peak_bytes == 336 * MIB
     assert memory.marks.most_bytes == 936 * MIB
 
@@ -334,15 +342,17 @@ def test_a_child_is_lost_only_if_nobody_waited_for_it(
 ) -> None:
     """A child is lost with all its known time only if nobody waited for it."""
     cpu, parent = TreeCpu(), process(1, children_faults=0)
-    child = process(2, own_cpu_ns=10**8, parent_pid=1, faults=9, blocks=BlockBytes(write_bytes=7))
+    child = process(
+        2, own_cpu_ns=10**8, parent_pid=1, faults=9, blocks=ProcessBlockBytes(write_bytes=7)
+    )
     for present_then in ([parent, child], [parent]):
-        cpu.add(present_then, 0)
+        cpu.add_reading(present_then, 0)
     assert not cpu.has_lost, "its parent may have waited for it after it was read"
     is_waited_for = faults > 0
     last = process(1, children_cpu_ns=waited_ns, children_faults=faults)
-    assert cpu.add([last], 0, is_last=is_waited_for) == total_ns
+    assert cpu.add_reading([last], 0, is_last=is_waited_for) == total_ns
     assert cpu.has_lost != is_waited_for
-    assert cpu.lost_blocks == BlockBytes(write_bytes=7 * (faults == 0))
+    assert cpu.lost_blocks == ProcessBlockBytes(write_bytes=7 * (faults == 0))
 
 
 def test_nothing_counts_twice_at_whatever_moment_a_chain_of_processes_ends() -> None:
@@ -357,8 +367,10 @@ def test_nothing_counts_twice_at_whatever_moment_a_chain_of_processes_ends() -> 
                 readings.append(_used(2, start + 1, third * (third <= start + 1)))
             if third > start + 2:
                 readings.append(_used(3, start + 2, 0))
-            total_ns = cpu.add(readings, 0)
-            counted = present(blocks.add(readings, BlockBytes(), cpu.lost_blocks)).write_bytes
+            total_ns = cpu.add_reading(readings, 0)
+            counted = present(
+                blocks.add_reading(readings, ProcessBlockBytes(), cpu.lost_blocks)
+            ).write_bytes
             used = min(second, start + 2) + min(third, start + 2)
             assert max(total_ns // NS_PER_SECOND, counted) <= used, (third, second)
         assert total_ns == used * NS_PER_SECOND, (
@@ -386,7 +398,7 @@ def _used(pid: int, own: int, children: int) -> ProcessReading:
         children_cpu_ns=children * NS_PER_SECOND,
         faults=1,
         children_faults=children,
-        blocks=BlockBytes(write_bytes=own + children),
+        blocks=ProcessBlockBytes(write_bytes=own + children),
     )
 
 
@@ -400,5 +412,5 @@ _processes = st.lists(
 @given(st.lists(st.tuples(_processes, _nanoseconds)))
 def test_cpu_time_never_falls(steps: Sequence[tuple[Sequence[ProcessReading], int]]) -> None:
     cpu = TreeCpu()
-    totals = [0, *(cpu.add(processes, reaped_ns) for processes, reaped_ns in steps)]
+    totals = [0, *(cpu.add_reading(processes, reaped_ns) for processes, reaped_ns in steps)]
     assert totals == sorted(totals)

@@ -13,7 +13,7 @@ from profiler.aggregation.idle_time import NoticeReading
 from profiler.aggregation.run_notices import (
     MIN_RUN_NS,
     GrowthFit,
-    GrowthToLimit,
+    LimitGrowthFinder,
     NoticeFinding,
     RunNotices,
 )
@@ -34,13 +34,13 @@ def growth_in(
     """The minute in which the growth of a quantity, a share of its size, is found; None if
     never.
     """
-    growth = GrowthToLimit(0)
+    growth = LimitGrowthFinder(0)
     for tick in range(int(60 * minutes / step) + 1):
         at = tick * step
         used = used_at(at / 60)
         if used is not None and used >= 1:
             return None
-        if used is not None and (result := growth.add(seconds(at), SIZE * used, SIZE)):
+        if used is not None and (result := growth.add_reading(seconds(at), SIZE * used, SIZE)):
             return at / 60, result
     return None
 
@@ -75,8 +75,8 @@ def test_a_leak_that_begins_late_is_found(start: float, minutes: float) -> None:
 def test_growth_below_70_percent_or_in_20_minutes_is_none() -> None:
     """Growth without a size below 70 percent or in the first 20 minutes is none."""
     assert growth_in(lambda at: 0.1 + 0.89 * at / 20, minutes=MIN_RUN_NS / seconds(60) - 1) is None
-    growth = GrowthToLimit(0)
-    assert not any(growth.add(seconds(at), at, None) for at in range(0, 7200, 10))
+    growth = LimitGrowthFinder(0)
+    assert not any(growth.add_reading(seconds(at), at, None) for at in range(0, 7200, 10))
     assert growth_in(lambda at: 0.69 * at / 60, minutes=60) is None
 
 
@@ -102,11 +102,11 @@ def test_a_sawtooth_is_no_growth(
 def test_a_slow_sawtooth_is_no_growth_after_its_first_tooth(period: float, seed: int) -> None:
     tops = random.Random(seed)
     heights = [0.95] + [0.9 + 0.05 * tops.random() for _ in range(20)]
-    growth = GrowthToLimit(0)
+    growth = LimitGrowthFinder(0)
     for at in range(0, 4 * 3600, 10):
         tooth, part = divmod(at / 60 / period, 1)
         used = SIZE * (0.2 + (heights[int(tooth)] - 0.2) * part)
-        assert growth.add(seconds(at), used, SIZE) is None or tooth == 0
+        assert growth.add_reading(seconds(at), used, SIZE) is None or tooth == 0
 
 
 @given(
@@ -174,13 +174,14 @@ def found(
             disk_size_mb=20_000,
         )
         findings += [
-            (at / 60, finding) for finding in (*notices.add(reading), *notices.overdue(at_ns))
+            (at / 60, finding)
+            for finding in (*notices.add_reading(reading), *notices.find_if_overdue(at_ns))
         ]
     return findings
 
 
 def notice(finding: NoticeFinding, wait: Wait | None = None) -> Notice:
-    return RunNotices(START_NS).describe(finding, lambda _: wait)
+    return RunNotices(START_NS).raise_notice(finding, lambda _: wait)
 
 
 def test_a_stuck_run() -> None:
@@ -218,7 +219,7 @@ def test_what_a_run_waits_for_is_named_as_far_as_it_is_known() -> None:
 def test_the_wait_is_that_of_the_time_that_the_notice_is_about() -> None:
     asked: list[int] = []
     for _, finding in found(expected_seconds=3000):
-        RunNotices(START_NS).describe(finding, asked.append)
+        RunNotices(START_NS).raise_notice(finding, asked.append)
     assert asked == [
         START_NS,
         START_NS,
@@ -276,5 +277,5 @@ _SIZES = ("memory_size_bytes", "disk_used_mb", "disk_size_mb")
 def test_any_readings_give_notices_that_can_be_described(readings: list[NoticeReading]) -> None:
     notices = RunNotices(0, stuck_minutes=0.001, expected_seconds=1)
     for reading in readings:
-        for finding in (*notices.add(reading), *notices.overdue(reading.at_ns)):
-            assert notices.describe(finding, lambda _: None).message.endswith(".")
+        for finding in (*notices.add_reading(reading), *notices.find_if_overdue(reading.at_ns)):
+            assert notices.raise_notice(finding, lambda _: None).message.endswith(".")

@@ -39,7 +39,7 @@ def collect(
 
 def add(commands: SeriesByCommand[str], second: float, reading: Reading) -> None:
     cpu_ns = {name: round(cpu * NS_PER_SECOND) for name, (cpu, _) in reading.items()}
-    commands.add(
+    commands.add_reading(
         at(second), cpu_ns, {name: size_mb * MIB for name, (_, size_mb) in reading.items()}
     )
 
@@ -47,12 +47,12 @@ def add(commands: SeriesByCommand[str], second: float, reading: Reading) -> None
 def run_series(until: float, *, points: int = 30, step_ms: int = 1000) -> Series:
     """A series of this length, in which the CPU time and the memory of the run are unknown."""
     run = RunSeries(START_NS, step_ms * 1_000_000, points)
-    run.spread(run.cpu_wait, START_NS, at(until), 0)
-    return present(run.values())
+    run.spread_over_steps(run.cpu_wait, START_NS, at(until), 0)
+    return present(run.series_so_far())
 
 
 def rows(commands: SeriesByCommand[str], series: Series, *shown: str) -> dict[str, ProcessSeries]:
-    found = commands.add_to(series, {name: name for name in shown})
+    found = commands.with_commands(series, {name: name for name in shown})
     return {row.command: row for row in found.processes}
 
 
@@ -60,7 +60,7 @@ def test_each_command_has_its_cpu_time_and_memory_in_the_steps_of_the_run() -> N
     commands = collect(
         [{"load": (1, 50), "export": (0.5, 20)}, {"load": (0.25, 40), "export": (0, 20)}]
     )
-    found = commands.add_to(run_series(2), {"load": "python3 load.py", "export": "export"})
+    found = commands.with_commands(run_series(2), {"load": "python3 load.py", "export": "export"})
     assert found.processes == (
         ProcessSeries(command="python3 load.py", vcpu_used=(1, 0.25), memory_used_mb=(50, 40)),
         ProcessSeries(command="export", vcpu_used=(0.5, 0), memory_used_mb=(20, 20)),
@@ -128,7 +128,7 @@ def test_a_large_command_that_starts_late_has_its_own_series() -> None:
 def test_the_series_of_the_run_takes_the_longer_steps() -> None:
     """The series of the run takes the longer steps and the length of the commands."""
     commands = collect([{"a": (1, number)} for number in range(1, 6)], points=2)
-    found = commands.add_to(run_series(4, points=2), {"a": "a"})
+    found = commands.with_commands(run_series(4, points=2), {"a": "a"})
     assert found.step_ms == 2000
     assert found.cpu_wait == (0, 0, None)
     assert found.processes == (
@@ -167,9 +167,11 @@ def test_all_rows_together_are_what_was_read(
             sum(size for _, size in reading.values()) * MIB,
             held_ns=at(period if number > 1 else min(period, 1)) - START_NS,
         )
-    series = present(whole.values())
+    series = present(whole.series_so_far())
     assert series.vcpu_used is not None
-    found = commands.add_to(series, {name: name for name in sorted(shown) if name in commands})
+    found = commands.with_commands(
+        series, {name: name for name in sorted(shown) if name in commands}
+    )
     is_complete = all(name in commands for reading in readings for name in reading)
     assert found.step_ms == series.step_ms
     assert found.vcpu_used == series.vcpu_used
@@ -211,4 +213,4 @@ def test_merging_before_or_after_gives_the_same(
     series = run_series(len(readings) * period, points=small)
     shown = {name: name for name in sorted({name for reading in readings for name in reading})[:8]}
     shown = {name: name for name in shown if name in few}
-    assert few.add_to(series, shown) == many.add_to(series, shown)
+    assert few.with_commands(series, shown) == many.with_commands(series, shown)

@@ -17,21 +17,21 @@ Step = tuple[float, int]
 def demand(steps: Sequence[Step], size: float | None = None) -> CpuDemand:
     found = CpuDemand(size)
     for vcpu, held_ns in steps:
-        found.add(vcpu, held_ns)
+        found.add_step(vcpu, held_ns)
     return found
 
 
 def bounds(
     steps: Sequence[Step], size: float | None = None, threads: int | None = None
 ) -> dict[float, SlowdownBounds]:
-    found = present(demand(steps, size).slowdown(vcpu_size=size, max_threads=threads))
+    found = present(demand(steps, size).slowdown_by_vcpu(vcpu_size=size, max_threads=threads))
     return dict(found)
 
 
 def test_nothing_measured_has_no_bounds() -> None:
-    assert CpuDemand().slowdown(vcpu_size=1, max_threads=None) is None
+    assert CpuDemand().slowdown_by_vcpu(vcpu_size=1, max_threads=None) is None
     assert CpuDemand(1).saturated_percent(1) is None
-    assert demand([(1, 0)]).slowdown(vcpu_size=1, max_threads=None) is None
+    assert demand([(1, 0)]).slowdown_by_vcpu(vcpu_size=1, max_threads=None) is None
 
 
 def test_saturated_is_95_percent_of_the_size() -> None:

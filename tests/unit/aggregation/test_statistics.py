@@ -44,13 +44,13 @@ def test_values_are_divided_and_rounded_to_three_digits_by_default() -> None:
 
 def test_a_mean_without_percentiles_is_weighted_by_time() -> None:
     series = MeanAndMaximum()
-    assert series.summary() == NO_READINGS
+    assert series.average_and_maximum() == NO_READINGS
     series.add(1000, 9)
     series.add(11_000, 1)
     series.add(50_000, 0)
-    assert series.summary(per=1000) == AverageAndMaximum(avg=2.0, max=11.0)
+    assert series.average_and_maximum(per=1000) == AverageAndMaximum(avg=2.0, max=11.0)
     series.add(11_000.12345)
-    assert series.summary() == AverageAndMaximum(avg=2818.193, max=11_000.123)
+    assert series.average_and_maximum() == AverageAndMaximum(avg=2818.193, max=11_000.123)
 
 
 def test_nothing_before_the_first_value_and_one_with_weight_0_is_ignored() -> None:
@@ -100,7 +100,7 @@ def test_a_counter_that_falls_was_restarted() -> None:
     assert counter.total == 19
     counter, totals = MonotonicCounter(), [None, 10, 35, 40]
     for value, growth, before in zip((10, 25, 5), (None, 25, 5), totals, strict=False):
-        counter.restart()
+        counter.reset_to_zero()
         assert counter.total == before
         assert counter.add(value) == growth
     assert counter.total == totals[-1]

@@ -20,7 +20,7 @@ from profiler.aggregation.task_record import (
     pinned_memory_warnings,
     statistics_evidence,
     usage_metrics,
-    visible_of,
+    visible_hardware_of,
     with_cpu_demand,
     with_idle_parts,
     with_peak,
@@ -71,7 +71,7 @@ def usage_with(
     usage = ContainerUsage(seconds(1))
     for second in at:
         taken = sample(START_NS + seconds(second), cpu_seconds, round(mib * MIB), **fields)
-        usage.add(taken, epoch="b", received_ns=seconds(second), started_ns=START_NS)
+        usage.add_sample(taken, epoch="b", received_ns=seconds(second), started_ns=START_NS)
     return usage
 
 
@@ -86,11 +86,11 @@ def batch_record(
 ) -> Record:
     """The record of a batch by the task stats alone."""
     limit_bytes = None if usage is None else usage.memory_limit_bytes
-    draft = RecordDraft.of(container, task, end, host, limit_bytes)
+    draft = RecordDraft.draft_of_container(container, task, end, host, limit_bytes)
     draft.run = replace(draft.run, containers=tuple(others))
     if usage is not None:
-        draft.add(statistics_evidence(usage, draft.sizes))
-    return draft.record()
+        draft.add_evidence(statistics_evidence(usage, draft.sizes))
+    return draft.build_record()
 
 
 def interval(usage: ContainerUsage, lasts: float = 0) -> Interval:
@@ -189,7 +189,7 @@ def test_what_open_files_may_keep_bounds_the_memory_used(
 def test_unknown_counters_are_absent() -> None:
     """No sample, and a sample without values."""
     silent = ContainerUsage(seconds(1))
-    silent.add(sample(START_NS), received_ns=0, started_ns=None)
+    silent.add_sample(sample(START_NS), received_ns=0, started_ns=None)
     bounds = Metrics(vcpu_size=2, memory_size_mb=400)
     unread = ContainerUsage(seconds(1))
     assert usage_metrics(unread, SIZES) == usage_metrics(silent, SIZES) == bounds
@@ -209,7 +209,7 @@ def test_the_demand_for_cpu_is_that_of_the_tasks_threads() -> None:
     """The demand for CPU is added for the size and the threads of the task."""
     demand = CpuDemand()
     assert with_cpu_demand(USED, demand, vcpu_size=2, max_threads=1) == USED
-    demand.add(0.5, seconds(100))
+    demand.add_step(0.5, seconds(100))
     of_one_thread = {"0.25": SlowdownBounds(min=2, max=2.5), "0.5": SlowdownBounds(min=1, max=1.5)}
     of_any_threads = {
         "0.25": SlowdownBounds(min=2, max=2.75),
@@ -483,7 +483,7 @@ def of_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
     draft = draft_of(record)
     for part in parts:
         draft.add_part(part)
-    return draft.record()
+    return draft.build_record()
 
 
 def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
@@ -543,8 +543,8 @@ def test_the_idle_time_of_gpus_that_never_worked_is_not_divided() -> None:
 
 
 def test_programs_see_the_memory_and_the_cpus_of_the_machine() -> None:
-    assert visible_of(Host(memory_bytes=8_000_000 * 1024, vcpu=2)) == Visible(
+    assert visible_hardware_of(Host(memory_bytes=8_000_000 * 1024, vcpu=2)) == Visible(
         memory_mb=7812.5, cpus=2
     )
-    assert visible_of(Host(vcpu=1, processor_count=4)) == Visible(cpus=4)
-    assert visible_of(Host(cpu_architecture="ARM64")) is NOTHING_VISIBLE
+    assert visible_hardware_of(Host(vcpu=1, processor_count=4)) == Visible(cpus=4)
+    assert visible_hardware_of(Host(cpu_architecture="ARM64")) is NOTHING_VISIBLE

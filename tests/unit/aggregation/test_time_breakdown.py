@@ -10,14 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.busy_time import BusyTime, Stretch
-from profiler.aggregation.idle_gpus import IdlePlaces
+from profiler.aggregation.idle_gpus import IdleTimeByPlace
 from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.time_breakdown import TimeAccount, wait_warnings
 from profiler.core.look_times import LookTimes
 from profiler.readers.linux.cpu_pressure import CpuPressure
-from profiler.readers.linux.look import Look, ThreadSeen
-from profiler.readers.linux.thread_counters import ThreadGrowth
-from profiler.readers.linux.waits import MEMORY, STOPPED, Blocked, Wait
+from profiler.readers.linux.look import ThreadSeen, ThreadsLook
+from profiler.readers.linux.thread_counters import ThreadTimeGrowth
+from profiler.readers.linux.waits import MEMORY, STOPPED, BlockedThread, Wait
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from tests.fakes import START_NS, seconds
@@ -104,7 +104,7 @@ class TestCouldAnythingRun:
 
     @pytest.mark.parametrize(("waits", "busy"), [(None, 100.0), (SLEEP, 10.0)])
     def test_a_thread_that_could_run_and_has_ended_may_have_waited(
-        self, waits: Blocked | None, busy: float
+        self, waits: BlockedThread | None, busy: float
     ) -> None:
         """Each look finds another thread of a pool; what it did after that look was not read."""
         run = LookedRun(cpus=1)
@@ -118,14 +118,14 @@ class TestCouldAnythingRun:
         reading is left out.
         """
         run = LookedRun(points=40)
-        nothing = Look(is_behind=True, is_nobodys_turn=True)
+        nothing = ThreadsLook(is_behind=True, is_nobodys_turn=True)
         for number in range(20):
             can_run = number % 5 != 0
             threads = range(1, 5)
             run.look(
                 *[Did(each, None if can_run else HIDDEN) for each in threads],
                 growth=[
-                    ThreadGrowth(seconds(0.02), seconds(0.4), 2, each, span_ns=seconds(2))
+                    ThreadTimeGrowth(seconds(0.02), seconds(0.4), 2, each, span_ns=seconds(2))
                     for each in threads
                 ],
                 sees_calls=False,
@@ -215,7 +215,7 @@ class TestCouldAnythingRun:
             run.look(Did(1, SLEEP if later else None), later=later)
         before = run.parts["on_cpu"]
         read = [
-            ThreadGrowth(seconds(0.25), 0, steps=5, thread=number, span_ns=seconds(5))
+            ThreadTimeGrowth(seconds(0.25), 0, steps=5, thread=number, span_ns=seconds(5))
             for number in range(2, 6)
         ]
         run.look(Did(1, SLEEP), growth=read)
@@ -322,7 +322,9 @@ class TestDidAnythingRun:
 class TestWhoseWaitHeldTheRunBack:
     """Question 3."""
 
-    def in_turns(self, other: Blocked, work: Blocked = SLEEP, **parents: Any) -> LookedRun:
+    def in_turns(
+        self, other: BlockedThread, work: BlockedThread = SLEEP, **parents: Any
+    ) -> LookedRun:
         """A thread that computes and waits, beside another one that never runs again."""
         run = LookedRun(**parents).look(Did(1, work, 0.3), Did(2, other, 0.0001))
         for _ in range(20):
@@ -330,7 +332,7 @@ class TestWhoseWaitHeldTheRunBack:
         return run
 
     @pytest.mark.parametrize("other", [NETWORK, DISK, LISTENS, IDLE])
-    def test_who_never_runs_decides_nothing(self, other: Blocked) -> None:
+    def test_who_never_runs_decides_nothing(self, other: BlockedThread) -> None:
         parts = self.in_turns(other).parts
         assert parts["sleep"] == pytest.approx(70, abs=0.2)
 
@@ -356,7 +358,7 @@ class TestWhoseWaitHeldTheRunBack:
 
     @pytest.mark.parametrize("woken", [TIMED_FUTEX, None])
     def test_who_is_woken_before_a_timeout_waited_for_who_works(
-        self, woken: Blocked | None
+        self, woken: BlockedThread | None
     ) -> None:
         """It may be seen when it runs, or when it waits again. Each task is done by a thread that
         begins to wait after the one for which it does it.
@@ -401,7 +403,7 @@ class TestWhoseWaitHeldTheRunBack:
         """The same as if each was added alone, as when the time so far is asked."""
         runs = [LookedRun(points=40), LookedRun(points=40)]
         for is_asked, run in enumerate(runs):
-            nothing = Look(is_behind=True, is_nobodys_turn=True, peeks=5, able_peeks=2)
+            nothing = ThreadsLook(is_behind=True, is_nobodys_turn=True, peeks=5, able_peeks=2)
             for number in range(4):
                 threads = [Did(1, HIDDEN, 0.2), Did(2, HIDDEN, 0.2)]
                 run.look(*threads, sees_calls=False)
@@ -413,9 +415,9 @@ class TestWhoseWaitHeldTheRunBack:
         merged, alone = runs
         assert merged.breakdown == alone.breakdown
         assert merged.breakdown.covered_percent == pytest.approx(100 if not gap else 53.4, abs=0.1)
-        merged.account.flush(merged.series)
-        alone.account.flush(alone.series)
-        assert present(merged.series).values() == present(alone.series).values()
+        merged.account.pass_cpu_waits_on(merged.series)
+        alone.account.pass_cpu_waits_on(alone.series)
+        assert present(merged.series).series_so_far() == present(alone.series).series_so_far()
 
     def test_a_look_that_finds_a_thread_able_to_run_says_nothing(self) -> None:
         run = LookedRun().look(Did(1, SLEEP, 0.2), Did(2, NETWORK, 0.2))
@@ -466,7 +468,7 @@ class TestWhoseWaitHeldTheRunBack:
                 Did(2, NETWORK, 0.05, process=2),
                 Did(3, NETWORK, 0.05, process=3),
             )
-            ran = ThreadGrowth(seconds(0.1), 0, thread=3, process=3, span_ns=seconds(1))
+            ran = ThreadTimeGrowth(seconds(0.1), 0, thread=3, process=3, span_ns=seconds(1))
             run.look(
                 Did(2, free, 0.1, process=2),
                 *[Did(3, None, 0.1, process=3)] * is_asked,
@@ -493,7 +495,7 @@ class TestWhoseWaitHeldTheRunBack:
         assert set(run.parts) <= {"on_cpu", "network", "waiting_for_cpu"}
 
 
-def _polls_after(number: int, row: int) -> Blocked:
+def _polls_after(number: int, row: int) -> BlockedThread:
     """A poll, with as much as has come by then."""
     received_bytes = 100 + 10 * number + row
     return replace(POLL, connections=(replace(CONNECTION, received_bytes=received_bytes),))
@@ -792,23 +794,23 @@ def test_a_look_waits_until_the_work_of_the_gpus_is_known_for_a_minute_at_most()
     run = run_beside(gpus)
     for _ in range(40):
         run.look(Did(1, DISK, 0.0001))
-    run.account.flush(None)
+    run.account.pass_cpu_waits_on(None)
     settled_ns = run.account._open[0].stretch.end_ns
     assert settled_ns == START_NS + seconds(3)
     for _ in range(40):
         run.look(Did(1, DISK, 0.0001))
-    run.account.flush(None)
+    run.account.pass_cpu_waits_on(None)
     assert run.account._open[0].stretch.end_ns > START_NS + seconds(20)
 
 
 def test_the_places_of_a_long_run_are_of_a_bounded_number() -> None:
-    places = IdlePlaces(0)
+    places = IdleTimeByPlace(0)
     for at in range(3000):
         stretch = Stretch(seconds(at), seconds(at + 1), run_ns=seconds(0.5))
         places.add_stretch(stretch, seconds(1), 1.0, 1.0)
-        places.take(stretch, 1.0, {DISK.wait if at < 1500 else NETWORK.wait: 1.0})
+        places.divide_among_waits(stretch, 1.0, {DISK.wait if at < 1500 else NETWORK.wait: 1.0})
     assert 24 <= len(places.places) <= 48
-    before, between = places.divisions(seconds(1500), seconds(3000))
+    before, between = places.idle_parts_before_and_between(seconds(1500), seconds(3000))
     disk = present(present(before).breakdown(sees_calls=True, has_waits=False, duration_ns=None))
     network = present(
         present(between).breakdown(sees_calls=True, has_waits=False, duration_ns=None)
@@ -830,7 +832,7 @@ def test_the_places_of_a_long_run_are_of_a_bounded_number() -> None:
 def test_waits_of_threads_that_ended_before_they_were_read_make_a_lower_bound(
     used: float, read: float, waited: float, covered: float | None, warned: str | None
 ) -> None:
-    run = LookedRun().look(growth=[ThreadGrowth(seconds(read), seconds(waited))])
+    run = LookedRun().look(growth=[ThreadTimeGrowth(seconds(read), seconds(waited))])
     run.cpu = used
     record = run.record(sampling=Sampling())
     assert present(record.sampling).cpu_wait_covered_percent == covered
@@ -873,7 +875,9 @@ def test_a_look_covers_the_readings_for_which_it_stands() -> None:
 
 
 @pytest.mark.parametrize("first", [None, SLEEP, LOCK, LISTENS])
-def test_what_was_before_the_first_look_is_unknown_whatever_it_finds(first: Blocked | None) -> None:
+def test_what_was_before_the_first_look_is_unknown_whatever_it_finds(
+    first: BlockedThread | None,
+) -> None:
     """A monitor that begins late."""
     run = LookedRun().look(Did(1, first, 0.0001), length=10)
     for _ in range(9):
@@ -939,7 +943,7 @@ class TestTheLongestWait:
             at_ns += seconds(length)
         assert len(recent._spans) <= 64
         assert all(len(span.waits) <= 16 for span in recent._spans)
-        assert bool(steps) == (recent.longest(0) is not None)
+        assert bool(steps) == (recent.longest_wait_since(0) is not None)
         assert [span.start_ns for span in recent._spans[1:]] == [
             span.end_ns for span in recent._spans[:-1]
         ]
@@ -949,7 +953,7 @@ def test_at_most_eight_targets_and_one_row_for_the_rest() -> None:
     run = LookedRun()
     for number in range(300):
         target = f"/data/{number}" if number % 3 else "/data/large"
-        run.look(Did(1, Blocked(wait=Wait("disk", target)), 0.0001))
+        run.look(Did(1, BlockedThread(wait=Wait("disk", target)), 0.0001))
     rows = run.breakdown.waiting_for
     assert rows[0].target == "/data/large"
     assert rows[0].percent == pytest.approx(33.3, abs=1)
@@ -961,14 +965,14 @@ def test_at_most_eight_targets_and_one_row_for_the_rest() -> None:
 def test_the_series_has_the_mean_number_of_waiting_threads() -> None:
     run = LookedRun(points=10).look(Did(1, SLEEP, wait=0.5), Did(2, SLEEP, wait=1)).look()
     run.look(Did(1, SLEEP, 0.5, 1))
-    run.account.flush(run.series)
-    assert present(present(run.series).values()).cpu_wait == (1.5, 0.5, 0.5)
+    run.account.pass_cpu_waits_on(run.series)
+    assert present(present(run.series).series_so_far()).cpu_wait == (1.5, 0.5, 0.5)
 
 
 def test_a_defect_costs_the_division_and_one_sentence() -> None:
     run = LookedRun().look(Did(1, SLEEP, 0.1))
-    broken = ThreadGrowth(1, seconds(1), steps=0, thread=1)
-    run.look(growth=[broken, ThreadGrowth(1, 1, steps=0)]).look(Did(1, SLEEP, 0.1))
+    broken = ThreadTimeGrowth(1, seconds(1), steps=0, thread=1)
+    run.look(growth=[broken, ThreadTimeGrowth(1, 1, steps=0)]).look(Did(1, SLEEP, 0.1))
     assert run.record().time_breakdown == NO_BREAKDOWN
     assert "error in the profiler (ZeroDivisionError)" in run.account.warnings[0]
     assert LookedRun().look(Did(1, SLEEP, 0.1)).account.warnings == ()
@@ -1033,9 +1037,9 @@ def periodic_run(place: float, period: float, share: float) -> TimeBreakdown:
         is_asleep = phase % 1 > share
         before, turns = turns, 2 * int(phase) + is_asleep + 1
         run_ns = (turns - before) * seconds(0.0001)
-        growth = [ThreadGrowth(run_ns, 0, thread=1, process=1)] if run_ns else []
+        growth = [ThreadTimeGrowth(run_ns, 0, thread=1, process=1)] if run_ns else []
         seen = [ThreadSeen(1, 1, SLEEP if is_asleep else NETWORK)] if run_ns else []
-        look = Look(growth=growth, seen=seen, sees_calls=True)
+        look = ThreadsLook(growth=growth, seen=seen, sees_calls=True)
         account.add_look(at_ns, look, part_ns=looks.part_ns)
         account.add_total(at_ns, 0, 0)
         looks.looked(at_ns, seconds(0.0002))

@@ -19,7 +19,7 @@ def series(points: int = 2) -> RunSeries:
 
 
 def values(of: RunSeries) -> Series:
-    return present(of.values())
+    return present(of.series_so_far())
 
 
 def devices(gpus: Iterable[float] = (), cores: Iterable[float] = ()) -> DeviceReadings:
@@ -160,8 +160,8 @@ def test_without_another_series_the_finer_columns_are_the_series() -> None:
 
 
 def blocks(run: RunSeries) -> list[tuple[int | None, int | None]]:
-    length = run.length
-    return list(zip(run.read.padded(length), run.written.padded(length), strict=True))
+    length = run.step_count
+    return list(zip(run.read.padded_cells(length), run.written.padded_cells(length), strict=True))
 
 
 def test_bytes_read_and_written_belong_to_their_step_and_unknown_ones_to_none() -> None:
@@ -219,8 +219,8 @@ def test_a_finer_series_has_the_values_of_a_coarse_one_after_merging(
         for run in (fine, coarse):
             run.add_cpu(START_NS + offset_ns, START_NS + offset_ns + length_ns, cpu_ns)
             run.add_memory(START_NS + offset_ns + length_ns, cpu_ns, held_ns=length_ns)
-    assert fine.copy(max_steps=2 * points).values() == coarse.values()
-    assert fine.length <= 480
+    assert fine.copy(max_steps=2 * points).series_so_far() == coarse.series_so_far()
+    assert fine.step_count <= 480
 
 
 def test_short_steps_double_until_they_are_the_interval() -> None:
@@ -228,22 +228,22 @@ def test_short_steps_double_until_they_are_the_interval() -> None:
     lengths = {}
     for at_ns in range(0, seconds(200), 20_000_000):
         run.add_memory(START_NS + at_ns, at_ns)
-        lengths[run.step_ns] = run.length
+        lengths[run.step_ns] = run.step_count
     assert lengths == {**{31_250_000 * 2**doubled: 120 for doubled in range(5)}, seconds(1): 200}
     assert run.copy(max_steps=120).step_ns == seconds(2)
 
 
 def written(of: RunSeries) -> list[int | None]:
-    return of.written.padded(of.length)
+    return of.written.padded_cells(of.step_count)
 
 
 def test_the_bytes_written_in_the_steps_do_not_exceed_the_total() -> None:
     run = series(points=4)
     for second, size_bytes in ((1, 300), (2, 0), (3, 100)):
         run.add_blocks(START_NS + seconds(second) - 1, 5, size_bytes, held_ns=1)
-    run.limit_written(101)
+    run.lower_written_bytes(101)
     assert written(run) == [75, 0, 25]
-    run.limit_written(1000)
+    run.lower_written_bytes(1000)
     assert written(run) == [75, 0, 25]
-    run.limit_written(0)
+    run.lower_written_bytes(0)
     assert written(run) == [0, 0, 0]

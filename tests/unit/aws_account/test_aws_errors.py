@@ -10,7 +10,7 @@ from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.stopped_task_reads import TaskDefinitionReader
 from profiler.sinks import LogTarget, TransientFailure
-from profiler.sinks.upload_failures import failure_of
+from profiler.sinks.upload_failures import delivery_failure_of
 
 THROTTLED = (
     "ThrottlingException",
@@ -38,7 +38,7 @@ def test_a_throttled_call_is_known_to_commands_to_the_forwarder_and_to_the_monit
         "calls: wait a minute."
     )
     assert isinstance(
-        failure_of(throttled, LogTarget(group="/ecs/a", stream="s")), TransientFailure
+        delivery_failure_of(throttled, LogTarget(group="/ecs/a", stream="s")), TransientFailure
     )
     answers = Mock(side_effect=[throttled, {"taskDefinition": {"family": "etl"}}])
     ecs = Mock(describe_task_definition=answers)
@@ -216,5 +216,5 @@ def test_the_policy_that_refuses_is_named(end: str, remedy: str) -> None:
     with pytest.raises(TaskProfilerError) as error, aws_errors("It cannot be read", action):
         raise denied
     assert str(error.value).endswith(f"): {remedy.format(action, '')}.")
-    failure = failure_of(denied, LogTarget(group="/ecs/a", stream="s"))
+    failure = delivery_failure_of(denied, LogTarget(group="/ecs/a", stream="s"))
     assert f"/ecs/a: {remedy.format(action, ' on it')} (" in str(failure)

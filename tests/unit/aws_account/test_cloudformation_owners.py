@@ -83,8 +83,8 @@ def _error(code: str, message: str) -> ClientError:
 
 def found(stacks: Stacks) -> list[str | None]:
     owners = CloudFormationOwners(lambda _service: stacks)
-    assert [owners.of_definition([arn]) for arn in FREE] == [None] * len(FREE)
-    return [owners.of_definition([arn]) for arn in (OWNED, LATER)]
+    assert [owners.stack_of_definition([arn]) for arn in FREE] == [None] * len(FREE)
+    return [owners.stack_of_definition([arn]) for arn in (OWNED, LATER)]
 
 
 @pytest.mark.parametrize(
@@ -108,4 +108,4 @@ def test_a_listing_that_breaks_off_proves_nothing(
 def test_without_the_right_to_ask_nothing_is_free() -> None:
     owners = CloudFormationOwners(lambda _service: Stacks(describe="AccessDenied"))
     with pytest.raises(TaskProfilerError, match="cloudformation:DescribeStackResources"):
-        owners.of_definition(FREE)
+        owners.stack_of_definition(FREE)

@@ -9,7 +9,7 @@ import pytest
 
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.family_circumstances import (
-    FamilyAccount,
+    FamilyCircumstancesReader,
     circumstances_of,
     overrides_of_runs,
 )
@@ -51,8 +51,8 @@ def schedule(name: str, definition: str, source: Any = None, **settings: Any) ->
     )
 
 
-def account(*targets: ScheduledTarget, others: tuple[str, ...] = ()) -> FamilyAccount:
-    return FamilyAccount(
+def account(*targets: ScheduledTarget, others: tuple[str, ...] = ()) -> FamilyCircumstancesReader:
+    return FamilyCircumstancesReader(
         targets=lambda: targets,
         of_services=lambda: ("api",),
         owners=CloudFormationOwners(Mock()),
@@ -69,7 +69,7 @@ def test_due_times_are_of_the_familys_own_schedules_that_are_enabled() -> None:
         schedule("other", "weekly", ScheduleExpression=quarter),
         schedule("off", "nightly", ScheduleExpression=quarter, State="DISABLED"),
     )
-    found = account(*targets).circumstances("nightly", DOCUMENT, SeenMemory())
+    found = account(*targets).circumstances_of_family("nightly", DOCUMENT, SeenMemory())
     assert found.intervals_ms == dict.fromkeys((2, 3), 24 * 3_600_000)
 
 
@@ -77,7 +77,7 @@ def test_an_override_says_what_its_containers_need_of_the_task() -> None:
     overrides = {"containerOverrides": [{"name": "batch", "memory": 900, "cpu": 300}]}
     target = schedule("night", "nightly", overrides)
     seen = SeenMemory(needs_mb={"batch": 100})
-    (found,) = account(target).circumstances("nightly", DOCUMENT, seen).overrides
+    (found,) = account(target).circumstances_of_family("nightly", DOCUMENT, seen).overrides
     assert found.target == "the schedule night"
     assert found.least_memory_mb == 900
     assert found.least_vcpu == 300 / 1024
@@ -90,7 +90,9 @@ def test_a_starter_of_an_older_revision_is_named() -> None:
         schedule("newest", "nightly:3"),
         schedule("free", "nightly"),
     )
-    found = account(*targets, others=("Airflow", "schedule")).starters_of_older("nightly", DOCUMENT)
+    found = account(*targets, others=("Airflow", "schedule")).titles_starting_older_revisions(
+        "nightly", DOCUMENT
+    )
     assert found == ("the schedule older", "Airflow")
 
 

@@ -57,7 +57,7 @@ def test_every_status_has_its_phase_its_finding_and_a_way_on(
     status: str, phase: str, level: Level | None, said: str | None
 ) -> None:
     read = state(status)
-    assert read.phase == phase
+    assert read.possible_action == phase
     problem = change_obstacle(read)
     assert problem is None if said is None else problem is not None and said in problem
     if level is not None:

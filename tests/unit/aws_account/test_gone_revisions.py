@@ -4,7 +4,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from profiler.aws_account.bounded_reads import BoundedReads
-from profiler.aws_account.gone_revisions import why_gone
+from profiler.aws_account.gone_revisions import why_revision_is_gone
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 
@@ -28,7 +28,7 @@ def test_only_aws_says_that_a_revision_was_deleted(code: str | None, why: str | 
     def read(_revision: str) -> TaskDefinitionDocument:
         raise error
 
-    assert why_gone(read, "nightly:2", unread.append) == why
+    assert why_revision_is_gone(read, "nightly:2", unread.append) == why
     assert unread == ([] if why else [error])
 
 
@@ -39,7 +39,7 @@ def test_a_revision_beyond_the_bound_of_reads_is_not_called_deleted() -> None:
     for number in range(3):
         reads.describe(f"nightly:{number}")
     unread: list[TaskProfilerError] = []
-    why = why_gone(
+    why = why_revision_is_gone(
         lambda name: read_document(reads.describe(name), name), "nightly:7", unread.append
     )
     assert why is None

@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from profiler.aws_account.kept_logs import KeptLogs, log_gaps
+from profiler.aws_account.kept_logs import AwsLogRetention, log_gaps
 from profiler.core.optional_math import known_members
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MS, NS_PER_SECOND
 from tests.fakes import FakeClock
@@ -18,9 +18,9 @@ def test_a_window_that_is_chosen_after_the_reader_was_opened_keeps_its_days() ->
     logs, clock = MagicMock(), FakeClock()
     page = {"logGroups": [KEEPS_14_DAYS]}
     logs.get_paginator = lambda _name: SimpleNamespace(paginate=lambda **_: [page])
-    kept = KeptLogs(lambda _service: logs, "us-east-1", clock)
+    kept = AwsLogRetention(lambda _service: logs, "us-east-1", clock)
     clock.advance(1)
-    assert kept.lacking((GROUP,), clock.wall_ns() - 20 * NS_PER_DAY) == {GROUP}
+    assert kept.groups_lacking((GROUP,), clock.wall_ns() - 20 * NS_PER_DAY) == {GROUP}
     assert kept.sentences == ("The log group /ecs/payroll keeps 14 days, the window has 20.",)
 
 

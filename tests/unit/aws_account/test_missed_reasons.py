@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
-from profiler.aws_account.missed_reasons import MissedReasons
+from profiler.aws_account.missed_reasons import MissedReasonFinder
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.schedules.schedule_model import Schedule
 from tests.scheduled_account import ACCOUNT, REGION, FakeCloudTrail, event, run_task
@@ -89,8 +89,8 @@ def reasons(
     sqs: Any = None,
     said: list[str] | None = None,
     waited: list[float] | None = None,
-) -> MissedReasons:
-    return MissedReasons(
+) -> MissedReasonFinder:
+    return MissedReasonFinder(
         {"cloudtrail": trail or FakeCloudTrail(), "sqs": sqs or FakeSqs()}.__getitem__,
         pause=(waited if waited is not None else []).append,
         warn=(said if said is not None else []).append,
@@ -158,12 +158,12 @@ FULL = "Capacity is unavailable at this time. Please try again later."
 def test_the_schedules_own_failed_call_is_the_reason_and_no_other_one(
     call: dict[str, Any], reason: str | None
 ) -> None:
-    assert reasons(FakeCloudTrail(call)).find(SCHEDULE, DUE_NS) == reason
+    assert reasons(FakeCloudTrail(call)).find_reason(SCHEDULE, DUE_NS) == reason
 
 
 def test_all_pages_of_a_window_are_read_once_and_slowly() -> None:
     late = run_task("2026-11-20T03:20:00Z", failure="RESOURCE:CPU")
-    assert reasons(FakeCloudTrail(late)).find(replace(SCHEDULE, window_minutes=30), DUE_NS)
+    assert reasons(FakeCloudTrail(late)).find_reason(replace(SCHEDULE, window_minutes=30), DUE_NS)
     waited: list[float] = []
     others = [
         run_task("2026-11-20T03:00:59Z", started_by=f"events-rule/{number}") for number in range(5)
@@ -171,8 +171,8 @@ def test_all_pages_of_a_window_are_read_once_and_slowly() -> None:
     trail = FakeCloudTrail(*others, run_task("2026-11-20T03:00:05Z", failure="RESOURCE:CPU"))
     found = reasons(trail, waited=waited)
     assert (
-        found.find(SCHEDULE, DUE_NS)
-        == found.find(SCHEDULE, DUE_NS)
+        found.find_reason(SCHEDULE, DUE_NS)
+        == found.find_reason(SCHEDULE, DUE_NS)
         == "RunTask started no task: RESOURCE:CPU."
     )
     assert len(trail.requests) == 3
@@ -182,7 +182,9 @@ def test_all_pages_of_a_window_are_read_once_and_slowly() -> None:
 def test_requests_are_bounded() -> None:
     trail = FakeCloudTrail()
     found = reasons(trail)
-    assert {found.find(SCHEDULE, DUE_NS + minute * MINUTE_NS) for minute in range(100)} == {None}
+    assert {found.find_reason(SCHEDULE, DUE_NS + minute * MINUTE_NS) for minute in range(100)} == {
+        None
+    }
     assert len(trail.requests) == 20
     said: list[str] = []
     sqs = FakeSqs(
@@ -191,14 +193,14 @@ def test_requests_are_bounded() -> None:
             for number in range(1100)
         ]
     )
-    assert reasons(sqs=sqs, said=said).find(SCHEDULE, DUE_NS) is None
+    assert reasons(sqs=sqs, said=said).find_reason(SCHEDULE, DUE_NS) is None
     assert sqs.reads == 100
     assert sqs.hidden == set()
     assert said == [
         "The dead-letter queue failed-starts has too many messages to read all: delete old ones."
     ]
     sqs = FakeSqs(is_redriven=True)  # SQS moves a message that was read too often
-    assert reasons(sqs=sqs).find(SCHEDULE, DUE_NS) is None
+    assert reasons(sqs=sqs).find_reason(SCHEDULE, DUE_NS) is None
     assert sqs.reads == 0
 
 
@@ -211,9 +213,9 @@ def test_a_long_dead_letter_queue_is_read_to_its_end() -> None:
     ]
     sqs = FakeSqs(*others, letter(f"{arn}nightly", SCHEDULED_TIME=DUE))
     found = reasons(sqs=sqs)
-    assert found.find(SCHEDULE, DUE_NS) == "AccessDenied: Not allowed."
-    assert found.find(SCHEDULE, DUE_NS + 24 * 60 * MINUTE_NS) is None
-    assert found.find(replace(SCHEDULE, group="nights"), DUE_NS) is None
+    assert found.find_reason(SCHEDULE, DUE_NS) == "AccessDenied: Not allowed."
+    assert found.find_reason(SCHEDULE, DUE_NS + 24 * 60 * MINUTE_NS) is None
+    assert found.find_reason(replace(SCHEDULE, group="nights"), DUE_NS) is None
     assert sqs.reads == 30
     assert sqs.hidden == set()
 
@@ -228,7 +230,7 @@ def test_the_dead_letter_queue_of_a_rule_has_the_event() -> None:
         ),
         {"MessageId": "x", "Body": "not of EventBridge"},
     )
-    assert reasons(sqs=sqs).find(RULE, DUE_NS) == "AccessDenied: Not allowed."
+    assert reasons(sqs=sqs).find_reason(RULE, DUE_NS) == "AccessDenied: Not allowed."
 
 
 DENIED = Mock(
@@ -242,7 +244,7 @@ REFUSING = Mock(lookup_events=DENIED, get_queue_url=DENIED)
 def test_what_cannot_be_read_gives_no_reason_but_one_warning() -> None:
     said: list[str] = []
     found = reasons(REFUSING, REFUSING, said)
-    assert [found.find(SCHEDULE, DUE_NS + minutes * MINUTE_NS) for minutes in (0, 60)] == [
+    assert [found.find_reason(SCHEDULE, DUE_NS + minutes * MINUTE_NS) for minutes in (0, 60)] == [
         None,
         None,
     ]
@@ -281,12 +283,12 @@ def change(name: str, /, **parameters: Any) -> dict[str, Any]:
 def test_a_rule_that_was_changed_later_may_not_have_been_due(
     called: dict[str, Any], *, is_changed: bool
 ) -> None:
-    assert reasons(FakeCloudTrail(called)).was_changed(RULE, DUE_NS, END_NS) is is_changed
-    assert not reasons(FakeCloudTrail(called)).was_changed(SCHEDULE, DUE_NS, END_NS)
+    assert reasons(FakeCloudTrail(called)).was_rule_changed(RULE, DUE_NS, END_NS) is is_changed
+    assert not reasons(FakeCloudTrail(called)).was_rule_changed(SCHEDULE, DUE_NS, END_NS)
 
 
 def test_without_cloudtrail_it_is_unknown_whether_a_rule_was_changed() -> None:
-    assert reasons(REFUSING).was_changed(RULE, DUE_NS, END_NS) is None
-    assert reasons(REFUSING).was_changed(SCHEDULE, DUE_NS, END_NS) is False
+    assert reasons(REFUSING).was_rule_changed(RULE, DUE_NS, END_NS) is None
+    assert reasons(REFUSING).was_rule_changed(SCHEDULE, DUE_NS, END_NS) is False
     others = [change("PutTargets", rule=f"rule-{number}") for number in range(100)]
-    assert reasons(FakeCloudTrail(*others)).was_changed(RULE, DUE_NS, END_NS) is None
+    assert reasons(FakeCloudTrail(*others)).was_rule_changed(RULE, DUE_NS, END_NS) is None

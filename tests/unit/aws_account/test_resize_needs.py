@@ -5,13 +5,13 @@ from profiler.record.record_model import AverageAndMaximum, Metrics, TaskSize
 from profiler.sizing.family_window import FamilyWindow, WindowSpan
 from profiler.sizing.memory_margin import MemoryMargin
 from profiler.sizing.run_counts import RunCounts
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.run_facts import run_facts_of
 from profiler.task_definitions.containers import read_containers
 from tests.fakes import START_NS
 from tests.runs import report
 
 SIZE = TaskSize(vcpu=1, memory_mb=2048)
-RUN = facts_of(report(others={"proxy": Metrics(max_memory_used_mb=300)}))
+RUN = run_facts_of(report(others={"proxy": Metrics(max_memory_used_mb=300)}))
 SPAN = WindowSpan(now_ns=START_NS)
 # Of a family whose largest need is known, and lies 5 % above its median.
 OWN = MemoryMargin(percent=5, why="the largest of 40 runs lies 5 % above their median")
@@ -24,7 +24,7 @@ def needs_mb(window: FamilyWindow, margin: MemoryMargin = OWN) -> dict[str, floa
 
 def test_runs_that_were_read_show_what_each_container_needs() -> None:
     window = FamilyWindow(SPAN)
-    window.add(RUN)
+    window.add_run(RUN)
     assert needs_mb(window) == {"batch": 420, "proxy": 360}
     assert needs_mb(window, ASKED) == {"batch": 420, "proxy": 315}
 
@@ -33,9 +33,11 @@ def test_mapped_files_hold_a_containers_limit_back() -> None:
     """They are no need: a limit is not raised for them."""
     files = AverageAndMaximum(avg=500, max=1000)
     window = FamilyWindow(SPAN)
-    window.add(facts_of(report(metrics={"memory_mapped_file_mb": files})))
-    window.add(
-        facts_of(report(1, metrics={"memory_usage_peak_mb": 900, "memory_mapped_file_mb": files}))
+    window.add_run(run_facts_of(report(metrics={"memory_mapped_file_mb": files})))
+    window.add_run(
+        run_facts_of(
+            report(1, metrics={"memory_usage_peak_mb": 900, "memory_mapped_file_mb": files})
+        )
     )
     seen = _seen_memory(window, SIZE, OWN)
     assert seen.needs_mb == {"batch": 420}
@@ -54,7 +56,7 @@ def test_above_a_limit_at_which_a_run_was_killed_the_need_is_not_known() -> None
     killed = report(
         likely_out_of_memory=True, status="failure", metrics={"memory_size_mb": 500}, peak_mb=499
     )
-    window.add(facts_of(killed))
+    window.add_run(run_facts_of(killed))
     assert needs_mb(window) == {"batch": 600}
     assert needs_mb(window, ASKED) == {"batch": 525}
 
@@ -63,7 +65,7 @@ def test_counted_runs_show_nothing_of_a_container_without_a_report() -> None:
     """Its largest memory may be in a run that was only counted: its limit is not lowered."""
     window = FamilyWindow(SPAN)
     counts = RunCounts()
-    counts.add(RUN)
+    counts.count_run(RUN)
     window.add_counts("1", SIZE, counts)
-    window.add_counted(RUN)
+    window.add_counted_run(RUN)
     assert needs_mb(window) == {"batch": 420}

@@ -5,7 +5,7 @@ import pytest
 from botocore.stub import Stubber
 from msgspec.structs import replace
 
-from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_targets import ScheduledTarget, ScheduleReader
 from profiler.core.errors import TaskProfilerError
 
 ARN = "arn:aws:ecs:eu-west-1:111122223333:task-definition/nightly"
@@ -37,4 +37,4 @@ def test_a_refusal_for_another_reason_keeps_the_start_date(dates: dict[str, int]
         refusal = "The EndDate must be later than the StartDate."
         scheduler.add_client_error("update_schedule", "ValidationException", refusal)
         with pytest.raises(TaskProfilerError, match="later than the StartDate"):
-            Schedules(clients.__getitem__).move(target, f"{ARN}:2")
+            ScheduleReader(clients.__getitem__).move_to_revision(target, f"{ARN}:2")

@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from profiler.aws_account.aws_errors import aws_errors
-from profiler.aws_account.size_before import EarlierRevisions
+from profiler.aws_account.size_before import EarlierRevisionReader
 from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import TaskSize
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
@@ -16,7 +16,7 @@ FAMILY = "arn:aws-cn:ecs:cn-north-1:111122223333:task-definition/nightly"
 OLD = {"cpu": "1024", "memory": "2048", "containerDefinitions": [{"name": "batch"}]}
 
 
-def revisions(tag: str, answer: object) -> EarlierRevisions:
+def revisions(tag: str, answer: object) -> EarlierRevisionReader:
     """Of a revision 5 with the tag; ``answer`` is ECS's, or the code of its error."""
     definition: dict[str, Any] = {
         **OLD,
@@ -33,14 +33,14 @@ def revisions(tag: str, answer: object) -> EarlierRevisions:
             return json.dumps(answer).encode()
 
     newest = TaskDefinitionDocument(definition=definition, arn=f"{FAMILY}:5")
-    return EarlierRevisions("nightly", newest, describe)
+    return EarlierRevisionReader("nightly", newest, describe)
 
 
 @pytest.mark.parametrize("answer", [OLD, "ClientException"], ids=["there", "deleted"])
 def test_the_size_before_is_that_of_the_revision_or_of_one_that_was_deleted(
     answer: object,
 ) -> None:
-    assert revisions("4/1024/2048", answer).old_size().size == TaskSize(vcpu=1, memory_mb=2048)
+    assert revisions("4/1024/2048", answer).find_old_size().size == TaskSize(vcpu=1, memory_mb=2048)
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_a_tag_that_cannot_be_compared_with_its_revision_puts_nothing_back(
     tag: str, answer: object, sentence: str
 ) -> None:
     with pytest.raises(TaskProfilerError, match=sentence):
-        revisions(tag, answer).old_size()
+        revisions(tag, answer).find_old_size()

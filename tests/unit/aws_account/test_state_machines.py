@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from profiler.aws_account.scheduled_targets import may_start
-from profiler.aws_account.state_machines import StateMachines, targets_of_machine
+from profiler.aws_account.scheduled_targets import may_start_target
+from profiler.aws_account.state_machines import StateMachineReader, targets_of_machine
 from profiler.aws_account.target_overrides import (
     job_size_overrides,
     size_overrides,
     submitted_timeout_ms,
-    why_refused,
+    why_target_is_refused,
 )
 from tests.step_functions import RUN_TASK, machine, running
 
@@ -105,10 +105,10 @@ def test_a_states_overrides_are_judged_as_a_schedules_input(
 ) -> None:
     request = {**NIGHTLY, "LaunchType": "FARGATE", "Overrides": overrides}
     (target,) = targets_of_machine(MACHINE, json.dumps(machine(running(request, field=field))))
-    why = why_refused(target, ON_FARGATE)
+    why = why_target_is_refused(target, ON_FARGATE)
     assert why is None if refusal is None else refusal in str(why)
     assert size_overrides(target).unknown == ""
-    assert may_start(target, 0)
+    assert may_start_target(target, 0)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_size_that_an_execution_computes_is_unknown(
     request = {**NIGHTLY, "Overrides": overrides}
     (target,) = targets_of_machine(MACHINE, json.dumps(machine(running(request))))
     assert bool(size_overrides(target).unknown) is is_unknown
-    assert why_refused(target, ON_FARGATE) is None
+    assert why_target_is_refused(target, ON_FARGATE) is None
 
 
 @pytest.mark.parametrize(
@@ -263,11 +263,11 @@ _MADE = datetime(2026, 11, 1, tzinfo=UTC)
 def test_a_machine_without_tasks_is_described_once_and_a_changed_one_is_read_again() -> None:
     aws = FakeStates({"etl": machine(running(NIGHTLY)), "other": machine({"Type": "Pass"})})
     said: list[str] = []
-    machines = StateMachines(lambda _service: aws, said.append)
-    assert [one.definition_arn for one in machines.targets()] == ["nightly"]
+    machines = StateMachineReader(lambda _service: aws, said.append)
+    assert [one.definition_arn for one in machines.starting_states()] == ["nightly"]
     aws.machines["etl"] = machine(running({"TaskDefinition": "weekly"}))
     aws.machines["newer"] = machine(running(NIGHTLY))
-    assert [one.definition_arn for one in machines.targets()] == ["weekly", "nightly"]
+    assert [one.definition_arn for one in machines.starting_states()] == ["weekly", "nightly"]
     assert sorted(aws.described) == ["etl", "etl", "newer", "other"]
     assert machines.are_all_known
     assert said == []
@@ -291,19 +291,19 @@ def test_the_versions_of_aliases_count_beside_the_definition() -> None:
     aws.routes = {"etl:live": {"etl:1": 10, "etl:2": 90, "etl:3": 0}, "edited:a": {"edited:7": 100}}
     aws.routes["etl:same"] = {"etl:1": 100}
     said: list[str] = []
-    machines = StateMachines(lambda _service: aws, said.append)
+    machines = StateMachineReader(lambda _service: aws, said.append)
     starts = [("etl", "nightly"), ("etl, version 1", "weekly"), ("edited, version 7", "weekly")]
-    assert [(one.group, one.definition_arn) for one in machines.targets()] == starts
+    assert [(one.group, one.definition_arn) for one in machines.starting_states()] == starts
     assert said == []
     aws.refused = {"ListStateMachineAliases"}
-    assert [(one.group, one.definition_arn) for one in machines.targets()] == starts
+    assert [(one.group, one.definition_arn) for one in machines.starting_states()] == starts
     (sentence,) = said
     assert sentence.startswith("It is unknown what aliases of state machines start: AWS refused ")
     assert sentence.endswith(
         "allow states:ListStateMachineAliases and states:DescribeStateMachineAlias."
     )
-    others = StateMachines(lambda _service: aws, said.append)
-    assert [one.group for one in others.targets()] == ["etl"]
+    others = StateMachineReader(lambda _service: aws, said.append)
+    assert [one.group for one in others.starting_states()] == ["etl"]
     assert not machines.are_all_known
     assert not others.are_all_known
 
@@ -312,46 +312,46 @@ def test_what_may_not_be_read_is_said_once_and_hides_nothing_else() -> None:
     aws = FakeStates({"etl": machine(running(NIGHTLY)), "secret": {}, "hidden": {}})
     aws.refused = {"secret", "hidden"}
     said: list[str] = []
-    machines = StateMachines(lambda _service: aws, said.append)
-    assert [len(machines.targets()) for _ in range(2)] == [1, 1]
+    machines = StateMachineReader(lambda _service: aws, said.append)
+    assert [len(machines.starting_states()) for _ in range(2)] == [1, 1]
     assert not machines.are_all_known
     (sentence,) = said
     assert sentence.startswith(UNREAD)
     assert sentence.endswith("allow states:ListStateMachines and states:DescribeStateMachine.")
     aws.refused = {"ListStateMachines"}
-    assert StateMachines(lambda _service: aws, said.append).targets() == ()
+    assert StateMachineReader(lambda _service: aws, said.append).starting_states() == ()
 
 
 @pytest.mark.parametrize("refused", ["ListStateMachines", "etl"])
 def test_what_cannot_be_read_again_is_as_it_was(refused: str) -> None:
     """An act must not take a size because what overrides it is not returned any more."""
     aws = FakeStates({"etl": machine(running(NIGHTLY)), "other": machine(running(NIGHTLY))})
-    machines = StateMachines(lambda _service: aws, lambda _sentence: None)
-    before = machines.targets()
+    machines = StateMachineReader(lambda _service: aws, lambda _sentence: None)
+    before = machines.starting_states()
     aws.refused = {refused}
-    assert machines.targets() == before
+    assert machines.starting_states() == before
     assert not machines.are_all_known
     aws.refused = set()
     del aws.machines["etl"]
-    assert [one.group for one in machines.targets()] == ["other"]
+    assert [one.group for one in machines.starting_states()] == ["other"]
 
 
 def test_a_machine_that_is_deleted_after_it_was_listed_starts_nothing_and_is_no_problem() -> None:
     aws = FakeStates({name: machine(running(NIGHTLY)) for name in ("etl", "old", "older")})
     said: list[str] = []
-    machines = StateMachines(lambda _service: aws, said.append)
+    machines = StateMachineReader(lambda _service: aws, said.append)
     aws.deleting = {"older"}
-    assert [one.group for one in machines.targets()] == ["etl", "old"]
+    assert [one.group for one in machines.starting_states()] == ["etl", "old"]
     aws.deleted = {"old"}
-    assert [one.group for one in machines.targets()] == ["etl"]
+    assert [one.group for one in machines.starting_states()] == ["etl"]
     assert said == []
 
 
 def test_of_very_many_machines_a_part_is_read_and_that_is_said() -> None:
     aws = FakeStates({f"m{number}": machine({"Type": "Pass"}) for number in range(201)})
     said: list[str] = []
-    machines = StateMachines(lambda _service: aws, said.append)
-    machines.targets()
+    machines = StateMachineReader(lambda _service: aws, said.append)
+    machines.starting_states()
     assert not machines.are_all_known
     assert len(aws.described) == 200
     assert [sentence.partition(" of Step")[0] for sentence in said] == [
@@ -371,7 +371,7 @@ def test_aliases_are_read_first_of_machines_that_start_something() -> None:
         }
     )
     aws.routes = {"etl:live": {"etl:1": 100}}
-    machines = StateMachines(lambda _service: aws, lambda _sentence: None)
+    machines = StateMachineReader(lambda _service: aws, lambda _sentence: None)
     for lists in (50, 51):
-        assert [one.group for one in machines.targets()] == ["etl", "etl, version 1"]
+        assert [one.group for one in machines.starting_states()] == ["etl", "etl, version 1"]
         assert aws.alias_lists == lists

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.state_machines import targets_of_machine
-from profiler.aws_account.target_clusters import TargetClusters
+from profiler.aws_account.target_clusters import TargetClusterReader
 from tests.step_functions import machine, running
 
 
@@ -73,7 +73,7 @@ def test_a_cluster_or_a_provider_that_is_not_there_is_a_refusal(
     target: ScheduledTarget, why: str | None, asked: list[str] | None
 ) -> None:
     ecs = FakeEcs()
-    clusters = TargetClusters(lambda _service: ecs, lambda _sentence: None)
+    clusters = TargetClusterReader(lambda _service: ecs, lambda _sentence: None)
     lacks = [clusters.why_refused(target) for _ in range(2)]
     assert [None if lack is None else lack.reason for lack in lacks] == [why, why]
     assert asked is None or ecs.asked == asked
@@ -83,7 +83,7 @@ def test_clusters_that_may_not_be_read_are_said_once() -> None:
     ecs = FakeEcs()
     ecs.is_denied = True
     said: list[str] = []
-    clusters = TargetClusters(lambda _service: ecs, said.append)
+    clusters = TargetClusterReader(lambda _service: ecs, said.append)
     for cluster in ("jobs", "other"):
         target = state(cluster=cluster, CapacityProviderStrategy=strategy_of())
         assert clusters.why_refused(target) is None

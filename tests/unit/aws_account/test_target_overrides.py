@@ -7,7 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.aws_account.target_overrides import SizeOverrides, size_overrides, why_refused
+from profiler.aws_account.target_overrides import (
+    SizeOverrides,
+    size_overrides,
+    why_target_is_refused,
+)
 from profiler.task_definitions.size_changes import SeenMemory
 
 ARN = "arn:aws:ecs:us-east-1:123456789012:task-definition/nightly:1"
@@ -89,15 +93,15 @@ def test_an_input_without_sizes_overrides_nothing(source: object) -> None:
 def test_a_size_holds_what_a_schedule_overrides_or_the_reason_says_why_not(
     source: object, refusal: str | None
 ) -> None:
-    found = size_overrides(schedule(source)).refusal(SMALL)
+    found = size_overrides(schedule(source)).why_definition_is_refused(SMALL)
     assert (found or "").startswith(refusal or "")
     assert (found is None) == (refusal is None)
 
 
 def test_a_size_of_the_definition_that_is_newer_than_the_list_is_accepted() -> None:
     large = {**SMALL, "cpu": "65536", "memory": "524288"}
-    assert size_overrides(schedule(of_batch(memory=1024))).refusal(large) is None
-    assert size_overrides(schedule({"cpu": "256"})).refusal(large) is not None
+    assert size_overrides(schedule(of_batch(memory=1024))).why_definition_is_refused(large) is None
+    assert size_overrides(schedule({"cpu": "256"})).why_definition_is_refused(large) is not None
 
 
 NOT_THERE = "its input overrides the container {}, which the definition does not have"
@@ -135,13 +139,13 @@ def test_run_task_refuses_containers_that_are_not_there_and_sizes_that_fargate_l
     """Names differ by their case, too."""
     target = schedule(source)
     target.content["Target"]["EcsParameters"] = place
-    assert (why_refused(target, SMALL) or "").startswith(refusal or "")
-    assert (why_refused(target, SMALL) is None) == (refusal is None)
+    assert (why_target_is_refused(target, SMALL) or "").startswith(refusal or "")
+    assert (why_target_is_refused(target, SMALL) is None) == (refusal is None)
     if refusal is None:
         return
     written = json.dumps({"Overrides": source, **place})
     capitals = replace(target, content={}, request=json.loads(written.replace('"c', '"C')))
-    assert (why_refused(capitals, SMALL) or "").startswith(refusal)
+    assert (why_target_is_refused(capitals, SMALL) or "").startswith(refusal)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from profiler.cli.terminal.page_parts import View
 from profiler.cli.terminal.run_page import page_lines
 from profiler.cli.terminal.stacks_page import stacks_lines
 from profiler.record.record_model import decode
-from profiler.record.stacks_line import decode_stacks
+from profiler.record.stacks_line import decode_stacks_line
 from profiler.report_page.page_data import PageRequest, build_page_data
 from profiler.report_page.page_series import Run
 from profiler.runs.comparison.compared_metrics import compare_metrics
@@ -24,10 +24,10 @@ from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.step_series import downsample, steps_of_record
-from profiler.sizing.advice import advise
-from profiler.sizing.advice_document import as_json
+from profiler.sizing.advice import advise_on_size
+from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.evidence import Families
+from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.size_story import size_story
 from tests import shown_runs
@@ -49,11 +49,13 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
     sizes = size_story(find_advice(run, None, PriceOverrides()), run.story.usage)
     assert page_lines(run, view, report.record.series, other, sizes)
     assert len(table_lines([run], 80)) >= 2
-    families = Families()
+    families = FamilyRunCollector()
     families.add(report)
-    for evidence in families.evidence().values():
+    for evidence in families.evidence_by_row().values():
         if evidence is not None:
-            msgspec.json.encode(as_json(advise(evidence, Policy(), PriceOverrides())))
+            msgspec.json.encode(
+                advice_as_json(advise_on_size(evidence, Policy(), PriceOverrides()))
+            )
     sets = [RunSet(text="x", reports=(one,)) for one in (report, shown_runs.etl())]
     changes = compare_metrics(sets[0].records, sets[1].records)
     assert render_lines(comparison_lines(sets, changes, 80), is_coloured=True, encoding="ascii")
@@ -66,7 +68,7 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
 
 @given(changed_lines([STACKS_LINE]), changed_lines(LINES[-1:]))
 def test_any_stacks_are_shown_or_damaged(line: bytes, record_line: bytes) -> None:
-    stacks = decode_stacks(line)
+    stacks = decode_stacks_line(line)
     try:
         report = decode(record_line)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -25,7 +25,7 @@ from profiler.runs.comparison.compared_metrics import compare_metrics
 from profiler.runs.comparison.run_sets import RunSet
 from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.run_source import PastRun
-from profiler.sizing.advice import advise
+from profiler.sizing.advice import advise_on_size
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.size_story import size_story
@@ -69,7 +69,7 @@ def compare(reports: Sequence[Report], width: int) -> Iterable[Line]:
 
 
 def recommend(reports: Sequence[Report], width: int) -> Iterable[Line]:
-    advice = advise(evidence_of(reports), Policy(), PriceOverrides())
+    advice = advise_on_size(evidence_of(reports), Policy(), PriceOverrides())
     return _table([advice], [advice], width, with_sizes=True)
 
 

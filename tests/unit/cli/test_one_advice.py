@@ -15,8 +15,8 @@ from profiler.forwarder.document_fields import record_fields
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import NO_RECOMMENDATION, Gpu, Record, Report, Sampling, TaskSize
 from profiler.report_page.page_data import family_size_rows
-from profiler.sizing.advice import Advice, advise, with_recommendation
-from profiler.sizing.advice_document import as_json
+from profiler.sizing.advice import Advice, advise_on_size, with_recommendation
+from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
@@ -61,7 +61,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def advice(self) -> Advice:
-        return advise(self.evidence, Policy(), NONE)
+        return advise_on_size(self.evidence, Policy(), NONE)
 
     @property
     def task_size(self) -> TaskSize:
@@ -163,7 +163,7 @@ def size_text(case: Case) -> str:
 
 @every_case
 def test_recommend_gives_the_size(case: Case) -> None:
-    assert as_json(case.advice)["recommended"] == case.recommended
+    assert advice_as_json(case.advice)["recommended"] == case.recommended
 
 
 @every_case
@@ -213,7 +213,7 @@ def test_slack_gives_the_size_that_differs(case: Case) -> None:
 
 @every_case
 def test_the_plan_of_resize_has_the_size_outside_fargate(case: Case) -> None:
-    size = case.evidence.size
+    size = case.evidence.task_size
     found = decision_on(window_of(case.reports), SizedRevision(revision=None, size=size))
     if case.runs.get("launch_type") is not None:
         assert found.action == "none"
@@ -223,7 +223,7 @@ def test_the_plan_of_resize_has_the_size_outside_fargate(case: Case) -> None:
 @reserved_too_much
 def test_the_word_is_in_the_plan_of_resize(case: Case) -> None:
     found = decision_on(
-        window_of(case.reports), SizedRevision(revision=None, size=case.evidence.size)
+        window_of(case.reports), SizedRevision(revision=None, size=case.evidence.task_size)
     )
     assert found.reason.endswith(": less is enough")
 
@@ -274,7 +274,7 @@ def test_slack_has_the_command_on_fargate() -> None:
 def test_the_plan_says_why_there_is_no_size_after_a_kill_at_the_largest() -> None:
     case = CASES["Fargate, killed at its largest size"]
     found = decision_on(
-        window_of(case.reports), SizedRevision(revision=None, size=case.evidence.size)
+        window_of(case.reports), SizedRevision(revision=None, size=case.evidence.task_size)
     )
     assert found.action == "none"
     assert found.size is None
@@ -285,7 +285,7 @@ def test_the_plan_says_why_there_is_no_size_after_a_kill_at_the_largest() -> Non
 
 def test_a_local_run_has_no_reservation_to_compare_with() -> None:
     local = report(0, **NEEDS, size=None, launch_type="LOCAL")
-    advice = advise(evidence_of([local]), Policy(), NONE)
+    advice = advise_on_size(evidence_of([local]), Policy(), NONE)
     assert advice_verdict(advice) == "without a size"
     assert advice.choice.size == TaskSize(vcpu=0.5, memory_mb=896)
     assert not any(reason.startswith("Less is enough") for reason in advice.reasons)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from profiler.cli.report_command import CallStacksReader
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.record.notice_model import encode_notice
+from profiler.record.notice_model import encode_notice_line
 from profiler.record.record_model import encode
 from profiler.runs.history.run_database import HistoryStore
 from tests import shown_runs
@@ -42,7 +42,7 @@ def keep(here: Path, *task_ids: str) -> None:
     (here / "task-profiler").mkdir()
     history = HistoryStore(here / "task-profiler" / "history.sqlite3", FakeClock())
     for day, task_id in enumerate(task_ids, start=1):
-        history.add(
+        history.add_run(
             encode(report(task_id, day=day)),
             report(task_id, day=day),
             b"[[1000,0.5,1048576]]",
@@ -103,7 +103,14 @@ def test_lines_that_are_no_records_are_counted_and_named(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = b"\n".join(
-        [b"hello", encode(report("a")), b"", b"{}", b"\xff", encode(checkpoint(1, task_id="a"))]
+        [
+            b"hello",
+            encode(report("a")),
+            b"",
+            b"{}",
+            b"\xff",
+            encode(checkpoint(1, task_id="a")),
+        ]
     )
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
     assert (
@@ -175,7 +182,7 @@ def test_the_page_has_the_missed_runs_since_the_oldest_run(cli: Cli) -> None:
     older = replace(missed, notice=replace(missed.notice, due_at="2026-11-01T00:00:00.000Z"))
     run = shown_runs.etl(days_ago=1)
     Path("lines").write_bytes(
-        b"\n".join((encode(run), encode_notice(missed), encode_notice(older)))
+        b"\n".join((encode(run), encode_notice_line(missed), encode_notice_line(older)))
     )
     for words, notices in ((), [missed.notice.message]), (("--run", run.record.task_id), []):
         cli("report", "--from", "lines", *words)

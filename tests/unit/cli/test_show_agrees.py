@@ -15,7 +15,7 @@ from profiler.cli.terminal.run_page import MAX_LINES, page_lines
 from profiler.core.ecs_terms import LogTarget
 from profiler.core.timestamps import MS_PER_DAY, NS_PER_MS, parse_ns
 from profiler.record.record_model import Container, Cost, Metrics, Report, encode
-from profiler.record.run_usage import usage_of
+from profiler.record.run_usage import run_usage_of
 from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.family_evidence import read_families
 from profiler.runs.past_runs.joined_runs import JoinedRuns
@@ -26,8 +26,8 @@ from profiler.runs.past_runs.run_lookup import find_runs
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.cluster_requests import ServerResponse
-from profiler.sizing.advice import Advice, advise
-from profiler.sizing.advice_document import as_json
+from profiler.sizing.advice import Advice, advise_on_size
+from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS
 from profiler.sizing.prices import PriceOverrides
@@ -156,7 +156,11 @@ def recommended(source: RunSource, family: str) -> list[Any]:
     """What ``recommend FAMILY`` prints."""
     selection = RunFilter(families=(family,))
     found = read_families(source, selection, LAST_RUNS).families
-    return [as_json(advise(one, Policy(), NONE)) for one in found.values() if one is not None]
+    return [
+        advice_as_json(advise_on_size(one, Policy(), NONE))
+        for one in found.values()
+        if one is not None
+    ]
 
 
 def shown(source: RunSource, name: str) -> Advice | None:
@@ -186,7 +190,7 @@ def test_the_size_and_the_saving_are_those_of_recommend(tmp_path: Path, kind: st
                 assert not expected or chosen != name
                 continue
             (of_family,) = expected
-            one = as_json(found)
+            one = advice_as_json(found)
             for field in ("recommended", "current", "savingPercent", "usdPerMonth", "runs"):
                 assert one[field] == of_family[field], (chosen, field)
             checked += 1
@@ -265,7 +269,7 @@ def test_a_busy_family_is_not_read_beyond_its_last_runs() -> None:
 def trend_of(reports: Sequence[Report]) -> tuple[str, ...]:
     source = PlayedLogGroup(reports).source()
     advice = present(shown(source, "nightly"))
-    return size_story(advice, usage_of(advice.evidence.latest)).trend
+    return size_story(advice, run_usage_of(advice.evidence.latest)).trend
 
 
 def test_the_trend_of_the_memory_peak_has_its_limit() -> None:
@@ -330,7 +334,7 @@ def test_on_spot_a_container_without_the_tasks_cost_has_the_same_saving(tmp_path
     runs = find_runs(source, RunFilter(run="nightly", reads_checkpoints=True))
     assert [run.report.record.cost for run in runs] == [on_spot, on_spot]
     for run in runs:
-        found = as_json(present(find_advice(run, source.family_source(run), NONE)))
+        found = advice_as_json(present(find_advice(run, source.family_source(run), NONE)))
         assert found["usdPerMonth"] == expected["usdPerMonth"]
         assert found["savingUsdPerMonth"] == expected["savingUsdPerMonth"]
 
@@ -350,7 +354,7 @@ def test_a_name_in_two_accounts_is_two_families(tmp_path: Path, kind: str) -> No
     expected = {one["accountId"]: one for one in recommended(source, "nightly")}
     assert set(expected) == set(needs)
     for one in made:
-        found = as_json(present(shown(source, one.record.task_id)))
+        found = advice_as_json(present(shown(source, one.record.task_id)))
         assert found["recommended"] == expected[str(one.record.account_id)]["recommended"]
 
 
@@ -361,7 +365,7 @@ def test_a_family_that_changed_its_launch_type_is_advised_where_it_is_now(tmp_pa
     (expected,) = recommended(source, "nightly")
     found = present(shown(source, "nightly"))
     assert advice_verdict(found) == "less is enough"
-    assert as_json(found)["recommended"] == expected["recommended"]
+    assert advice_as_json(found)["recommended"] == expected["recommended"]
 
 
 def test_a_family_with_failures_alone_keeps_its_size(tmp_path: Path) -> None:
@@ -372,7 +376,7 @@ def test_a_family_with_failures_alone_keeps_its_size(tmp_path: Path) -> None:
     found = present(shown(source, "nightly"))
     assert found.choice.size == found.choice.current
     (expected,) = recommended(source, "nightly")
-    assert as_json(found)["recommended"] == expected["recommended"]
+    assert advice_as_json(found)["recommended"] == expected["recommended"]
 
 
 @pytest.mark.parametrize("last", [2, LAST_RUNS])

@@ -35,7 +35,7 @@ from profiler.record.record_model import (
     Visible,
     encode,
 )
-from profiler.record.spot_price import cost_on
+from profiler.record.spot_price import cost_on_provider
 from profiler.runs.comparison.run_changes import (
     NO_COMPARISON,
     RunComparison,
@@ -204,7 +204,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     ),
     "price": (etl(cost=LISTED), "  cost     $0.0082 for 20m 01s billed, on-demand price"),
     "Spot": (
-        etl(cost=cost_on("FARGATE_SPOT", LISTED)),
+        etl(cost=cost_on_provider("FARGATE_SPOT", LISTED)),
         "  cost     ≥ $0.0025 (Spot) for 20m 01s billed",
     ),
     "the memory of a name is that of its processes together": (

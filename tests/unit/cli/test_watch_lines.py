@@ -160,22 +160,22 @@ def test_a_local_run_that_ended_is_listed_with_its_end_for_a_while() -> None:
     """As a task is: until then, a run that was killed was gone without a word."""
     now, history = {"a": checkpoint_at(START_NS, task_id="a")}, dict[str, Report]()
     runs = local_runs(now, history)
-    assert [run.is_running for run in runs.refresh(START_NS)] == [True]
+    assert [run.is_running for run in runs.current_runs(START_NS)] == [True]
     report = now.pop("a")
     killed = replace(ended(report).record, status="failure", exit_code=137)
     history["a"] = replace(ended(report), record=killed)
-    (run,) = runs.refresh(START_NS + NS_PER_SECOND)
+    (run,) = runs.current_runs(START_NS + NS_PER_SECOND)
     assert "failed (137)" in shown(watched(run.report))[2]
-    assert len(runs.refresh(START_NS + 15 * NS_PER_SECOND)) == 1
-    assert runs.refresh(START_NS + 16 * NS_PER_SECOND) == ()
+    assert len(runs.current_runs(START_NS + 15 * NS_PER_SECOND)) == 1
+    assert runs.current_runs(START_NS + 16 * NS_PER_SECOND) == ()
 
 
 def test_a_local_run_that_the_history_did_not_take_is_gone_with_its_end() -> None:
     now = {"a": checkpoint_at(START_NS, task_id="a")}
     runs = local_runs(now, {})
-    runs.refresh(START_NS)
+    runs.current_runs(START_NS)
     now.clear()
-    assert runs.refresh(START_NS + NS_PER_SECOND) == ()
+    assert runs.current_runs(START_NS + NS_PER_SECOND) == ()
 
 
 def test_local_runs_are_read_each_second() -> None:
@@ -219,10 +219,10 @@ def test_what_is_drawn_fits_the_terminal(
     draw = partial(_draw, watched, "/ecs/jobs")
     draw(["Reading …"])
     assert "nothing" not in capfdbinary.readouterr().out.decode()
-    watched.refresh()
+    watched.read_new_data()
     draw(["A sentence that is longer than the terminal, so that it is wrapped."])
     logs.put(START_NS, text(ended(line)))
-    watched.refresh()
+    watched.read_new_data()
     draw([])
     for drawn in capfdbinary.readouterr().out.decode().split("\x1b[H")[1:]:
         lines = re.sub(r"\x1b\[[KJ]", "", drawn).split("\r\n")

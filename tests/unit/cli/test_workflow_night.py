@@ -21,11 +21,11 @@ from profiler.forwarder.night_runs import EarlierRun, FamilyHistory, MissedTimes
 from profiler.record.family import Month
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import Report
-from profiler.record.run_usage import usage_of
+from profiler.record.run_usage import run_usage_of
 from profiler.report_page.page_data import family_size_rows
 from profiler.runs.past_runs.family_evidence import evidence_of_past_runs
 from profiler.runs.past_runs.run_source import PastRun
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.prices import PriceOverrides
@@ -55,7 +55,7 @@ def evidences(reports: Sequence[Report]) -> Sequence[Evidence]:
 
 @pytest.fixture(scope="module")
 def advices(evidences: Sequence[Evidence]) -> Sequence[Advice]:
-    return [advise(evidence, Policy(), PRICES, month=MONTH) for evidence in evidences]
+    return [advise_on_size(evidence, Policy(), PRICES, month=MONTH) for evidence in evidences]
 
 
 def test_the_pages_possible_saving_is_the_sum_of_recommend(
@@ -138,12 +138,12 @@ def test_the_order_of_a_nights_inputs_is_no_trend_of_the_family(
         )
         for number in range(40)
     ]
-    advice = advise(evidence_of(runs), Policy(), PRICES)
+    advice = advise_on_size(evidence_of(runs), Policy(), PRICES)
     said = (
         "memory peak +20 MB a run over 40 runs, passes 4 GB in about 116 runs",
         "duration +3.0 s a run over 40 successes",
     )
-    assert size_story(advice, usage_of(runs[-1].record)).trend == (said if is_said else ())
+    assert size_story(advice, run_usage_of(runs[-1].record)).trend == (said if is_said else ())
     reasons = [reason for reason in advice.reasons if "memory peak grows" in reason]
     grows = "The memory peak grows by about 20 MB a run: it will pass the limit of "
     assert [reason.startswith(grows) for reason in reasons] == [True] * is_said

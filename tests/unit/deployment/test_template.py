@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from profiler.aws_account.setup.template_parameters import (
-    find_gap,
     parameter_defaults,
+    why_stack_does_nothing,
 )
 from profiler.core.notice_channels import (
     CHANNEL_PARAMETERS,
@@ -32,7 +32,7 @@ from profiler.forwarder import function_settings as of_functions
 from profiler.forwarder.notifications.channels import read_slack_targets
 from profiler.forwarder.notifications.event_details import EndedRunDetail
 from profiler.forwarder.notifications.idempotency import KEY_SECONDS
-from profiler.record.model_base import describe_type
+from profiler.record.model_base import json_schema_of_type
 from profiler.record.record_model import Container, Record, Report, encode
 from tests.cloudformation import (
     CLUSTERS,
@@ -264,7 +264,7 @@ def test_each_channel_reaches_every_function_that_posts(channel: Channel) -> Non
             else:
                 assert parameter in json.dumps(variables[variable])
     alone = {**DEFAULTS, channel.parameter: "given"}
-    assert not find_gap(alone)[0]
+    assert not why_stack_does_nothing(alone)[0]
     assert has_channel(alone)
     assert not has_channel(DEFAULTS)
     assert broken_rules({**alone, "DigestSchedule": "rate(1 day)"}) == []
@@ -340,7 +340,7 @@ def test_queries_name_fields_of_the_record(name: str) -> None:
 
 
 def is_in_an_ended_run(path: str) -> bool:
-    definitions: Any = describe_type(EndedRunDetail, "")["$defs"]
+    definitions: Any = json_schema_of_type(EndedRunDetail, "")["$defs"]
     first, _, rest = path.partition(".")
     properties = definitions["EndedRunDetail"]["properties"]
     return first in properties and (

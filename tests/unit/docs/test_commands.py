@@ -11,10 +11,10 @@ import pytest
 
 from profiler.aws_account.setup.forwarder_deployment import DeploymentRequest
 from profiler.aws_account.setup.template_parameters import (
-    find_gap,
     parameter_defaults,
     parameter_values,
     parse_parameters,
+    why_stack_does_nothing,
 )
 from profiler.cli.app import group
 from profiler.cli.setup.setup_commands import stack
@@ -119,7 +119,7 @@ def test_every_setup_stack_deploys_a_stack_that_does_something(
         )  # as the domain answers
         values = parameter_values(template, {**given, **engine}, {})
         assert not broken_rules(values)
-        assert find_gap(values) == ("", ())
+        assert why_stack_does_nothing(values) == ("", ())
 
 
 def mentioned(page: Path) -> Iterator[list[str]]:

@@ -15,7 +15,13 @@ from profiler.forwarder.function_settings import (
     read_notice_settings,
     read_settings,
 )
-from profiler.record.record_model import UNKNOWN_COST, Distribution, Metrics, Report, json_schema
+from profiler.record.record_model import (
+    UNKNOWN_COST,
+    Distribution,
+    Metrics,
+    Report,
+    json_schema,
+)
 from profiler.record.report_line import DIMENSION, EMF_METRICS, NAMESPACE
 from profiler.schedules.schedule_model import DEFAULT_GRACE_MINUTES
 from profiler.settings import DEFAULT_EMF_METRICS, settings_help

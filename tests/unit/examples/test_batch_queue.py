@@ -15,7 +15,7 @@ _MAX_PARAMETER = 4_096  # characters
 
 def test_the_printed_user_data_is_a_value_of_the_parameter() -> None:
     parameter = read_template(PATH)["Parameters"]["UserData"]
-    document = InstanceUserData(image=IMAGE, region="ap-southeast-1").document()
+    document = InstanceUserData(image=IMAGE, region="ap-southeast-1").user_data_document()
     value = base64.b64encode(document.encode()).decode()
     assert re.fullmatch(parameter["AllowedPattern"], value)
     assert len(value) <= _MAX_PARAMETER

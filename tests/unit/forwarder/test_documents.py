@@ -37,7 +37,7 @@ from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.forwarder.subscription import LogEvent, SubscriptionPayload, log_line_document
 from profiler.record import record_model as model
 from profiler.record.event_end import end_of_event
-from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
+from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice_line
 from profiler.record.record_model import NO_INTERVAL
 from profiler.record.run_view import RunView
 from profiler.record.search_document_fields import FIELDS
@@ -347,7 +347,7 @@ KIBANA = "https://kibana.example.com"
 
 
 def made_of(line: NoticeLine | ScheduleNoticeLine, **settings: Any) -> Document:
-    text, given = encode_notice(line).decode(), ForwarderSettings(**settings)
+    text, given = encode_notice_line(line).decode(), ForwarderSettings(**settings)
     if isinstance(line, ScheduleNoticeLine):
         return schedule_notice_document(line, text, given)
     made = notice_document(line, text, given)
@@ -440,7 +440,7 @@ def test_the_index_has_all_fields() -> None:
 def test_any_notice_becomes_a_document_or_has_a_reason(line: NoticeLine) -> None:
     line = replace(line, time="2026-11-20T03:00:00Z")
     try:
-        made = notice_document(line, encode_notice(line).decode(), ForwarderSettings())
+        made = notice_document(line, encode_notice_line(line).decode(), ForwarderSettings())
     except UnicodeEncodeError:  # no line can be written with a lone surrogate
         return
     assert made.reason if isinstance(made, InvalidReport) else len(made.id.encode()) <= 512

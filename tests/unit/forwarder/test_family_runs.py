@@ -507,7 +507,7 @@ def test_lines_and_the_search_cluster_say_the_same_of_the_same_runs(count: int) 
     month = {made.record.task_id for made in reports if recent(made, search.now_ns, 30)}
     in_month = family_of_reports([made for made in reports if made.record.task_id in month])
     counted = memory.read_task_counts({"nightly"}, place).get("nightly", Family())
-    assert (counted.tasks, counted.month) == (in_month.tasks, in_month.month)
+    assert (counted.task_count, counted.month) == (in_month.task_count, in_month.month)
     window = family_of_reports([made for made in reports if recent(made, search.now_ns, 35)])
     asking = in_task(
         NOTICE,

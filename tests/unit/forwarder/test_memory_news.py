@@ -22,7 +22,7 @@ from profiler.forwarder.notifications.running_task_notices import RunningTaskNot
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.subscription import LineCounts, LineForwarder, decode_subscription_event
 from profiler.record.family import HighestPeak
-from profiler.record.notice_model import NoticeEvidence, encode_notice
+from profiler.record.notice_model import NoticeEvidence, encode_notice_line
 from profiler.record.record_model import (
     NO_READINGS,
     AverageAndMaximum,
@@ -93,7 +93,7 @@ def forecast(used_mb: float, minutes_left: float = 6) -> str:
     """A notice by the slope alone."""
     evidence = NoticeEvidence(used_mb=used_mb, size_mb=SIZE_MB, minutes_left=minutes_left)
     notice = replace(STUCK.notice, kind="memory", message="By the slope.", evidence=evidence)
-    return encode_notice(replace(STUCK, notice=notice)).decode()
+    return encode_notice_line(replace(STUCK, notice=notice)).decode()
 
 
 class LockingTable(KeyTable):

@@ -25,7 +25,7 @@ from profiler.forwarder.notifications.running_task_notices import (
 )
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, FailedItem
 from profiler.forwarder.subscription import LineCounts, LineForwarder, decode_subscription_event
-from profiler.record.notice_model import NoticeLine, encode_notice
+from profiler.record.notice_model import NoticeLine, encode_notice_line
 from profiler.record.record_model import Report, encode
 from tests.log_subscriptions import DOCUMENT, event, packed_data, record
 from tests.notices import FakeChannel, KeyTable, fake_channel
@@ -103,7 +103,7 @@ def document_of(*lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT)
 
 
 def line(kind: str = "stuck", **changes: Any) -> bytes:
-    return encode_notice(replace(STUCK, notice=replace(STUCK.notice, kind=kind), **changes))
+    return encode_notice_line(replace(STUCK, notice=replace(STUCK.notice, kind=kind), **changes))
 
 
 def test_a_notice_is_indexed_and_posted_to_every_channel_once() -> None:

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
-from profiler.aws_account.missed_reasons import MissedReasons
+from profiler.aws_account.missed_reasons import MissedReasonFinder
 from profiler.aws_account.scheduled_targets import FoundSchedules
 from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import ALL_SUBJECTS, NoticeSettings, Subject
@@ -74,7 +74,7 @@ class WatchedSchedules:
             tasks=self._read,
             remember=self.memory.add,
             rules=self.rules,
-            reasons=MissedReasons(lambda _service: self.trail, pause=lambda _seconds: None),
+            reasons=MissedReasonFinder(lambda _service: self.trail, pause=lambda _seconds: None),
             usual=None if self.durations is None else self._usual,
             notifier=ScheduleNotifier(
                 self.settings, self.channels, self.table.once, self.stored.append, self.finished

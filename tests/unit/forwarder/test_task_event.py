@@ -189,7 +189,7 @@ def test_the_outcome_of_each_case(
     batch = EventContainer(name="batch", exit_code=exit_code, reason=own)
     end = end_of_event(task(stopCode=stop_code, stoppedReason=stated), batch)
     outcome = outcome_of(None, end)
-    assert f"{outcome.status} {outcome.category}" == expected
+    assert f"{outcome.status} {outcome.stop_category}" == expected
     assert outcome.exit_code == exit_code
     assert end.out_of_memory == ((own or "").lower() == OOM.lower())
 

@@ -44,7 +44,7 @@ from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, 
 from profiler.forwarder.search_cluster.interface import bulk_lines
 from profiler.forwarder.stopped_task_reads import MissingStreamError, StreamLine
 from profiler.forwarder.task_stopped import TaskStoppedHandler
-from profiler.record.notice_model import encode_notice
+from profiler.record.notice_model import encode_notice_line
 from profiler.record.record_model import Cost, Distribution
 from profiler.record.stopped_task import EventContainer, StoppedTask, parse_stopped_task
 from profiler.sinks import LogTarget
@@ -591,7 +591,7 @@ def test_only_a_confirmed_report_says_that_a_reduced_memory_killed_a_run(
 
 
 OWN_LINES = [
-    encode_notice(stuck_notice()).decode(),
+    encode_notice_line(stuck_notice()).decode(),
     msgspec.json.encode(waiting_stacks()).decode(),
     report(),
 ]

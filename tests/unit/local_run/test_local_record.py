@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.memory_evidence import (
     MemoryPeak,
-    choose_peak,
+    choose_memory_peak,
     mark_bytes_perhaps_of_files,
 )
 from profiler.aggregation.memory_evidence import evidence_from as memory_observed
@@ -62,29 +62,39 @@ _MS = 1_000_000
 def test_time_handed_to_the_parent_is_counted_once() -> None:
     cpu = TreeCpu()
     assert (
-        cpu.add([process(1, own_cpu_ns=100 * _MS), process(2, own_cpu_ns=500 * _MS)], 0)
+        cpu.add_reading([process(1, own_cpu_ns=100 * _MS), process(2, own_cpu_ns=500 * _MS)], 0)
         == 600 * _MS
     )
-    assert cpu.add([process(1, own_cpu_ns=100 * _MS, children_cpu_ns=520 * _MS)], 0) == 620 * _MS
+    assert (
+        cpu.add_reading([process(1, own_cpu_ns=100 * _MS, children_cpu_ns=520 * _MS)], 0)
+        == 620 * _MS
+    )
 
 
-def _blocks(read_bytes: int, write_bytes: int = 0) -> proc.BlockBytes:
-    return proc.BlockBytes(read_bytes=read_bytes, write_bytes=write_bytes)
+def _blocks(read_bytes: int, write_bytes: int = 0) -> proc.ProcessBlockBytes:
+    return proc.ProcessBlockBytes(read_bytes=read_bytes, write_bytes=write_bytes)
 
 
 def test_what_a_tree_has_read_and_written_includes_children_for_which_nobody_waited() -> None:
     """The sum is not known while one of the tree cannot be read."""
     blocks, none = TreeBlocks(), _blocks(0)
     tree = [process(1, blocks=_blocks(100, 1)), process(2, blocks=_blocks(20, 2))]
-    assert blocks.add(tree, none, none) == _blocks(120, 3)
+    assert blocks.add_reading(tree, none, none) == _blocks(120, 3)
     # The second has ended, and the first has waited for it; an orphan was waited for here.
-    assert blocks.add([process(1, blocks=_blocks(125, 4))], _blocks(5, 6), none) == _blocks(130, 10)
+    assert blocks.add_reading([process(1, blocks=_blocks(125, 4))], _blocks(5, 6), none) == _blocks(
+        130, 10
+    )
     blocks = TreeBlocks()
-    blocks.add([process(1, blocks=_blocks(10)), process(2, blocks=_blocks(500, 50))], none, none)
-    assert blocks.add([process(1, blocks=_blocks(10))], none, none) == _blocks(510, 50)
+    blocks.add_reading(
+        [process(1, blocks=_blocks(10)), process(2, blocks=_blocks(500, 50))], none, none
+    )
+    assert blocks.add_reading([process(1, blocks=_blocks(10))], none, none) == _blocks(510, 50)
     lost = _blocks(500, 50)
-    assert blocks.add([process(1, blocks=_blocks(12)), process(3, blocks=None)], none, lost) is None
-    assert blocks.add([process(1, blocks=_blocks(13))], none, lost) == _blocks(513, 50)
+    assert (
+        blocks.add_reading([process(1, blocks=_blocks(12)), process(3, blocks=None)], none, lost)
+        is None
+    )
+    assert blocks.add_reading([process(1, blocks=_blocks(13))], none, lost) == _blocks(513, 50)
 
 
 class _Peak(Struct, frozen=True, kw_only=True):
@@ -270,7 +280,7 @@ def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
         had_several_processes=known.several_seen,
         floor_bytes=floor,
     )
-    assert choose_peak(evidence) == MemoryPeak(size_bytes=found, source=source)
+    assert choose_memory_peak(evidence) == MemoryPeak(size_bytes=found, source=source)
 
 
 def _end_of_only_process(
@@ -312,7 +322,7 @@ def test_what_a_mark_has_without_page_faults_or_beside_as_many_files_may_be_file
     unsure: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(proc, "read", lambda _: huge_pages)
+    monkeypatch.setattr(proc, "read_or_none", lambda _: huge_pages)
     ending = _end_of_only_process(max_rss_mib=200 + files, faulted_mib=faulted)
     marks = ProcessMarks(seen_bytes=51 * _MIB, uncounted_bytes=files * _MIB, most_bytes=50 * _MIB)
     for group, size_mib, unsure_mib in (
@@ -328,7 +338,9 @@ def test_what_a_mark_has_without_page_faults_or_beside_as_many_files_may_be_file
             had_several_processes=False,
             floor_bytes=20 * _MIB,
         )
-        assert choose_peak(evidence) == MemoryPeak(size_bytes=size_mib * _MIB, source="sampled")
+        assert choose_memory_peak(evidence) == MemoryPeak(
+            size_bytes=size_mib * _MIB, source="sampled"
+        )
         assert mark_bytes_perhaps_of_files(evidence) == unsure_mib * _MIB
 
 
@@ -336,7 +348,7 @@ def test_what_a_mark_has_without_page_faults_or_beside_as_many_files_may_be_file
 def test_in_a_group_a_mark_beside_notable_files_is_a_bound(
     written_mib: int, size_mib: int, unsure_mib: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proc, "read", lambda _: b"always [madvise] never")
+    monkeypatch.setattr(proc, "read_or_none", lambda _: b"always [madvise] never")
     ending = _end_of_only_process(max_rss_mib=201, faulted_mib=201, written_mib=written_mib)
     evidence = memory_evidence(
         50 * _MIB,
@@ -347,7 +359,7 @@ def test_in_a_group_a_mark_beside_notable_files_is_a_bound(
         had_several_processes=False,
         floor_bytes=20 * _MIB,
     )
-    assert choose_peak(evidence) == MemoryPeak(size_bytes=size_mib * _MIB, source="sampled")
+    assert choose_memory_peak(evidence) == MemoryPeak(size_bytes=size_mib * _MIB, source="sampled")
     assert mark_bytes_perhaps_of_files(evidence) == unsure_mib * _MIB
 
 
@@ -377,7 +389,7 @@ def _record(observed: RunObservation) -> Record:
     )
     draft = draft_run_record(identity, observed, sizes)
     draft.run = replace(draft.run, sampling=sampling, monitor=Monitor(version="1"))
-    return draft.record()
+    return draft.build_record()
 
 
 def test_a_run_without_samples_has_the_kernels_totals_only() -> None:
@@ -483,7 +495,7 @@ def test_what_python_adds_to_the_environment_is_taken_out(monkeypatch: pytest.Mo
         (b"HOME=/\0LC_CTYPE=C.UTF-8\0", own),
         (None, own),
     ):
-        monkeypatch.setattr(proc, "read", lambda _path, initial=initial: initial)
+        monkeypatch.setattr(proc, "read_or_none", lambda _path, initial=initial: initial)
         assert read_caller_environment(own) == kept
 
 
@@ -527,7 +539,7 @@ def test_what_ecs_does_not_say_stays_as_it_was() -> None:
     sizes = ResourceLimits(vcpu=2, memory_bytes=8 * GIB)
     identity = RunIdentity(task_id="local", family="etl.py", host=Host(), placement=placement)
     draft = draft_run_record(identity, _observed(), sizes)
-    metrics = draft.record().metrics
+    metrics = draft.build_record().metrics
     assert metrics.vcpu_size == 2
     assert metrics.memory_size_mb == 8192
     record = apply_placement(
@@ -556,7 +568,7 @@ def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
     )
     placement = Placement(task=TASK, container=OWN)
     identity = RunIdentity(task_id="local", family="etl.py", host=Host(vcpu=4), placement=placement)
-    record = draft_run_record(identity, so_far, ResourceLimits(vcpu=2)).record()
+    record = draft_run_record(identity, so_far, ResourceLimits(vcpu=2)).build_record()
     identity_of_task = record.task_id, record.family, record.launch_type, record.status
     assert identity_of_task == ("0123", "nightly", "FARGATE", "unknown")
     assert record.metrics.vcpu_size == 0.5

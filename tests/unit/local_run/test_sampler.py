@@ -32,7 +32,7 @@ from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.kernel_memory import FreeMemory
-from profiler.readers.linux.proc import BlockBytes
+from profiler.readers.linux.proc import ProcessBlockBytes
 from profiler.readers.memory_usage import MemoryReading
 from profiler.record.record_model import Record
 from tests.fakes import START_NS, FakeClock, process, seconds
@@ -177,7 +177,7 @@ def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> Non
     buffer.finish(_sample(1002.8), seconds(2.8))
     buffer.add_devices(gpus, seconds(2.8))
     series = present(buffer.usage.series)
-    percents = step_means(series.gpu, series.length)
+    percents = step_means(series.gpu, series.step_count)
     assert [percent for percent, _ in itertools.groupby(percents)] == [10, 20, 30]
     # They count for all short steps of their time.
     buffer, gpus = (
@@ -190,7 +190,7 @@ def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> Non
         buffer.add_devices(gpus, seconds(tick))
     series = present(buffer.usage.series)
     assert series.step_ns == seconds(1) // 32
-    assert step_means(series.gpu, series.length) == (10,) * 32 + (20,) * 32
+    assert step_means(series.gpu, series.step_count) == (10,) * 32 + (20,) * 32
 
 
 def test_the_cpu_time_of_a_short_step_is_counted_with_the_one_before() -> None:
@@ -321,7 +321,7 @@ def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int
     _run(len(levels) + 0.001, on_reading=read)
     fine.finish(sample(seconds(len(levels))), seconds(len(levels)))
     for second in range(1, len(levels) + 1):
-        even.add(sample(seconds(second)), received_ns=seconds(second), started_ns=START_NS)
+        even.add_sample(sample(seconds(second)), received_ns=seconds(second), started_ns=START_NS)
     assert fine.usage.samples > 3 * even.samples
     assert fine.usage.run.cpu_seconds == even.run.cpu_seconds
     for name in ("vcpu", "memory_bytes"):
@@ -334,7 +334,7 @@ def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int
         assert finely.p95 == pytest.approx(evenly.p95, rel=0.001, abs=0.001)
     fine_series, even_series = present(fine.usage.series), present(even.series)
     assert fine_series.step_ns == even_series.step_ns
-    assert fine_series.values() == even_series.values()
+    assert fine_series.series_so_far() == even_series.series_so_far()
 
 
 def test_after_a_reading_above_the_share_quick_ones_go_on_at_longer_steps() -> None:
@@ -501,7 +501,7 @@ def test_a_stop_of_the_command_that_the_kernel_reports_later_stops_the_profiler_
 
 
 # A child that deletes what its parent wrote, too.
-_DELETES = BlockBytes(read_bytes=0, write_bytes=4096, cancelled_bytes=5000)
+_DELETES = ProcessBlockBytes(read_bytes=0, write_bytes=4096, cancelled_bytes=5000)
 
 
 def test_reaped_usage_adds_up_without_the_start_of_the_command() -> None:
@@ -512,7 +512,7 @@ def test_reaped_usage_adds_up_without_the_start_of_the_command() -> None:
         used = Mock(ru_inblock=1, ru_oublock=2, **usage)
         supervisor._add_usage(used, None)
     supervisor._add_usage(Mock(ru_utime=0, ru_stime=0, ru_maxrss=0), _DELETES)
-    blocks = BlockBytes(read_bytes=1024, write_bytes=2048 + 4096, cancelled_bytes=5000)
+    blocks = ProcessBlockBytes(read_bytes=1024, write_bytes=2048 + 4096, cancelled_bytes=5000)
     assert supervisor.reaped == ReapedUsage(
         cpu_ns=seconds(3),
         blocks=blocks,
@@ -555,7 +555,9 @@ def test_the_imports_before_a_full_reading_do_not_count_as_its_time() -> None:
     sampler.command.take_pages_cpu_ns.return_value = 0
     assert sampler.read(ReapedUsage(), is_tick=False) is None
     assert sampler.command.sample.call_args.args[0] == START_NS + 65
-    assert present(sampler.details).processes.top() == ()  # no process could be read: no step
+    assert (
+        present(sampler.details).processes.largest_process_rows() == ()
+    )  # no process could be read: no step
     assert sampler.samples.failures == 1
 
 

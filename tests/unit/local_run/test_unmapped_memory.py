@@ -109,7 +109,7 @@ def test_a_growth_that_is_not_notable_is_nothing(played: _PlayedMemory) -> None:
     played.growth = 40
     assert played.read(tree=1000) == 0
     assert played.bound == 0
-    played.files.look.assert_not_called()
+    played.files.find_open_files.assert_not_called()
 
 
 def test_the_files_of_the_command_count(played: _PlayedMemory) -> None:
@@ -189,13 +189,13 @@ def test_files_are_looked_for_when_the_growth_has_changed_and_the_budget_allows(
     played.growth = 300
     played.read()
     played.read()
-    assert played.files.look.call_count == 1, "nothing new"
+    assert played.files.find_open_files.call_count == 1, "nothing new"
     played.growth = 400
     played.read()
-    assert played.files.look.call_count == 1, "the first look was expensive"
+    assert played.files.find_open_files.call_count == 1, "the first look was expensive"
     played.now_ns = 10**13
     played.read()
-    assert played.files.look.call_count == 2
+    assert played.files.find_open_files.call_count == 2
 
 
 def test_a_file_of_which_another_process_may_have_a_descriptor_is_looked_for_again(
@@ -206,15 +206,15 @@ def test_a_file_of_which_another_process_may_have_a_descriptor_is_looked_for_aga
     played.now_ns += 10**15  # the budget has grown
     played.files.has_lost = True
     played.read()
-    assert played.files.look.call_count == 2
+    assert played.files.find_open_files.call_count == 2
     played.growth = 0
     played.now_ns += 10**15
     played.read()
-    assert played.files.look.call_count == 3, "others may have freed as much"
+    assert played.files.find_open_files.call_count == 3, "others may have freed as much"
     played.files.has_lost = False
     played.now_ns += 10**15
     played.read()
-    assert played.files.look.call_count == 3, "nothing is lost, and nothing has grown"
+    assert played.files.find_open_files.call_count == 3, "nothing is lost, and nothing has grown"
 
 
 def test_a_lost_file_is_looked_for_once_the_budget_allows_it(played: _PlayedMemory) -> None:
@@ -225,17 +225,17 @@ def test_a_lost_file_is_looked_for_once_the_budget_allows_it(played: _PlayedMemo
     played.in_files = 0
     for _ in range(3):
         assert played.read() == 0
-        assert played.files.look.call_count == 1, "the first look was expensive"
+        assert played.files.find_open_files.call_count == 1, "the first look was expensive"
         assert played.bound == 310, "it may be there"
 
     def look(*_: object) -> None:
         played.in_files = 300
         played.files.has_lost = False
 
-    played.files.look.side_effect = look
+    played.files.find_open_files.side_effect = look
     played.now_ns += 10**15
     assert played.read() == 300
-    assert played.files.look.call_count == 2
+    assert played.files.find_open_files.call_count == 2
 
 
 def test_the_cpu_time_of_a_look_is_counted(played: _PlayedMemory) -> None:

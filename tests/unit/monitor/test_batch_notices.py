@@ -18,7 +18,7 @@ from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.notice_model import NoticeLine, decode_notice
+from profiler.record.notice_model import NoticeLine, decode_notice_json
 from profiler.record.record_model import NO_INTERVAL, NO_MONITOR
 from tests.fakes import START_NS, FakeStdout, sample, seconds
 from tests.monitor_world import MIB, FakeCollector, PlayedMonitor
@@ -48,7 +48,7 @@ def world_of(batch: Sample = idle, *, ends: float = 200.5, **settings: Any) -> P
 
 def notices_of(fakes: PlayedMonitor) -> list[NoticeLine]:
     lines = [line for line in fakes.output.lines if b'"task.notice"' in line]
-    found = [notice for line in lines if isinstance(notice := decode_notice(line), NoticeLine)]
+    found = [notice for line in lines if isinstance(notice := decode_notice_json(line), NoticeLine)]
     assert len(found) == len(lines)
     return found
 

@@ -150,7 +150,7 @@ def test_the_stop_budget_counts_from_the_signal_and_not_from_its_answer() -> Non
 def test_an_endpoint_that_takes_its_time_still_tells_how_the_batch_ended() -> None:
     fakes = PlayedMonitor(batch_ends=14.9, exit_code=3, stop_at=15.2)
     slow_from(fakes, 15, lasts=0.7)  # as long as a reading is waited for that the signal comes into
-    prompt = fakes.source.task
+    prompt = fakes.source.read_task
 
     def slow_task(max_seconds: float | None = None) -> TaskMetadata | Unavailable:
         if max_seconds is None:
@@ -160,7 +160,7 @@ def test_an_endpoint_that_takes_its_time_still_tells_how_the_batch_ended() -> No
             prompt() if max_seconds >= 1.7 else Unavailable("/task did not answer", timed_out=True)
         )
 
-    fakes.source.task = slow_task  # type: ignore[method-assign]
+    fakes.source.read_task = slow_task  # type: ignore[method-assign]
     record = fakes.run().report()
     assert record["status"] == "failure"
     assert record["exitCode"] == 3

@@ -195,7 +195,7 @@ STREAMED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 def test_a_stream_yields_its_beginning_and_each_chunk(cuts: list[int]) -> None:
     stream = Stream(divided(STREAMED + b"3\r\n{}\n\r\n2\r\n[]\r\n0\r\n\r\n", cuts))
     opened = connection(stream)
-    assert list(opened.stream("/events", 1)) == [b"", b"{}\n", b"[]"]
+    assert list(opened.stream_chunks("/events", 1)) == [b"", b"{}\n", b"[]"]
     assert stream.is_closed
     assert not opened.is_open
 
@@ -211,7 +211,7 @@ def test_what_is_wrong_with_a_stream() -> None:
         (STREAMED + b"2\r\n{}\r\n", "the connection was closed before the response"),
     ):
         with pytest.raises((HttpError, ConnectionResetError), match=f"^{error}$"):
-            list(connection(Stream([sent])).stream("/events", 1))
+            list(connection(Stream([sent])).stream_chunks("/events", 1))
 
 
 @given(

@@ -32,7 +32,7 @@ def by_run(folder: Path, files: Mapping[str, str]) -> Used:
     )
     group = AccountingCgroup(above, "own", counts_cpu=True, counts_memory=True)
     reading = present(group.memory(group.usage()))
-    group.remove(Mock(), Mock())
+    group.remove_group(Mock(), Mock())
     return reading.used_bytes, present(reading.mapped_file_bytes)
 
 
@@ -51,7 +51,7 @@ def by_instance_monitor(folder: Path, files: Mapping[str, str]) -> Used:
     write_files(folder / "ecs" / "task" / "id", files)
     group = InstanceCgroups(str(folder)).open_container("id", "/ecs/task")
     assert isinstance(group, OpenGroup)
-    sample = group.sample(1)
+    sample = group.read_sample(1)
     group.close()
     return _of(sample)
 

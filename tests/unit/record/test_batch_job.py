@@ -6,13 +6,13 @@ from profiler.core.ecs_terms import BATCH_VARIABLES
 from profiler.record.batch_job import (
     NO_JOB,
     BatchJob,
+    batch_job_of_document,
     is_job_id,
     job_of_overrides,
     job_of_variables,
     job_text,
     known_job_fields,
     parent_id,
-    read_batch,
 )
 from profiler.record.stopped_task import parse_stopped_task
 from tests.batch_jobs import SECRETS, arn, job_id, task_event
@@ -107,10 +107,13 @@ def test_a_document_has_the_known_values_and_is_read_back() -> None:
         "job_definition_revision": 3,
         "queue": "nightly",
     }
-    assert read_batch(fields) == job
-    assert read_batch({**fields, "attempt": "2", "array_index": True, "node_index": -1}) == job
-    assert read_batch({}) is NO_JOB
-    assert read_batch("x") is NO_JOB
+    assert batch_job_of_document(fields) == job
+    assert (
+        batch_job_of_document({**fields, "attempt": "2", "array_index": True, "node_index": -1})
+        == job
+    )
+    assert batch_job_of_document({}) is NO_JOB
+    assert batch_job_of_document("x") is NO_JOB
 
 
 def test_the_event_of_a_task_in_another_region_is_of_that_region() -> None:

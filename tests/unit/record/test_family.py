@@ -47,7 +47,7 @@ def runs(count: int, **changes: object) -> list[FamilyRun]:
 def family_of(added: Sequence[FamilyRun]) -> Family:
     family = Family()
     for run in added:
-        family.add(run)
+        family.add_run(run)
     return family
 
 
@@ -60,7 +60,7 @@ def merged(*families: Family) -> Family:
 
 def answers(family: Family) -> list[object]:
     """Everything that people ask."""
-    said: list[object] = [family.outcomes, family.tasks, family.month, family.successes()]
+    said: list[object] = [family.outcomes, family.task_count, family.month, family.successes()]
     for cluster in CLUSTERS:
         said += [family.usual_duration(cluster), family.last_success(cluster)]
     for container in ("batch", "other"):
@@ -117,7 +117,7 @@ def test_only_the_last_successes_are_kept() -> None:
     assert family.highest_peak("batch") == HighestPeak(
         peak_mb=3000, runs=LAST_SUCCESSES, median_mb=2755, counts_files=True
     )
-    assert family.tasks == 300
+    assert family.task_count == 300
 
 
 def test_five_successes_in_the_ecs_cluster_are_enough() -> None:
@@ -126,7 +126,7 @@ def test_five_successes_in_the_ecs_cluster_are_enough() -> None:
     own = [replace(run, task_id=f"own-{run.task_id}") for run in few]
     family = family_of([*others, *own])
     assert present(family.usual_duration("jobs")).runs == LAST_DURATIONS
-    family.add(replace(own[0], task_id="own-4"))
+    family.add_run(replace(own[0], task_id="own-4"))
     assert family.usual_duration("jobs") == UsualDuration(median_ms=5, p95_ms=5, runs=MIN_RUNS)
     assert present(family.last_success("jobs")).task_id == "own-3"
     assert present(family.last_success("unknown")).task_id == "29"
@@ -138,9 +138,9 @@ def test_a_peak_is_known_from_five_successes_of_the_container_on() -> None:
     unmeasured = [replace(run, task_id=f"u{run.task_id}", peak_mb=None) for run in runs(20)]
     failed = [replace(run, task_id=f"f{run.task_id}", outcome="failure") for run in runs(20)]
     for run in (*sidecars, *unmeasured, *failed):
-        family.add(run)
+        family.add_run(run)
     assert family.highest_peak("batch") is None
-    family.add(replace(RUN, task_id="fifth", peak_mb=7.0))
+    family.add_run(replace(RUN, task_id="fifth", peak_mb=7.0))
     assert family.highest_peak("batch") == HighestPeak(
         peak_mb=40, runs=5, median_mb=20, counts_files=True
     )
@@ -225,7 +225,7 @@ def test_counted_tasks_and_added_ones_make_one_month() -> None:
     counted.add_counts(21, NS_PER_DAY, 11 * NS_PER_DAY)
     assert counted.month == measured_month(21, 10 * NS_PER_DAY)
     counted.merge(family_of(runs(5)))
-    assert counted.tasks == 26
+    assert counted.task_count == 26
 
 
 def test_reports_make_a_family() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from profiler.forwarder.job_notice import JobNotice
 from profiler.record.batch_detail import JobDetail, parse_job
-from profiler.record.job_end import EndedChild, failed_child, is_announced
+from profiler.record.job_end import EndedChild, failed_child, has_own_end_message
 from profiler.record.measured import AtLeast, Exactly
 from tests.batch_jobs import SECRETS, end_without_attempt, job_id
 from tests.fake_batch import FakeBatch
@@ -44,10 +44,10 @@ def told(job: dict[str, Any], **more: Any) -> tuple[str, str]:
 def test_a_job_that_succeeded_at_its_third_attempt(batch: FakeBatch) -> None:
     job = batch.submit("orders", "nightly", "etl")
     ran(batch, job, 137, KILLED)
-    assert not is_announced(detail(job)), "Batch repeats it"
+    assert not has_own_end_message(detail(job)), "Batch repeats it"
     ran(batch, job, 1, KILLED)
     ran(batch, job, 0)
-    assert is_announced(detail(job))
+    assert has_own_end_message(detail(job))
     assert told(job) == (
         "orders succeeded at its third attempt",
         "Attempts 1 and 2: ran out of memory with 4 GB; 3m 00s.",
@@ -143,15 +143,15 @@ def test_what_failed_with_another_job_has_no_message(
 ) -> None:
     job = batch.submit("orders", "nightly", "etl") | more
     end_without_attempt(job, batch.now_ms, reason)
-    assert is_announced(detail(job)) is is_told
+    assert has_own_end_message(detail(job)) is is_told
 
 
 def test_children_and_nodes_are_silent(batch: FakeBatch) -> None:
     parent = batch.submit("orders", "nightly", "etl", arrayProperties={"size": 2})
     child = batch.jobs[f"{parent['jobId']}:1"]
     ran(batch, child, 0)
-    assert not is_announced(detail(child))
-    assert not is_announced(detail({**child, "jobId": f"{job_id(7)}#1"}))
+    assert not has_own_end_message(detail(child))
+    assert not has_own_end_message(detail({**child, "jobId": f"{job_id(7)}#1"}))
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
@@ -178,10 +178,10 @@ def test_a_job_of_several_nodes_is_judged_by_its_main_node(batch: FakeBatch) -> 
     ran(batch, job, 137, KILLED)
     job["nodeProperties"] = nodes
     del job["container"]
-    assert is_announced(detail(job))
+    assert has_own_end_message(detail(job))
     assert told(job) == ("orders failed", "Ran out of memory with 8 GB; 1m 00s.")
     node = {**job, "jobId": f"{job['jobId']}#1", "nodeDetails": {"nodeIndex": 1}}
-    assert not is_announced(detail(node))
+    assert not has_own_end_message(detail(node))
 
 
 def test_an_array_is_one_message(batch: FakeBatch) -> None:

@@ -11,7 +11,7 @@ from profiler.record.last_night import (
     last_night,
     night_sentence,
 )
-from profiler.record.measured import UNKNOWN, AtLeast, Exactly, total
+from profiler.record.measured import UNKNOWN, AtLeast, Exactly, total_of_known
 from profiler.record.run_outcome import OUT_OF_MEMORY
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -49,7 +49,7 @@ def test_the_sentence_names_what_went_wrong_first() -> None:
 
 def test_what_runs_on_spot_cost_is_a_lower_bound() -> None:
     night = last_night(datetime(2026, 11, 25, 8, tzinfo=UTC))
-    cost = total([UNKNOWN, Exactly(4.1), AtLeast(1)])
+    cost = total_of_known([UNKNOWN, Exactly(4.1), AtLeast(1)])
     assert night_sentence(night.title, {"success": {"a": 1}}, cost).endswith(
         "1 succeeded, ≥ $5.10."
     )

@@ -9,17 +9,22 @@ from profiler.record.fact_list import (
     DURATION,
     MEMORY_AVERAGE,
     MEMORY_PEAK,
-    comparable,
+    comparable_records,
     usual_number,
 )
 from profiler.record.family import FamilyRun, HighestPeak, family_of_reports
 from profiler.record.mapped_files import (
-    have_one_meaning,
     mapped_files_text,
-    mixed_note,
+    means_same_memory,
+    mixed_memory_note,
     runs_of_one_meaning,
 )
-from profiler.record.memory_news import judged_notice, memory_now, news_text, notice_of_checkpoint
+from profiler.record.memory_news import (
+    memory_news_text,
+    memory_now,
+    notice_if_news,
+    notice_of_checkpoint,
+)
 from profiler.record.notice_model import NoticeEvidence
 from profiler.record.record_model import (
     UNKNOWN_SIZE,
@@ -31,7 +36,7 @@ from profiler.record.record_model import (
     Sampling,
 )
 from profiler.record.task_needs import memory_with_files_mb
-from profiler.runs.comparison.compared_metrics import compare_metrics, memory_meaning
+from profiler.runs.comparison.compared_metrics import compare_metrics, memory_meaning_of_both
 from tests.runs import checkpoint, report
 from tests.shown_runs import stuck_notice
 
@@ -64,8 +69,8 @@ def test_a_record_says_mapped_files_apart_or_counts_them() -> None:
     assert not Metrics().counts_files
     minutes = Sampling(interval_ms=60_000, sources=("container-insights",))
     assert replace(older(0).record, sampling=minutes).metrics.counts_files
-    assert not have_one_meaning(older(0).record.metrics, newer(0).record.metrics)
-    assert have_one_meaning(older(0).record.metrics, Metrics())
+    assert not means_same_memory(older(0).record.metrics, newer(0).record.metrics)
+    assert means_same_memory(older(0).record.metrics, Metrics())
 
 
 @pytest.mark.parametrize(
@@ -100,10 +105,10 @@ def test_used_and_files_of_one_moment_are_at_most_the_usage_and_the_size(
 
 
 def test_a_list_of_runs_of_both_meanings_has_a_note() -> None:
-    assert mixed_note(records(OLDER)) == ""
-    assert mixed_note(records(NEWER)) == ""
-    assert mixed_note(records([*NEWER, older(0, None)])) == ""
-    assert mixed_note(records([*OLDER, *NEWER])) == (
+    assert mixed_memory_note(records(OLDER)) == ""
+    assert mixed_memory_note(records(NEWER)) == ""
+    assert mixed_memory_note(records([*NEWER, older(0, None)])) == ""
+    assert mixed_memory_note(records([*OLDER, *NEWER])) == (
         "The memory of 10 runs may include pages of mapped files, as older versions, Container "
         "Insights and runs without a sample count them."
     )
@@ -130,11 +135,11 @@ def test_what_is_usual_of_memory_is_known_by_runs_of_the_same_meaning() -> None:
     for row in (MEMORY_PEAK, MEMORY_AVERAGE):
         assert usual_number(row, new, past) is None
         assert usual_number(row, new, records([*NEWER, *OLDER])) is not None
-        assert comparable(row, old, past) == records(OLDER)
+        assert comparable_records(row, old, past) == records(OLDER)
     usual = usual_number(MEMORY_PEAK, new, records([*NEWER[:5], *OLDER]))
     assert usual is not None
     assert usual.middle == 150
-    assert len(comparable(DURATION, new, past)) == 14
+    assert len(comparable_records(DURATION, new, past)) == 14
 
 
 # --- notices --------------------------------------------------------------------------------------
@@ -160,7 +165,7 @@ def test_an_older_monitor_is_not_measured_by_peaks_without_files() -> None:
     now = memory_now(old.record)
     assert now is not None
     assert now.counts_files
-    assert news_text(now, peak) == ""
+    assert memory_news_text(now, peak) == ""
     assert notice_of_checkpoint(old, peak) is None
     notice = stuck_notice()
     forecast = replace(
@@ -168,7 +173,7 @@ def test_an_older_monitor_is_not_measured_by_peaks_without_files() -> None:
         record=old.record,
         notice=replace(notice.notice, kind="memory", evidence=NoticeEvidence(used_mb=1900)),
     )
-    assert judged_notice(forecast, peak) == forecast
+    assert notice_if_news(forecast, peak) == forecast
 
 
 def test_a_run_above_older_peaks_is_above_what_they_used() -> None:
@@ -194,7 +199,7 @@ def test_a_run_above_older_peaks_is_above_what_they_used() -> None:
 def test_memory_of_two_sets_is_compared_in_one_meaning(
     a: list[Report], b: list[Report], meaning: str, verdict: str, known: tuple[int, int]
 ) -> None:
-    assert memory_meaning(records(a), records(b)) == meaning
+    assert memory_meaning_of_both(records(a), records(b)) == meaning
     changes = {change.metric.name: change for change in compare_metrics(records(a), records(b))}
     for name in ("maxMemoryUsedMB", "memoryAverageMB"):
         change = changes[name]

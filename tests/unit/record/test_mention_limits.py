@@ -14,7 +14,7 @@ from profiler.record.cpu_wait import is_long_cpu_wait, notable_cpu_wait_percent
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.mention_limits import (
     are_bytes_partial,
-    idle_vcpu,
+    max_idle_vcpu,
 )
 from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from profiler.report_page.page_activity import activity_of
@@ -129,4 +129,4 @@ def test_waits_at_the_same_time_count_by_what_more_cpus_could_save() -> None:
 
 def test_idle_is_a_share_of_the_size_within_limits() -> None:
     idle = {0.25: 0.01, 1: 0.02, 2: 0.04, 64: 0.05, None: 0.05, 0: 0.05, -1: 0.05}
-    assert {size: idle_vcpu(size) for size in idle} == idle
+    assert {size: max_idle_vcpu(size) for size in idle} == idle

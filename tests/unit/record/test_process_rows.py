@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from profiler.record.measured import UNKNOWN, AtLeast, Exactly
 from profiler.record.process_rows import (
     MeasuredProcess,
+    displayed_process_name,
     is_other_processes,
     measured_killed_rows,
     measured_rows,
-    shown_name,
-    with_unread,
+    with_unread_cpu_row,
 )
 from profiler.record.record_model import Process
 
@@ -48,11 +48,11 @@ UNREAD = Process(name="other", cpu_seconds=1.0)
 def test_the_rest_of_the_cpu_time_is_a_row_of_the_others(
     rows: Sequence[Process], cpu_seconds: float | None, expected: Sequence[Process]
 ) -> None:
-    assert list(with_unread(rows, cpu_seconds)) == list(expected)
+    assert list(with_unread_cpu_row(rows, cpu_seconds)) == list(expected)
 
 
 def test_an_excess_is_rounding_of_the_largest() -> None:
-    (row,) = with_unread([JOB], 1.95)
+    (row,) = with_unread_cpu_row([JOB], 1.95)
     assert row.cpu_seconds == 1.95
 
 
@@ -66,7 +66,7 @@ def test_no_rows_are_above_the_total_and_none_gains(
 ) -> None:
     named = [Process(name="job", cpu_seconds=used) for used in sorted(seconds, reverse=True)]
     others = [] if hidden is None else [Process(name="other", count=3, cpu_seconds=hidden)]
-    rows = with_unread([*named, *others], total)
+    rows = with_unread_cpu_row([*named, *others], total)
     assert all(
         (row.cpu_seconds or 0) <= (before.cpu_seconds or 0) + 1e-6
         for row, before in zip(rows, named, strict=False)
@@ -82,11 +82,11 @@ def test_a_program_that_is_called_other_has_a_memory() -> None:
     assert measured_killed_rows([program]) == [MeasuredProcess(program, Exactly(1), Exactly(5))]
     (row,) = measured_rows([program], UNKNOWN)
     assert row.cpu_seconds == Exactly(1)
-    assert shown_name(program) == "other"
+    assert displayed_process_name(program) == "other"
 
 
 def test_the_name_for_people_says_whether_all_was_read() -> None:
-    assert [shown_name(row) for row in (JOB, HIDDEN, UNREAD)] == [
+    assert [displayed_process_name(row) for row in (JOB, HIDDEN, UNREAD)] == [
         "job",
         "other programs",
         "other or unread programs",

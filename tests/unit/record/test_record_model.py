@@ -54,7 +54,7 @@ from profiler.record.record_model import (
     known_peak_source,
     known_status,
 )
-from profiler.record.stacks_line import STACKS_BEGINNING, decode_stacks, is_stacks_line
+from profiler.record.stacks_line import STACKS_BEGINNING, decode_stacks_line, is_stacks_line
 from profiler.settings import MAX_SERIES_POINTS
 from tests.shown_runs import waiting, waiting_stacks
 from tests.values import present
@@ -345,7 +345,7 @@ def test_nan_and_infinities_count_as_missing(number: str) -> None:
 
 def test_the_line_of_stacks_is_recognized_and_decoded() -> None:
     assert LINE.startswith(STACKS_BEGINNING)
-    assert decode_stacks(LINE) == waiting_stacks()
+    assert decode_stacks_line(LINE) == waiting_stacks()
     for line in (LINE, LINE.replace(b'":', b'": '), b"  " + LINE, LINE[:500]):
         assert is_stacks_line(line)
     in_text = (
@@ -361,12 +361,12 @@ def test_the_line_of_stacks_is_recognized_and_decoded() -> None:
     line = msgspec.json.encode(
         replace(waiting_stacks(), steps=(replace(first, duration_ms=-1), *others))
     )
-    assert decode_stacks(line) == replace(waiting_stacks(), steps=tuple(others))
+    assert decode_stacks_line(line) == replace(waiting_stacks(), steps=tuple(others))
 
 
 @given(st.binary() | st.integers(0, len(LINE) - 1).map(lambda length: LINE[:length]))
 def test_a_damaged_line_is_none(line: bytes) -> None:
-    assert decode_stacks(line) is None
+    assert decode_stacks_line(line) is None
     assert is_stacks_line(line) in (True, False)
 
 

@@ -5,7 +5,7 @@ import pytest
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_SECOND, format_ms
 from profiler.record.family import Month, MonthBasis, estimated_month, measured_month
 from profiler.record.record_model import Report
-from profiler.sizing.evidence import Evidence, Families
+from profiler.sizing.evidence import Evidence, FamilyRunCollector
 from tests.fakes import START_NS
 from tests.runs import evidence_of, report
 from tests.sized_runs import advice
@@ -28,7 +28,7 @@ def month_each(hours: float, count: int, due: float | None, covered_days: float)
 
 
 def test_five_tasks_in_a_day_measure_a_month() -> None:
-    found = runs_each(24 * HOUR, 5).usage.month
+    found = runs_each(24 * HOUR, 5).usage.tasks_in_a_month
     assert found is not None
     assert found.basis == "measured"
     assert found.runs == pytest.approx(DAYS_PER_MONTH)
@@ -36,7 +36,7 @@ def test_five_tasks_in_a_day_measure_a_month() -> None:
 
 @pytest.mark.parametrize(("hours", "count"), [(24 * HOUR, 4), (0.25, 50), (1.0, 1)])
 def test_fewer_tasks_or_a_shorter_window_measure_none(hours: float, count: int) -> None:
-    assert runs_each(hours, count).usage.month is None
+    assert runs_each(hours, count).usage.tasks_in_a_month is None
 
 
 @pytest.mark.parametrize(
@@ -85,15 +85,15 @@ def test_an_advice_without_an_estimate_has_no_month() -> None:
 
 def test_all_runs_that_were_read_measure_a_month_where_the_last_ones_do_not() -> None:
     """Every 15 minutes: 50 runs are half a day, 600 are six."""
-    families = Families(50)
+    families = FamilyRunCollector(50)
     for number in range(600):
         families.add(run_after(0.25 * number, number))
         families.add(run_after(0.25 * number, number))
-    (evidence,) = families.evidence().values()
+    (evidence,) = families.evidence_by_row().values()
     assert evidence is not None
     assert evidence.outcomes.runs == 50
-    assert evidence.usage.month is None
-    (read,) = families.tasks_read().values()
+    assert evidence.usage.tasks_in_a_month is None
+    (read,) = families.tasks_read_by_row().values()
     assert read.tasks == 600
     found = measured_month(read.tasks, read.window_ns)
     assert found is not None

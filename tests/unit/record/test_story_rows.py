@@ -16,7 +16,7 @@ from profiler.record.record_model import (
     NeuronCore,
     Record,
 )
-from profiler.record.run_usage import usage_of
+from profiler.record.run_usage import run_usage_of
 from profiler.record.stop_causes import EventEnd, outcome_of
 from profiler.record.story_rows import BESIDE_MEMORY, StoryRow, story_of
 from tests.awkward_runs import RUNS
@@ -31,7 +31,7 @@ def test_what_the_memory_used_lacks_has_a_row_each() -> None:
         memory_mapped_file_mb=AverageAndMaximum(max=900),
         memory_huge_pages_mb=AverageAndMaximum(max=64),
     )
-    files, huge = reported_story(replace(RECORD, metrics=metrics)).named(*BESIDE_MEMORY)
+    files, huge = reported_story(replace(RECORD, metrics=metrics)).rows_named(*BESIDE_MEMORY)
     assert (files.name, huge.name) == ("files", "huge")
     assert "900 MB" in files.text
     assert huge.sentence == (
@@ -41,7 +41,10 @@ def test_what_the_memory_used_lacks_has_a_row_each() -> None:
 
 def test_a_run_that_lacks_nothing_has_no_row() -> None:
     assert reported_story(RECORD).rows == ()
-    assert (reported_story(RECORD).text("files"), reported_story(RECORD).sentence("files")) == (
+    assert (
+        reported_story(RECORD).first_text_named("files"),
+        reported_story(RECORD).first_sentence_named("files"),
+    ) == (
         "",
         "",
     )
@@ -70,15 +73,19 @@ def test_errors_of_device_memory_are_said_whatever_else_is_known() -> None:
         record = replace(
             RECORD, status=status, gpus=gpus, neuron=Neuron(ecc_uncorrected=1, restarts=0)
         )
-        gpu, neuron = reported_story(record).named("ECC")
+        gpu, neuron = reported_story(record).rows_named("ECC")
         assert gpu.sentence == (
             "GPUs 0 and 5 counted 4 memory errors that cannot be corrected (ECC) during the run: "
             "its results may be wrong, and the machine may be at fault."
         )
         assert neuron.sentence.startswith("The Neuron devices counted 1 memory error that")
-    assert reported_story(replace(RECORD, gpus=(none,))).named("ECC") == []
+    assert reported_story(replace(RECORD, gpus=(none,))).rows_named("ECC") == []
     unnumbered = replace(RECORD, gpus=(Gpu(uuid="a", ecc_uncorrected=3), none))
-    assert reported_story(unnumbered).text("ECC").startswith("1 GPU counted 3 memory errors that")
+    assert (
+        reported_story(unnumbered)
+        .first_text_named("ECC")
+        .startswith("1 GPU counted 3 memory errors that")
+    )
 
 
 def test_no_row_of_an_awkward_run_is_empty() -> None:
@@ -98,14 +105,14 @@ def test_the_rows_of_gpus_ask_how_the_run_ended() -> None:
     record = replace(RECORD, status="failure", exit_code=1, likely_out_of_gpu_memory=True)
     stopped = outcome_of(record, EventEnd(cause="user"))
     assert (outcome_of(record).cause, stopped.cause) == ("gpu-oom", "user")
-    assert len(reported_story(record).named("GPU remedy")) == 1
-    assert story_of(record, stopped).named("GPU remedy") == []
+    assert len(reported_story(record).rows_named("GPU remedy")) == 1
+    assert story_of(record, stopped).rows_named("GPU remedy") == []
 
     record = replace(RECORD, status="failure", exit_code=1, gpus=(Gpu(uuid="a", xids=(79,)),))
     stopped = outcome_of(record, EventEnd(cause="user"))
     assert (outcome_of(record).cause, stopped.status) == ("gpu-error", "stopped")
-    assert reported_story(record).named("GPU error") == []
-    assert "79" in story_of(record, stopped).text("GPU error")
+    assert reported_story(record).rows_named("GPU error") == []
+    assert "79" in story_of(record, stopped).first_text_named("GPU error")
 
     unused = Gpu(
         uuid="a",
@@ -115,13 +122,13 @@ def test_the_rows_of_gpus_ask_how_the_run_ended() -> None:
     )
     record = replace(RECORD, status="running", gpus=(unused,))  # the last checkpoint
     stopped = outcome_of(record, EventEnd(cause="user"))
-    assert "No GPU was ever used" in reported_story(record).text("GPU advice")
-    assert story_of(record, stopped).named("GPU advice") == []
+    assert "No GPU was ever used" in reported_story(record).first_text_named("GPU advice")
+    assert story_of(record, stopped).rows_named("GPU advice") == []
 
 
 def test_a_size_leaves_out_the_accelerators_in_use_of_either_kind() -> None:
     def beside(**devices: Any) -> str:
-        return usage_of(replace(RECORD, **devices)).beside_text
+        return run_usage_of(replace(RECORD, **devices)).beside_text
 
     used = NeuronCore(index=0, utilization_percent=Distribution(avg=40, max=90))
     idle = NeuronCore(index=1, utilization_percent=Distribution(avg=0, max=0))
@@ -142,6 +149,6 @@ def test_neuron_cores_have_their_parts_in_one_line() -> None:
     used = NeuronCore(index=0, utilization_percent=Distribution(avg=40, max=90))
     memory = Distribution(avg=900, max=1000)
     neuron = Neuron(cores=(used,), device_memory_used_mb=memory, device_memory_size_mb=16_384)
-    totals = usage_of(replace(RECORD, neuron=neuron)).neuron
-    assert totals.parts == ["1 NeuronCore 40 %", "1,000 MB of 16 GB"]
-    assert totals.text == ", ".join(totals.parts)
+    totals = run_usage_of(replace(RECORD, neuron=neuron)).neuron
+    assert totals.part_texts == ["1 NeuronCore 40 %", "1,000 MB of 16 GB"]
+    assert totals.text == ", ".join(totals.part_texts)

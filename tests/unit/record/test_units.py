@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.record.sparkline import GAP, sparkline
+from profiler.record.sparkline import GAP, draw_sparkline
 from profiler.record.units import (
     format_change,
     format_count,
@@ -74,10 +74,10 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 def test_one_character_for_each_value_or_the_peak_of_several() -> None:
     rising = [0, 1, 2, 3, 4, 5, 6, 7]
-    assert sparkline(rising, width=8, top=7) == BLOCKS
-    assert sparkline([0, None, 7], width=8, top=7) == "▁ █"
-    assert sparkline([0, 0, 0, 100, 0, None, None, None], width=4, top=100) == "▁█▁ "
-    assert sparkline([0, 200], width=2, top=100) == "▁█"
+    assert draw_sparkline(rising, width=8, top=7) == BLOCKS
+    assert draw_sparkline([0, None, 7], width=8, top=7) == "▁ █"
+    assert draw_sparkline([0, 0, 0, 100, 0, None, None, None], width=4, top=100) == "▁█▁ "
+    assert draw_sparkline([0, 200], width=2, top=100) == "▁█"
 
 
 @given(
@@ -88,10 +88,10 @@ def test_one_character_for_each_value_or_the_peak_of_several() -> None:
 def test_no_peak_and_no_measured_part_is_lost(
     values: list[float | None], width: int, top: float
 ) -> None:
-    line = sparkline(values, width=width, top=top)
+    line = draw_sparkline(values, width=width, top=top)
     measured = [value for value in values if value is not None]
     assert (line.strip(GAP) == "") == (not measured)
     if measured:
         highest = max(BLOCKS.index(character) for character in line if character != GAP)
-        alone = sparkline([max(measured)], width=1, top=top)
+        alone = draw_sparkline([max(measured)], width=1, top=top)
         assert BLOCKS[highest] == alone

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler.record.hardware import gpu_error
+from profiler.record.hardware import most_telling_gpu_error
 from profiler.record.record_model import Container, Gpu, Record
 from profiler.record.stop_causes import outcome_of
 from profiler.record.xids import is_xid_error, xid_sentence
@@ -73,7 +73,7 @@ def test_an_unknown_error_says_more_than_a_note(numbers: tuple[int, int]) -> Non
     record = Record(
         task_id="t", container=Container(name="c"), status="failure", exit_code=1, gpus=(gpu,)
     )
-    assert gpu_error(record) == 171
+    assert most_telling_gpu_error(record) == 171
     assert outcome_of(record).cause == "gpu-error"
 
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import LogTarget
 from profiler.runs.past_runs.log_places import (
-    DefinedPlaces,
+    DefinedLogPlaces,
     LogOptions,
     is_where_defined,
     log_options_of,
@@ -76,11 +76,11 @@ def test_a_run_of_an_older_revision_counts_where_that_one_sends_it() -> None:
     known = replace(known, record=replace(known.record, revision="3", family="nightly"))
     place = LogTarget(group="/ecs/jobs", stream="ecs/batch/task-0")
     run = PastRun(report=known, place=place)
-    assert DefinedPlaces(read_options, reads_revisions=True).has(run)
+    assert DefinedLogPlaces(read_options, reads_revisions=True).is_in_its_place(run)
     assert read == ["nightly", "nightly:3"]
-    assert not DefinedPlaces(read_options).has(run)
+    assert not DefinedLogPlaces(read_options).is_in_its_place(run)
     newer = replace(run, report=replace(known, record=replace(known.record, revision="4")))
-    assert not DefinedPlaces(read_options, reads_revisions=True).has(newer)
+    assert not DefinedLogPlaces(read_options, reads_revisions=True).is_in_its_place(newer)
 
 
 def test_a_definition_without_awslogs_confirms_no_stream() -> None:
@@ -159,16 +159,18 @@ def test_a_family_is_read_once_and_runs_without_a_place_not_at_all() -> None:
         reads.append(family)
         return {"batch": OPTIONS}
 
-    places = DefinedPlaces(read)
-    assert places.has(PastRun(report=report()))
+    places = DefinedLogPlaces(read)
+    assert places.is_in_its_place(PastRun(report=report()))
     assert not reads
-    assert places.has(run_in("/ecs/jobs", "ecs/batch/task-0"))
-    assert not places.has(run_in("/ecs/others", "ecs/batch/task-0"))
+    assert places.is_in_its_place(run_in("/ecs/jobs", "ecs/batch/task-0"))
+    assert not places.is_in_its_place(run_in("/ecs/others", "ecs/batch/task-0"))
     assert reads == ["nightly"]
 
 
 def test_where_a_file_computes_its_places_any_place_counts() -> None:
-    assert DefinedPlaces(lambda _: None).has(run_in("/ecs/others", "ecs/batch/task-0"))
+    assert DefinedLogPlaces(lambda _: None).is_in_its_place(
+        run_in("/ecs/others", "ecs/batch/task-0")
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from profiler.aggregation.time_series import RunSeries
 from profiler.record.record_model import Metrics, Series
 from profiler.runs.step_series import (
-    collected_steps,
     decode_steps,
     downsample,
     encode_steps,
     steps_of_checkpoints,
+    steps_of_collected_series,
     steps_of_record,
     with_equal_steps,
 )
@@ -114,10 +114,10 @@ def collected_series() -> RunSeries:
 
 
 def test_a_step_is_a_row_and_the_last_one_ends_with_the_run() -> None:
-    assert collected_steps(collected_series(), None).ends_ms == [1000, 2000, 3000]
-    assert collected_steps(collected_series(), 10).ends_ms == [10, 1000, 2000]
-    assert collected_steps(RunSeries(START_NS, seconds(1), 10), 5).ends_ms == []
-    text = encode_steps(collected_steps(collected_series(), 2500.4))
+    assert steps_of_collected_series(collected_series(), None).ends_ms == [1000, 2000, 3000]
+    assert steps_of_collected_series(collected_series(), 10).ends_ms == [10, 1000, 2000]
+    assert steps_of_collected_series(RunSeries(START_NS, seconds(1), 10), 5).ends_ms == []
+    text = encode_steps(steps_of_collected_series(collected_series(), 2500.4))
     assert text == b"[[1000,0.5,10],[2000,0.5,null,4096,0],[2500,0.6,null]]"
     assert rows(decode_steps(text))[1] == step(
         2000, 0.5, None, block_read_bytes=4096, block_write_bytes=0

@@ -35,22 +35,22 @@ from profiler.record.record_model import (
     decode,
     encode,
 )
-from profiler.record.spot_price import cost_on
+from profiler.record.spot_price import cost_on_provider
 from profiler.sizing.advice import with_recommendation
-from profiler.sizing.advice_document import as_json
+from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.billed_tasks import mean_billed_ms
 from profiler.sizing.choose_size import GROWTH_RUNS
-from profiler.sizing.evidence import Families
+from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.prices import (
     PRICE_TABLE_DATE,
     PriceOverrides,
     charged_storage_gb,
     cost_of,
-    prices,
+    fargate_prices,
     with_machine_price,
 )
 from profiler.sizing.run_facts import priced_record, record_on_fargate
-from profiler.sizing.trend import NO_GROWTH, Growth, growth
+from profiler.sizing.trend import NO_GROWTH, Growth, find_growth
 from tests.changed_records import changed_lines
 from tests.gpu_runs import gpu_run
 from tests.runs import evidence_of, report, slowdown
@@ -59,7 +59,7 @@ from tests.values import present
 
 
 def test_a_straight_line_grows_by_its_slope() -> None:
-    found = growth([100.0 + 10 * n for n in range(12)])
+    found = find_growth([100.0 + 10 * n for n in range(12)])
     assert found == Growth(per_run=10, now=210, runs=12, is_sure=True)
     assert found.runs_until(240) == 4
     assert found.runs_until(235) == 3
@@ -68,24 +68,26 @@ def test_a_straight_line_grows_by_its_slope() -> None:
     # A few odd runs do not move it.
     values = [100.0 + 10 * n for n in range(20)]
     values[3], values[11] = 900, 5
-    assert growth(values).per_run == pytest.approx(10, abs=0.5)
+    assert find_growth(values).per_run == pytest.approx(10, abs=0.5)
 
 
 def test_chance_alone_is_not_said_as_a_change() -> None:
     """Few orders of the same figures grow surely; a size is on the safe side more often."""
     orders = Random(7)
     values = [1000 * math.exp(orders.gauss(0, 0.3)) for _ in range(20)]
-    found = [growth(orders.sample(values, 20)) for _ in range(500)]
+    found = [find_growth(orders.sample(values, 20)) for _ in range(500)]
     assert sum(one.is_notable for one in found) <= 8
     assert sum(one.runs > 0 for one in found) > 10
     noisy = [1000 * (1 + 0.02 * n) * math.exp(orders.gauss(0, 0.05)) for n in range(20)]
-    assert growth(noisy).is_notable
+    assert find_growth(noisy).is_notable
 
 
 def test_what_does_not_clearly_grow_does_not_grow() -> None:
     too_few, level = [100.0 * n for n in range(7)], [100.0] * 30
     up_and_down, down = [100.0 + n % 2 for n in range(30)], [300.0 - n for n in range(30)]
-    assert [growth(values) for values in ([], too_few, level, up_and_down, down)] == [NO_GROWTH] * 5
+    assert [find_growth(values) for values in ([], too_few, level, up_and_down, down)] == [
+        NO_GROWTH
+    ] * 5
 
 
 def steady(random: Random, runs: int) -> list[float]:
@@ -107,9 +109,9 @@ def test_growth_beyond_the_noise_is_seen_and_hardly_ever_in_steady_families(
     The rise over the runs is at least five times the noise of 2 %.
     """
     random = Random(runs)
-    assert sum(growth(steady(random, runs)) != NO_GROWTH for _ in range(600)) <= 600 * 0.08
+    assert sum(find_growth(steady(random, runs)) != NO_GROWTH for _ in range(600)) <= 600 * 0.08
     families = (
-        growth(
+        find_growth(
             [1000 * (1 + percent / 100 * n) * random.lognormvariate(0, 0.02) for n in range(runs)]
         )
         for _ in range(100)
@@ -134,11 +136,11 @@ def test_a_size_that_the_growth_passes_within_30_runs_is_not_recommended() -> No
         in reason
     )
     assert not any("with a margin" in one for one in found.reasons)
-    assert rows(growing(12, runs=12, first_mb=721))[0.25, 2048].acceptable
+    assert rows(growing(12, runs=12, first_mb=721))[0.25, 2048].is_acceptable
 
     found = advice(growing(5, first_mb=600))
     assert found.choice.size.memory_mb == 1024, "enough for 30 runs"
-    assert not found.choice.is_outgrown, "enough for 30 runs"
+    assert not found.choice.will_soon_be_outgrown, "enough for 30 runs"
     found = advice([report(n, peak_mb=90_000 + 5000 * n, size=(16, 122_880)) for n in range(10)])
     assert found.choice.size.memory_mb == 244 * 1024, "there is no larger size"
 
@@ -147,7 +149,7 @@ def test_the_other_containers_grow_too() -> None:
     side = [{"side": Metrics(max_memory_used_mb=100 + 20 * n)} for n in range(12)]
     found = advice([report(n, peak_mb=400, others=beside) for n, beside in enumerate(side)])
     assert found.choice.size.memory_mb == 2048
-    assert found.choice.is_outgrown
+    assert found.choice.will_soon_be_outgrown
 
 
 @given(
@@ -161,7 +163,7 @@ def test_the_recommended_size_holds_every_straight_growth_for_30_runs(
     found = advice(growing(per_run, runs=runs, first_mb=first))
     need = evidence_of(growing(per_run, runs=runs, first_mb=first)).needs.needs_mb
     trend = need.growth
-    assert (found.choice.size.memory_mb or 0) >= trend.after(GROWTH_RUNS) - 1e-6
+    assert (found.choice.size.memory_mb or 0) >= trend.value_after_runs(GROWTH_RUNS) - 1e-6
 
 
 def test_a_limit_that_killed_a_run_is_not_to_be_passed_in_some_runs() -> None:
@@ -183,7 +185,7 @@ def test_a_limit_that_killed_a_run_is_not_to_be_passed_in_some_runs() -> None:
 
 @given(st.lists(st.floats(min_value=0, max_value=1e6), max_size=40))
 def test_any_growth_is_upward_and_ends(values: list[float]) -> None:
-    found = growth(values)
+    found = find_growth(values)
     if found != NO_GROWTH:
         assert found.per_run > 0
         left = present(found.runs_until(found.now + 100))
@@ -324,7 +326,7 @@ def billed(number: int, seconds: float, **more: Any) -> Report:
 
 
 def hour_usd(vcpu: float, memory_mb: float) -> float:
-    return present(prices("us-east-1", "X86_64", NONE)).size_hour_usd(vcpu, memory_mb)
+    return present(fargate_prices("us-east-1", "X86_64", NONE)).size_hour_price_usd(vcpu, memory_mb)
 
 
 def test_after_a_resize_the_runs_at_the_current_vcpu_size_are_the_money() -> None:
@@ -380,7 +382,7 @@ def test_one_run_with_enough_samples_allows_less_memory() -> None:
 
 def on_spot(number: int) -> Report:
     run = billed(number, 3600)
-    cost = cost_on("FARGATE_SPOT", cost_of(run.record, NONE))
+    cost = cost_on_provider("FARGATE_SPOT", cost_of(run.record, NONE))
     return replace(run, record=replace(run.record, cost=cost))
 
 
@@ -395,7 +397,9 @@ def test_each_size_of_a_spot_family_has_the_price_of_its_runs() -> None:
     (saving,) = [text for text in advice(runs).reasons if "saves" in text]
     assert " %: at least $0." in saving
     own = PriceOverrides(vcpu_hour_usd=0.06)
-    assert prices("us-east-1", "X86_64", own, on_spot=True) == prices("us-east-1", "X86_64", own)
+    assert fargate_prices("us-east-1", "X86_64", own, on_spot=True) == fargate_prices(
+        "us-east-1", "X86_64", own
+    )
 
 
 def test_a_family_that_is_partly_on_spot_has_the_least_price_whatever_its_last_run() -> None:
@@ -442,24 +446,24 @@ def test_of_a_family_on_fargate_and_on_ec2_the_runs_on_fargate_are_priced(
     assert found.usd_per_run == alone.usd_per_run
     assert found.usd_per_month == alone.usd_per_month
     assert found.evidence.outcomes.runs == len(mixed)
-    families = Families(10)
+    families = FamilyRunCollector(10)
     for one in mixed:
         families.add(one)
-    assert [read.tasks for read in families.tasks_read().values()] == [15]
+    assert [read.tasks for read in families.tasks_read_by_row().values()] == [15]
     needy = advice([*mixed, billed(0, 600, peak_mb=1900, launch_type="EC2", task_id="needy")])
     assert (needy.choice.size.memory_mb or 0) > (alone.choice.size.memory_mb or 0)
 
 
 def test_a_family_with_hundreds_of_runs_elsewhere_keeps_the_month_of_fargate() -> None:
-    families = Families(10)
+    families = FamilyRunCollector(10)
     for number in range(400):
         families.add(billed(number, 600, launch_type="FARGATE" if number % 8 else "EC2"))
-    (read,) = families.tasks_read().values()
+    (read,) = families.tasks_read_by_row().values()
     assert read.tasks == 350
-    only_ec2 = Families(10)
+    only_ec2 = FamilyRunCollector(10)
     for number in range(400):
         only_ec2.add(billed(number, 600, launch_type="EC2"))
-    assert [of.tasks for of in only_ec2.tasks_read().values()] == [400]
+    assert [of.tasks for of in only_ec2.tasks_read_by_row().values()] == [400]
 
 
 def test_a_task_with_several_reports_is_one_run_with_its_worst_end() -> None:
@@ -512,7 +516,7 @@ def test_runs_that_lacked_cpus_which_others_used_show_no_vcpu_size(on_fargate: s
     """Its memory is known, and its machine is no size to compare with."""
     found = advice([starved()], on_fargate=on_fargate)
     assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (None, 64)
-    assert not found.choice.changes
+    assert not found.choice.is_other_size_better
     text = "\n".join(found.reasons)
     assert f"It had less CPU than it could use, {NO_VCPU} it needs" in text
     assert "Less is enough" not in text
@@ -559,7 +563,7 @@ def test_local_runs_have_prices_as_if_on_fargate() -> None:
 
 def test_the_advice_says_where_the_runs_count() -> None:
     def shown(run: Report, region: str | None) -> Mapping[str, object]:
-        return as_json(advice([run], on_fargate=region))
+        return advice_as_json(advice([run], on_fargate=region))
 
     found, without = shown(local(), "us-east-1"), shown(local(), None)
     assert found["onFargate"] == "us-east-1"

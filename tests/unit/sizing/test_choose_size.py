@@ -17,12 +17,12 @@ from profiler.record.record_model import (
     Sampling,
     TaskSize,
 )
-from profiler.sizing.advice import advise
-from profiler.sizing.advice_document import as_json
+from profiler.sizing.advice import advise_on_size
+from profiler.sizing.advice_document import advice_as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.run_facts import facts_of, oom_size_mb
+from profiler.sizing.run_facts import oom_size_mb, run_facts_of
 from profiler.sizing.sizing_rules import advice_verdict
 from tests.runs import evidence_of, report, slowdown
 from tests.sized_runs import GB, Need, advice, families, reasons, runs_of, size
@@ -72,7 +72,7 @@ def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> Non
     """
     limited = {"side": Metrics(memory_size_mb=256, vcpu_size=0.25)}
     one = report(peak_mb=800, p95=0.2, others=limited)
-    need = facts_of(one)
+    need = run_facts_of(one)
     assert need.needed_memory_mb == 1056
     assert need.needed_vcpu == 0.2
     assert "memory of 'side'" not in reasons(one)
@@ -158,9 +158,11 @@ def test_a_smaller_size_needs_a_success(
         f"No run {succeeded}, so no smaller size is recommended" in "\n".join(found.reasons)
     ) is is_kept
     is_smaller = expected == (0.25, 512)
-    assert bool(found.possible_saving(10)) is is_smaller
+    assert bool(found.possible_saving_sentence(10)) is is_smaller
     assert (
-        bool([one for one in found.choice.options if one.acceptable and one.size < Size(1, 2048)])
+        bool(
+            [one for one in found.choice.options if one.is_acceptable and one.size < Size(1, 2048)]
+        )
         is is_smaller
     )
 
@@ -251,7 +253,7 @@ def test_another_size_is_a_change_outside_fargate_by_a_tenth() -> None:
             found = advice([run]).choice
             assert found.is_fargate is (launch_type == "FARGATE")
             assert found.current == TaskSize(vcpu=vcpu, memory_mb=memory_mb)
-            assert found.changes is changes, found.current
+            assert found.is_other_size_better is changes, found.current
 
 
 @pytest.mark.parametrize("launch_type", ["EC2", "LOCAL", "EXTERNAL", None])
@@ -284,9 +286,9 @@ def test_what_was_not_measured_stays_as_it_is() -> None:
     assert size([report(peak_mb=100, p95=None, size=None, launch_type="LOCAL")]) == (None, 128)
     assert size([report(peak_mb=None, p95=0.2, size=None, launch_type="LOCAL")]) == (0.25, None)
     unsized = advice([report(size=None)])
-    assert unsized.choice.changes is False
-    assert unsized.choice.is_right is False
-    assert as_json(unsized)["current"] is None
+    assert unsized.choice.is_other_size_better is False
+    assert unsized.choice.is_current_size_right is False
+    assert advice_as_json(unsized)["current"] is None
 
 
 # --- the sentences ----------------------------------------------------------------------------
@@ -338,7 +340,7 @@ def test_what_stands_out_is_said() -> None:
     ],
 )
 def test_without_prices_no_more_vcpus_are_recommended(prices: PriceOverrides) -> None:
-    found = advise(evidence_of([report(n, p95=0.2) for n in range(20)]), Policy(), prices)
+    found = advise_on_size(evidence_of([report(n, p95=0.2) for n in range(20)]), Policy(), prices)
     assert found.choice.size == TaskSize(vcpu=0.25, memory_mb=512)
 
 
@@ -376,7 +378,7 @@ def test_gpus_that_no_run_used_are_said() -> None:
 
 def test_the_json_has_the_names_of_the_contract() -> None:
     runs = [report(0), killed(1), report(2, peak_mb=None, p95=None)]
-    shown = as_json(advice(runs))
+    shown = advice_as_json(advice(runs))
     names = (
         "family accountId region runs current recommended savingPercent usdPerMonth "
         "savingUsdPerMonth runsPerMonth monthBasis"
@@ -476,7 +478,7 @@ def test_order_and_repetition_change_nothing(found: list[Need], chance: random.R
     runs = runs_of(found)
     repeated = [*runs, *chance.choices(runs, k=len(runs))]
     chance.shuffle(repeated)
-    assert as_json(advice(repeated)) == as_json(advice(runs))
+    assert advice_as_json(advice(repeated)) == advice_as_json(advice(runs))
 
 
 @given(families, st.sampled_from(["FARGATE", "EC2", "LOCAL"]), st.booleans())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from profiler.aws_account.resize_plan import _seen_memory
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.record.record_model import Metrics, Report, TaskSize
-from profiler.sizing.choose_size import Policy, margin_of
+from profiler.sizing.choose_size import Policy, memory_margin_of
 from tests.family_windows import window_of
 from tests.runs import evidence_of, report
 from tests.sized_runs import advice, reasons, size
@@ -37,7 +37,7 @@ def test_what_the_monitor_reserves_keeps_a_size_from_getting_smaller(
 
 def test_it_makes_no_size_larger() -> None:
     at_limit = advice(runs(*[440] * 25, size=(0.25, 512)))
-    assert at_limit.choice.is_right
+    assert at_limit.choice.is_current_size_right
     assert at_limit.choice.size.memory_mb == 512
 
 
@@ -91,7 +91,7 @@ def test_no_definition_asks_for_more_than_the_advice(
             )
         )
     evidence = evidence_of(reports)
-    margin = margin_of(evidence, Policy())
+    margin = memory_margin_of(evidence, Policy())
     field = "memoryReservation" if is_reserved else "memory"
     containers = [
         {"name": "batch", "image": "etl", field: batch_limit_mb or 2000},
@@ -102,7 +102,7 @@ def test_no_definition_asks_for_more_than_the_advice(
     asked_mb = seen.task_mb({"containerDefinitions": containers})
     # Each is rounded up, and Docker starts none with less than 6 MB.
     rounding_mb = 6 * len(containers)
-    assert asked_mb <= max(evidence.needs.apart.least_mb(margin), 512) + rounding_mb
+    assert asked_mb <= max(evidence.needs.apart.least_task_memory_mb(margin), 512) + rounding_mb
 
 
 def test_the_monitors_part_is_what_the_command_reserves_for_it() -> None:

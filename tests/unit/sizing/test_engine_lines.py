@@ -9,10 +9,10 @@ import pytest
 
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import Report
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.engine_lines import engine_lines
-from profiler.sizing.evidence import Families
+from profiler.sizing.engine_lines import engine_config_lines
+from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.job_rows import Engine
 from profiler.sizing.prices import PriceOverrides
@@ -76,19 +76,19 @@ def jobs(
 
 
 def advices(*reports: Sequence[Report]) -> list[Advice]:
-    families = Families(jobs_by="name")
+    families = FamilyRunCollector(jobs_by="name")
     for of_jobs in reports:
         for one in of_jobs:
             families.add(one)
     return [
-        advise(evidence, Policy(), PriceOverrides())
-        for evidence in families.evidence().values()
+        advise_on_size(evidence, Policy(), PriceOverrides())
+        for evidence in families.evidence_by_row().values()
         if evidence is not None
     ]
 
 
 def text(engine: Engine, *reports: Sequence[Report]) -> str:
-    return "".join(f"{line}\n" for line in engine_lines(engine, advices(*reports)))
+    return "".join(f"{line}\n" for line in engine_config_lines(engine, advices(*reports)))
 
 
 def test_nextflows_lines_select_the_process_and_set_whole_cpus() -> None:

@@ -14,10 +14,10 @@ from profiler.record.record_model import TaskSize
 from profiler.sizing.family_window import OLDER_REVISIONS, REVISIONS, FamilyWindow, WindowSpan
 from profiler.sizing.resize_policy import Resize
 from profiler.sizing.run_counts import RunCounts
-from profiler.sizing.run_facts import RunFacts, facts_of
+from profiler.sizing.run_facts import RunFacts, run_facts_of
 from profiler.sizing.runs_at_size import NEWEST_RUNS
 from profiler.sizing.sized_revision import SizedRevision
-from profiler.sizing.window_evidence import evidence_at, with_all_needs
+from profiler.sizing.window_evidence import evidence_at_size, with_all_needs
 from tests.fakes import START_NS
 from tests.family_windows import decision_on, window_of, window_of_runs
 from tests.runs import report, slowdown
@@ -29,7 +29,7 @@ FIRST = SizedRevision(revision="1", size=SIZE)
 
 
 def fact(number: int, *, is_confirmed: bool = True, **more: Any) -> RunFacts:
-    return facts_of(report(number, **{"revision": "1"} | more), is_confirmed=is_confirmed)
+    return run_facts_of(report(number, **{"revision": "1"} | more), is_confirmed=is_confirmed)
 
 
 ENDINGS: tuple[dict[str, Any], ...] = (
@@ -57,7 +57,7 @@ facts = st.builds(
     st.sampled_from(ENDINGS),
     st.floats(1, 4),
 )
-runs_of_family = st.lists(facts, min_size=1, max_size=60, unique_by=lambda run: run.key)
+runs_of_family = st.lists(facts, min_size=1, max_size=60, unique_by=lambda run: run.container_key)
 
 
 def decided(runs: list[RunFacts], revision: SizedRevision = FIRST) -> Resize:
@@ -82,11 +82,11 @@ def test_windows_of_parts_are_merged_to_the_whole(runs: list[RunFacts], count: i
     total = FamilyWindow(span)
     part = FamilyWindow(span)
     for run in runs[:count]:
-        total.add(run)
+        total.add_run(run)
     for run in runs[count:]:
-        part.add(run)
+        part.add_run(run)
     total.merge(part)
-    total.close()
+    total.add_newest_before_span()
     assert decision_on(total, FIRST) == decided(runs)
 
 
@@ -122,10 +122,10 @@ def test_the_largest_need_counts_however_many_runs_came_after_it() -> None:
     runs = [fact(number % 30, task_id=f"task-{number}", peak_mb=100) for number in range(3000)]
     runs.append(fact(2, task_id="month end", peak_mb=1900))
     window = window_of_runs(runs, now_ns=START_NS + 31 * NS_PER_DAY)
-    evidence = with_all_needs(present(evidence_at(window, SIZE)), window)
+    evidence = with_all_needs(present(evidence_at_size(window, SIZE)), window)
     assert evidence.needs.required_memory_mb == 1900
     assert evidence.outcomes.runs == 3001
-    kept = window.sizes[SIZE].deciding()
+    kept = window.sizes[SIZE].deciding_runs()
     assert len(kept) <= 210
 
 
@@ -133,18 +133,18 @@ def test_a_queue_is_known_however_many_runs_came_after_its_job() -> None:
     """Where no job of the size has room, a resize must not register it."""
     runs = [fact(number, batch=BatchJob(queue="often")) for number in range(NEWEST_RUNS + 50)]
     window = window_of_runs([fact(0, task_id="first", batch=BatchJob(queue="rare")), *runs])
-    assert window.at(SIZE).queues == {"rare", "often"}
+    assert window.runs_at(SIZE).queues == {"rare", "often"}
 
 
 def test_runs_before_the_span_count_only_for_rare_families() -> None:
     weekly = [report(7 * number, revision="1") for number in range(30)]
     now_ns = START_NS + 211 * NS_PER_DAY
     window = window_of(weekly, days=35, min_runs=20, now_ns=now_ns)
-    assert window.counts.runs == 20
-    assert window.counts.first_ns == START_NS + 70 * NS_PER_DAY
+    assert window.deciding_counts.run_count == 20
+    assert window.deciding_counts.first_ns == START_NS + 70 * NS_PER_DAY
     daily = [report(number, revision="1") for number in range(200)]
     often = window_of(daily, days=35, min_runs=20, now_ns=START_NS + 200 * NS_PER_DAY)
-    assert often.counts.runs == 35
+    assert often.deciding_counts.run_count == 35
 
 
 def test_of_many_revisions_the_newest_are_known_in_any_order() -> None:
@@ -153,7 +153,7 @@ def test_of_many_revisions_the_newest_are_known_in_any_order() -> None:
     revisions = window_of_runs(runs, now_ns=LATER_NS).sizes[SIZE].revisions
     newest = {str(number) for number in range(301 - REVISIONS, 301)}
     assert set(revisions) == {*newest, ""}
-    assert revisions[""].counts.runs == 300 - REVISIONS
+    assert revisions[""].counts.run_count == 300 - REVISIONS
 
 
 def test_counts_of_a_search_cluster_with_the_runs_that_decide_are_like_all_runs() -> None:
@@ -163,12 +163,12 @@ def test_counts_of_a_search_cluster_with_the_runs_that_decide_are_like_all_runs(
     whole = window_of_runs(runs, now_ns=LATER_NS)
     counts = RunCounts()
     for run in runs:
-        counts.add(run)
+        counts.count_run(run)
     window = FamilyWindow(whole.span)
     window.add_counts("1", SIZE, counts, [590_000.0] * 90)
     for run in runs:
-        window.add_counted(run)
-    window.close()
+        window.add_counted_run(run)
+    window.add_newest_before_span()
     assert decision_on(window, FIRST) == decision_on(whole, FIRST)
 
 
@@ -186,8 +186,8 @@ def test_counts_of_a_search_cluster_with_the_runs_that_decide_are_like_all_runs(
 )
 def test_a_run_has_one_outcome(ending: dict[str, Any], outcome: str) -> None:
     counts = RunCounts()
-    counts.add(fact(0, **ending))
-    assert counts.outcomes == {outcome: 1}
+    counts.count_run(fact(0, **ending))
+    assert counts.counts_by_outcome == {outcome: 1}
 
 
 @pytest.mark.parametrize("revision", ["9" * 5000, "٣", "-1", "1.0", "nightly"])

@@ -40,7 +40,7 @@ def test_the_memory_stays_and_a_sentence_says_why() -> None:
     found = advice(runs_of_size((1, 4 * GB)))
     assert found.choice.size == TaskSize(vcpu=1, memory_mb=4 * GB)
     assert f"A{HELD[1:]}." in found.reasons
-    assert found.possible_saving(10) == ""
+    assert found.possible_saving_sentence(10) == ""
 
 
 def test_what_holds_a_smaller_vcpu_size_back_is_not_called_files() -> None:

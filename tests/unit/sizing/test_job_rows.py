@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from profiler.record.batch_job import NO_JOB, BatchJob
 from profiler.record.family_identity import family_labels
 from profiler.record.record_model import Report
-from profiler.runs.past_runs.family_evidence import family_evidence, read_families
+from profiler.runs.past_runs.family_evidence import evidence_of_family, read_families
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.run_source import RunFilter
-from profiler.sizing.evidence import Families
+from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.job_rows import MAX_NAMES, JobsBy
 from tests.runs import lines, report
 
@@ -46,12 +46,12 @@ def job(
 
 def rows(reports: Iterable[Report], jobs_by: JobsBy | None = None) -> Mapping[str, int]:
     """The runs of each row by its label."""
-    families = Families(jobs_by=jobs_by)
+    families = FamilyRunCollector(jobs_by=jobs_by)
     for one in reports:
         families.add(one)
-    evidence = families.evidence()
+    evidence = families.evidence_by_row()
     labels = family_labels(evidence.keys())
-    assert families.tasks_read().keys() == evidence.keys()
+    assert families.tasks_read_by_row().keys() == evidence.keys()
     return {
         labels[row]: found.outcomes.runs for row, found in evidence.items() if found is not None
     }
@@ -159,8 +159,8 @@ def test_the_advice_on_a_job_is_its_rows(tmp_path: Path) -> None:
     file.write_bytes(lines(jobs))
     source = FileRuns(str(file), 0)
     newest = next(source.runs(RunFilter()))
-    evidence = family_evidence(newest, source)
+    evidence = evidence_of_family(newest, source)
     assert evidence is not None
     assert evidence.outcomes.runs == 5
-    alone = family_evidence(replace(newest, counts=False), None)
+    alone = evidence_of_family(replace(newest, counts=False), None)
     assert alone is None

@@ -14,8 +14,8 @@ from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import parse_stopped_task
 from profiler.sizing.advice import Advice
 from profiler.sizing.choose_size import Policy, recommend_size
-from profiler.sizing.evidence import Families
-from profiler.sizing.instance_memory import instance_for
+from profiler.sizing.evidence import FamilyRunCollector
+from profiler.sizing.instance_memory import smallest_instance_for
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.sizing_rules import advice_verdict
 from tests.batch_jobs import arn, submitted, task_event
@@ -157,10 +157,10 @@ def test_a_size_that_was_too_small_is_no_room() -> None:
 
 def test_only_jobs_on_ec2_are_placed_so() -> None:
     (job, *_) = jobs()
-    assert instance_for(8_000, job.record) is not None
-    assert instance_for(3e9, job.record) is None
-    assert instance_for(8_000, report(launch_type="EC2").record) is None
-    assert instance_for(8_000, report(cluster=JOBS).record) is None
+    assert smallest_instance_for(8_000, job.record) is not None
+    assert smallest_instance_for(3e9, job.record) is None
+    assert smallest_instance_for(8_000, report(launch_type="EC2").record) is None
+    assert smallest_instance_for(8_000, report(cluster=JOBS).record) is None
     elsewhere = advice(jobs(peak_mb=7_300, cluster="jobs"))
     assert size_of(elsewhere)[1] == 8_064
 
@@ -186,10 +186,10 @@ def test_a_run_killed_for_memory_is_known_by_its_reason_whatever_its_exit_code(
     end, batch = judge_candidates(task, task.containers)
     assert batch == "default"
     failed = jobs(peak_mb=3_000, size=(4, 4_096), status="failure", exit_code=exit_code)
-    families = Families()
+    families = FamilyRunCollector()
     for one in failed:
         families.add(one, outcome=outcome_of(one.record, end))
-    (evidence,) = families.evidence().values()
+    (evidence,) = families.evidence_by_row().values()
     assert evidence is not None
     assert evidence.outcomes.out_of_memory == 30
     decision = recommend_size(evidence, Policy(), PriceOverrides())
@@ -215,15 +215,15 @@ def test_a_report_of_the_wrapper_has_the_size_that_the_job_asked_for() -> None:
     assert (found.choice.current.vcpu, found.choice.current.memory_mb) == (4, 16_384)
     assert size_of(found) == (14.75, 9_920)
     assert "The jobs asked for 4 vCPU and used 14.6 vCPU" in "\n".join(found.reasons)
-    families = Families(jobs_by="name")
+    families = FamilyRunCollector(jobs_by="name")
     for one in runs:
         families.add(one)
-    (row,) = families.evidence()
-    assert row.distinction == "4 vCPU, 16 GB"
+    (row,) = families.evidence_by_row()
+    assert row.distinguishing_text == "4 vCPU, 16 GB"
     # Another task on the instance has no such size.
     (other,) = runs[:1]
     elsewhere = msgspec.structs.replace(other.record, cluster="jobs")
-    assert task_needs.size_of(elsewhere).vcpu is None
+    assert task_needs.task_size_of(elsewhere).vcpu is None
 
 
 PRICES = PriceOverrides(

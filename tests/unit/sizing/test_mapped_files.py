@@ -19,7 +19,7 @@ from profiler.record.record_model import (
 from profiler.sizing.advice import Advice
 from profiler.sizing.sized_revision import SizedRevision
 from profiler.sizing.trend import NO_GROWTH
-from profiler.sizing.window_evidence import spread_in
+from profiler.sizing.window_evidence import spread_of_window_needs
 from tests.family_windows import decision_on, window_of
 from tests.runs import report
 from tests.sized_runs import GB, Need, advice, families, runs_of
@@ -64,7 +64,7 @@ def recommended(reports: Sequence[Report]) -> tuple[float | None, float | None]:
 
 
 def has_no_reason_to_change(found: Advice) -> bool:
-    return not (found.risk or found.possible_saving(10))
+    return not (found.risk_sentence or found.possible_saving_sentence(10))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_an_index_that_fills_the_task_keeps_its_size(size: tuple[float, float]) 
     assert KEPT in "\n".join(found.reasons)
     assert found.evidence.needs.required_memory_mb == 150
     assert not [
-        row for row in found.choice.options if row.acceptable and row.size.memory_mb < size[1]
+        row for row in found.choice.options if row.is_acceptable and row.size.memory_mb < size[1]
     ]
 
 
@@ -90,7 +90,7 @@ def test_without_mapped_files_the_same_runs_shrink() -> None:
 def test_memory_used_up_to_the_limit_still_gets_more() -> None:
     found = advice(ladder((1, 2 * GB), used_mb=1900, files_mb=100))
     assert found.choice.size.memory_mb == 3 * GB
-    assert found.risk
+    assert found.risk_sentence
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_files_that_a_new_version_says_apart_are_no_spread(apart: int) -> None:
     older = [with_files(number, None, peak_mb=400, **local) for number in range(3)]
     newer = [with_files(10 + number, 350, peak_mb=50, **local) for number in range(apart)]
     runs = [*older, *newer]
-    assert present(spread_in(window_of(runs))).percent == 0
+    assert present(spread_of_window_needs(window_of(runs))).largest_above_median_percent == 0
     found = advice(runs)
     assert found.choice.size.memory_mb == 512
     reasons = "\n".join(found.reasons)
@@ -229,7 +229,7 @@ def newer(count: int, **more: Any) -> list[Report]:
 def test_older_runs_alone_mean_what_they_meant() -> None:
     found = advice(older(12, 4000))
     assert found.choice.size.memory_mb == 5 * GB
-    assert found.risk
+    assert found.risk_sentence
     assert "pages of mapped files" not in "\n".join(found.reasons)
 
 
@@ -239,7 +239,7 @@ def test_an_older_peak_enlarges_nothing_once_five_runs_say_files_apart(
 ) -> None:
     found = advice([*older(12, 4000), *newer(count)])
     assert found.choice.size.memory_mb == memory_mb
-    assert (found.risk == "") is (count >= 5)
+    assert (found.risk_sentence == "") is (count >= 5)
     worth = "only keeps the size from getting smaller" if count >= 5 else "may have been less"
     assert (
         "The memory of some of the runs may include pages of mapped files, as older versions, "
@@ -277,7 +277,7 @@ def test_container_insights_beside_reports_is_the_older_meaning() -> None:
         )
         for one in older(3, 4000)
     ]
-    assert advice([*minutes, *newer(8)]).risk == ""
+    assert advice([*minutes, *newer(8)]).risk_sentence == ""
 
 
 def test_resize_is_not_enlarged_by_older_peaks_and_shrinks_by_no_guess() -> None:
@@ -333,7 +333,7 @@ def test_files_never_make_a_size_larger_and_never_smaller(
             reports.append(replace(run, record=replace(run.record, metrics=metrics)))
     without = advice(bare)
     with_them = advice(full)
-    assert with_them.risk == without.risk
+    assert with_them.risk_sentence == without.risk_sentence
     assert with_them.choice.needs_more_memory == without.choice.needs_more_memory
     least_mb = without.choice.size.memory_mb or 0
     most_mb = max(least_mb, without.choice.current.memory_mb or 0)

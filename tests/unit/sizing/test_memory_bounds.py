@@ -9,7 +9,7 @@ from profiler.aws_account.resize_plan import _seen_memory
 from profiler.record.record_model import AverageAndMaximum, Metrics, Report, TaskSize
 from profiler.record.task_needs import bound_memory_mb
 from profiler.sizing.memory_margin import UNKNOWN_MARGIN
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.run_facts import run_facts_of
 from profiler.sizing.runs_at_size import NEWEST_RUNS, SAMPLED_RUNS, RunsAtSize
 from profiler.sizing.sized_revision import SizedRevision
 from tests.family_windows import decision_on, window_of
@@ -90,9 +90,9 @@ def test_resize_leaves_the_size_and_the_containers_limit() -> None:
 )
 def test_the_run_that_holds_a_size_back_is_kept(made: Report) -> None:
     """It is neither among the newest runs nor in the sample, nor has it the largest need."""
-    holds = facts_of(made)
+    holds = run_facts_of(made)
     runs = RunsAtSize()
-    runs.keep(0, holds)
+    runs.keep_if_deciding(0, holds)
     for number in range(1, 2 * (NEWEST_RUNS + SAMPLED_RUNS)):
-        runs.keep(number, facts_of(run_with_bound(number, None, peak_mb=400)))
-    assert holds in runs.deciding()
+        runs.keep_if_deciding(number, run_facts_of(run_with_bound(number, None, peak_mb=400)))
+    assert holds in runs.deciding_runs()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.record.record_model import PeakSource, Report, Sampling, TaskSize
-from profiler.sizing.choose_size import Policy, margin_of
+from profiler.sizing.choose_size import Policy, memory_margin_of
 from profiler.sizing.memory_margin import (
     EACH_SECOND_PERCENT,
     KERNEL_PERCENT,
@@ -21,10 +21,10 @@ from profiler.sizing.memory_margin import (
     NeedSpread,
     PeakPrecision,
     memory_margin,
-    spread_of,
+    spread_of_needs,
 )
 from profiler.sizing.sizing_rules import advice_verdict
-from profiler.sizing.window_evidence import evidence_at, spread_in
+from profiler.sizing.window_evidence import evidence_at_size, spread_of_window_needs
 from tests.family_windows import window_of
 from tests.runs import evidence_of, report
 from tests.sized_runs import advice
@@ -76,7 +76,7 @@ def test_the_margin_is_the_spread_of_so_many_runs_within_limits(
 def test_no_margin_is_below_its_floor_or_above_thirty_percent(
     needs_mb: list[float], precision: PeakPrecision
 ) -> None:
-    margin = memory_margin(spread_of(needs_mb), precision)
+    margin = memory_margin(spread_of_needs(needs_mb), precision)
     assert KERNEL_PERCENT <= margin.percent <= MAX_SPREAD_PERCENT
     if len(needs_mb) < MIN_SPREAD_RUNS or precision.source is None:
         assert margin.percent >= UNKNOWN_PERCENT
@@ -89,8 +89,10 @@ def test_no_margin_is_below_its_floor_or_above_thirty_percent(
 def test_the_margin_is_the_same_in_any_unit(
     needs_mb: list[float], precision: PeakPrecision, scale: float
 ) -> None:
-    scaled = memory_margin(spread_of([need * scale for need in needs_mb]), precision)
-    assert scaled.percent == pytest.approx(memory_margin(spread_of(needs_mb), precision).percent)
+    scaled = memory_margin(spread_of_needs([need * scale for need in needs_mb]), precision)
+    assert scaled.percent == pytest.approx(
+        memory_margin(spread_of_needs(needs_mb), precision).percent
+    )
 
 
 @given(st.integers(1, 10_000), st.integers(1, 10_000), st.floats(0, 1000), precisions)
@@ -113,7 +115,7 @@ def test_runs_that_differ_more_need_no_smaller_margin(
 
 @given(needs)
 def test_less_exact_peaks_need_no_smaller_margin(needs_mb: list[float]) -> None:
-    of_runs = spread_of(needs_mb)
+    of_runs = spread_of_needs(needs_mb)
     margins = [
         memory_margin(of_runs, precision).percent
         for precision in (KERNEL, EACH_SECOND, SLOW, BY_MINUTE)
@@ -125,9 +127,9 @@ def test_less_exact_peaks_need_no_smaller_margin(needs_mb: list[float]) -> None:
 def test_a_margin_that_was_asked_for_is_taken(
     needs_mb: list[float], precision: PeakPrecision, asked: float
 ) -> None:
-    margin = memory_margin(spread_of(needs_mb), precision, asked_percent=asked)
+    margin = memory_margin(spread_of_needs(needs_mb), precision, asked_percent=asked)
     assert margin == MemoryMargin(percent=asked)
-    assert margin.of_one_value == margin
+    assert margin.margin_of_one_value == margin
 
 
 def test_means_of_minutes_need_more_than_any_spread() -> None:
@@ -147,20 +149,20 @@ def test_a_kill_hides_how_far_the_largest_need_lies_above_the_others() -> None:
 
 
 def test_without_a_need_nothing_is_known() -> None:
-    assert spread_of([]) is None
+    assert spread_of_needs([]) is None
     assert memory_margin(None, KERNEL) == UNKNOWN_MARGIN
-    assert MemoryMargin(percent=5, why="they differ").of_one_value == UNKNOWN_MARGIN
-    assert MemoryMargin(percent=30, why="they differ").of_one_value.percent == 30
+    assert MemoryMargin(percent=5, why="they differ").margin_of_one_value == UNKNOWN_MARGIN
+    assert MemoryMargin(percent=30, why="they differ").margin_of_one_value.percent == 30
 
 
 def test_a_median_of_nothing_is_as_far_as_can_be() -> None:
-    wide = spread_of([0.0] * 20 + [5.0])
+    wide = spread_of_needs([0.0] * 20 + [5.0])
     assert wide is not None
-    assert math.isinf(wide.percent)
+    assert math.isinf(wide.largest_above_median_percent)
     margin = memory_margin(wide, KERNEL)
     assert margin.percent == MAX_SPREAD_PERCENT
     assert margin.why == "the largest of 21 runs lies far above their median"
-    assert memory_margin(spread_of([0.0] * 21), KERNEL).percent == KERNEL_PERCENT
+    assert memory_margin(spread_of_needs([0.0] * 21), KERNEL).percent == KERNEL_PERCENT
 
 
 @pytest.mark.parametrize(
@@ -217,11 +219,11 @@ def test_a_size_that_holds_the_margin_is_no_risk_although_it_is_nearly_full() ->
     """974 of 1024 MB are 95 %, and 1023 MB with the margin."""
     kernel = {"memory_peak_source": "kernel"}
     right = advice(report(n, peak_mb=974, size=(0.25, 1024), metrics=kernel) for n in range(40))
-    assert right.risk == ""
-    assert right.choice.is_right
+    assert right.risk_sentence == ""
+    assert right.choice.is_current_size_right
     assert advice_verdict(right) == "fits"
     full = advice(report(n, peak_mb=980, size=(0.25, 1024), metrics=kernel) for n in range(40))
-    assert full.risk == "a run needed 980 MB of the task's 1 GB of memory"
+    assert full.risk_sentence == "a run needed 980 MB of the task's 1 GB of memory"
     assert full.choice.size.memory_mb == 2048
 
 
@@ -232,25 +234,25 @@ def kernels(number: int, peak_mb: float, **record: Any) -> Report:
 @given(st.lists(st.floats(1, 1000), min_size=20, max_size=50))
 def test_resize_and_recommend_take_the_same_margin(peaks_mb: list[float]) -> None:
     runs = [kernels(number, peak_mb) for number, peak_mb in enumerate(peaks_mb)]
-    evidence = evidence_at(window_of(runs), TaskSize(vcpu=1, memory_mb=2048))
+    evidence = evidence_at_size(window_of(runs), TaskSize(vcpu=1, memory_mb=2048))
     assert evidence is not None
-    assert margin_of(evidence, Policy()) == margin_of(evidence_of(runs), Policy())
+    assert memory_margin_of(evidence, Policy()) == memory_margin_of(evidence_of(runs), Policy())
 
 
 def test_after_a_change_of_size_the_runs_at_the_old_one_say_how_much_the_family_differs() -> None:
     """Otherwise 5 runs at the new size would call for another one at once."""
     before = [kernels(number, 950 + 10 * (number % 3)) for number in range(40)]
     since = [kernels(number, 960, size=(0.25, 1024)) for number in range(40, 45)]
-    evidence = evidence_at(window_of([*before, *since]), TaskSize(vcpu=0.25, memory_mb=1024))
+    evidence = evidence_at_size(window_of([*before, *since]), TaskSize(vcpu=0.25, memory_mb=1024))
     assert evidence is not None
     assert evidence.needs.spread == NeedSpread(largest_mb=970, median_mb=960, runs=45)
-    assert margin_of(evidence, Policy()).percent == KERNEL_PERCENT
+    assert memory_margin_of(evidence, Policy()).percent == KERNEL_PERCENT
     assert evidence.needs.required_memory_mb == 960
 
 
 def test_of_many_runs_all_count_and_the_newest_have_the_median() -> None:
     runs = [kernels(number, 500 if number == 3 else 400) for number in range(180)]
-    found = spread_in(window_of(runs))
+    found = spread_of_window_needs(window_of(runs))
     assert found == NeedSpread(largest_mb=500, median_mb=400, runs=180)
     assert memory_margin(found, KERNEL).percent == pytest.approx(25 / 3)
 
@@ -266,7 +268,7 @@ def test_of_many_kills_since_the_median_is_that_of_the_runs_before(killed_size_m
     killed = [
         ran(number, 1000, is_killed=True, size_mb=killed_size_mb) for number in range(150, 260)
     ]
-    found = spread_in(window_of([*before, *killed]))
+    found = spread_of_window_needs(window_of([*before, *killed]))
     assert found is not None
     assert 1500 <= found.median_mb <= found.largest_mb == 1649
     assert found.runs == 150
@@ -328,7 +330,7 @@ def test_a_killed_run_does_not_show_what_it_needed(
     ]
     evidence = evidence_of(of_runs)
     assert evidence.needs.spread == spread_of_runs
-    assert spread_in(window_of(of_runs)) == spread_of_runs
-    margin = margin_of(evidence, Policy())
+    assert spread_of_window_needs(window_of(of_runs)) == spread_of_runs
+    margin = memory_margin_of(evidence, Policy())
     assert margin.percent == pytest.approx(percent)
     assert margin.why == why

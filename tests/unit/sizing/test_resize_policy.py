@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.record.record_model import Report, TaskSize
 from profiler.sizing.resize_policy import Resize
-from profiler.sizing.sized_revision import SizeBefore, SizedRevision, size_before
+from profiler.sizing.sized_revision import SizeBefore, SizedRevision, parse_size_before_tag
 from tests.fakes import START_NS
 from tests.family_windows import decision_on, window_of
 from tests.runs import report
@@ -61,9 +61,11 @@ FIRST = SizedRevision(revision="1", size=OLD)
 
 
 def test_a_tag_remembers_a_size() -> None:
-    assert size_before(FROM_OLD.tag) == FROM_OLD
-    assert FROM_OLD.tag == "1/1024/2048"
-    assert [size_before(one) for one in (None, "", "1/2", "1/a/2", "1/2/3/4")] == [None] * 5
+    assert parse_size_before_tag(FROM_OLD.tag_value) == FROM_OLD
+    assert FROM_OLD.tag_value == "1/1024/2048"
+    assert [parse_size_before_tag(one) for one in (None, "", "1/2", "1/a/2", "1/2/3/4")] == [
+        None
+    ] * 5
 
 
 def test_a_size_that_saves_is_taken_from_enough_runs_on() -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MINUTE, format_ms
 from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize
 from profiler.sizing.resize_policy import Resize
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.run_facts import run_facts_of
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
 from profiler.sizing.sizing_rules import RULES
 from tests.fakes import START_NS
@@ -258,7 +258,7 @@ def test_of_a_family_on_fargate_and_ec2_only_fargates_runs_are_priced(start: flo
     assert found.saving_usd_per_month == alone.saving_usd_per_month
     assert found.usd_per_month == alone.usd_per_month
     assert found.runs == 34
-    assert present(found.evidence).left_out == (
+    assert present(found.evidence).left_out_runs_sentences == (
         "Of 816 runs outside Fargate only the needs count, not the cost.",
     )
 
@@ -334,7 +334,7 @@ def test_runs_of_container_insights_never_count_beside_reports() -> None:
     found = decide([*means, *runs(2, start=5.5)])
     assert found.action == "none"
     assert found.reason == "2 of 20 runs seen"
-    (left_out,) = present(found.evidence).left_out
+    (left_out,) = present(found.evidence).left_out_runs_sentences
     assert left_out == (
         "30 runs can only forbid less memory: Container Insights knows neither the peaks nor the "
         "ends."
@@ -376,14 +376,16 @@ def test_a_run_that_only_container_insights_saw_forbids_less_memory_and_calls_fo
 
 
 def test_runs_that_nobody_vouches_for_are_counted_and_change_nothing() -> None:
-    usual = [facts_of(one) for one in runs(35)]
-    forged = [facts_of(one, is_confirmed=False) for one in runs(60, start=0.3, **KILLED)]
+    usual = [run_facts_of(one) for one in runs(35)]
+    forged = [run_facts_of(one, is_confirmed=False) for one in runs(60, start=0.3, **KILLED)]
     found = decision_on(window_of_runs([*usual, *forged], days=400), revision())
     assert_resized(found)
     shown = present(found.evidence)
     assert shown.unconfirmed == 60
-    assert shown.left_out[0].startswith("60 runs do not count: the task was not confirmed")
-    confirmed = [facts_of(one) for one in runs(1, start=34.5, **KILLED)]
+    assert shown.left_out_runs_sentences[0].startswith(
+        "60 runs do not count: the task was not confirmed"
+    )
+    confirmed = [run_facts_of(one) for one in runs(1, start=34.5, **KILLED)]
     found = decision_on(window_of_runs([*usual, *confirmed], days=400), revision())
     assert (present(found.size).memory_mb or 0) > 2048
 
@@ -592,8 +594,8 @@ def test_runs_from_before_the_registration_show_no_starter_of_an_old_revision() 
 
 
 def test_unconfirmed_runs_from_before_the_window_are_not_counted() -> None:
-    usual = [facts_of(one) for one in runs(35, start=100)]
-    forged = [facts_of(one, is_confirmed=False) for one in runs(5)]
+    usual = [run_facts_of(one) for one in runs(35, start=100)]
+    forged = [run_facts_of(one, is_confirmed=False) for one in runs(5)]
     found = decision_on(window_of_runs([*usual, *forged], days=35), revision())
     assert_resized(found)
     assert present(found.evidence).unconfirmed == 0

@@ -14,13 +14,13 @@ import pytest
 import profiler
 from profiler.core.ecs_terms import EC2, FARGATE
 from profiler.record.record_model import CONTAINER_INSIGHTS, Report, Sampling, TaskSize
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import evidence_of_runs
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.resize_case import ResizeCase, resize_case
 from profiler.sizing.resize_policy import ResizePolicy
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.run_facts import run_facts_of
 from profiler.sizing.sized_revision import Circumstances, SizeBefore, SizedRevision, TargetOverride
 from profiler.sizing.sizing_rules import (
     RULES,
@@ -91,9 +91,9 @@ class Example:
     @property
     def advice(self) -> Advice:
         """``recommend``'s."""
-        facts = [facts_of(made) for made in self.reports]
+        facts = [run_facts_of(made) for made in self.reports]
         evidence = evidence_of_runs(facts[-1].family, facts)
-        return advise(present(evidence), Policy(), PriceOverrides())
+        return advise_on_size(present(evidence), Policy(), PriceOverrides())
 
     @property
     def advising(self) -> Rule:

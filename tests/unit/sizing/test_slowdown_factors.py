@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from profiler.core.ecs_terms import VCPU_SIZES
 from profiler.record.record_model import SlowdownBounds
 from profiler.sizing.slowdown_factors import (
-    are_larger,
+    are_all_bounds_larger,
     factors_at_each_vcpu,
     factors_of_run,
     larger_factors,
@@ -30,4 +30,4 @@ def test_the_factors_at_all_sizes_are_those_at_each(slowdown: dict[float, Slowdo
 def test_larger_factors_change_nothing_where_none_is_larger(
     factors: dict[float, SlowdownBounds], others: dict[float, SlowdownBounds]
 ) -> None:
-    assert are_larger(factors, others) == (larger_factors(factors, others) == factors)
+    assert are_all_bounds_larger(factors, others) == (larger_factors(factors, others) == factors)

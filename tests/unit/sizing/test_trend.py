@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from profiler.sizing.trend import NO_GROWTH, Growth, growth
+from profiler.sizing.trend import NO_GROWTH, Growth, find_growth
 from tests.runs import report
 from tests.sized_runs import advice
 
@@ -42,7 +42,7 @@ def _growths(week: Sequence[float], per_night: float = 0) -> Iterator[tuple[int,
         for days in _DAYS:
             values = [value for night in nights[:days] for value in night]
             numbers = [night for night, runs in enumerate(nights[:days]) for _ in runs]
-            yield days, growth(values[-50:], numbers[-50:])
+            yield days, find_growth(values[-50:], numbers[-50:])
 
 
 @pytest.mark.parametrize("rhythm", _RHYTHMS)
@@ -61,16 +61,16 @@ def test_a_growth_is_said_beside_a_rhythm(rhythm: str) -> None:
 def test_a_growth_within_few_nights_is_not_sure() -> None:
     """The order of a workflow's inputs shows the same; a size is on the safe side."""
     values = [100.0 + 10 * number for number in range(21)]
-    found = growth(values, [number // 3 for number in range(21)])
+    found = find_growth(values, [number // 3 for number in range(21)])
     assert found.per_run == 10
     assert not found.is_sure
-    assert growth([*values, 310], [number // 3 for number in range(22)]).is_sure
+    assert find_growth([*values, 310], [number // 3 for number in range(22)]).is_sure
 
 
 def test_families_that_run_once_a_week_or_a_month_grow_as_others_do() -> None:
     values = [100.0 + 10 * number for number in range(12)]
     for apart in (1, 2, 7, 14, 30, 31):
-        assert growth(values, range(0, 12 * apart, apart)).is_sure
+        assert find_growth(values, range(0, 12 * apart, apart)).is_sure
 
 
 def _of_week(day: int) -> float:

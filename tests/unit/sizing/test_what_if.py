@@ -21,14 +21,18 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.task_needs import vcpu_limit
-from profiler.sizing.advice import Advice, advise
+from profiler.sizing.advice import Advice, advise_on_size
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate_sizes import LEGAL_SIZES
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.run_facts import facts_of
+from profiler.sizing.run_facts import run_facts_of
 from profiler.sizing.sizing_rules import advice_verdict
-from profiler.sizing.slowdown_factors import MIN_SLOWER_FACTOR, duration_factors, smaller_vcpus
+from profiler.sizing.slowdown_factors import (
+    MIN_SLOWER_FACTOR,
+    duration_factors_of_runs,
+    smaller_vcpus,
+)
 from tests.runs import evidence_of, report, slowdown
 from tests.sized_runs import GB, Need, advice, families, reasons, rows, runs_of, size
 from tests.values import present
@@ -55,8 +59,8 @@ def measured(
 
 
 def factors(current: float | None, *bounds: Bounds) -> dict[float, tuple[float, float]]:
-    runs = [facts_of(measured(number, one)) for number, one in enumerate(bounds)]
-    found = present(duration_factors(runs, current))
+    runs = [run_facts_of(measured(number, one)) for number, one in enumerate(bounds)]
+    found = present(duration_factors_of_runs(runs, current))
     return {vcpu: (factor.min, factor.max) for vcpu, factor in found.items()}
 
 
@@ -106,12 +110,12 @@ def test_each_row_has_duration_price_and_saving_by_hand() -> None:
     assert half.factor == SlowdownBounds(min=1, max=1.12)
     assert half.usd_per_run == round((0.5 * VCPU_USD + GB_USD) / 6 * 1.12, 8) == 0.00460787
     assert half.saving_percent == round(100 * (1 - 0.00460787 / 0.00971), 1) == 52.5
-    assert half.acceptable is True
-    assert found[0.25, GB].acceptable is False
+    assert half.is_acceptable is True
+    assert found[0.25, GB].is_acceptable is False
     current = found[1, 4 * GB]
     assert current.usd_per_run == 0.00971
     assert current.saving_percent == 0.0
-    assert current.acceptable is True
+    assert current.is_acceptable is True
     assert size(runs) == (0.5, GB)
 
 
@@ -120,7 +124,7 @@ def test_a_saturated_task_is_not_enlarged() -> None:
         0, {"v0_25": (3.6, 4), "v0_5": (1.83, 2)}, saturated=83.0, p95=0.99, peak_mb=1500
     )
     found = advice([busy])
-    assert not found.choice.changes
+    assert not found.choice.is_other_size_better
     assert found.choice.saving_percent == 0
     text = "\n".join(found.reasons)
     assert (
@@ -245,7 +249,7 @@ def test_reports_of_schema_1_0_need_their_p95() -> None:
     found = advice(runs)
     assert found.choice.size.vcpu == 0.5
     quarter = next(row for row in found.choice.options if row.size.vcpu == 0.25)
-    shown = (quarter.factor, quarter.usd_per_run, quarter.saving_percent, quarter.acceptable)
+    shown = (quarter.factor, quarter.usd_per_run, quarter.saving_percent, quarter.is_acceptable)
     assert shown == (None, None, None, False)
     assert "0.25 vCPU was not considered: some runs used up to 0.3 vCPU for 95 %" in "\n".join(
         found.reasons
@@ -315,7 +319,8 @@ def test_runs_by_month_need_five_runs_and_a_day(
 def test_a_rare_batch_has_a_part_of_a_run_in_a_month(days: float, text: str) -> None:
     evidence = of_window(evidence_of([measured()]), 5, round(days * DAY_NS))
     (monthly,) = re.findall(
-        r"a month at (\S+ runs?)\b", " ".join(advise(evidence, Policy(), PriceOverrides()).reasons)
+        r"a month at (\S+ runs?)\b",
+        " ".join(advise_on_size(evidence, Policy(), PriceOverrides()).reasons),
     )
     assert monthly == text
 
@@ -348,7 +353,7 @@ def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None
 
     # The record of a run has no reason about options of the command.
     evidence = evidence_of([measured(0, {"v0_5": (1.4, 1.9)}, saturated=60.0)])
-    brief = "\n".join(advise(evidence, Policy(), PriceOverrides()).brief_reasons)
+    brief = "\n".join(advise_on_size(evidence, Policy(), PriceOverrides()).brief_reasons)
     assert "--" not in brief
     assert "For 60 % of the time" in brief
 
@@ -375,16 +380,16 @@ def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None
 )
 def test_a_risk_is_a_kill_or_a_need_above_90_percent(one: Report, risk: str | None) -> None:
     advised = advice([one])
-    assert advised.risk.startswith(risk or "")
-    assert (advised.risk == "") is (risk is None)
+    assert advised.risk_sentence.startswith(risk or "")
+    assert (advised.risk_sentence == "") is (risk is None)
     assert ("memory-bound" in " ".join(advised.reasons)) is (risk or "").startswith(
         "a run needed"
     ), "one limit"
     killed = measured(0, likely_out_of_memory=True)
-    assert advice([killed, measured(1, size=(1, 3 * GB))]).risk == "", (
+    assert advice([killed, measured(1, size=(1, 3 * GB))]).risk_sentence == "", (
         "a kill below the current size is none"
     )
-    assert advice([killed, measured(1)]).risk
+    assert advice([killed, measured(1)]).risk_sentence
 
 
 def test_the_verdict_on_the_current_size() -> None:

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from profiler.aws_account.doctor.cluster_checks import (
     ClusterChecks,
     FamilyHealth,
-    LastReports,
-    LimitedPages,
+    LastReportsByFamily,
+    LimitedPageReader,
     newest_reports,
 )
 from profiler.aws_account.doctor.findings import Finding
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
 from profiler.aws_account.planned_family import PlannedFamily
-from profiler.aws_account.report_paths import ReportPaths
+from profiler.aws_account.report_paths import ReportPathReader
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.line_trust import AccountTrust
@@ -35,7 +35,7 @@ from tests.runs import report
 DAY_NS = 86_400 * NS_PER_SECOND
 NOW_NS = 20_000 * DAY_NS + DAY_NS // 2  # at noon
 ARN = "arn:aws:ecs:us-east-1:123456789012:task-definition/etl:2"
-NO_REPORTS = LastReports()
+NO_REPORTS = LastReportsByFamily()
 
 
 def schedule(**fields: Any) -> Schedule:
@@ -47,7 +47,7 @@ def findings(
     *schedules: Schedule,
     state: MonitorState = "current",
     registered_days_ago: float | None = 5,
-    reports: LastReports | None = NO_REPORTS,
+    reports: LastReportsByFamily | None = NO_REPORTS,
     **planned: Any,
 ) -> list[Finding]:
     registered_ns = (
@@ -64,7 +64,7 @@ def findings(
         forwarded_to=("f",),
     )
     checks = ClusterChecks(schedules, reports, NOW_NS, is_indexed=True)
-    (judged,) = checks.judged([monitor], [health])
+    (judged,) = checks.judge_families([monitor], [health])
     return list(judged.findings)
 
 
@@ -98,9 +98,9 @@ def test_a_report_that_was_not_due_is_a_note(given: dict[str, Any]) -> None:
 
 
 def test_a_report_and_what_could_not_be_read_are_no_finding() -> None:
-    assert findings(schedule(), reports=LastReports(newest_ns={"etl": 1})) == []
+    assert findings(schedule(), reports=LastReportsByFamily(newest_ns={"etl": 1})) == []
     assert findings(schedule(), reports=None) == []
-    (found,) = findings(schedule(), reports=LastReports(unread=frozenset({"/ecs/etl"})))
+    (found,) = findings(schedule(), reports=LastReportsByFamily(unread=frozenset({"/ecs/etl"})))
     assert found.level == "note"
     assert found.advice == "Use --from https://HOST."
     # A service has no report.
@@ -110,7 +110,7 @@ def test_a_report_and_what_could_not_be_read_are_no_finding() -> None:
 @pytest.mark.parametrize("state", ["current", "instance"])
 def test_a_report_in_the_stream_from_which_airflow_reads_is_a_problem(state: MonitorState) -> None:
     (found,) = findings(
-        state=state, started_by=("Airflow",), reports=LastReports(newest_ns={"etl": 1})
+        state=state, started_by=("Airflow",), reports=LastReportsByFamily(newest_ns={"etl": 1})
     )
     assert found.level == "problem"
     assert "reads XCom" in found.text
@@ -126,7 +126,7 @@ def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() ->
         definition_arn=ARN[:-1] + "1",
         content={},
     )
-    (found,) = findings(unmonitored=(target,), reports=LastReports(newest_ns={"etl": 1}))
+    (found,) = findings(unmonitored=(target,), reports=LastReportsByFamily(newest_ns={"etl": 1}))
     assert found.level == "problem"
     assert found.text == "The rule nightly is pinned to etl:1, which has no monitor."
     assert "add-monitor --family etl --register --update-schedules" in (found.advice or "")
@@ -147,7 +147,7 @@ def test_a_subscription_of_notices_alone_forwards_no_reports() -> None:
     logs = MagicMock()
     logs.get_paginator = lambda name: SimpleNamespace(paginate=lambda **_: [pages[name]])
     logs.describe_account_policies = lambda **_: {}
-    paths = ReportPaths(lambda _service: logs)
+    paths = ReportPathReader(lambda _service: logs)
     assert paths.log_group("/ecs/etl").forwarded_to == ("f2", "f3")
     assert paths.problems == set()
 
@@ -179,7 +179,7 @@ class Groups:
 
 
 def newest(groups: Groups, *families: str) -> tuple[Mapping[str, int], set[str]]:
-    pages = LimitedPages(groups)
+    pages = LimitedPageReader(groups)
     trust = AccountTrust(account_id=ACCOUNT)
     source = LogGroupRuns(pages, sorted(groups.pages), NOW_NS, trust=trust)
     return newest_reports(source, frozenset(families), ARN, NOW_NS), pages.unread

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aws_account.doctor.findings import Finding
-from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose
+from profiler.aws_account.doctor.task_checks import DoctorContext, MachineProbes, diagnose_task
 from profiler.collectors.nvidia.nvml_calls import NOT_INSTALLED
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuFacts, GpuSample
 from profiler.core.text import install_hint
@@ -53,7 +53,7 @@ GPU = GpuFacts(uuid="GPU-a", index=0, name="NVIDIA A10G")
 VIEW = KernelView(
     schedstat=True, system_calls=True, pressure=True, ptrace_scope=None, cgroup_version=2
 )
-HEALTHY = Probes(
+HEALTHY = MachineProbes(
     read_gpus=lambda: None,
     visible_devices=lambda _: None,
     count_processes=lambda _: 3,
@@ -87,9 +87,9 @@ def context(
     return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=25)
 
 
-def found(one: DoctorContext | None, probes: Probes = HEALTHY) -> dict[str, list[Finding]]:
+def found(one: DoctorContext | None, probes: MachineProbes = HEALTHY) -> dict[str, list[Finding]]:
     by_topic: dict[str, list[Finding]] = {}
-    for finding in diagnose(one, probes):
+    for finding in diagnose_task(one, probes):
         by_topic.setdefault(finding.topic, []).append(finding)
     return by_topic
 

@@ -23,7 +23,7 @@ NOW_NS = START_NS
 
 def take(runs: RunningRuns, message: str) -> None:
     event = log_event(message)
-    runs.add(message, TRUST.trust_in_stream(GROUP, event["logStreamName"]), event["timestamp"])
+    runs.add_line(message, TRUST.trust_in_stream(GROUP, event["logStreamName"]), event["timestamp"])
 
 
 def runs_of(*messages: str, selection: RunFilter | None = None) -> RunningRuns:
@@ -40,7 +40,7 @@ def test_a_run_goes_on_if_its_newest_line_is_a_young_checkpoint() -> None:
         text(newest),
         text(checkpoint_at(NOW_NS, age_seconds=140)),
     ]
-    (run,) = runs_of(*lines).refresh(NOW_NS)
+    (run,) = runs_of(*lines).current_runs(NOW_NS)
     assert run.report.time == newest.time
     assert run.elapsed_ms(NOW_NS) == 600_000
     assert run.elapsed_ms(NOW_NS + 5 * NS_PER_SECOND) == 605_000
@@ -56,34 +56,34 @@ def test_a_run_goes_on_if_its_newest_line_is_a_young_checkpoint() -> None:
         '{"message":"\\"task.report\\""}',
         "[" * 9,
     )
-    assert runs_of(*others).refresh(NOW_NS) == ()
+    assert runs_of(*others).current_runs(NOW_NS) == ()
 
 
 def test_a_run_without_a_line_for_ten_minutes_is_not_shown() -> None:
     """A run without a line for ten minutes is not shown and before that its age is."""
     runs = runs_of(text(checkpoint_at(NOW_NS)))
-    (late,) = runs.refresh(NOW_NS + 4 * MINUTE_NS)
+    (late,) = runs.current_runs(NOW_NS + 4 * MINUTE_NS)
     assert late.silent_ms == 260_000
-    assert runs.refresh(NOW_NS + 10 * MINUTE_NS) == ()
+    assert runs.current_runs(NOW_NS + 10 * MINUTE_NS) == ()
     # Rare checkpoints are no silence.
     (run,) = runs_of(
         text(checkpoint_at(NOW_NS, 60, period_minutes=15, age_seconds=14 * 60))
-    ).refresh(NOW_NS)
+    ).current_runs(NOW_NS)
     assert run.silent_ms is None
 
 
 def test_an_ended_run_is_shown_once_if_it_was_seen_running() -> None:
     line = checkpoint_at(NOW_NS)
     runs = runs_of(text(line))
-    assert len(runs.refresh(NOW_NS)) == 1
+    assert len(runs.current_runs(NOW_NS)) == 1
     take(runs, text(ended(line, "failure", 3)))
-    (run,) = runs.refresh(NOW_NS + NS_PER_SECOND)
+    (run,) = runs.current_runs(NOW_NS + NS_PER_SECOND)
     assert run.is_running is False
     assert run.report.record.exit_code == 3
     assert run.elapsed_ms(NOW_NS + 9 * MINUTE_NS) == line.record.metrics.duration_ms
     take(runs, text(line))  # read again
-    assert runs.refresh(NOW_NS + 2 * NS_PER_SECOND) == ()
-    assert runs_of(text(line), text(ended(line))).refresh(NOW_NS) == ()
+    assert runs.current_runs(NOW_NS + 2 * NS_PER_SECOND) == ()
+    assert runs_of(text(line), text(ended(line))).current_runs(NOW_NS) == ()
 
 
 def test_notices_have_the_text_of_their_line() -> None:
@@ -91,13 +91,13 @@ def test_notices_have_the_text_of_their_line() -> None:
     line = checkpoint_at(NOW_NS)
     messages = [notice_text(line), text(line), notice_text(line, "memory")]
     for order in (messages, messages[::-1]):
-        (run,) = runs_of(*order).refresh(NOW_NS)
+        (run,) = runs_of(*order).current_runs(NOW_NS)
         assert {(one.kind, one.message) for one in run.notices} == {
             ("stuck", MESSAGE),
             ("memory", MESSAGE),
         }
         assert run.interval.vcpu_used != NOT_MEASURED
-    (only_notice,) = runs_of(notice_text(line)).refresh(NOW_NS)
+    (only_notice,) = runs_of(notice_text(line)).current_runs(NOW_NS)
     assert only_notice.interval == Interval()
     assert only_notice.silent_ms is None
 
@@ -113,22 +113,22 @@ def test_ecs_says_which_tasks_run_and_the_lines_what_they_use() -> None:
     line = checkpoint_at(NOW_NS, age_seconds=3000, minutes=80)
     other = task(checkpoint_at(NOW_NS, task_id="plain"))
     runs = runs_of(text(line), text(checkpoint_at(NOW_NS, task_id="elsewhere")))
-    found = runs.refresh(NOW_NS, (task(line), other))
+    found = runs.current_runs(NOW_NS, (task(line), other))
     assert [run.report for run in found] == [line, other]
     assert found[0].silent_ms == 3_000_000
-    gone, left = runs.refresh(NOW_NS, (task(line, "stopped"), other))[::-1]
+    gone, left = runs.current_runs(NOW_NS, (task(line, "stopped"), other))[::-1]
     assert gone.is_running is False
     assert gone.report.record.status == "stopped"
     assert left.report == other
     assert gone.interval == line.record.interval
-    assert len(runs.refresh(NOW_NS, (other,))) == 1
+    assert len(runs.current_runs(NOW_NS, (other,))) == 1
 
 
 def test_the_report_of_a_task_that_ecs_has_not_stopped_yet_is_its_end() -> None:
     line = checkpoint_at(NOW_NS)
     runs = runs_of(text(line))
-    runs.refresh(NOW_NS, (task(line),))
+    runs.current_runs(NOW_NS, (task(line),))
     take(runs, text(ended(line)))
-    (run,) = runs.refresh(NOW_NS, (task(line),))
+    (run,) = runs.current_runs(NOW_NS, (task(line),))
     assert run.report.record.status == "success"
-    assert runs.refresh(NOW_NS, (task(line, "stopped"),)) == ()
+    assert runs.current_runs(NOW_NS, (task(line, "stopped"),)) == ()

@@ -10,10 +10,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from profiler.aws_account.running_tasks.running_runs import LINE_FILTER_PATTERN, RunningRuns
-from profiler.aws_account.running_tasks.watched_tasks import RunningTasks, WatchedTasks
+from profiler.aws_account.running_tasks.watched_tasks import RunningTaskLister, WatchedTasks
 from profiler.core.completeness import Completeness, Gap
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine, encode_notice
+from profiler.record.notice_model import Notice, NoticeEvidence, NoticeLine, encode_notice_line
 from profiler.record.record_model import NO_INTERVAL, AverageAndMaximum, Distribution, Interval
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from tests.fakes import START_NS, FakeClock
@@ -29,25 +29,25 @@ def test_the_first_read_is_ten_minutes_and_later_ones_are_what_is_new() -> None:
     start_ms = START_NS // NS_PER_MS
     logs.put(START_NS - 20 * NS_PER_SECOND, text(checkpoint_at(START_NS)))
     for _ in range(3):
-        assert watched.refresh() == ()
+        assert watched.read_new_data() == ()
         clock.advance(15)
     assert [one["startTime"] - start_ms for one in logs.requests] == [-600_000, -140_000, -140_000]
     assert {one["filterPattern"] for one in logs.requests} == {LINE_FILTER_PATTERN}
-    assert len(watched.runs()) == 1
+    assert len(watched.runs_now()) == 1
     clock.advance(3600)
-    watched.refresh()
+    watched.read_new_data()
     assert logs.requests[-1]["startTime"] == clock.wall_ns() // NS_PER_MS - 600_000
-    assert watched.runs() == ()
+    assert watched.runs_now() == ()
 
 
 def test_a_group_that_cannot_be_read_is_a_sentence_and_the_time_goes_on() -> None:
     logs, clock = FakeLogs(), FakeClock()
     watched = watched_tasks(logs, clock, MISSING, GROUP)
     logs.put(START_NS, text(checkpoint_at(START_NS)))
-    (problem,) = watched.refresh()
+    (problem,) = watched.read_new_data()
     assert problem.startswith(f"{MISSING} cannot be read")
     clock.advance(7)
-    assert [one.elapsed_ms for one in watched.runs()] == [607_000]
+    assert [one.elapsed_ms for one in watched.runs_now()] == [607_000]
     assert len(logs.requests) == 2
 
 
@@ -61,17 +61,17 @@ def test_the_families_that_may_be_meant_are_read_once_and_only_if_a_name_found_n
 
     watched = watched_tasks(logs, FakeClock())
     watched.family_names = family_names
-    watched.refresh()
-    assert watched.lacks_similar is False, "all runs were asked for"
+    watched.read_new_data()
+    assert watched.has_unread_similar is False, "all runs were asked for"
     watched.collected = RunningRuns(RunFilter(run="nightly-elt"))
-    watched.refresh()
-    assert watched.lacks_similar is True
+    watched.read_new_data()
+    assert watched.has_unread_similar is True
     watched.read_similar()
-    watched.refresh()
-    assert watched.lacks_similar is False
+    watched.read_new_data()
+    assert watched.has_unread_similar is False
     assert watched.similar == "Did you mean nightly-etl?"
     logs.put(START_NS, text(checkpoint_at(START_NS, family="nightly-elt")))
-    watched.refresh()
+    watched.read_new_data()
     assert watched.similar == "", "it was right"
     assert reads == ["all"]
 
@@ -92,15 +92,17 @@ def test_the_largest_share_of_the_usual_duration_is_first() -> None:
     ]
     for line in lines:
         logs.put(START_NS, text(line))
-    watched.refresh()
-    assert watched.lacks_usual is True
+    watched.read_new_data()
+    assert watched.has_unread_usual is True
     assert watched.read_usual() == ()
-    assert watched.lacks_usual is False
-    shown = [(one.run.report.record.task_id, one.share) for one in watched.runs()]
+    assert watched.has_unread_usual is False
+    shown = [
+        (one.run.report.record.task_id, one.share_of_usual_duration) for one in watched.runs_now()
+    ]
     assert shown == [("double", 2.0), ("half", 0.5), ("fifth", 0.2), ("new", None)]
     logs.put(START_NS, text(ended(lines[0])))
-    watched.refresh()
-    assert [one.run.report.record.task_id for one in watched.runs()] == [
+    watched.read_new_data()
+    assert [one.run.report.record.task_id for one in watched.runs_now()] == [
         "half",
         "double",
         "fifth",
@@ -137,13 +139,13 @@ def forecast_line(family: str, used_mb: float) -> str:
     notice = Notice(kind="memory", message="By the slope.", evidence=evidence)
     record = checkpoint_at(START_NS, 1, task_id=family, family=family, interval=NO_INTERVAL).record
     line = NoticeLine(time=format_ms(START_NS), notice=notice, record=record)
-    return encode_notice(line).decode()
+    return encode_notice_line(line).decode()
 
 
 def shown_notices(watched: WatchedTasks) -> dict[str, list[str | None]]:
     return {
         one.run.report.record.task_id: [notice.message for notice in one.run.notices]
-        for one in watched.runs()
+        for one in watched.runs_now()
     }
 
 
@@ -164,7 +166,7 @@ def test_memory_is_news_above_what_the_family_reached_and_a_forecast_without_it(
     ]
     for line in lines:
         logs.put(START_NS, line)
-    watched.refresh()
+    watched.read_new_data()
     forecast = ["By the slope."]
     assert shown_notices(watched) == {"nightly": forecast, "new": forecast}, "nothing is read yet"
     watched.read_usual()
@@ -174,7 +176,7 @@ def test_memory_is_news_above_what_the_family_reached_and_a_forecast_without_it(
     expected = {"nightly": forecast if reading == "part" else known, "new": forecast}
     assert shown_notices(watched) == expected
     logs.put(START_NS, memory_line(9, 900))
-    watched.refresh()
+    watched.read_new_data()
     assert shown_notices(watched) == expected, "it was news"
 
 
@@ -186,7 +188,7 @@ def test_a_forecast_below_what_the_family_reached_is_not_shown() -> None:
     )
     for line in (memory_line(8, 1830), forecast_line("nightly", 1830)):
         logs.put(START_NS, line)
-    watched.refresh()
+    watched.read_new_data()
     watched.read_usual()
     assert shown_notices(watched) == {"nightly": []}
 
@@ -200,7 +202,7 @@ def test_an_older_monitors_forecast_stays_beside_peaks_without_mapped_files() ->
     )
     for line in (memory_line(8, 1830), forecast_line("nightly", 1830)):
         logs.put(START_NS, line)
-    watched.refresh()
+    watched.read_new_data()
     watched.read_usual()
     assert shown_notices(watched) == {"nightly": ["By the slope."]}
 
@@ -213,8 +215,8 @@ def test_a_clock_that_is_ahead_misses_nothing() -> None:
         at_ns = aws_ns + minute * 60 * NS_PER_SECOND
         line = checkpoint_at(at_ns, minute + 1, age_seconds=0)
         logs.put(at_ns, text(line))
-        watched.refresh()
-        assert watched.runs()[0].run.report.time == line.time
+        watched.read_new_data()
+        assert watched.runs_now()[0].run.report.time == line.time
         clock.advance(60)
 
 
@@ -309,15 +311,15 @@ class FakeEcs:
         return {"taskDefinition": {"containerDefinitions": DEFINITIONS.get(family, [BATCH])}}
 
 
-def tasks_of(ecs: FakeEcs, *, with_services: bool = False) -> RunningTasks:
-    return RunningTasks(lambda _service: ecs, "jobs", with_services=with_services)
+def tasks_of(ecs: FakeEcs, *, with_services: bool = False) -> RunningTaskLister:
+    return RunningTaskLister(lambda _service: ecs, "jobs", with_services=with_services)
 
 
 def test_a_task_has_what_ecs_knows() -> None:
     ecs = FakeEcs("nightly")
     tasks = tasks_of(ecs)
     for _ in range(2):
-        (report,) = tasks.read(START_NS)
+        (report,) = tasks.read_running_tasks(START_NS)
     record = report.record
     assert record.task_id == "id-nightly"
     assert record.family == "nightly"
@@ -348,7 +350,7 @@ def test_the_log_groups_are_those_into_which_the_profiler_writes(
     family: str, groups: tuple[str, ...]
 ) -> None:
     tasks = tasks_of(FakeEcs(family))
-    assert len(tasks.read(START_NS)) == 1
+    assert len(tasks.read_running_tasks(START_NS)) == 1
     assert tasks.groups == groups
 
 
@@ -370,12 +372,12 @@ def test_the_groups_of_an_instance_monitor_are_read_for_tasks_on_ec2_without_a_m
         listed["launchType"] = launch_type
     tasks = tasks_of(ecs)
     for _ in range(2):
-        tasks.read(START_NS)
+        tasks.read_running_tasks(START_NS)
         assert tasks.groups == groups
     assert ecs.asked_for_services == ("/ecs/monitors" in groups), "once"
     ecs.daemon = "plain"
     without = tasks_of(ecs)
-    without.read(START_NS)
+    without.read_running_tasks(START_NS)
     assert set(without.groups) == {"/ecs/wrapped"} & set(groups)
 
 
@@ -386,7 +388,7 @@ def test_without_the_right_to_find_an_instance_monitor_it_is_said() -> None:
     ecs.refuses_services = True
     tasks = tasks_of(ecs)
     for _ in range(2):
-        tasks.read(START_NS)
+        tasks.read_running_tasks(START_NS)
         assert tasks.groups == ()
         (problem,) = tasks.problems
         assert "It is unknown whether an instance monitor writes about these tasks" in problem
@@ -408,12 +410,12 @@ def test_a_task_that_has_ended_is_described_once_more(
 ) -> None:
     ecs = FakeEcs("nightly", "plain")
     tasks = tasks_of(ecs)
-    tasks.read(START_NS)
+    tasks.read_running_tasks(START_NS)
     ecs.end("nightly", exit_code, **more)
-    found = {one.record.family: one.record for one in tasks.read(START_NS)}
+    found = {one.record.family: one.record for one in tasks.read_running_tasks(START_NS)}
     assert found["nightly"].status == status
     assert found["nightly"].exit_code == exit_code
-    assert [one.record.family for one in tasks.read(START_NS)] == ["plain"]
+    assert [one.record.family for one in tasks.read_running_tasks(START_NS)] == ["plain"]
 
 
 def test_a_definition_that_was_not_read_is_read_again() -> None:
@@ -421,12 +423,15 @@ def test_a_definition_that_was_not_read_is_read_again() -> None:
     ecs = FakeEcs("nightly", "nightly-load")
     ecs.refused = 2
     tasks = tasks_of(ecs)
-    assert [one.record.container.name for one in tasks.read(START_NS)] == ["", ""]
+    assert [one.record.container.name for one in tasks.read_running_tasks(START_NS)] == ["", ""]
     (problem,) = tasks.problems
     assert problem.startswith(
         "Task definitions of running tasks cannot be read: AWS returned ThrottlingException"
     )
-    assert [one.record.container.name for one in tasks.read(START_NS)] == ["batch", "batch"]
+    assert [one.record.container.name for one in tasks.read_running_tasks(START_NS)] == [
+        "batch",
+        "batch",
+    ]
     assert tasks.problems == ()
     assert tasks.groups == ("/ecs/jobs", "/ecs/monitors")
 
@@ -436,10 +441,10 @@ def test_a_task_that_has_not_started_has_no_time() -> None:
     ecs = FakeEcs("nightly")
     (arn,) = ecs.tasks
     ecs.tasks[arn] = {**ecs.task("nightly", lastStatus="PENDING", cpu="x"), "startedAt": None}
-    (report,) = tasks_of(ecs).read(START_NS)
+    (report,) = tasks_of(ecs).read_running_tasks(START_NS)
     assert report.record.status == "running"
     assert report.record.started_at is None
     assert report.record.metrics.vcpu_size is None
     ecs.tasks[arn] = ecs.task("nightly", group="service:api")
-    assert tasks_of(ecs).read(START_NS) == ()
-    assert len(tasks_of(ecs, with_services=True).read(START_NS)) == 1
+    assert tasks_of(ecs).read_running_tasks(START_NS) == ()
+    assert len(tasks_of(ecs, with_services=True).read_running_tasks(START_NS)) == 1

@@ -35,7 +35,7 @@ def run_script(data: InstanceUserData, folder: Path) -> list[list[str]]:
     for name in ("docker", "systemctl", "yum"):
         (programs / name).write_text(STUB)
         (programs / name).chmod(0o755)
-    script = script_of(data.document())
+    script = script_of(data.user_data_document())
     for place in ("/usr/local/libexec", "/etc/systemd/system", "/run/task-profiler-monitor"):
         (folder / place[1:]).mkdir(parents=True)
         script = script.replace(place, f"{folder}{place}")
@@ -120,12 +120,12 @@ def test_no_word_is_code(value: str, tmp_path: Path) -> None:
 def test_what_could_end_a_line_is_refused(value: str) -> None:
     for data in (user_data(TASK_PROFILER_FAMILIES=value), user_data(f"image{value}")):
         with pytest.raises(UsageError, match="cannot have"):
-            data.document()
+            data.user_data_document()
 
 
 def test_more_than_ec2_takes_is_refused() -> None:
     with pytest.raises(UsageError, match="EC2 allows 16,384"):
-        user_data(TASK_PROFILER_FAMILIES="x" * 14_000).document()
+        user_data(TASK_PROFILER_FAMILIES="x" * 14_000).user_data_document()
 
 
 def test_the_role_may_write_into_the_groups_of_jobs_and_pull_the_image() -> None:

@@ -13,9 +13,9 @@ from profiler.aws_account.forwarder_stack import ForwarderStack
 from profiler.aws_account.setup.change_sets import (
     Change,
     CloudFormationEvent,
-    ForwarderChanges,
-    GoesOnError,
-    remaining_resources,
+    StackChanger,
+    StillRunningError,
+    remaining_resource_lines,
 )
 from profiler.core.command_lines import repeated_option
 from profiler.core.errors import TaskProfilerError
@@ -41,15 +41,15 @@ def resource_change(
 
 def changes_of(
     aws: FakeCloudFormation, events: list[CloudFormationEvent] | None = None
-) -> ForwarderChanges:
-    return ForwarderChanges("tp", aws, FakeClock(), ([] if events is None else events).append)
+) -> StackChanger:
+    return StackChanger("tp", aws, FakeClock(), ([] if events is None else events).append)
 
 
-def apply(changes: ForwarderChanges, *, is_new: bool = False) -> ForwarderStack:
-    prepared = changes.prepare(URL, [], {}, is_new=is_new)
+def apply(changes: StackChanger, *, is_new: bool = False) -> ForwarderStack:
+    prepared = changes.create_change_set(URL, [], {}, is_new=is_new)
     assert prepared is not None
     changes.read_earlier(prepared.stack_id)
-    return changes.apply(prepared)
+    return changes.apply_change_set(prepared)
 
 
 def test_a_change_set_is_read_page_by_page() -> None:
@@ -60,7 +60,7 @@ def test_a_change_set_is_read_page_by_page() -> None:
     ]
     changes = changes_of(aws)
     parameters = [{"ParameterKey": "Notify", "UsePreviousValue": True}]
-    prepared = changes.prepare(URL, parameters, {"team": "data"}, is_new=False)
+    prepared = changes.create_change_set(URL, parameters, {"team": "data"}, is_new=False)
     assert prepared is not None
     assert prepared.changes == (
         Change(action="Add", resource="A", type="AWS::SQS::Queue"),
@@ -80,7 +80,7 @@ def test_an_empty_or_rejected_change_set_leaves_neither_itself_nor_the_empty_sta
 ) -> None:
     """Somebody else may have applied another change set to the new stack."""
     aws = FakeCloudFormation(change_set_pages=[{"Status": "FAILED", "StatusReason": NO_CHANGES}])
-    assert changes_of(aws).prepare(URL, [], {}, is_new=False) is None
+    assert changes_of(aws).create_change_set(URL, [], {}, is_new=False) is None
     assert aws.calls("DeleteChangeSet") == [{"ChangeSetName": CHANGE_SET}]
     assert not aws.calls("DeleteStack")
     aws.change_set_pages = [{"Status": "FAILED", "StatusReason": "Transform failed."}]
@@ -88,7 +88,7 @@ def test_an_empty_or_rejected_change_set_leaves_neither_itself_nor_the_empty_sta
     with pytest.raises(
         TaskProfilerError, match=r"^CloudFormation rejects the change of .* tp: Transform failed\.$"
     ):
-        changes_of(aws).prepare(URL, [], {}, is_new=True)
+        changes_of(aws).create_change_set(URL, [], {}, is_new=True)
     assert len(aws.calls("DeleteChangeSet")) == 2
     assert aws.calls("DeleteStack") == [{"StackName": STACK_ID}] * (status == "REVIEW_IN_PROGRESS")
 
@@ -111,7 +111,7 @@ def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
     ]
     events: list[CloudFormationEvent] = []
     changes = changes_of(aws, events)
-    assert apply(changes).phase == "ready"
+    assert apply(changes).possible_action == "ready"
     assert [f"{event.status} {event.resource}" for event in events] == [
         "UPDATE_COMPLETE A",
         *(f"CREATE_COMPLETE New{number}" for number in range(4)),
@@ -153,7 +153,7 @@ def test_a_failure_is_explained_by_its_causes(*, is_new: bool, end: str, said: s
 def test_deleting_returns_what_stays_or_explains_the_failure() -> None:
     ended = [("DELETE_SKIPPED", "Queue"), ("DELETE_COMPLETE", "Role"), of_stack("DELETE_COMPLETE")]
     changes = changes_of(FakeCloudFormation(happens=[ended]))
-    (kept,) = changes.delete(STACK_ID)
+    (kept,) = changes.delete_stack(STACK_ID)
     assert kept.resource == "Queue"
     assert kept.physical_id == "physical-Queue"
     failing = [("DELETE_FAILED", "Role", "AWS::IAM::Role", "in\n use"), of_stack("DELETE_FAILED")]
@@ -161,14 +161,14 @@ def test_deleting_returns_what_stays_or_explains_the_failure() -> None:
     with pytest.raises(
         TaskProfilerError, match=r"could not be deleted \(DELETE_FAILED\): Role: in use\.$"
     ):
-        changes.delete(STACK_ID)
+        changes.delete_stack(STACK_ID)
 
 
 def test_a_deletion_that_has_ended_at_once_is_told_like_any_other() -> None:
     ended = [("DELETE_SKIPPED", "Queue"), ("DELETE_COMPLETE", "Role"), of_stack("DELETE_COMPLETE")]
     events: list[CloudFormationEvent] = []
     aws = FakeCloudFormation(stack={"StackStatus": "DELETE_COMPLETE"}, happens=[ended])
-    (kept,) = changes_of(aws, events).delete(STACK_ID)
+    (kept,) = changes_of(aws, events).delete_stack(STACK_ID)
     assert kept.resource == "Queue"
     assert [f"{event.status} {event.resource}" for event in events] == [
         "DELETE_SKIPPED Queue",
@@ -222,7 +222,7 @@ def test_a_call_that_boto3_repeats_without_an_answer_is_not_somebody_elses(
 ) -> None:
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _seconds: None)
     aws = FirstAnswersLost()
-    assert apply(changes_of(aws)).phase == "ready"
+    assert apply(changes_of(aws)).possible_action == "ready"
     assert {operation: len(tokens) for operation, tokens in aws.tokens.items()} == {
         "CreateChangeSet": 2,
         "ExecuteChangeSet": 2,
@@ -243,7 +243,7 @@ def test_a_failure_of_cloudformation_is_an_answer_that_says_not_what_was_done(
 
     aws = FakeCloudFormation()
     monkeypatch.setattr(aws, "execute_change_set", fail)
-    with pytest.raises(GoesOnError) as failure:
+    with pytest.raises(StillRunningError) as failure:
         apply(changes_of(aws))
     assert str(failure.value) == (
         "The stack tp cannot be changed: AWS failed (ServiceUnavailable: busy): try again in a "
@@ -262,7 +262,7 @@ def test_each_command_for_what_remains_acts_in_the_account_of_this_one() -> None
         status="DELETE_SKIPPED", resource="Queue", type="AWS::SQS::Queue", physical_id="https://q"
     )
     with repeated_option("--profile", "prod"):
-        commands = [line for line in remaining_resources(state, [queue]) if "aws " in line]
+        commands = [line for line in remaining_resource_lines(state, [queue]) if "aws " in line]
     assert len(commands) == 5
     assert all(
         {"--region", "eu-west-1", "--profile", "prod"} <= {*line.split()} for line in commands

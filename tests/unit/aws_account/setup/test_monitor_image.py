@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.aws_account.setup.monitor_image import Docker
+from profiler.aws_account.setup.monitor_image import DockerProgram
 from profiler.cli.interruption import Stopped, signals_end_command
 from profiler.core.errors import TaskProfilerError
 from tests.fake_docker import FakeDocker
@@ -17,8 +17,8 @@ LOGIN = (REGISTRY, "AWS", "hunter2", lambda: None)
 IMAGE = f"{REGISTRY}/task-profiler:1"
 
 
-def docker(fake: FakeDocker) -> Docker:
-    return Docker(fake.environment())
+def docker(fake: FakeDocker) -> DockerProgram:
+    return DockerProgram(fake.environment())
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,9 @@ def test_buildx_builds_for_both_platforms_with_a_builder_that_can(
     tmp_path: Path, driver: str, store: str, platforms: tuple[str, ...], *, needs_builder: bool
 ) -> None:
     fake = FakeDocker(tmp_path, platforms=BOTH, driver=driver, store=store)
-    build = docker(fake).plan(platforms, ())
+    build = docker(fake).plan_build(platforms, ())
     assert build.platforms == (platforms or ("linux/amd64", "linux/arm64"))
-    *created, built = build.commands(IMAGE, "/context")
+    *created, built = build.docker_commands(IMAGE, "/context")
     assert bool(created) is needs_builder is ("--builder" in built)
     assert "--push" in built
 
@@ -46,7 +46,9 @@ def test_a_builder_of_our_own_is_removed_even_if_the_build_fails(tmp_path: Path)
     with pytest.raises(
         TaskProfilerError, match=r"^docker buildx build failed with exit code 3: its output above"
     ):
-        docker(fake).build_and_push(docker(fake).plan((), ()), IMAGE, str(tmp_path / "bin"), int)
+        docker(fake).build_and_push(
+            docker(fake).plan_build((), ()), IMAGE, str(tmp_path / "bin"), int
+        )
     assert fake.commands()[-1] == "buildx rm task-profiler"
 
 
@@ -56,8 +58,8 @@ def test_a_platform_without_an_emulator_is_refused(tmp_path: Path) -> None:
         TaskProfilerError,
         match=r"cannot build for linux/arm64: .*, or use --platform linux/amd64\.$",
     ):
-        docker(fake).plan((), ())
-    assert docker(fake).plan(("linux/amd64",), ()).platforms == ("linux/amd64",)
+        docker(fake).plan_build((), ())
+    assert docker(fake).plan_build(("linux/amd64",), ()).platforms == ("linux/amd64",)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_a_platform_without_an_emulator_is_refused(tmp_path: Path) -> None:
 def test_a_daemon_that_does_not_answer_is_said(tmp_path: Path, version: str, said: str) -> None:
     whole = rf"^The Docker daemon does not answer \({said}\): start it, or let this user use it"
     with pytest.raises(TaskProfilerError, match=whole):
-        docker(FakeDocker(tmp_path, version=version)).check()
+        docker(FakeDocker(tmp_path, version=version)).check_docker()
 
 
 def test_the_password_is_in_neither_a_command_line_nor_the_users_configuration(

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 import profiler
-from profiler.aws_account.setup.setup_steps import SetupStep, SetupSteps
+from profiler.aws_account.setup.setup_steps import SetupStep, SetupStepReader
 from tests.fake_cloudformation import STACK_ID
 
 KEY = "task-profiler/forwarder-{}-0123456789abcdef.zip"
@@ -38,9 +38,9 @@ def steps(stack: dict[str, Any] | None = None) -> list[SetupStep]:
     clients = {"cloudformation": cloudformation}
     options = {"region": "eu-west-1", "profile": None}
     return list(
-        SetupSteps(
+        SetupStepReader(
             lambda name: clients.get(name, Refusing()), (), options, lambda *_: None, 0
-        ).read()
+        ).read_steps()
     )
 
 

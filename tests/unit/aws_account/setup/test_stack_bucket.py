@@ -78,4 +78,4 @@ def test_the_address_is_one_that_cloudformation_takes(
     ).items():
         monkeypatch.setenv(name, value)
     bucket = CodeBucket("code", ACCOUNT, boto3.Session(region_name=region).client)
-    assert bucket.url("a/b.yaml") == f"https://s3.{region}.{domain}/code/a/b.yaml"
+    assert bucket.object_url("a/b.yaml") == f"https://s3.{region}.{domain}/code/a/b.yaml"

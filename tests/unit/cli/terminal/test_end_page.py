@@ -43,7 +43,7 @@ from profiler.record.record_model import (
     TaskSize,
     decode,
 )
-from profiler.record.run_usage import usage_of
+from profiler.record.run_usage import run_usage_of
 from profiler.runs.past_runs.run_source import PastRun
 from tests import shown_runs
 from tests.changed_records import changed_lines
@@ -164,7 +164,7 @@ def test_the_peak_is_not_raised_by_rounding_nor_hidden_by_a_flat_curve() -> None
     assert memory == "  Memory  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ ▔ peak 308 MB, 8 % of 4 GB"
     for value, top in ((8.15, "8.1 MB"), (8.3, "8.3 MB")):
         curve = run_curves(
-            usage_of(etl({"max_memory_used_mb": 8.148}).record),
+            run_usage_of(etl({"max_memory_used_mb": 8.148}).record),
             replace(SERIES, memory_used_mb=(value,)),
         )[1]
         assert curve.limit_text == f"▔ {top} of 4 GB"
@@ -174,7 +174,7 @@ def test_the_top_of_a_curve_is_the_peak_with_its_mark() -> None:
     sampled = {"max_memory_used_mb": 308, "memory_peak_source": "sampled"}
     for highest, top in ((308, "≥308 MB"), (7.2, "≥308 MB"), (340, "340 MB")):
         series = replace(SERIES, memory_used_mb=(highest,) * 6)
-        curve = run_curves(usage_of(etl(sampled).record), series)[1]
+        curve = run_curves(run_usage_of(etl(sampled).record), series)[1]
         assert curve.limit_text == f"▔ {top} of 4 GB"
 
 

@@ -61,7 +61,7 @@ def test_collectors_that_take_long_to_import_cost_no_tick() -> None:
 
 def test_uploads_share_one_client_of_a_region_for_ten_minutes() -> None:
     clock, made = FakeClock(), Mock(side_effect=lambda *_: object())
-    with patch.object(build_instance, "connect", made):
+    with patch.object(build_instance, "connect_logs_client", made):
         connect = build_instance._shared_clients(clock)
         clients: list[Any] = [connect(region, print) for region in ("eu-west-1", "eu-west-1", None)]
         clock.advance(601)

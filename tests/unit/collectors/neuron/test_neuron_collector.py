@@ -254,7 +254,7 @@ def test_recent_readings_are_those_of_all_cores_since_the_last_call() -> None:
     for expected in (AverageAndMaximum(avg=50, max=80), NO_READINGS):
         readings = DeviceReadings()
         usage.take_readings("", readings)
-        assert readings.neuron_percent.summary() == expected
+        assert readings.neuron_percent.average_and_maximum() == expected
 
 
 RECORD = Record(

@@ -350,7 +350,7 @@ def test_each_batch_takes_the_readings_of_its_own_gpus_since_its_own_last_call()
     usage = GpuUsage(seconds(1))
 
     def percent(uuid: str, batch: str) -> AverageAndMaximum:
-        return taken(usage, {uuid}, batch).gpu_percent.summary()
+        return taken(usage, {uuid}, batch).gpu_percent.average_and_maximum()
 
     add_both(usage, 0, 10, 90)
     assert percent("GPU-a", "x") == AverageAndMaximum(avg=10, max=10)
@@ -402,17 +402,17 @@ def test_recent_readings_are_those_of_the_selected_gpus() -> None:
         usage.add(DriverReading(samples=(first, other)), seconds(second), START_NS)
     found = taken(usage, {"GPU-a"})
     assert (
-        found.gpu_percent.summary()
-        == found.gpu_memory_bytes.summary()
+        found.gpu_percent.average_and_maximum()
+        == found.gpu_memory_bytes.average_and_maximum()
         == AverageAndMaximum(avg=20, max=30)
     )
     assert found.gpus_memory_bytes == 30
     nothing = taken(usage)
-    assert nothing.gpu_percent.summary() == NO_READINGS
+    assert nothing.gpu_percent.average_and_maximum() == NO_READINGS
     assert nothing.gpus_memory_bytes is None
     usage.add(DriverReading(samples=(reading(memory_used_bytes=100), other)), seconds(3), START_NS)
     again = taken(usage)
-    assert again.gpu_percent.summary() == AverageAndMaximum(avg=99, max=99)
+    assert again.gpu_percent.average_and_maximum() == AverageAndMaximum(avg=99, max=99)
     assert again.gpus_memory_bytes == 5100
     usage.add(DriverReading(samples=(other,)), seconds(4), START_NS)
     assert taken(usage).gpus_memory_bytes == 5000

@@ -112,8 +112,8 @@ def test_the_largest_process_is_held_against_the_limit_of_mps() -> None:
                 processes=tuple(ProcessOnGpu(process.identity, held) for process in both),
             )
         )
-    assert made.growth.at_limit_of_process(2 << 30) is None
-    assert made.growth.at_limit_of_process(1 << 30) is not None
+    assert made.growth.memory_at_process_limit(2 << 30) is None
+    assert made.growth.memory_at_process_limit(1 << 30) is not None
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from profiler.collectors.processes.batch_processes import SourceComparison
 from profiler.collectors.processes.container_processes import ProcessSnapshot
 from profiler.core.timestamps import NEVER_NS, format_ms
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.linux.look import Look, ProcessSeen, ThreadSeen
+from profiler.readers.linux.look import ProcessSeen, ThreadSeen, ThreadsLook
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.reading_turns import SkippedReading
-from profiler.readers.linux.thread_counters import ThreadGrowth
-from profiler.readers.linux.waits import Blocked, Wait
+from profiler.readers.linux.thread_counters import ThreadTimeGrowth
+from profiler.readers.linux.waits import BlockedThread, Wait
 from profiler.record.record_model import Series
 from tests.fakes import START_NS, sample, seconds
 from tests.process_world import CollectedBatch, base, process
@@ -161,7 +161,9 @@ class FakeThreads:
     def follow(self, processes: Sequence[ProcessReading]) -> None:
         self._processes = processes
 
-    def skip(self, processes: Sequence[ProcessReading], now_ns: int) -> SkippedReading | None:
+    def skip_if_all_asleep(
+        self, processes: Sequence[ProcessReading], now_ns: int
+    ) -> SkippedReading | None:
         self.until_look -= 1
         return SkippedReading() if self.until_look else None
 
@@ -169,7 +171,9 @@ class FakeThreads:
         """All that was read, once the processes have ended."""
         return 0 if self._processes else self._read_ns // 4
 
-    def look(self, now_ns: int, *, is_fresh: bool = False, is_required: bool = False) -> Look:
+    def look(
+        self, now_ns: int, *, is_fresh: bool = False, is_required: bool = False
+    ) -> ThreadsLook:
         assert is_fresh or self.sees_calls
         self.was_required = is_required
         self.used_ns += self.cost_ns + self.search_ns
@@ -178,11 +182,11 @@ class FakeThreads:
         self.until_look = self.readings_per_look
         quarter_ns, self._read_ns = (now_ns - self._read_ns) // 4, now_ns
         if not self._processes:
-            return Look(sees_calls=True)
-        growth = (ThreadGrowth(quarter_ns, quarter_ns),)
-        seen = (ThreadSeen(0, 7, Blocked(wait=Wait("network", "10.0.3.9:5432"))),)
+            return ThreadsLook(sees_calls=True)
+        growth = (ThreadTimeGrowth(quarter_ns, quarter_ns),)
+        seen = (ThreadSeen(0, 7, BlockedThread(wait=Wait("network", "10.0.3.9:5432"))),)
         processes = {each.pid: ProcessSeen(0, 0) for each in self._processes}
-        return Look(
+        return ThreadsLook(
             growth=growth,
             seen=seen,
             processes=processes,

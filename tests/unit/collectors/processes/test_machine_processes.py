@@ -21,13 +21,13 @@ class FakeMachine:
         self.listings = 0
         self.processes = MachineProcesses(self.clock.monotonic_ns, str(folder))
         self.assign(1)
-        list_pids = proc.all_pids
+        list_pids = proc.numeric_entries
 
         def count_listing(listed: str) -> list[int]:
             self.listings += 1
             return list_pids(listed)
 
-        monkeypatch.setattr(proc, "all_pids", count_listing)
+        monkeypatch.setattr(proc, "numeric_entries", count_listing)
 
     def assign(self, newest: int) -> None:
         (self.folder / "loadavg").write_text(f"0.02 0.10 0.09 2/184 {newest}\n")

@@ -168,7 +168,7 @@ def test_a_call_is_killed_with_its_server(make: Callable[[str], PySpy], tmp_path
 
 
 def has_ended(pid: int) -> bool:
-    stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+    stat = proc.parse_stat(proc.read_or_none(f"/proc/{pid}/stat") or b"")
     return stat is None or stat.is_exiting
 
 
@@ -405,7 +405,7 @@ def test_a_program_runs_python_by_its_name_or_by_its_library(
         assert runs_python(pid, "/bin/sh", str(tmp_path)) == (program, expected)
         assert runs_python(pid, program, str(tmp_path)) is None
     assert runs_python(9, "", str(tmp_path)) is None
-    stat = proc.parse_stat(proc.read("/proc/self/stat") or b"")
+    stat = proc.parse_stat(proc.read_or_none("/proc/self/stat") or b"")
     assert still_running_identities([os.getpid(), 2**22 + 1]) == (
         (os.getpid(), present(stat).started_ticks),
     )

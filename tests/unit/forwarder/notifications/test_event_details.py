@@ -34,7 +34,7 @@ from profiler.forwarder.notifications.next_steps import steps_while_running
 from profiler.forwarder.notifications.notification import NightSummary, Notification, SummaryLine
 from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarget
 from profiler.record.batch_detail import parse_job
-from profiler.record.model_base import describe_type
+from profiler.record.model_base import json_schema_of_type
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Metrics, Recommendation, SlowdownBounds
 from tests.batch_jobs import end_without_attempt
@@ -59,7 +59,7 @@ from tests.values import present
 
 KIBANA = "https://kibana.example.com"
 MAX_DETAIL_BYTES = 32 * 1024  # as the docs say
-SCHEMAS = {name: describe_type(*described) for name, described in DETAILS.items()}
+SCHEMAS = {name: json_schema_of_type(*described) for name, described in DETAILS.items()}
 SCHEMA, RUN_SCHEMA, SCHEDULE_SCHEMA, NIGHT_SCHEMA, JOB_SCHEMA = map(
     jsonschema.Draft202012Validator, SCHEMAS.values()
 )

@@ -33,7 +33,7 @@ from profiler.record.activity_model import NO_BREAKDOWN, TimeBreakdown, WaitTarg
 from profiler.record.batch_job import BatchJob
 from profiler.record.notice_model import Notice, NoticeLine
 from profiler.record.record_model import UNKNOWN_SIZE
-from profiler.record.spot_price import cost_on
+from profiler.record.spot_price import cost_on_provider
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
@@ -461,7 +461,7 @@ KILLS = model.MemoryKills(
     count=7, processes=tuple(model.Process(name=name) for name in ("sort", "sort", "<b>"))
 )
 # AWS changes the prices of Spot, and has no list of them.
-ON_SPOT = cost_on(
+ON_SPOT = cost_on_provider(
     "FARGATE_SPOT",
     model.Cost(usd=1, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"),
 )

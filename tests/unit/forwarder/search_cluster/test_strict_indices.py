@@ -13,7 +13,7 @@ from profiler.forwarder.notice_documents import schedule_notice_document
 from profiler.forwarder.search_cluster import document_delivery
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.forwarder.search_cluster.interface import ItemResult
-from profiler.record.notice_model import encode_notice
+from profiler.record.notice_model import encode_notice_line
 from tests.delivered_documents import SETTINGS, of_event, of_report
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
@@ -147,7 +147,7 @@ def test_a_notice_is_written_only_with_what_says_which_one_it_is(
     lacking: str, *, is_written: bool
 ) -> None:
     line = missed_notice()
-    notice = schedule_notice_document(line, encode_notice(line).decode(), SETTINGS)
+    notice = schedule_notice_document(line, encode_notice_line(line).decode(), SETTINGS)
     notice = replace(notice, fields={**notice.fields, "links": {"logs": "https://example.com"}})
     cluster = StrictCluster({lacking})
     if is_written:

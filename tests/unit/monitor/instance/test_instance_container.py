@@ -61,7 +61,7 @@ class WritingGroup(OpenGroup):
     def __init__(self, written_bytes: int | None) -> None:
         self._written_bytes = written_bytes
 
-    def sample(self, read_ns: int) -> ContainerSample:
+    def read_sample(self, read_ns: int) -> ContainerSample:
         return ContainerSample(read_ns=read_ns, block_write_bytes=self._written_bytes)
 
     def close(self) -> None:

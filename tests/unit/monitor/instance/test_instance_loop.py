@@ -567,14 +567,14 @@ def test_a_defect_with_one_container_costs_no_other_task(tmp_path: Path) -> None
 
 
 def test_a_defect_costs_none_of_the_samples_before_it(tmp_path: Path) -> None:
-    fakes, sample = FakeInstance(BATCH, folder=tmp_path), FakeGroup.sample
+    fakes, sample = FakeInstance(BATCH, folder=tmp_path), FakeGroup.read_sample
 
     def broken(group: FakeGroup, read_ns: int) -> ContainerSample | Unavailable:
         if fakes.now > 9.5:
             raise AttributeError
         return sample(group, read_ns)
 
-    with patch.object(FakeGroup, "sample", broken):
+    with patch.object(FakeGroup, "read_sample", broken):
         record = fakes.run().record()
     assert record["status"] == "unknown"
     assert record["metrics"]["cpuSeconds"] == 3.5

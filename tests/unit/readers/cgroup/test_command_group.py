@@ -47,13 +47,13 @@ class FakeCgroupFilesystem(CgroupFilesystem):
         self.removed: list[Path] = []
         self.busy: set[Path] = set()  # its last processes are ending
 
-    def make(self, folder: str) -> None:
+    def make_folder(self, folder: str) -> None:
         if self._refuses:
             raise OSError(30, "Read-only file system")
         Path(folder).mkdir()
         self.made.append(write_files(Path(folder), self._child))
 
-    def remove(self, folder: str) -> None:
+    def remove_folder(self, folder: str) -> None:
         processes = Path(folder, "cgroup.procs")
         has_processes = processes.exists() and processes.read_text().strip()
         if has_processes or Path(folder) in self.busy:
@@ -109,12 +109,12 @@ class _BesideAnotherProfiler(FakeCgroupFilesystem):
         self._removes_first = removes_first
         self.claim: int | None = None
 
-    def make(self, folder: str) -> None:
-        super().make(folder)
+    def make_folder(self, folder: str) -> None:
+        super().make_folder(folder)
         if len(self.made) > 1:
             return
         if self._removes_first:
-            self.remove(folder)
+            self.remove_folder(folder)
         else:
             self.claim = present(try_lock(folder))
 
@@ -139,7 +139,7 @@ def test_a_group_that_another_profiler_removes_meanwhile_is_made_again(
 def test_version_1_has_a_group_for_cpu_and_one_for_memory(made: _Make, tmp_path: Path) -> None:
     own, filesystem = made(V1_FILES, tmp_path, _HYBRID, "m/job", "c", "u")
     assert filesystem.made == [tmp_path / "m/job" / _NAME, tmp_path / "c" / _NAME]
-    own.enter()
+    own.enter_groups()
     answer = own.start_counting()
     assert answer == b"99208 11"
     assert (tmp_path / "c" / _NAME / "tasks").read_text() == "0"
@@ -197,7 +197,7 @@ def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(
 ) -> None:
     scope = "u/user/job.scope"
     own, _ = made(V2_FILES, tmp_path / "cpu", _V2, scope)
-    own.enter()
+    own.enter_groups()
     own.on_started(own.start_counting())
     assert own.has_cpu_accounting is True
     assert own.cpu_ns() == 0
@@ -224,7 +224,7 @@ def test_version_2_counts_what_is_in_swap(
     above = {f"{scope}/cgroup.subtree_control": "memory pids\n"}
     of_group = {**V2_FILES, **V2_MEMORY_FILES, **files}
     own, _ = made(of_group, tmp_path, _V2, scope, files=above)
-    own.enter()
+    own.enter_groups()
     own.on_started(own.start_counting())
     assert own.swap_bytes() == swap_bytes
 
@@ -235,7 +235,7 @@ def test_version_1_counts_what_is_in_swap_if_it_accounts_for_it(
 ) -> None:
     files = {**V1_FILES, "memory.stat": V1_FILES["memory.stat"] + line}
     own, _ = made(files, tmp_path, _V1, "m/job", "c")
-    own.enter()
+    own.enter_groups()
     own.on_started(own.start_counting())
     assert own.swap_bytes() == swap_bytes
 
@@ -270,7 +270,7 @@ def test_what_the_kernel_refuses_changes_nothing(
 ) -> None:
     """What the kernel refuses changes nothing and a group that was not joined is removed."""
     own, _ = made(V1_FILES, tmp_path / "refused", _HYBRID, "m/job", "c", "u", refuses=True)
-    own.enter()
+    own.enter_groups()
     own.on_started(own.start_counting())
     assert own.is_used is False
     assert own.has_cpu_accounting is False
@@ -297,7 +297,9 @@ def test_a_process_that_is_ending_is_still_in_its_group(
     texts: dict[str, str | None] = {}
     monkeypatch.setattr(proc, "read_text", texts.get)
     monkeypatch.setattr(
-        proc, "read", lambda path: None if texts[path] is None else str(texts[path]).encode()
+        proc,
+        "read_or_none",
+        lambda path: None if texts[path] is None else str(texts[path]).encode(),
     )
     for group, stat, is_inside in (
         (f"/job/{_NAME}", None, True),
@@ -381,7 +383,7 @@ def test_in_a_container_of_our_own_the_memory_controller_is_enabled_meanwhile(
     assert (group / "aside/cgroup.procs").read_text() == "0"
     assert (group / "cgroup.subtree_control").read_text().startswith("+memory")
     (group / "aside/cgroup.procs").write_text("")
-    present(delegation).revert()
+    present(delegation).undo_and_forget()
     assert (group / "cgroup.subtree_control").read_text().startswith("-memory")
     assert not (group / "aside").exists()
     group = _delegated(tmp_path / "refused", procs="1\n")

@@ -105,7 +105,7 @@ def test_gvisor_tells_no_shared_memory_apart(tmp_path: Path) -> None:
     write_files(tmp_path, {"meminfo": text.format(300)})
     assert shared.has_all_memory
     assert shared.growth_bytes() == 200 * _KIB
-    assert shared.now_bytes() == 0
+    assert shared.read_now_bytes() == 0
     assert shared.memory_limits() == (200 * _KIB, 300 * _KIB)
     write_files(tmp_path, {"meminfo": text.format(50)})
     assert shared.memory_limits() == (0, 50 * _KIB)

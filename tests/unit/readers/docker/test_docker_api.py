@@ -52,13 +52,13 @@ def api(daemon: FakeDockerDaemon) -> Iterator[DockerApi]:
 
 
 def test_the_containers_of_tasks_are_listed_and_described(api: DockerApi) -> None:
-    listed = api.containers()
+    listed = api.list_containers()
     assert not isinstance(listed, Unavailable)
     assert [one.docker_id for one in listed] == [one["Id"] for one in RECORDED["list"]]
-    found = api.inspect(ENDED["Id"])
+    found = api.inspect_container(ENDED["Id"])
     assert isinstance(found, EcsContainer)
     assert found.exit_code == 137
-    assert api.inspect("0" * 64) == Unavailable(
+    assert api.inspect_container("0" * 64) == Unavailable(
         f"/containers/{'0' * 64}/json answered HTTP 404", is_gone=True
     )
 
@@ -67,7 +67,7 @@ def test_no_document_is_kept(api: DockerApi) -> None:
     """A connection that keeps responses, to decode none twice, would keep the environment of
     each container.
     """
-    api.inspect(ENDED["Id"])
+    api.inspect_container(ENDED["Id"])
     connection = api._endpoint._connection
     assert connection is not None
     assert connection.is_open
@@ -76,7 +76,7 @@ def test_no_document_is_kept(api: DockerApi) -> None:
 
 
 def test_without_a_daemon_the_reason_says_so(tmp_path: Path) -> None:
-    assert DockerApi(str(tmp_path / "other"), SystemClock()).inspect("a") == Unavailable(
+    assert DockerApi(str(tmp_path / "other"), SystemClock()).inspect_container("a") == Unavailable(
         "/containers/a/json cannot be read: FileNotFoundError"
     )
 
@@ -95,7 +95,7 @@ class Stream:
         """What is new after ``count`` news."""
         for _ in range(count):
             assert self._news.acquire(timeout=LIMIT_SECONDS)
-        return self.events.take()
+        return self.events.take_new_events()
 
 
 @pytest.fixture

@@ -98,8 +98,8 @@ def test_a_container_that_did_nothing_is_as_it_was(
     changed.
     """
     group = groups.v1_container()
-    assert group.sample(7) == SAMPLE
-    group.sample(seconds(5))
+    assert group.read_sample(7) == SAMPLE
+    group.read_sample(seconds(5))
     write_files(tmp_path / "pids" / "ecs" / TASK / ID, {"pids.current": "9\n"})
     for controller, files in changed.items():
         write_files(tmp_path / controller / "ecs" / TASK / ID, files)
@@ -107,7 +107,7 @@ def test_a_container_that_did_nothing_is_as_it_was(
     expected = replace(
         SAMPLE, read_ns=now_ns, cpu_ns=99209 if has_run else 99208, pids=9 if has_run else 2
     )
-    assert group.sample(now_ns) == expected
+    assert group.read_sample(now_ns) == expected
 
 
 @pytest.mark.parametrize("times", [(3, 9), (11, 21)], ids=["each second", "every ten seconds"])
@@ -118,12 +118,12 @@ def test_parts_of_the_memory_that_the_kernel_shows_late_are_read(
     1.9 s later.
     """
     group = groups.v1_container()
-    group.sample(seconds(1))
+    group.read_sample(seconds(1))
     stat = V1_FILES["memory.stat"].replace(
         "total_inactive_file 1048576", "total_inactive_file 2048576"
     )
     write_files(tmp_path / "memory" / "ecs" / TASK / ID, {"memory.stat": stat})
-    found = [getattr(group.sample(seconds(at)), "memory_used_bytes", None) for at in times]
+    found = [getattr(group.read_sample(seconds(at)), "memory_used_bytes", None) for at in times]
     assert found == [(SAMPLE.memory_used_bytes or 0) - 1_000_000] * 2
 
 
@@ -139,7 +139,7 @@ def test_the_limit_is_not_hit_far_below_it(
     samples = []
     for number in (4, 5):
         write_files(tmp_path / "memory" / "docker" / ID, {"memory.failcnt": f"{number}\n"})
-        samples.append(group.sample(number))
+        samples.append(group.read_sample(number))
     assert [getattr(sample, "memory_limit_hits", None) for sample in samples] == [4, hits]
 
 
@@ -149,7 +149,7 @@ def test_a_container_of_version_2(tmp_path: Path, groups: OpenGroups) -> None:
     write_files(folder, {**V2_FILES, **V2_MEMORY_FILES, **limit})
     write_files(tmp_path, {"cgroup.controllers": "cpu memory\n"})
     group = groups.container(f"ecstasks-{TASK}.slice")
-    sample = group.sample(7)
+    sample = group.read_sample(7)
     assert isinstance(sample, ContainerSample)
     assert sample.memory_limit_hits is None  # version 2 does not count them as version 1 does
     assert sample.cpu_ns == 1_276_795_000
@@ -160,10 +160,10 @@ def test_a_container_of_version_2(tmp_path: Path, groups: OpenGroups) -> None:
     blocks = V2_BLOCKS.replace("wbytes=21061632", "wbytes=50331648")
     loop = "7:0 rbytes=1024 wbytes=50331000 rios=1 wios=9 dbytes=0 dios=0\n"
     write_files(folder, {"io.stat": loop + blocks})
-    assert group.sample(seconds(5)) == replace(
+    assert group.read_sample(seconds(5)) == replace(
         sample, read_ns=seconds(5), block_write_bytes=50_331_648
     )
-    totals = group.totals()
+    totals = group.read_totals()
     assert isinstance(totals, GroupReading)
     assert totals.peak_bytes == 870_000_000
     assert group.mark_bytes() == 870_000_000
@@ -171,7 +171,7 @@ def test_a_container_of_version_2(tmp_path: Path, groups: OpenGroups) -> None:
     # The counters of the pages are old: more than the usage.
     write_files(folder, {"memory.stat": f"active_file {1 << 40}\ninactive_file 0\n"})
     write_files(folder, {"cpu.stat": "usage_usec 2000000\n"})
-    sample = group.sample(seconds(9))
+    sample = group.read_sample(seconds(9))
     assert isinstance(sample, ContainerSample)
     assert sample.memory_used_bytes is None
     assert sample.is_memory_impossible
@@ -181,7 +181,7 @@ def test_a_tasks_group_has_the_totals_of_its_ended_containers(
     tmp_path: Path, groups: OpenGroups
 ) -> None:
     group = groups.v1_task()
-    totals = group.totals()
+    totals = group.read_totals()
     assert isinstance(totals, GroupReading)
     assert totals.cpu_ns == 99208
     assert totals.peak_bytes == 870_000_000
@@ -189,13 +189,13 @@ def test_a_tasks_group_has_the_totals_of_its_ended_containers(
     # The kernel counts a kill only in the group of the process, which is that of a container.
     (kills,) = tmp_path.rglob("memory.oom_control")
     kills.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")
-    totals = group.totals()
+    totals = group.read_totals()
     assert isinstance(totals, GroupReading)
     assert totals.oom_kills is None
     assert open_files(tmp_path)
     group.close()  # then it is gone, and its files are closed
     assert not open_files(tmp_path)
-    for reading in (group.sample(7), group.totals()):
+    for reading in (group.read_sample(7), group.read_totals()):
         assert isinstance(reading, Unavailable)
         assert reading.is_gone
 
@@ -203,7 +203,7 @@ def test_a_tasks_group_has_the_totals_of_its_ended_containers(
 def test_a_missing_controller_costs_only_its_values(tmp_path: Path, groups: OpenGroups) -> None:
     write_files(tmp_path / "cpuacct" / "docker" / ID, FILES["cpuacct"])
     group = groups.container("")
-    assert group.sample(7) == ContainerSample(read_ns=7, cpu_ns=99208)
+    assert group.read_sample(7) == ContainerSample(read_ns=7, cpu_ns=99208)
 
 
 def test_a_group_that_does_not_exist_is_gone(tmp_path: Path) -> None:
@@ -268,10 +268,10 @@ def test_a_tasks_group_that_is_removed_while_it_is_listed_has_no_container(
 
 @pytest.fixture
 def _machine_with_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = proc.read
+    read = proc.read_or_none
     meminfo = b"MemTotal: 4194304 kB\nHugetlb: 1048576 kB\n"
     monkeypatch.setattr(
-        proc, "read", lambda path: meminfo if path == "/proc/meminfo" else read(path)
+        proc, "read_or_none", lambda path: meminfo if path == "/proc/meminfo" else read(path)
     )
 
 
@@ -283,7 +283,7 @@ def test_huge_pages_of_all_sizes_are_in_addition(tmp_path: Path, groups: OpenGro
         group, {f"hugetlb.{size}.usage_in_bytes": f"{held}\n" for size, held in sizes.items()}
     )
     expected = replace(SAMPLE, memory_huge_page_bytes=sum(sizes.values()))
-    assert groups.v1_container().sample(7) == expected
+    assert groups.v1_container().read_sample(7) == expected
 
 
 @pytest.mark.usefixtures("_machine_with_huge_pages")
@@ -298,6 +298,6 @@ def test_version_2_may_count_huge_pages_as_used(
     write_files(tmp_path, {"cgroup.controllers": ""})
     write_files(tmp_path / "ecs" / TASK / ID, files)
     group = groups.container(f"/ecs/{TASK}")
-    sample = group.sample(7)
+    sample = group.read_sample(7)
     assert isinstance(sample, ContainerSample)
     assert sample.memory_huge_page_bytes == held_bytes

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import (
-    LateSample,
     StatsReading,
-    decode_late_stats,
+    UndecodedSample,
     decode_stats,
-    made_sample,
+    decode_stats_lazily,
+    decoded_sample_of,
     parse_device_mapper_majors,
 )
 from tests.values import mutated
@@ -370,18 +370,18 @@ def test_any_mutated_document_gives_a_reading_or_a_reason(document: object) -> N
 
 def test_a_late_sample_tells_its_time_and_the_most_that_is_used_before_it_is_made() -> None:
     body = json.dumps({"1": CGROUP_V1, "2": CGROUP_V2, "bare": {"read": READ}, "no": {}}).encode()
-    late = decode_late_stats(body)
+    late = decode_stats_lazily(body)
     assert not isinstance(late, Unavailable)
     prompt = decode_stats(body)
     assert not isinstance(prompt, Unavailable)
     assert late.keys() == prompt.keys() == {"1", "2", "bare"}
     known = {}
     for docker_id, sample in late.items():
-        assert isinstance(sample, LateSample)
+        assert isinstance(sample, UndecodedSample)
         known[docker_id] = (sample.usage_bytes, sample.kernel_bytes)
-        made = made_sample(sample)
+        made = decoded_sample_of(sample)
         assert made == prompt[docker_id]
-        assert made_sample(sample) is made
+        assert decoded_sample_of(sample) is made
         assert made is not None
         assert made.read_ns == sample.read_ns
         assert made.memory_kernel_bytes == sample.kernel_bytes
@@ -390,6 +390,6 @@ def test_a_late_sample_tells_its_time_and_the_most_that_is_used_before_it_is_mad
         "2": (65249280, None),
         "bare": (None, None),
     }
-    assert made_sample(Unavailable("refused")) is None
-    assert made_sample(None) is None
-    assert made_sample(SAMPLE_V2) is SAMPLE_V2
+    assert decoded_sample_of(Unavailable("refused")) is None
+    assert decoded_sample_of(None) is None
+    assert decoded_sample_of(SAMPLE_V2) is SAMPLE_V2

@@ -3,7 +3,7 @@ import pytest
 from profiler.core.timestamps import NS_PER_US
 from profiler.readers.linux.cpu_pressure import (
     CpuPressure,
-    CpuWaitLimits,
+    CpuWaitBounds,
     parse_pressure_ns,
     parse_throttled_ns,
 )
@@ -24,36 +24,36 @@ def counters(
 def test_a_throttled_group_waited_at_least_the_mean_of_its_cpus() -> None:
     """A throttled group waited at least the mean and at most the sum of its CPUs."""
     before = counters(waited_us=5, throttled_us=100)
-    limits = counters(waited_us=7, throttled_us=500).limits_since(before)
-    assert limits == CpuWaitLimits(
+    limits = counters(waited_us=7, throttled_us=500).cpu_wait_bounds_since(before)
+    assert limits == CpuWaitBounds(
         least_ns=100 * NS_PER_US, most_ns=402 * NS_PER_US, throttled_ns=400 * NS_PER_US
     )
 
 
 def test_what_the_machines_threads_waited_is_certain_of_no_group() -> None:
     before = counters(waited_us=5)
-    assert counters(waited_us=905).limits_since(before).least_ns == 0
+    assert counters(waited_us=905).cpu_wait_bounds_since(before).least_ns == 0
 
 
 def test_what_the_groups_threads_waited_is_certain() -> None:
     before = counters(waited_us=5, is_of_group=True)
-    limits = counters(waited_us=905, is_of_group=True).limits_since(before)
-    assert limits == CpuWaitLimits(least_ns=900 * NS_PER_US, most_ns=900 * NS_PER_US)
+    limits = counters(waited_us=905, is_of_group=True).cpu_wait_bounds_since(before)
+    assert limits == CpuWaitBounds(least_ns=900 * NS_PER_US, most_ns=900 * NS_PER_US)
 
 
 def test_the_counters_of_the_machine_and_of_a_group_are_not_compared() -> None:
     before = counters(waited_us=5)
-    limits = counters(waited_us=905, is_of_group=True).limits_since(before)
-    assert limits == CpuWaitLimits()
+    limits = counters(waited_us=905, is_of_group=True).cpu_wait_bounds_since(before)
+    assert limits == CpuWaitBounds()
 
 
 def test_counters_of_another_group_that_are_smaller_are_no_negative_time() -> None:
     before = counters(throttled_us=100)
-    assert counters(throttled_us=50).limits_since(before) == CpuWaitLimits()
+    assert counters(throttled_us=50).cpu_wait_bounds_since(before) == CpuWaitBounds()
 
 
 def test_the_first_counters_limit_nothing() -> None:
-    assert counters(waited_us=5, throttled_us=9).limits_since(None) == CpuWaitLimits()
+    assert counters(waited_us=5, throttled_us=9).cpu_wait_bounds_since(None) == CpuWaitBounds()
 
 
 def test_the_time_in_which_all_waited_is_another_line() -> None:

@@ -55,7 +55,7 @@ def test_swap_counts_pages_unless_the_kernel_has_no_counters(
         {"/proc/vmstat": b"nr_free_pages 5\npswpin 3\npswpout 20\n"},
         os.sysconf("SC_PAGE_SIZE"),
     )
-    monkeypatch.setattr(proc, "read", files.get)
+    monkeypatch.setattr(proc, "read_or_none", files.get)
     assert read_swap_counters() == SwapCounters(out_bytes=20 * page_bytes, in_bytes=3 * page_bytes)
     files["/proc/vmstat"] = b"pswpin 3\n"
     assert read_swap_counters() is None
@@ -86,7 +86,7 @@ def test_the_memory_of_other_processes_is_positive_and_lacks_this_one(
         "/proc/meminfo": b"AnonPages: 900 kB\nShmem: 100 kB\n",
         "/proc/self/statm": b"900 60 10 1 0 1 0\n",
     }
-    monkeypatch.setattr(proc, "read", files.get)
+    monkeypatch.setattr(proc, "read_or_none", files.get)
     assert memory_of_others() == 1000 * 1024 - 50 * os.sysconf("SC_PAGE_SIZE")
     files["/proc/meminfo"] = b"AnonPages: 900 kB\n"
     assert memory_of_others() is None

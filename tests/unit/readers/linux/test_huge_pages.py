@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from profiler.readers.linux import proc
-from profiler.readers.linux.huge_pages import HugePages, group_files, taken_bytes
+from profiler.readers.linux.huge_pages import HugePagesOfTree, huge_page_files_of_group, taken_bytes
 from profiler.readers.linux.process_tree import ProcessReading
 
 _MIB = 2**20
@@ -27,8 +27,8 @@ class _PlayedPages:
         self._pools = pools
         self.take(10_000)
         self.kib = 6000 * 2048
-        self.pages = HugePages(lambda: self.now_ns, self._cpu_ns, str(pools))
-        read = proc.read
+        self.pages = HugePagesOfTree(lambda: self.now_ns, self._cpu_ns, str(pools))
+        read = proc.read_or_none
 
         def read_played(path: str) -> bytes | None:
             if path == "/proc/meminfo":
@@ -42,7 +42,7 @@ class _PlayedPages:
                 private * 1024,
             )
 
-        monkeypatch.setattr(proc, "read", read_played)
+        monkeypatch.setattr(proc, "read_or_none", read_played)
 
     def take(self, mib: int) -> None:
         """The machine's processes together have so much."""
@@ -60,7 +60,7 @@ class _PlayedPages:
         now_mib = self._taken_mib
         if before_mib is not None:
             self.take(before_mib)
-        self.pages.read_pools()
+        self.pages.note_pools_before()
         self.take(now_mib)
         readings = [_process(int(name[1:]), mib) for name, mib in processes.items()]
         return self.pages.held_bytes(readings) // _MIB
@@ -112,21 +112,21 @@ def test_an_unreadable_pool_is_no_limit(played: _PlayedPages, tmp_path: Path) ->
 
 def test_a_groups_files_of_huge_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     meminfo = b"MemTotal: 1 kB\nHugetlb: 2048 kB\n"
-    monkeypatch.setattr(proc, "read", lambda _: meminfo)
-    assert group_files(str(tmp_path / "absent")) == ()
+    monkeypatch.setattr(proc, "read_or_none", lambda _: meminfo)
+    assert huge_page_files_of_group(str(tmp_path / "absent")) == ()
     for name in ("hugetlb.2MB.current", "hugetlb.1GB.usage_in_bytes"):
         (tmp_path / name).touch()
     for name in ("hugetlb.2MB.max", "hugetlb.2MB.rsvd.current", "memory.current"):
         (tmp_path / name).touch()
-    found = sorted(group_files(str(tmp_path)))
+    found = sorted(huge_page_files_of_group(str(tmp_path)))
     assert found == ["hugetlb.1GB.usage_in_bytes", "hugetlb.2MB.current"]
-    monkeypatch.setattr(proc, "read", lambda _: b"MemTotal: 1 kB\nHugetlb: 0 kB\n")
-    assert group_files(str(tmp_path)) == ()
+    monkeypatch.setattr(proc, "read_or_none", lambda _: b"MemTotal: 1 kB\nHugetlb: 0 kB\n")
+    assert huge_page_files_of_group(str(tmp_path)) == ()
 
 
 def test_pages_that_no_process_of_the_tree_maps_may_be_its_own(played: _PlayedPages) -> None:
     played.take(40)
-    played.pages.begin()
+    played.pages.note_others_bytes()
     assert played.held_mib() == 0
     assert played.pages.unmapped_bytes == 0, "they were taken before"
     played.take(140)
@@ -145,7 +145,7 @@ def test_pages_that_are_unmapped_before_the_first_reading_are_none_of_before(
     played: _PlayedPages,
 ) -> None:
     played.take(0)
-    played.pages.begin()
+    played.pages.note_others_bytes()
     played.take(100)
     assert played.held_mib() == 0
     assert played.held_mib() == 0
@@ -155,7 +155,7 @@ def test_pages_that_are_unmapped_before_the_first_reading_are_none_of_before(
 def test_short_processes_that_follow_each_other_leave_no_pages(played: _PlayedPages) -> None:
     """Whether one begins after the processes were read, or one ends before."""
     played.take(0)
-    played.pages.begin()
+    played.pages.note_others_bytes()
     for _ in range(3):
         played.take(100)
         assert played.held_mib(before_mib=0) == 0

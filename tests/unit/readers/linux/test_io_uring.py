@@ -16,7 +16,7 @@ import pytest
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadReader
-from profiler.readers.linux.waited_target import SystemCall, WaitResolver, calls_of
+from profiler.readers.linux.waited_target import SystemCall, WaitResolver, waiting_calls_of_machine
 from profiler.readers.linux.waits import Wait
 from tests import fakes
 from tests.values import present
@@ -49,7 +49,7 @@ class FakeRing:
             f"     anon_inode:[io_uring]\n00003000-00004000 rw-s 00000000 00:10 {INODE}           "
             "          anon_inode:[io_uring]\n"
         )
-        self.resolver = WaitResolver(calls_of("x86_64"), str(folder), lambda: 0)
+        self.resolver = WaitResolver(waiting_calls_of_machine("x86_64"), str(folder), lambda: 0)
 
     def waits(
         self, requests: Sequence[tuple[int, int]], completed: int = 0, *, has_memory: bool = True
@@ -67,7 +67,7 @@ class FakeRing:
             "   0: /data/first.bin\n    1: /data/second.bin\nUserBufs:\t1\n    1: "
             "0x7f8000000000/4096\nPollList:\n  op=22, task_works=0\n"
         )
-        return self.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0, 0).wait
+        return self.resolver.resolve_wait(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0, 0).wait
 
 
 _CASES: tuple[tuple[Sequence[tuple[int, int]], int, Wait], ...] = (
@@ -103,12 +103,14 @@ def test_a_ring_that_is_not_readable_shows_nothing(tmp_path: Path) -> None:
     ring = FakeRing(tmp_path)
     assert ring.waits([(5, 0)], has_memory=False) == Wait("other")
     (ring.folder / "maps").unlink()
-    other = WaitResolver(calls_of("x86_64"), str(ring.folder.parent), lambda: 0)
-    assert other.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0, 0).wait == Wait("other")
-    (ring.folder / "fdinfo" / str(RING)).write_text("pos:\t0\nSqThread:\t-1\n")  # of an old kernel
-    assert ring.resolver.resolve(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0, 0).wait == Wait(
+    other = WaitResolver(waiting_calls_of_machine("x86_64"), str(ring.folder.parent), lambda: 0)
+    assert other.resolve_wait(PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0, 0).wait == Wait(
         "other"
     )
+    (ring.folder / "fdinfo" / str(RING)).write_text("pos:\t0\nSqThread:\t-1\n")  # of an old kernel
+    assert ring.resolver.resolve_wait(
+        PID, SystemCall(426, (RING, 1, 1, 1, 0, 0)), 0, 0
+    ).wait == Wait("other")
 
 
 # Reads its standard input by a ring: the raw system calls io_uring_setup and io_uring_enter, with
@@ -135,10 +137,11 @@ call(426, ring, 1, 1, 1, None, 0)
 def wait_of_ring(pid: int) -> Wait | None:
     """What the thread of a process waits for, as soon as it waits."""
     wait_until(
-        lambda: (proc.read(f"/proc/{pid}/syscall") or b"").startswith(b"426 "), "the call to wait"
+        lambda: (proc.read_or_none(f"/proc/{pid}/syscall") or b"").startswith(b"426 "),
+        "the call to wait",
     )
     reader = ThreadReader(time.thread_time_ns)
-    stat = present(proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b""))
+    stat = present(proc.parse_stat(proc.read_or_none(f"/proc/{pid}/stat") or b""))
     reading: ProcessReading = fakes.process(pid, state=stat.state, own_cpu_ns=1)
     reader.follow([reading])
     look = present(reader.look(time.monotonic_ns(), is_fresh=True))

@@ -12,9 +12,9 @@ from profiler.core.optional_math import known
 from profiler.readers.linux import proc
 from profiler.readers.linux.kernel_memory import (
     FreeMemory,
-    KernelGrowth,
     KernelMemory,
     KernelMemoryEstimate,
+    KernelMemoryGrowth,
     parse_kernel_memory,
     parse_pinned_bytes,
     socket_queue_bytes,
@@ -174,7 +174,7 @@ def test_growth_that_other_programs_usually_cause_is_nothing(
     start_mib: int | None, now_mib: int | None, again_mib: int | None, growth_mib: int
 ) -> None:
     readings = iter([known(_MIB.__mul__, mib) for mib in (start_mib, now_mib, again_mib)])
-    assert KernelGrowth(lambda: next(readings)).growth_bytes() == growth_mib * _MIB
+    assert KernelMemoryGrowth(lambda: next(readings)).growth_bytes() == growth_mib * _MIB
 
 
 def test_free_memory_that_falls_by_a_quarter_more_is_told_again() -> None:
@@ -194,7 +194,7 @@ def test_what_processes_show_is_no_unassigned_kernel_memory(
         "/proc/zoneinfo": _ZONEINFO,
         "/proc/sys/fs/file-nr": b"1\t0\t2\n",
     }
-    monkeypatch.setattr(proc, "read", files.get)
+    monkeypatch.setattr(proc, "read_or_none", files.get)
     machine = present(parse_kernel_memory(_MEMINFO, _ZONEINFO, os.sysconf("SC_PAGE_SIZE")))
     assert unassigned_kernel_bytes() == machine.fixed_bytes - 3 * _MIB
     files.clear()
@@ -213,7 +213,7 @@ def test_the_queues_of_tcp_and_udp(
     lines: bytes, pages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {"/proc/net/sockstat": b"sockets: used 21\n" + lines}
-    monkeypatch.setattr(proc, "read", files.get)
+    monkeypatch.setattr(proc, "read_or_none", files.get)
     assert socket_queue_bytes() == pages * os.sysconf("SC_PAGE_SIZE")
     files.clear()
     assert socket_queue_bytes() is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.readers.linux.memory_files import MemoryFiles, MemoryMounts, memory_mounts
+from profiler.readers.linux.memory_files import MemoryMounts, WrittenMemoryFiles, read_memory_mounts
 
 _MIB = 2**20
 _ALL_MIB = 100
@@ -20,7 +20,7 @@ _OWN = (os.getpid(),)
 def path() -> Iterator[Path]:
     """A path in tmpfs."""
     folder = Path("/dev/shm")
-    if not folder.is_dir() or folder.stat().st_dev not in memory_mounts().devices:
+    if not folder.is_dir() or folder.stat().st_dev not in read_memory_mounts().devices:
         pytest.skip("/dev/shm is no tmpfs here")
     path = folder / f"task-profiler-test-{os.getpid()}"
     yield path
@@ -28,16 +28,18 @@ def path() -> Iterator[Path]:
 
 
 @pytest.fixture
-def files() -> MemoryFiles:
-    return MemoryFiles(time.time_ns(), memory_mounts)
+def files() -> WrittenMemoryFiles:
+    return WrittenMemoryFiles(time.time_ns(), read_memory_mounts)
 
 
-def _held_mib(files: MemoryFiles, growth_mib: int = _ALL_MIB) -> float:
-    files.look(_OWN, lambda: growth_mib * _MIB)
+def _held_mib(files: WrittenMemoryFiles, growth_mib: int = _ALL_MIB) -> float:
+    files.find_open_files(_OWN, lambda: growth_mib * _MIB)
     return files.held_bytes() / _MIB
 
 
-def test_an_open_file_counts_until_it_is_deleted_and_closed(files: MemoryFiles, path: Path) -> None:
+def test_an_open_file_counts_until_it_is_deleted_and_closed(
+    files: WrittenMemoryFiles, path: Path
+) -> None:
     with path.open("wb", buffering=0) as writing:
         writing.write(bytes(3 * _MIB))
         assert _held_mib(files) == 3
@@ -48,7 +50,9 @@ def test_an_open_file_counts_until_it_is_deleted_and_closed(files: MemoryFiles, 
     assert _held_mib(files) == 0
 
 
-def test_a_file_that_was_seen_grows_after_it_is_closed(files: MemoryFiles, path: Path) -> None:
+def test_a_file_that_was_seen_grows_after_it_is_closed(
+    files: WrittenMemoryFiles, path: Path
+) -> None:
     with path.open("wb", buffering=0) as writing:
         writing.write(bytes(_MIB))
         assert _held_mib(files) == 1
@@ -57,7 +61,7 @@ def test_a_file_that_was_seen_grows_after_it_is_closed(files: MemoryFiles, path:
     assert files.held_bytes() == 2 * _MIB
 
 
-def test_a_file_without_a_name_counts(files: MemoryFiles) -> None:
+def test_a_file_without_a_name_counts(files: WrittenMemoryFiles) -> None:
     descriptor = os.memfd_create("test")
     os.write(descriptor, bytes(2 * _MIB))
     assert _held_mib(files) == 2
@@ -66,13 +70,13 @@ def test_a_file_without_a_name_counts(files: MemoryFiles) -> None:
 
 
 def test_a_file_without_a_name_counts_by_the_descriptor_of_another_process(
-    files: MemoryFiles,
+    files: WrittenMemoryFiles,
 ) -> None:
     """A child that inherits it and ends: a look finds it again."""
     descriptor = os.memfd_create("test")
     os.write(descriptor, bytes(2 * _MIB))
     with subprocess.Popen(("sleep", "1000"), pass_fds=(descriptor,)) as child:
-        files.look((child.pid,), lambda: _ALL_MIB * _MIB)
+        files.find_open_files((child.pid,), lambda: _ALL_MIB * _MIB)
         child.kill()
     assert files.held_bytes() == 0
     assert files.has_lost
@@ -81,14 +85,16 @@ def test_a_file_without_a_name_counts_by_the_descriptor_of_another_process(
     os.close(descriptor)
 
 
-def test_a_lost_file_waits_for_the_next_look_as_long_as_that_takes(files: MemoryFiles) -> None:
+def test_a_lost_file_waits_for_the_next_look_as_long_as_that_takes(
+    files: WrittenMemoryFiles,
+) -> None:
     """A child that inherits it ends, and the budget allows no look for some readings; what was
     there before stays out.
     """
     descriptor = os.memfd_create("test")
     os.write(descriptor, bytes(3 * _MIB))
     with subprocess.Popen(("sleep", "1000"), pass_fds=(descriptor,)) as child:
-        files.look((child.pid,), lambda: 2 * _MIB)
+        files.find_open_files((child.pid,), lambda: 2 * _MIB)
         child.kill()
     for _ in range(3):
         assert files.held_bytes() == 0, "no process is known to have it"
@@ -104,13 +110,13 @@ def test_a_lost_file_waits_for_the_next_look_as_long_as_that_takes(files: Memory
 
 @pytest.mark.parametrize("growth_mib", [0, 1, _ALL_MIB])
 def test_a_file_that_is_found_again_counts_whatever_others_freed_meanwhile(
-    files: MemoryFiles, growth_mib: int
+    files: WrittenMemoryFiles, growth_mib: int
 ) -> None:
     """A child that inherits it ends, after others have freed as much as it has."""
     descriptor = os.memfd_create("test")
     os.write(descriptor, bytes(3 * _MIB))
     with subprocess.Popen(("sleep", "1000"), pass_fds=(descriptor,)) as child:
-        files.look((child.pid,), lambda: 2 * _MIB)
+        files.find_open_files((child.pid,), lambda: 2 * _MIB)
         assert files.held_bytes() == 2 * _MIB, "1 MiB was there before"
         child.kill()
     new = os.memfd_create("test")
@@ -127,29 +133,31 @@ def test_a_file_that_is_found_again_counts_whatever_others_freed_meanwhile(
     os.close(other)
 
 
-def test_another_file_with_the_same_name_does_not_count(files: MemoryFiles, path: Path) -> None:
+def test_another_file_with_the_same_name_does_not_count(
+    files: WrittenMemoryFiles, path: Path
+) -> None:
     with path.open("wb", buffering=0) as writing:
         writing.write(bytes(_MIB))
-        files.look(_OWN, lambda: _ALL_MIB * _MIB)
+        files.find_open_files(_OWN, lambda: _ALL_MIB * _MIB)
     path.with_suffix(".new").write_bytes(bytes(2 * _MIB))
     path.with_suffix(".new").replace(path)
     assert files.held_bytes() == 0
 
 
-def test_a_file_that_is_only_read_does_not_count(files: MemoryFiles, path: Path) -> None:
+def test_a_file_that_is_only_read_does_not_count(files: WrittenMemoryFiles, path: Path) -> None:
     path.write_bytes(bytes(_MIB))
     with path.open("rb"):
         assert _held_mib(files) == 0
 
 
 def test_a_file_that_was_not_written_since_the_start_does_not_count(path: Path) -> None:
-    files = MemoryFiles(time.time_ns() + 60 * NS_PER_SECOND, memory_mounts)
+    files = WrittenMemoryFiles(time.time_ns() + 60 * NS_PER_SECOND, read_memory_mounts)
     with path.open("wb", buffering=0) as writing:
         writing.write(bytes(_MIB))
         assert _held_mib(files) == 0
 
 
-def test_what_exceeds_all_growth_was_there_before(files: MemoryFiles, path: Path) -> None:
+def test_what_exceeds_all_growth_was_there_before(files: WrittenMemoryFiles, path: Path) -> None:
     path.write_bytes(bytes(5 * _MIB))
     with path.open("ab", buffering=0) as writing:
         writing.write(bytes(2 * _MIB))
@@ -159,7 +167,7 @@ def test_what_exceeds_all_growth_was_there_before(files: MemoryFiles, path: Path
 
 
 def test_what_is_written_before_the_growth_is_read_was_not_there_before(
-    files: MemoryFiles, path: Path
+    files: WrittenMemoryFiles, path: Path
 ) -> None:
     with path.open("wb", buffering=0) as writing:
         writing.write(bytes(_MIB))
@@ -168,11 +176,11 @@ def test_what_is_written_before_the_growth_is_read_was_not_there_before(
             writing.write(bytes(3 * _MIB))
             return 4 * _MIB
 
-        files.look(_OWN, growth_bytes)
+        files.find_open_files(_OWN, growth_bytes)
         assert files.held_bytes() == 4 * _MIB
 
 
-def test_known_files_leave_room_for_new_ones(files: MemoryFiles) -> None:
+def test_known_files_leave_room_for_new_ones(files: WrittenMemoryFiles) -> None:
     """200 files are followed, in whichever looks they are found."""
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     descriptors: list[int] = []
@@ -181,7 +189,7 @@ def test_known_files_leave_room_for_new_ones(files: MemoryFiles) -> None:
         for _ in range(number):
             descriptors.append(os.memfd_create("test"))
             os.write(descriptors[-1], bytes(page_bytes))
-        files.look(_OWN, lambda: _ALL_MIB * _MIB)
+        files.find_open_files(_OWN, lambda: _ALL_MIB * _MIB)
         held.append(files.held_bytes() // page_bytes)
     for descriptor in descriptors:
         os.close(descriptor)
@@ -189,7 +197,7 @@ def test_known_files_leave_room_for_new_ones(files: MemoryFiles) -> None:
 
 
 def test_a_file_on_a_disk_does_not_count() -> None:
-    files = MemoryFiles(time.time_ns(), lambda: MemoryMounts(frozenset()))
+    files = WrittenMemoryFiles(time.time_ns(), lambda: MemoryMounts(frozenset()))
     descriptor = os.memfd_create("test")
     os.write(descriptor, bytes(_MIB))
     assert _held_mib(files) == 0
@@ -201,10 +209,10 @@ def test_a_file_on_another_file_system_is_not_looked_at(
 ) -> None:
     """A ``stat`` of a file on a network that does not answer would not return."""
     mounts = MemoryMounts(
-        devices=memory_mounts().devices,
+        devices=read_memory_mounts().devices,
         places=((f"{tmp_path}/", False), (f"{path.parent}/", True), ("/", False)),
     )
-    files = MemoryFiles(time.time_ns(), lambda: mounts)
+    files = WrittenMemoryFiles(time.time_ns(), lambda: mounts)
     statuses = []
 
     def noted(place: str, **options: bool) -> os.stat_result:

@@ -33,7 +33,7 @@ class _Tree:
         self.freed_pages: int | None = 0
         self.limits: tuple[int, int] | None = None
         self.pids_read: list[int] = []
-        monkeypatch.setattr(proc, "read", self._read)
+        monkeypatch.setattr(proc, "read_or_none", self._read)
         self.shares = MemoryShares(
             CpuBudget(0.01, 30),
             _PAGE_BYTES,
@@ -67,7 +67,9 @@ class _Tree:
         return "".join(f"{name}: {size * 1024} kB\n" for name, size in rollup.items()).encode()
 
     def divide(self, processes: Iterable[ProcessReading]) -> list[int | None]:
-        sizes = [process.share_bytes for process in self.shares.divide(tuple(processes))]
+        sizes = [
+            process.share_bytes for process in self.shares.readings_with_shares(tuple(processes))
+        ]
         return [None if size is None else size // _MIB for size in sizes]
 
 
@@ -429,8 +431,8 @@ def test_what_shares_nothing_makes_nothing_unsure(tree: _Tree) -> None:
     assert all(
         map(
             lambda one, two: one is two,
-            tree.shares.divide(processes),
-            tree.shares.divide(processes),
+            tree.shares.readings_with_shares(processes),
+            tree.shares.readings_with_shares(processes),
         )
     )
 
@@ -440,7 +442,7 @@ def test_what_was_freed_lazily_is_not_held_and_may_be_used_again(tree: _Tree) ->
     assert tree.divide([_process(1, 300)]) == [300]
     tree.freed_pages = 250 * _MIB // _PAGE_BYTES
     tree.lazily_freed = 250
-    (process,) = tree.shares.divide((_process(1, 300, copied=1),))
+    (process,) = tree.shares.readings_with_shares((_process(1, 300, copied=1),))
     assert process.share_bytes == 50 * _MIB
     assert process.lazily_freed_bytes == 250 * _MIB
     assert tree.shares.unsure_bytes == 250 * _MIB

@@ -35,7 +35,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
         contents[""] += path.encode() + b" "
         return contents.get(path)
 
-    monkeypatch.setattr(proc, "read", read)
+    monkeypatch.setattr(proc, "read_or_none", read)
     return contents
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.readers.linux.named_pipes import kind_of_sleep
+from profiler.readers.linux.named_pipes import kind_of_io_wait
 
 PID = 7
 DESCRIPTOR = 3
@@ -26,7 +26,7 @@ def reading(folder: Path, *, filesystem: str, mount_id: int = 31) -> None:
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs", "overlay", "tmpfs"])
 def test_a_named_pipe_is_a_pipe(tmp_path: Path, filesystem: str) -> None:
     reading(tmp_path, filesystem=filesystem)
-    assert kind_of_sleep(PID, DESCRIPTOR, str(tmp_path)) == "pipe"
+    assert kind_of_io_wait(PID, DESCRIPTOR, str(tmp_path)) == "pipe"
 
 
 @pytest.mark.parametrize("filesystem", ["nfs4", "fuse.s3", "fuse", "cifs", "lustre"])
@@ -36,19 +36,19 @@ def test_a_file_system_that_may_sleep_interruptibly_is_not_asked(
     reading(tmp_path, filesystem=filesystem)
     asked: list[str] = []
     monkeypatch.setattr(os, "stat", asked.append)
-    assert kind_of_sleep(PID, DESCRIPTOR, str(tmp_path)) == "disk"
+    assert kind_of_io_wait(PID, DESCRIPTOR, str(tmp_path)) == "disk"
     assert asked == []
 
 
 def test_a_mount_that_is_not_listed_is_a_disk(tmp_path: Path) -> None:
     reading(tmp_path, filesystem="ext4", mount_id=99)
-    assert kind_of_sleep(PID, DESCRIPTOR, str(tmp_path)) == "disk"
+    assert kind_of_io_wait(PID, DESCRIPTOR, str(tmp_path)) == "disk"
 
 
 def test_a_process_that_has_ended_is_a_disk(tmp_path: Path) -> None:
-    assert kind_of_sleep(PID, DESCRIPTOR, str(tmp_path)) == "disk"
+    assert kind_of_io_wait(PID, DESCRIPTOR, str(tmp_path)) == "disk"
 
 
 def test_a_file_of_the_kernel_is_neither() -> None:
     with Path("/proc/self/status").open() as file:
-        assert kind_of_sleep(os.getpid(), file.fileno()) == "other"
+        assert kind_of_io_wait(os.getpid(), file.fileno()) == "other"

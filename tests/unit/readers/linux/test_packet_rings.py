@@ -3,7 +3,7 @@
 import pytest
 
 from profiler.readers.linux import proc
-from profiler.readers.linux.packet_rings import PacketRings, parse_rings
+from profiler.readers.linux.packet_rings import PacketRings, parse_ring_sizes
 from profiler.readers.linux.process_tree import ProcessReading
 
 _MIB = 2**20
@@ -51,7 +51,7 @@ class _Played:
         self._maps = maps
         self._sockets = sockets
         self._rings = PacketRings()
-        monkeypatch.setattr(proc, "read", self._read)
+        monkeypatch.setattr(proc, "read_or_none", self._read)
 
     def _read(self, path: str) -> bytes | None:
         _, _, pid, name = path.split("/", 3)
@@ -68,12 +68,12 @@ class _Played:
 
 
 def test_a_ring_is_the_mapping_of_a_socket() -> None:
-    assert parse_rings(_MAPS) == {b"18028425]": 128 * _MIB}
-    assert parse_rings(b"") == {}
+    assert parse_ring_sizes(_MAPS) == {b"18028425]": 128 * _MIB}
+    assert parse_ring_sizes(b"") == {}
 
 
 def test_a_file_whose_name_looks_like_a_socket_is_no_ring() -> None:
-    assert parse_rings(b"1000000-9000000 r--s 00000000 fe:00 1 /data/a socket:[1]\n") == {}
+    assert parse_ring_sizes(b"1000000-9000000 r--s 00000000 fe:00 1 /data/a socket:[1]\n") == {}
 
 
 def test_the_ring_of_several_processes_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from profiler.readers.cgroup import hierarchy
 from profiler.readers.linux import host, proc, waited_target
 from profiler.readers.linux.interpreters import INTERPRETERS, JAVA, is_interpreter
-from profiler.readers.linux.script_names import name_with_script, what_runs
+from profiler.readers.linux.script_names import name_of_code, name_with_script
 
 NET_DEV = b"""Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
@@ -26,9 +26,10 @@ def test_the_bytes_of_all_interfaces_and_private_memory() -> None:
         proc.parse_network(text) for text in (b"", NET_DEV[:100], b"eth0: 1 2", b"eth0: a b")
     ] == [None] * 4
     assert (
-        proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\nPrivate_Dirty:  3 kB\n") == 5 * 1024
+        proc.parse_private_bytes(b"Rss: 9 kB\nPrivate_Clean:  2 kB\nPrivate_Dirty:  3 kB\n")
+        == 5 * 1024
     )
-    assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\n") is None
+    assert proc.parse_private_bytes(b"Rss: 9 kB\nPrivate_Clean:  2 kB\n") is None
 
 
 _KIB = 1024
@@ -78,7 +79,7 @@ def test_private_pages_of_files_are_no_private_anonymous_memory(
     sizes: dict[str, int], least: int | None
 ) -> None:
     text = _rollup(**sizes, Private_Dirty=0)
-    assert proc.parse_private_anonymous(text) == (None if least is None else least * _KIB)
+    assert proc.parse_private_anonymous_bytes(text) == (None if least is None else least * _KIB)
 
 
 @given(st.binary() | st.text().map(str.encode))
@@ -88,9 +89,9 @@ def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
     for read in (
         proc.parse_stat,
         proc.parse_status,
-        proc.parse_private,
-        proc.parse_private_anonymous,
-        proc.parse_pids,
+        proc.parse_private_bytes,
+        proc.parse_private_anonymous_bytes,
+        proc.parse_child_pids,
         proc.parse_io,
     ):
         read(text)
@@ -100,7 +101,7 @@ def test_any_text_of_the_kernel_is_read(text: bytes) -> None:
     call = waited_target.parse_system_call(text)
     assert call is None or call.number >= -1
     words = text.decode(errors="replace")
-    for parse in (hierarchy.parse_membership, hierarchy.parse_cpu_max, hierarchy.parse_bytes):
+    for parse in (hierarchy.parse_membership, hierarchy.parse_cpu_max, hierarchy.parse_limit_bytes):
         parse(words)
     hierarchy.Cgroups("/", {}, words)
     assert host.disk_mounts(words, bool)[0] == "/"
@@ -163,19 +164,19 @@ def test_what_an_interpreter_runs() -> None:
     )
     for words, process, family in cases:
         assert name_with_script(words[0].rpartition("/")[2], words[1:]) == process
-        assert what_runs(words) == family
+        assert name_of_code(words) == family
 
 
 @pytest.mark.parametrize("name", sorted(INTERPRETERS))
 def test_the_script_of_every_interpreter_is_found(name: str) -> None:
     options = ("-jar",) if name == JAVA else ()
     assert is_interpreter(name)
-    assert what_runs((f"/usr/bin/{name}", *options, "/srv/job.x")) == "job.x"
+    assert name_of_code((f"/usr/bin/{name}", *options, "/srv/job.x")) == "job.x"
 
 
 def test_an_interpreter_may_have_a_version_in_its_name() -> None:
     assert is_interpreter("python3.11")
-    assert what_runs(("java17", "-jar", "/srv/etl.jar")) == "etl"
+    assert name_of_code(("java17", "-jar", "/srv/etl.jar")) == "etl"
     assert not is_interpreter("gzip")
 
 
@@ -229,7 +230,7 @@ def test_a_real_interpreter_runs_the_script_that_is_named(
     script.write_text(f"\n{programs.get(options[0], 'exit 7')}\n")
     words = (*options, str(script))
     assert subprocess.run(words, capture_output=True, check=False, cwd=tmp_path).returncode == 7
-    assert what_runs(words) == "job"
+    assert name_of_code(words) == "job"
 
 
 @given(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from profiler.core.clock import CpuBudget
 from profiler.readers.linux import proc, process_tree
 from profiler.readers.linux.memory_shares import MemoryShares
-from profiler.readers.linux.process_tree import ProcessTree, QuickMemory, list_children
+from profiler.readers.linux.process_tree import ProcessTree, QuickMemoryReader, list_children
 from tests import fakes
 from tests.values import present
 
@@ -85,13 +85,13 @@ def test_what_has_not_run_is_not_read_again_until_ten_seconds_have_passed(
 ) -> None:
     now_ns, read = 0, list[str]()
     tree = ProcessTree(os.getpid(), (), lambda: now_ns)
-    read_file = proc.read
+    read_file = proc.read_or_none
 
     def noted(path: str) -> bytes | None:
         read.append(path)
         return read_file(path)
 
-    monkeypatch.setattr(proc, "read", noted)
+    monkeypatch.setattr(proc, "read_or_none", noted)
     with subprocess.Popen(
         [sys.executable, "-c", _WAITING], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -219,7 +219,7 @@ def _shares() -> MemoryShares:
 
 
 def test_what_was_unmapped_since_the_last_reading_does_not_count() -> None:
-    quick = QuickMemory(os.getpid(), ())
+    quick = QuickMemoryReader(os.getpid(), ())
     with _process() as tell:
         tell("30")
         (process,) = ProcessTree(os.getpid(), (), lambda: 0).read()
@@ -237,14 +237,14 @@ def test_what_was_unmapped_since_the_last_reading_does_not_count() -> None:
 def test_growth_and_new_processes_are_seen() -> None:
     tree, quick, shares = (
         ProcessTree(os.getpid(), (), lambda: 0),
-        QuickMemory(os.getpid(), ()),
+        QuickMemoryReader(os.getpid(), ()),
         _shares(),
     )
     with _process() as first:
         first("30")
         alone = present(quick.read())
         assert alone > 30 * _MIB
-        quick.follow(shares.divide(tree.read()))
+        quick.follow(shares.readings_with_shares(tree.read()))
         assert quick.read() is not None
         assert not quick.has_changed
         with _process() as second:
@@ -255,7 +255,7 @@ def test_growth_and_new_processes_are_seen() -> None:
             assert _is_about(quick.read(), both / _MIB + 40)
             first("20")
             assert _is_about(quick.read(), both / _MIB + 60)
-            readings = shares.divide(tree.read())
+            readings = shares.readings_with_shares(tree.read())
             quick.follow(readings)
             assert _is_about(
                 quick.read(), sum(reading.share_bytes or 0 for reading in readings) / _MIB
@@ -266,35 +266,35 @@ def test_growth_and_new_processes_are_seen() -> None:
 
 def test_memory_that_a_fork_shares_is_not_counted_twice() -> None:
     """Memory that a fork shares is not counted twice and with too many threads nothing is known."""
-    tree, quick = ProcessTree(os.getpid(), (), lambda: 0), QuickMemory(os.getpid(), ())
+    tree, quick = ProcessTree(os.getpid(), (), lambda: 0), QuickMemoryReader(os.getpid(), ())
     with _process() as process:
         process("50")
         (alone,) = tree.read()
-        quick.follow(_shares().divide((alone,)))
+        quick.follow(_shares().readings_with_shares((alone,)))
         before = present(quick.read())
         process("fork 0")
         assert _is_about(quick.read(), before / _MIB)
         assert quick.has_changed
         quick.follow([fakes.process(alone.pid, threads=100)])
-        assert quick.read() is QuickMemory(os.getpid(), {alone.pid}).read() is None
+        assert quick.read() is QuickMemoryReader(os.getpid(), {alone.pid}).read() is None
 
 
 def test_a_fork_that_maps_a_file_of_its_own_has_no_inherited_page() -> None:
     """The pages of the file are private, as those that a fork has copied."""
     tree, quick, shares = (
         ProcessTree(os.getpid(), (), lambda: 0),
-        QuickMemory(os.getpid(), ()),
+        QuickMemoryReader(os.getpid(), ()),
         _shares(),
     )
     with _process() as process:
         process("50")
-        quick.follow(shares.divide(tree.read()))
+        quick.follow(shares.readings_with_shares(tree.read()))
         before = present(quick.read())
         process("map 60")
         assert _is_about(quick.read(), before / _MIB)
         # Nor does a mark that the kernel keeps of it.
         assert quick.file_bytes >= 60 * _MIB
-        quick.follow(shares.divide(tree.read()))
+        quick.follow(shares.readings_with_shares(tree.read()))
         assert quick.file_bytes == 0
 
 
@@ -304,30 +304,30 @@ def test_a_fork_whose_private_memory_is_not_readable_counts_no_inherited_page(
     """Processes that are not dumpable, and gVisor: the fork has allocated since, so that its sizes
     are no longer its parent's.
     """
-    read = proc.read
-    quick = QuickMemory(os.getpid(), ())
+    read = proc.read_or_none
+    quick = QuickMemoryReader(os.getpid(), ())
     monkeypatch.setattr(
-        proc, "read", lambda path: None if path.endswith("smaps_rollup") else read(path)
+        proc, "read_or_none", lambda path: None if path.endswith("smaps_rollup") else read(path)
     )
     with _process() as process:
         process("50")
         before = present(quick.read())
         process("fork 30")
         assert _is_about(quick.read(), before / _MIB)
-        quick.follow(_shares().divide(ProcessTree(os.getpid(), (), lambda: 0).read()))
+        quick.follow(_shares().readings_with_shares(ProcessTree(os.getpid(), (), lambda: 0).read()))
         assert _is_about(quick.read(), before / _MIB + 30)
 
 
 def test_a_child_of_which_proc_shows_nothing_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = ProcessTree(os.getpid(), (), lambda: 0)
-    read = proc.read
+    read = proc.read_or_none
     with subprocess.Popen(["sleep", "1000"]) as process:
         folder = f"/proc/{process.pid}/"
         assert [reading.pid for reading in tree.read()] == [process.pid]
         assert not tree.has_hidden
 
         monkeypatch.setattr(
-            proc, "read", lambda path: None if path.startswith(folder) else read(path)
+            proc, "read_or_none", lambda path: None if path.startswith(folder) else read(path)
         )
         hiding = ProcessTree(os.getpid(), (), lambda: 0)
         assert hiding.read() == ()

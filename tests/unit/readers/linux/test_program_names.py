@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from profiler.readers.linux import proc
-from profiler.readers.linux.program_names import read_live_name, read_name, read_program_name
+from profiler.readers.linux.program_names import (
+    read_live_name,
+    read_name_with_script,
+    read_program_name,
+)
 
 _RENAMED = (
     "import ctypes; ctypes.CDLL(None).prctl(15, b'MainThread', 0, 0, 0); print(flush=True); input()"
@@ -18,7 +22,7 @@ _RENAMED = (
 
 def test_a_process_has_a_name_until_it_ends() -> None:
     with subprocess.Popen((sys.executable, "-c", "input()"), stdin=subprocess.PIPE) as process:
-        stat = proc.parse_stat(proc.read(f"/proc/{process.pid}/stat") or b"")
+        stat = proc.parse_stat(proc.read_or_none(f"/proc/{process.pid}/stat") or b"")
         assert stat is not None
         assert read_live_name(process.pid, stat.started_ticks) == stat.name
         assert read_live_name(process.pid, stat.started_ticks - 1) is None
@@ -67,7 +71,7 @@ def process_folder(tmp_path: Path, executable: str | None, *words: str) -> str:
 def test_a_process_has_the_name_of_its_program(
     tmp_path: Path, comm: str, executable: str | None, words: Sequence[str], name: str
 ) -> None:
-    assert read_name(process_folder(tmp_path, executable, *words), comm) == name
+    assert read_name_with_script(process_folder(tmp_path, executable, *words), comm) == name
 
 
 def test_a_script_is_no_part_of_the_name_of_the_program(tmp_path: Path) -> None:
@@ -84,8 +88,8 @@ def test_a_real_program_that_renames_its_main_thread_keeps_its_name(tmp_path: Pa
         assert output is not None
         output.readline()
         folder = f"/proc/{process.pid}"
-        stat = proc.parse_stat(proc.read(f"{folder}/stat") or b"")
+        stat = proc.parse_stat(proc.read_or_none(f"{folder}/stat") or b"")
         assert stat is not None
         assert stat.name == "MainThread"
-        assert read_name(folder, stat.name) == f"{Path(sys.executable).name} job.py"
+        assert read_name_with_script(folder, stat.name) == f"{Path(sys.executable).name} job.py"
         process.kill()

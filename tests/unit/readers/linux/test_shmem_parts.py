@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.shmem_parts import ShmemParts
+from profiler.readers.linux.shmem_parts import SharedMemoryParts
 from tests import fakes
 
 _MIB = 2**20
@@ -19,7 +19,7 @@ class _Machine:
         self.cpu_ns = 0
         self.cost_ns = 2 * 10**7
         self.unread: dict[int, int] = {}
-        self._parts = ShmemParts(str(folder), lambda: self.now_ns, self._next_cpu_ns)
+        self._parts = SharedMemoryParts(str(folder), lambda: self.now_ns, self._next_cpu_ns)
 
     def _next_cpu_ns(self) -> int:
         self.cpu_ns += self.cost_ns
@@ -32,7 +32,7 @@ class _Machine:
 
     def read(self, **mapped: int) -> dict[int, int]:
         processes = [_mapping(int(name[1:]), size) for name, size in mapped.items()]
-        parts = self._parts.read(processes)
+        parts = self._parts.read_parts(processes)
         self.unread = {one.pid: self._parts.unread_bytes(one) // _MIB for one in processes}
         return {pid: part_bytes // _MIB for (pid, _), part_bytes in parts.items()}
 

@@ -23,7 +23,7 @@ def _line(number: int, maker_pid: int, seconds: int, size_bytes: int) -> bytes:
 class _PlayedSegments:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lines: list[bytes] = []
-        monkeypatch.setattr(proc, "read", lambda _: _HEADING + b"".join(self.lines))
+        monkeypatch.setattr(proc, "read_or_none", lambda _: _HEADING + b"".join(self.lines))
         self.segments = SysvSegments(_STARTED_SECONDS * 10**9 + 5)
 
 

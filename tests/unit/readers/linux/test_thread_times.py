@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from profiler.readers.linux import proc
 from profiler.readers.linux.cpu_pressure import PressureFiles
-from profiler.readers.linux.look import Look
+from profiler.readers.linux.look import ThreadsLook
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.sockets import StreamState
+from profiler.readers.linux.sockets import TcpStreamState
 from profiler.readers.linux.thread_times import ThreadReader
-from profiler.readers.linux.waits import MEMORY, STOPPED, TRACED, Blocked, Helpers, Wait
+from profiler.readers.linux.waits import MEMORY, STOPPED, TRACED, BlockedThread, Helpers, Wait
 from profiler.record.activity_model import WaitKind
 from tests import fakes
 from tests.fakes import seconds
@@ -44,7 +44,7 @@ IN_A_PAGE_FAULT = "-1 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 class Shown:
     """A look, and what all threads do by the looks so far; None is a thread that can run."""
 
-    def __init__(self, look: Look, present: dict[int, Blocked | None]) -> None:
+    def __init__(self, look: ThreadsLook, present: dict[int, BlockedThread | None]) -> None:
         self.look = look
         self.growth = look.growth
         self.pressure = look.pressure
@@ -73,15 +73,15 @@ class FakeMachine:
             ask_stream=self._ask,
         )
         self._cpu_ns = 0
-        self._present: dict[int, Blocked | None] = {}
+        self._present: dict[int, BlockedThread | None] = {}
 
     def close(self) -> None:
         self.reader.close()
 
-    def _ask(self, inode: int, stream: bytes) -> StreamState:
+    def _ask(self, inode: int, stream: bytes) -> TcpStreamState:
         self.asked.append(inode)
         found = self.ends.get(int.from_bytes(stream[1:3], "big"), inode)
-        return StreamState(
+        return TcpStreamState(
             received_bytes=len(self.asked),
             owes=False,
             inode=found,
@@ -122,7 +122,7 @@ class FakeMachine:
         """A look between two readings of the processes."""
         return self._shown(present(self.reader.look(seconds(at))))
 
-    def _shown(self, look: Look) -> Shown:
+    def _shown(self, look: ThreadsLook) -> Shown:
         for grown in look.growth or ():
             self._present.pop(grown.thread, None)
         for thread in look.ended:
@@ -140,7 +140,7 @@ def write_in_place(file: Path, text: str) -> None:
         opened.truncate()
 
 
-def growth_of(sample: Shown | Look) -> list[tuple[int, int]]:
+def growth_of(sample: Shown | ThreadsLook) -> list[tuple[int, int]]:
     """The times on a CPU and waiting for one."""
     return [(grown.run_ns, grown.wait_ns) for grown in sample.growth or ()]
 
@@ -638,7 +638,7 @@ def test_a_wait_with_a_timeout_goes_on_after_a_stop(
     machine.thread(7, call=UNTIL.replace("202", "219", 1))
     (machine.folder / "7/task/7/wchan").write_text(place)
     (blocked,) = machine.read(process()).blocked
-    assert blocked == Blocked(wait=Wait(kind), helpers=helpers)
+    assert blocked == BlockedThread(wait=Wait(kind), helpers=helpers)
 
 
 def test_a_kernel_that_does_not_count(machine: FakeMachine) -> None:
@@ -772,8 +772,8 @@ class TestLooksBetweenTheReadings:
     def test_the_children_of_several_sleepers_are_listed_once(
         self, running: FakeMachine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        read = Mock(wraps=proc.read)
-        monkeypatch.setattr(proc, "read", read)
+        read = Mock(wraps=proc.read_or_none)
+        monkeypatch.setattr(proc, "read_or_none", read)
         running.thread(7, run=1.01)
         for number in (71, 72):
             running.thread(7, number, run=0.01)
@@ -1018,7 +1018,7 @@ def test_threads_without_system_calls_are_read_together_and_ever_more_rarely(
         for pid, tid in ((10, 10), (10, 11), (20, 20), (20, 21)):
             machine.thread(pid, tid, run=0.001 * at, state=state, call=None)
         processes = (process(10, cpu=at, threads=2), process(20, cpu=at, threads=2))
-        if skips and machine.reader.skip(processes, seconds(at)):
+        if skips and machine.reader.skip_if_all_asleep(processes, seconds(at)):
             continue
         sample = machine.read(*processes, at=at)
         assert sample.waits == {Wait(kind): 4}  # as they were when they were asked
@@ -1056,14 +1056,20 @@ def test_a_reading_that_shows_more_than_threads_without_a_turn_is_not_skipped(
         machine.thread(pid, tid, run=0.001)
     for at in range(1, 41):
         machine.read(shell, process(10, cpu=at, threads=2), at=at)
-    assert machine.reader.skip((shell, process(10, cpu=42, threads=2)), seconds(42))
-    assert not machine.reader.skip((process(5, cpu=2), process(10, cpu=42, threads=2)), seconds(42))
-    assert not machine.reader.skip((shell,), seconds(42))
-    assert not machine.reader.skip(
+    assert machine.reader.skip_if_all_asleep((shell, process(10, cpu=42, threads=2)), seconds(42))
+    assert not machine.reader.skip_if_all_asleep(
+        (process(5, cpu=2), process(10, cpu=42, threads=2)), seconds(42)
+    )
+    assert not machine.reader.skip_if_all_asleep((shell,), seconds(42))
+    assert not machine.reader.skip_if_all_asleep(
         (shell, process(10, cpu=42, threads=2), process(20)), seconds(42)
     )
-    assert not machine.reader.skip((shell, process(10, cpu=42, threads=2, start=2)), seconds(42))
-    assert not machine.reader.skip((shell, process(20, cpu=42, threads=2)), seconds(42))
+    assert not machine.reader.skip_if_all_asleep(
+        (shell, process(10, cpu=42, threads=2, start=2)), seconds(42)
+    )
+    assert not machine.reader.skip_if_all_asleep(
+        (shell, process(20, cpu=42, threads=2)), seconds(42)
+    )
 
 
 IDLE = process(30)
@@ -1078,17 +1084,17 @@ def read_regulars(
     return process(10, cpu=at), process(20, cpu=at), IDLE
 
 
-def see_regulars(machine: FakeMachine, readings: int) -> tuple[dict[int, Look], int]:
+def see_regulars(machine: FakeMachine, readings: int) -> tuple[dict[int, ThreadsLook], int]:
     """Two processes that run in each step and sleep at each reading, and one that sleeps; returns
     the looks, by when they were taken, and when the next reading is the first one after a look.
     """
-    looks: dict[int, Look] = {}
+    looks: dict[int, ThreadsLook] = {}
     machine.thread(30, run=0.5)
     at = 0
     while at < readings or at not in looks:
         at += 1
         processes = read_regulars(machine, at)
-        if machine.reader.skip(processes, seconds(at)) is None:
+        if machine.reader.skip_if_all_asleep(processes, seconds(at)) is None:
             looks[at] = machine.read(*processes, at=at).look
     return looks, at + 1
 
@@ -1130,13 +1136,16 @@ def test_a_reading_that_shows_more_than_regular_work_is_not_skipped(machine: Fak
         (first, second, idle, process(40)),
         (first, second),
     ):
-        assert machine.reader.skip(shown, seconds(at)) is None
-    assert machine.reader.skip((first, second, idle), seconds(at))
+        assert machine.reader.skip_if_all_asleep(shown, seconds(at)) is None
+    assert machine.reader.skip_if_all_asleep((first, second, idle), seconds(at))
     # Who did not run in a step may have slept for long.
     later = process(20, cpu=at + 1)
-    assert machine.reader.skip((first, later, idle), seconds(at + 1)) is None
+    assert machine.reader.skip_if_all_asleep((first, later, idle), seconds(at + 1)) is None
     third = process(10, cpu=at + 1)
-    assert machine.reader.skip((third, later, process(30, cpu=2)), seconds(at + 1)) is None
+    assert (
+        machine.reader.skip_if_all_asleep((third, later, process(30, cpu=2)), seconds(at + 1))
+        is None
+    )
 
 
 @without_system_calls
@@ -1145,7 +1154,7 @@ def test_a_process_that_begins_again_after_skipped_readings_was_still_until_the_
 ) -> None:
     """The kernel may call its sleep a wait for a CPU, which can be no longer than the step."""
     _, at = see_regulars(machine, 120)
-    assert machine.reader.skip(read_regulars(machine, at), seconds(at))
+    assert machine.reader.skip_if_all_asleep(read_regulars(machine, at), seconds(at))
     machine.thread(30, run=0.6, wait=1.5, call=None)
     first, second, _ = read_regulars(machine, at + 1)
     look = machine.read(first, second, process(30, cpu=2), at=at + 1).look
@@ -1163,7 +1172,7 @@ def test_while_a_thread_can_run_no_reading_is_skipped(machine: FakeMachine) -> N
     machine.read(first, second, able, at=at)
     for later in range(at + 1, at + 4):
         processes = (*read_regulars(machine, later)[:2], able)
-        assert machine.reader.skip(processes, seconds(later)) is None
+        assert machine.reader.skip_if_all_asleep(processes, seconds(later)) is None
         machine.read(*processes, at=later)
 
 

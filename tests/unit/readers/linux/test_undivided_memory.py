@@ -14,7 +14,7 @@ from profiler.core.clock import CpuBudget
 from profiler.readers.linux import proc
 from profiler.readers.linux.memory_shares import MemoryShares
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
-from profiler.readers.linux.undivided_memory import is_fork, with_parts
+from profiler.readers.linux.undivided_memory import is_fork, with_memory_parts
 from tests.values import present
 from tools.waiting import wait_until
 
@@ -55,13 +55,13 @@ def _as_gvisor(path: str, read: bytes) -> bytes | None:
 
 @pytest.fixture
 def in_gvisor(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = proc.read
+    read = proc.read_or_none
 
     def read_as_gvisor(path: str) -> bytes | None:
         contents = read(path)
         return None if contents is None else _as_gvisor(path, contents)
 
-    monkeypatch.setattr(proc, "read", read_as_gvisor)
+    monkeypatch.setattr(proc, "read_or_none", read_as_gvisor)
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def _shares() -> MemoryShares:
 @pytest.mark.usefixtures("in_gvisor")
 def test_a_child_that_has_executed_a_program_counts_in_full() -> None:
     with _two_processes(_STARTS_CHILD) as readings:
-        parent, child = _shares().divide(readings)
+        parent, child = _shares().readings_with_shares(readings)
     assert 70 * _MIB < present(parent.share_bytes) < 100 * _MIB
     assert 50 * _MIB < present(child.share_bytes) < 80 * _MIB
 
@@ -92,7 +92,7 @@ def test_a_child_that_has_executed_a_program_counts_in_full() -> None:
 def test_a_fork_does_not_count_twice_and_what_it_may_have_copied_is_a_bound() -> None:
     shares = _shares()
     with _two_processes(_FORKS) as readings:
-        parent, fork = shares.divide(readings)
+        parent, fork = shares.readings_with_shares(readings)
     assert 70 * _MIB < present(parent.share_bytes) < 100 * _MIB
     assert present(fork.share_bytes) < 10 * _MIB
     assert shares.unsure_bytes > 60 * _MIB
@@ -103,10 +103,10 @@ def test_without_parts_all_is_anonymous_that_is_not_known_to_be_mapped(
     tmp_path: Path, statm: str, anonymous_kib: int
 ) -> None:
     (tmp_path / "statm").write_text(statm)
-    status = with_parts(proc.ProcessStatus(rss_bytes=1200 * 1024), str(tmp_path))
+    status = with_memory_parts(proc.ProcessStatus(rss_bytes=1200 * 1024), str(tmp_path))
     pages = os.sysconf("SC_PAGE_SIZE") // 4096
     assert status.anonymous_bytes == min(anonymous_kib * pages, 1200) * 1024
-    assert with_parts(status, str(tmp_path / "none")) == status
+    assert with_memory_parts(status, str(tmp_path / "none")) == status
 
 
 @pytest.mark.parametrize("name", ["auxv", "cmdline"])

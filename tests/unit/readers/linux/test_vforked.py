@@ -9,8 +9,8 @@ from pathlib import Path
 
 from profiler.core.clock import CpuBudget
 from profiler.readers.linux.memory_shares import MemoryShares
-from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemory
-from profiler.readers.linux.vforked import has_parents_memory, lies_between
+from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, QuickMemoryReader
+from profiler.readers.linux.vforked import are_sizes_between, has_parents_memory
 from tests.values import present
 from tools.waiting import wait_until
 
@@ -37,7 +37,7 @@ time.sleep(1000)
 def readings(tree: ProcessTree) -> list[ProcessReading]:
     """A parent and its child."""
     shares = MemoryShares(CpuBudget(1, 3), os.sysconf("SC_PAGE_SIZE"), lambda: 0, lambda: 0)
-    return list(shares.divide(tree.read()))
+    return list(shares.readings_with_shares(tree.read()))
 
 
 @contextmanager
@@ -78,11 +78,11 @@ def test_after_its_program_has_started_it_has(tmp_path: Path) -> None:
 
 def test_a_quick_reading_counts_the_memory_once(tmp_path: Path) -> None:
     tree = ProcessTree(os.getpid(), (), lambda: 0)
-    quick = QuickMemory(os.getpid(), ())
+    quick = QuickMemoryReader(os.getpid(), ())
     with in_vfork(tmp_path):
         quick.follow(readings(tree))
         followed = present(quick.read())
-        alone = present(QuickMemory(os.getpid(), ()).read())
+        alone = present(QuickMemoryReader(os.getpid(), ()).read())
     assert 60 * _MIB < followed < 90 * _MIB
     assert 60 * _MIB < alone < 90 * _MIB
 
@@ -107,15 +107,15 @@ def test_a_program_that_was_executed_meanwhile_is_not_the_parents() -> None:
 
 
 def test_sizes_between_two_of_the_parents_are_the_parents() -> None:
-    assert lies_between((100, 50, 9), (100, 40, 9), (100, 60, 9))
-    assert lies_between((100, 50, 9), (110, 60, 9), (90, 40, 9))
+    assert are_sizes_between((100, 50, 9), (100, 40, 9), (100, 60, 9))
+    assert are_sizes_between((100, 50, 9), (110, 60, 9), (90, 40, 9))
 
 
 def test_sizes_beyond_both_of_the_parents_are_others() -> None:
-    assert not lies_between((100, 50, 7), (100, 40, 9), (100, 60, 9))
+    assert not are_sizes_between((100, 50, 7), (100, 40, 9), (100, 60, 9))
 
 
 def test_sizes_that_are_not_known_are_others() -> None:
-    assert not lies_between((), (100, 40, 9), (100, 60, 9))
-    assert not lies_between((100, 50, 9), (), (100, 60, 9))
-    assert not lies_between((100, 50, 9), (100, 40, 9), ())
+    assert not are_sizes_between((), (100, 40, 9), (100, 60, 9))
+    assert not are_sizes_between((100, 50, 9), (), (100, 60, 9))
+    assert not are_sizes_between((100, 50, 9), (100, 40, 9), ())

@@ -21,27 +21,27 @@ from msgspec.structs import replace
 from profiler.core.files import open_or_none
 from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux import proc
-from profiler.readers.linux.shared_links import shared_memories
+from profiler.readers.linux.shared_links import parse_shared_mappings
 from profiler.readers.linux.sockets import (
     Socket,
-    Sockets,
-    StreamState,
+    SocketTable,
+    TcpStreamState,
     ask_peer_inode,
-    ask_stream,
+    ask_stream_state,
     parse_inet,
     parse_peer_inode,
-    parse_stream,
+    parse_stream_state,
 )
 from profiler.readers.linux.waited_target import (
     SystemCall,
     WaitResolver,
-    calls_of,
-    lock_holders,
+    lock_holder_pids,
     parse_system_call,
     poll_descriptors,
     select_descriptors,
+    waiting_calls_of_machine,
 )
-from profiler.readers.linux.waits import Blocked, Wait
+from profiler.readers.linux.waits import BlockedThread, Wait
 from tests.fakes import seconds
 from tests.values import present
 
@@ -65,7 +65,11 @@ KNOWN = (
 
 def test_the_numbers_are_those_of_the_architecture() -> None:
     for name, on_x86, on_arm, action in KNOWN:
-        assert calls_of("x86_64")[on_x86] == calls_of("aarch64")[on_arm] == (name, action)
+        assert (
+            waiting_calls_of_machine("x86_64")[on_x86]
+            == waiting_calls_of_machine("aarch64")[on_arm]
+            == (name, action)
+        )
 
 
 def test_the_call_of_the_kernels_line() -> None:
@@ -98,18 +102,18 @@ def test_the_call_of_the_kernels_line() -> None:
 def test_the_call_that_goes_on_after_a_stop(
     machine: str, number: int, place: bytes, name: str
 ) -> None:
-    resolver = WaitResolver(calls_of(machine), "/proc", lambda: 0)
+    resolver = WaitResolver(waiting_calls_of_machine(machine), "/proc", lambda: 0)
     call = SystemCall(number, (1, 2, 3, 4, 5, 6))
     assert resolver.is_restarted(call)
-    original = resolver.original(call, place)
-    assert calls_of(machine)[original.number][0] == name
+    original = resolver.restarted_call(call, place)
+    assert waiting_calls_of_machine(machine)[original.number][0] == name
     assert original.arguments == call.arguments
     assert not resolver.is_restarted(original)
-    assert resolver.original(call, b"0") == resolver.original(call, b"") == call
+    assert resolver.restarted_call(call, b"0") == resolver.restarted_call(call, b"") == call
 
 
 PID = 7
-NUMBERS = {name: number for number, (name, _) in calls_of("x86_64").items()}
+NUMBERS = {name: number for number, (name, _) in waiting_calls_of_machine("x86_64").items()}
 INET_HEAD = (
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout "
     "inode\n"
@@ -140,7 +144,10 @@ class FakeProcess:
         for name in ("fd", "fdinfo", "net"):
             (self.folder / name).mkdir(parents=True)
         self.resolver = WaitResolver(
-            calls_of("x86_64"), str(folder), lambda: 0, wall_ahead_ns=lambda: seconds(1000)
+            waiting_calls_of_machine("x86_64"),
+            str(folder),
+            lambda: 0,
+            wall_ahead_ns=lambda: seconds(1000),
         )
 
     def opens(self, **links: str) -> None:
@@ -157,14 +164,14 @@ class FakeProcess:
             (UNIX_HEAD if name == "unix" else INET_HEAD) + "".join(lines)
         )
 
-    def blocked(self, name: str, *arguments: int, now: float = 0) -> Blocked:
+    def blocked(self, name: str, *arguments: int, now: float = 0) -> BlockedThread:
         call = SystemCall(NUMBERS[name], (*arguments, 0, 0, 0, 0, 0, 0)[:6])
-        return self.resolver.resolve(PID, call, seconds(now), seconds(now - 1))
+        return self.resolver.resolve_wait(PID, call, seconds(now), seconds(now - 1))
 
     def waits(self, name: str, *arguments: int, now: float = 0) -> Wait:
         return self.blocked(name, *arguments, now=now).wait
 
-    def blocked_in_poll(self, descriptors: Iterable[int], timeout: int) -> Blocked:
+    def blocked_in_poll(self, descriptors: Iterable[int], timeout: int) -> BlockedThread:
         memory = b"".join(struct.pack("=ihh", number, 1, 0) for number in descriptors)
         (self.folder / "mem").write_bytes(bytes(64) + memory)
         return self.blocked("poll", 64, len(memory) // 8, timeout)
@@ -209,7 +216,7 @@ def test_calls_that_say_all(
 ) -> None:
     assert process.waits(name, *arguments) == Wait(kind)
     for in_no_table in (SystemCall(427, (3, 0, 1, 0, 0, 0)), SystemCall(-1)):
-        assert process.resolver.resolve(PID, in_no_table, 0, 0).wait == Wait("other")
+        assert process.resolver.resolve_wait(PID, in_no_table, 0, 0).wait == Wait("other")
 
 
 def test_a_read_waits_for_its_descriptor(process: FakeProcess) -> None:
@@ -324,10 +331,10 @@ def test_when_a_timeout_ends_a_poll_of_connections(
     """The poll began after the look before, and after what came last: 0.4 s ago, on one of both."""
     states = {501: 9.0, 502: 0.4}
     process.resolver = WaitResolver(
-        calls_of("x86_64"),
+        waiting_calls_of_machine("x86_64"),
         str(process.folder.parent),
         lambda: 0,
-        ask_stream=lambda inode, _: StreamState(
+        ask_stream=lambda inode, _: TcpStreamState(
             7, owes=False, inode=inode, came_before_ns=seconds(states[inode])
         ),
     )
@@ -357,7 +364,10 @@ def test_a_socket_pair_is_a_pipe_and_a_client_has_its_servers_path(process: Fake
     # The kernel knows no peer of 505; that of 507 is in another network namespace.
     peers = {501: 502, 502: 501, 503: 504, 507: 999}
     process.resolver = WaitResolver(
-        calls_of("x86_64"), str(process.folder.parent), lambda: 0, peer_inode=peers.get
+        waiting_calls_of_machine("x86_64"),
+        str(process.folder.parent),
+        lambda: 0,
+        peer_inode=peers.get,
     )
     process.table(
         "unix",
@@ -378,7 +388,7 @@ def test_the_processes_of_the_batch_at_the_other_ends_of_unix_connections(
 ) -> None:
     """A server's end has its path, and so has the client's for us; of a listening one nobody is."""
     process.resolver = WaitResolver(
-        calls_of("x86_64"),
+        waiting_calls_of_machine("x86_64"),
         str(process.folder.parent),
         lambda: 0,
         peer_inode={501: 502, 502: 501}.get,
@@ -412,7 +422,7 @@ def test_a_unix_connection_that_was_not_accepted_yet_gets_its_other_end(
         return ends.get(inode)
 
     process.resolver = WaitResolver(
-        calls_of("x86_64"),
+        waiting_calls_of_machine("x86_64"),
         str(process.folder.parent),
         lambda: 0,
         peer_inode=peer_inode,
@@ -453,7 +463,10 @@ def test_a_process_of_the_batch_that_receives_what_is_sent_by_udp(
     process: FakeProcess, asks: str, table: str, receives: str, from_whom: str, pids: set[int]
 ) -> None:
     process.resolver = WaitResolver(
-        calls_of("x86_64"), str(process.folder.parent), lambda: 0, batch_pids=lambda: (PID, 8)
+        waiting_calls_of_machine("x86_64"),
+        str(process.folder.parent),
+        lambda: 0,
+        batch_pids=lambda: (PID, 8),
     )
     server = process.folder.parent / "8" / "fd"
     server.mkdir(parents=True)
@@ -480,8 +493,8 @@ def test_many_udp_sockets_that_are_looked_up_together_read_each_table_twice(
     asking = [inet_line("0100007F:1538", inode) for inode in range(500, 540)]
     process.table("udp", *asking, receives)
     process.table("udp6")
-    sockets = Sockets(str(process.folder.parent), lambda: 0, lambda _inode: None)
-    found = sockets.find(PID, range(500, 540), 0)
+    sockets = SocketTable(str(process.folder.parent), lambda: 0, lambda _inode: None)
+    found = sockets.find_sockets(PID, range(500, 540), 0)
     assert [one.end_inode for one in found] == [600] * 40
     assert opened["udp"] == 2
     assert opened["udp6"] == 1
@@ -489,7 +502,7 @@ def test_many_udp_sockets_that_are_looked_up_together_read_each_table_twice(
 
 def test_few_processes_are_asked_at_once_for_a_connection_that_is_new(process: FakeProcess) -> None:
     process.resolver = WaitResolver(
-        calls_of("x86_64"),
+        waiting_calls_of_machine("x86_64"),
         str(process.folder.parent),
         lambda: 0,
         peer_inode={501: 502, 503: 504}.get,
@@ -509,7 +522,10 @@ def test_both_ends_of_a_socket_pair_in_one_process_are_its_own_wake_up(
 ) -> None:
     peers = {501: 509, 509: 501}
     process.resolver = WaitResolver(
-        calls_of("x86_64"), str(process.folder.parent), lambda: 0, peer_inode=peers.get
+        waiting_calls_of_machine("x86_64"),
+        str(process.folder.parent),
+        lambda: 0,
+        peer_inode=peers.get,
     )
     process.table("unix", unix_line(501), unix_line(509))
     process.opens(fd3="socket:[501]", fd4="socket:[509]")
@@ -522,7 +538,7 @@ def test_neighbours_that_socketpair_did_not_make_are_no_own_wake_up(process: Fak
     """
     peers = {502: 601, 601: 502, 503: 602, 602: 503, 506: 603, 603: 506}
     process.resolver = WaitResolver(
-        calls_of("x86_64"),
+        waiting_calls_of_machine("x86_64"),
         str(process.folder.parent),
         lambda: 0,
         peer_inode=peers.get,
@@ -554,8 +570,8 @@ def test_the_kernel_knows_the_other_end_of_a_socket_pair() -> None:
     assert ask_peer_inode(0) is None
 
 
-def _came(resolver: WaitResolver, blocked: Blocked) -> tuple[bool | None, ...]:
-    return tuple(arrival.came for arrival in resolver.arrivals(blocked))
+def _came(resolver: WaitResolver, blocked: BlockedThread) -> tuple[bool | None, ...]:
+    return tuple(arrival.came for arrival in resolver.read_arrivals(blocked))
 
 
 @given(st.binary(max_size=80))
@@ -563,8 +579,8 @@ def test_an_answer_of_the_kernel_may_be_anything(message: bytes) -> None:
     parse_peer_inode(message)
     header = struct.pack("=IHHII", 16 + len(message), 20, 0, 0, 0)
     parse_peer_inode(header + message)
-    parse_stream(message, 0)
-    parse_stream(header + message, int.from_bytes(message[68:72], sys.byteorder))
+    parse_stream_state(message, 0)
+    parse_stream_state(header + message, int.from_bytes(message[68:72], sys.byteorder))
 
 
 @pytest.mark.parametrize(
@@ -581,10 +597,14 @@ def test_the_kernel_knows_what_came_on_a_connection(
         own.recv(5)
         pids = [os.getpid()]
         resolver = WaitResolver(
-            calls_of("x86_64"), "/proc", lambda: 0, ask_stream=ask_stream, batch_pids=lambda: pids
+            waiting_calls_of_machine("x86_64"),
+            "/proc",
+            lambda: 0,
+            ask_stream=ask_stream_state,
+            batch_pids=lambda: pids,
         )
         call = SystemCall(NUMBERS["recvfrom"], (own.fileno(), 0, 0, 0, 0, 0))
-        blocked = resolver.resolve(os.getpid(), call, 0, 0)
+        blocked = resolver.resolve_wait(os.getpid(), call, 0, 0)
         assert not blocked.helper_pids, "both ends are its own"
         connected = {0: Socket(stream=blocked.connections[0].stream)}
         (link,) = resolver._links_of_ends(connected)
@@ -596,8 +616,8 @@ def test_the_kernel_knows_what_came_on_a_connection(
         own.recv(1)
         assert _came(resolver, blocked) == (True,)
         (inode, stream) = (blocked.connections[0].inode, blocked.connections[0].stream)
-        assert ask_stream(inode + 1, stream) is None  # another socket's addresses
-    (arrival,) = resolver.arrivals(blocked)
+        assert ask_stream_state(inode + 1, stream) is None  # another socket's addresses
+    (arrival,) = resolver.read_arrivals(blocked)
     assert (arrival.came, arrival.is_closed) == (None, True)
 
 
@@ -606,10 +626,10 @@ def test_a_connection_of_another_network_has_no_end_in_this_one(
     process: FakeProcess, *, is_here: bool
 ) -> None:
     """A container without the monitor's network has the same address of its own."""
-    known = {501: StreamState(7, owes=False, inode=501)} if is_here else {}
-    other = StreamState(7, owes=False, inode=601)
+    known = {501: TcpStreamState(7, owes=False, inode=501)} if is_here else {}
+    other = TcpStreamState(7, owes=False, inode=601)
     process.resolver = WaitResolver(
-        calls_of("x86_64"),
+        waiting_calls_of_machine("x86_64"),
         str(process.folder.parent),
         lambda: 0,
         ask_stream=lambda inode, _: known.get(inode) if inode else other,
@@ -630,7 +650,10 @@ class TestWaitsForSomebodyToCome:
     def resolver(self, process: FakeProcess) -> None:
         self.received = {501: 7, 502: 7, 503: 0}
         process.resolver = WaitResolver(
-            calls_of("x86_64"), str(process.folder.parent), lambda: 0, ask_stream=self._ask
+            waiting_calls_of_machine("x86_64"),
+            str(process.folder.parent),
+            lambda: 0,
+            ask_stream=self._ask,
         )
         process.opens(
             fd1="socket:[501]",
@@ -642,9 +665,9 @@ class TestWaitsForSomebodyToCome:
         )
         process.table("tcp", *(inet_line(PEER, inode) for inode in (501, 502, 503, 504)))
 
-    def _ask(self, inode: int, _stream: bytes) -> StreamState | None:
+    def _ask(self, inode: int, _stream: bytes) -> TcpStreamState | None:
         received = self.received.get(inode)
-        return None if received is None else StreamState(received, owes=False)
+        return None if received is None else TcpStreamState(received, owes=False)
 
     def test_accept_and_sockets_without_a_peer(self, process: FakeProcess) -> None:
         assert process.blocked("accept", 7).may_be_idle
@@ -740,8 +763,8 @@ def test_a_locked_file_whose_status_may_never_come_is_not_asked_for_it(
 
 @given(st.binary(max_size=80))
 def test_the_kernels_locks_may_be_anything(locks: bytes) -> None:
-    lock_holders(locks, b"00:1e:1")
-    lock_holders(locks + b"00:1e:1", b"00:1e:1")
+    lock_holder_pids(locks, b"00:1e:1")
+    lock_holder_pids(locks + b"00:1e:1", b"00:1e:1")
 
 
 def test_who_works_for_a_thread_that_waits(process: FakeProcess) -> None:
@@ -757,7 +780,7 @@ def test_a_pipe_leads_to_the_processes_at_its_other_ends(
     process: FakeProcess, tmp_path: Path
 ) -> None:
     process.resolver = WaitResolver(
-        calls_of("x86_64"), str(tmp_path), lambda: 0, batch_pids=lambda: (PID, 8, 9)
+        waiting_calls_of_machine("x86_64"), str(tmp_path), lambda: 0, batch_pids=lambda: (PID, 8, 9)
     )
     process.opens(fd3="pipe:[88]")
     for pid, link in ((8, "pipe:[88]"), (9, "pipe:[99]")):
@@ -773,7 +796,7 @@ def test_a_pipe_leads_to_the_processes_at_its_other_ends(
 def test_a_pipe_among_hundreds_of_open_files(process: FakeProcess, tmp_path: Path) -> None:
     """A virtual machine of Java has all its archives open before."""
     process.resolver = WaitResolver(
-        calls_of("x86_64"), str(tmp_path), lambda: 0, batch_pids=lambda: (PID, 8)
+        waiting_calls_of_machine("x86_64"), str(tmp_path), lambda: 0, batch_pids=lambda: (PID, 8)
     )
     process.opens(fd3="pipe:[88]")
     (tmp_path / "8" / "fd").mkdir(parents=True)
@@ -796,7 +819,10 @@ class TestLocksOfProcesses:
     def batch(self, process: FakeProcess, tmp_path: Path) -> None:
         self.pids = [PID, 8, 9]
         process.resolver = WaitResolver(
-            calls_of("x86_64"), str(tmp_path), lambda: 0, batch_pids=lambda: self.pids
+            waiting_calls_of_machine("x86_64"),
+            str(tmp_path),
+            lambda: 0,
+            batch_pids=lambda: self.pids,
         )
         for pid, inode in ((PID, 4), (8, 4), (9, 5), (10, 4)):
             (tmp_path / str(pid)).mkdir(exist_ok=True)
@@ -855,8 +881,8 @@ class TestLocksOfProcesses:
             read[Path(path).parent.name] += 1
             return read_file(path)
 
-        read_file = proc.read
-        monkeypatch.setattr(proc, "read", noted)
+        read_file = proc.read_or_none
+        monkeypatch.setattr(proc, "read_or_none", noted)
         (tmp_path / str(PID) / "maps").write_text("8000-a000 rw-s 00000000 00:1d 4\n")
         (tmp_path / "9" / "maps").write_text("5000-7000 rw-p 00000000 00:00 0  [heap]\n")
         for now in (0, 20, 40, 61):
@@ -887,8 +913,8 @@ class TestLocksOfProcesses:
 
 @given(st.binary(max_size=200))
 def test_the_maps_of_a_process_may_be_anything(maps: bytes) -> None:
-    shared_memories(maps)
-    shared_memories(maps + _MAPS.encode())
+    parse_shared_mappings(maps)
+    parse_shared_mappings(maps + _MAPS.encode())
 
 
 @pytest.mark.parametrize(
@@ -1024,7 +1050,9 @@ def slow_clock() -> Callable[[], int]:
 
 
 def test_the_search_for_peers_has_a_limit_of_its_own(process: FakeProcess) -> None:
-    process.resolver = WaitResolver(calls_of("x86_64"), str(process.folder.parent), slow_clock())
+    process.resolver = WaitResolver(
+        waiting_calls_of_machine("x86_64"), str(process.folder.parent), slow_clock()
+    )
     process.opens(**{f"fd{number}": f"socket:[{9000 + number}]" for number in range(20)})
     process.table(
         "tcp", *(inet_line(f"0100007F:{5000 + number:04X}", 9000 + number) for number in range(20))
@@ -1051,7 +1079,10 @@ def test_the_search_for_the_ends_of_socket_pairs_has_the_same_limit(process: Fak
         return inode ^ 1
 
     process.resolver = WaitResolver(
-        calls_of("x86_64"), str(process.folder.parent), slow_clock(), peer_inode=peer_inode
+        waiting_calls_of_machine("x86_64"),
+        str(process.folder.parent),
+        slow_clock(),
+        peer_inode=peer_inode,
     )
     process.opens(**{f"fd{number}": f"socket:[{9000 + number}]" for number in range(0, 40, 2)})
     process.table("unix", *(unix_line(9000 + number) for number in range(40)))
@@ -1067,11 +1098,13 @@ def test_the_search_for_the_ends_of_socket_pairs_has_the_same_limit(process: Fak
 
 
 def test_the_path_of_a_server_is_known_where_no_budget_is_left(process: FakeProcess) -> None:
-    process.resolver = WaitResolver(calls_of("x86_64"), str(process.folder.parent), slow_clock())
+    process.resolver = WaitResolver(
+        waiting_calls_of_machine("x86_64"), str(process.folder.parent), slow_clock()
+    )
     process.opens(fd3="socket:[9003]")
     process.table("unix", unix_line(9003, " /tmp/listener"))
     for number in range(5):  # spends the budget
-        process.resolver.sockets.find(PID, [number], 0)
+        process.resolver.sockets.find_sockets(PID, [number], 0)
     assert process.waits("recvmsg", 3) == Wait("network", "/tmp/listener")
     assert not process.resolver.sockets.has_postponed
 
@@ -1079,11 +1112,13 @@ def test_the_path_of_a_server_is_known_where_no_budget_is_left(process: FakeProc
 def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(
     process: FakeProcess,
 ) -> None:
-    process.resolver = WaitResolver(calls_of("x86_64"), str(process.folder.parent), slow_clock())
+    process.resolver = WaitResolver(
+        waiting_calls_of_machine("x86_64"), str(process.folder.parent), slow_clock()
+    )
     process.opens(fd3="socket:[9003]", fd4="socket:[9004]", fd5="socket:[9005]")
     process.table("tcp", inet_line("0100007F:1538", 9004))
     for number in range(5):  # spends the budget
-        process.resolver.sockets.find(PID, [number], 0)
+        process.resolver.sockets.find_sockets(PID, [number], 0)
     assert process.polls([3, 4, 5], timeout=5) == Wait("network")
 
 
@@ -1104,7 +1139,7 @@ def test_a_table_is_read_up_to_the_wanted_socket(
     assert sum(sizes) < 2048
     sockets = process.resolver.sockets
     for start in range(0, 1500, 500):
-        sockets.find(PID, range(start, start + 500), 0)
+        sockets.find_sockets(PID, range(start, start + 500), 0)
     assert len(sockets._known) <= 1024
 
 

@@ -49,7 +49,7 @@ def keep(
     history: HistoryStore, *reports: Report, max_runs: int = 100, stacks_line: bytes | None = None
 ) -> None:
     for one in reports:
-        history.add(encode(one), one, POINTS, max_runs=max_runs, stacks_line=stacks_line)
+        history.add_run(encode(one), one, POINTS, max_runs=max_runs, stacks_line=stacks_line)
 
 
 def ids(history: HistoryStore) -> list[str]:
@@ -103,7 +103,7 @@ def test_runs_are_read_in_pages_which_do_not_lock_the_file(
     assert len(set(ids(history))) == 25
     reading = history.runs(RunFilter())
     next(reading)
-    HistoryStore(file, ImpatientClock()).add(
+    HistoryStore(file, ImpatientClock()).add_run(
         encode(report("new")), report("new"), b"[]", max_runs=1000
     )
 
@@ -150,7 +150,7 @@ def test_any_steps_are_read_as_they_were_written(
 ) -> None:
     history = HistoryStore(tmp_path_factory.mktemp("any") / "h", FakeClock())
     points = encode_steps(series_of(written))
-    history.add(encode(report("a")), report("a"), points, max_runs=1)
+    history.add_run(encode(report("a")), report("a"), points, max_runs=1)
     (read,) = history.steps([report("a")])
     assert rows(read) == tuple(written)
 
@@ -198,7 +198,7 @@ def refused(file: Path, clock: FakeClock | None = None) -> str:
     history = HistoryStore(file, clock or FakeClock())
     before = file.read_bytes() if file.is_file() else None
     with pytest.raises(TaskProfilerError) as refusal:
-        history.add(encode(report("b")), report("b"), b"[]", max_runs=1)
+        history.add_run(encode(report("b")), report("b"), b"[]", max_runs=1)
     reason = str(refusal.value)
     assert "\n" not in reason
     assert reason.startswith(str(file))
@@ -239,7 +239,7 @@ def test_a_locked_file_and_a_reader_that_does_not_end(history: HistoryStore, fil
         assert "locked" in refused(file, ImpatientClock())
     with locked(file, "BEGIN"):
         with pytest.raises(TaskProfilerError, match="locked"):
-            HistoryStore(file, ImpatientClock()).add(
+            HistoryStore(file, ImpatientClock()).add_run(
                 encode(report("b")), report("b"), b"[]", max_runs=9
             )
         assert ids(history) == ["a"]
@@ -334,7 +334,7 @@ def test_the_run_of_a_killed_profiler_is_added_once_with_its_series(fakes: Recor
         fakes.store.add_abandoned_runs()
     assert fakes.stored() == [("unknown", 3)]
     assert fakes.listed() == [("unknown", SHOWN)]
-    assert list(fakes.store.running()) == []
+    assert list(fakes.store.runs_in_progress()) == []
 
 
 def test_the_end_of_a_run_replaces_what_was_written_down(
@@ -346,7 +346,7 @@ def test_the_end_of_a_run_replaces_what_was_written_down(
     fakes.kill()
     fakes.keep()
     ended = in_progress(status="success")
-    assert fakes.recorder.add(encode(ended), ended, None) == ()
+    assert fakes.recorder.add_run(encode(ended), ended, None) == ()
     assert sorted(fakes.stored()) == [("success", 0), ("unknown", 1)]
     fakes.store.keep_running(encode(in_progress()), in_progress(), b"[]")  # a write that came late
     assert sorted(status for status, _ in fakes.listed()) == ["success", "unknown"], (
@@ -355,7 +355,7 @@ def test_the_end_of_a_run_replaces_what_was_written_down(
     fakes.kill()
     fakes.store.add_abandoned_runs()
     assert sorted(fakes.stored()) == [("success", 0), ("unknown", 1)]
-    assert list(fakes.store.running()) == []
+    assert list(fakes.store.runs_in_progress()) == []
 
 
 def test_an_error_in_the_report_so_far_does_not_reach_the_run(fakes: RecordedHistory) -> None:
@@ -366,7 +366,7 @@ def test_an_error_in_the_report_so_far_does_not_reach_the_run(fakes: RecordedHis
     fakes.clock.advance(60)
     fakes.keep()
     assert fakes.built == 0
-    assert fakes.recorder.add(encode(in_progress()), report(), None) == ()
+    assert fakes.recorder.add_run(encode(in_progress()), report(), None) == ()
 
 
 @pytest.mark.parametrize(
@@ -402,8 +402,10 @@ def test_a_search_gets_the_file_and_its_runs(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite3"
     recorder = HistoryRecorder({"TASK_PROFILER_HISTORY": str(path)}, FakeClock(), COMMAND)
     earlier = etl("a" * 32, days_ago=1)
-    assert recorder.add(encode(earlier), earlier, None) == ()
-    found = recorder.search(lambda store: (store.path, [*store.last_successes("nightly-etl", "9")]))
+    assert recorder.add_run(encode(earlier), earlier, None) == ()
+    found = recorder.search_history(
+        lambda store: (store.path, [*store.last_successes("nightly-etl", "9")])
+    )
     assert found() == (str(path), [earlier])
 
 
@@ -411,11 +413,11 @@ def test_a_disk_that_hangs_does_not_hold_the_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     returns = threading.Event()
-    monkeypatch.setattr(HistoryStore, "add", lambda *_, **__: returns.wait())
+    monkeypatch.setattr(HistoryStore, "add_run", lambda *_, **__: returns.wait())
     monkeypatch.setattr("profiler.runs.history.recorder._MAX_ADD_SECONDS", 0.1)
     recorder = RecordedHistory(tmp_path / "history.sqlite3").recorder
     try:
-        (sentence,) = recorder.add(encode(report("a")), report("a"), None)
+        (sentence,) = recorder.add_run(encode(report("a")), report("a"), None)
     finally:
         returns.set()
     assert sentence.startswith("This run may be missing in the history: ")
@@ -431,14 +433,14 @@ def test_a_run_whose_own_write_still_locks_the_file_is_tried_again(
             raise errors.pop()
         return False
 
-    monkeypatch.setattr(HistoryStore, "add", add)
+    monkeypatch.setattr(HistoryStore, "add_run", add)
     recorder = RecordedHistory(tmp_path / "history.sqlite3").recorder
-    assert recorder.add(encode(report("a")), report("a"), None) == (
+    assert recorder.add_run(encode(report("a")), report("a"), None) == (
         "This run is not in the history. locked",
     )
     errors.append(TaskProfilerError("locked"))
     recorder._write_call = Mock(is_running=True)
-    assert recorder.add(encode(report("a")), report("a"), None) == ()
+    assert recorder.add_run(encode(report("a")), report("a"), None) == ()
 
 
 def test_a_run_is_kept_also_where_the_current_folder_was_removed(

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profiler.record.batch_job import BatchJob
 from profiler.record.family_identity import FamilyKey
-from profiler.runs.past_runs.defined_jobs import DefinedJobs
+from profiler.runs.past_runs.defined_jobs import RunsOfDefinedJobs
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.family_window import WindowSpan
 from tests.batch_jobs import CLUSTER, job_id
@@ -22,8 +22,8 @@ def run(definition: str | None, revision: int | None = 3, **more: Any) -> PastRu
 
 
 def test_a_run_counts_under_the_definition_of_its_job() -> None:
-    jobs = DefinedJobs(KNOWN)
-    named = jobs.run_of(run("nightly", family="of-batch"))
+    jobs = RunsOfDefinedJobs(KNOWN)
+    named = jobs.run_under_read_name(run("nightly", family="of-batch"))
     assert named is not None
     record = named.report.record
     assert (record.family, record.revision) == ("nightly", "3")
@@ -36,14 +36,16 @@ def test_a_run_counts_under_the_definition_of_its_job() -> None:
 def test_a_run_of_another_or_an_unknown_definition_does_not_count(
     definition: str | None, revision: int | None, unnamed: int
 ) -> None:
-    jobs = DefinedJobs(KNOWN)
-    assert jobs.run_of(run(definition, revision)) is None
+    jobs = RunsOfDefinedJobs(KNOWN)
+    assert jobs.run_under_read_name(run(definition, revision)) is None
     assert jobs.unnamed == unnamed
 
 
 def test_a_task_is_no_job() -> None:
-    jobs = DefinedJobs(KNOWN)
-    assert jobs.run_of(PastRun(report=report(family="nightly", cluster="jobs"))) is None
+    jobs = RunsOfDefinedJobs(KNOWN)
+    assert (
+        jobs.run_under_read_name(PastRun(report=report(family="nightly", cluster="jobs"))) is None
+    )
     assert jobs.unnamed == 0
 
 
@@ -59,11 +61,11 @@ def test_a_document_counts_if_the_forwarder_named_the_task_after_the_definition(
     record = made.report.record
     of_task = replace(record, family=family, revision=revision)
     found = replace(made, report=replace(made.report, record=of_task))
-    assert (DefinedJobs(KNOWN).indexed_run_of(found) is not None) is is_counted
+    assert (RunsOfDefinedJobs(KNOWN).indexed_run_under_read_name(found) is not None) is is_counted
 
 
 def test_a_window_is_of_the_platform_of_its_definition() -> None:
-    jobs = DefinedJobs(KNOWN)
+    jobs = RunsOfDefinedJobs(KNOWN)
     span = WindowSpan(now_ns=0)
-    assert jobs.window(FamilyKey("train"), span).launch_type == "EC2"
-    assert jobs.window(FamilyKey("nightly"), span).launch_type == "FARGATE"
+    assert jobs.new_window(FamilyKey("train"), span).launch_type == "EC2"
+    assert jobs.new_window(FamilyKey("nightly"), span).launch_type == "FARGATE"

@@ -17,11 +17,11 @@ from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import Cost, TaskSize, encode
 from profiler.record.stop_causes import EventEnd
 from profiler.runs.past_runs.family_evidence import (
+    FamilyCache,
     FoundFamilies,
-    KnownFamilies,
     earlier_successes,
+    evidence_of_family,
     evidence_of_past_runs,
-    family_evidence,
     last_success,
     read_families,
     usual_since_ns,
@@ -129,7 +129,7 @@ def test_a_task_that_never_started_is_none_of_the_last_runs() -> None:
     (with_it,) = evidence_of_past_runs([*runs, PastRun(report=never)])
     (without,) = evidence_of_past_runs(runs)
     assert with_it == without
-    assert family_evidence(PastRun(report=never), ListedRuns(runs)) == without
+    assert evidence_of_family(PastRun(report=never), ListedRuns(runs)) == without
 
 
 def test_the_last_successes_of_each_family_count_and_a_family_is_read_once() -> None:
@@ -138,17 +138,17 @@ def test_the_last_successes_of_each_family_count_and_a_family_is_read_once() -> 
     runs += [report(1, family="other", metrics={"duration_ms": None})]
     source = ListedRuns(PastRun(report=one) for one in runs)
     opened = count()
-    known = KnownFamilies(lambda: source if next(opened) < 2 else None, 0)
-    assert known.of(NIGHTLY).usual_duration() is None
-    known.read([NIGHTLY, NIGHTLY])
+    known = FamilyCache(lambda: source if next(opened) < 2 else None, 0)
+    assert known.known_family(NIGHTLY).usual_duration() is None
+    known.read_families([NIGHTLY, NIGHTLY])
     usual = UsualDuration(median_ms=49_500, p95_ms=58_050, runs=20)
-    assert known.of(NIGHTLY).usual_duration() == usual
-    assert present(known.of(NIGHTLY).highest_peak("batch")).runs == 50
+    assert known.known_family(NIGHTLY).usual_duration() == usual
+    assert present(known.known_family(NIGHTLY).highest_peak("batch")).runs == 50
     assert source.read == 50, "no more is read than needed"
-    known.read([NIGHTLY, OTHER])
-    assert known.of(OTHER).usual_duration() is None
+    known.read_families([NIGHTLY, OTHER])
+    assert known.known_family(OTHER).usual_duration() is None
     assert next(opened) == 2
-    assert not known.lacks([NIGHTLY, OTHER])
+    assert not known.unread_families([NIGHTLY, OTHER])
 
 
 ACCOUNTS = st.sampled_from((None, "111122223333", "444455556666"))

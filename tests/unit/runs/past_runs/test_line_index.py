@@ -19,7 +19,7 @@ from profiler.core.timestamps import parse_ns
 from profiler.record.record_model import Report, encode
 from profiler.runs.past_runs import line_index
 from profiler.runs.past_runs.family_evidence import read_families
-from profiler.runs.past_runs.line_index import KeptLines, LineIndex
+from profiler.runs.past_runs.line_index import LineFile, LineIndex
 from profiler.runs.past_runs.record_files import FileRuns
 from profiler.runs.past_runs.record_lines import group_lines, matching_runs, read_run_line
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
@@ -77,13 +77,13 @@ def all_at_once(reports: Sequence[Report], selection: RunFilter) -> list[PastRun
 
 
 def indexed(reports: Sequence[Report]) -> LineIndex:
-    kept = KeptLines()
+    kept = LineFile()
     index = LineIndex(kept)
     for one in reports:
         line = read_run_line(encode(one))
         assert line is not None
-        index.add(replace(line, number=kept.add(line.line + b"\n")))
-    index.sort()
+        index.add_line(replace(line, number=kept.add_line(line.line + b"\n")))
+    index.sort_runs()
     return index
 
 
@@ -131,13 +131,13 @@ def test_only_the_runs_that_count_are_decoded(
     source = FileRuns(str(file), 0)
     next(source.runs(RunFilter()))
     reads: list[int] = []
-    read = KeptLines.read
+    read = LineFile.read
 
-    def counted(lines: KeptLines, number: int) -> bytes:
+    def counted(lines: LineFile, number: int) -> bytes:
         reads.append(number)
         return read(lines, number)
 
-    monkeypatch.setattr(KeptLines, "read", counted)
+    monkeypatch.setattr(LineFile, "read", counted)
     # Three of each family; one more of each is read, whose earlier start ends them.
     assert len(list(source.last_runs(RunFilter(), 3))) == 6
     assert len(reads) == 8
@@ -171,10 +171,10 @@ def test_lines_that_cannot_be_read_again_are_kept(
     monkeypatch: pytest.MonkeyPatch, memory_bytes: int
 ) -> None:
     monkeypatch.setattr(line_index, "_MEMORY_BYTES", memory_bytes)
-    kept = KeptLines()
-    numbers = [kept.add(line) for line in (b"a\n", b"  b \r\n", b"c")]
+    kept = LineFile()
+    numbers = [kept.add_line(line) for line in (b"a\n", b"  b \r\n", b"c")]
     assert kept.read(numbers[1]) == b"b"
-    assert kept.read(kept.add(b"d")) == b"d"
+    assert kept.read(kept.add_line(b"d")) == b"d"
     assert [kept.read(number) for number in numbers] == [b"a", b"b", b"c"]
 
 
@@ -186,4 +186,4 @@ class FullFile(BytesIO):
 def test_a_temporary_folder_without_space_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_index, "SpooledTemporaryFile", lambda **_: FullFile())
     with pytest.raises(TaskProfilerError, match=r"No space left on device.*set TMPDIR"):
-        KeptLines().add(b"line")
+        LineFile().add_line(b"line")

@@ -19,7 +19,7 @@ from profiler.record.activity_model import (
     TimeBreakdown,
     WaitTarget,
 )
-from profiler.record.mention_limits import SATURATED_SHARE, idle_vcpu
+from profiler.record.mention_limits import SATURATED_SHARE, max_idle_vcpu
 from profiler.record.record_model import (
     Container,
     MemoryKills,
@@ -36,7 +36,7 @@ from profiler.runs.past_runs.moments import (
     series_length_ms,
 )
 from profiler.runs.past_runs.run_source import NO_TASK_EVENT, PastRun, TaskEvent
-from profiler.runs.past_runs.stack_functions import frame_of, what_ran_text
+from profiler.runs.past_runs.stack_functions import frame_of_text, what_ran_text
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests.fakes import START_NS
 from tests.shown_runs import (
@@ -197,7 +197,7 @@ def test_a_stretch_is_what_it_is_called(cpu: list[float | None]) -> None:
         low, high = (
             (SATURATED_SHARE * SIZE, math.inf)
             if moment.kind == "saturated"
-            else (0, idle_vcpu(SIZE))
+            else (0, max_idle_vcpu(SIZE))
         )
         first, after = round(moment.start_ms / STEP_MS), round(moment.end_ms / STEP_MS)
         assert after - first >= MIN_STRETCH_STEPS
@@ -226,7 +226,7 @@ def moment_texts(*moments: StackMoment, **record: Any) -> list[str]:
 
 
 def functions_of(stack: Sequence[str]) -> str:
-    return what_ran_text([frame_of(text) for text in stack])
+    return what_ran_text([frame_of_text(text) for text in stack])
 
 
 def waits(target: str = "10.0.3.9:5432", percent: float = 48.3, **parts: Any) -> TimeBreakdown:
@@ -261,7 +261,11 @@ def test_a_record_of_schema_1_2_has_own_code_by_short_names() -> None:
     """A record of schema 1.2 has own code as far as short names show it."""
     own = ("job.py", "etl/load.py", "/app/etl/load.py", "<string>", "library/python/load.py")
     for file in (*own, "socket.py", "concurrent/futures/thread.py", "<frozen runpy>"):
-        assert frame_of(f"f ({file}:7)").is_own is frame_of(f"f ({file})").is_own is (file in own)
+        assert (
+            frame_of_text(f"f ({file}:7)").is_own
+            is frame_of_text(f"f ({file})").is_own
+            is (file in own)
+        )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from profiler.core.completeness import WHOLE, Completeness, Gap
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
+from profiler.record.notice_model import ScheduleNoticeLine, encode_notice_line
 from profiler.record.record_model import (
     UNKNOWN_COST,
     Container,
@@ -29,7 +29,7 @@ from profiler.runs.past_runs.family_advice import find_advice
 from profiler.runs.past_runs.joined_runs import JoinedRuns
 from profiler.runs.past_runs.local_history import LocalRuns
 from profiler.runs.past_runs.log_group_runs import LogGroupRuns
-from profiler.runs.past_runs.record_files import FileRuns, messages
+from profiler.runs.past_runs.record_files import FileRuns, record_messages
 from profiler.runs.past_runs.record_lines import group_lines, matching_runs, read_run_line
 from profiler.runs.past_runs.run_lookup import find_run, find_runs, no_run_sentence
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
@@ -73,7 +73,10 @@ def test_a_report_and_its_checkpoints_are_one_run_in_any_order() -> None:
         (run,) = grouped(*lines)
         assert run.report == end
         assert run.line == encode(end)
-        assert set(map(encode, run.checkpoints)) == {encode(early), encode(late)}
+        assert set(map(encode, run.checkpoints)) == {
+            encode(early),
+            encode(late),
+        }
     (run,) = grouped(late, early)
     assert run.report == late
 
@@ -214,13 +217,22 @@ def test_who_finds_nothing_hears_what_was_not_searched() -> None:
         assert said.endswith(" Not searched: task-reports-2025.01, which is closed.")
 
 
-LINES = [b"\n", b"x\n", b"{\n", b"[1]\n", b"[\n", b'{"a": [\n', b"}\n", encode(report()) + b"\n"]
+LINES = [
+    b"\n",
+    b"x\n",
+    b"{\n",
+    b"[1]\n",
+    b"[\n",
+    b'{"a": [\n',
+    b"}\n",
+    encode(report()) + b"\n",
+]
 
 
 @given(st.lists(st.sampled_from(LINES)))
 def test_lines_that_are_no_json_of_the_aws_cli_stay_as_they_are(lines: list[bytes]) -> None:
     """However the file begins: each line keeps its number."""
-    read = list(messages(lines))
+    read = list(record_messages(lines))
     assert b"".join(read).split() == b"".join(lines).split()
     assert [line == LINES[-1] for line in read] == [line == LINES[-1] for line in lines]
 
@@ -229,7 +241,12 @@ def test_lines_that_are_no_json_of_the_aws_cli_stay_as_they_are(lines: list[byte
 @pytest.mark.parametrize("indent", [1, 4, "\t"])
 def test_records_over_several_lines_are_read(end: bytes, indent: int | str, tmp_path: Path) -> None:
     """As ``jq .`` prints them; what is no record between them has its number."""
-    lines = (encode(report(1)), STACKS, encode(shown_runs.waiting()), encode(report(2)))
+    lines = (
+        encode(report(1)),
+        STACKS,
+        encode(shown_runs.waiting()),
+        encode(report(2)),
+    )
     documents = [json.dumps(json.loads(line), indent=indent).encode() + b"\n" for line in lines]
     before = documents[0] + end
     runs = source(tmp_path, before + b"".join(documents[1:]))
@@ -328,7 +345,11 @@ class PlayedGroup:
 
 def test_one_search_in_the_stream_around_the_end() -> None:
     group = PlayedGroup(
-        b"hello", STACKS + b"\n", OTHERS, b'{"type":"task.stacks"', encode(shown_runs.waiting())
+        b"hello",
+        STACKS + b"\n",
+        OTHERS,
+        b'{"type":"task.stacks"',
+        encode(shown_runs.waiting()),
     )
     record = shown_runs.waiting().record
     assert (
@@ -421,9 +442,9 @@ def test_notices_and_stacks_between_the_records_of_a_file_are_no_invalid_lines(
 ) -> None:
     """A file that does not keep the stacks has none."""
     notices = (
-        encode_notice(MISSED),
-        encode_notice(shown_runs.stuck_notice()),
-        encode_notice(MISSED),
+        encode_notice_line(MISSED),
+        encode_notice_line(shown_runs.stuck_notice()),
+        encode_notice_line(MISSED),
     )
     lines = (
         encode(shown_runs.waiting()),
@@ -442,7 +463,10 @@ def test_notices_and_stacks_between_the_records_of_a_file_are_no_invalid_lines(
 
 def test_log_groups_are_read_once_for_runs_and_notices() -> None:
     group = PlayedGroup(
-        encode(shown_runs.etl()), encode_notice(MISSED), b'{"type":"schedule.notice"}', b"hello"
+        encode(shown_runs.etl()),
+        encode_notice_line(MISSED),
+        b'{"type":"schedule.notice"}',
+        b"hello",
     )
     source = LogGroupRuns(
         group.read_pages,
