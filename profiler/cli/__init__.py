@@ -18,10 +18,20 @@ if TYPE_CHECKING:
 _NEW_OBJECTS_TO_COLLECT = 50_000
 
 
+_INTERRUPTED = 130  # a shell's code for SIGINT
+
+
 def main() -> None:
     """Run the ``task-profiler`` command."""
     if sys.argv[1:] == ["monitor"]:
         run_monitor_process()
+    try:
+        _run_command()
+    except KeyboardInterrupt:  # while it is imported, before it handles signals itself
+        os._exit(_INTERRUPTED)
+
+
+def _run_command() -> None:
     gc.set_threshold(_NEW_OBJECTS_TO_COLLECT)
     if sys.argv[1:2] == ["run"]:
         exit_code = run_without_click(sys.argv[2:])
@@ -84,17 +94,15 @@ def run_without_click(arguments: list[str]) -> int | None:
     if options is None:
         gc.enable()
         return None
-    from profiler.core.errors import FIRST_SIGNAL_EXIT_CODE, TaskProfilerError
+    from profiler.core.errors import TaskProfilerError
 
     try:
         return run_command(options)  # enables the collector again before the command starts
     except TaskProfilerError as error:
         _print_error(error)
         return error.exit_code
-    except KeyboardInterrupt:
-        import signal  # hardly any run is interrupted before its command starts
-
-        return FIRST_SIGNAL_EXIT_CODE + signal.SIGINT
+    except KeyboardInterrupt:  # hardly any run is interrupted before its command starts
+        return _INTERRUPTED
 
 
 def _print_error(error: Exception) -> None:

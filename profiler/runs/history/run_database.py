@@ -473,6 +473,11 @@ def _describe_error(error: sqlite3.Error) -> str:
             f"was kept locked by another process for {LOCK_TIMEOUT_SECONDS} s: end that process, "
             "or try again later."
         )
+    if code == sqlite3.SQLITE_FULL:
+        return (
+            f"has no room ({error}): free some space on its disk, or name a file on another by "
+            "TASK_PROFILER_HISTORY."
+        )
     return (
         f"cannot be used ({error}): make it and its folder writable, or name another file by "
         "TASK_PROFILER_HISTORY."

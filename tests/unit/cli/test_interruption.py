@@ -40,3 +40,34 @@ def test_an_object_that_a_signal_leaves_half_made_prints_nothing(program: str, n
     words = (sys.executable, "-c", program, str(int(number)))
     ended = subprocess.run(words, capture_output=True, timeout=LIMIT_SECONDS, check=False)
     assert (ended.returncode, ended.stderr) == (128 + number, b"")
+
+
+_IMPORTED = """
+import builtins, os, signal, sys
+from profiler.cli import main
+module, imported = sys.argv.pop(1), __import__
+def interrupted(name, *others):
+    if name == module:
+        os.kill(os.getpid(), signal.SIGINT)
+    return imported(name, *others)
+builtins.__import__ = interrupted
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("profiler.cli.app", ("history",)),
+        ("profiler.cli.run_options", ("run", "--", "true")),
+        ("profiler.cli.wiring.build_run", ("run", "--", "true")),
+    ],
+)
+def test_ctrl_c_while_a_command_is_imported_prints_nothing(
+    module: str, words: tuple[str, ...]
+) -> None:
+    started = (sys.executable, "-c", _IMPORTED, module)
+    ended = subprocess.run(
+        (*started, *words), capture_output=True, timeout=LIMIT_SECONDS, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import msgspec
@@ -78,6 +79,19 @@ def change(file: Path, *statements: str) -> None:
 
 
 # --- runs and points -----------------------------------------------------------------------------
+
+
+def test_a_full_disk_asks_for_room(history: HistoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+
+    def full(*words: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*words, **options)
+        connection.execute("PRAGMA max_page_count = 1")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", full)
+    with pytest.raises(TaskProfilerError, match=r"has no room .*: free some space on its disk"):
+        keep(history, report("a"))
 
 
 def test_a_run_is_read_as_it_was_written(history: HistoryStore, file: Path) -> None:
