@@ -55,6 +55,7 @@ from profiler.sizing.advice import advise_on_size
 from profiler.sizing.advice_document import advice_document
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.prices import PriceOverrides
+from tests.cases import each_case
 from tests.gpu_cases import CASES, played_case
 from tests.gpu_runs import advice_on, gpu_run, report_of
 from tests.otlp_schema import attributes_of
@@ -430,7 +431,8 @@ def test_the_event_says_it_in_templates() -> None:
 
 # All cases in all places: what a place has to say follows from the record alone.
 
-each_case = pytest.mark.parametrize("name", CASES)
+every_case = pytest.mark.parametrize("name", CASES)
+in_each_case = each_case("name", CASES)
 # Of memory that is no process's, it is known 15 s later whose it may be.
 KNOWN_LATE = ("other container", "no memory of processes", "error beside another container")
 
@@ -472,7 +474,7 @@ def near(value: float | None) -> Any:
     return None if value is None else pytest.approx(value, rel=1e-3)
 
 
-@each_case
+@in_each_case
 def test_programs_get_the_numbers_that_are_the_runs_own(name: str) -> None:
     report = played_case(name).report
     record = report.record
@@ -496,7 +498,7 @@ def test_programs_get_the_numbers_that_are_the_runs_own(name: str) -> None:
     assert used.idle_percent(101) == near(own.idle if is_exact else None)
 
 
-@each_case
+@in_each_case
 def test_documents_and_telemetry_say_what_a_number_is(name: str) -> None:
     report = played_case(name).report
     own = expected(report.record)
@@ -524,7 +526,7 @@ def test_documents_and_telemetry_say_what_a_number_is(name: str) -> None:
         assert "Avg GPU: ≈ " in text
 
 
-@each_case
+@in_each_case
 def test_what_is_live_is_of_the_records_gpus_and_says_whose_it_is(name: str) -> None:
     played = played_case(name)
     record = played.report.record
@@ -546,7 +548,7 @@ def test_what_is_live_is_of_the_records_gpus_and_says_whose_it_is(name: str) -> 
     assert scopes == [live.scope or "batch" for live in played.live]
 
 
-@each_case
+@in_each_case
 def test_a_family_of_such_runs_gets_no_number_of_others(name: str) -> None:
     records = [
         replace(
@@ -573,7 +575,7 @@ def test_a_family_of_such_runs_gets_no_number_of_others(name: str) -> None:
 
 
 @pytest.mark.diagonal
-@each_case
+@every_case
 @on_each_screen
 def test_people_read_no_bare_number_of_others(name: str, screen: Callable[[Report], str]) -> None:
     report = played_case(name).report
@@ -629,7 +631,7 @@ def test_how_active_a_gpu_was_has_a_mark_where_a_part_of_the_run_is_missing(name
 
 
 @pytest.mark.diagonal
-@each_case
+@every_case
 @pytest.mark.parametrize("screen", ["show", "page", "slack"])
 def test_each_case_has_the_same_sentences_where_there_is_room(name: str, screen: str) -> None:
     report = played_case(name).report

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -49,6 +48,7 @@ from profiler.sizing.run_facts import run_facts_of
 from tests import screens
 from tests.awkward_runs import RUNS, recommended
 from tests.bus_events import mail_of
+from tests.cases import each_case
 from tests.cloudformation import template
 from tests.counting_search import CountingSearch
 from tests.documentation import ROOT
@@ -72,7 +72,7 @@ NIGHT = NightPeriod(
 NOW_NS = (parse_ns("2026-03-01T11:00:00Z") or 0) + NS_PER_SECOND
 TEAMS = ROOT / "examples" / "teams_target.json"
 
-every_end = pytest.mark.parametrize("end", ENDS, ids=[end.name for end in ENDS])
+every_end = each_case("end", ENDS, ids=[end.name for end in ENDS])
 
 
 def ended(end: RunEnd) -> EndedRun:
@@ -274,7 +274,7 @@ def test_a_run_is_judged_once() -> None:
     assert (run.outcome.cause, failed.outcome.cause) == ("oom", "failure")
 
 
-@pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
+@each_case("make", RUNS.values(), ids=RUNS)
 def test_mail_and_teams_have_the_numbers_of_slack(make: Callable[[], Report]) -> None:
     compared = FamilyComparison(text="Twice as long as the median of 12 successful runs.")
     run = replace(screens.ended(recommended(make)), comparison=compared)

@@ -3,7 +3,7 @@ and what one screen says in words, no other says in others.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 import pytest
@@ -58,6 +58,7 @@ from tests.awkward_runs import (
     shared_cpu,
     unseen_limits,
 )
+from tests.cases import each_case
 from tests.gpu_runs import gpu_run
 from tests.random_runs import random_runs
 from tests.report_page import content
@@ -75,6 +76,15 @@ _recommended_once = cache(recommended)
 def report(request: pytest.FixtureRequest) -> Report:
     """One of the runs. Only the process that tests it makes it."""
     return _recommended_once(request.param)
+
+
+def each_run(test: Callable[[Report], None]) -> Callable[..., None]:
+    """Each of the runs in one test."""
+
+    def of_run(made: Report) -> None:
+        test(_recommended_once(made))
+
+    return each_case("made", RUNS.values(), ids=RUNS)(of_run)
 
 
 class DrawnScreens(Mapping[str, str]):
@@ -137,7 +147,7 @@ def differently_marked(report: Report) -> Mapping[str, Mapping[bool, Sequence[st
     return {text: found for text, found in marks.items() if len(found) > 1 and text not in sizes}
 
 
-@every_run
+@each_run
 def test_a_number_has_its_mark_on_all_screens_or_on_none(report: Report) -> None:
     assert differently_marked(report) == {}
 
@@ -196,14 +206,14 @@ def test_a_random_run_has_one_set_of_numbers_and_one_verdict(report: Report) -> 
     assert screens_without_verdict(report) == []
 
 
-@every_run
+@each_run
 def test_programs_read_the_numbers_that_people_do(report: Report) -> None:
     """A line of ``history --json`` is the report's, without a change."""
     line = screens.history_json(report)
     assert line["record"] == json.loads(encode(report))["record"]
 
 
-@every_run
+@each_run
 def test_the_morning_message_has_the_reason_of_the_others(report: Report) -> None:
     run = screens.ended(report)
     text = screens.morning(report)
@@ -223,7 +233,7 @@ def test_the_page_of_many_runs_has_the_numbers_and_the_verdict_of_the_page_of_on
                 assert screens.page_number(row, number) == screens.page_number(own, number)
 
 
-@every_run
+@each_run
 def test_a_mail_and_a_card_say_what_the_event_says(report: Report) -> None:
     shown_texts = shown(report)
     for name in ("mail", "teams"):
@@ -235,7 +245,7 @@ def test_a_mail_and_a_card_say_what_the_event_says(report: Report) -> None:
 WORDS_ON_THE_WAIT_FOR_A_CPU = ("short bursts", "other programs used", "total for a cpu", "shared 2")
 
 
-@every_run
+@each_run
 def test_the_wait_for_a_cpu_is_one_sentence(report: Report) -> None:
     """Why it waited is said in the same words, and its share is another number nowhere."""
     wait = long_cpu_wait(report.record)
@@ -266,12 +276,12 @@ def screens_without_verdict(report: Report) -> Sequence[str]:
     return [name for name, text in said if text not in shown_texts[name]]
 
 
-@every_run
+@each_run
 def test_the_verdict_is_one_sentence(report: Report) -> None:
     assert screens_without_verdict(report) == []
 
 
-@every_run
+@each_run
 def test_show_and_page_have_the_same_moments_and_sentences(report: Report) -> None:
     record = report.record
     sentences = [moment.text for moment in find_moments(record)]
@@ -282,7 +292,7 @@ def test_show_and_page_have_the_same_moments_and_sentences(report: Report) -> No
             assert sentence.casefold() in text
 
 
-@every_run
+@each_run
 def test_slack_page_and_show_give_the_reasons_of_recommend(report: Report) -> None:
     advice = report.record.recommendation
     if advice == NO_RECOMMENDATION or report.record.metrics.max_memory_used_mb is None:
@@ -397,7 +407,7 @@ def test_each_screen_says_why_a_run_has_no_numbers() -> None:
         assert told in shown_texts[name], name
 
 
-@every_run
+@each_run
 def test_a_mail_names_the_devices_that_slack_names(report: Report) -> None:
     devices = {"GPU": report.record.gpus, "NeuronCore": report.record.neuron.cores}
     for name, found in devices.items():

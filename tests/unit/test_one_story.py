@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
-import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
@@ -17,6 +16,7 @@ from profiler.record.story_rows import RowName, Story, StoryRow
 from profiler.runs.past_runs.verdict_sentence import verdict_of
 from tests import screens
 from tests.awkward_runs import RUNS, recommended
+from tests.cases import each_case
 from tests.random_runs import told_runs
 
 NOTICES = ("slack", "event", "mail", "teams")
@@ -80,7 +80,7 @@ WORDS: Mapping[str, Sequence[RowName]] = {
     r"in total for a cpu|short bursts|other programs used": ("CPU wait",),
     r"its work on the gpu began|use more workers": ("GPU advice",),
 }
-every_run = pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
+every_run = each_case("make", RUNS.values(), ids=RUNS)
 
 
 def plain(text: str) -> str:

@@ -42,6 +42,7 @@ from profiler.runs.past_runs.run_lookup import find_runs
 from profiler.runs.past_runs.run_source import PastRun, RunFilter
 from profiler.runs.past_runs.search_documents import run_of_document
 from profiler.runs.past_runs.verdict_sentence import verdict_of
+from tests.cases import each_case
 from tests.fakes import FakeInvocationTime
 from tests.log_subscriptions import event, packed_data, record
 from tests.notices import FakeChannel, fake_channel
@@ -223,8 +224,8 @@ FOREIGN_STREAMS = {
 KINDS = ("task.report", "task.checkpoint", "task.notice")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("stream", FOREIGN_STREAMS.values(), ids=FOREIGN_STREAMS)
+@each_case("kind", KINDS)
+@each_case("stream", FOREIGN_STREAMS.values(), ids=FOREIGN_STREAMS)
 def test_a_line_counts_only_in_its_tasks_stream(stream: str, kind: str) -> None:
     fakes = TrustingForwarder()
     assert fakes.forward(line(kind), stream=stream) == UNTRUSTED
@@ -284,8 +285,8 @@ ARNS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("arn", ARNS.values(), ids=ARNS)
+@each_case("kind", KINDS)
+@each_case("arn", ARNS.values(), ids=ARNS)
 def test_an_arn_agrees_with_task_account_and_cluster(arn: str, kind: str) -> None:
     assert TrustingForwarder().forward(line(kind, taskArn=arn, cluster="jobs")) == UNTRUSTED
 
@@ -316,8 +317,8 @@ def test_an_instance_monitor_speaks_for_the_tasks_of_its_cluster(stream: str, ki
     assert fakes.forward(line(kind, cluster="gpu", taskArn=forged), **place) == UNTRUSTED
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
+@each_case("kind", KINDS)
+@each_case(
     "stream",
     [
         f"ecs/batch/{OTHER_TASK}",
@@ -590,8 +591,8 @@ def test_a_batch_of_more_than_60_days_is_seen_and_fills_no_queue(
     assert len(fakes.channel.posted) == (kind == "task.notice")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("changes", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+@each_case("kind", KINDS)
+@each_case("changes", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_times_that_are_not_cloudwatchs_make_a_line_invalid(
     changes: dict[str, Any], kind: str
 ) -> None:

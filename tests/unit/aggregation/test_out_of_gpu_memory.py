@@ -6,6 +6,7 @@ import pytest
 
 from profiler.aggregation.out_of_gpu_memory import GpuMemoryGrowth
 from profiler.core.timestamps import NS_PER_SECOND
+from tests.cases import each_case
 from tests.nvml_tape import Tape
 
 LIMIT = 81_559 << 20
@@ -94,8 +95,8 @@ LACK = {
 }
 
 
-@pytest.mark.parametrize("what", NO_LACK)
-@pytest.mark.parametrize("hertz", [10, 3, 1])
+@each_case("what", NO_LACK)
+@each_case("hertz", [10, 3, 1])
 def test_memory_that_is_taken_on_purpose_is_no_lack(what: str, hertz: float) -> None:
     curve, end = NO_LACK[what]
     assert growth(curve, end, hertz).memory_at_limit(LIMIT) is None

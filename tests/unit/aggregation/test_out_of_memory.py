@@ -18,6 +18,7 @@ from profiler.aggregation.run_end import RunEnd, run_end_of_exit
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import MemoryKills, Process
 from tests import fakes
+from tests.cases import each_case
 
 MIB = 2**20
 GIB = 2**30
@@ -46,7 +47,7 @@ def verdict(end: RunEnd, share: float | None, **more: Any) -> OutOfMemoryVerdict
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("end", "share", "hits", "found"),
     [
         (KILLED, 0.95, None, AT_LIMIT),

@@ -1,16 +1,15 @@
 from collections.abc import Callable
 from functools import partial
 
-import pytest
-
 from profiler.aggregation.run_end import run_end_of_exit, was_ended_by_stop
+from tests.cases import each_case
 
 GIB = 2**30
 SECOND = 10**9
 KILLED = run_end_of_exit(137, 1, was_stopped=False)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("stop", "exit_code", "finished_ns", "explains"),
     [
         (was_ended_by_stop, 143, 5, False),

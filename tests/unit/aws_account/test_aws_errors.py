@@ -11,6 +11,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.forwarder.stopped_task_reads import TaskDefinitionReader
 from profiler.sinks import LogTarget, TransientFailure
 from profiler.sinks.upload_failures import delivery_failure_of
+from tests.cases import each_case
 
 THROTTLED = (
     "ThrottlingException",
@@ -57,7 +58,7 @@ def refused(code: str, message: str) -> ClientError:
     return ClientError({"Error": {"Code": code, "Message": message}}, "Read")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("raised", "permission", "said"),
     [
         (

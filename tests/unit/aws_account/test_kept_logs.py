@@ -3,11 +3,10 @@
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
-import pytest
-
 from profiler.aws_account.kept_logs import AwsLogRetention, log_gaps
 from profiler.core.optional_math import known_members
 from profiler.core.timestamps import NS_PER_DAY, NS_PER_HOUR, NS_PER_MS, NS_PER_SECOND
+from tests.cases import each_case
 from tests.fakes import FakeClock
 
 GROUP = "/ecs/payroll"
@@ -24,7 +23,7 @@ def test_a_window_that_is_chosen_after_the_reader_was_opened_keeps_its_days() ->
     assert kept.sentences == ("The log group /ecs/payroll keeps 14 days, the window has 20.",)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kept_days", "age_hours", "window_hours", "said"),
     [
         (1, 10_000, 36, "keeps 1 day, the window has 36 hours."),

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from profiler.aws_account.missed_reasons import MissedReasonFinder
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.schedules.schedule_model import Schedule
+from tests.cases import each_case
 from tests.scheduled_account import ACCOUNT, REGION, FakeCloudTrail, event, run_task
 
 MINUTE_NS = 60 * NS_PER_SECOND
@@ -116,7 +117,7 @@ CALLED = "2026-11-20T03:00:41Z"
 FULL = "Capacity is unavailable at this time. Please try again later."
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("call", "reason"),
     [
         (run_task(CALLED, failure="RESOURCE:MEMORY"), "RunTask started no task: RESOURCE:MEMORY."),

@@ -16,6 +16,7 @@ from profiler.aws_account.target_overrides import (
     submitted_timeout_ms,
     why_target_is_refused,
 )
+from tests.cases import each_case
 from tests.step_functions import RUN_TASK, machine, running
 
 ARN = "arn:aws:ecs:us-east-1:123456789012:task-definition/nightly:1"
@@ -35,7 +36,7 @@ def found(definition: object) -> list[tuple[str, str]]:
     return [(one.title, one.definition_arn) for one in targets_of_machine(MACHINE, given)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "resource",
     [
         RUN_TASK,
@@ -45,7 +46,7 @@ def found(definition: object) -> list[tuple[str, str]]:
         "arn:aws-cn:states:::aws-sdk:ecs:runTask.waitForTaskToken",
     ],
 )
-@pytest.mark.parametrize("inside", ["alone", "branch", "items", "iterator"])
+@each_case("inside", ["alone", "branch", "items", "iterator"])
 def test_a_state_that_runs_a_task_is_found_wherever_it_is(resource: str, inside: str) -> None:
     part = machine(running(NIGHTLY, resource))
     outer: Mapping[str, Any] = {
@@ -59,7 +60,7 @@ def test_a_state_that_runs_a_task_is_found_wherever_it_is(resource: str, inside:
     assert found(with_arn) == [("state 'Run' of the state machine m", ARN)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "definition",
     [
         machine(running({"TaskDefinition.$": "$.definition"})),

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from profiler.cli.app import COMMANDS, group
 from profiler.sizing.choose_size import Policy
+from tests.cases import each_case
 from tests.command_line import run_here
 from tests.documentation import ROOT
 from tests.runs import history_of, report
@@ -49,7 +50,7 @@ def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "sentence"),
     [
         ("rnu", "Unknown command 'rnu': did you mean run?"),

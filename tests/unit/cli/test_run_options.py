@@ -11,6 +11,7 @@ from profiler.cli.run_command import run as command
 from profiler.cli.run_options import RunOptions, parse_usual_arguments
 from profiler.cli.wiring.build_export import max_export_seconds, standard_targets, user_attributes
 from profiler.core.errors import UsageError
+from tests.cases import each_case
 
 _OPTIONS = tuple(
     name
@@ -83,13 +84,13 @@ _USUAL = [
 ]
 
 
-@pytest.mark.parametrize("arguments", _USUAL)
+@each_case("arguments", _USUAL)
 def test_the_usual_command_lines_are_parsed_without_click(arguments: list[str]) -> None:
     assert parse_usual_arguments(arguments) == parsed_by_click(arguments)
     assert {*_OPTIONS} <= {word.partition("=")[0] for line in _USUAL for word in line}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line",
     [
         *(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from profiler.cli.styled_text import Span, render_lines, shorten, shorten_name, wrapped
 from profiler.cli.tables import Column, table
 from profiler.core.text import columns_of, printable
+from tests.cases import each_case
 from tests.terminals import shown_on_terminal, texts
 
 COLUMNS = (Column("Name", folds=True), Column("Count", is_right=True), Column("Result"))
@@ -205,8 +206,8 @@ def test_a_mark_takes_no_column_and_stays_with_its_letter() -> None:
     assert texts(table(COLUMNS, rows, width=40))[1:] == [f"{word}       1", "abc       2"]
 
 
-@pytest.mark.parametrize("width", range(2, 20))
-@pytest.mark.parametrize("character", ["\u200d", "\x1b", "\u202e", "\U000e0067"])
+@each_case("width", range(2, 20))
+@each_case("character", ["\u200d", "\x1b", "\u202e", "\U000e0067"])
 def test_a_cut_divides_no_escape(character: str, width: int) -> None:
     """A family of people in one picture, a flag, Hebrew: what joins or turns them is escaped."""
     text = printable(f"a{character}{character}日{character}b")

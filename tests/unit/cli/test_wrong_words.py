@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from profiler.cli import aws_names
 from profiler.record.record_model import SCHEMA_VERSION
+from tests.cases import each_case
 from tests.command_line import run_here
 from tests.runs import lines, report
 
@@ -437,7 +438,7 @@ def test_a_mistake_in_an_event_names_its_line(tmp_path: Path) -> None:
     assert "correct the mistake in line 2, or pass it as EventBridge sends it" in done.stderr
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "name", "kind"),
     [
         (("setup", "proof", "--cluster", "jobs", "--subnets", "a b"), "a b", "a subnet's id"),

@@ -20,6 +20,7 @@ from profiler.record.record_model import Container, Record
 from profiler.record.stopped_task import EventContainer, StoppedTask
 from profiler.sinks import LogTarget
 from profiler.task_definitions.containers import find_batch, find_monitor, read_containers
+from tests.cases import each_case
 from tests.fakes import task_settings
 from tests.sidecars import INJECTED, ROUTER, SIDECARS, XRAY
 
@@ -176,7 +177,7 @@ WORDS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("container", "role"), WORDS.values(), ids=WORDS)
+@each_case(("container", "role"), WORDS.values(), ids=WORDS)
 def test_commands_and_forwarder_know_the_monitor_by_the_same_words(
     container: dict[str, Any], role: str
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from profiler.core.redaction import redact, redact_line, without_credentials
+from tests.cases import each_case
 
 DATA = Path(__file__).parents[2] / "data"
 # A secret is between these marks in the file.
@@ -38,7 +39,7 @@ def as_written(text: str) -> Iterator[tuple[str, str]]:
         yield redact(words), " ".join(" ".join(word.split()) for word in words)
 
 
-@pytest.mark.parametrize("line", lines_of("secrets.txt"))
+@each_case("line", lines_of("secrets.txt"))
 def test_a_secret_of_a_command_or_a_log_is_shown_nowhere(line: str) -> None:
     secrets = [secret.strip('"') for secret in re.findall(MARKED, line)]
     others = re.sub(MARKED, "", line)
@@ -48,7 +49,7 @@ def test_a_secret_of_a_command_or_a_log_is_shown_nowhere(line: str) -> None:
             assert shown.count(secret) <= others.count(secret), shown
 
 
-@pytest.mark.parametrize("line", lines_of("no_secrets.txt"))
+@each_case("line", lines_of("no_secrets.txt"))
 def test_what_only_looks_like_a_secret_can_be_read(line: str) -> None:
     for shown, whole in as_written(line):
         assert shown == whole
@@ -111,7 +112,7 @@ def test_what_looks_like_a_secret_is_not_shown(words: list[str], shown: str) -> 
     assert redact(words) == shown
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "shown"),
     [
         ('curl -d {"password":"x"}', 'curl -d {"password":"…"}'),

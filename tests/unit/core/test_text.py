@@ -39,6 +39,7 @@ from profiler.core.timestamps import (
     subtract_ms,
     with_local_times,
 )
+from tests.cases import each_case
 from tests.fakes import seconds
 
 
@@ -89,8 +90,8 @@ def test_quantities_are_written_with_their_units(
     assert {text: parse(text) for text in written} == written
 
 
-@pytest.mark.parametrize("parse", [parse_memory_mb, parse_duration_ms, parse_seconds])
-@pytest.mark.parametrize(
+@each_case("parse", [parse_memory_mb, parse_duration_ms, parse_seconds])
+@each_case(
     "text",
     [
         *(
@@ -268,8 +269,8 @@ LETTER = "e\u0301"
 ESCAPES = ("\\x1b", "\\u202e", "\\U000e0041")
 
 
-@pytest.mark.parametrize("sign", [FLAG, THUMB, LETTER, *ESCAPES])
-@pytest.mark.parametrize("beside", ["", "ab", FLAG, f"a{FLAG}{FLAG}"])
+@each_case("sign", [FLAG, THUMB, LETTER, *ESCAPES])
+@each_case("beside", ["", "ab", FLAG, f"a{FLAG}{FLAG}"])
 def test_a_cut_at_any_place_leaves_each_sign_whole_or_out(sign: str, beside: str) -> None:
     signs = re.findall(rf"{FLAG}|{THUMB}|{LETTER}|\\\w+|.", beside + 2 * sign)
     text = "".join(signs)

@@ -11,11 +11,12 @@ from profiler.core.timestamps import (
     parse_datetime,
     parse_ns,
 )
+from tests.cases import each_case
 
 _MINUTE = 1_772_359_200 * NS_PER_SECOND  # 2026-03-01T10:00:00Z
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("2026-03-01T10:00:02.500000001Z", _MINUTE + 2_500_000_001),

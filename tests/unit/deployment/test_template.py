@@ -34,6 +34,7 @@ from profiler.forwarder.notifications.event_details import EndedRunDetail
 from profiler.forwarder.notifications.idempotency import KEY_SECONDS
 from profiler.record.model_base import json_schema_of_type
 from profiler.record.record_model import Container, Record, Report, encode
+from tests.cases import each_case
 from tests.cloudformation import (
     CLUSTERS,
     FOLDER,
@@ -157,7 +158,7 @@ SECRETS = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "good", "bad"),
     [
         (

@@ -26,6 +26,7 @@ from profiler.record.report_line import DIMENSION, EMF_METRICS, NAMESPACE
 from profiler.schedules.schedule_model import DEFAULT_GRACE_MINUTES
 from profiler.settings import DEFAULT_EMF_METRICS, settings_help
 from profiler.sizing.prices import PRICE_TABLE_DATE
+from tests.cases import each_case
 from tests.cloudformation import PARAMETERS, QUERIES, is_in_the_record
 from tests.documentation import ROOT, blocks, pages, scripts
 from tests.ended_runs import OOM as OUT_OF_MEMORY
@@ -35,7 +36,7 @@ from tests.shown_runs import night
 
 # Of a block of code, beside the page's navigation, without a scroll bar.
 GITHUB_COLUMNS = 88
-PAGES = pytest.mark.parametrize("page", pages(), ids=str)
+PAGES = each_case("page", pages(), ids=str)
 FORWARDER = (ROOT / "docs" / "forwarder.md").read_text()
 FAULTS = (ROOT / "docs" / "architecture.md").read_text().partition("\n## Faults\n")[2]
 

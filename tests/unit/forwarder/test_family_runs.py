@@ -44,6 +44,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.search_document_fields import FIELDS
 from profiler.record.unusual import MIN_FAR_RUNS
+from tests.cases import each_case
 from tests.counting_search import CountingSearch
 from tests.ended_runs import NOTICE, changed, ended, in_task, report_line
 from tests.fake_search import AnsweringSearch
@@ -129,7 +130,7 @@ FAMILIES: dict[str, tuple[Measures, Sequence[Measures], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("own", "earlier", "expected"), FAMILIES.values(), ids=FAMILIES)
+@each_case(("own", "earlier", "expected"), FAMILIES.values(), ids=FAMILIES)
 def test_what_lies_far_outside_the_family_is_unusual(
     own: Measures, earlier: Sequence[Measures], expected: list[str]
 ) -> None:

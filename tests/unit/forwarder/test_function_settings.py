@@ -16,6 +16,7 @@ from profiler.forwarder.function_settings import (
     read_settings,
 )
 from profiler.forwarder.invocation import SettingsError
+from tests.cases import each_case
 
 SECRET = "hunter2-hunter2"
 
@@ -98,7 +99,7 @@ INVALID: list[tuple[Callable[[dict[str, str]], object], dict[str, str], str]] = 
 ]
 
 
-@pytest.mark.parametrize(("read", "environment", "message"), INVALID)
+@each_case(("read", "environment", "message"), INVALID)
 def test_an_invalid_setting_is_named_without_its_value(
     read: Callable[[dict[str, str]], object], environment: dict[str, str], message: str
 ) -> None:

@@ -10,6 +10,7 @@ from profiler.record.event_end import end_of_event
 from profiler.record.run_outcome import EndStatus
 from profiler.record.stop_causes import outcome_of
 from profiler.record.stopped_task import EventContainer, parse_stopped_task
+from tests.cases import each_case
 from tests.stopped_tasks import judged_task
 from tests.task_events import ARN, container, definition, event, task
 
@@ -182,7 +183,7 @@ CASES: list[tuple[str | None, str | None, int | None, str | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("stop_code", "stated", "exit_code", "own", "expected"), CASES)
+@each_case(("stop_code", "stated", "exit_code", "own", "expected"), CASES)
 def test_the_outcome_of_each_case(
     stop_code: str | None, stated: str | None, exit_code: int | None, own: str | None, expected: str
 ) -> None:

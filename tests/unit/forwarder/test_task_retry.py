@@ -21,6 +21,7 @@ from profiler.forwarder.notifications.slack_messages import ended_task_message
 from profiler.forwarder.task_retry import choose_larger_memory, should_retry
 from profiler.record.family import NeedAtSize
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
+from tests.cases import each_case
 from tests.counting_search import CountingSearch
 from tests.fake_search import AnsweringSearch
 from tests.memory_retries import (
@@ -55,7 +56,7 @@ def report_line(evidence: str = "kernel-counter", kind: str = "task.report") -> 
 MONITOR_KILLED = {"name": "task-monitor", "exitCode": 137, "reason": KILLED}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("run", "is_retried"),
     [
         (ended(), True),

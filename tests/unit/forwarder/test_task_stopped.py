@@ -48,6 +48,7 @@ from profiler.record.notice_model import encode_notice_line
 from profiler.record.record_model import Cost, Distribution
 from profiler.record.stopped_task import EventContainer, StoppedTask, parse_stopped_task
 from profiler.sinks import LogTarget
+from tests.cases import each_case
 from tests.fakes import FakeInvocationTime
 from tests.notices import KeyTable, fake_channel, report_line
 from tests.otlp_schema import check
@@ -529,7 +530,7 @@ FAILURES: dict[str, Any] = {"subjects": frozenset({"failure"})}
 AS_FAILURES: dict[str, Any] = {"unusual_as_failures": True}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("detail", "comparison", "settings", "notified"),
     [
         ({}, AS_EVER, {}, "failure"),

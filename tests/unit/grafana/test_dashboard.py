@@ -3,9 +3,8 @@
 import re
 from collections import Counter
 
-import pytest
-
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS, TASK_LABELS
+from tests.cases import each_case
 from tests.grafana_dashboard import DASHBOARD, PANELS, VARIABLES, Panel, Query
 
 METRICS = {metric.full_name: metric for metric in LIVE_METRICS}
@@ -15,37 +14,33 @@ NOT_DRAWN = {
     "task_profiler_gpu_info",
     "task_profiler_monitor_info",
 }
-QUERIES = [
-    pytest.param(panel, query, id=f"{panel.title}-{query.legend}")
-    for panel in PANELS
-    for query in panel.queries
-]
+QUERIES = [(panel, query) for panel in PANELS for query in panel.queries]
 
 
 def used_names(query: Query) -> list[str]:
     return re.findall(r"task_profiler_\w+", query.expr)
 
 
-@pytest.mark.parametrize(("panel", "query"), QUERIES)
+@each_case(("panel", "query"), QUERIES)
 def test_a_query_uses_exported_metrics(panel: Panel, query: Query) -> None:
     assert used_names(query)
     assert set(used_names(query)) <= set(METRICS)
 
 
-@pytest.mark.parametrize(("panel", "query"), QUERIES)
+@each_case(("panel", "query"), QUERIES)
 def test_a_query_selects_the_chosen_tasks(panel: Panel, query: Query) -> None:
     selectors = re.findall(r"task_profiler_\w+(\{[^}]*\})", query.expr)
     assert set(selectors) == {'{task_family=~"$family",task_id=~"$task"}'}
 
 
-@pytest.mark.parametrize(("panel", "query"), QUERIES)
+@each_case(("panel", "query"), QUERIES)
 def test_a_legend_has_labels_of_its_panels_metrics(panel: Panel, query: Query) -> None:
     names = {name for every in panel.queries for name in used_names(every)}
     known = {label for name in names for label in METRICS[name].labels} | set(TASK_LABELS)
     assert set(re.findall(r"{{(\w+)}}", query.legend)) <= known
 
 
-@pytest.mark.parametrize(("panel", "query"), QUERIES)
+@each_case(("panel", "query"), QUERIES)
 def test_counters_and_only_counters_are_drawn_as_rates(panel: Panel, query: Query) -> None:
     for name in used_names(query):
         is_rate = re.search(rf"(?:rate|increase)\({name}\b", query.expr) is not None

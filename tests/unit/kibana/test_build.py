@@ -29,6 +29,7 @@ from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID
 from profiler.record.run_outcome import Cause
+from tests.cases import each_case
 from tools.panel_searches import MATCHING, fields_of, search_body
 
 CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
@@ -37,7 +38,7 @@ TEMPLATES = tuple(
     f"index-templates/task-{name}.json" for name in ("reports", "checkpoints", "logs", "notices")
 )
 
-by_key = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.key)
+by_key = each_case("panel", PANELS, ids=lambda panel: panel.key)
 each_file = pytest.mark.parametrize("name", FILES)
 
 

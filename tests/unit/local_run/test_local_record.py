@@ -52,6 +52,7 @@ from profiler.record.record_model import (
     Visible,
 )
 from profiler.record.units import MIB
+from tests.cases import each_case
 from tests.fakes import START_NS, FakeClock, process, sample, seconds
 from tests.values import present
 
@@ -251,7 +252,7 @@ _PEAKS = {
 }
 
 
-@pytest.mark.parametrize(("known", "size", "source"), _PEAKS.values(), ids=_PEAKS)
+@each_case(("known", "size", "source"), _PEAKS.values(), ids=_PEAKS)
 def test_the_peak_is_the_kernels_only_where_a_mark_covers_the_whole_command(
     known: _Peak, size: int | None, source: PeakSource | None
 ) -> None:

@@ -10,6 +10,7 @@ from profiler.record.activity_model import ProcessSeries
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Container, Record, Report, Series, decode
 from profiler.sinks import DeliveryFailure, LogTarget
+from tests.cases import each_case
 from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout, task_settings
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
@@ -141,7 +142,7 @@ def with_monitor(driver: str = "awslogs", **options: str) -> TaskMetadata:
     return TaskMetadata(arn=TASK.arn, containers=(container(), monitor))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("batch", "given", "target"),
     [
         (container(AWSLOGS), {}, BATCHS),

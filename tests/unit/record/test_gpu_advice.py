@@ -10,6 +10,7 @@ from profiler.record.gpu_sentences import (
 )
 from profiler.record.record_model import Container, Distribution, Gpu, GpuIdle, Metrics, Record
 from profiler.record.xids import xid_sentence
+from tests.cases import each_case
 from tests.gpu_runs import advice_on
 from tests.values import present
 
@@ -281,7 +282,7 @@ def test_what_mps_allows_is_said() -> None:
     )
 
 
-@pytest.mark.parametrize("number", range(1, 175))
+@each_case("number", range(1, 175))
 def test_an_error_is_never_silent_and_never_a_guess(number: int) -> None:
     text = xid_sentence((number,), is_shared=False, is_local=False)
     assert text.startswith("The GPU's driver reported")

@@ -10,6 +10,7 @@ from profiler.record import gpu_memory_texts
 from profiler.record.gpu_facts import gpu_memory_evidence_text, more_gpu_memory_advice
 from profiler.record.gpu_memory_texts import gpu_memory_error_line, with_gpu_memory_error
 from profiler.record.record_model import Container, Gpu, GpuMemoryEvidence, Record
+from tests.cases import each_case
 from tests.values import present
 
 LACK = (
@@ -367,7 +368,7 @@ NO_LACK = (
 )
 
 
-@pytest.mark.parametrize("text", LACK)
+@each_case("text", LACK)
 def test_the_texts_of_the_frameworks_are_known(text: str) -> None:
     assert (
         gpu_memory_error_line(["Traceback (most recent call last):", text, "exited with 1"])
@@ -375,7 +376,7 @@ def test_the_texts_of_the_frameworks_are_known(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize("text", NO_LACK)
+@each_case("text", NO_LACK)
 def test_other_texts_are_no_evidence(text: str) -> None:
     assert gpu_memory_error_line([text]) is None
 

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.record.job_names import common_name, name_without_changes
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "lasting"),
     [
         ("STAR_ALIGN (WT_REP1)", "STAR_ALIGN"),

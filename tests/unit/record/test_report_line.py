@@ -37,6 +37,7 @@ from profiler.record.report_line import EMF_METRICS, emf_members, report_text
 from profiler.record.run_view import RunView
 from profiler.record.search_document_fields import FIELDS, DocumentField
 from profiler.settings import DEFAULT_EMF_METRICS
+from tests.cases import each_case
 from tests.full_record import FULL
 from tests.values import present
 
@@ -221,7 +222,7 @@ def at(path: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("row", IN_RECORD, ids=lambda row: row.record_path)
+@each_case("row", IN_RECORD, ids=lambda row: row.record_path)
 def test_a_getter_reads_the_value_at_the_rows_path(row: Metric | DocumentField) -> None:
     value = present(row.get)(RunView(FULL))
     assert value == ([at(row.record_path)] if isinstance(value, list) else at(row.record_path))

@@ -6,6 +6,7 @@ from profiler.record.hardware import most_telling_gpu_error
 from profiler.record.record_model import Container, Gpu, Record
 from profiler.record.stop_causes import outcome_of
 from profiler.record.xids import is_xid_error, xid_sentence
+from tests.cases import each_case
 from tests.values import present
 
 
@@ -13,7 +14,7 @@ def said(*numbers: int, is_shared: bool = False, is_local: bool = False) -> str:
     return present(xid_sentence(numbers, is_shared=is_shared, is_local=is_local))
 
 
-@pytest.mark.parametrize("number", range(1, 175))
+@each_case("number", range(1, 175))
 def test_an_error_is_never_silent_and_never_a_guess(number: int) -> None:
     text = said(number)
     assert text.startswith("The GPU's driver reported")
@@ -28,7 +29,7 @@ def test_an_error_of_the_program_is_found_with_compute_sanitizer(number: int) ->
     assert "Another program used this GPU, too" in said(number, is_shared=True)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "number",
     [8, 32, 46, 48, 62, 64, 74, 79, 94, 95, 109, 110, 119, 120, 136, 140, *range(143, 151)],
 )

@@ -23,6 +23,7 @@ from profiler.schedules.due_times import (
 )
 from profiler.schedules.schedule_model import Schedule
 from tests import schedule_oracle as oracle
+from tests.cases import each_case
 from tests.schedule_oracle import DAY, MINUTE, in_ns, utc
 
 # Where the clocks change: the first is skipped, the second repeated. Apia skips 30 December 2011.
@@ -69,7 +70,7 @@ def following(of: Schedule, after: str, number: int) -> list[str | None]:
 
 
 # The examples of AWS's documentation come first. 2026-01-01 is a Thursday.
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "expected"),
     [
         ("0 10 * * ? *", ["2026-01-01T10:00", "2026-01-02T10:00"]),

@@ -10,6 +10,7 @@ from boto3 import Session
 from profiler.core.aws_signature import AwsSignature, signing_region, signing_service
 from profiler.core.errors import UsageError
 from profiler.search_setup.search_servers import signed_in_session
+from tests.cases import each_case
 
 KEY = {"ELASTICSEARCH_API_KEY": "a2V5"}
 NAME = {"ELASTICSEARCH_USER": "me", "ELASTICSEARCH_PASSWORD": "pw"}
@@ -41,7 +42,7 @@ def test_the_variables_sign_in_and_a_netrc_does_not_replace_them(
     assert header is None or sent(signed_in_session(environment)) == header
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "environment", "service"),
     [
         ("https://search-x.eu-west-1.es.amazonaws.com", {}, "es"),

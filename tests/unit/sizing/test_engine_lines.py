@@ -5,8 +5,6 @@ tests/orchestrators.
 import re
 from collections.abc import Sequence
 
-import pytest
-
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import Report
 from profiler.sizing.advice import Advice, advise_on_size
@@ -16,6 +14,7 @@ from profiler.sizing.evidence import FamilyRunCollector
 from profiler.sizing.fargate_sizes import LEGAL_SIZES, Size
 from profiler.sizing.job_rows import Engine
 from profiler.sizing.prices import PriceOverrides
+from tests.cases import each_case
 from tests.runs import report
 
 JOB_ID = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -114,8 +113,8 @@ def test_the_other_engines_have_their_own_words() -> None:
     )
 
 
-@pytest.mark.parametrize("engine", GRAMMARS)
-@pytest.mark.parametrize(
+@each_case("engine", GRAMMARS)
+@each_case(
     "name",
     [
         "STAR_ALIGN",

@@ -25,6 +25,7 @@ from profiler.sizing.memory_margin import (
 )
 from profiler.sizing.sizing_rules import advice_verdict
 from profiler.sizing.window_evidence import evidence_at_size, spread_of_window_needs
+from tests.cases import each_case
 from tests.family_windows import window_of
 from tests.runs import evidence_of, report
 from tests.sized_runs import advice
@@ -46,7 +47,7 @@ def spread(runs: int, percent: float) -> NeedSpread:
     return NeedSpread(largest_mb=100 + percent, median_mb=100, runs=runs)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("runs", "percent", "precision", "expected"),
     [
         (40, 2, KERNEL, KERNEL_PERCENT),

@@ -23,6 +23,7 @@ from profiler.task_definitions.monitor_changes import (
 )
 from profiler.task_definitions.monitor_container import default_image
 from profiler.task_definitions.permissions import report_streams
+from tests.cases import each_case
 from tests.sidecars import awslogs, definitions_with_sidecars
 from tests.values import any_json
 
@@ -233,7 +234,7 @@ WINDOWS = {"runtimePlatform": {"operatingSystemFamily": "windows_server_2019_ful
 FOREIGN = "'task-monitor' is not Task Profiler's"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given_definition", "options", "words"),
     [
         (definition(BATCH, SECOND, HELPER), {}, ("(batch, second)", "--container")),

@@ -17,6 +17,7 @@ from profiler.task_definitions.definition_texts import (
     read_job,
 )
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor, remove_monitor
+from tests.cases import each_case
 
 YAML = """\
 # The nightly job.
@@ -165,7 +166,7 @@ def test_a_monitor_before_the_batch_moves_to_the_end() -> None:
     assert mended.count(b"\r\n") == mended.count(b"\n")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "sentence"),
     [
         (b'{"AWS::ECS::TaskDefinition"', "not valid JSON"),

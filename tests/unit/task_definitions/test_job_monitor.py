@@ -34,6 +34,7 @@ from profiler.task_definitions.job_definitions import (
 )
 from profiler.task_definitions.job_monitor import add_to_job, remove_from_job
 from profiler.task_definitions.monitor_changes import AddMonitorOptions
+from tests.cases import each_case
 from tests.values import mutated
 
 IMAGE = "registry.example.com/task-profiler:1"
@@ -111,7 +112,7 @@ def test_the_monitor_takes_its_share_from_the_batch_and_both_changes_are_named()
     assert "logConfiguration" not in monitor  # Batch's own, as the batch has
 
 
-@pytest.mark.parametrize("size", LEGAL_SIZES, ids=str)
+@each_case("size", LEGAL_SIZES, ids=str)
 def test_the_sum_stays_the_size_of_fargate_that_it_was(size: Any) -> None:
     definition = ecs_job(batch_container(f"{size.vcpu:g}", f"{size.memory_mb:g}"))
     if size.vcpu < 0.5:
@@ -161,7 +162,7 @@ LOGS = {
 }
 
 
-@pytest.mark.parametrize(
+@each_case(
     "definition",
     [
         ecs_job(batch_container()),
@@ -172,9 +173,7 @@ LOGS = {
         ecs_job(batch_container(), task={"pidMode": "task"}, parameters={"day": "1"}),
     ],
 )
-@pytest.mark.parametrize(
-    "options", [{}, {"shared_pids": True}, {"log_group": "/own", "region": "eu-west-1"}]
-)
+@each_case("options", [{}, {"shared_pids": True}, {"log_group": "/own", "region": "eu-west-1"}])
 def test_removing_it_gives_back_what_was_there(
     definition: dict[str, Any], options: dict[str, Any]
 ) -> None:
@@ -219,7 +218,7 @@ NODES = {"numNodes": 2, "mainNode": 0, "nodeRangeProperties": []}
 WINDOWS = {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("definition", "options", "sentence"),
     [
         (plain_job(), {}, "--wrap puts task-profiler run before its command"),

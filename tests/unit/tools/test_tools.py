@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 from profiler.record.held_huge_pages import huge_pages_text
 from profiler.record.mapped_files import mapped_files_text
 from profiler.record.record_model import encode
+from tests.cases import each_case
 from tests.conftest import is_read
 from tests.documentation import ROOT, pages
 from tools.coverage_floors import violated_floors
@@ -152,7 +153,7 @@ def html(markdown: str) -> str:
     return re.sub(r"</?p>|\n", "", MarkdownIt().enable("table").render(markdown))
 
 
-@pytest.mark.parametrize("page", DOCS, ids=str)
+@each_case("page", DOCS, ids=str)
 def test_a_page_keeps_its_content(page: Path) -> None:
     text = (ROOT / page).read_text()
     assert html(indent_lists(text)) == html(text)

@@ -12,6 +12,7 @@ from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
+from tests.cases import each_case
 from tests.sidecars import INSTANCE_MONITOR, awslogs
 
 IMAGE = "team/task-profiler:1"
@@ -96,7 +97,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "topic", "level", "words"),
     [
         (

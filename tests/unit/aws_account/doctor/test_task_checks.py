@@ -17,6 +17,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, KernelView
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks import DeliveryFailure
+from tests.cases import each_case
 from tests.fakes import (
     START_NS,
     FakeClock,
@@ -181,7 +182,7 @@ BARE = {
 NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("topic", "level", "words", "given", "probes"),
     [
         ("task metadata", "note", ("task-profiler run -- CMD",), None, {}),

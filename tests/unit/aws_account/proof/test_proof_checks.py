@@ -36,6 +36,7 @@ from profiler.record.record_model import (
 from profiler.record.stopped_task import EventContainer, StoppedTask
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.task_definitions.definition_json import ChangedDefinition
+from tests.cases import each_case
 
 MIB = 1 << 20
 ID = "158d1c8083dd49d6b527399fd6414f5c"
@@ -237,7 +238,7 @@ NEW = {**MEMBERS, "task": (*MEMBERS["task"], "Novelty")}
 LESS = {**MEMBERS, "stats": ("read", "cpu_stats", "memory_stats")}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("check", "make", "seen"),
     [
         (

@@ -15,6 +15,7 @@ from profiler.collectors.neuron.neuron_monitor_supervisor import LineSplitter, S
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.record.record_model import Neuron
+from tests.cases import each_case
 from tests.fakes import seconds
 from tests.neuron_documents import MIB, decoded, inf1_report, percentiles, report, runtime
 from tests.values import any_json, mutated
@@ -192,8 +193,8 @@ PARTS = (
 )
 
 
-@pytest.mark.parametrize("wrong", ["n/a", 7, [None]])
-@pytest.mark.parametrize("path", PARTS)
+@each_case("wrong", ["n/a", 7, [None]])
+@each_case("path", PARTS)
 def test_a_part_of_another_type_costs_itself_alone(path: str, wrong: object) -> None:
     document = report(runtime({0: 80}, {0: 4}), runtime({0: 20, 1: 20}, {0: 4}), ecc={0: (1, 2)})
     usual = decoded(document)

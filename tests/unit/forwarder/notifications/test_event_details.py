@@ -39,6 +39,7 @@ from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Metrics, Recommendation, SlowdownBounds
 from tests.batch_jobs import end_without_attempt
 from tests.bus_events import RECORD, RUN
+from tests.cases import each_case
 from tests.documentation import ROOT
 from tests.ended_runs import (
     NOTICE,
@@ -596,8 +597,8 @@ def test_a_success_that_is_not_like_its_family_says_where_to_look() -> None:
     assert look not in text_of(NOTICE)
 
 
-@pytest.mark.parametrize("length", [1, 100, 500, 900, 950, 1900, 1980, 3000, 10_000])
-@pytest.mark.parametrize("letter", ["a", "é", "界"])
+@each_case("length", [1, 100, 500, 900, 950, 1900, 1980, 3000, 10_000])
+@each_case("letter", ["a", "é", "界"])
 def test_a_command_is_whole_in_the_next_steps_or_counted(length: int, letter: str) -> None:
     line = stuck_notice()
     name = letter * length

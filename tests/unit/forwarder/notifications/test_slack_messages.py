@@ -37,6 +37,7 @@ from profiler.record.spot_price import cost_on_provider
 from profiler.record.stop_causes import EventEnd
 from profiler.record.stopped_task import StoppedTask
 from profiler.sinks import LogTarget
+from tests.cases import each_case
 from tests.ended_runs import (
     ANY_CHARACTER,
     ANY_TEXT,
@@ -514,7 +515,7 @@ def test_an_empty_reason_of_an_advice_is_no_line() -> None:
     assert shown.count("• ") == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     "said",
     [
         (
@@ -620,7 +621,7 @@ def test_what_the_message_says(said: tuple[Any, ...]) -> None:
     assert [word for word in words if word not in text] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("notice", "words"),
     [
         *(

@@ -23,6 +23,7 @@ from profiler.forwarder.search_cluster.document_delivery import (
     send_failures,
 )
 from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
+from tests.cases import each_case
 from tests.fake_search import Answer, FakeCluster, documents, fails, takes_all
 from tests.fakes import FakeInvocationTime
 
@@ -246,8 +247,8 @@ def answers(*refused_items: dict[str, Any]) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize("item", OF_INDEX)
-@pytest.mark.parametrize("count", [1, 3])
+@each_case("item", OF_INDEX)
+@each_case("count", [1, 3])
 def test_an_index_that_takes_no_document_refuses_none_of_them_for_good(
     item: dict[str, Any], count: int
 ) -> None:
@@ -285,7 +286,7 @@ OTHER_MAPPING = (
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("item", "sentence"),
     [
         # OpenSearch 2.19.1 with three balanced zones: the elected node, and the others.
@@ -404,8 +405,8 @@ def test_the_remedy_is_that_of_the_clusters_reason(item: dict[str, Any], sentenc
     assert remedy == sentence
 
 
-@pytest.mark.parametrize("item", OF_DOCUMENT)
-@pytest.mark.parametrize("count", [1, 3])
+@each_case("item", OF_DOCUMENT)
+@each_case("count", [1, 3])
 def test_a_bad_document_is_rejected_also_without_good_ones(
     item: dict[str, Any], count: int
 ) -> None:

@@ -14,6 +14,7 @@ from profiler.forwarder.search_cluster import document_delivery
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.forwarder.search_cluster.interface import ItemResult
 from profiler.record.notice_model import encode_notice_line
+from tests.cases import each_case
 from tests.delivered_documents import SETTINGS, of_event, of_report
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
@@ -64,7 +65,7 @@ def without(fields: Mapping[str, Any], lacking: Paths, place: str = "") -> dict[
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     "lacking",
     [
         {"task.known_at"},
@@ -72,7 +73,7 @@ def without(fields: Mapping[str, Any], lacking: Paths, place: str = "") -> dict[
         {"usage.network", "cost", "monitor.version"},
     ],
 )
-@pytest.mark.parametrize("order", [*permutations([of_report, of_event, of_report])])
+@each_case("order", [*permutations([of_report, of_event, of_report])])
 def test_a_run_is_written_without_the_fields_that_the_index_lacks(
     order: Sequence[Any], lacking: Paths
 ) -> None:

@@ -27,6 +27,7 @@ from profiler.readers.linux.host import Disk, InstanceReading, OwnUsage, SwapCou
 from profiler.record.batch_job import BatchJob
 from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from profiler.record.units import MIB
+from tests.cases import each_case
 
 EMPTY = Snapshot(valid_until_ns=0, own_usage=OwnUsage(cpu_seconds=0.25))
 FULL = Snapshot(
@@ -142,7 +143,7 @@ def values(snapshot: Snapshot, name: str) -> dict[frozenset[tuple[str, str]], fl
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "labels", "value"),
     [
         ("container_cpu_seconds_total", {"container": "batch"}, 12.5),

@@ -22,6 +22,7 @@ from profiler.readers.ecs.task_metadata import (
     select_batch,
 )
 from profiler.readers.keep_alive_http import Response
+from tests.cases import each_case
 from tests.fakes import FakeClock
 from tests.values import mutated
 
@@ -162,8 +163,8 @@ def test_a_malformed_response_has_the_position_in_its_reason() -> None:
     assert other.reason.endswith(": it has no list of containers")
 
 
-@pytest.mark.parametrize("decode", [decode_task, decode_container, decode_tags])
-@pytest.mark.parametrize(
+@each_case("decode", [decode_task, decode_container, decode_tags])
+@each_case(
     "body",
     [b"", b"{", b"null", b"[1]", b'{"TaskTags": "x"}', b'{"a":"\xff"}', b'{"a":' + b"[" * 100_000],
 )

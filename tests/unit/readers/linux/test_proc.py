@@ -11,6 +11,7 @@ from profiler.readers.cgroup import hierarchy
 from profiler.readers.linux import host, proc, waited_target
 from profiler.readers.linux.interpreters import INTERPRETERS, JAVA, is_interpreter
 from profiler.readers.linux.script_names import name_of_code, name_with_script
+from tests.cases import each_case
 
 NET_DEV = b"""Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
@@ -167,7 +168,7 @@ def test_what_an_interpreter_runs() -> None:
         assert name_of_code(words) == family
 
 
-@pytest.mark.parametrize("name", sorted(INTERPRETERS))
+@each_case("name", sorted(INTERPRETERS))
 def test_the_script_of_every_interpreter_is_found(name: str) -> None:
     options = ("-jar",) if name == JAVA else ()
     assert is_interpreter(name)

@@ -38,6 +38,7 @@ from profiler.runs.past_runs.moments import (
 from profiler.runs.past_runs.run_source import NO_TASK_EVENT, PastRun, TaskEvent
 from profiler.runs.past_runs.stack_functions import frame_of_text, what_ran_text
 from profiler.runs.past_runs.verdict_sentence import verdict_of
+from tests.cases import each_case
 from tests.fakes import START_NS
 from tests.shown_runs import (
     NOW_NS,
@@ -442,7 +443,7 @@ ENDS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-@pytest.mark.parametrize("end", ENDS)
+@each_case("end", ENDS)
 def test_each_kind_of_end(end: tuple[Any, ...]) -> None:
     report, said, *event = end
     assert words(report, *event) == said.replace("ETL", "nightly-etl:26")
