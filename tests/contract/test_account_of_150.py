@@ -18,6 +18,9 @@ from tests.resize_account import ACCOUNT, BATCH, Account
 from tests.sidecars import IMAGE
 from tools.moto_server import FakeAws, fake_aws, push_image
 
+# Its commands take 40 seconds of a CPU. What many families have in common (test_taskdef_plan.py), one
+# size everywhere (test_one_size.py) and each command with a small account stay in `make test`.
+pytestmark = pytest.mark.slow
 _ROLE = f"arn:aws:iam::{ACCOUNT}:role/jobs"
 _ROUTER = {
     "name": "log_router",
