@@ -6,10 +6,10 @@ from profiler.core.timestamps import NEVER_NS
 
 MAX_LOOKS = 5
 _GOLDEN_RATIO = 0.6180339887498949
-# The cost of a look, or of a peek, is a mean of the last ones, in which a rare expensive one, as
-# the first, counts little.
-_RISE = 1 / 32
-_FALL = 1 / 4
+# The cost of a look, or of a peek, is a mean of the last ones, in which this is the part of the
+# newest: a rare expensive one, as the first, counts little. A mean that falls faster than it rises
+# would be that of the cheap ones, so that the looks together cost several times their share.
+_PART_OF_NEWEST = 1 / 16
 
 
 class LookTimes(Struct):
@@ -115,5 +115,4 @@ class LookTimes(Struct):
 
 def _mean_ns(mean_ns: float, cost_ns: int) -> float:
     """The mean cost of the last ones, with one more."""
-    more_ns = cost_ns - mean_ns
-    return mean_ns + more_ns * (_RISE if more_ns > 0 else _FALL)
+    return mean_ns + (cost_ns - mean_ns) * _PART_OF_NEWEST

@@ -43,6 +43,19 @@ def test_a_first_look_that_is_expensive_costs_little_of_the_others() -> None:
     assert looks.part_ns == seconds(0.2)
 
 
+@pytest.mark.parametrize("expensive", [0.0015, 0.003])
+def test_looks_of_different_costs_keep_their_share_together(expensive: float) -> None:
+    """As of many threads: their counters are read in some looks, and their calls in others."""
+    looks = LookTimes(0, seconds(1), 0.003, 0.3)
+    costs = itertools.cycle([0.0002, 0.0002, expensive])
+    spent = 0.0
+    while looks.due_ns < seconds(300):
+        cost = next(costs)
+        spent += cost if looks.due_ns >= seconds(100) else 0
+        looks.looked(looks.due_ns, seconds(cost), can_peek=False)
+    assert 0.0015 < spent / 200 <= 0.003
+
+
 def test_one_in_a_step_where_more_would_cost_too_much() -> None:
     assert len(taken(0.0001, is_enough=True)) == 40
 
