@@ -4,8 +4,8 @@
 
 Two collectors, one with and one without the thread reader, read the same real processes in turn,
 once a second as in a task. Their CPU times are compared, without SYS_PTRACE and with it. The
-processes run in a cgroup of their own, which represents the batch's container (this requires root),
-and everything in a process namespace of its own: a task sees no new processes of others, each of
+processes run in a cgroup of their own, which represents the batch's container (this requires root;
+those that wait for a disk have one of version 1 that limits their reads, too), and everything in a process namespace of its own: a task sees no new processes of others, each of
 which costs the collector a look at its cgroup.
 """
 
@@ -14,6 +14,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -49,12 +50,29 @@ _CGROUP_ROOTS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
 _BUSY_EVERY = 10
 _BUSY_CODE = "import time\nwhile True:\n    b = bytearray(1 << 20)\n    time.sleep(0.05)\n"
 _WARM_UP_SECONDS = 1.0
+_BLKIO_ROOT = Path("/sys/fs/cgroup/blkio")
+_READS_PER_SECOND = 300
+_DISK_FILE_BYTES = 16 << 20
 _THREADS_CODE = """
 import threading, time
 def work():
     while True:
         sum(range(2000))
         time.sleep(0.1)
+for _ in range(7):
+    threading.Thread(target=work).start()
+work()
+"""
+# The threads wait for the disk most of the time, because the group may read so rarely.
+_DISK_CODE = """
+import mmap, os, random, sys, threading
+file = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+blocks = os.fstat(file).st_size // 4096
+def work():
+    buffer = mmap.mmap(-1, 4096)
+    while True:
+        sum(range(2000))
+        os.preadv(file, [buffer], random.randrange(blocks) * 4096)
 for _ in range(7):
     threading.Thread(target=work).start()
 work()
@@ -94,6 +112,27 @@ def run_commands(commands: Sequence[Sequence[str]]) -> Iterator[str]:
         cgroup.rmdir()
 
 
+@contextlib.contextmanager
+def run_disk_readers(count: int) -> Iterator[str]:
+    """Run processes with 8 threads each that wait for a slow disk. Yields the id of the batch."""
+    group = _BLKIO_ROOT / f"slow-{os.getpid()}-{time.monotonic_ns()}"
+    with tempfile.NamedTemporaryFile(prefix="bench-disk-") as file:
+        file.write(os.urandom(_DISK_FILE_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+        device = os.fstat(file.fileno()).st_dev
+        group.mkdir()
+        try:
+            limit = f"{os.major(device)}:{os.minor(device)} {_READS_PER_SECOND}"
+            (group / "blkio.throttle.read_iops_device").write_text(limit)
+            enter = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
+            readers = [*enter, sys.executable, "-c", _DISK_CODE, file.name]
+            with run_commands([readers] * count) as docker_id:
+                yield docker_id
+        finally:
+            group.rmdir()
+
+
 def cpu_ms(work: Callable[[], object]) -> float:
     """The CPU time of this thread during the work."""
     started_ns = time.thread_time_ns()
@@ -107,6 +146,8 @@ _BATCHES: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
         [[sys.executable, "-c", _THREADS_CODE]] * 4
     ),
 }
+if (_BLKIO_ROOT / "cgroup.procs").exists():
+    _BATCHES["4 processes with 8 threads each that wait for a disk"] = lambda: run_disk_readers(4)
 
 
 class TickCosts(Struct, frozen=True):
