@@ -227,6 +227,22 @@ def test_the_functions_line_has_the_fields_that_the_skill_names() -> None:
     assert {*words} <= {*get_args(Cause)}
 
 
+def test_the_plan_that_the_skill_proposes_has_its_fields_and_differs_from_the_advice(
+    account: DemoAccount,
+) -> None:
+    text = (ROOT / SKILL).read_text()
+    (sentence,) = re.findall(r"`\"type\":\"family\"` have (.+?);", text, re.DOTALL)
+    named = {*re.findall(r"`(\w+)`", sentence)}
+    assert {"action", "from", "to", "reason", "savingUsdPerMonth", "evidence"} == named
+    plan, _ = map(
+        json.loads, account.command("taskdef", "resize", FAMILY, "--json").stdout.splitlines()
+    )
+    advice = json.loads(account.command("recommend", FAMILY, "--json").stdout)
+    assert named <= {*plan}
+    assert plan["to"]["memoryMB"] >= advice["recommended"]["memoryMB"]
+    assert plan["to"] != advice["recommended"], "so the skill says which one to propose"
+
+
 def test_the_record_has_the_fields_that_the_skill_names() -> None:
     named = re.findall(r"`record\.([\w.]+)`", (ROOT / SKILL).read_text())
     assert len(named) > 5
