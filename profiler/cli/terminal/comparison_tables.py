@@ -8,6 +8,7 @@ from profiler.cli.printing import UNKNOWN
 from profiler.cli.styled_text import EMPTY, Line, Span, wrapped
 from profiler.cli.tables import Column, table
 from profiler.core.optional_math import difference, known_members, known_values
+from profiler.core.text import listed
 from profiler.core.timestamps import format_local, local_zone
 from profiler.record.cpu_wait import cpu_wait_percent, is_cpu_wait_partial, notable_cpu_wait_percent
 from profiler.record.mapped_files import INCLUDES_FILES
@@ -98,10 +99,12 @@ def _memory_conditions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str
         change = "and is left out"
         if meaning == "differs":
             change = "so the change of the memory is not known"
-        yield (
-            f"The memory of {format_count(a_files, 'run')} of A and of {b_files} of B may "
-            f"{INCLUDES_FILES}, {change}."
-        )
+        which = [
+            f"{format_count(count, 'run')} of {name}"
+            for name, count in (("A", a_files), ("B", b_files))
+            if count
+        ]
+        yield f"The memory of {listed(which)} may {INCLUDES_FILES}, {change}."
     a_kernel, a_peaks = _peak_counts(a)
     b_kernel, b_peaks = _peak_counts(b)
     if a_peaks and b_peaks and 0 < a_kernel + b_kernel < a_peaks + b_peaks:
