@@ -3,7 +3,7 @@ container.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -152,10 +152,14 @@ def arn_part(arn: str | None, position: int) -> str | None:
     """Return one of the six colon-separated parts of an ARN; None if the part is empty or
     ``arn`` is not an ARN.
     """
+    parts = arn_parts(arn)
+    return parts[position] or None if parts else None
+
+
+def arn_parts(arn: str | None) -> Sequence[str]:
+    """The six colon-separated parts of an ARN, of which each may be empty; none of another text."""
     parts = (arn or "").split(":", _ARN_PARTS - 1)
-    if len(parts) == _ARN_PARTS:
-        return parts[position] or None
-    return None
+    return parts if len(parts) == _ARN_PARTS else ()
 
 
 def cluster_of_arn(arn: str) -> str | None:

@@ -173,7 +173,7 @@ def record_fields(
         **timed,
     }
     written = timed["end"] if is_end else format_datetime(moment)
-    return {"@timestamp": written, "event": without_empty_values(event), **fields}
+    return {"@timestamp": written, "event": event, **fields}
 
 
 def event_outcome(status: str) -> str:
@@ -193,14 +193,22 @@ def _copied_record_fields(run: RunView) -> Fields:
         if part is absent:
             continue
         for number, names, read_values in copied:
-            fields = objects[number]
-            for name, value in zip(names, read_values(part), strict=True):
+            values = read_values(part)
+            if None not in values:
+                objects[number].update(zip(names, values, strict=True))
+                continue
+            for name, value in zip(names, values, strict=True):
                 if value is not None:
-                    fields[name] = value
+                    objects[number][name] = value
     for number, name, calculate in _CALCULATED:
         value = calculate(run)
         if value is not None:
             objects[number][name] = value
+    return _nested_in_one(objects)
+
+
+def _nested_in_one(objects: Sequence[Fields]) -> Fields:
+    """The document with those of its objects that are not empty."""
     for number, parent, name in _NESTED:
         if objects[number]:
             objects[parent][name] = objects[number]

@@ -34,7 +34,7 @@ from profiler.forwarder.ended_run import NO_RETRY, EndedTask, MemoryRetry
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.line_kinds import InvalidReport, replace_lone_surrogates
 from profiler.forwarder.merged_run import MergedRun, run_of_report
-from profiler.forwarder.run_event import LogStreamClaim, RunAsSeen, RunEvent
+from profiler.forwarder.run_event import OWN_STREAM, LogStreamClaim, RunAsSeen, RunEvent
 from profiler.forwarder.run_links import links_of_line
 from profiler.record.record_model import CHECKPOINT, Report
 from profiler.record.stop_causes import outcome_of
@@ -43,25 +43,27 @@ _STREAM_DIGITS = 16
 
 
 def report_document(
-    report: Report, line: str, settings: ForwarderSettings
+    report: Report, line: str, settings: ForwarderSettings, claim: LogStreamClaim = OWN_STREAM
 ) -> Document | InvalidReport:
-    """The document of a report or checkpoint; a checkpoint's lies at most 60 days back."""
+    """The document of a report or checkpoint; a checkpoint's lies at most 60 days back.
+
+    ``claim``: its log stream. Of two reports, the document that is stored chooses.
+    """
     if report.type == CHECKPOINT:
-        return _checkpoint_document(report, line, settings)
+        document = _checkpoint_document(report, line, settings)
+        return document if isinstance(document, InvalidReport) else with_claim(document, claim)
     return _document_of_final_report(
-        run_of_report(report), ReportWithLine(report=report, text=line), settings
+        run_of_report(report, claim), ReportWithLine(report=report, text=line), settings
     )
 
 
-def unconfirmed_document(document: Document, claim: LogStreamClaim) -> Document | InvalidReport:
-    """The document of a line whose log stream does not name the task.
-
-    A checkpoint or notice has an id of its own, so that it replaces none of the task's streams; of
-    two reports, the document that is stored chooses.
+def with_claim(document: Document, claim: LogStreamClaim) -> Document | InvalidReport:
+    """The document of a checkpoint or notice in this log stream. One whose stream does not name
+    the task has an id of its own, so that it replaces none of the task's streams.
     """
+    if claim.is_own:
+        return document
     fields = merged_fields(document.fields, {"task": unconfirmed_claim_fields(claim)})
-    if isinstance(document, ReportDocument):
-        return replace(document, fields=fields)
     digest = hashlib.sha256(claim.stream.encode()).hexdigest()[:_STREAM_DIGITS]
     document_id = f"{document.id}/{digest}"
     if is_id_too_long(document_id):

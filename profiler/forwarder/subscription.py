@@ -41,8 +41,13 @@ from profiler.forwarder.line_kinds import (
 from profiler.forwarder.notice_documents import notice_document
 from profiler.forwarder.notifications.notification import notification_key
 from profiler.forwarder.notifications.running_task_notices import RunningTaskNotices
-from profiler.forwarder.run_documents import report_document, unconfirmed_document
-from profiler.forwarder.run_event import INSTANCE_MONITOR, MONITOR_STREAM, LogStreamClaim
+from profiler.forwarder.run_documents import report_document, with_claim
+from profiler.forwarder.run_event import (
+    INSTANCE_MONITOR,
+    MONITOR_STREAM,
+    OWN_STREAM,
+    LogStreamClaim,
+)
 from profiler.forwarder.search_cluster.document_delivery import (
     DeliverDocuments,
     DeliveryResult,
@@ -104,11 +109,15 @@ class SubscriptionPayload(Struct, frozen=True, rename="camel"):
         """The stream's lines; a log event that is damaged is a ``FailedItem``."""
         for event in self.log_events if self.has_log_lines else ():
             try:
-                yield _decode_json(bytes(event), LogEvent)
+                yield _decode_json(event, _LOG_EVENT)
             except (msgspec.DecodeError, RecursionError) as error:
                 yield FailedItem(
                     bytes(event).decode(errors="replace"), f"The log event is damaged: {error}"
                 )
+
+
+_LOG_EVENT = msgspec.json.Decoder(LogEvent)
+_PAYLOAD = msgspec.json.Decoder(SubscriptionPayload)
 
 
 class LineCounts(Struct, kw_only=True):
@@ -410,34 +419,33 @@ def _document_if_trusted(
         return UntrustedLine(verdict.untrusted)
     if verdict.invalid:
         return FailedItem(event.message, verdict.invalid)
-    record = line.record
-    if not record.account_id:
-        record = replace(record, account_id=payload.owner or None)
-    document: Document | InvalidReport
+    claim = _claim_of_line(line, verdict, payload.log_stream)
+    if not line.record.account_id:
+        line = replace(line, record=replace(line.record, account_id=payload.owner or None))
     if isinstance(line, NoticeLine):
-        document = notice_document(replace(line, record=record), event.message, settings)
+        document = notice_document(line, event.message, settings)
+        if isinstance(document, Document):
+            document = with_claim(document, claim)
     else:
-        document = report_document(replace(line, record=record), event.message, settings)
+        document = report_document(line, event.message, settings, claim)
         if isinstance(document, Document) and is_checkpoint_near_full(line):
-            document = replace(document, near_full=replace(line, record=record))
-    if (
-        isinstance(document, Document)
-        and verdict.voucher is not None
-        and _needs_event_to_confirm(line, verdict)
-    ):
-        claim = LogStreamClaim(voucher=verdict.voucher, stream=payload.log_stream)
-        document = unconfirmed_document(document, claim)
+            document = replace(document, near_full=line)
     if isinstance(document, InvalidReport):
         return FailedItem(event.message, document.reason)
     return document
 
 
-def _needs_event_to_confirm(line: Report | NoticeLine, verdict: LineVerdict) -> bool:
-    """Whether only the task's event can confirm a line: of a report in the stream of the task's
-    monitor, whether there is such a container.
+def _claim_of_line(
+    line: Report | NoticeLine, verdict: LineVerdict, log_stream: str
+) -> LogStreamClaim:
+    """The log stream of a line that only the task's event can confirm, such as a report in the
+    stream of the task's monitor: the event says whether there is such a container.
     """
     is_final = isinstance(line, Report) and line.type != CHECKPOINT
-    return not verdict.is_confirmed or (is_final and verdict.voucher == MONITOR_STREAM)
+    needs_event = not verdict.is_confirmed or (is_final and verdict.voucher == MONITOR_STREAM)
+    if verdict.voucher is None or not needs_event:
+        return OWN_STREAM
+    return LogStreamClaim(voucher=verdict.voucher, stream=log_stream)
 
 
 def log_line_document(
@@ -483,21 +491,22 @@ def decode_subscription_data(data: str) -> SubscriptionPayload:
         raise PayloadError(f"The event's data is not base64 ({error}).") from error
     unpacked = _decompress(compressed)
     try:
-        return _decode_json(unpacked, SubscriptionPayload)
+        return _decode_json(unpacked, _PAYLOAD)
     except (msgspec.DecodeError, RecursionError) as error:
         raise PayloadError(
             f"The event's data is not a CloudWatch Logs document: {error}."
         ) from error
 
 
-def _decode_json(json_text: bytes, kind: type[_Decoded]) -> _Decoded:
+def _decode_json(
+    json_text: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[_Decoded]
+) -> _Decoded:
     """Decode JSON; if it cannot be decoded, with U+FFFD in place of what is not Unicode."""
     try:
-        return msgspec.json.decode(json_text, type=kind)
+        return decoder.decode(json_text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return msgspec.json.decode(
-            replace_lone_surrogates(json_text.decode(errors="replace")), type=kind
-        )
+        text_of_json = bytes(json_text).decode(errors="replace")
+        return decoder.decode(replace_lone_surrogates(text_of_json))
 
 
 def _decompress(compressed: bytes) -> bytes:

@@ -70,10 +70,8 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import (
     MAX_RUN_LENGTH,
     MONITOR_NAME,
-    arn_part,
+    arn_parts,
     cluster_name,
-    cluster_of_arn,
-    task_id,
 )
 from profiler.core.text import split_names, words_if_known
 from profiler.core.timestamps import parse_datetime
@@ -105,6 +103,8 @@ _WATCH_GROUP = re.compile(r"/aws/lambda/[A-Za-z0-9-]+-watch-schedules")
 # setup stack gives it this name.
 _MONITOR_GROUP = re.compile(r"/ecs/[A-Za-z0-9-]+-instance-monitor")
 _TASK_RESOURCE = "task/"
+_NAMES_WITH_CLUSTER = 3  # task/CLUSTER/ID; in an old account task/ID
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _MAX_SHOWN_LENGTH = 100
 
 # What vouches for a line.
@@ -497,28 +497,28 @@ def _foreign_arn_reason(claim: LineClaim, account_id: str | None) -> str:
     would change; "" if there is none.
     """
     arn = claim.task_arn
-    if arn is None:
+    if arn is None or _agrees_with_arn(claim, arn, account_id):
         return ""
-    reason = (
+    return (
         f"Its ARN {_shortened_text(arn)} does not agree with its task, its cluster and the "
-        f"account of its "
-        "log group."
+        "account of its log group."
     )
-    resource = arn_part(arn, 5) or ""
-    if arn_part(arn, 2) != "ecs" or not resource.startswith(_TASK_RESOURCE):
-        return reason
-    if task_id(arn) != claim.task_id:
-        return reason
-    if account_id is not None and arn_part(arn, 4) != account_id:
-        return reason
-    cluster = cluster_of_arn(arn)
-    if cluster is not None and cluster_name(claim.cluster) not in (None, cluster):
-        return reason
-    return ""
 
 
-def _moment_of_ms(timestamp_ms: int) -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=timestamp_ms)
+def _agrees_with_arn(claim: LineClaim, arn: str, account_id: str | None) -> bool:
+    """Whether a line's ARN is that of its task, in its cluster and the account."""
+    parts = arn_parts(arn)
+    if not parts:
+        return False
+    _, _, service, _, account, resource = parts
+    if service != "ecs" or not resource.startswith(_TASK_RESOURCE):
+        return False
+    names = resource.split("/")
+    if names[-1] != claim.task_id or account_id not in (None, account or None):
+        return False
+    if len(names) != _NAMES_WITH_CLUSTER:
+        return True
+    return cluster_name(claim.cluster) in (None, names[1])
 
 
 def _impossible_times_reason(claim: LineClaim, timestamp_ms: int) -> str:
@@ -526,7 +526,7 @@ def _impossible_times_reason(claim: LineClaim, timestamp_ms: int) -> str:
 
     A time that is no time counts as absent.
     """
-    arrived = _moment_of_ms(timestamp_ms)
+    arrived = _EPOCH + timedelta(milliseconds=timestamp_ms)
     written = parse_datetime(claim.time)
     finished = parse_datetime(claim.finished_at)
     started = parse_datetime(claim.started_at)

@@ -23,7 +23,7 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.indexed_report import find_indexed_report
 from profiler.forwarder.invocation import ForwarderError, InvocationTime
 from profiler.forwarder.line_kinds import decode_report_line
-from profiler.forwarder.run_documents import report_document, unconfirmed_document
+from profiler.forwarder.run_documents import report_document
 from profiler.forwarder.run_event import LogStreamClaim
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.record.family import NeedAtSize
@@ -265,9 +265,7 @@ def test_an_unproven_report_counts_if_the_event_has_its_container_id(
     report_of_stream = present(decode_report_line(line))
     assert isinstance(report_of_stream, Report)
     claim = LogStreamClaim(voucher="container-id", stream=stream)
-    reported = report_document(report_of_stream, line, settings)
-    assert isinstance(reported, Document)
-    reported = unconfirmed_document(reported, claim)
+    reported = report_document(report_of_stream, line, settings, claim)
     assert isinstance(reported, Document)
     batch = {"name": "batch", "exitCode": 0, "runtimeId": DOCKER_ID}
     documents = []

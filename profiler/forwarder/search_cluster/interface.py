@@ -444,8 +444,9 @@ def _is_dropped_by_pipeline(outcome: Mapping[str, object]) -> bool:
     """Whether a pipeline has dropped the document: no shard was asked, and it has no version. An
     update that changes nothing has its document's.
     """
-    is_without_shard = field_at(outcome, "_shards.total") == 0
-    return is_without_shard and outcome.get("result") == "noop" and "_seq_no" not in outcome
+    if outcome.get("result") != "noop" or "_seq_no" in outcome:
+        return False
+    return field_at(outcome, "_shards.total") == 0
 
 
 def _stored_of_outcome(outcome: Mapping[str, object]) -> StoredRun | None:

@@ -22,10 +22,11 @@ from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.indexed_report import find_indexed_report
 from profiler.forwarder.invocation import SearchClusterError
 from profiler.forwarder.merged_run import merge_report_and_event, run_of_event
-from profiler.forwarder.run_documents import event_documents, report_document, unconfirmed_document
+from profiler.forwarder.run_documents import event_documents, report_document
 from profiler.forwarder.run_event import (
     EVENT_FIELDS,
     NOTHING_SEEN,
+    OWN_STREAM,
     LogStreamClaim,
     RunEvent,
     run_event_of_document,
@@ -68,12 +69,9 @@ NO_FAMILY = task(taskDefinitionArn=None)
 FORGED = report(family="payroll", revision="1", cluster="vault", region="eu-west-1")
 
 
-def of_report(text: str, claim: LogStreamClaim | None = None) -> list[Document]:
-    made = report_document(report_line(text).report, text, SETTINGS)
+def of_report(text: str, claim: LogStreamClaim = OWN_STREAM) -> list[Document]:
+    made = report_document(report_line(text).report, text, SETTINGS, claim)
     assert isinstance(made, Document)
-    if claim is not None:
-        made = unconfirmed_document(made, claim)
-        assert isinstance(made, Document)
     return [made]
 
 
@@ -567,7 +565,7 @@ class OneDocument(FakeSearchCluster):
 @pytest.mark.parametrize(
     ("stopped", "unproven", "is_found"),
     [
-        (ON_EC2, None, True),
+        (ON_EC2, OWN_STREAM, True),
         (ON_EC2, claim(), True),
         (ON_EC2, claim(OTHER_ID), False),
         (NO_IDS, claim(), False),
@@ -575,7 +573,7 @@ class OneDocument(FakeSearchCluster):
     ],
 )
 def test_a_notification_has_the_numbers_of_a_confirmed_report_alone(
-    stopped: StoppedTask, unproven: LogStreamClaim | None, *, is_found: bool
+    stopped: StoppedTask, unproven: LogStreamClaim, *, is_found: bool
 ) -> None:
     cluster = OneDocument()
     write(cluster, of_report(report(), unproven))
@@ -642,8 +640,8 @@ def of_account(account_id: str, kind: str = "task.report", **record: Any) -> lis
 ATTACK = of_account(OTHER_ACCOUNT, exitCode=9, startedAt="2026-03-01T10:11:29Z")
 
 
-@pytest.mark.parametrize("unproven", [None, LogStreamClaim(voucher="trusted-group", stream="x")])
-def test_no_account_writes_into_another_ones_run(unproven: LogStreamClaim | None) -> None:
+@pytest.mark.parametrize("unproven", [OWN_STREAM, claim("x", "trusted-group")])
+def test_no_account_writes_into_another_ones_run(unproven: LogStreamClaim) -> None:
     """Whatever came first: the account's report, its event with the report, or the attack."""
     attack = of_report(ATTACK[0].fields["record"], unproven)
     own = of_report(report())
