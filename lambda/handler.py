@@ -71,7 +71,7 @@ from profiler.record.units import format_count
 if TYPE_CHECKING:  # imported for the events that need them
     from profiler.aws_account.batch_jobs import BatchJobReader
     from profiler.aws_account.instance_monitors import EcsMonitorTasks, InstanceMonitorReader
-    from profiler.aws_account.scheduled_targets import FoundSchedules, ScheduleReader
+    from profiler.aws_account.schedule_reader import FoundSchedules, ScheduleReader
     from profiler.forwarder.cluster_night import NightReader
     from profiler.forwarder.digest_delivery import NightMessage
     from profiler.forwarder.ended_lines import PrintedRuns
@@ -798,7 +798,7 @@ def _jobs() -> "BatchJobReader":
 @cache
 def _schedules() -> "ScheduleReader":
     # As in watch_schedules, and only for a retry.
-    from profiler.aws_account.scheduled_targets import ScheduleReader
+    from profiler.aws_account.schedule_reader import ScheduleReader
 
     return ScheduleReader(_client)
 

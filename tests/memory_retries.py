@@ -12,7 +12,8 @@ from botocore.exceptions import ReadTimeoutError
 from botocore.session import get_session
 from botocore.validate import ParamValidator
 
-from profiler.aws_account.scheduled_targets import ScheduledTarget, ScheduleReader
+from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.forwarder.batch_report import ReportLine
 from profiler.forwarder.ended_run import EndedRun, MemoryRetry
 from profiler.forwarder.family_runs import FamilyRunReader

@@ -16,12 +16,8 @@ from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.gone_revisions import why_revision_is_gone
 from profiler.aws_account.planned_family import DeadTarget, PlannedFamily
 from profiler.aws_account.registered_definitions import revision_of
-from profiler.aws_account.scheduled_targets import (
-    WITHOUT_START,
-    ScheduledTarget,
-    ScheduleReader,
-    may_start_target,
-)
+from profiler.aws_account.schedule_reader import WITHOUT_START, ScheduleReader
+from profiler.aws_account.scheduled_targets import ScheduledTarget, may_start_target
 from profiler.aws_account.starter_roles import StarterRoleReader
 from profiler.aws_account.target_clusters import TargetClusterReader
 from profiler.aws_account.target_overrides import why_target_is_refused

@@ -19,7 +19,8 @@ from profiler.aws_account.family_circumstances import FamilyCircumstancesReader
 from profiler.aws_account.job_queues import raise_on_missing_queue
 from profiler.aws_account.queue_room import READ_ENVIRONMENTS, max_vcpus_of_environments
 from profiler.aws_account.registered_definitions import LastBody, glob_prefix, revision_of
-from profiler.aws_account.scheduled_targets import ScheduledTarget, without_nulls
+from profiler.aws_account.schedule_reader import without_nulls
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.target_overrides import job_size_overrides, submitted_timeout_ms
 from profiler.core.aws_clients import AwsClient
 from profiler.core.clock import Clock

@@ -41,7 +41,8 @@ from profiler.aws_account.registered_definitions import (
 )
 from profiler.aws_account.registered_job_definitions import JobDefinitions
 from profiler.aws_account.report_paths import attach_policy, plan_policy, task_role
-from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget, ScheduleReader
+from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.scheduled_targets import UNKNOWN_VALUE, ScheduledTarget
 from profiler.aws_account.shared_streams import UNKNOWN_STREAMS, read_streams
 from profiler.aws_account.started_tasks import (
     SCHEDULE,

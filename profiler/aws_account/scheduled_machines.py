@@ -12,9 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors, note_only_first
-from profiler.aws_account.scheduled_targets import ScheduledTarget, machine_name_of_arn, schedule_of
+from profiler.aws_account.scheduled_targets import ScheduledTarget, schedule_of
 from profiler.aws_account.started_tasks import moment_ns
 from profiler.aws_account.state_machines import StartedMachine, read_started_machine
+from profiler.aws_account.target_contents import machine_name_of_arn
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import known

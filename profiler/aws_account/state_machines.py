@@ -28,10 +28,9 @@ from profiler.aws_account.aws_errors import (
     noted_errors,
 )
 from profiler.aws_account.registered_definitions import read_items
-from profiler.aws_account.scheduled_targets import (
-    TIME_LIMIT,
-    UNKNOWN_VALUE,
-    ScheduledTarget,
+from profiler.aws_account.scheduled_targets import TIME_LIMIT, UNKNOWN_VALUE, ScheduledTarget
+from profiler.aws_account.started_tasks import moment_ns
+from profiler.aws_account.target_contents import (
     execution_target,
     is_machine_version,
     job_of_request,
@@ -39,7 +38,6 @@ from profiler.aws_account.scheduled_targets import (
     machine_name_of_arn,
     task_of_request,
 )
-from profiler.aws_account.started_tasks import moment_ns
 from profiler.core.aws_clients import AwsClient, error_code
 from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.json_fields import count, mapping, text, with_capitalized_names

@@ -68,7 +68,7 @@ def _read_schedules(options: SourceOptions) -> Sequence[Schedule]:
     warning.
     """
     # Other sources do without the commands of AWS.
-    from profiler.aws_account.scheduled_targets import ScheduleReader
+    from profiler.aws_account.schedule_reader import ScheduleReader
     from profiler.cli.schedules_command import warn_unread
 
     timed = ScheduleReader(open_clients(options.region, options.profile)).read_timed_schedules()

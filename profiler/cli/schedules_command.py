@@ -13,21 +13,18 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient, note_only_first
 from profiler.aws_account.gone_revisions import GoneRevisionFinder
 from profiler.aws_account.missed_reasons import MissedReasonFinder
+from profiler.aws_account.schedule_reader import FoundSchedules, ScheduleReader
 from profiler.aws_account.scheduled_machines import (
     EXPRESS,
     MachineSchedule,
     read_executions,
     read_machine_schedules,
 )
-from profiler.aws_account.scheduled_targets import (
-    FoundSchedules,
-    ScheduledTarget,
-    ScheduleReader,
-    is_machine_version,
-)
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.aws_account.state_machines import StateMachineReader
 from profiler.aws_account.submitted_jobs import read_queues
+from profiler.aws_account.target_contents import is_machine_version
 from profiler.cli.aws_names import CLUSTER
 from profiler.cli.options import (
     SOURCE_FAILED,

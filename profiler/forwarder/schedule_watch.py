@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.missed_reasons import MissedReasonFinder
-from profiler.aws_account.scheduled_targets import FoundSchedules
+from profiler.aws_account.schedule_reader import FoundSchedules
 from profiler.core.ecs_terms import (
     arn_account,
     arn_region,

@@ -14,12 +14,8 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from profiler.aws_account.scheduled_targets import (
-    MAX_TASK_TAGS,
-    ScheduledTarget,
-    ScheduleReader,
-    why_target_is_off,
-)
+from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.scheduled_targets import MAX_TASK_TAGS, ScheduledTarget, why_target_is_off
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import (
     RETRY_OF,

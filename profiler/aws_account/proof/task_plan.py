@@ -38,7 +38,8 @@ from profiler.aws_account.registered_definitions import (
     read_services,
 )
 from profiler.aws_account.report_paths import ReportPathReader, task_role
-from profiler.aws_account.scheduled_targets import ScheduledTarget, ScheduleReader
+from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.target_clusters import missing_provider
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import (

@@ -12,7 +12,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from profiler.aws_account.scheduled_machines import read_executions, read_machine_schedules
-from profiler.aws_account.scheduled_targets import ScheduledTarget, execution_target
+from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.aws_account.target_contents import execution_target
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.schedules.schedule_model import ClusterTasks, Schedule
 from tests.step_functions import executing, machine, running

@@ -5,7 +5,8 @@ import pytest
 from botocore.stub import Stubber
 from msgspec.structs import replace
 
-from profiler.aws_account.scheduled_targets import ScheduledTarget, ScheduleReader
+from profiler.aws_account.schedule_reader import ScheduleReader
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.errors import TaskProfilerError
 
 ARN = "arn:aws:ecs:eu-west-1:111122223333:task-definition/nightly"

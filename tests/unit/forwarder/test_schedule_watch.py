@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
 from profiler.aws_account.missed_reasons import MissedReasonFinder
-from profiler.aws_account.scheduled_targets import FoundSchedules
+from profiler.aws_account.schedule_reader import FoundSchedules
 from profiler.forwarder.family_runs import FamilyDurations
 from profiler.forwarder.function_settings import ALL_SUBJECTS, NoticeSettings, Subject
 from profiler.forwarder.invocation import DeliveryError, ForwarderError, NoticeError, ReadError
