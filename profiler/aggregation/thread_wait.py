@@ -60,7 +60,7 @@ class ThreadWait(Struct, eq=False, kw_only=True):
     blocked: BlockedThread | None
     begun: int
     run_ns: int = 0
-    slices: int = 0
+    slices: bytes = b"0"
     helpers_ns: int = 0
     helped_ns: int = 0
     before_ns: int = 0
@@ -108,15 +108,11 @@ class ThreadWait(Struct, eq=False, kw_only=True):
         again and again, between two of these sleeps.
         """
         work_ns = following.run_ns - self.run_ns
-        slices = following.slices - self.slices
-        if (
-            slices > 1
-            and work_ns < slices * _MAX_ASKING_NS
-            and self.is_sleep
-            and following.is_sleep
-        ):
-            return work_ns // slices
-        return work_ns
+        if not (self.is_sleep and following.is_sleep):
+            return work_ns
+        slices = int(following.slices) - int(self.slices)
+        is_little = slices > 1 and work_ns < slices * _MAX_ASKING_NS
+        return work_ns // slices if is_little else work_ns
 
     @property
     def is_sleep(self) -> bool:

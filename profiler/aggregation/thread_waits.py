@@ -42,7 +42,7 @@ class _FollowedThread(Struct, eq=False):
     process: int
     steps: int = 1
     run_ns: int = 0
-    slices: int = 0
+    slices: bytes = b"0"
     present: ThreadWait | None = None
     last: ThreadWait | None = None
     earlier: ThreadWait | None = None
@@ -110,7 +110,7 @@ class ThreadWaits:
                 thread = self._threads[grown.thread] = _FollowedThread(grown.process)
             thread.steps = grown.steps
             thread.run_ns += grown.run_ns
-            thread.slices += grown.slices
+            thread.slices = grown.slices
             self._cpu_ns[grown.process] += grown.run_ns
             ran[grown.thread] = thread
         for thread in ran.values():

@@ -45,7 +45,7 @@ class ThreadTimeGrowth(Struct, frozen=True, gc=False):
     ``span_ns``.
 
     ``could_run``: it was not blocked when it was asked last, so that it may have waited for long.
-    ``slices``: so many times it came onto a CPU.
+    ``slices``: so many times it came onto a CPU so far, as the kernel prints it; few ask.
     """
 
     run_ns: int
@@ -56,7 +56,7 @@ class ThreadTimeGrowth(Struct, frozen=True, gc=False):
     could_run: bool = False
     process: int = 0
     span_ns: int = 0
-    slices: int = 1
+    slices: bytes = b"0"
 
 
 class ThreadState(Struct, frozen=True, gc=False):
@@ -121,7 +121,6 @@ class FollowedThread(Struct, eq=False):
     state: ThreadState = ThreadState("")
     run_ns: int = 0
     wait_ns: int = 0
-    slices: int = 0
     blocked: BlockedThread | None = None
     is_stale: bool = True
     is_postponed: bool = False
@@ -157,7 +156,6 @@ class FollowedThread(Struct, eq=False):
             raise ProcessLookupError(self.path)
         run_ns = int(words[0])
         wait_ns = int(words[1])
-        slices = int(words[2])
         is_new = not self.text
         # A thread that executes a program takes the id of the first thread, but keeps its own
         # smaller counters.
@@ -179,10 +177,9 @@ class FollowedThread(Struct, eq=False):
             could_run,
             process,
             length_ns,
-            slices - self.slices,
+            words[2],
         )
         self.text = text
-        self.slices = slices
         self.run_ns = run_ns
         self.wait_ns = wait_ns
         if not self.is_stale:

@@ -100,8 +100,9 @@ class TestWeights:
         """A main thread asks a hundred times in a step whether its thread has ended."""
         run = LookedRun()
         run.look(Did(1, blocked), Did(2, NETWORK))
-        for _ in range(20):
-            growth = [ThreadTimeGrowth(10 * NS_PER_MS, 0, thread=1, process=1, slices=slices)]
+        for number in range(1, 21):
+            so_far = b"%d" % (number * slices)
+            growth = [ThreadTimeGrowth(10 * NS_PER_MS, 0, thread=1, process=1, slices=so_far)]
             growth.append(ThreadTimeGrowth(10 * NS_PER_MS, 0, thread=2, process=1))
             run.look(Did(1, blocked), Did(2, NETWORK), growth=growth)
         breakdown = run.account.breakdown()
