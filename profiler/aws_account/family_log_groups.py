@@ -14,7 +14,7 @@ from profiler.aws_account.schedule_reader import ScheduleReader
 from profiler.aws_account.started_tasks import SERVICE, starters_of_families
 from profiler.core.ecs_terms import MONITOR_NAME, cluster_name
 from profiler.core.errors import TaskProfilerError
-from profiler.core.text import first_names, listed
+from profiler.core.text import first_names, listed, listed_and_more
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.units import format_count
 from profiler.task_definitions.containers import log_target, read_containers, roles_of
@@ -52,13 +52,7 @@ class FoundGroups(Struct, frozen=True, kw_only=True):
     def where_runs_are_read(self) -> str:
         """Where runs are read, such as ``the log groups /ecs/a, /ecs/b and 3 more``."""
         names = [*dict.fromkeys(group.name for group in self.groups)]
-        more = len(names) - _SHOWN_GROUPS
-        if more > 1:
-            shown = f"{', '.join(names[:_SHOWN_GROUPS])} and {more} more"
-        elif len(names) > 1:
-            shown = f"{', '.join(names[:-1])} and {names[-1]}"
-        else:
-            shown = "".join(names)
+        shown = listed_and_more(names, _SHOWN_GROUPS)
         plural = "s" if len(names) > 1 else ""
         return f"Runs are read from the log group{plural} {shown} (--from chooses another source)."
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiler.aws_account.planned_family import PlannedFamily
 from profiler.core.command_lines import command_line, option_words
 from profiler.core.errors import TaskProfilerError
-from profiler.core.text import listed
+from profiler.core.text import listed_and_more
 from profiler.task_definitions.containers import read_containers, requested_batch, roles_of
 from profiler.task_definitions.definition_json import read_described
 from profiler.task_definitions.permissions import is_covered, streams_of_container
@@ -99,8 +99,7 @@ def _with_problem(
     )
     if len(members) > _MAX_NAMED:
         command = "--report-stream monitor"
-    more = len(names) - _MAX_NAMED
-    shown = listed(names) if more <= 0 else f"{', '.join(names[:_MAX_NAMED])} and {more} more"
+    shown = listed_and_more(names, _MAX_NAMED)
     sentence = (
         f"The policy lets tasks write into the log streams of {shown}, and so forge each other's "
         f"runs. The monitor's own streams need no policy: {command}."

@@ -148,10 +148,25 @@ def first_names(names: Sequence[str]) -> str:
     return ", ".join([*names[:_MAX_NAMES], *more])
 
 
+def shown_of(count: int, most: int = MAX_NAMED) -> int:
+    """How many of ``count`` names are shown where ``most`` are: one more if it would be the only
+    one that is left out, because its name says more than "1 more".
+    """
+    return count if count <= most + 1 else most
+
+
 def names_and_more(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{', '.join(names[:MAX_NAMED])}{more}"
+    """``a, b, c`` before a colon, or the first names, and how many more there are."""
+    is_whole = shown_of(len(names)) == len(names)
+    return ", ".join(names) if is_whole else listed_and_more(names)
+
+
+def listed_and_more(names: Sequence[str], most: int = MAX_NAMED) -> str:
+    """``a, b and c``, or the first ``most`` names, and how many more there are."""
+    shown = shown_of(len(names), most)
+    if shown == len(names):
+        return listed(names)
+    return f"{', '.join(names[:shown])} and {len(names) - shown:,} more"
 
 
 def listed(texts: Iterable[str], word: str = "and") -> str:

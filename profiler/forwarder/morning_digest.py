@@ -11,7 +11,7 @@ from profiler.core.command_lines import NameArgument, command_line
 from profiler.core.completeness import Completeness, joined
 from profiler.core.optional_math import known_values, median
 from profiler.core.search_answers import part_remedy
-from profiler.core.text import listed
+from profiler.core.text import listed, listed_and_more, shown_of
 from profiler.core.timestamps import format_ms, parse_datetime
 from profiler.forwarder.night_period import NightPeriod
 from profiler.forwarder.night_runs import (
@@ -214,18 +214,17 @@ def _corrected_lines(runs: NightRuns) -> Iterator[SummaryLine]:
     families = [
         family if count == 1 else f"{family} ×{count:,}" for family, count in runs.corrected.items()
     ]
-    named = families[:_MAX_NAMED]
-    if families[_MAX_NAMED:]:
-        named.append(f"{len(families) - _MAX_NAMED:,} more")
     have = "has" if jobs == 1 else "have"
     told = f"{format_count(jobs, 'job')} that did not succeed in an earlier message {have}"
-    yield SummaryLine(text=f"{told} succeeded since: {listed(named)}")
+    yield SummaryLine(text=f"{told} succeeded since: {listed_and_more(families, _MAX_NAMED)}")
 
 
 def _missed_lines(missed: MissedTimes) -> Iterator[SummaryLine]:
-    for due_time in missed.times[:_MAX_MISSED]:
+    total = len(missed.times) + missed.others
+    named = missed.times[: shown_of(total, _MAX_MISSED)]
+    for due_time in named:
         yield SummaryLine(text=due_time.message)
-    more = len(missed.times) + missed.others - _MAX_MISSED
+    more = total - len(named)
     if more > 0:
         verb = "was" if more == 1 else "were"
         yield SummaryLine(text=f"{format_count(more, 'more due time')} {verb} missed")

@@ -15,7 +15,7 @@ from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.json_fields import Json, count, integer, mapping, text
 from profiler.core.optional_math import difference, known_values
 from profiler.core.redaction import redact_line
-from profiler.core.text import as_sentence, listed, on_one_line
+from profiler.core.text import as_sentence, listed, listed_and_more, on_one_line
 from profiler.core.timestamps import datetime_of_ms
 from profiler.record.batch_detail import FAILED, SUCCEEDED, ContainerEnd, JobAttempt, JobDetail
 from profiler.record.event_end import judge_candidates
@@ -252,9 +252,7 @@ def _array_fact_texts(job: JobDetail, children: Sequence[EndedChild] | None) -> 
     if not children:
         return facts
     indices = [str(child.index) for child in sorted(children, key=lambda one: one.index)]
-    shown = listed(indices)
-    if len(indices) > _MAX_INDICES:
-        shown = f"{', '.join(indices[:_MAX_INDICES])} and {len(indices) - _MAX_INDICES:,} more"
+    shown = listed_and_more(indices, _MAX_INDICES)
     numbers: dict[str, int] = {}
     for child in children:
         numbers[child.why] = numbers.get(child.why, 0) + 1

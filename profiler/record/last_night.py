@@ -10,6 +10,7 @@ from itertools import islice
 
 from msgspec import Struct
 
+from profiler.core.text import shown_of
 from profiler.core.timestamps import NS_PER_SECOND, instant_of_local
 from profiler.record.measured import Measured
 from profiler.record.run_outcome import OUT_OF_MEMORY
@@ -137,12 +138,13 @@ def _outcome_text_pieces(
     if outcome in _UNNAMED or not families:
         return
     separator = " ("
-    for family, family_runs in islice(families.items(), _MAX_NAMED):
+    shown = _MAX_NAMED if others else shown_of(len(families), _MAX_NAMED)
+    for family, family_runs in islice(families.items(), shown):
         yield NightTextPiece(text=separator)
         name = family if family_runs == 1 else f"{family} ×{family_runs:,}"
         yield NightTextPiece(text=name, outcome=outcome, family=family)
         separator = ", "
-    more = len(families) - _MAX_NAMED
+    more = len(families) - shown
     if others:
         yield NightTextPiece(text=" and others)")
     else:

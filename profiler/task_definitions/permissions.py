@@ -19,6 +19,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings, text
+from profiler.core.text import listed_and_more
 from profiler.task_definitions.containers import DefinedContainer, calls_cloudwatch_logs, log_target
 from profiler.task_definitions.definition_json import ChangedDefinition
 
@@ -94,13 +95,10 @@ class RolePolicy(Struct, frozen=True, kw_only=True):
         if not self.prefixes:
             return None
         named = [prefix.partition(_LOG_GROUP)[2] for prefix in self.prefixes]
-        more = ""
-        if len(named) > _MAX_NAMED:
-            more = f" and {len(named) - _MAX_NAMED} more"
         return (
             f"The role {self.role} would need a policy of {self.exact_characters:,} characters, "
             f"and IAM allows {MAX_INLINE_CHARACTERS:,} in a role's inline policies, so the policy "
-            f"gets prefixes of log groups: {', '.join(named[:_MAX_NAMED])}{more}."
+            f"gets prefixes of log groups: {listed_and_more(named, _MAX_NAMED)}."
         )
 
 

@@ -260,7 +260,7 @@ def test_a_role_of_many_families_gets_prefixes(
     account.iam.put_role_policy(RoleName="jobs", PolicyName="other", PolicyDocument=policy)
     done = account.run(*words, "--attach-policy", "--yes")
     assert done.returncode == 0, done.stderr
-    assert "/ecs/many-0*, /ecs/many-1*." in done.stderr
+    assert "/ecs/many-0* and /ecs/many-1*." in done.stderr
     for policy in ("task-profiler", "other"):
         account.iam.delete_role_policy(RoleName="jobs", PolicyName=policy)
     account.iam.delete_role(RoleName="jobs")

@@ -24,6 +24,8 @@ from profiler.core.text import (
     first_whole_letters,
     install_hint,
     listed,
+    listed_and_more,
+    names_and_more,
     on_one_line,
     printable,
     without_surrogates,
@@ -41,6 +43,24 @@ from profiler.core.timestamps import (
 )
 from tests.cases import each_case
 from tests.fakes import seconds
+
+
+def test_a_single_name_that_would_be_left_out_is_shown() -> None:
+    assert [names_and_more("abcde"[:count]) for count in range(6)] == [
+        "",
+        "a",
+        "a, b",
+        "a, b, c",
+        "a, b, c, d",
+        "a, b, c and 2 more",
+    ]
+    assert [listed_and_more("abcd"[:count], 2) for count in range(5)] == [
+        "",
+        "a",
+        "a and b",
+        "a, b and c",
+        "a, b and 2 more",
+    ]
 
 
 def test_lone_surrogates_are_replaced_and_other_text_stays() -> None:

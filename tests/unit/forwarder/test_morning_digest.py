@@ -423,6 +423,10 @@ def test_due_times_beyond_those_that_were_read_are_counted() -> None:
     assert "7 more due times were missed" in texts(summary)
     one_more = replace(missed, others=0)
     summary = summarize_night(NIGHT, QUIET, one_more, FamilyHistory(), PLACE)
+    assert "f3 was due." in texts(summary)
+    assert "more due time" not in " ".join(texts(summary))
+    unread = replace(missed, times=times[:3], others=1)
+    summary = summarize_night(NIGHT, QUIET, unread, FamilyHistory(), PLACE)
     assert "1 more due time was missed" in texts(summary)
 
 

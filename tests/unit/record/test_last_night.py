@@ -61,6 +61,8 @@ def test_three_families_are_named_and_a_missed_due_time_is_no_run() -> None:
     assert night_sentence(night.title, counts, UNKNOWN) == (
         "Last night (24 November): 8 runs, 1 missed (report), 8 failed (a ×2, b, c and 2 more)."
     )
+    counts = {"failure": dict.fromkeys("abcd", 1)}
+    assert night_sentence(night.title, counts, UNKNOWN).endswith("4 failed (a, b, c, d).")
 
 
 def test_a_night_without_runs_is_said() -> None:
