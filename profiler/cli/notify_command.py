@@ -86,6 +86,17 @@ def notify(
         warn("Nothing was sent; --yes sends it.")
 
 
+class _CommandTime(InvocationTime):
+    """The minute of a command, which nobody repeats for its user."""
+
+    name = "command"
+    more_time = next_attempt = "repeat it"
+    last_remedy = "check the network route to {}"
+
+    def __init__(self) -> None:
+        super().__init__(_PreviewContext())
+
+
 class _PreviewContext:
     """The context of an invocation that may take a minute."""
 
@@ -127,7 +138,7 @@ class _Preview:
 
     def __init__(self) -> None:
         self.posted: list[tuple[Notification, ChannelKind]] = []
-        self._budget = InvocationTime(_PreviewContext())
+        self._budget = _CommandTime()
 
     def describe_definition(self, _definition_arn: str) -> None:
         return None
@@ -171,7 +182,7 @@ def _send(notice: Notification, kind: ChannelKind, settings: NoticeSettings) -> 
     # HTTP, which only --yes needs.
     from profiler.forwarder.notifications.channels import configured_channels
 
-    budget = InvocationTime(_PreviewContext())
+    budget = _CommandTime()
     channels = configured_channels(settings, os.environ, budget, lambda: bounded_client("events"))
     errors: list[ForwarderError] = []
     posted = post_to(channels, notice, kind, lambda _key, work: work(), errors)

@@ -146,6 +146,13 @@ class InvocationTime:
     a way to wait.
     """
 
+    # In words: what ran out of time, what to do against it, what happens next, and what to do if
+    # that does not help.
+    name = "invocation"
+    more_time = "raise the function's timeout"
+    next_attempt = "Lambda retries"
+    last_remedy = "check the function's network route to {} and raise its timeout"
+
     def __init__(self, context: Context, reserved_seconds: float = 0) -> None:
         self._context = context
         self._reserved_seconds = reserved_seconds

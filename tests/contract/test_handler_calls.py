@@ -404,6 +404,17 @@ def test_the_line_of_a_notice_is_accepted(
     assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
 
 
+def test_nobody_repeats_a_command_for_its_user(
+    notify: Notify, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slack asks for a pause of an hour, for which the function's next attempt would do."""
+    monkeypatch.setenv("SLACK_FAILURE_WEBHOOK_URL", slack.webhook_url)
+    slack.script = [rate_limited(3600)]
+    said = str(notify("--yes").exception)
+    assert "before the command ran out of time (HTTP 429" in said
+    assert "): repeat it; if the error persists, check the network route to Slack." in said
+
+
 def test_what_cannot_be_sent_is_an_error(notify: Notify, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLACK_FAILURE_WEBHOOK_URL")
     assert "set SLACK_FAILURE_WEBHOOK_URL or EVENT_BUS_NAME" in str(notify("--yes").exception)

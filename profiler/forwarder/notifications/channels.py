@@ -165,8 +165,8 @@ def send_to_slack(target: SlackTarget, message: SlackMessage, budget: Invocation
         timeout_seconds = backoff.next_request_timeout_seconds()
         if timeout_seconds is None:
             raise NoticeError(
-                "The invocation ran out of time before the notification was sent: raise the "
-                "function's timeout."
+                f"The {budget.name} ran out of time before the notification was sent: "
+                f"{budget.more_time}."
             )
         failure = _try_to_send(target, message, int(timeout_seconds))
         if failure is None:
@@ -181,9 +181,9 @@ def send_to_slack(target: SlackTarget, message: SlackMessage, budget: Invocation
             raise refusal
         if not backoff.wait(min_seconds=failure.retry_after_seconds):
             raise NoticeError(
-                f"Slack accepted no notification through {target.setting} before the invocation "
-                f"ran out of time ({failure}): Lambda retries; if the error persists, check the "
-                "function's network route to Slack and raise its timeout."
+                f"Slack accepted no notification through {target.setting} before the "
+                f"{budget.name} ran out of time ({failure}): {budget.next_attempt}; if the error "
+                f"persists, {budget.last_remedy.format('Slack')}."
             )
 
 
