@@ -119,6 +119,7 @@ def refusal_of(definition: Mapping[str, object], monitor_mb: int) -> str | None:
     others = [container for container in containers if container.name != MONITOR_NAME]
     try:
         check_definition(definition)
+        _check_single_name(containers)
         _check_container_count(others)
         for _ in _memory_notes(definition, others, monitor_mb):
             pass
@@ -140,6 +141,15 @@ def check_definition(definition: Mapping[str, object]) -> None:
                 f"The container number {number} of the definition has no name, which ECS "
                 'requires: give it a "name".'
             )
+
+
+def _check_single_name(containers: Sequence[DefinedContainer]) -> None:
+    """Raise TaskProfilerError if several containers have the monitor's name."""
+    if [container.name for container in containers].count(MONITOR_NAME) > 1:
+        raise TaskProfilerError(
+            f"Several containers are called {MONITOR_NAME!r}, and ECS takes each name once: "
+            "rename the one that is not Task Profiler's."
+        )
 
 
 def _check_container_count(containers: Sequence[DefinedContainer]) -> None:

@@ -184,6 +184,21 @@ def test_an_eleventh_container_is_refused_also_if_it_is_added_later() -> None:
         synthesised(stack)
 
 
+def test_a_container_with_the_monitors_name_is_refused_whenever_it_is_added() -> None:
+    """The CDK writes both, and ECS refuses the definition at the deployment."""
+    image = ecs.ContainerImage.from_registry("proxy:1")
+    name = {"container_name": "task-monitor", "image": image, "essential": False}
+    early, late = Stack(App(), "Jobs"), Stack(App(), "Jobs")
+    batch_of(early).add_container("own", **name)
+    early.node.find_child("Definition").add_extension(TaskMonitor(image=IMAGE))
+    definition = batch_of(late)
+    definition.add_extension(TaskMonitor(image=IMAGE))
+    definition.add_container("own", **name)
+    for stack in (early, late):
+        with pytest.raises(RuntimeError, match="Several containers are called 'task-monitor'"):
+            synthesised(stack)
+
+
 def test_windows_is_refused() -> None:
     stack = Stack(App(), "Jobs")
     platform = ecs.RuntimePlatform(
