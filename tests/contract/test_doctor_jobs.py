@@ -124,6 +124,14 @@ def test_a_job_for_another_platform_than_its_queues(batch: FakeBatch, doctor: An
     assert "It is for" not in said(doctor(job["jobId"]))
     other = batch.submit("orders", "nightly", "etl")
     assert sentence.format("FARGATE", "EC2") in said(doctor(other["jobId"]))
+    managed = {"maxvCpus": 16, "type": "ECS_MANAGED_INSTANCES"}
+    batch.environments["spot"]["computeResources"] = managed
+    for waiting, platform in ((job, "EC2"), (other, "FARGATE")):
+        known = sentence.format(platform, "MANAGED_INSTANCES")
+        assert known in said(doctor(waiting["jobId"]))
+    batch.define("managed", 1, 2048, platformCapabilities=["MANAGED_INSTANCES"])
+    fitting = batch.submit("orders", "nightly", "managed")
+    assert "It is for" not in said(doctor(fitting["jobId"]))
 
 
 def test_maxvcpus_is_used_up_by_what_runs(batch: FakeBatch, doctor: Any) -> None:

@@ -13,7 +13,7 @@ from profiler.aws_account.doctor.batch_reads import MAX_LISTED, BatchAccountRead
 from profiler.aws_account.doctor.findings import Finding, note, ok, problem
 from profiler.aws_account.job_queues import missing_queue_error
 from profiler.core.command_lines import aws_command_line, command_line
-from profiler.core.ecs_terms import EC2, FARGATE, family_of, revision_text
+from profiler.core.ecs_terms import EC2, FARGATE, MANAGED_INSTANCES, family_of, revision_text
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import all_known, difference, known, known_values, median
 from profiler.core.text import on_one_line
@@ -51,7 +51,13 @@ _PLACE = "place"
 _UNKNOWN = "unknown"
 _MAX_ENDED = 100
 # By the type of an environment.
-_PLATFORM_OF = {"FARGATE": FARGATE, "FARGATE_SPOT": FARGATE, "EC2": EC2, "SPOT": EC2}
+_PLATFORM_OF = {
+    "FARGATE": FARGATE,
+    "FARGATE_SPOT": FARGATE,
+    "EC2": EC2,
+    "SPOT": EC2,
+    "ECS_MANAGED_INSTANCES": MANAGED_INSTANCES,
+}
 
 
 def findings_of_job(open_client: OpenClient, job_id: str, now_ns: int) -> Iterator[Finding]:
