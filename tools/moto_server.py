@@ -48,12 +48,14 @@ from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResp
 from moto.scheduler.exceptions import ValidationException
 from moto.scheduler.models import Schedule, scheduler_backends
 from moto.sqs import models as sqs_models
+from moto.utilities.utils import get_partition
 from msgspec import Struct
 from werkzeug.datastructures.structures import ImmutableMultiDict, iter_multi_items
 from werkzeug.exceptions import HTTPException
 from werkzeug.serving import make_server
 
 from profiler import __version__
+from profiler.core.aws_clients import service_domain
 from tools.local_answers import (
     add_auth,
     answer_here,
@@ -154,6 +156,17 @@ def _drop_no_values(value: Any, resources: Any) -> Any:
     """
     cleaned = _clean_json(value, resources)
     return [item for item in cleaned if item is not None] if isinstance(cleaned, list) else cleaned
+
+
+_make_resources = parsing.ResourceMap.__init__
+
+
+def _in_partition(resources: Any, *given: Any, **named: Any) -> None:
+    """A stack's pseudo parameters have the partition of its Region; moto's always have ``aws``."""
+    _make_resources(resources, *given, **named)
+    own = resources._parsed_resources  # noqa: SLF001  moto's own
+    own["AWS::Partition"] = get_partition(own["AWS::Region"])
+    own["AWS::URLSuffix"] = service_domain(own["AWS::Partition"])
 
 
 class _AttributePicker(XFormedAttributePicker):
@@ -296,6 +309,7 @@ def patched_moto() -> Iterator[None]:
     """
     with (
         patch.object(parsing, "clean_json", _drop_no_values),
+        patch.object(parsing.ResourceMap, "__init__", _in_partition),
         patch.object(yaml, "Loader", FastLoader),
         patch.object(yaml, "load", _load_once),
         patch.object(backends, "list_of_moto_modules", lambda: _MODULES),

@@ -1,9 +1,11 @@
-"""Acts in AWS's other partitions: what is registered, attached and planned has their ARNs and
-domains.
+"""Acts in AWS's other partitions: what is registered, attached, planned and deployed has their ARNs
+and domains.
 """
 
 import json
+import re
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.command_line import run_here
 from tests.family_windows import lately
 from tests.resize_account import ACCOUNT, BATCH, OLD
 from tests.runs import lines, report
+from tests.setup_account import Account
 from tools.moto_server import FakeAws, fake_aws, push_image
 
 PULL = {
@@ -149,3 +152,49 @@ def test_monitor_size_and_proof_have_the_partitions_names(
         schedules = [json.loads(line) for line in done("schedules", "--json").splitlines()]
         assert {one["name"] for one in schedules} == {"by-hand", "night", "often"}
         assert "arn:aws:" not in said
+
+
+@pytest.mark.parametrize(
+    ("region", "partition", "domain"),
+    [
+        ("cn-north-1", "aws-cn", "amazonaws.com.cn"),
+        ("us-gov-west-1", "aws-us-gov", "amazonaws.com"),
+    ],
+)
+def test_a_stack_is_made_and_deleted_in_its_partition(
+    region: str, partition: str, domain: str, tmp_path: Path
+) -> None:
+    """Principals have the same names in all partitions; services behind kms:ViaService do not.
+
+    https://docs.aws.amazon.com/cdk/api/v2/docs/aws-cdk-lib.aws_iam.ServicePrincipalOpts.html
+    """
+    webhook = "https://hooks.slack.com/services/T0/B0/hunter2"
+    settings = ("WatchSchedules=true", "RetryOutOfMemory=true", "NoticeEmail=a@example.com")
+    words = [word for one in settings for word in ("--parameter", one)]
+    with warnings.catch_warnings(), fake_aws() as made:
+        warnings.simplefilter("ignore")  # moto says what its CloudFormation leaves out
+        account = Account(replace(made, region=region), tmp_path)
+        account.aws.create_log_group("/ecs/etl")
+        done = account.setup(
+            "--log-group", "/ecs/etl", "--slack-failure-webhook", webhook, *words, "--yes"
+        )
+        assert done.returncode == 0, done.stderr
+        written = []
+        iam = account.aws.client("iam")
+        for role in iam.list_roles()["Roles"]:
+            name = role["RoleName"]
+            written.append(role["AssumeRolePolicyDocument"])
+            for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]:
+                read = iam.get_role_policy(RoleName=name, PolicyName=policy)
+                written.append(read["PolicyDocument"])
+        functions = account.aws.client("lambda").list_functions()["Functions"]
+        written += [function.get("Environment") for function in functions]
+        text = json.dumps(written)
+        assert set(re.findall(r"arn:([\w-]+):", text)) == {partition}
+        services = re.findall(rf"[\w-]+\.{region}\.(amazonaws[\w.]*)", text)
+        assert domain in services
+        assert '"lambda.amazonaws.com"' in text
+        deleted = account.setup("--delete", "--yes")
+        assert deleted.returncode == 0, deleted.stderr
+        assert f"--region {region}" in deleted.stdout
+        assert "nothing to delete" in account.setup("--delete").stdout
