@@ -13,8 +13,16 @@ from profiler.aws_account.registered_definitions import (
     revision_of,
 )
 from profiler.aws_account.scheduled_targets import ScheduledTarget
-from profiler.aws_account.target_clusters import TargetClusterReader
-from profiler.aws_account.target_overrides import size_overrides, why_target_is_refused
+from profiler.aws_account.target_clusters import (
+    PlaceRefusal,
+    TargetClusterReader,
+    unsupported_launch_type,
+)
+from profiler.aws_account.target_overrides import (
+    asked_launch_type,
+    size_overrides,
+    why_target_is_refused,
+)
 from profiler.core.errors import TaskProfilerError
 from profiler.core.optional_math import any_known, first_known
 from profiler.schedules.due_outcomes import JudgedSchedule
@@ -121,24 +129,28 @@ class GoneRevisionFinder:
         if not schedule.definition_arn:
             return "Its input names no definition, so it starts nothing."
         pin = revision_of(schedule.definition_arn)
+        has_started = any_known(*(due.task for due in judged.due_times))
         if pin is not None:
             why = self._why_gone(pin, schedule.is_of_jobs)
             if why is not None:
                 return f"It is pinned to {pin}, which {why}, so it starts nothing."
-            return self._why_schedule_is_refused(schedule, pin)
-        has_started = any_known(*(due.task for due in judged.due_times))
+            return self._why_schedule_is_refused(schedule, pin, has_started=has_started)
         if not has_started and self._has_no_active_revision(
             schedule.family, is_of_job=schedule.is_of_jobs
         ):
             return f"{schedule.family} has no active revision, so it starts nothing."
-        return self._why_schedule_is_refused(schedule, schedule.family)
+        return self._why_schedule_is_refused(schedule, schedule.family, has_started=has_started)
 
-    def _why_schedule_is_refused(self, schedule: Schedule, name: str) -> str | None:
+    def _why_schedule_is_refused(
+        self, schedule: Schedule, name: str, *, has_started: bool
+    ) -> str | None:
         """Why RunTask refuses a schedule the definition of this name, as a sentence."""
         for target in self._targets.get(schedule, ()):
             if target.is_of_job:
                 continue
             lack = self._clusters.why_refused(target)
+            if lack is None and not has_started:  # each definition is a call
+                lack = self._unsupported_launch_type(target, name)
             if lack is not None:
                 return f"It starts nothing, because {lack.reason}: {lack.remedy}."
             refusal = self._why_target_is_refused(target, name)
@@ -156,6 +168,16 @@ class GoneRevisionFinder:
             self._on_unread(error)
             return None
 
+    def _unsupported_launch_type(self, target: ScheduledTarget, name: str) -> PlaceRefusal | None:
+        """Why RunTask refuses a target the definition of this name on its launch type."""
+        if asked_launch_type(target) is None:
+            return None
+        try:
+            return unsupported_launch_type(target, self._read(name))
+        except TaskProfilerError as error:
+            self._on_unread(error)
+            return None
+
     def why_state_starts_nothing(self, state: ScheduledTarget) -> str | None:
         """Why a state of Step Functions starts nothing, as a sentence; None: it starts tasks or
         jobs, or this could not be read.
@@ -169,10 +191,13 @@ class GoneRevisionFinder:
             return f"The {state.title} starts nothing: {state.family} has no active revision."
         if state.is_of_job:
             return None
+        name = first_known(pin, state.family)
         lack = self._clusters.why_refused(state)
+        if lack is None and (pin is not None or is_named):
+            lack = self._unsupported_launch_type(state, name)
         if lack is not None:
             return f"The {state.title} starts nothing, because {lack.reason}: {lack.remedy}."
-        refusal = self._why_target_is_refused(state, first_known(pin, state.family))
+        refusal = self._why_target_is_refused(state, name)
         if refusal is None:
             return None
         return f"The {state.title} starts nothing, because {refusal}: change its input there."

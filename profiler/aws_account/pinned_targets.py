@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.schedule_reader import WITHOUT_START, ScheduleReader
 from profiler.aws_account.scheduled_targets import ScheduledTarget, may_start_target
 from profiler.aws_account.starter_roles import StarterRoleReader
-from profiler.aws_account.target_clusters import TargetClusterReader
+from profiler.aws_account.target_clusters import TargetClusterReader, unsupported_launch_type
 from profiler.aws_account.target_overrides import why_target_is_refused
 from profiler.core.command_lines import NameArgument, command_line
 from profiler.core.ecs_terms import arn_region, revision_number, revision_text
@@ -143,7 +144,14 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
                 remedy = as_sentence(lack.remedy)
                 dead.append(DeadTarget(target=target, sentence=sentence, remedy=remedy))
                 continue
-            refusal = self._why_target_is_refused(planned, target)
+            started = self._started_document(planned, target)
+            lack = known(partial(unsupported_launch_type, target), started)
+            if lack is not None:
+                sentence = f"The {target.title} starts nothing, because {lack.reason}."
+                remedy = as_sentence(lack.remedy)
+                dead.append(DeadTarget(target=target, sentence=sentence, remedy=remedy))
+                continue
+            refusal = None if started is None else why_target_is_refused(target, started.definition)
             if refusal:
                 sentence = f"The {target.title} starts nothing, because {refusal}."
                 where = " in the state machine" if target.kind == "state" else ""
@@ -246,17 +254,15 @@ class PinnedTargetPlanner(Struct, frozen=True, kw_only=True):
         """
         return self.roles is None or not self.roles.why_role_refuses(target, revision_arn)
 
-    def _why_target_is_refused(self, planned: PlannedFamily, target: ScheduledTarget) -> str | None:
-        """Why RunTask refuses a target the revision that it starts; None if it does not, or if this
-        could not be read.
-        """
-        definition = planned.document.definition
-        if target.pinned_revision not in (None, planned.revision):
-            try:
-                definition = self._pinned_definition(target)
-            except TaskProfilerError:
-                return None
-        return why_target_is_refused(target, definition)
+    def _started_document(
+        self, planned: PlannedFamily, target: ScheduledTarget
+    ) -> TaskDefinitionDocument | None:
+        """The revision that a target starts; None if it could not be read."""
+        if target.pinned_revision in (None, planned.revision):
+            return planned.document
+        with suppress(TaskProfilerError):
+            return self._pinned_document(target.pinned_revision or "")
+        return None
 
     def _ownership_sentence(self, target: ScheduledTarget) -> str | None:
         """Why --update-schedules will leave a target to its stack, after its revision's name."""

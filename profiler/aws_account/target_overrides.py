@@ -175,14 +175,21 @@ def why_target_is_refused(target: ScheduledTarget, definition: Mapping[str, obje
 
 def _starts_on_fargate(target: ScheduledTarget, definition: Mapping[str, object]) -> bool:
     """Whether a target certainly starts the definition on Fargate."""
+    return asked_launch_type(target) == FARGATE or is_on_fargate(definition)
+
+
+def asked_launch_type(target: ScheduledTarget) -> str | None:
+    """The launch type that a target asks for, also by Fargate's capacity providers; None: none, or
+    that of its cluster or of other providers.
+    """
     place = target.place
     providers = {
         str(item.get("capacityProvider"))
         for item in map(with_uncapitalized_names, mappings(place.get("CapacityProviderStrategy")))
     }
-    of_strategy = bool(providers) and providers <= {FARGATE, FARGATE_SPOT}
-    is_asked = place.get("LaunchType") == FARGATE or of_strategy
-    return is_asked or is_on_fargate(definition)
+    if providers:
+        return FARGATE if providers <= {FARGATE, FARGATE_SPOT} else None
+    return text(place.get("LaunchType"))
 
 
 def job_size_overrides(target: ScheduledTarget) -> SizeOverrides:

@@ -37,7 +37,8 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
 
     ``is_from_ecs``: it was read from a response of ECS, which can have the revision's ARN and time,
     the ``stack`` of CloudFormation that owns it, and another service that does (``owner``).
-    ``is_active``: it was not deregistered.
+    ``is_active``: it was not deregistered. ``compatibilities``: the launch types on which ECS runs
+    it, by ECS's answer; empty: unknown.
     """
 
     definition: Mapping[str, object]
@@ -47,6 +48,7 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
     registered_ns: int | None = None
     stack: str | None = None
     owner: FamilyOwner | None = None
+    compatibilities: frozenset[str] = frozenset()
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -83,6 +85,7 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
     registered_ns = json_moment_ns(definition.get("registeredAt"))
     registered_by = text(definition.get("registeredBy"))
     is_active = definition.get("status") in (None, "ACTIVE")
+    compatibilities = definition.get("compatibilities")
     is_answer = isinstance(described, dict) or arn is not None
     if is_answer:  # the API rejects an empty list of tags and AWS's own tags
         definition = {name: value for name, value in definition.items() if name not in READ_ONLY}
@@ -101,6 +104,7 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
         registered_ns=registered_ns,
         stack=all_tags.get(_STACK_TAG),
         owner=owner_of_definition(registered_by, all_tags),
+        compatibilities=frozenset(compatibilities if isinstance(compatibilities, list) else ()),
     )
 
 

@@ -10,7 +10,8 @@ from botocore.exceptions import ClientError
 
 from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.aws_account.state_machines import targets_of_machine
-from profiler.aws_account.target_clusters import TargetClusterReader
+from profiler.aws_account.target_clusters import TargetClusterReader, unsupported_launch_type
+from profiler.task_definitions.definition_json import read_document
 from tests.step_functions import machine, running
 
 
@@ -89,3 +90,43 @@ def test_clusters_that_may_not_be_read_are_said_once() -> None:
         assert clusters.why_refused(target) is None
     (sentence,) = said
     assert "allow ecs:DescribeClusters" in sentence
+
+
+ON_SPOT = {"CapacityProviderStrategy": [{"CapacityProvider": "FARGATE_SPOT"}]}
+MIXED = {"CapacityProviderStrategy": [{"CapacityProvider": "FARGATE"}, {"CapacityProvider": "mi"}]}
+MANAGED_ALONE = ["EC2", "MANAGED_INSTANCES"]
+
+
+@pytest.mark.parametrize(
+    ("place", "supported", "is_refused"),
+    [
+        (ON_SPOT, MANAGED_ALONE, True),
+        ({"LaunchType": "FARGATE"}, MANAGED_ALONE, True),
+        ({"LaunchType": "EXTERNAL"}, MANAGED_ALONE, True),
+        ({"LaunchType": "EC2"}, MANAGED_ALONE, False),
+        # By the cluster's default, by another provider, and by what an execution computes.
+        ({}, MANAGED_ALONE, False),
+        (MIXED, MANAGED_ALONE, False),
+        ({"LaunchType.$": "$.type"}, MANAGED_ALONE, False),
+        ({"LaunchType": "{% $type %}"}, MANAGED_ALONE, False),
+        (ON_SPOT, ["EC2", "FARGATE", "MANAGED_INSTANCES"], False),
+        (ON_SPOT, None, False),
+    ],
+)
+def test_a_launch_type_that_ecs_says_the_definition_does_not_support_is_a_refusal(
+    place: dict[str, Any],
+    supported: list[str] | None,
+    is_refused: bool,  # noqa: FBT001
+) -> None:
+    """Only ECS's own list counts: a definition can support more than it requires."""
+    described: dict[str, object] = {
+        "family": "nightly",
+        "containerDefinitions": [{"name": "batch"}],
+        "requiresCompatibilities": ["MANAGED_INSTANCES"],
+    }
+    if supported is not None:
+        described["compatibilities"] = supported
+    document = read_document(json.dumps({"taskDefinition": described}).encode(), "nightly")
+    assert "compatibilities" not in document.definition
+    lack = unsupported_launch_type(state(**place), document)
+    assert (lack is not None) == is_refused
