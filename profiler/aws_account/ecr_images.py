@@ -44,8 +44,8 @@ def ecr_image(name: str) -> EcrImage | None:
 
 
 def is_in_registry(open_client: OpenClient, image: EcrImage) -> bool | None:
-    """Whether an image is in the account's own registry; None: it is in another Region than the
-    client. Raises boto3's errors.
+    """Whether an image is in the account's registry of its Region; None: it is in another Region
+    than the client. Raises boto3's errors.
     """
     ecr = open_client("ecr")
     if ecr.meta.region_name != image.region:

@@ -3,7 +3,7 @@ subscription of it.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from typing import Literal, TypeAlias
@@ -155,11 +155,17 @@ class _RoleWithBoundary(Struct, frozen=True, kw_only=True):
 class ReportPathReader:
     """Reads roles, log groups and subscriptions, each once.
 
-    An unreadable part is unknown, with one sentence.
+    An unreadable part is unknown, with one sentence; without ``open_region``, so are the
+    registries of other Regions, silently.
     """
 
-    def __init__(self, open_client: OpenClient) -> None:
+    def __init__(
+        self,
+        open_client: OpenClient,
+        open_region: Callable[[str], OpenClient] | None = None,
+    ) -> None:
         self._open = open_client
+        self._open_region = open_region
         self._policies_of = cache(self._read_policies)
         self._described_role = cache(self._describe_role)
         self._boundary_of = cache(self._read_boundary)
@@ -167,6 +173,7 @@ class ReportPathReader:
         self._is_refused_by_organization = cache(self._simulate_organization)
         self._managed_policy = cache(self._read_managed_policy)
         self._is_missing = cache(self._read_is_image_missing)
+        self._may_repository_allow = cache(self._read_may_repository_allow)
         self.log_group = cache(self._read_log_group)
         self.problems: set[str] = set()
         # What IAM has not answered for one role, so that it is not asked, and said, for each.
@@ -273,15 +280,23 @@ class ReportPathReader:
             return _has_allowing_statement(policy, action)
         return True
 
-    def _may_repository_allow(self, image: EcrImage) -> bool:
+    def _read_may_repository_allow(self, image: EcrImage) -> bool:
         """Whether the policy of a repository may allow the pull; it may if it cannot be read."""
         with noted_errors(
             self.problems.add,
             f"The policy of the repository {image.repository} could not be read",
             "ecr:GetRepositoryPolicy",
         ):
-            return _may_allow_pull(self._open, image.account, image.region, image.repository)
+            opened = self._open_registry(image)
+            return _may_allow_pull(opened, image.account, image.region, image.repository)
         return True
+
+    def _open_registry(self, image: EcrImage) -> OpenClient:
+        """The clients of an image's Region, if they can be had; else those of the account."""
+        is_here = self._open("ecr").meta.region_name == image.region
+        if is_here or self._open_region is None:
+            return self._open
+        return self._open_region(image.region)
 
     def _read_is_image_missing(self, image: EcrImage) -> bool:
         """Whether an image is certainly not there, as far as the rules that would bring it can be
@@ -293,7 +308,7 @@ class ReportPathReader:
             f"It is unknown whether the image {image.title} is in ECR",
             "ecr:DescribeImages",
         ):
-            is_stored = is_in_registry(self._open, image)
+            is_stored = is_in_registry(self._open_registry(image), image)
         if is_stored is not False:
             return False
         with noted_errors(
@@ -301,7 +316,7 @@ class ReportPathReader:
             f"It is unknown whether a pull brings the image {image.title} into ECR",
             "ecr:DescribePullThroughCacheRules",
         ):
-            return not is_pulled_through(self._open, image)
+            return not is_pulled_through(self._open_registry(image), image)
         return True
 
     def missing_image(self, name: str, account: str | None) -> EcrImage | None:

@@ -3,7 +3,7 @@ attaches policies.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 
@@ -495,9 +495,11 @@ class Rollout(Struct, kw_only=True, dict=True):
         same = replace(same, batch=planned.changed.batch)
         return replace(unchanged, action="on instance", notes=(note,), changed=same)
 
-    def pinned_sentence(self, planned: Sequence[PlannedFamily]) -> str | None:
+    def pinned_sentence(
+        self, planned: Iterable[PlannedFamily], of_all: Iterable[PlannedFamily]
+    ) -> str | None:
         """How many schedules and rules of the families go on starting another revision, unless
-        they are moved.
+        they are moved: of those of all families of the plan.
 
         Those in other clusters than the request's count, because --update-schedules moves them,
         too.
@@ -506,7 +508,7 @@ class Rollout(Struct, kw_only=True, dict=True):
             len(family_plan.movable if self.part == "size" else family_plan.living_targets)
             for family_plan in planned
         )
-        families = {family_plan.family for family_plan in planned if family_plan.counts_targets}
+        families = {family_plan.family for family_plan in of_all if family_plan.counts_targets}
         if not pins or self.request.update_schedules:
             return None
         targets = [target for target in self.targets if target.family in families]

@@ -527,7 +527,7 @@ def _finish(
             carried_out = []
             carried_out = sizes.write(chosen)
         else:
-            pinned = rollout.pinned_sentence(chosen)
+            pinned = rollout.pinned_sentence(chosen, planned)
             if pinned is not None:
                 warn(pinned)
             if request.is_of_jobs and new_revisions(chosen):

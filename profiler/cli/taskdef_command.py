@@ -219,7 +219,7 @@ def add_monitor(
     )
 
     open_client = open_clients(region, profile)
-    paths = ReportPathReader(open_client)
+    paths = ReportPathReader(open_client, partial(open_clients, profile=profile))
     of_all = add_monitor_command(
         *request.globs,
         clusters=request.clusters,
@@ -500,7 +500,7 @@ def _roll_out(
         if request.register:
             planned = _register(rollout, planned, attaches=attaches)
         attach_policies(rollout, tuple(rollout.attached))  # what somebody has replaced since
-        if pinned := rollout.pinned_sentence(planned):
+        if pinned := rollout.pinned_sentence(planned, planned):
             warn(pinned)
     finally:  # also of what was done until Ctrl-C
         rollout.counts["failed"] += sum(family.action == "failed" for family in planned)

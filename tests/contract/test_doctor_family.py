@@ -158,7 +158,10 @@ def test_a_deleted_role_is_found_whatever_the_monitor_needs_of_it(account: Accou
     assert account.of_family() == account.of_cluster() == []
     account.iam.delete_role(RoleName="start")
     delete_role(account)
-    texts = [finding["text"] for finding in account.of_family()]
+    found = account.of_family()
+    new_role = "Create the role again, or give the definition another one."
+    assert {finding["advice"] for finding in found} == {new_role}
+    texts = [finding["text"] for finding in found]
     assert texts == [
         "The execution role start does not exist, so ECS starts no task.",
         "The task definition has a task role that does not exist (jobs), so ECS starts no task.",
@@ -166,6 +169,10 @@ def test_a_deleted_role_is_found_whatever_the_monitor_needs_of_it(account: Accou
     assert [finding["text"] for finding in account.of_cluster()] == texts
     changed = account.command("taskdef", "add-monitor", "etl", "--report-stream", "batch")
     assert "does not exist (jobs), so ECS starts no task" in " ".join(changed.stdout.split())
+    words = ("--report-stream", "batch", "--image", IMAGE, "--register")
+    assert account.command("taskdef", "add-monitor", "etl", *words).returncode == 0
+    arns = account.ecs.list_task_definitions(familyPrefix="etl")["taskDefinitionArns"]
+    assert len(arns) == 5, "without the roles, no task starts with or without the monitor"
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -369,10 +376,9 @@ def test_a_family_whose_image_is_not_there_is_left_alone(account: Account, image
     [
         "team/task-profiler:9",
         IMAGE.replace(ACCOUNT, "999999999999").replace("0.1.0", "9"),
-        IMAGE.replace(REGION, "eu-west-1").replace("0.1.0", "9"),
         IMAGE.replace("task-profiler:", "cache/task-profiler:"),
     ],
-    ids=["another registry", "another account", "another Region", "pulled through"],
+    ids=["another registry", "another account", "pulled through"],
 )
 def test_an_image_that_the_registry_does_not_disprove_is_used(account: Account, image: str) -> None:
     account.aws.pull_through("cache")
@@ -380,6 +386,24 @@ def test_an_image_that_the_registry_does_not_disprove_is_used(account: Account, 
     done = account.command("taskdef", "add-monitor", "bare", "--image", image, "--register")
     assert done.returncode == 0, done.stderr
     assert "registered bare:2" in done.stdout
+
+
+def test_an_image_of_another_region_is_looked_for_there(account: Account) -> None:
+    """One with the same name is in the account's own Region."""
+    image = IMAGE.replace(REGION, "eu-west-1")
+    account.register("bare")
+    words = ("taskdef", "add-monitor", "bare", "--image", image, "--register")
+    done = account.command(*words)
+    assert done.returncode == 1
+    assert (
+        "bare: It is left alone. ECR in eu-west-1 has no image task-profiler:0.1.0" in done.stderr
+    )
+    assert "push it, or name another image with --image" in done.stderr
+    account.proxy.refused = {"DescribeImages"}
+    assert "allow ecr:DescribeImages" in account.command(*words[:-1]).stderr
+    account.proxy.refused = set()
+    push_image(FakeAws(url=account.aws.url, region="eu-west-1"), "0.1.0")
+    assert account.command(*words).returncode == 0
 
 
 def test_an_image_that_may_not_be_looked_for_is_said_and_used(account: Account) -> None:
@@ -686,6 +710,32 @@ def test_a_schedule_whose_cluster_lacks_its_capacity_provider_starts_nothing(
     done = account.command("schedules")
     assert done.returncode == 0
     assert "allow ecs:DescribeClusters" in done.stderr
+
+
+def test_a_schedule_on_a_launch_type_that_ecs_does_not_list_starts_nothing(
+    account: Account,
+) -> None:
+    """RunTask refuses Fargate's providers a definition that ECS runs on instances alone."""
+    schedule = account.scheduler.get_schedule(Name="etl")
+    fields = ("Name", "ScheduleExpression", "FlexibleTimeWindow", "Target")
+    kept = {field: schedule[field] for field in fields}
+    spot = [{"capacityProvider": "FARGATE_SPOT", "weight": 1}]
+    kept["Target"]["EcsParameters"]["CapacityProviderStrategy"] = spot
+    account.scheduler.update_schedule(**kept)
+    cluster = {"clusterArn": kept["Target"]["Arn"], "capacityProviders": ["FARGATE_SPOT"]}
+    account.proxy.answers["DescribeClusters"] = {"clusters": [cluster], "failures": []}
+    because = (
+        "because its tasks do not run on Fargate, for which it asks (the definition supports EC2)"
+    )
+    for fields_of_definition, is_refused in ((ON_FARGATE, False), ({}, True)):
+        account.register("etl", **fields_of_definition)
+        assert account.add("--register", families=("etl",)).returncode == is_refused
+        for found in (account.of_family(), account.of_cluster()):
+            said = [f"The schedule etl starts nothing, {because}."] if is_refused else []
+            assert [finding["text"] for finding in found] == said
+        done = account.command("schedules")
+        assert done.returncode == is_refused
+        assert (f"It starts nothing, {because}" in " ".join(done.stdout.split())) is is_refused
 
 
 def test_a_schedule_of_a_deleted_cluster_starts_nothing(account: Account) -> None:

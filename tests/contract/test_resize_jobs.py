@@ -539,6 +539,18 @@ def test_the_old_sizes_of_several_containers_come_back_in_a_new_revision(
 # Schedules and rules.
 
 
+def test_the_first_families_schedules_are_counted_among_those_of_the_whole_plan(
+    account: JobAccount,
+) -> None:
+    for name in ("nightly", "weekly"):
+        account.oversized(name)
+        account.schedule(name, f"{name}:1")
+    assert "2 of 2 schedules and rules are pinned" in account.resize().stderr
+    done = account.resize("--register", "--first", "1")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 2 schedules and rules is pinned" in done.stderr
+
+
 def test_pinned_rules_and_schedules_are_named_and_moved(account: JobAccount) -> None:
     account.oversized("nightly")
     account.schedule("night", "nightly:1")

@@ -22,6 +22,7 @@ from profiler.core.ecs_terms import (
     MONITOR_NAME,
     MONITOR_REPOSITORY,
     arn_account,
+    arn_region,
 )
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text as string
@@ -49,6 +50,7 @@ from profiler.task_definitions.monitor_changes import (
 MONITOR = "monitor"
 _ROLE = "role"
 _IMAGE = "image"
+_NEW_ROLE = "Create the role again, or give the definition another one."
 _EXECUTION_ROLE = "execution role"
 SCHEDULES = "schedules"
 UNKNOWN_PART = "unknown"
@@ -174,36 +176,57 @@ def _monitor_image(planned: PlannedFamily) -> str | None:
     return known(attrgetter("image"), monitor)
 
 
-def execution_role_finding(planned: PlannedFamily, paths: ReportPathReader) -> Finding | None:
-    """Whether the execution role may pull the monitor's image; None: unknown, or not needed."""
+def execution_role_findings(
+    planned: PlannedFamily, paths: ReportPathReader, level: Level
+) -> tuple[Finding, ...]:
+    """What is said of this level of the execution role, which pulls the monitor's image; nothing
+    of what is unknown, or not needed.
+    """
+    role = string(planned.changed.definition.get("executionRoleArn"))
+    image = _monitor_image(planned)
+    found = known_values((_pull_problem(planned, paths),))
+    if role and image and not found:
+        found = _deleted_or_allowed(role.rpartition("/")[2], paths.may_role_pull(role, image))
+    return tuple(finding for finding in found if finding.level == level)
+
+
+def _deleted_or_allowed(role: str, permission: Permission | None) -> tuple[Finding, ...]:
+    """The finding that an execution role does not exist, or that it suffices for the monitor's
+    image; none if this is unknown.
+    """
+    if permission == "no role":
+        return (
+            problem(
+                _EXECUTION_ROLE,
+                f"The execution role {role} does not exist, so ECS starts no task.",
+                _NEW_ROLE,
+            ),
+        )
+    if permission == "allowed":
+        text = f"The policies of the execution role {role} allow the pull of the monitor's image."
+        return (ok(_EXECUTION_ROLE, text),)
+    return ()
+
+
+def _pull_problem(planned: PlannedFamily, paths: ReportPathReader) -> Finding | None:
+    """Why the execution role certainly does not pull the monitor's image, or why there is none
+    that could; None: it does, this is unknown, or the role is gone.
+    """
     role = string(planned.changed.definition.get("executionRoleArn"))
     image = _monitor_image(planned)
     if not image:
         return None
     if not role:
         return _missing_execution_role(planned, image)
-    name = role.rpartition("/")[2]
-    permission = paths.may_role_pull(role, image)
-    if permission == "no role":
-        return problem(
-            _EXECUTION_ROLE, f"The execution role {name} does not exist, so ECS starts no task."
-        )
     denial = paths.denial_of_role(
-        permission,
+        paths.may_role_pull(role, image),
         "execution role",
-        name,
+        role.rpartition("/")[2],
         f"the pull of the monitor's image ({image})",
         "Attach the policy AmazonECSTaskExecutionRolePolicy, or allow ecr:GetAuthorizationToken, "
         "ecr:BatchGetImage and ecr:GetDownloadUrlForLayer.",
     )
-    if denial is not None:
-        return problem(_EXECUTION_ROLE, denial.text, denial.remedy)
-    if permission == "allowed":
-        return ok(
-            _EXECUTION_ROLE,
-            f"The policies of the execution role {name} allow the pull of the monitor's image.",
-        )
-    return None
+    return None if denial is None else problem(_EXECUTION_ROLE, denial.text, denial.remedy)
 
 
 def _missing_execution_role(planned: PlannedFamily, image: str) -> Finding | None:
@@ -230,14 +253,6 @@ def _missing_execution_role(planned: PlannedFamily, image: str) -> Finding | Non
     )
 
 
-def execution_role_findings(
-    planned: PlannedFamily, paths: ReportPathReader, level: Level
-) -> tuple[Finding, ...]:
-    """What is said of this level of the execution role, which pulls the monitor's image."""
-    findings = known_values((execution_role_finding(planned, paths),))
-    return tuple(finding for finding in findings if finding.level == level)
-
-
 def image_problems(planned: PlannedFamily, paths: ReportPathReader) -> tuple[Finding, ...]:
     """The problem of a monitor whose image the account's registry lacks; none: it is there, in
     another registry, or unknown.
@@ -249,22 +264,22 @@ def image_problems(planned: PlannedFamily, paths: ReportPathReader) -> tuple[Fin
     if missing is None:
         return ()
     remedy = "push it, or name another image with --image"
-    if missing.title == f"{MONITOR_REPOSITORY}:{__version__}":
+    is_here = missing.region == arn_region(planned.revision_arn)
+    if is_here and missing.title == f"{MONITOR_REPOSITORY}:{__version__}":
         remedy = f"run {command_line('setup', 'image')}, or name another image with --image"
-    what = f"ECR has no image {missing.title}, without which the tasks do not start"
+    where = "" if is_here else f" in {missing.region}"
+    what = f"ECR{where} has no image {missing.title}, without which the tasks do not start"
     return (problem(_IMAGE, f"{what}: {remedy}."),)
 
 
 def image_pull_obstacle(planned: PlannedFamily, paths: ReportPathReader) -> str | None:
     """Why the monitor's image would keep the tasks of a definition from starting; None: it does
-    not, or this is unknown. Without the role itself, no task starts in any case.
+    not, or this is unknown.
+
+    A role that does not exist is no obstacle, because it keeps them from starting in any case.
     """
-    for missing in image_problems(planned, paths):
-        return f"{missing.text} {missing.advice or ''}".rstrip()
-    for finding in execution_role_findings(planned, paths, "problem"):
-        # The finding that the role itself is missing has no advice.
-        return f"{finding.text} {finding.advice}" if finding.advice else None
-    return None
+    found = known_values((*image_problems(planned, paths), _pull_problem(planned, paths)))
+    return next((f"{finding.text} {finding.advice or ''}".rstrip() for finding in found), None)
 
 
 def start_problems(
@@ -303,7 +318,7 @@ def start_problems(
             _ROLE,
             f"The task definition has a task role that does not exist ({role}), so ECS starts no "
             "task.",
-            "Create the role again, or give the definition another one.",
+            _NEW_ROLE,
         )
 
 

@@ -4,6 +4,7 @@ cluster, lacks.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from profiler.aws_account.clusters_and_log_groups import STANDARD, container_insights_sentences
 from profiler.aws_account.doctor.cluster_checks import (
@@ -120,7 +121,7 @@ def findings_of_family(family: str, options: SourceOptions, now_ns: int) -> Iter
         )
     yield from of_definition
     yield from (note(SCHEDULES, sentence) for sentence in unread_targets)
-    paths = ReportPathReader(open_client)
+    paths = ReportPathReader(open_client, partial(open_clients, profile=options.profile))
     health = family_health(monitor, paths)
     yield from execution_role_findings(monitor.planned, paths, "ok")
     checks = _cluster_checks(rollout, [monitor], [health], options, now_ns)
@@ -149,7 +150,7 @@ def check_cluster(cluster: str, options: SourceOptions, now_ns: int, *, as_json:
         open_client, (cluster,), scheduled=False, now_ns=now_ns, on_problem=warn
     )
     families = rollout.selected_families()
-    paths = ReportPathReader(open_client)
+    paths = ReportPathReader(open_client, partial(open_clients, profile=options.profile))
     monitors: list[FamilyMonitor] = []
     healths: list[FamilyHealth] = []
     with progress_row() as show:

@@ -99,7 +99,7 @@ def test_pinned_schedules_in_other_clusters_count_and_the_sentence_says_so(
     )
     rollout.targets = (near, far)
     planned = PlannedFamily(family="etl", action="add monitor", pinned=(far,), movable=(far,))
-    sentence = rollout.pinned_sentence([planned])
+    sentence = rollout.pinned_sentence([planned], [planned])
     assert sentence is not None
     assert sentence.startswith(said)
 
@@ -116,7 +116,7 @@ def test_a_name_within_another_word_is_not_the_familys() -> None:
         PlannedFamily(family=name, action="add monitor", notes=("The etl-2 is an etl.", SAME))
         for name in ("etl", "etl-3", "an", "is")
     ]
-    assert "- etl, etl-3, an and 1 more: The etl-2 is an etl." in plan(*named)
+    assert "- etl, etl-3, an, is: The etl-2 is an etl." in plan(*named)
     late = [
         PlannedFamily(family=name, action="add monitor", notes=(f"See /ecs/{name}-logs.",))
         for name in "abcde"
