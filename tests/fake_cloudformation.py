@@ -15,6 +15,7 @@ from botocore.validate import ParamValidator
 STACK_ID = "arn:aws:cloudformation:eu-west-1:123456789012:stack/tp/1"
 CHANGE_SET = "arn:aws:cloudformation:eu-west-1:123456789012:changeSet/one/1"
 STACK_TYPE = "AWS::CloudFormation::Stack"
+_PARAMETERS = ("CodeBucket", "CodeKey", "ElasticsearchUrl", "TaskStopped")  # some of them
 
 
 @cache
@@ -24,7 +25,8 @@ def _service_model() -> Any:
 
 @dataclass
 class FakeCloudFormation:
-    """One stack (None: there is none).
+    """One stack (None: there is none). As CloudFormation does, it lists parameters of the template
+    that have no value, too.
 
     Each call is checked against its shape in botocore, and kept by name.
 
@@ -65,7 +67,13 @@ class FakeCloudFormation:
             raise ClientError(
                 {"Error": {"Code": "ValidationError", "Message": message}}, "DescribeStacks"
             )
-        return {"Stacks": [{"StackName": "tp", "StackId": STACK_ID, **self.stack}]}
+        listed = [*self.stack.get("Parameters", ())]
+        names = {parameter["ParameterKey"] for parameter in listed}
+        for name in _PARAMETERS:
+            if name not in names:
+                listed.append({"ParameterKey": name, "ParameterValue": ""})
+        stack = {"StackName": "tp", "StackId": STACK_ID, **self.stack, "Parameters": listed}
+        return {"Stacks": [stack]}
 
     def create_change_set(self, **arguments: Any) -> dict[str, str]:
         self._call("CreateChangeSet", arguments)

@@ -29,6 +29,8 @@ _READY = frozenset(
         "IMPORT_ROLLBACK_COMPLETE",
     }
 )
+# Parameters of the template, which CloudFormation lists whatever their values are.
+_OWN_PARAMETERS = frozenset({"CodeBucket", "CodeKey", "ElasticsearchUrl", "TaskStopped"})
 # A change set that was never applied leaves a stack without resources in REVIEW_IN_PROGRESS, which
 # can be deleted.
 _EMPTY = "REVIEW_IN_PROGRESS"
@@ -36,7 +38,10 @@ _ABSENT = frozenset({_EMPTY, "DELETE_COMPLETE"})
 
 
 class ForwarderStack(Struct, frozen=True, kw_only=True):
-    """A stack, or its absence: ``status`` is CloudFormation's, or None."""
+    """A stack, or its absence: ``status`` is CloudFormation's, or None.
+
+    ``is_foreign``: it was not made of the forwarder's template.
+    """
 
     name: str
     status: str | None = None
@@ -46,6 +51,7 @@ class ForwarderStack(Struct, frozen=True, kw_only=True):
     parameters: Mapping[str, str] = {}
     tags: Mapping[str, str] = {}
     outputs: Mapping[str, str] = {}
+    is_foreign: bool = False
 
     @property
     def possible_action(self) -> Phase:
@@ -121,6 +127,7 @@ def _forwarder_stack(stack: Mapping[str, Any]) -> ForwarderStack:
         parameters=parameters,
         tags={tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())},
         outputs={item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", ())},
+        is_foreign=not _OWN_PARAMETERS.issubset(parameters),
     )
 
 
@@ -169,8 +176,18 @@ def monitor_log_group(stack: str) -> str:
     return f"/ecs/{stack}-instance-monitor"
 
 
+def foreign_sentence(state: ForwarderStack) -> str:
+    """That a stack is another program's, whose resources an update or a deletion would delete."""
+    return (
+        f"The stack {state.name} is not the forwarder's, because it does not have the parameters "
+        "of its template: give another name with --name."
+    )
+
+
 def change_obstacle(state: ForwarderStack) -> str | None:
     """Why the stack can be neither created nor updated now, and what to do; None if it can."""
+    if state.is_foreign:
+        return foreign_sentence(state)
     if state.possible_action == "in progress":
         return (
             f"CloudFormation is changing the stack {state.name} ({state.status}): wait, and run "

@@ -24,6 +24,9 @@ VERSION = profiler.__version__
 IMAGE = f"{REGISTRY}/task-profiler:{VERSION}"
 ROOT = Path(profiler.__file__).parent.parent
 
+# Parameters by which a stack is known for one of the template.
+OF_FORWARDER = {"CodeBucket": "b", "CodeKey": "k", "ElasticsearchUrl": "", "TaskStopped": "true"}
+
 
 class Account:
     """An empty account, and a Docker on this machine."""
@@ -235,7 +238,7 @@ def test_without_a_subcommand_the_steps_are_printed(account: Account) -> None:
     assert run_here(account.environment, *some[5].split()[1:]).returncode == 0
     queue = {"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}}
     cloudformation = account.client("cloudformation")
-    values = {"SlackSecretId": "slack", "LogGroups": "/ecs/jobs"}
+    values = {**OF_FORWARDER, "SlackSecretId": "slack", "LogGroups": "/ecs/jobs"}
     given = {
         "Parameters": {name: {"Type": "String", "Default": value} for name, value in values.items()}
     }
@@ -258,7 +261,10 @@ def test_with_a_stack_for_notifications_alone_the_source_of_past_runs_is_named(
 ) -> None:
     template = {
         "Resources": {"Queue": {"Type": "AWS::SQS::Queue"}},
-        "Parameters": {"SlackSecretId": {"Type": "String", "Default": "slack"}},
+        "Parameters": {
+            name: {"Type": "String", "Default": value}
+            for name, value in {**OF_FORWARDER, "SlackSecretId": "slack"}.items()
+        },
     }
     account.client("cloudformation").create_stack(
         StackName="task-profiler", TemplateBody=json.dumps(template)

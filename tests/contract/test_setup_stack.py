@@ -43,6 +43,23 @@ def account(tmp_path: Path) -> Iterator[Account]:
         yield made
 
 
+def test_another_programs_stack_is_neither_updated_nor_deleted(account: Account) -> None:
+    """An update would delete its resources for ours. The name of a stack of ours is the control."""
+    queue = {"Resources": {"Orders": {"Type": "AWS::SQS::Queue"}}}
+    given = {"Parameters": {"CodeKey": {"Type": "String", "Default": "k"}}}
+    account.aws.client("cloudformation").create_stack(
+        StackName="orders", TemplateBody=json.dumps(queue | given)
+    )
+    for words in ((), ("--yes",), ("--delete",), ("--delete", "--yes")):
+        done = account.setup("--name", "orders", *words)
+        assert done.returncode == 1
+        assert "The stack orders is not the forwarder's" in done.stderr
+    assert len(account.aws.client("sqs").list_queues()["QueueUrls"]) == 1
+    assert account.aws.client("s3").list_buckets()["Buckets"] == []
+    assert account.setup("--slack-failure-webhook", WEBHOOK, "--name", "tp", "--yes").stderr == ""
+    assert "DELETE_COMPLETE" in account.setup("--name", "tp", "--delete", "--yes").stdout
+
+
 def check_said_again(account: Account, stays: str) -> None:
     """Check that the next call says what stays of the deleted stack, and nothing of another one."""
     none = "There is no stack task-profiler: nothing to delete."
@@ -311,7 +328,8 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
     (asked,) = cloudformation.calls("CreateChangeSet")
     given = {one["ParameterKey"]: one.get("ParameterValue") for one in asked["Parameters"]}
     assert given.pop("CodeKey").startswith(f"task-profiler/forwarder-{profiler.__version__}-")
-    assert given == {"Notify": None, "CodeBucket": "mine", "SlackSecretId": "tp/slack"}
+    kept = dict.fromkeys(("Notify", "ElasticsearchUrl", "TaskStopped"))
+    assert given == {**kept, "CodeBucket": "mine", "SlackSecretId": "tp/slack"}
     assert "hunter2" not in str(cloudformation.called)
 
     cloudformation.change_set_pages = [{"Status": "CREATE_COMPLETE", "Changes": [CHANGE]}]

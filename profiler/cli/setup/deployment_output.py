@@ -14,6 +14,7 @@ from profiler.aws_account.forwarder_stack import (
     ForwarderStack,
     change_obstacle,
     export_lines,
+    foreign_sentence,
     read_forwarder,
     read_last_deleted_stack,
 )
@@ -302,6 +303,8 @@ def remove(name: str, open_client: OpenClient, output: DeploymentOutput) -> None
     if state.stack_id is None:
         _print_deleted(name, open_client, output)
         return
+    if state.is_foreign:
+        raise TaskProfilerError(foreign_sentence(state))
     problems: list[str] = []
     filters = GroupFilters(state.name, open_client, problems.append)
     filter_plan = filters.plan_deletion(state)

@@ -83,7 +83,8 @@ def test_a_stack_counts_when_it_is_deployed_with_this_version_and_does_something
     is_done: bool | None,
     options: tuple[str, ...],
 ) -> None:
-    given = {"CodeKey": KEY.format(version), **values}
+    given = dict.fromkeys(("CodeBucket", "ElasticsearchUrl", "TaskStopped"), "")
+    given |= {"CodeKey": KEY.format(version), **values}
     parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in given.items()]
     step = steps({"StackStatus": status, "Parameters": parameters})[1]
     assert step.is_done is is_done
