@@ -39,8 +39,6 @@ from profiler.record.notice_model import ScheduleNoticeLine, encode_notice_line
 from profiler.record.record_model import Report, encode
 from profiler.record.run_outcome import OUT_OF_MEMORY
 from profiler.record.units import format_usd
-from profiler.runs.past_runs.record_files import FileRuns
-from profiler.runs.past_runs.run_source import RunFilter
 from tests.printed_lines import runs_of_lines
 from tests.resize_account import Account
 from tests.search.conftest import TWO_SERVERS
@@ -626,22 +624,31 @@ def test_a_cluster_without_an_index_has_an_empty_night(
 FAMILIES = tuple(f"job-{number}" for number in range(5))
 
 
-@pytest.mark.usefixtures("forward")
 def test_the_saving_is_what_the_command_says_of_the_same_documents(
-    search_server: SearchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    forward: Forward, search_server: SearchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The last family's newest run is an unusual one, whose own document advises a smaller size."""
     with fake_aws() as aws:
         account = Account(aws, tmp_path)
+        six_hours = {"duration_ms": 21_590_000.0, "billed_duration_ms": 21_600_000.0}
         for family in FAMILIES:
             account.family(family)
-            six_hours = {"duration_ms": 21_590_000.0, "billed_duration_ms": 21_600_000.0}
-            account.runs(family, 40, metrics=six_hours)
-        runs = FileRuns(str(account.file), 0).runs(RunFilter())
-        documents = [indexed(run.report) for run in runs]
+            account.add_runs(family, 39, metrics=six_hours)
+            peak_mb = 40.0 if family == FAMILIES[-1] else 300.0
+            account.add_runs(family, 1, metrics={**six_hours, "max_memory_used_mb": peak_mb})
+        account.write_runs()
+        lines = account.file.read_text().splitlines()
+        unusual = json.loads(lines[-1])
+        small = {"vcpu": 0.25, "memoryMB": 512, "savingPercent": 90.0}
+        unusual["record"]["recommendation"] = small
+        lines[-1] = json.dumps(unusual, separators=(",", ":"))
+        for family in FAMILIES:
+            of_family = [line for line in lines if f'"family":"{family}"' in line]
+            assert len(of_family) == 40
+            assert forward(event(*of_family), Context())["indexed"] == 40
+        advised = search(search_server, query={"exists": {"field": "recommendation.memory_mb"}})
+        assert advised["hits"]["total"]["value"] == 1
         cluster = handler._cluster(handler._settings())
-        assert deliver_documents(cluster, InvocationTime(Context()), documents).indexed == len(
-            documents
-        )
         become_known(search_server)
         search(search_server)  # refreshes
         for name, value in aws.environment().items():
