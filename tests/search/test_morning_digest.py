@@ -23,7 +23,6 @@ from profiler.core.timestamps import (
 from profiler.forwarder import cluster_night as cluster_night_module
 from profiler.forwarder import night_period
 from profiler.forwarder.cluster_night import NightReader
-from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation import InvocationTime
 from profiler.forwarder.morning_digest import DigestPlace, summarize_night
@@ -31,12 +30,10 @@ from profiler.forwarder.night_period import NightPeriod, RememberedNight
 from profiler.forwarder.night_runs import FamilyHistory, MissedTimes
 from profiler.forwarder.night_savings import BudgetedSearchCluster, NightSavingPlanner, ReadBudget
 from profiler.forwarder.notice_documents import schedule_notice_document
-from profiler.forwarder.run_documents import report_document
 from profiler.forwarder.search_cluster.document_delivery import deliver_documents
 from profiler.record.family_identity import PROOF_FAMILY
 from profiler.record.measured import AtLeast, Exactly
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice_line
-from profiler.record.record_model import Report, encode
 from profiler.record.run_outcome import OUT_OF_MEMORY
 from profiler.record.units import format_usd
 from tests.printed_lines import runs_of_lines
@@ -673,9 +670,3 @@ def test_the_saving_is_what_the_command_says_of_the_same_documents(
     assert format_usd(saving.usd_per_month) == format_usd(total["savingUsdPerMonth"])
     assert saving.usd_per_month > 10
     assert budget.searches <= 25
-
-
-def indexed(report: Report) -> Document:
-    made = report_document(report, encode(report).decode(), ForwarderSettings())
-    assert isinstance(made, Document)
-    return made

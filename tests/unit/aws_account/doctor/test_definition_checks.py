@@ -118,7 +118,7 @@ SETTINGS = [
             changed(MONITORED, essential=True),
             "monitor",
             "note",
-            "essential changes from True to False",
+            "essential changes from true to false",
         ),
         (MONITORED, "processes", "note", "not visible"),
         (with_monitor(definition(BATCH, pidMode="task")), "processes", "ok", "will be visible"),
