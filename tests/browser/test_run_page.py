@@ -2,7 +2,7 @@
 processes did.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from profiler.record import stacks_line
 from profiler.record.record_model import Report
 from profiler.runs.step_series import steps_of_record
 from tests import shown_runs
+from tests.awkward_runs import shared_cpu
 from tests.browser.conftest import LOOKS, MISSED, OVERFLOW, Opener, Theme, page_of, violations
 from tests.gpu_runs import gpu_run
 from tests.report_page import INJECTIONS, run_of, write_page
@@ -28,6 +29,22 @@ pytestmark = pytest.mark.browser
 KILLED = shown_runs.out_of_memory().record
 LAYOUT = "document.getElementById('run-plot').layout"
 PLOT = "#run-plot .nsewdrag >> nth=0"
+# The numbers of sentences whose unit, or whose next part of a duration, is on another line.
+PARTED_NUMBERS = r"""() => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const parted = [];
+  const NUMBER = /[\d.]+[dhms]?[ \u00a0](\d+[hms]|%|[KMG]?B|vCPU|GPUs?|ms)(?!\w)/g;
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    for (const found of text.data.matchAll(/[\d.]+[dhms]?[ \u00a0](\d+[hms]|%|[KMG]?B|vCPU|GPUs?|ms)(?!\w)/g)) {
+      const range = document.createRange();
+      range.setStart(text, found.index);
+      range.setEnd(text, found.index + found[0].length);
+      const lines = new Set([...range.getClientRects()].map((one) => Math.round(one.top)));
+      if (lines.size > 1) parted.push(text.data);
+    }
+  }
+  return parted;
+}"""
 
 
 def text_of(tab: Page) -> str:
@@ -508,6 +525,18 @@ def test_a_click_zooms_and_search_marks_frames(opened: Opener, page: Path) -> No
     assert tab.locator(".frame.caller").all_inner_texts() == ["all stacks", "<module> (job.py)"]
     frame(tab, "all stacks").click()
     assert share(tab, "load_orders") < 0.2
+
+
+@pytest.mark.parametrize("made", [shown_runs.waiting, shown_runs.gpu, shared_cpu])
+def test_no_number_is_parted_from_its_unit(
+    opened: Opener, tmp_path: Path, made: Callable[[], Report]
+) -> None:
+    one = made()
+    page = write_page(
+        tmp_path / "page.html", [replace(run_of(one), steps=steps_of_record(one.record))], []
+    )
+    tab = opened(page, f"#run={one.record.task_id}", width=390)
+    assert tab.evaluate(PARTED_NUMBERS) == []
 
 
 @LOOKS

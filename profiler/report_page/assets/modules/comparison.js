@@ -2,7 +2,7 @@
 
 import { content, hasSeries } from "#page/content.js";
 import { element, table } from "#page/elements.js";
-import { asChangeFrom, asTime, escapeControls, isKnown, UNKNOWN, upperFirst } from "#page/formats.js";
+import { asChangeFrom, asTime, escapeControls, isKnown, UNKNOWN, unbroken, upperFirst } from "#page/formats.js";
 import { endingOf } from "#page/outcomes.js";
 import { asNumber, familyOf, haveChange, haveSameMemory, numberOf } from "#page/run_values.js";
 
@@ -52,7 +52,7 @@ export function comparisonChoice(run, other, onChange) {
 export function processorNote(run, other) {
   if (!run.processor || !other.processor || run.processor === other.processor) return [];
   const text = `This run ran on ${run.processor}, the other on ${other.processor}.`;
-  return [element("p", { className: "note", textContent: escapeControls(text) })];
+  return [element("p", { className: "note", textContent: unbroken(escapeControls(text)) })];
 }
 
 /** Returns a sentence if the memory peaks of two runs were measured in different ways; else undefined. */
@@ -72,7 +72,7 @@ export function peakText(run, other) {
 
 export function peakNote(run, other) {
   const textContent = peakText(run, other);
-  return textContent ? [element("p", { className: "note", textContent })] : [];
+  return textContent ? [element("p", { className: "note", textContent: unbroken(textContent) })] : [];
 }
 
 /**

@@ -12,6 +12,7 @@ import {
   escapeControls,
   isKnown,
   UNKNOWN,
+  unbroken,
   upperFirst,
 } from "#page/formats.js";
 import { cellLines, cellName, changeText, countName, morningGrid, STATISTICS, sparkline } from "#page/morning_grid.js";
@@ -97,7 +98,7 @@ function rest({ rows, families, tooOld, withoutStart, memoryNote, columns }) {
   const toggles = rows.length < families || (showsAll && families > MAX_FAMILIES);
   const text = rows.length < families ? `Show all ${families} families` : `Show ${MAX_FAMILIES} families`;
   return [
-    ...(sentences.length ? [element("p", { className: "note", textContent: sentences.join(" ") })] : []),
+    ...(sentences.length ? [element("p", { className: "note", textContent: unbroken(sentences.join(" ")) })] : []),
     ...(toggles ? [button(text, redraw, { id: "morning-all", className: "quiet" })] : []),
   ];
 }

@@ -81,7 +81,7 @@ function listSection(title, texts) {
           element(
             "ul",
             { className: "plain" },
-            ...texts.map((text) => element("li", { textContent: escapeControls(text) })),
+            ...texts.map((text) => element("li", { textContent: unbroken(escapeControls(text)) })),
           ),
         ),
       ]
@@ -122,9 +122,9 @@ function momentsOf(run, chart, flame) {
 function sizeLead(run) {
   const advice = adviceOf(run.family);
   const limits = (run.limits ?? []).map(escapeControls);
-  const deviceUse = run.deviceUse && `${unbroken(run.deviceUse)}.`;
+  const deviceUse = run.deviceUse && `${run.deviceUse}.`;
   const texts = [deviceUse, advice && runAdviceText(run, advice), ...limits].filter(Boolean);
-  return texts.map((textContent) => element("p", { className: "lead", textContent }));
+  return texts.map((text) => element("p", { className: "lead", textContent: unbroken(text) }));
 }
 
 function sizePart(run, sizesChart) {

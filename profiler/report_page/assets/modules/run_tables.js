@@ -37,10 +37,10 @@ const KILL_COLUMNS = [PROCESS_COLUMNS[0], { ...PROCESS_COLUMNS[3], name: "Memory
 /** @type {Array<{ name: string, className?: string, isShown?: (gpu: import("../page_rows").PageGpu) => boolean, show: (gpu: import("../page_rows").PageGpu) => unknown }>} */
 const GPU_COLUMNS = [
   { name: "GPU", show: (gpu) => `${escapeControls(gpu.name)}${gpu.whose ? `, ${gpu.whose}` : ""}` },
-  { name: "Average", className: "number", show: (gpu) => gpu.percent ?? UNKNOWN },
+  { name: "Average", className: "number", show: (gpu) => unbroken(gpu.percent ?? UNKNOWN) },
   { name: "Peak", className: "number wide", show: (gpu) => gpu.top ?? UNKNOWN },
   { name: "SM active", className: "number wide", isShown: (gpu) => isKnown(gpu.sm), show: (gpu) => gpu.sm ?? UNKNOWN },
-  { name: "Idle", className: "number", show: (gpu) => gpu.idle ?? UNKNOWN },
+  { name: "Idle", className: "number", show: (gpu) => unbroken(gpu.idle ?? UNKNOWN) },
   { name: "Peak memory", className: "number wraps", show: (gpu) => unbroken(gpu.memory ?? UNKNOWN) },
   {
     name: "Power",

@@ -2,7 +2,7 @@
 
 import { isNarrow } from "#page/charts.js";
 import { element, table } from "#page/elements.js";
-import { asPercent, isKnown, marked, truncate } from "#page/formats.js";
+import { asPercent, isKnown, marked, truncate, unbroken } from "#page/formats.js";
 import { section } from "#page/run_tables.js";
 import { total } from "#page/statistics.js";
 
@@ -88,7 +88,7 @@ export function timeLane(run) {
       bar,
       list,
       ...(run.targets ? [table(TARGET_COLUMNS, run.targets, { label: "What the run waited for" })] : []),
-      ...notesOf(run).map((textContent) => element("p", { className: "note", textContent })),
+      ...notesOf(run).map((text) => element("p", { className: "note", textContent: unbroken(text) })),
     ),
   ];
 }

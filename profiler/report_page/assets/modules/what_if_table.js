@@ -155,7 +155,7 @@ export function adviceDetails(advice) {
     element(
       "ul",
       { className: "reasons" },
-      ...advice.reasons.map((reason) => element("li", { textContent: escapeControls(reason) })),
+      ...advice.reasons.map((reason) => element("li", { textContent: unbroken(escapeControls(reason)) })),
     ),
     ...(advice.resize ? [element("code", { textContent: escapeControls(advice.resize) })] : []),
   ];
