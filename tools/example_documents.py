@@ -9,8 +9,10 @@ one goes on. The same seed gives the same runs, except for their times.
 
 import argparse
 import json
+import math
 import random
 import sys
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -21,19 +23,12 @@ from msgspec.structs import replace
 
 from profiler.forwarder.documents import Document, with_runs_per_month
 from profiler.forwarder.function_settings import ForwarderSettings
-from profiler.forwarder.line_kinds import InvalidReport
 from profiler.forwarder.notice_documents import notice_document, schedule_notice_document
 from profiler.forwarder.run_documents import report_document
 from profiler.record.activity_model import TimeBreakdown
+from profiler.record.family import highest_peak_of
 from profiler.record.metric_catalogue import TIME_PARTS
-from profiler.record.notice_model import (
-    Notice,
-    NoticedSchedule,
-    NoticeLine,
-    ScheduleNotice,
-    ScheduleNoticeLine,
-    encode_notice_line,
-)
+from profiler.record.notice_model import encode_notice_line
 from profiler.record.record_model import (
     NO_NEURON,
     NO_RECOMMENDATION,
@@ -50,27 +45,34 @@ from profiler.record.record_model import (
     Recommendation,
     Record,
     Report,
-    SlowdownBounds,
     encode,
 )
+from profiler.record.unusual import MIN_RUNS
 from tools.example_fleet import (
     FLEET,
     RESIZED,
     Course,
     cluster_of,
     course,
+    demand,
     job_of,
     series,
     steps_of,
+    threads_of,
+    waiting_from,
     with_course,
 )
+from tools.example_notices import run_notices, schedule_notice
 from tools.example_runs import Batch
 from tools.fleet import Fleet, draw_profile, families
-from tools.fleet_record import GPU_MEMORY_MB, RunProfile, checkpoints, report
+from tools.fleet_record import GPU_MEMORY_MB, RunProfile, checkpoints, deployment_at, report
 
 SEED: Final = 20261121
 _GROWTH: Final = 1.0
 _DAYS_PER_MONTH: Final = 30.4
+# A longer run that somebody stops waits for an answer at its end.
+_LONG_MS: Final = 70 * 60_000
+_WAITED_MS: Final = 45 * 60_000
 _USD_PER_VCPU_HOUR, _USD_PER_GIB_HOUR = 0.04048, 0.004445
 _MIN_GIB_PER_VCPU: Final = 2
 _GOING_ON: Final = timedelta(minutes=25)
@@ -83,29 +85,6 @@ _STOPS: Final = (
     ("user", "UserInitiated", "Task stopped by the deployment of release 214"),
     ("spot", "SpotInterruption", "Your Spot Task was interrupted."),
 )
-_NOTICE_SHARE: Final = 0.06
-_RUN_NOTICES: Final = {
-    "stuck": "The run used less than 0.01 vCPU and 1 KB/s of network and disk for 30 minutes; "
-    "it has waited mostly for network 10.0.3.9:5432.",
-    "overdue": "The run has taken 1h 30m; 1h 00m were expected.",
-    "memory": (
-        "The run uses 1.7 GB of its 2 GB memory and reaches the limit in 9 minutes if it grows "
-        "as before."
-    ),
-    "disk": (
-        "The task uses 17.2 GB of its 20 GB ephemeral storage and fills it in 12 minutes if that "
-        "grows as before."
-    ),
-}
-_SCHEDULE_NOTICES: Final = {
-    "missed": (
-        "no task was started: RunTask was refused, because the capacity is unavailable at this "
-        "time."
-    ),
-    "late": "the task was started 22 minutes late.",
-    "overlapped": "the previous run was still running.",
-    "slow": "the run has taken 2h 10m; 95 % of the successes took at most 1h 05m.",
-}
 # On which days of the week a GPU is another one than on the others, or fails.
 _FIRST_DAY_OF_WHOLE_GPU: Final = 2
 _OUT_OF_GPU_MEMORY_ON, _GPU_ERROR_ON = 3, 5
@@ -126,9 +105,21 @@ def documents(
     notices.
     """
     rng = random.Random(SEED)
+    settings = ForwarderSettings(kibana_url=kibana_url)
+    peaks_mb = defaultdict[str | None, list[float]](list)
     for run in _ended_runs(end, example_families(count), days, rng):
+        told = schedule_notice(run.report, run.batch, random.Random(run.seed))
+        if told is not None:
+            document = schedule_notice_document(told, encode_notice_line(told).decode(), settings)
+            assert isinstance(document, Document)
+            yield document
+            if told.notice.kind == "missed":
+                continue
         yield from _documents_of(run, rng, kibana_url)
-        yield from _notices_of(run.report, random.Random(run.seed), kibana_url)
+        earlier_mb = peaks_mb[run.report.record.family]
+        yield from _running_notices(run, earlier_mb, kibana_url)
+        if run.report.record.status == "success":
+            earlier_mb.append(run.report.record.metrics.max_memory_used_mb or 0)
     going_on = _run(example_families(count)[0], end - _GOING_ON, days, days, rng)
     yield from _checkpoints_of(going_on, kibana_url, before=end)
 
@@ -169,15 +160,15 @@ class _Run(Struct, frozen=True, kw_only=True):
 
 def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Random) -> _Run:
     profile = draw_profile(batch, _GROWTH * day / days, rng, stopped_share=_STOPPED_SHARE)
+    threads = threads_of(batch)
     resized_from = None
     resized_on = RESIZED.get(batch.family)
     if batch.gpu is not None and day in (_OUT_OF_GPU_MEMORY_ON, _GPU_ERROR_ON):
         failed = replace(profile, status="failure", exit_code=1, is_killed=False)
         profile = replace(failed, memory=min(profile.memory, _FULL))
     if resized_on is not None and day >= resized_on:
-        resized_from = (
-            f"{started_at.toordinal() % 40}/{batch.vcpu * 2048:.0f}/{batch.memory_mb * 2}"
-        )
+        resized_at = started_at - timedelta(days=day - resized_on)
+        resized_from = f"{deployment_at(resized_at)}/{batch.vcpu * 2048:.0f}/{batch.memory_mb * 2}"
     elif resized_on is not None:
         # The same work in twice the size.
         batch = replace(
@@ -189,38 +180,39 @@ def _run(batch: Batch, started_at: datetime, day: int, days: int, rng: random.Ra
         profile = replace(profile, cpu=profile.cpu / 2, memory=profile.memory / 2)
     run = report(batch, profile, started_at, rng)
     record = run.record
+    if resized_from is not None:
+        record = replace(record, revision=str(deployment_at(started_at) + 1))
     metrics = record.metrics
-    saturated = max(0.0, profile.cpu - 0.6) * 100
-    slowdowns = {}
-    for size in _SIZES:
-        slowdown = profile.cpu * batch.vcpu / size
-        if size < batch.vcpu and slowdown > 1:
-            slowdowns[f"{size:g}"] = SlowdownBounds(
-                min=round(slowdown, 2), max=round(slowdown * 1.3, 2)
-            )
     drawn = course(
         batch.family,
         cpu=profile.cpu,
+        most_cpu=threads / batch.vcpu,
         peak=profile.memory,
         is_killed=profile.is_killed,
         steps=steps_of(profile.duration_ms),
         rng=rng,
     )
+    if profile.status == "stopped" and profile.duration_ms > _LONG_MS:
+        drawn = waiting_from(drawn, 1 - _WAITED_MS / profile.duration_ms)
+    cpu = demand(drawn, batch)
+    saturated_percent = cpu.saturated_percent(batch.vcpu)
+    slowdowns = cpu.slowdown_by_vcpu(vcpu_size=batch.vcpu, max_threads=threads) or {}
     record = replace(
         record,
         metrics=replace(
             with_course(metrics, drawn, batch),
-            vcpu_saturated_percent=round(saturated, 1),
-            slowdown_at_vcpu=slowdowns,
+            max_pids=threads,
+            vcpu_saturated_percent=saturated_percent,
+            slowdown_at_vcpu={f"{vcpu:g}": bounds for vcpu, bounds in slowdowns.items()},
         ),
         series=series(drawn, batch, record.started_at or "", profile.duration_ms),
-        time_breakdown=_time_breakdown(batch, profile),
+        time_breakdown=_time_breakdown(batch, drawn, saturated_percent or 0),
         recommendation=_recommendation(batch, profile),
         neuron=_neuron(rng) if batch.has_neuron else NO_NEURON,
     )
     if record.gpus:
         record = _with_gpu_of_day(record, day)
-    job = job_of(batch.family, started_at)
+    job = job_of(batch.family, started_at, record.revision)
     if job is not None:
         record = replace(record, batch=job, cluster=cluster_of(job))
     return _Run(
@@ -284,11 +276,15 @@ def _idle_of_all_gpus(record: Record) -> GpuIdle | None:
     return idle and GpuIdle(percent=idle.percent, gpu_hours=idle.gpu_hours)
 
 
-def _time_breakdown(batch: Batch, profile: RunProfile) -> TimeBreakdown:
-    """Each family waits for other things; how long a run waits depends on its CPU usage."""
+def _time_breakdown(batch: Batch, drawn: Course, saturated_percent: float) -> TimeBreakdown:
+    """Each family waits for other things; how long a run waits depends on its CPU usage.
+
+    It waits for a CPU only while it uses all of them.
+    """
     rng = random.Random(batch.family)
-    on_cpu_percent = min(100 * profile.cpu, 95)
+    on_cpu_percent = min(100 * sum(drawn.cpu) / len(drawn.cpu), 95)
     weights = {part: rng.expovariate(1) ** 2 for part in TIME_PARTS[1:]}
+    weights["waiting_for_cpu"] *= saturated_percent / 100
     unit = (100 - on_cpu_percent) / sum(weights.values())
     waits: dict[str, Any] = {
         f"{part}_percent": round(weight * unit, 1) for part, weight in weights.items()
@@ -359,42 +355,18 @@ def _checkpoints_of(
         yield document
 
 
-def _notices_of(run: Report, rng: random.Random, kibana_url: str | None) -> Iterator[Document]:
-    """Some runs have a notice, and some schedules did not start the run in time."""
-    record = run.record
-    documents = list[Document | InvalidReport]()
-    if rng.random() < _NOTICE_SHARE:
-        kind = rng.choice(list(_RUN_NOTICES))
-        notice = Notice(kind=kind, message=_RUN_NOTICES[kind], since=record.started_at)
-        line = NoticeLine(time=run.time, notice=notice, record=record)
-        documents.append(
-            notice_document(
-                line, encode_notice_line(line).decode(), ForwarderSettings(kibana_url=kibana_url)
-            )
-        )
-    if rng.random() < _NOTICE_SHARE:
-        kind = rng.choice(list(_SCHEDULE_NOTICES))
-        name = record.family or ""
-        message = (
-            f"{name} was due at {(record.started_at or '')[11:16]} and {_SCHEDULE_NOTICES[kind]}"
-        )
-        due = ScheduleNoticeLine(
-            time=run.time,
-            notice=ScheduleNotice(kind=kind, message=message, due_at=record.started_at),
-            schedule=NoticedSchedule(
-                kind="schedule", name=name, group="default", expression="rate(1 hour)"
-            ),
-            cluster=record.cluster,
-            family=name,
-            region=record.region,
-            account_id=record.account_id,
-        )
-        documents.append(
-            schedule_notice_document(
-                due, encode_notice_line(due).decode(), ForwarderSettings(kibana_url=kibana_url)
-            )
-        )
-    yield from (document for document in documents if isinstance(document, Document))
+def _running_notices(
+    run: _Run, earlier_mb: Sequence[float], kibana_url: str | None
+) -> Iterator[Document]:
+    """The notices that a monitor wrote before the end of a run, with the peaks of its family's
+    earlier successes.
+    """
+    earlier = highest_peak_of(earlier_mb if len(earlier_mb) >= MIN_RUNS else (math.inf,))
+    settings = ForwarderSettings(kibana_url=kibana_url)
+    for line in run_notices(run.report, run.batch, run.course, earlier):
+        document = notice_document(line, encode_notice_line(line).decode(), settings)
+        assert isinstance(document, Document)
+        yield document
 
 
 def _with_event(fields: dict[str, Any], made: _Run, rng: random.Random) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from uuid import NAMESPACE_DNS, uuid5
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aggregation.slowdown import CpuDemand
 from profiler.core.optional_math import known
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.batch_job import BatchJob
 from profiler.record.record_model import Distribution, Metrics, Series
 from tools.example_runs import Batch
@@ -28,6 +30,10 @@ _SHIFTS: Final = (2, 10, 18)
 _SIX_HOURLY: Final = (0, 6, 12, 18)
 _FOUR_HOURLY: Final = (1, 5, 9, 13, 17, 21)
 _MAX_POINTS: Final = 120
+_WAITING_CPU: Final = 0.0003
+_THREADS: Final = (1, 2, 4, 8, 16)
+# What a program can use at least, as a multiple of what it uses on average.
+_BUSIEST: Final = 1.05
 
 # Family, hours, minutes, vCPU, memory in GiB, mean CPU and memory peak as shares, growth of the
 # memory over the week, share of failures.
@@ -112,8 +118,11 @@ def _batch(
 FLEET: Final = tuple(map(_batch, _FAMILIES))
 
 
-def job_of(family: str, started_at: datetime) -> BatchJob | None:
-    """The job of AWS Batch of which the run of a family is the only attempt; None for tasks."""
+def job_of(family: str, started_at: datetime, revision: str | None) -> BatchJob | None:
+    """The job of AWS Batch of which the run of a family is the only attempt; None for tasks.
+
+    ``revision``: the number of the job definition's revision.
+    """
     queue = JOB_QUEUES.get(family)
     if queue is None:
         return None
@@ -122,7 +131,7 @@ def job_of(family: str, started_at: datetime) -> BatchJob | None:
         job_id=str(uuid5(NAMESPACE_DNS, named)),
         job_name=named,
         job_definition=family,
-        job_definition_revision=4,
+        job_definition_revision=known(int, revision),
         queue=queue,
         compute_environment=queue,
         attempt=1,
@@ -145,14 +154,48 @@ class Course(Struct, frozen=True, kw_only=True):
         """The step at a share of the duration, from 0 to 1."""
         return min(int(elapsed * len(self.cpu)), len(self.cpu) - 1)
 
+    def is_waiting(self, step: int) -> bool:
+        """Whether the run used next to nothing in a step."""
+        return self.cpu[step] <= _WAITING_CPU
+
+
+def waiting_from(drawn: Course, share: float) -> Course:
+    """The course of a run that waits for an answer from a share of its duration on."""
+    first = drawn.at(share)
+    count = len(drawn.cpu) - first
+    return Course(
+        cpu=(*drawn.cpu[:first], *(_WAITING_CPU,) * count),
+        memory=(*drawn.memory[:first], *(drawn.memory[first],) * count),
+    )
+
+
+def demand(drawn: Course, batch: Batch) -> CpuDemand:
+    """What the course says of other CPU sizes."""
+    made = CpuDemand(batch.vcpu)
+    for cpu in drawn.cpu:
+        made.add_step(cpu * batch.vcpu, NS_PER_SECOND)
+    return made
+
+
+def threads_of(batch: Batch) -> int:
+    """How many threads a family's program has; it never uses more vCPUs."""
+    return next(count for count in _THREADS if count >= _BUSIEST * batch.cpu * batch.vcpu)
+
 
 def course(
-    family: str, *, cpu: float, peak: float, is_killed: bool, steps: int, rng: random.Random
+    family: str,
+    *,
+    cpu: float,
+    most_cpu: float,
+    peak: float,
+    is_killed: bool,
+    steps: int,
+    rng: random.Random,
 ) -> Course:
     """A run in phases, which are the family's: reading, a few of work, writing.
 
-    The mean of the CPU usage is about ``cpu``; the highest memory is ``peak``. A killed run ends
-    with it.
+    The mean of the CPU usage is about ``cpu``, and it is never above ``most_cpu``; the highest
+    memory is ``peak``. A killed run ends with it.
     """
     own = random.Random(family)
     phases = [(own.uniform(0.06, 0.16), 0.3, 0.35)]
@@ -171,7 +214,8 @@ def course(
         count = max(1, round(steps * share / total))
         for number in range(count):
             used += (memory_level - used) * min(1.0, 3.0 * (number + 1) / count) * 0.35
-            cpu_values.append(min(max(cpu * level / mean * rng.uniform(0.82, 1.15), 0.01), 1.0))
+            used_cpu = cpu * level / mean * rng.uniform(0.82, 1.15)
+            cpu_values.append(min(max(used_cpu, 0.01), most_cpu, 1.0))
             memory_values.append(used * rng.uniform(0.985, 1.01))
     highest = max(memory_values)
     if is_killed:

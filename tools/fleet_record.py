@@ -69,7 +69,7 @@ def report(batch: Batch, profile: RunProfile, started_at: datetime, rng: random.
     finished_ns = started_ns + profile.duration_ms * 1_000_000
     task_id = f"{rng.getrandbits(128):032x}"
     metrics = _metrics(batch, profile, rng)
-    deployment = started_at.toordinal() // _DAYS_PER_DEPLOYMENT % 100
+    deployment = deployment_at(started_at)
     record = Record(
         task_id=task_id,
         task_arn=f"arn:aws:ecs:{REGION}:{ACCOUNT}:task/{CLUSTER}/{task_id}",
@@ -120,6 +120,11 @@ def report(batch: Batch, profile: RunProfile, started_at: datetime, rng: random.
         ),
     )
     return Report(time=format_ms(finished_ns + 60_000_000), type="task.report", record=record)
+
+
+def deployment_at(moment: datetime) -> int:
+    """The number of the deployment that a moment's runs have: their image's and revision's."""
+    return moment.toordinal() // _DAYS_PER_DEPLOYMENT % 100
 
 
 def checkpoints(final_report: Report) -> Iterator[Report]:

@@ -1,6 +1,7 @@
 """The made-up runs that fill the dashboards show something true on each panel of GPUs and Neuron."""
 
 import json
+from datetime import datetime
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -9,6 +10,7 @@ import pytest
 
 from kibana.dashboard_model import Panel
 from kibana.run_panels import GPU, NEURON
+from profiler.core.ecs_terms import VCPU_SIZES
 from tools import example_documents
 from tools.example_fleet import FLEET, MORNING
 from tools.panel_searches import fields_of, query
@@ -20,7 +22,17 @@ _PANELS = [part for board in (GPU, NEURON) for part in board.panels if isinstanc
 @cache
 def made_up_documents() -> tuple[tuple[str, dict[str, Any]], ...]:
     """The documents of the families with accelerators, with their indices."""
-    fleet = tuple(batch for batch in FLEET if batch.has_accelerator)
+    return documents_of(*(batch.family for batch in FLEET if batch.has_accelerator))
+
+
+def made_without_checkpoints(*families: str) -> tuple[tuple[str, dict[str, Any]], ...]:
+    with patch.object(example_documents, "_checkpoints_of", return_value=()):
+        return documents_of(*families)
+
+
+def documents_of(*families: str) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """The documents of some families, with their indices."""
+    fleet = tuple(batch for batch in FLEET if batch.family in families)
     with patch.object(example_documents, "FLEET", fleet):
         made = example_documents.documents(MORNING, count=len(fleet), days=_DAYS)
         return tuple((one.index, json.loads(json.dumps(one.fields))) for one in made)
@@ -81,3 +93,45 @@ def test_the_course_of_a_run_has_no_verdict_before_its_end() -> None:
     running = [fields for index, fields in made_up_documents() if index.startswith("task-check")]
     assert running
     assert not any(values_of(fields, "usage.gpu.out_of_memory") for fields in running)
+
+
+def test_a_run_takes_longer_at_each_size_that_its_curve_exceeds() -> None:
+    exceeded = 0
+    for index, fields in made_without_checkpoints("partner-feeds", "nightly-etl"):
+        if not index.startswith("task-reports"):
+            continue
+        record = json.loads(fields["record"])["record"]
+        most = max(record["series"]["vcpuUsed"])
+        factors = record["metrics"]["slowdownAtVcpu"]
+        for size in VCPU_SIZES:
+            if most > 1.2 * size and record["metrics"]["vcpuSize"] > size:
+                assert factors[f"{size:g}"]["max"] > 1
+                exceeded += 1
+    assert exceeded
+
+
+def test_a_notice_agrees_with_the_run_that_it_is_about() -> None:
+    families = ("stock-sync", *(batch.family for batch in FLEET if batch.minutes > 90))
+    made = made_without_checkpoints(*families)
+    runs = {fields["task"]["id"]: fields for index, fields in made if "reports" in index}
+    kinds = set()
+    for index, fields in made:
+        if "notices" in index and fields["event"]["dataset"] == "task.notice":
+            event = runs[fields["task"]["id"]]["event"]
+            assert event["start"] <= fields["@timestamp"] <= event["end"]
+            kind = fields["notice"]["kind"]
+            assert kind != "stuck" or _minutes(event) > 30
+            kinds.add(kind)
+    assert kinds >= {"stuck", "overdue", "memory"}
+
+
+def test_a_job_has_one_revision() -> None:
+    for index, fields in made_without_checkpoints("image-moderation"):
+        if index.startswith("task-reports"):
+            record = json.loads(fields["record"])["record"]
+            assert str(record["batch"]["jobDefinitionRevision"]) == record["revision"]
+
+
+def _minutes(event: dict[str, Any]) -> float:
+    started, ended = (datetime.fromisoformat(event[name]) for name in ("start", "end"))
+    return (ended - started).total_seconds() / 60
