@@ -258,7 +258,7 @@ def test_the_right_size_is_in_the_table_and_opens_to_sizes_and_reasons(
     assert tab.locator("#sizing .opened").count() == 0
     toggle.press("Enter")
     assert toggle.get_attribute("aria-expanded") == "true"
-    reason = tab.locator("#sizing .reasons li").first.inner_text()
+    reason = tab.locator("#sizing .reasons li").first.inner_text().replace("\u00a0", " ")
     assert reason.startswith("6 runs in 5d 00h used up to 400 MB or more of memory (sampled)")
     marks = tab.locator("#sizing .opened tbody td:last-child").all_inner_texts()
     assert {"current", "recommended"} <= set(marks)

@@ -65,7 +65,8 @@ def test_a_killed_run_has_a_sentence_a_mark_links_and_its_last_success(
     opened: Opener, ecs_dashboard: Path
 ) -> None:
     tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
-    assert "ran out of memory after 14m 06s" in tab.inner_text(".verdict.bad")
+    verdict = tab.inner_text(".verdict.bad").replace("\u00a0", " ")
+    assert "ran out of memory after 14m 06s" in verdict
     assert {"start", "Out of memory", "limit 4 GB"} <= set(annotations(tab))
     ends = tab.evaluate(f"{LAYOUT}.shapes.filter((one) => one.name === 'oom').map((one) => one.x0)")
     assert ends == [846_000]
