@@ -129,7 +129,11 @@ def _line_forwarder(context: Context) -> LineForwarder:
     settings = _with_monitor_tasks(_settings())
     keep_failures = partial(_keep_failures, settings.failed_items_queue_url)
     return LineForwarder(
-        settings, partial(_deliver, settings, context, notices), keep_failures, notices, _warn
+        settings,
+        partial(_index_documents, settings, context, notices),
+        keep_failures,
+        notices,
+        _warn,
     )
 
 
@@ -150,7 +154,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     if task.unusable:
         names = ", ".join(task.unusable)
         _warn(f"The event of task {task.id} has values that cannot be used: {names}.")
-    handler = TaskStoppedHandler(_Account(context), _Outputs(context))
+    handler = TaskStoppedHandler(_InvocationAccount(context), _Outputs(context))
     return asdict(handler.handle(task))
 
 
@@ -192,7 +196,7 @@ def _submit_again(context: Context, job: "JobDetail") -> MemoryRetry | None:
         aws=lambda: JobAwsClients(
             _client("batch"), _client("batch", None, 1), _client("ecs"), _schedules()
         ),
-        remember=_once(context),
+        remember=_idempotently(context),
         begin=None if table is None else partial(run_idempotently, table, EndlessLambdaContext()),
         now=lambda: datetime.now(UTC),
         warn=_warn,
@@ -205,7 +209,7 @@ def _named_job(job: "BatchJob") -> "BatchJob":
     return _jobs().with_batch_names(job)
 
 
-class _Account:
+class _InvocationAccount:
     """The account of a stopped task, in an invocation."""
 
     def __init__(self, context: Context) -> None:
@@ -235,7 +239,7 @@ class _Account:
             family=lambda: (
                 _families(self._budget.remaining_seconds() / 4) if _settings().has_cluster else None
             ),
-            remember=_once(self._context),
+            remember=_idempotently(self._context),
             now=lambda: datetime.now(UTC),
             warn=_warn,
             knows_earlier=function_settings.read_key_table(os.environ) is not None,
@@ -243,7 +247,7 @@ class _Account:
         return retries.retry_killed_task(ended, definition)
 
 
-class _Index:
+class _InvocationIndex:
     """The search cluster, in an invocation."""
 
     def __init__(self, context: Context, settings: ForwarderSettings) -> None:
@@ -280,15 +284,15 @@ class _Outputs:
     def settings(self) -> NoticeSettings:
         return function_settings.read_notice_settings(os.environ)
 
-    def index(self) -> _Index | None:
+    def index(self) -> _InvocationIndex | None:
         settings = _settings()
-        return _Index(self._context, settings) if settings.has_cluster else None
+        return _InvocationIndex(self._context, settings) if settings.has_cluster else None
 
     def channels(self, settings: NoticeSettings) -> list[NoticeChannel]:
-        return _channels(settings, _notice_budget(self._context))
+        return _all_channels(settings, _notice_budget(self._context))
 
     def run_once(self, key: str, work: Callable[[], object]) -> object:
-        return _once(self._context)(key, work)
+        return _idempotently(self._context)(key, work)
 
     def print_line(self, line: str) -> None:
         _print_line(line)
@@ -335,7 +339,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
         InvocationTime(context, reserved_seconds=part * whole.remaining_seconds())
         for part in (0.5, 0.35, 0.15)
     )
-    tasks, rules, finished = _watch_memory()
+    tasks, rules, finished = _schedule_watch_state()
     watch = ScheduleWatch(
         schedules=partial(_watched_schedules, reading),
         tasks=partial(_started_by_schedules, reading),
@@ -346,7 +350,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
         notifier=ScheduleNotifier(
             settings,
             configured_channels(settings, os.environ, posting, lambda: _client("events")),
-            _once(context),
+            _idempotently(context),
             partial(_store_notice, storing),
             finished,
         ),
@@ -435,12 +439,12 @@ def morning_digest(_event: Mapping[str, Any], context: NamedContext) -> Mapping[
     delivery_of_today = DigestSender(
         last_messages=StoredLastMessages(table=table, client=_client("dynamodb")),
         message_of=partial(_night_message, settings=settings, context=context),
-        once=_once(context),
+        once=_idempotently(context),
         period_of=lambda last: NightPeriod(last=last, end_ns=now_ns, zone=zone),
         now_ns=now_ns,
     )
     errors: list[ForwarderError] = []
-    sent = delivery_of_today.send(_channels(settings, InvocationTime(context)), errors)
+    sent = delivery_of_today.send(_all_channels(settings, InvocationTime(context)), errors)
     raise_errors(errors)
     return {"night": last_night(now).day.isoformat(), "notified": bool(sent)}
 
@@ -586,7 +590,7 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
         )
 
 
-def _deliver(
+def _index_documents(
     settings: ForwarderSettings,
     context: Context,
     notices: RunningTaskNotices,
@@ -652,11 +656,11 @@ def _task_notices(context: Context) -> RunningTaskNotices:
     def once(key: str, work: Callable[[], object]) -> object:
         if whole.remaining_seconds() < last_seconds():
             raise DeliveryError(NO_TIME_TO_NOTIFY)
-        return _once(context)(key, work)
+        return _idempotently(context)(key, work)
 
     return RunningTaskNotices(
         lambda: function_settings.read_notice_settings(os.environ),
-        channels=lambda settings: _channels(
+        channels=lambda settings: _all_channels(
             settings, InvocationTime(context, reserved_seconds=last_seconds())
         ),
         once=once,
@@ -732,18 +736,20 @@ def _export(ended: EndedTask, context: Context) -> None:
         now_ns=time.time_ns,
     )
     budget = InvocationTime(context, reserved_seconds=RESERVED_SECONDS)
-    export.export(ended, _once(context), lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()))
+    export.export(
+        ended, _idempotently(context), lambda: min(_EXPORT_SECONDS, budget.remaining_seconds())
+    )
 
 
 def _keep_unexported(queue_url: str, failures: Sequence[delivery.FailedItem]) -> None:
     delivery.send_failures(queue_url, _client("sqs"), failures)
 
 
-def _once(context: Context) -> "partial[Any]":
+def _idempotently(context: Context) -> "partial[Any]":
     return partial(run_idempotently, function_settings.read_key_table(os.environ), context)
 
 
-def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
+def _all_channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
     """Return every notice channel. One that is not configured accepts no notice."""
     from profiler.forwarder.notifications.channels import configured_channels  # slow to import
 
@@ -841,7 +847,7 @@ def _idle_machines() -> dict[str, int]:
 
 
 @cache
-def _watch_memory() -> "tuple[TaskMemory, RuleMemory, set[str]]":
+def _schedule_watch_state() -> "tuple[TaskMemory, RuleMemory, set[str]]":
     """Return what watch_schedules keeps for the next invocation: tasks, rules, and the keys of
     finished notices.
     """

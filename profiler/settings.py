@@ -157,14 +157,14 @@ def _number(
     return Value(parse, f"{what} from {minimum:g} to {maximum}")
 
 
-def _word(literal: object) -> Value:
+def _word_value(literal: object) -> Value:
     """One of the words of a literal type, in any case."""
     words = get_args(literal)
     by_text = dict(zip(words, words, strict=True))
-    return _choice(by_text, f"{', '.join(words[:-1])} or {words[-1]}")
+    return _choice_value(by_text, f"{', '.join(words[:-1])} or {words[-1]}")
 
 
-def _choice(by_text: Mapping[str, Any], expected: str) -> Value:
+def _choice_value(by_text: Mapping[str, Any], expected: str) -> Value:
     return Value(lambda text: by_text[text.lower()], expected)
 
 
@@ -173,12 +173,12 @@ _NAMES = Value(_parse_names)
 _PRICE = Value(_parse_price, "a price in USD")
 _INSTANCES = Value(_parse_instance_prices, "a list of prices in USD like m5.large=0.096,…")
 _GPU_UUIDS = Value(_parse_gpu_uuids, "a comma-separated list like GPU-…,GPU-…")
-_TAGS = _choice({"true": True, "false": False, "off": False}, "true or false")
-_EMF = _choice(
+_TAGS = _choice_value({"true": True, "false": False, "off": False}, "true or false")
+_EMF = _choice_value(
     {"true": "report", "live": "live", "false": "off", "off": "off"}, "true, live or false"
 )
 _POINTS = _number(0, MAX_SERIES_POINTS, "a whole number", int)
-_SWITCH = _word(Switch)
+_SWITCH = _word_value(Switch)
 
 # In the order of the help. A help text ends with the default in parentheses.
 SETTINGS: tuple[Setting, ...] = (
@@ -195,7 +195,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("log_group", None, _TEXT, "log group of the report (the batch's)"),
     Setting("log_stream", None, _TEXT, "log stream of the report (the batch's)"),
     Setting(
-        "report_stream", "batch", _word(ReportStream), "monitor: the monitor's own stream ({})"
+        "report_stream",
+        "batch",
+        _word_value(ReportStream),
+        "monitor: the monitor's own stream ({})",
     ),
     Setting("series_points", 60, _POINTS, "size of the time series, 0 = none ({})"),
     Setting(
@@ -209,11 +212,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("gpu", "auto", _SWITCH, "auto, on, off ({})"),
     Setting("gpu_uuids", (), _GPU_UUIDS, "the batch's GPUs (all visible ones)"),
     Setting("neuron", "auto", _SWITCH, "auto, on, off ({})"),
-    Setting("scope", "task", _word(Scope), "instance: all tasks of an instance ({})"),
+    Setting("scope", "task", _word_value(Scope), "instance: all tasks of an instance ({})"),
     Setting("families", (), _NAMES, "with instance: globs of families (all)", "instance"),
-    Setting("processes", "off", _word(Processes), "with instance: on: processes ({})", "instance"),
-    Setting("process_arguments", "off", _word(Arguments), "off, redacted, all ({})"),
-    Setting("stacks", "off", _word(StacksMode), "call stacks of Python: on, moments ({})"),
+    Setting(
+        "processes", "off", _word_value(Processes), "with instance: on: processes ({})", "instance"
+    ),
+    Setting("process_arguments", "off", _word_value(Arguments), "off, redacted, all ({})"),
+    Setting("stacks", "off", _word_value(StacksMode), "call stacks of Python: on, moments ({})"),
     Setting("emf", "off", _EMF, "CloudWatch metrics: true, live (false)"),
     Setting("emf_metrics", DEFAULT_EMF_METRICS, _NAMES, "names of these metrics (five)"),
     Setting(

@@ -195,7 +195,9 @@ def _run(
     status, exit_code, is_killed = draw_outcome(level, batch, rng)
     if status == "failure":
         duration_ms = int(duration_ms * rng.uniform(0.3, 0.9))
-    points = _points(batch, duration_ms, 0.995 if is_killed else min(level, 0.97), rng, max_points)
+    points = _usage_steps(
+        batch, duration_ms, 0.995 if is_killed else min(level, 0.97), rng, max_points
+    )
     started_ns = int(started_at.timestamp()) * 1_000_000_000
     record = Record(
         task_id=f"{rng.getrandbits(128):032x}",
@@ -229,7 +231,7 @@ def draw_outcome(level: float, batch: Batch, rng: random.Random) -> tuple[Status
     return "success", 0, False
 
 
-def _points(
+def _usage_steps(
     batch: Batch, duration_ms: int, level: float, rng: random.Random, max_points: int
 ) -> tuple[Point, ...]:
     step_ms = max(1000, duration_ms // max_points)

@@ -424,7 +424,7 @@ class TimeAccount:
         unread_ns = self._early_ns + grown_ns - read_ended_ns
         self._early_ns = max(unread_ns, -_MAX_EARLY_NS)
         if unread_ns > 0:
-            self._early_ns = self._spread_unread(unread_ns, read_ns)
+            self._early_ns = self._spread_and_return_rest_ns(unread_ns, read_ns)
         self._total_ns = read_ns
 
     # What is asked
@@ -446,7 +446,7 @@ class TimeAccount:
             duration_ns = round(duration_ms * NS_PER_MS)
         sums = self._sums_so_far()
         return Activity(
-            breakdown=self._breakdown(sums.parts, duration_ns),
+            breakdown=self._breakdown_of_parts(sums.parts, duration_ns),
             idle_parts=partial(self._idle_parts, sums.idle),
             cpu_wait_ns=self._wait_ns if self._has_waits else None,
             read_cpu_ns=self._run_ns,
@@ -457,11 +457,11 @@ class TimeAccount:
         self, places: IdleTimeByPlace, first_ns: int, last_ns: int
     ) -> tuple[TimeBreakdown, TimeBreakdown]:
         before, between = places.idle_parts_before_and_between(first_ns, last_ns)
-        return self._breakdown(before), self._breakdown(between)
+        return self._breakdown_of_parts(before), self._breakdown_of_parts(between)
 
     def breakdown(self, duration_ns: int | None = None) -> TimeBreakdown:
         """The division of the whole time so far."""
-        return self._breakdown(self._sums_so_far().parts, duration_ns)
+        return self._breakdown_of_parts(self._sums_so_far().parts, duration_ns)
 
     def longest_wait(self, since_ns: int) -> Wait | None:
         """What the run waited for longest since then; None if unknown."""
@@ -474,7 +474,9 @@ class TimeAccount:
             return {}
         return self._threads.held_back_ns()
 
-    def _breakdown(self, parts: TimeParts | None, duration_ns: int | None = None) -> TimeBreakdown:
+    def _breakdown_of_parts(
+        self, parts: TimeParts | None, duration_ns: int | None = None
+    ) -> TimeBreakdown:
         if parts is None or not self._is_sampled or self.failure is not None:
             return NO_BREAKDOWN
         return parts.breakdown(
@@ -667,7 +669,7 @@ class TimeAccount:
             stretch.able_threads = None  # not all were asked
             self._for_series.append((stretch.start_ns, stretch.end_ns, sum_ns, True))
 
-    def _spread_unread(self, unread_ns: int, read_ns: int) -> int:
+    def _spread_and_return_rest_ns(self, unread_ns: int, read_ns: int) -> int:
         """Spread what ran in ended processes over the time since the last total, and what finds no
         room there to the stretches before, as that of threads which were rarely read; returns
         what belongs to the next stretch.

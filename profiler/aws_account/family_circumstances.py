@@ -125,7 +125,7 @@ def overrides_of_runs(
     """What the runs of the window show of overrides by starters that nobody knows: limits of
     containers, and a part of the task's size.
     """
-    limits_mb = _overridden_limits_mb(document, window)
+    limits_mb = _largest_limit_mb_by_container(document, window)
     overrides = list(_overridden_sizes(document, window))
     if limits_mb:
         containers = {name: {"memory": round(limit_mb)} for name, limit_mb in limits_mb.items()}
@@ -134,7 +134,7 @@ def overrides_of_runs(
     return tuple(overrides)
 
 
-def _overridden_limits_mb(
+def _largest_limit_mb_by_container(
     document: TaskDefinitionDocument, window: FamilyWindow
 ) -> Mapping[str, float]:
     """The largest limits by the containers' names that the definition did not give them.

@@ -102,7 +102,7 @@ class StarterRoleReader:
         Without tags so far, ECS has not asked for the right: then nothing but a policy proves it.
         """
         if target.is_of_job:
-            return self._why_job_tags_are_refused(target, present, new, revision_arn)
+            return self._why_batch_tags_are_refused(target, present, new, revision_arn)
         before = target.tags_of_task(present)
         after = target.tags_of_task(new)
         role = self._role_of(target, revision_arn)
@@ -133,7 +133,7 @@ class StarterRoleReader:
                 )
         return None
 
-    def _why_job_tags_are_refused(
+    def _why_batch_tags_are_refused(
         self,
         target: ScheduledTarget,
         present: Mapping[str, object],

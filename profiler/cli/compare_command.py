@@ -252,9 +252,9 @@ def comparison_document(
             change,
             a=known(_without_rounding_error, change.a),
             b=known(_without_rounding_error, change.b),
-            change_percent=known(_rounded, change.change_percent),
-            low_percent=known(_rounded, change.low_percent),
-            high_percent=known(_rounded, change.high_percent),
+            change_percent=known(_rounded_percent, change.change_percent),
+            low_percent=known(_rounded_percent, change.low_percent),
+            high_percent=known(_rounded_percent, change.high_percent),
         )
     return ComparisonDocument(a=a, b=b, metrics=metrics)
 
@@ -268,7 +268,7 @@ def _set_document(run_set: RunSet, medians: Mapping[str, Measured]) -> SetDocume
     )
 
 
-def _rounded(percent: float) -> float:
+def _rounded_percent(percent: float) -> float:
     return round(percent, _DIGITS) + 0.0  # not -0.0
 
 
@@ -296,7 +296,7 @@ def limit_annotations(
         yield f"{annotation('error', title, message)}\n"
 
 
-def _titles(columns: Sequence[Column]) -> Sequence[str]:
+def _column_titles(columns: Sequence[Column]) -> Sequence[str]:
     return [column.title for column in columns]
 
 
@@ -314,9 +314,9 @@ def append_summary(
     lines = [
         f"### {escaped_markdown(title)}",
         "",
-        *markdown_table(_titles(METRIC_COLUMNS), metric_rows(changes)),
+        *markdown_table(_column_titles(METRIC_COLUMNS), metric_rows(changes)),
         "",
-        *markdown_table(_titles(set_columns()), set_rows(sets)),
+        *markdown_table(_column_titles(set_columns()), set_rows(sets)),
     ]
     for sentence in sentences:
         lines += ["", escaped_markdown(sentence)]

@@ -19,8 +19,8 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>#!|~&])")
 
 def annotation(level: Literal["error", "notice"], title: str, message: str) -> str:
     """A workflow command, without the end of its line."""
-    escaped = _command_data(title).replace(":", "%3A").replace(",", "%2C")
-    return f"::{level} title={escaped}::{_command_data(message)}"
+    escaped = _escaped_command_data(title).replace(":", "%3A").replace(",", "%2C")
+    return f"::{level} title={escaped}::{_escaped_command_data(message)}"
 
 
 def write_annotations(lines: Iterable[str]) -> None:
@@ -56,5 +56,5 @@ def escaped_markdown(text: str) -> str:
     return _ADDRESS.sub(lambda found: _IN_ADDRESS[found[0]], escaped)
 
 
-def _command_data(text: str) -> str:
+def _escaped_command_data(text: str) -> str:
     return printable(text).replace("%", "%25")

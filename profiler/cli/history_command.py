@@ -127,7 +127,7 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
     if as_json:
         write_record_lines(lines)
     else:
-        _write_table(chosen)
+        _write_run_table(chosen)
     note = unconfirmed_note(unconfirmed)
     if note:
         warn(note)
@@ -136,7 +136,7 @@ def history(*, options: SourceOptions, last: int, as_json: bool, delete: bool) -
         warn(f"Only the newest {shown} shown: --last N shows more.")
 
 
-def _write_table(runs: Sequence[PastRun]) -> None:
+def _write_run_table(runs: Sequence[PastRun]) -> None:
     retries = set()
     for run in runs:
         if run.event.retry_of:
@@ -207,7 +207,7 @@ class _ShownColumns(Struct, frozen=True, kw_only=True):
         """A cell for each of the columns."""
         record = run.record
         metrics = record.metrics
-        result = _result_text(run)
+        result = _run_end_text(run)
         if is_retry:
             result += " retry"
         if not run.counts:
@@ -243,7 +243,7 @@ def _job_cells(job: BatchJob) -> list[str]:
     return [shorten(text, _MAX_NAME_CHARS) for text in texts]
 
 
-def _result_text(run: PastRun) -> str:
+def _run_end_text(run: PastRun) -> str:
     """How the run ended: its status, its exit code, and another cause than these."""
     outcome = run.outcome
     record = run.record

@@ -79,7 +79,7 @@ def signals_end_command() -> Iterator[None]:
         keep_finalizers_quiet()
         raise Stopped(number)
 
-    with _handled(end):
+    with _handle_signals(end):
         yield
 
 
@@ -89,12 +89,12 @@ def stop_held(sentence: str) -> Iterator[HeldSignals]:
     prints ``sentence``, which says what is awaited.
     """
     held = HeldSignals(sentence)
-    with _handled(held.receive):
+    with _handle_signals(held.receive):
         yield held
 
 
 @contextmanager
-def _handled(handler: Callable[[int, "FrameType | None"], None]) -> Iterator[None]:
+def _handle_signals(handler: Callable[[int, "FrameType | None"], None]) -> Iterator[None]:
     """Handle the signals in the block, but for those that the caller ignores, as ``nohup`` does."""
     previous = {}
     for number in _NUMBERS:

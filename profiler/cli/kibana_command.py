@@ -77,7 +77,7 @@ def import_(
     server. Repeating the command restores the original dashboards unless --keep-existing is given.
     """
     cluster, ui = _open_servers(url or None, ui_url, prefix, region, profile)
-    with _steps_shown(as_json=as_json) as show:
+    with _show_steps(as_json=as_json) as show:
         if ui is None:
             _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show)
         else:
@@ -93,7 +93,7 @@ def import_(
 
 
 @contextmanager
-def _steps_shown(*, as_json: bool) -> Iterator[_ShowStep]:
+def _show_steps(*, as_json: bool) -> Iterator[_ShowStep]:
     """Yield what prints a step, and ends the command after it if Ctrl-C was pressed."""
     with stop_held("It stops after the step that is in work.") as stop:
 

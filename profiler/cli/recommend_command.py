@@ -289,10 +289,10 @@ def _table(
     places = place_columns([advice.evidence.family for advice in advices])
     family = Column("Family", is_cut=True, is_name=True)
     columns = (family, *(Column(title) for title, _ in places), *_COLUMNS)
-    rows = [*_family_rows(advices, places), *_total_row(advices, places)]
+    rows = [*_family_rows(advices, places), *_total_rows(advices, places)]
     yield from table(columns, rows, width=width)
     labels = family_labels([advice.evidence.family for advice in advices])
-    yield from _below_the_table(advices, labels, width)
+    yield from _lines_below_table(advices, labels, width)
     for advice in explained:
         yield EMPTY
         name = labels[advice.evidence.family]
@@ -303,11 +303,11 @@ def _table(
             yield from _size_rows(advice, width)
         for reason in advice.reasons:
             yield from wrapped(reason, width, f"{INDENT}- ")
-        yield from _lines_for_engine(advice)
+        yield from _engine_config_lines(advice)
     if not explained:
         yield EMPTY
         yield from wrapped("The same command with FAMILY gives the reasons.", width)
-        for engine in _engines(advices):
+        for engine in _engines_of_changed_rows(advices):
             yield from wrapped(
                 f"task-profiler recommend --format {engine} prints the sizes as its configuration.",
                 width,
@@ -324,7 +324,7 @@ def _table(
         yield from wrapped(hint, width)
 
 
-def _engines(advices: Sequence[Advice]) -> Sequence[Engine]:
+def _engines_of_changed_rows(advices: Sequence[Advice]) -> Sequence[Engine]:
     """The engines of the rows whose sizes change."""
     engines: dict[Engine, None] = {}
     for advice in advices:
@@ -334,14 +334,14 @@ def _engines(advices: Sequence[Advice]) -> Sequence[Engine]:
     return list(engines)
 
 
-def _lines_for_engine(advice: Advice) -> Iterator[Line]:
+def _engine_config_lines(advice: Advice) -> Iterator[Line]:
     """The lines that set the size in the configuration of the row's engine."""
-    for engine in _engines([advice]):
+    for engine in _engines_of_changed_rows([advice]):
         for text in engine_config_lines(engine, [advice]):
             yield line(f"{INDENT}  {text}")
 
 
-def _below_the_table(
+def _lines_below_table(
     advices: Sequence[Advice], labels: Mapping[FamilyKey, str], width: int | None
 ) -> Iterator[Line]:
     """The saving of all families, the use of their GPUs, and the hours in which these were idle."""
@@ -370,7 +370,7 @@ def _changed_families(advices: Sequence[Advice]) -> list[Advice]:
     return [advice for advice in changed if advice_verdict(advice) in ("saves", "too small")]
 
 
-def _total_row(
+def _total_rows(
     advices: Sequence[Advice], places: Sequence[PlaceColumn]
 ) -> Iterator[tuple[str | Span, ...]]:
     """The sums of several families; without a known saving, none."""

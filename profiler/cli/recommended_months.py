@@ -57,7 +57,7 @@ def months_of_families(
     schedules = _read_schedules(options) if reads_aws(options) else ()
     covered_days = _covered_days(source, [advice.evidence for advice in advices], now_ns)
     for family in lacking:
-        due = tasks_a_month(_schedules_of(family, schedules), now_ns)
+        due = tasks_a_month(_enabled_schedules_of(family, schedules), now_ns)
         tasks = read[family]
         months[family] = estimated_month(tasks.tasks, tasks.window_ns, due, covered_days)
     return months
@@ -76,7 +76,7 @@ def _read_schedules(options: SourceOptions) -> Sequence[Schedule]:
     return timed.schedules
 
 
-def _schedules_of(family: FamilyKey, schedules: Sequence[Schedule]) -> list[Schedule]:
+def _enabled_schedules_of(family: FamilyKey, schedules: Sequence[Schedule]) -> list[Schedule]:
     """The enabled schedules that start a family; an unknown account or Region may be any."""
     of_family: list[Schedule] = []
     for schedule in schedules:

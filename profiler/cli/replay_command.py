@@ -78,7 +78,7 @@ def replay(
     window_ms = (times.since_ns or 0) // NS_PER_MS, (times.until_ns or 0) // NS_PER_MS
     check_region(region, profile)
     open_client = open_clients(region, profile)
-    _check_function(open_client, function_name)
+    _check_function_exists(open_client, function_name)
     groups = matching_log_groups(open_client, (name,))
     with aws_errors("The account of the log groups could not be read"):
         account = str(open_client("sts").get_caller_identity()["Account"])  # needs no permission
@@ -120,7 +120,7 @@ def replay(
         say_sentence(NOT_APPLIED)
 
 
-def _check_function(open_client: OpenClient, name: str) -> None:
+def _check_function_exists(open_client: OpenClient, name: str) -> None:
     """Raise TaskProfilerError if Lambda says that there is no such function. Whoever may not ask is
     told when the first report is sent.
     """

@@ -256,7 +256,7 @@ class _RunReader(Struct, frozen=True):
         if not past:
             raise TaskProfilerError(no_run_sentence(source, selected))
         with progress_row() as show_progress:
-            return tuple(_with_series(past, source, self.numbers, show_progress))
+            return tuple(_runs_with_series(past, source, self.numbers, show_progress))
 
     def evidence(self, selected: RunFilter, runs: Sequence[Run]) -> Collection[Evidence | None]:
         """The evidence of the families that were read; of one run, that of its family."""
@@ -274,7 +274,7 @@ class _RunReader(Struct, frozen=True):
         newest_ms = max((run.started_ns for run in newest), default=0) // NS_PER_MS
         for run in runs:
             self.families.add(run)
-            steps = downsample(_own_steps(run), steps_per_run(MAX_WHOLE_RUNS))
+            steps = downsample(_steps_of_run(run), steps_per_run(MAX_WHOLE_RUNS))
             priced = priced_run(Run(past=run, steps=steps), self.price_overrides, self.on_fargate)
             self.older.add(priced, newest_ms)
         return tuple(newest)
@@ -287,7 +287,7 @@ class _RunReader(Struct, frozen=True):
         return replace(run.with_record(record), line=b"")
 
 
-def _own_steps(run: PastRun) -> StepSeries:
+def _steps_of_run(run: PastRun) -> StepSeries:
     """The series of the record, or of the checkpoints if they have more steps."""
     both = steps_of_record(run.record), steps_of_checkpoints(run.checkpoints)
     return max(both, key=lambda steps: len(steps.ends_ms))
@@ -308,7 +308,7 @@ def _read_notices(
     return tuple(line for line in notices if (due_ns_of_notice(line) or 0) >= oldest_ns)
 
 
-def _with_series(
+def _runs_with_series(
     past: Sequence[PastRun],
     source: RunSource,
     numbers: SharedNumbers,
@@ -325,5 +325,5 @@ def _with_series(
         steps = next(stored) if left_points > 0 else StepSeries()
         left_points -= len(steps.ends_ms)
         if not steps.ends_ms:
-            steps = _own_steps(run)
+            steps = _steps_of_run(run)
         yield Run(past=run, steps=numbers.share_in_steps(downsample(steps, max_steps)))

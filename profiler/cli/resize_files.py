@@ -67,7 +67,7 @@ def plan_files(
     definitions = [one.definition for one in written]
     for file, data in texts.items():
         definitions += [definition for definition, _ in read_definitions(data, file)]
-    stages = _stages(definitions)
+    stages = _stages_of_families(definitions)
     plans = []
     for stage in stages:
         of_stage = runs.read(tuple(stage), DefinedLogPlaces(stage.get))
@@ -104,15 +104,15 @@ def plan_files(
         last = planned[-1].plan
         planned[-1] = replace(planned[-1], plan=replace(last, notes=(*last.notes, *hints)))
     return FilesPlan(
-        planned=_with_files(planned),
-        counted=_one_of_each_family(planned),
+        planned=_plans_with_file_names(planned),
+        counted=_one_plan_per_family(planned),
         contents=contents,
         only_read=tuple(dict.fromkeys(one.file for one in found)),
         unnamed=known_values(one.unnamed for one in found),
     )
 
 
-def _stages(definitions: Iterable[Mapping[str, object]]) -> Sequence[_Stage]:
+def _stages_of_families(definitions: Iterable[Mapping[str, object]]) -> Sequence[_Stage]:
     """The places of all families, with as few repetitions of a family as its places need."""
     stages: list[_Stage] = []
     for definition in definitions:
@@ -145,7 +145,7 @@ def _stage_of(
     return None
 
 
-def _with_files(planned: Sequence[_PlannedInFile]) -> list[PlannedFamily]:
+def _plans_with_file_names(planned: Sequence[_PlannedInFile]) -> list[PlannedFamily]:
     """The plans; those of a family with several definitions name their files."""
     definitions = Counter(one.plan.family for one in planned)
     named = []
@@ -157,7 +157,7 @@ def _with_files(planned: Sequence[_PlannedInFile]) -> list[PlannedFamily]:
     return named
 
 
-def _one_of_each_family(planned: Sequence[_PlannedInFile]) -> list[PlannedFamily]:
+def _one_plan_per_family(planned: Sequence[_PlannedInFile]) -> list[PlannedFamily]:
     """One plan of each family in a stage: one that changes its size, if there is one."""
     counted: dict[tuple[str, int | None], PlannedFamily] = {}
     without_runs = []

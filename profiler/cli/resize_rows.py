@@ -79,7 +79,7 @@ def print_plan(
     of_many = sentences_of_many(named)
     notes = [(family, of_many.get((family, note), note), "") for family, note in named]
     width = table_width()
-    lines: list[Line] = [*table(_COLUMNS, map(_cells, planned), width=width)]
+    lines: list[Line] = [*table(_COLUMNS, map(_plan_cells, planned), width=width)]
     evidence = list(_evidence_rows(planned))
     if evidence:
         lines += [EMPTY, *table(_EVIDENCE_COLUMNS, evidence, width=width)]
@@ -149,7 +149,7 @@ class TotalDocument(JsonLine, frozen=True, kw_only=True):
 
 def print_json_plan(planned: Sequence[PlannedFamily]) -> None:
     """A line for each family."""
-    write_json_lines(map(_row, planned))
+    write_json_lines(map(_family_document, planned))
 
 
 def print_json_total(
@@ -161,8 +161,8 @@ def print_json_total(
     total = TotalDocument(
         families=len(planned),
         changes=len(new_revisions(carried_out)),
-        saving_usd_per_month=_sum(saving_usd),
-        saved_usd_per_month=_sum(saved_usd),
+        saving_usd_per_month=_total_usd_per_month(saving_usd),
+        saved_usd_per_month=_total_usd_per_month(saved_usd),
     )
     write_json_lines([total])
 
@@ -173,7 +173,7 @@ def print_github_plan(planned: Sequence[PlannedFamily], environment: Mapping[str
         title = f"task-profiler taskdef resize: {family_plan.family}"
         write_annotations([annotation("notice", title, _change_sentence(family_plan)), "\n"])
     titles = [column.title for column in _COLUMNS]
-    parts = ["### Sizes of the tasks", "", *markdown_table(titles, map(_cells, planned))]
+    parts = ["### Sizes of the tasks", "", *markdown_table(titles, map(_plan_cells, planned))]
     evidence = list(_evidence_rows(planned))
     if evidence:
         titles = [column.title for column in _EVIDENCE_COLUMNS]
@@ -225,7 +225,7 @@ def _present(planned: PlannedFamily) -> TaskSize:
     return definition_size(planned.document.definition)
 
 
-def _row(planned: PlannedFamily) -> FamilyDocument:
+def _family_document(planned: PlannedFamily) -> FamilyDocument:
     decision = decision_of(planned)
     return FamilyDocument(
         family=planned.family,
@@ -236,13 +236,13 @@ def _row(planned: PlannedFamily) -> FamilyDocument:
         runs=decision.runs,
         saving_usd_per_month=rounded_usd_per_month(decision.saving_usd_per_month),
         verdict=decision.verdict,
-        at_least=("evidence.peakMB",) if _is_peak_least(decision) else (),
+        at_least=("evidence.peakMB",) if _is_peak_lower_bound(decision) else (),
         evidence=known(_evidence_document, decision.evidence),
         notes=notes_of(planned),
     )
 
 
-def _is_peak_least(decision: Resize) -> bool:
+def _is_peak_lower_bound(decision: Resize) -> bool:
     return decision.evidence is not None and decision.evidence.is_peak_least
 
 
@@ -255,19 +255,19 @@ def _evidence_document(seen: ShownEvidence) -> ShownEvidenceDocument:
         unconfirmed=seen.unconfirmed,
         killed_above_mb=known(round, seen.killed_above_mb),
         margin_percent=known(rounded_percent, seen.margin_percent),
-        duration_factor=known(_factor, seen.duration),
+        duration_factor=known(_factor_document, seen.duration),
     )
 
 
-def _factor(factor: SlowdownBounds) -> FactorDocument:
+def _factor_document(factor: SlowdownBounds) -> FactorDocument:
     return FactorDocument(min=factor.min, max=factor.max)
 
 
-def _sum(amounts: Iterable[float | None]) -> float:
+def _total_usd_per_month(amounts: Iterable[float | None]) -> float:
     return rounded_usd_per_month(sum_known(*amounts) or 0) or 0
 
 
-def _cells(planned: PlannedFamily) -> tuple[str, ...]:
+def _plan_cells(planned: PlannedFamily) -> tuple[str, ...]:
     decision = decision_of(planned)
     return (
         planned.family,

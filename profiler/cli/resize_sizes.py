@@ -70,7 +70,7 @@ class SizesTarget(Struct, frozen=True, kw_only=True):
             elif in_file is None or in_file == definition_size(present):
                 yield family_plan, sizes
             else:
-                warn(_other_size(family_plan, self.path, in_file))
+                warn(_other_size_sentence(family_plan, self.path, in_file))
 
 
 def open_sizes(file: str) -> SizesTarget:
@@ -90,7 +90,7 @@ def _written_reason(planned: PlannedFamily) -> str:
     return " ".join(sentences)
 
 
-def _other_size(planned: PlannedFamily, path: Path, in_file: TaskSize) -> str:
+def _other_size_sentence(planned: PlannedFamily, path: Path, in_file: TaskSize) -> str:
     """What somebody has set and not deployed is no size that the runs have judged."""
     return (
         f"{planned.family}: {path} has {size_text(in_file)}, and {planned.revision} another size: "

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MAX_RUNS_COMPARED = 50
 
 
-def _is_comparable(options: RunOptions) -> bool:
+def _have_runs_one_program(options: RunOptions) -> bool:
     """Whether all runs of the family ran the same program: ``python3 -c`` without a name runs
     any program.
     """
@@ -48,7 +48,7 @@ def family_of_run(
     record = report.record
     if may_name_size(record, outcome_of(record)):
         report = with_family_size(report, store, prices)
-    if not _is_comparable(options):
+    if not _have_runs_one_program(options):
         return report, ()
     earlier = record.family or "", record.started_at or ""
     if known_status(record) == "success":
@@ -100,7 +100,7 @@ def known_family_of(options: RunOptions, clock: Clock) -> "Family | None":
         from profiler.runs.history.history_file import history_path
         from profiler.runs.history.run_database import HistoryStore
 
-        if not _is_comparable(options):
+        if not _have_runs_one_program(options):
             return None
         store = HistoryStore(history_path(os.environ), clock)
         successes = store.last_successes(family_name(options.name, options.words), "~")

@@ -161,7 +161,7 @@ def schedules(*, cluster: str | None, as_lines: bool, options: SourceOptions) ->
     # Also of an account without schedules, about which the next call raises.
     ends = [
         *filter(None, map(gone.why_state_starts_nothing, states)),
-        *_ends_of_machines(machines, cluster, options.families, now_ns),
+        *_missing_machine_sentences(machines, cluster, options.families, now_ns),
     ]
     for sentence in ends:
         warn(sentence)
@@ -225,7 +225,7 @@ def selected_schedules(
             readable.append(schedule)
     if readable:
         return readable
-    raise TaskProfilerError(_none_sentence(found.schedules, cluster, tuple(families)))
+    raise TaskProfilerError(_nothing_found_sentence(found.schedules, cluster, tuple(families)))
 
 
 def _selected_machines(
@@ -237,7 +237,7 @@ def _selected_machines(
     ]
 
 
-def _ends_of_machines(
+def _missing_machine_sentences(
     machines: Sequence[MachineSchedule],
     cluster: str | None,
     families: Collection[str],
@@ -272,7 +272,7 @@ def _selected_states(
             yield state
 
 
-def _none_sentence(
+def _nothing_found_sentence(
     others: Sequence[Schedule], cluster: str | None, families: tuple[str, ...]
 ) -> str:
     """Say that no schedule is of these families in this cluster, and which may be meant."""
@@ -327,7 +327,7 @@ def judge_account(
         if not (schedule.is_of_jobs or schedule.is_of_machine)
     }
     clusters = read_clusters(open_client("ecs"), of_tasks, now_ns)
-    due_ns = known_values(_last_due(machine.schedule, now_ns) for machine in machines)
+    due_ns = known_values(_last_due_or_none(machine.schedule, now_ns) for machine in machines)
     since_ns = min(due_ns, default=now_ns) - SKEW_NS
     listing = [machine.schedule for machine in machines if not machine.is_express]
     clusters |= {
@@ -339,7 +339,7 @@ def judge_account(
     for cluster in clusters.values():
         known_ids.update(task_id(task.arn) for task in cluster.tasks or ())
     judged = judge(clusters)
-    forgotten = [schedule for schedule in judged if _is_forgotten(schedule)]
+    forgotten = [schedule for schedule in judged if _has_forgotten_due_time(schedule)]
     if forgotten and past is not None:
         try:
             merged = _with_past_tasks(clusters, known_ids, forgotten, past, now_ns)
@@ -354,13 +354,13 @@ def judge_account(
     return explained
 
 
-def _last_due(schedule: Schedule, now_ns: int) -> int | None:
+def _last_due_or_none(schedule: Schedule, now_ns: int) -> int | None:
     with suppress(ScheduleExpressionError):
         return last_due(schedule, now_ns)
     return None
 
 
-def _is_forgotten(judged: JudgedSchedule) -> bool:
+def _has_forgotten_due_time(judged: JudgedSchedule) -> bool:
     return any(due.reason == TOO_OLD for due in judged.due_times)
 
 
@@ -558,14 +558,14 @@ def table_lines(rows: Sequence[tuple[str, ScheduleRow]], width: int | None) -> I
     cells = []
     sentences = []
     for title, row in rows:
-        cells.append([*compress(_cells(title, row), is_shown)])
+        cells.append([*compress(_schedule_cells(title, row), is_shown)])
         for sentence in filter(None, (row.reason, row.overlap)):
             sentences.append((title, f"{with_local_times(sentence).rstrip('.')}.", ""))
     yield from table([*compress(columns, is_shown)], cells, width=width)
     yield from sentences_about(sentences, width)
 
 
-def _cells(title: str, row: ScheduleRow) -> list[str | Span]:
+def _schedule_cells(title: str, row: ScheduleRow) -> list[str | Span]:
     usual = value_text(row.usual_duration_ms, format_duration)
     return [
         title,

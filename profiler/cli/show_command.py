@@ -140,7 +140,7 @@ def show(
     with warned_notes(source):
         runs = find_runs(source, selection)
         if as_stacks:
-            stacks = _call_stacks(runs, source)
+            stacks = _read_call_stacks(runs, source)
         elif not as_json:
             prices = price_overrides()
             pages = [_page(_with_cost(run, prices), source, against, prices, view) for run in runs]
@@ -174,7 +174,7 @@ def _page(
 ) -> _Page:
     series = _series_of(run, source)
     family = source.family_source(run)
-    comparison = _comparison(run, against, source, family, prices)
+    comparison = _comparison_of_run(run, against, source, family, prices)
     sizes = size_story(find_advice(run, family, prices), run.story.usage)
     lines = page_lines(run, view, series, comparison, sizes)
     return _Page(record=run.record, series=series, lines=lines)
@@ -203,7 +203,7 @@ def _series_of(run: PastRun, source: RunSource) -> Series | None:
     return with_equal_steps(steps, run.started_at)
 
 
-def _call_stacks(runs: Sequence[PastRun], source: RunSource) -> list[_RunStacks]:
+def _read_call_stacks(runs: Sequence[PastRun], source: RunSource) -> list[_RunStacks]:
     """The call stacks of the runs that have some."""
     found = []
     for run in runs:
@@ -222,7 +222,7 @@ def _print_call_stacks(found: Sequence[_RunStacks], view: View, *, as_json: bool
     )
 
 
-def _comparison(
+def _comparison_of_run(
     run: PastRun,
     against: str | None,
     source: RunSource,

@@ -84,7 +84,9 @@ def table(
             widths[place] = max(widths[place], columns_of(cell.text))
     if width is not None:
         every_column, every_row = columns, cells[1:]
-        needed = _columns_that_fit(columns, _least_widths(columns, widths, cells), gap, width)
+        needed = _indices_of_fitting_columns(
+            columns, _least_widths(columns, widths, cells), gap, width
+        )
         columns = [columns[place] for place in needed]
         widths = [widths[place] for place in needed]
         cells = [[*map(row.__getitem__, needed)] for row in cells]
@@ -179,7 +181,7 @@ def _least_width(names: Collection[str]) -> int:
     return _MAX_CUT_WIDTH
 
 
-def _columns_that_fit(
+def _indices_of_fitting_columns(
     columns: Sequence[Column], least: Sequence[int], gap: int, width: int
 ) -> list[int]:
     """The places of the columns without those that are left out for lack of room; ``least``: the

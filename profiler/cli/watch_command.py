@@ -525,8 +525,8 @@ def _table_lines(runs: Sequence[WatchedRun], width: int | None) -> list[Line]:
             _progress_bar(watched, 20 if is_wide else 8),
             median,
             p95,
-            _of_size(vcpu, vcpu_size(record), format_bare_vcpu),
-            _of_size(memory_mb, metrics.memory_size_mb, format_memory),
+            _use_of_size_text(vcpu, vcpu_size(record), format_bare_vcpu),
+            _use_of_size_text(memory_mb, metrics.memory_size_mb, format_memory),
             _state_text(run),
         )
         names = (key.name or UNKNOWN, *(get(key) or UNKNOWN for _, get in places))
@@ -549,7 +549,9 @@ def _progress_bar(watched: WatchedRun, width: int) -> Span | str:
     return Span("█" * filled + "·" * (width - filled), colour)
 
 
-def _of_size(used: float | None, size: float | None, format_value: Callable[[float], str]) -> str:
+def _use_of_size_text(
+    used: float | None, size: float | None, format_value: Callable[[float], str]
+) -> str:
     """``0.4 / 2`` or ``2.5 / 4 GB``: a unit that both have is written once."""
     size_text = value_text(size, format_value)
     used_text = value_text(used, format_value)

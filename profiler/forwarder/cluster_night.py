@@ -295,7 +295,7 @@ class NightReader(Struct, frozen=True, kw_only=True):
             oldest_first = reversed(list(hit_sources(family.get("newest"))))
             earlier = [_earlier_run(source) for source in oldest_first]
             runs[str(family.get("key"))] = known_values(earlier)
-            costs.extend(_resized_costs(field_at(family, "resized.tags.buckets")))
+            costs.extend(_costs_since_resize(field_at(family, "resized.tags.buckets")))
         return FamilyHistory(runs=runs, resized=tuple(costs))
 
     def _search(
@@ -743,7 +743,7 @@ def _earlier_run(source: Mapping[str, Json]) -> EarlierRun | None:
     )
 
 
-def _resized_costs(buckets: Json) -> Iterable[ResizedCost]:
+def _costs_since_resize(buckets: Json) -> Iterable[ResizedCost]:
     for bucket in mappings(buckets):
         for source in hit_sources(bucket.get("newest")):
             size = TaskSize(

@@ -130,11 +130,11 @@ def kibana_task_url(
     base = _url_for_button(kibana_url)
     if not (base and task_id):
         return None
-    begin = _kibana_time(started, -_MARGIN) or _rison_string("now-30d")
+    begin = _kibana_time(started, -_MARGIN) or _encoded_rison_string("now-30d")
     end = _kibana_time(ended, _MARGIN) or "now"
     period = f"_g=(time:(from:{begin},to:{end}))"
     phrase = on_one_line(task_id).replace("\\", "\\\\").replace('"', '\\"')
-    query = _rison_string(f'task.id:"{phrase}"')
+    query = _encoded_rison_string(f'task.id:"{phrase}"')
     filtered = f"_a=(query:(language:kuery,query:{query}))"
     return f"{base}/app/dashboards#/view/{TASK_RUN_DASHBOARD_ID}?{period}&{filtered}"
 
@@ -172,7 +172,7 @@ def _console_encoded(text: str) -> str:
     return _percent_encoded(text).replace("%", "$25")
 
 
-def _rison_string(text: str) -> str:
+def _encoded_rison_string(text: str) -> str:
     """Return a percent-encoded string of Rison, the notation of Kibana's addresses."""
     escaped = text.replace("!", "!!").replace("'", "!'")
     return f"'{quote(escaped, safe='!:')}'".replace("%27", "'")

@@ -75,7 +75,7 @@ def read_targets(
 
     Raises UsageError, which names the variable, never its value.
     """
-    reader = _Reader(environment, prefix)
+    reader = _VariableReader(environment, prefix)
     default = None
     if not is_configured(environment, prefix):
         default = default_endpoint
@@ -105,7 +105,7 @@ def parse_headers(text: str, setting: str) -> tuple[tuple[str, str], ...]:
     return tuple(headers)
 
 
-class _Reader(Struct):
+class _VariableReader(Struct):
     """Reads variables; a variable of one signal takes precedence over the variable of all
     signals.
     """

@@ -57,7 +57,7 @@ def end_of_event(
     failed = failures_of_others(task, batch, monitor)
     said = EventTexts(
         code=(task.stop_code or "").lower(),
-        stated=_normalized(task.stopped_reason),
+        stated=_normalized_reason(task.stopped_reason),
         reasons="\n".join(reasons).lower(),
         texts=_joined_without_spaces(*reasons, task.stop_code or ""),
         exit_code=batch.exit_code,
@@ -101,7 +101,7 @@ def written_event_end(task: Mapping[str, object]) -> EventEnd | None:
     if cause is None:
         said = EventTexts(
             code=(stop_code or "").lower(),
-            stated=_normalized(reason),
+            stated=_normalized_reason(reason),
             reasons=(reason or "").lower(),
             texts=_joined_without_spaces(reason or "", stop_code or ""),
             exit_code=exit_code,
@@ -247,10 +247,10 @@ def _specific_reason(task: StoppedTask, batch: EventContainer, monitor: str | No
 
 def _reason_if_given(reason: str | None) -> str | None:
     """The reason; None for a text that says that there is none."""
-    return None if _normalized(reason) == NO_REASON else reason
+    return None if _normalized_reason(reason) == NO_REASON else reason
 
 
-def _normalized(reason: str | None) -> str:
+def _normalized_reason(reason: str | None) -> str:
     return (reason or "").strip().rstrip(".").lower()
 
 

@@ -110,16 +110,16 @@ def steps_of_collected_series(series: RunSeries, duration_ms: float | None) -> S
     length = series.step_count
     return StepSeries(
         ends_ms=_equal_ends_ms(length, series.step_ns / NS_PER_MS, duration_ms),
-        vcpu_used=_rounded(step_means(series.cpu, length), VCPU_DIGITS),
+        vcpu_used=_rounded_column(step_means(series.cpu, length), VCPU_DIGITS),
         memory_mb=series.memory_mb(length),
         block_read_bytes=series.read.padded_cells(length),
         block_write_bytes=series.written.padded_cells(length),
-        gpu_percent=_rounded(step_means(series.gpu, length), _PERCENT_DIGITS),
+        gpu_percent=_rounded_column(step_means(series.gpu, length), _PERCENT_DIGITS),
         gpu_memory_mb=_bytes_to_mb(series.gpus_memory.padded_cells(length)),
     )
 
 
-def _rounded(column: Column, digits: int) -> Column:
+def _rounded_column(column: Column, digits: int) -> Column:
     return [rounded(value, digits) for value in column]
 
 

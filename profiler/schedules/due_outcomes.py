@@ -149,7 +149,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
         is_alone = len(members) == 1
         # Anybody may have started an execution, at any time.
         is_certain = is_alone and not members[0].is_of_machine
-        rows = [self._slots(schedule, tasks, is_alone=is_certain) for schedule in members]
+        rows = [self._task_slots(schedule, tasks, is_alone=is_certain) for schedule in members]
         of_all: list[TaskSlot] = []
         for row in rows:
             if not isinstance(row, str):
@@ -171,7 +171,7 @@ class _Judge(Struct, frozen=True, kw_only=True):
                     due.append(_unknown_if_doubtful(judged, schedule, is_restarted=is_restarted))
             yield JudgedSchedule(schedule=schedule, due_times=tuple(due))
 
-    def _slots(
+    def _task_slots(
         self, schedule: Schedule, tasks: Sequence[StartedTask], *, is_alone: bool
     ) -> list[TaskSlot] | str:
         """The due times that matter for the tasks; a sentence if they are not known."""

@@ -201,7 +201,7 @@ def due_times(schedule: Schedule, since_ns: int, until_ns: int) -> Iterator[int]
     """
     expression = _read_expression(schedule.expression)
     zone = read_zone(schedule.time_zone)
-    begin_ns, end_ns = _lifetime(schedule, expression)
+    begin_ns, end_ns = _first_and_last_moment(schedule, expression)
     since_ns = max(since_ns, begin_ns)
     until_ns = min(until_ns, end_ns + 1)
     if isinstance(expression, int):
@@ -237,7 +237,7 @@ def may_start_again(schedule: Schedule, now_ns: int) -> bool:
 
 def last_due(schedule: Schedule, until_ns: int) -> int | None:
     """The last due time up to ``until_ns``, inclusive; errors as in due_times."""
-    begin_ns, end_ns = _lifetime(schedule, _read_expression(schedule.expression))
+    begin_ns, end_ns = _first_and_last_moment(schedule, _read_expression(schedule.expression))
     end_ns = min(until_ns, end_ns) + 1
     span_ns = _UNIT_NS["hour"]
     while end_ns > begin_ns:  # each stretch of time is longer than the one after it
@@ -263,7 +263,7 @@ def _anchor_ns(schedule: Schedule) -> int | None:
     return first_known(schedule.starts_ns, schedule.created_ns)
 
 
-def _lifetime(schedule: Schedule, expression: _Expression) -> tuple[int, int]:
+def _first_and_last_moment(schedule: Schedule, expression: _Expression) -> tuple[int, int]:
     """The first and the last moment of a schedule.
 
     AWS ignores the start and end dates of an ``at``.
@@ -371,10 +371,10 @@ def _starts_ahead(schedule: Schedule, now_ns: int) -> Iterator[_DueStart]:
     stretches = [(now_ns, now_ns + _AHEAD_NS)]
     if len(first_days) == _MAX_GAPS:
         stretches = [(now_ns, now_ns + _GAPS_AHEAD_NS), *_clock_changes(zone, now_ns)]
-    return _starts(schedule, stretches, hours_before=zone is not UTC)
+    return _due_starts(schedule, stretches, hours_before=zone is not UTC)
 
 
-def _starts(
+def _due_starts(
     schedule: Schedule, stretches: Iterable[tuple[int, int]], *, hours_before: bool
 ) -> Iterator[_DueStart]:
     window_ns = schedule.window_minutes * NS_PER_MINUTE

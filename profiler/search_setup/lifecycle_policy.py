@@ -90,7 +90,7 @@ class LifecyclePolicy:
         """
         path = self._path
         if self._is_opensearch and self._existing:
-            if _includes(self._existing.get("policy"), body["policy"]):
+            if _has_all_wanted(self._existing.get("policy"), body["policy"]):
                 return
             path += f"?if_seq_no={self._existing['_seq_no']}"
             path += f"&if_primary_term={self._existing['_primary_term']}"
@@ -133,7 +133,7 @@ class LifecyclePolicy:
             yield from self._mend_opensearch_indices(patterns, dry_run=dry_run)
             return
         if self._product.major <= _BLOCKING_MAJOR:
-            yield from self._unblock(patterns, with_setting=_ILM_POLICY, dry_run=dry_run)
+            yield from self._unblock_writes(patterns, with_setting=_ILM_POLICY, dry_run=dry_run)
         asked = f"{_ILM_POLICY},{_EACH_HAS}"
         listed = self._server.request(
             "GET", f"/{','.join(patterns)}/_settings/{asked}?flat_settings=true"
@@ -186,7 +186,7 @@ class LifecyclePolicy:
         for names in batches(outdated, _MAX_NAMES):
             yield self._change_policy(names, dry_run=dry_run)
         for names in batches(merged, _MAX_NAMES):
-            yield from self._unblock(names, dry_run=dry_run)
+            yield from self._unblock_writes(names, dry_run=dry_run)
         yield from self._name_failed(mapping(explained.body))
         request = f'POST {_ISM}/add/NAME {{"policy_id": "{self.name}"}}'
         yield from self._name_without_policy(without, request)
@@ -222,7 +222,7 @@ class LifecyclePolicy:
             return TemplateStep(what=f"{what}: {_failure_text(failed)}", done=False)
         return TemplateStep(what=what, done=True)
 
-    def _unblock(
+    def _unblock_writes(
         self, names: Sequence[str], *, dry_run: bool, with_setting: str | None = None
     ) -> Iterator[TemplateStep]:
         """Open those of the indices that nobody can write to; only those with this policy in a
@@ -262,16 +262,16 @@ def _failure_text(failed: object) -> str:
     return f"{first.get('index_name')}: {first.get('reason')}{others}"
 
 
-def _includes(present: object, wanted: object) -> bool:
+def _has_all_wanted(present: object, wanted: object) -> bool:
     """Whether a server has everything that is wanted, whatever it adds to objects."""
     if isinstance(wanted, Mapping):
         return isinstance(present, Mapping) and all(
-            _includes(present.get(name), value) for name, value in wanted.items()
+            _has_all_wanted(present.get(name), value) for name, value in wanted.items()
         )
     if isinstance(wanted, list):
         return (
             isinstance(present, list)
             and len(present) == len(wanted)
-            and all(map(_includes, present, wanted))
+            and all(map(_has_all_wanted, present, wanted))
         )
     return present == wanted

@@ -72,9 +72,9 @@ def reason_sentences(
         *_instance_memory_sentences(choice),
         *_saturation_sentences(evidence, choice, brief=brief),
         *_cpu_wait_sentences(evidence),
-        *_starved(evidence),
+        *_starved_sentences(evidence),
         *_unmeasured_limits_sentences(evidence, choice),
-        *_price_on_fargate_sentences(evidence, choice, month),
+        *_price_if_moved_sentences(evidence, choice, month),
         *_cost_sentences(evidence, choice, month),
         *(() if brief else _why_not_smaller_sentences(evidence, choice)),
         *_growth_sentences(evidence, choice),
@@ -388,7 +388,7 @@ def _cpu_wait_sentences(evidence: Evidence) -> Iterator[str]:
     )
 
 
-def _starved(evidence: Evidence) -> Iterator[str]:
+def _starved_sentences(evidence: Evidence) -> Iterator[str]:
     """Why the CPU use is no reason for a vCPU size."""
     if not evidence.precision.is_starved:
         return
@@ -459,7 +459,7 @@ def _monthly_cost_text(usd_per_run: Measured, month: Month | None) -> str:
     return f", {money} a month at {count}{basis}"
 
 
-def _price_on_fargate_sentences(
+def _price_if_moved_sentences(
     evidence: Evidence, choice: SizeDecision, month: Month | None
 ) -> Iterator[str]:
     """The cost on Fargate of a run of another place, or why it is unknown."""

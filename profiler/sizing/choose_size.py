@@ -404,14 +404,14 @@ def _rounded_up_size(evidence: Evidence, need: MemoryNeed) -> TaskSize:
     memory_mb = None
     vcpu = None
     if evidence.has_cpu:
-        vcpu = known(partial(_vcpu_rounded_up, evidence), evidence.needs.required_vcpu)
+        vcpu = known(partial(_least_sufficient_vcpu, evidence), evidence.needs.required_vcpu)
     if evidence.needs.has_memory:
         used_mb = _round_up_above(need.memory_mb, need.above_mb, MEMORY_STEP_MB)
         memory_mb = rounded_number(max(used_mb, _rounded_up_floor_mb(evidence, need)))
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
 
 
-def _vcpu_rounded_up(evidence: Evidence, required_vcpu: float) -> Number | None:
+def _least_sufficient_vcpu(evidence: Evidence, required_vcpu: float) -> Number | None:
     limit = first_known(evidence.vcpu_limit, math.inf)
     rounded = _round_up_above(required_vcpu, 0, 0.25)
     is_above = required_vcpu > limit

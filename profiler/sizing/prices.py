@@ -214,7 +214,7 @@ def cost_of(record: Record, overrides: PriceOverrides) -> Cost:
     """
     if record.launch_type == FARGATE:
         return _cost_at_price(_price_on_fargate(record, overrides), record)
-    return _cost_at_price(_price_of_machine(record, overrides), record)
+    return _cost_at_price(_price_outside_fargate(record, overrides), record)
 
 
 def _cost_at_price(price: _HourPrice, record: Record) -> Cost:
@@ -237,7 +237,7 @@ def _price_on_fargate(record: Record, overrides: PriceOverrides) -> _HourPrice:
     return _HourPrice(usd=usd, basis=of_region.basis)
 
 
-def _price_of_machine(record: Record, overrides: PriceOverrides) -> _HourPrice:
+def _price_outside_fargate(record: Record, overrides: PriceOverrides) -> _HourPrice:
     """The price of a run that has none in a list: of a task on an instance, which without a price
     of its own costs its share of the instance, and of a local run with a GPU.
     """
@@ -297,7 +297,7 @@ def with_machine_price(record: Record, overrides: PriceOverrides) -> Record:
     """The record with the cost of its machine, and of the idle time of its GPUs, where it has
     none.
     """
-    price = _price_of_machine(record, overrides)
+    price = _price_outside_fargate(record, overrides)
     if price.usd is None or record.status == "running":
         return record
     idle = record.gpu_idle

@@ -25,7 +25,7 @@ def difference(
     part: Part = "monitor",
 ) -> Difference:
     """Whether two definitions are equal, differ by ``part`` alone, or differ in something else."""
-    if _comparable(first) == _comparable(second):
+    if _without_added_defaults(first) == _without_added_defaults(second):
         return "none"
     try:
         if part == "size":
@@ -36,22 +36,22 @@ def difference(
             second = remove_monitor(second, image).definition
     except TaskProfilerError:  # another program's container has the monitor's name
         return "other"
-    return part if _comparable(first) == _comparable(second) else "other"
+    return part if _without_added_defaults(first) == _without_added_defaults(second) else "other"
 
 
-def _comparable(value: object, field: str = "") -> object:
+def _without_added_defaults(value: object, field: str = "") -> object:
     """The value without what ECS adds to a definition that it returns: empty lists, and ``cpu:
     0``.
     """
     if isinstance(value, Mapping):
         items = {}
         for name, item in value.items():
-            comparable = _comparable(item, name)
+            comparable = _without_added_defaults(item, name)
             if (name, item) != ("cpu", 0) and comparable not in (None, [], {}):
                 items[name] = comparable
         return items
     if isinstance(value, list):
-        items_of_list = [_comparable(item) for item in value]
+        items_of_list = [_without_added_defaults(item) for item in value]
         if field in _NAMED:
             return sorted(items_of_list, key=lambda item: str(mapping(item).get(_NAMED[field])))
         return items_of_list

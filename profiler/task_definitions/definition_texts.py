@@ -95,7 +95,7 @@ class ChangedText(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class _Place(Struct, frozen=True, kw_only=True):
+class _DefinitionInText(Struct, frozen=True, kw_only=True):
     """A definition in a text.
 
     ``logical_id`` is the name of a template's resource, empty for a whole document.
@@ -126,14 +126,14 @@ class LocatedDefinition(Struct, frozen=True, kw_only=True):
     is_only_read: bool
 
 
-class _Source(Struct, frozen=True, kw_only=True):
+class _SourceText(Struct, frozen=True, kw_only=True):
     """A text that is not a response of ECS. ``rest`` is its value without the definitions."""
 
     text: str
     root: Node
     is_yaml: bool
     is_template: bool
-    places: tuple[_Place, ...]
+    places: tuple[_DefinitionInText, ...]
     rest: object
 
 
@@ -284,27 +284,32 @@ def _check_kind(data: bytes, source_name: str) -> None:
 
 
 def _check_only_wanted_changes(
-    source: _Source, wanted: list[object], after: bytes, source_name: str
+    source: _SourceText, wanted: list[object], after: bytes, source_name: str
 ) -> None:
     """Raise TaskProfilerError unless the changed text has the wanted definitions, and everything
     else as before.
     """
     try:
         changed = _read_source(after, source_name)
-        definitions = [_comparable(place.definition) for place in changed.places]
-        is_right = definitions == [*map(_comparable, wanted)] and changed.rest == source.rest
+        definitions = [_without_functions_in_lists(place.definition) for place in changed.places]
+        is_right = (
+            definitions == [*map(_without_functions_in_lists, wanted)]
+            and changed.rest == source.rest
+        )
     except TaskProfilerError:
         is_right = False
     if not is_right:
         raise TaskProfilerError(_UNCHANGED.format(source_name))
 
 
-def _comparable(value: object) -> object:
+def _without_functions_in_lists(value: object) -> object:
     """The value without the functions in lists, which no change removes."""
     if isinstance(value, dict):
-        return {name: _comparable(item) for name, item in value.items()}
+        return {name: _without_functions_in_lists(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_comparable(item) for item in value if not isinstance(item, Function)]
+        return [
+            _without_functions_in_lists(item) for item in value if not isinstance(item, Function)
+        ]
     return value
 
 
@@ -324,7 +329,7 @@ def _document_of_response(data: bytes, source_name: str) -> TaskDefinitionDocume
     return document
 
 
-def _read_source(data: bytes, source_name: str) -> _Source:
+def _read_source(data: bytes, source_name: str) -> _SourceText:
     """Raises TaskProfilerError."""
     is_yaml = not _JSON.match(data)
     text = decoded_text(data, source_name)
@@ -333,14 +338,14 @@ def _read_source(data: bytes, source_name: str) -> _Source:
     if "containerDefinitions" in described.members:
         definition = mapping(_plain_value(described, text, is_template=False))
         check_definition(definition, source_name)
-        place = _Place(node=described, definition=definition)
+        place = _DefinitionInText(node=described, definition=definition)
         outside = None
         if described is not root:
             outside = {
                 **mapping(_plain_value(root, text, is_template=False)),
                 "taskDefinition": None,
             }
-        return _Source(
+        return _SourceText(
             text=text, root=root, is_yaml=is_yaml, is_template=False, places=(place,), rest=outside
         )
     resources = _task_definitions(root, source_name, "YAML" if is_yaml else "JSON")
@@ -354,7 +359,7 @@ def _read_source(data: bytes, source_name: str) -> _Source:
             **rest,
             _RESOURCES: {**mapping(rest[_RESOURCES]), logical_id: {**resource, "Properties": None}},
         }
-    return _Source(
+    return _SourceText(
         text=text, root=root, is_yaml=is_yaml, is_template=True, places=places, rest=rest
     )
 
@@ -390,7 +395,7 @@ def _type_of(resource: Node) -> object:
     return known(attrgetter("scalar"), resource.members.get("Type"))
 
 
-def _place_of_resource(logical_id: str, resource: Node, text: str) -> _Place:
+def _place_of_resource(logical_id: str, resource: Node, text: str) -> _DefinitionInText:
     """The definition of a template's resource, with the names and types of the API."""
     properties = resource.members.get("Properties")
     containers = None
@@ -418,7 +423,7 @@ def _place_of_resource(logical_id: str, resource: Node, text: str) -> _Place:
     for name in _NUMERIC_TASK_FIELDS:
         if isinstance(view.get(name), int):
             definition[name] = str(view[name])
-    return _Place(node=properties, definition=definition, logical_id=logical_id)
+    return _DefinitionInText(node=properties, definition=definition, logical_id=logical_id)
 
 
 def _with_types(container: Mapping[str, object]) -> Mapping[str, object]:

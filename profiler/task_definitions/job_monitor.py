@@ -83,7 +83,7 @@ def remove_from_job(job: JobDefinition, image: str | None) -> ChangedDefinition:
     if monitor is not None:
         definition, notes = _without_monitor(definition, monitor, image)
     raw = container_objects(definition)
-    unwrapped = [_unwrapped(container) for container in raw]
+    unwrapped = [_without_wrapper(container) for container in raw]
     if monitor is None and unwrapped == raw:
         notes = (_NO_MONITOR,)
     return ChangedDefinition(definition=_with_containers(definition, unwrapped), notes=notes)
@@ -377,7 +377,7 @@ def _command_of(raw: Mapping[str, object], batch: DefinedContainer) -> Sequence[
     return words
 
 
-def _unwrapped(raw: Mapping[str, object]) -> Mapping[str, object]:
+def _without_wrapper(raw: Mapping[str, object]) -> Mapping[str, object]:
     """The container without a wrapper. Raises TaskProfilerError if its end is not known."""
     container = read_container(raw)
     if not container.wraps_batch:

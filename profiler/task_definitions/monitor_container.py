@@ -131,7 +131,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             "essential": False,
             "dependsOn": [{"containerName": self.batch.name, "condition": "START"}],
             "stopTimeout": STOP_TIMEOUT_SECONDS,
-            **self._size(),
+            **self._size_fields(),
             "user": self.user,
             "readonlyRootFilesystem": True,
             "environment": [{"name": name, "value": value} for name, value in variables.items()],
@@ -146,7 +146,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             }
         return definition
 
-    def _size(self) -> Mapping[str, object]:
+    def _size_fields(self) -> Mapping[str, object]:
         if not self.is_of_job:
             return {"memoryReservation": MONITOR_RESERVATION_MB, "memory": self.memory_mb}
         size = {"VCPU": _JOB_VCPU, "MEMORY": str(self.memory_mb)}
@@ -332,7 +332,9 @@ def _change_note(field: str, old: object, new: object) -> str:
         return f"The monitor gets {field}."
     if isinstance(new, str | int):
         return f"The monitor's {field} changes from {_as_written(old)} to {_as_written(new)}."
-    return f"The monitor's {field} changes: {', '.join(_differences(old, new)) or 'its order'}."
+    return (
+        f"The monitor's {field} changes: {', '.join(_difference_texts(old, new)) or 'its order'}."
+    )
 
 
 def _as_written(value: object) -> object:
@@ -340,7 +342,7 @@ def _as_written(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _differences(old: object, new: object) -> list[str]:
+def _difference_texts(old: object, new: object) -> list[str]:
     """What differs in an object or a list; nothing if a template has a function in place of it."""
     if isinstance(old, dict) and isinstance(new, dict):
         return [str(name) for name in sorted({*old, *new}) if old.get(name) != new.get(name)]

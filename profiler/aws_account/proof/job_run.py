@@ -47,7 +47,7 @@ class JobRunner(Struct, kw_only=True):
         """Register a revision for each program."""
         name = ("--job-definition-name", PROOF_FAMILY)
         command = aws_command_line("batch", "describe-job-definitions", *name, "--status", "ACTIVE")
-        take_step(lambda: None, UndoStep(self._deregister, command))
+        take_step(lambda: None, UndoStep(self._deregister_revisions, command))
         for scenario in self.plan.scenarios:
             take_step(partial(self._register, scenario))
         on_step(f"registered {PROOF_FAMILY}")
@@ -59,7 +59,7 @@ class JobRunner(Struct, kw_only=True):
             )
         self._definitions[scenario] = answer["jobDefinitionArn"]
 
-    def _deregister(self) -> None:
+    def _deregister_revisions(self) -> None:
         """Deregister the revisions that log into the proof's group, also those of which no answer
         arrived.
         """

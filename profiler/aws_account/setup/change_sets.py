@@ -179,7 +179,7 @@ class StackChanger(Struct):
 
         Raises TaskProfilerError with the causes if CloudFormation undid it.
         """
-        self._execute(change_set)
+        self._execute_or_discard(change_set)
         end, failed, _ = self._wait_for_end(change_set.stack_id)
         try:
             state = read_forwarder(self.open_client, change_set.stack_id)
@@ -195,7 +195,7 @@ class StackChanger(Struct):
             raise TaskProfilerError(f"{problem.rstrip('.')}; cause: {_root_causes_text(failed)}.")
         return state
 
-    def _execute(self, change_set: ChangeSet) -> None:
+    def _execute_or_discard(self, change_set: ChangeSet) -> None:
         """Begin to apply the change set, or discard it if CloudFormation refuses that."""
         try:
             with (

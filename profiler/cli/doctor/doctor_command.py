@@ -129,7 +129,8 @@ def doctor(
         findings = _findings_of_deployment(stack, options, clock)
     else:
         findings = diagnose_task(
-            _doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, region, profile)
+            _doctor_context(os.environ, clock, seconds),
+            _machine_probes(os.environ, clock, region, profile),
         )
     problems = 0
     for finding in findings:
@@ -199,7 +200,7 @@ def _doctor_context(
     return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=seconds)
 
 
-def _probes(
+def _machine_probes(
     environment: Mapping[str, str], clock: Clock, region: str | None, profile: str | None
 ) -> MachineProbes:
     def read_gpus() -> DriverReading | Unavailable | None:

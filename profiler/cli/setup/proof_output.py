@@ -69,14 +69,14 @@ def print_proof(
     if not request.yes:
         _print_plan(plan, as_json=request.as_json)
         return 0
-    proof = _proof(request, plan, open_client, clock or SystemClock(), wait_seconds)
+    proof = _make_proof_run(request, plan, open_client, clock or SystemClock(), wait_seconds)
     with progress_row() as show, stop_held("It stops, and removes what it has made.") as stop:
         proof.check_stop = stop.check
         proof.on_wait = partial(show, "Waiting for reports")
         try:
             proof.run()
             rows = proof.compare_and_list_rows()
-            platform = _platform(proof, open_client)
+            platform = _platform_text(proof, open_client)
         finally:
             left = proof.clean_up()
             for sentence in left:
@@ -104,7 +104,7 @@ def _check_options(options: ProofOptions, request: ProofRequest) -> None:
         raise UsageError("--from names a search cluster here: give its address, https://HOST.")
 
 
-def _proof(
+def _make_proof_run(
     request: ProofRequest,
     plan: TasksPlan | JobsPlan,
     open_client: OpenClient,
@@ -155,7 +155,7 @@ def _print_plan(plan: TasksPlan | JobsPlan, *, as_json: bool) -> None:
     click.echo(NOT_APPLIED, err=True)
 
 
-def _platform(proof: ProofRun, open_client: OpenClient) -> str:
+def _platform_text(proof: ProofRun, open_client: OpenClient) -> str:
     """The platform version of Fargate, or the agent and the type of the instance."""
     versions = {f"Fargate {task.platform}" for task in proof.tasks if task.platform}
     instances = [task.instance_arn for task in proof.tasks if task.instance_arn]
@@ -179,7 +179,7 @@ def _print_rows(
         result = {"version": __version__, "platform": platform, "rows": rows}
         write_json_lines([result | ({"logGroup": plan.group} if request.keep else {})])
     elif request.markdown:
-        say("\n".join(_markdown(plan, rows, platform)))
+        say("\n".join(_markdown_lines(plan, rows, platform)))
     else:
         write_lines(_row_lines(rows, table_width()))
         differing = sum(row.state == "differs" for row in rows)
@@ -198,7 +198,7 @@ def _row_lines(rows: Sequence[ProofRow], width: int | None) -> Iterator[Line]:
             yield from wrapped(f"{row.task}, {row.check}: {row.remedy}", width, "- ", style="red")
 
 
-def _markdown(plan: ProofPlan, rows: Sequence[ProofRow], platform: str) -> Iterator[str]:
+def _markdown_lines(plan: ProofPlan, rows: Sequence[ProofRow], platform: str) -> Iterator[str]:
     """The table in this project's words alone: AWS's and the remedies can name the account."""
     yield f"Task Profiler {__version__}, {platform}, {plan.region}"
     yield ""

@@ -228,7 +228,7 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
             )
             redrivings.append(one)
     try:
-        codes = _run_all(redrivings, as_json=as_json)
+        codes = _redrive_all(redrivings, as_json=as_json)
     finally:  # also what was sent before an error or Ctrl-C
         if as_json:
             write_json_lines(one.document() for one in redrivings if one.has_begun)
@@ -239,7 +239,7 @@ def redrive(*, name: str, yes: bool, as_json: bool, region: str | None, profile:
     return max(codes, default=0)
 
 
-def _run_all(redrivings: Sequence["_Redriving"], *, as_json: bool) -> list[int]:
+def _redrive_all(redrivings: Sequence["_Redriving"], *, as_json: bool) -> list[int]:
     """Redrive each queue, and say what was sent. Returns the exit codes. Raises
     TaskProfilerError.
     """
@@ -420,7 +420,7 @@ def image(
         docker.check_docker()
         build = docker.plan_build(platforms, options)
         if not yes:
-            commands = [*_dry_run(ecr, uri, tag, build)]
+            commands = [*_dry_run_commands(ecr, uri, tag, build)]
             if as_json:
                 write_json_lines([{"isApplied": False, "commands": commands}])
                 return
@@ -457,7 +457,9 @@ def image(
         say(f"{uri}:{tag}")
 
 
-def _dry_run(ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild) -> Iterator[str]:
+def _dry_run_commands(
+    ecr: ImageRepository, uri: str | None, tag: str, build: ImageBuild
+) -> Iterator[str]:
     """The commands as a shell would run them.
 
     The build context of an installation does not exist before the build.
@@ -576,15 +578,15 @@ def stack(
             instance_monitor, is_removed=no_instance_monitor
         ),
     }
-    credentials = _credentials(api_key, user)
+    credentials = _credential_variables(api_key, user)
     request = DeploymentRequest(
         name=name,
         bucket=bucket,
         zip_file=zip_file,
         parameters=parameters,
         settings=known_members(settings),
-        secrets=_secrets(failure_webhook, success_webhook, otlp_headers, credentials),
-        tags=_stack_tags(tags),
+        secrets=_secrets_by_parameter(failure_webhook, success_webhook, otlp_headers, credentials),
+        tags=_parse_stack_tags(tags),
     )
     cluster = None
     if url:
@@ -606,14 +608,14 @@ def _refuse_beside_delete(context: click.Context) -> None:
         raise UsageError(f"--delete deletes the whole stack: leave out {listed(given)}.")
 
 
-def _stack_tags(texts: tuple[str, ...]) -> dict[str, str]:
+def _parse_stack_tags(texts: tuple[str, ...]) -> dict[str, str]:
     """The tags; an empty value removes one. Raises UsageError for what AWS would refuse later."""
     tags = dict(parse_tags(texts))
     for key, value in tags.items():
         if key.lower().startswith("aws:"):
             raise UsageError(f"--tag {key}: AWS keeps the keys that begin with aws: for itself.")
         is_short = len(key) <= _MAX_KEY_LENGTH and len(value) <= _MAX_VALUE_LENGTH
-        if not (is_short and all(map(_is_of_tags, key + value))):
+        if not (is_short and all(map(_is_allowed_in_tags, key + value))):
             raise UsageError(
                 f"--tag {key}={value} is not a tag of AWS: use letters, digits, spaces and "
                 f"_ . : / = + - @, at most {_MAX_KEY_LENGTH} in the key and {_MAX_VALUE_LENGTH} in "
@@ -622,7 +624,7 @@ def _stack_tags(texts: tuple[str, ...]) -> dict[str, str]:
     return tags
 
 
-def _is_of_tags(character: str) -> bool:
+def _is_allowed_in_tags(character: str) -> bool:
     return character in _SIGNS_OF_TAGS or unicodedata.category(character)[0] in "LNZ"
 
 
@@ -660,7 +662,7 @@ def _check_addresses(url: str | None, otlp_url: str | None) -> None:
         )
 
 
-def _credentials(api_key: str | None, user: str | None) -> dict[str, str]:
+def _credential_variables(api_key: str | None, user: str | None) -> dict[str, str]:
     """The variables of the sign-in with the options.
 
     Raises UsageError for invalid ones, without their values.
@@ -679,7 +681,7 @@ def _credentials(api_key: str | None, user: str | None) -> dict[str, str]:
     return credentials
 
 
-def _secrets(
+def _secrets_by_parameter(
     failure_webhook: str | None,
     success_webhook: str | None,
     otlp_headers: str | None,

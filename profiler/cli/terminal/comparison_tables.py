@@ -65,9 +65,9 @@ def comparison_lines(
 def conditions_of_comparison(sets: Sequence[RunSet]) -> Iterator[str]:
     """Other differences between the sets that can explain a change before the code does."""
     a, b = [run_set.records for run_set in sets]
-    a_wait = _median_of(cpu_wait_percent(record.metrics) for record in a)
-    b_wait = _median_of(cpu_wait_percent(record.metrics) for record in b)
-    counted = _median_of(map(notable_cpu_wait_percent, a)) or _median_of(
+    a_wait = _median_of_known(cpu_wait_percent(record.metrics) for record in a)
+    b_wait = _median_of_known(cpu_wait_percent(record.metrics) for record in b)
+    counted = _median_of_known(map(notable_cpu_wait_percent, a)) or _median_of_known(
         map(notable_cpu_wait_percent, b)
     )
     are_apart = abs(difference(a_wait, b_wait) or 0) >= MIN_POINTS
@@ -114,7 +114,7 @@ def _memory_conditions(a: Sequence[Record], b: Sequence[Record]) -> Iterator[str
         )
 
 
-def _median_of(values: Iterable[float | None]) -> float | None:
+def _median_of_known(values: Iterable[float | None]) -> float | None:
     numbers = known_values(values)
     return median(numbers) if numbers else None
 
@@ -236,10 +236,10 @@ def percent_text(percent: float | None) -> str:
     """The change with its sign; ``=`` if it reads 0, and ``-`` if it is unknown."""
     if percent is None:
         return UNKNOWN
-    return f"{_signed(percent)} %" if round(percent, 1) else "="
+    return f"{_signed_percent_text(percent)} %" if round(percent, 1) else "="
 
 
-def _signed(percent: float) -> str:
+def _signed_percent_text(percent: float) -> str:
     if abs(percent) < _MANY_PERCENT:
         rounded = round(percent, 1)
         return f"{rounded:+.1f}" if rounded else "0.0"
@@ -251,7 +251,7 @@ def interval_text(change: MedianChange) -> str:
     low = change.low_percent
     high = change.high_percent
     if low is None:
-        return UNKNOWN if high is None else f"at most {_signed(high)} %"
+        return UNKNOWN if high is None else f"at most {_signed_percent_text(high)} %"
     if high is None:
-        return f"{_signed(low)} % or more"
-    return f"{_signed(low)} to {_signed(high)} %"
+        return f"{_signed_percent_text(low)} % or more"
+    return f"{_signed_percent_text(low)} to {_signed_percent_text(high)} %"

@@ -292,10 +292,16 @@ def _bars(record: Record, usage: RunUsage) -> Iterator[_Bar]:
     cpu = usage.cpu
     if cpu.used != NOT_MEASURED:
         word = "asked for" if cpu.is_more_than_asked else "of"
-        yield _Bar(CPU, cpu.used, cpu.size, format_bare_vcpu, _of_size(cpu.size, format_vcpu, word))
+        yield _Bar(
+            CPU,
+            cpu.used,
+            cpu.size,
+            format_bare_vcpu,
+            _use_of_size_text(cpu.size, format_vcpu, word),
+        )
     memory = usage.memory
     if record.metrics.has_memory or memory.used.avg is not None:
-        note = _of_size(memory.size_mb, format_memory)
+        note = _use_of_size_text(memory.size_mb, format_memory)
         yield _Bar(MEMORY, memory.used, memory.size_mb, format_memory, note, memory.peak_text)
     yield from _gpu_bars(record.gpus, usage.gpus)
     neuron = usage.neuron
@@ -316,7 +322,9 @@ def _gpu_bars(gpus: Sequence[Gpu], totals: GpuTotals) -> Iterator[_Bar]:
         yield _Bar(name, gpu.utilization_percent, 100, as_text, gpu_memory_text(gpu))
 
 
-def _of_size(size: float | None, format_size: Callable[[float], str], word: str = "of") -> str:
+def _use_of_size_text(
+    size: float | None, format_size: Callable[[float], str], word: str = "of"
+) -> str:
     return words_if_known(word + " {}", known(format_size, size))
 
 

@@ -52,8 +52,8 @@ def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: 
     first; () if unknown.
     """
     if known_status(record) != "success":
-        texts = _texts_of_the_last(record, earlier[0], _when_text(record, earlier[0], now_ns))
-        return _first_fitting(map(line, texts), width)
+        texts = _last_success_texts(record, earlier[0], _when_text(record, earlier[0], now_ns))
+        return _first_line_that_fits(map(line, texts), width)
     rows = tuple(notable_changes(record, earlier))
     if not rows and (record.metrics.duration_ms or 0) < MIN_RUN_MS:
         return ()
@@ -61,9 +61,9 @@ def change_spans(record: Record, earlier: Sequence[Record], now_ns: int, width: 
     has_few = len(earlier) < MIN_RUNS or any(row.has_few for row in rows)
     few = f" ({FEW_RUNS})" if has_few else ""
     if rows:
-        return _first_fitting(_shorter_and_shorter(rows, f"success{when}{few}"), width)
+        return _first_line_that_fits(_shorter_and_shorter(rows, f"success{when}{few}"), width)
     nothing = (f"nothing notable since the last success{when}{few}", f"nothing notable{few}")
-    return _first_fitting(map(line, nothing), width)
+    return _first_line_that_fits(map(line, nothing), width)
 
 
 def _shorter_and_shorter(rows: Sequence[ComparedRow], since: str) -> Iterator[Line]:
@@ -92,11 +92,11 @@ def _joined_changes(rows: Sequence[ComparedRow], *, has_values: bool) -> Iterato
         yield Span(f"{row.name} {text}", style)
 
 
-def _first_fitting(lines: Iterable[Line], width: int) -> Line:
+def _first_line_that_fits(lines: Iterable[Line], width: int) -> Line:
     return next((spans for spans in lines if displayed_columns(spans) <= width), ())
 
 
-def _texts_of_the_last(record: Record, last: Record, when: str) -> Iterator[str]:
+def _last_success_texts(record: Record, last: Record, when: str) -> Iterator[str]:
     """The duration and the memory of the last success, for a run that did not succeed."""
     metrics = last.metrics
     if metrics.duration_ms is not None:

@@ -130,9 +130,9 @@ def _branch_lines(root: FunctionNode, min_count: float, width: int) -> Iterator[
         if isinstance(node, Span):
             yield row(count, node, indents)
             continue
-        chain = _chain(node)
+        chain = _chain_of_only_calls(node)
         if node is not root:
-            for span in _folded(chain):
+            for span in _chain_spans(chain):
                 yield row(count, span, indents)
                 indents += 1
         below = sorted(chain[-1].below.values(), key=lambda child: (-child.count, child.text))
@@ -144,7 +144,7 @@ def _branch_lines(root: FunctionNode, min_count: float, width: int) -> Iterator[
         pending += [(child, child.count, indents) for child in reversed(shown)]
 
 
-def _chain(node: FunctionNode) -> list[FunctionNode]:
+def _chain_of_only_calls(node: FunctionNode) -> list[FunctionNode]:
     """The function and the functions below it, as long as each always called one other."""
     chain = [node]
     while (
@@ -155,7 +155,7 @@ def _chain(node: FunctionNode) -> list[FunctionNode]:
     return chain
 
 
-def _folded(chain: Sequence[FunctionNode]) -> Iterator[Span]:
+def _chain_spans(chain: Sequence[FunctionNode]) -> Iterator[Span]:
     """The functions of a chain.
 
     A longer row of functions that are not the user's is shown as a number.

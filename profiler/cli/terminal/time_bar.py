@@ -46,7 +46,7 @@ def time_lines(story: Story, view: View) -> Iterator[Part]:
     if parts:
         yield line(label("Time", "bold"), *time_bar(story.time, room))
         rows: list[list[Span]] = [[]]
-        for entry in (*map(_entry, parts), *_seen(story.covered_percent)):
+        for entry in (*map(_legend_entry, parts), *_seen(story.covered_percent)):
             if rows[-1] and displayed_columns((*rows[-1], _GAP, *entry)) > room:
                 rows.append([])
             rows[-1] += (_GAP, *entry) if rows[-1] else entry
@@ -58,7 +58,7 @@ def time_lines(story: Story, view: View) -> Iterator[Part]:
 def short_legend(story: Story, width: int) -> Line:
     """The largest parts that fit, and whether only a part of the run was seen."""
     by_share = sorted(_drawn_parts(story.time), key=lambda part: -part.value)
-    entries = [_entry(part) for part in by_share]
+    entries = [_legend_entry(part) for part in by_share]
     entries[1:1] = _seen(story.covered_percent)  # after the largest part
     spans: list[Span] = []
     for entry in entries:
@@ -111,7 +111,7 @@ def time_bar(shares: Iterable[TimeShare], width: int) -> Line:
     return line(*spans)
 
 
-def _entry(part: _DrawnPart) -> Line:
+def _legend_entry(part: _DrawnPart) -> Line:
     block = _BLOCKS[part.name]
     return Span(f"{block.character} ", block.style), Span(f"{part.name} {part.text}")
 

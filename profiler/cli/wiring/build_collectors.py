@@ -145,8 +145,8 @@ def accelerator_collectors(
             is_required=settings.gpu == "on",
             hour_usd=hour_usd,
             surroundings=GpuSurroundings(
-                owners=_gpu_owners(is_local=is_local),
-                limits_of=_gpu_limits(mps_of, is_local=is_local),
+                owners=_make_gpu_owners(is_local=is_local),
+                limits_of=_make_gpu_limits(mps_of, is_local=is_local),
                 is_local=is_local,
             ),
         )
@@ -168,7 +168,7 @@ def accelerator_collectors(
     return tuple(collectors)
 
 
-def _gpu_owners(*, is_local: bool) -> "GpuOwners":
+def _make_gpu_owners(*, is_local: bool) -> "GpuOwners":
     # See the module's docstring.
     from profiler.collectors.nvidia.gpu_owners import GroupMembers, descendants_of_this_process
 
@@ -183,7 +183,7 @@ def _gpu_owners(*, is_local: bool) -> "GpuOwners":
     return GroupMembers(docker_id_of, is_group_of)
 
 
-def _gpu_limits(
+def _make_gpu_limits(
     mps_of: Callable[[str], Mapping[str, str]] | None, *, is_local: bool
 ) -> "Callable[[str], GpuLimits]":
     # See the module's docstring.

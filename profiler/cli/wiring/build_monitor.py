@@ -44,11 +44,13 @@ def run_monitor(stop: SignalHandler) -> None:
     source = metadata_source(address, version, settings.interval_seconds, process.clock, stop)
     sampler = process.sampler(source, shared)
     task = process.task(sampler, shared)
-    monitor_task(task, shared, _exporter(settings, sampler, shared))
+    monitor_task(task, shared, _live_metrics_exporter(settings, sampler, shared))
     process.drain_outputs()
 
 
-def _exporter(settings: MonitorSettings, sampler: TaskSampler, shared: SharedParts) -> LiveMetrics:
+def _live_metrics_exporter(
+    settings: MonitorSettings, sampler: TaskSampler, shared: SharedParts
+) -> LiveMetrics:
     """The exporter of live metrics; if it is off, its modules are not imported."""
     port = settings.prometheus_port
     if port is None:

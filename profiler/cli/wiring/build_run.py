@@ -49,7 +49,7 @@ def run_command(options: RunOptions) -> int:
 
     Returns the exit code. Raises UsageError before the start.
     """
-    runner = _Runner(options)
+    runner = _CommandRunner(options)
     reason = low_limit_text()
     try:
         exit_code = runner.run_unprofiled(reason) if reason else runner.run_all()
@@ -59,7 +59,7 @@ def run_command(options: RunOptions) -> int:
     return exit_code
 
 
-class _Runner:
+class _CommandRunner:
     """Runs the command of the options.
 
     Each run is complete: with its own id, control group, report and history.

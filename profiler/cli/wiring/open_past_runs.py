@@ -219,7 +219,7 @@ def _open_one(
             trust = log_trust(open_client)
             return open_log_groups(open_client, groups, trust, show, whole_since_ns=whole_since_ns)
         case "insights":
-            return _container_insights(source.name, options, now_ns, show)
+            return _open_container_insights(source.name, options, now_ns, show)
     return _open_history(source.name)
 
 
@@ -327,7 +327,7 @@ def _parse_labels(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     return labels
 
 
-def _container_insights(
+def _open_container_insights(
     cluster: str, options: SourceOptions, now_ns: int, show: OpenProgress
 ) -> RunSource:
     # Slow to import, and seldom needed.

@@ -166,14 +166,14 @@ def _shown_frame(frame: _Frame) -> Frame:
     short = frame.short_filename or frame.filename.rpartition("/")[2]
     line = frame.line if 0 < (frame.line or 0) <= _MAX_LINE else None
     return Frame(
-        _folded_word(frame.name) or "?",
-        _folded_word(short),
+        _folded_frame_text(frame.name) or "?",
+        _folded_frame_text(short),
         line,
         is_own=not _LIBRARY.search(frame.filename),
     )
 
 
-def _folded_word(text: str) -> str:
+def _folded_frame_text(text: str) -> str:
     """The text on one line without the separator of folded stacks.
 
     A long text is cut at its beginning.

@@ -336,10 +336,10 @@ def _value_start(text: str, name: _Name, before: str) -> int | None:
         is_word = (value.isalpha() and value.islower()) or value.isdigit()
         return found.end() if is_quoted or not is_word else None
     found = re.compile(r"[ \t]{1,4}(?=\S)").match(text, name.end)
-    return found.end() if found and _is_followed_by_value(text, name, before, found.end()) else None
+    return found.end() if found and _is_next_word_value(text, name, before, found.end()) else None
 
 
-def _is_followed_by_value(text: str, name: _Name, before: str, place: int) -> bool:
+def _is_next_word_value(text: str, name: _Name, before: str, place: int) -> bool:
     """Whether the next word is the value of a name: of a setting, of .netrc, or in quotes."""
     if text[place] in "-|&;)":
         return False

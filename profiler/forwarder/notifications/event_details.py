@@ -97,10 +97,10 @@ _SCHEDULE_PREDICATES = {
 }
 _UNKNOWN = "unknown"
 _Data = TypeVar("_Data", bound=Struct)
-_AnyDetail = TypeVar("_AnyDetail", bound="_Detail")
+_AnyDetail = TypeVar("_AnyDetail", bound="_DetailTexts")
 
 
-class _Detail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class _DetailTexts(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The texts that templates embed.
 
     ``markdown`` is ``text`` for receivers that draw Markdown: it shows the same and has no link.
@@ -114,7 +114,7 @@ class _Detail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     next_steps: str = ""
 
 
-class _RunDetail(_Detail, frozen=True, kw_only=True):
+class _RunDetail(_DetailTexts, frozen=True, kw_only=True):
     task_id: str
     task_arn: str | None = None
     cluster: str | None = None
@@ -156,7 +156,7 @@ class EndedRunDetail(_RunDetail, frozen=True, kw_only=True):
     links: RunLinks | None = None
 
 
-class _ReportedMetrics(Struct, frozen=True, kw_only=True, rename="camel"):
+class _BilledDuration(Struct, frozen=True, kw_only=True, rename="camel"):
     """Without a report, only the duration is known."""
 
     billed_duration_ms: float | None = None
@@ -179,7 +179,7 @@ class EndedLine(Struct, frozen=True, kw_only=True, rename="camel"):
     stopped_reason: str | None = None
     exit_code: int | None = None
     finished_at: str | None = None
-    metrics: _ReportedMetrics | None = None
+    metrics: _BilledDuration | None = None
     cost: Cost = UNKNOWN_COST
     links: RunLinks | None = None
     service: bool = False
@@ -492,7 +492,7 @@ class RunNotice(_RunDetail, frozen=True, kw_only=True):
     links: RunLinks | None = None
 
 
-class ScheduleNoticeDetail(_Detail, frozen=True, kw_only=True):
+class ScheduleNoticeDetail(_DetailTexts, frozen=True, kw_only=True):
     """A notice of a schedule. What is unknown is left out.
 
     ``text`` is the notice's sentence, with the limits of ``text`` in an ended run. ``notice.kind``
@@ -511,7 +511,7 @@ class ScheduleNoticeDetail(_Detail, frozen=True, kw_only=True):
     links: RunLinks | None = None
 
 
-class NightSummaryDetail(_Detail, frozen=True, kw_only=True):
+class NightSummaryDetail(_DetailTexts, frozen=True, kw_only=True):
     """The runs whose ends became known since the last message: ``text`` is the whole message, its
     lines after one another.
 
@@ -523,7 +523,7 @@ class NightSummaryDetail(_Detail, frozen=True, kw_only=True):
     lines: tuple[str, ...] = ()
 
 
-class JobNoticeDetail(_Detail, frozen=True, kw_only=True):
+class JobNoticeDetail(_DetailTexts, frozen=True, kw_only=True):
     """A job of AWS Batch that has ended, or that cannot start and blocks its queue (``isBlocked``).
     What is unknown is left out.
 

@@ -218,7 +218,7 @@ def ended_task_message(notice: EndedRun, *, kibana_url: str | None) -> SlackMess
         _log_block(notice.log_lines, notice.other_failed_container),
         _commands_block(steps_after_run(notice)),
         section_block(_advice_lines(notice)),
-        section_block(_cause_sentences(notice, story)),
+        section_block(_comparison_and_note_sentences(notice, story)),
         context_block(value_formats.numbers_source_sentence(notice, story)),
         buttons_block(notice.console_links(kibana_url)),
     )
@@ -378,7 +378,7 @@ def _advice_lines(notice: EndedRun) -> list[str]:
     return [*lines, *(step.command.translate(_ESCAPES) for step in steps_shown_whole(advice.steps))]
 
 
-def _cause_sentences(notice: EndedRun, story: Story) -> list[str]:
+def _comparison_and_note_sentences(notice: EndedRun, story: Story) -> list[str]:
     sentences = [notice.comparison.text, value_formats.longest_wait_sentence(notice) or ""]
     said = (
         *value_formats.gpu_memory_sentences(notice),

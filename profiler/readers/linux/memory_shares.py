@@ -270,19 +270,21 @@ class MemoryShares:
         shmem_bytes = _mapped_shmem_bytes(process)
         return _ShareNow(
             share_bytes=base.own_shmem_bytes + locked_bytes + max(own_bytes - freed_bytes, 0),
-            missing_bytes=freed_bytes + self._copied_bytes(process, base, growth_bytes),
+            missing_bytes=freed_bytes + self._most_copied_bytes(process, base, growth_bytes),
             most_bytes=anonymous_bytes + locked_bytes + shmem_bytes,
             anonymous_bytes=anonymous_bytes,
             own_bytes=own_bytes,
             own_shmem_bytes=base.own_shmem_bytes,
-            open_shmem_bytes=_most_further_shmem_bytes(shmem_bytes, base),
+            open_shmem_bytes=_most_open_shmem_bytes(shmem_bytes, base),
             own_file_bytes=min(base.own_file_bytes, mapped_bytes - locked_bytes),
             unread_file_bytes=mapped_bytes - base.file_bytes,
             own_locked_bytes=locked_bytes,
             mapped_locked_bytes=max(mapped_locked_bytes, _locked_file_bytes(process)),
         )
 
-    def _copied_bytes(self, process: ProcessReading, base: _ShareBase, growth_bytes: int) -> int:
+    def _most_copied_bytes(
+        self, process: ProcessReading, base: _ShareBase, growth_bytes: int
+    ) -> int:
         """What the process may have copied of the pages that it shares with its parent or its
         forks: at most one with each fault beyond its growth.
         """
@@ -542,7 +544,7 @@ def _mapped_file_bytes(process: ProcessReading) -> int:
     )
 
 
-def _most_further_shmem_bytes(shmem_bytes: int, base: _ShareBase) -> int:
+def _most_open_shmem_bytes(shmem_bytes: int, base: _ShareBase) -> int:
     """What a process may have of the shared memory that it maps, beyond its known share."""
     open_bytes = base.open_shmem_bytes + max(shmem_bytes - base.shmem_bytes, 0)
     return min(open_bytes, max(shmem_bytes - base.own_shmem_bytes, 0))

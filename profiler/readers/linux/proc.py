@@ -374,14 +374,14 @@ def parse_mountinfo(text: str) -> Iterator[MountEntry]:
         if len(place) > _MOUNT_POINT and len(filesystem) > _SUPER_OPTIONS:
             yield MountEntry(
                 device=place[_DEVICE],
-                root=_unescape(place[_ROOT]),
-                mount_point=_unescape(place[_MOUNT_POINT]),
+                root=_unescape_path(place[_ROOT]),
+                mount_point=_unescape_path(place[_MOUNT_POINT]),
                 filesystem_type=filesystem[_FILESYSTEM_TYPE],
                 super_options=filesystem[_SUPER_OPTIONS],
             )
 
 
-def _unescape(path: str) -> str:
+def _unescape_path(path: str) -> str:
     """Decode the octal escapes of spaces and backslashes in a path."""
     if "\\" not in path:
         return path

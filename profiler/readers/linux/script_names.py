@@ -370,7 +370,7 @@ def _first_program(text: str) -> list[str]:
     """
     program: list[str] = []
     is_file = False  # of a redirection
-    for word in _shell_words(text):
+    for word in _shell_tokens(text):
         is_redirection = word.startswith(("<", ">", "&>"))
         if is_file:
             is_file = False
@@ -384,7 +384,7 @@ def _first_program(text: str) -> list[str]:
     return []
 
 
-def _shell_words(text: str) -> Iterator[str]:
+def _shell_tokens(text: str) -> Iterator[str]:
     import shlex  # most commands are no text of a shell
 
     try:

@@ -341,7 +341,7 @@ class ThreadReader:
         else:
             self._look_for_frozen(ReadBudget(spent_ns, budget_ns))
             if self._stale:
-                self._ask_stale(ReadBudget(spent_ns, budget_ns), now, is_fresh=is_fresh)
+                self._ask_threads_that_ran(ReadBudget(spent_ns, budget_ns), now, is_fresh=is_fresh)
                 self._resolver.end_look()
             if self.sees_calls:
                 self._look_for_able(ReadBudget(spent_ns, budget_ns))
@@ -778,7 +778,9 @@ class ThreadReader:
             self._forget_run(thread)
             self._ended_between.append(thread.thread_id)
 
-    def _ask_stale(self, budget: ReadBudget, now: ReadingNumberAndTime, *, is_fresh: bool) -> None:
+    def _ask_threads_that_ran(
+        self, budget: ReadBudget, now: ReadingNumberAndTime, *, is_fresh: bool
+    ) -> None:
         """Ask the threads that have run what they wait for now, as many as the budget allows."""
         left = _MAX_ASKED
         for process in tuple(self._stale.values()):

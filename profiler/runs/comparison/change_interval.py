@@ -93,7 +93,7 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
     freedom = _degrees_of_freedom(spread_a, len(a), spread_b, len(b))
     low, high = _values_without_tails(ratios, _NORMAL.cdf(-_student_quantile(freedom)))
     is_enough = first_known(runs_needed, math.inf) <= runs
-    verdict = _verdict(ratio, low, high, is_enough=is_enough)
+    verdict = _verdict_on_ratio(ratio, low, high, is_enough=is_enough)
     if is_enough and verdict == "too few runs":
         # Outliers or a second mode, which the middle of the ratios does not show.
         runs_needed = 2 * fewest_runs
@@ -112,7 +112,7 @@ def _known_median(values: Sequence[float]) -> float | None:
     return median(values) if values else None
 
 
-def _verdict(ratio: float, low: float, high: float, *, is_enough: bool) -> Verdict:
+def _verdict_on_ratio(ratio: float, low: float, high: float, *, is_enough: bool) -> Verdict:
     """The verdict on a ratio of medians whose interval is from ``low`` to ``high``.
 
     ``is_enough``: the sets have the runs that are needed to see a change.

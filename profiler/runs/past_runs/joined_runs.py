@@ -143,7 +143,7 @@ def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
 
     The runs of a task are held until no run can follow that is close to the first of them.
     """
-    held: dict[str, _RunsOfTask] = {}
+    held: dict[str, _BestCopiesOfRuns] = {}
     for run in runs:
         for task_id, of_task in list(held.items()):
             if of_task.newest_ns - run.started_ns <= _MAX_DISTANCE_NS:
@@ -151,7 +151,7 @@ def _without_copies(runs: Iterable[PastRun]) -> Iterator[PastRun]:
             del held[task_id]
             yield from of_task.runs()
         task_id = run.record.task_id
-        held.setdefault(task_id, _RunsOfTask()).add_run(run)
+        held.setdefault(task_id, _BestCopiesOfRuns()).add_run(run)
     for of_task in held.values():
         yield from of_task.runs()
 
@@ -160,7 +160,7 @@ def _run_precedence(run: PastRun) -> tuple[bool, bool]:
     return run.is_confirmed, run.report.type != CHECKPOINT
 
 
-class _RunsOfTask:
+class _BestCopiesOfRuns:
     """The runs of a task.
 
     What its source vouches for counts first, then a report before a checkpoint of the same run,

@@ -133,7 +133,7 @@ class IndexedRuns(RunSource):
     def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         self.ask_since(selection.since_ns)
         is_found = False
-        self._count_uncounted(selection)
+        self._count_unconfirmed(selection)
         with self._open_progress() as show:
             # Runs that never started have no start: a second search sorts them by their time.
             started = self.search_all_pages(run_conditions(selection, START), START, _PAGE_SIZE)
@@ -156,7 +156,7 @@ class IndexedRuns(RunSource):
         starts, one the runs.
         """
         self.ask_since(selection.since_ns)
-        self._count_uncounted(selection)
+        self._count_unconfirmed(selection)
         searches = self._last_run_conditions(selection, last)
         runs = (
             self.search_all_pages(conditions, START, _LARGE_PAGE_SIZE) for conditions in searches
@@ -167,7 +167,7 @@ class IndexedRuns(RunSource):
                 if selection.matches(run.report):
                     yield run
 
-    def _count_uncounted(self, selection: RunFilter) -> None:
+    def _count_unconfirmed(self, selection: RunFilter) -> None:
         """Count the runs that the filter leaves out because they do not count."""
         if not selection.only_counting or selection in self._uncounted:
             return

@@ -149,7 +149,7 @@ class IndexedWindows:
         self._count_unconfirmed()
         groups = dict.fromkeys(self._count_size_groups(is_killed=False))
         groups.update(dict.fromkeys(self._count_size_groups(is_killed=True)))
-        self._add_durations()
+        self._add_collected_durations()
         for group in groups:
             self._fetch_deciding(group)
         for run in self._uncountable_runs():
@@ -209,7 +209,7 @@ class IndexedWindows:
                 self._durations_ms.setdefault((group, revision), []).extend(known_ms)
             yield group
 
-    def _add_durations(self) -> None:
+    def _add_collected_durations(self) -> None:
         for (group, revision), durations_ms in self._durations_ms.items():
             step = -(-len(durations_ms) // SAMPLED_DURATIONS) or 1
             sample = sorted(durations_ms)[::step]
