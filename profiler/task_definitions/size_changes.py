@@ -152,9 +152,12 @@ def _change_note(container: Mapping[str, object], field: str, value: int) -> str
     """The sentence about a container's value that changes with the task's size."""
     old = container[field]
     subject = f"The {field} of {container.get('name')!r}"
+    unit = "CPU units" if field == "cpu" else "MiB"
     if value < float(str(old)):
-        return f"{subject} is lowered from {old} to {value}, because ECS refuses more."
-    return f"{subject} is raised from {old} to {value}, because a run was killed at this limit."
+        return f"{subject} is lowered from {old} to {value} {unit}, because ECS refuses more."
+    return (
+        f"{subject} is raised from {old} to {value} {unit}, because a run was killed at this limit."
+    )
 
 
 def _cpu_changes(definition: Mapping[str, object], units: int) -> Iterator[tuple[str, int]]:

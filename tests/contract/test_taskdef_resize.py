@@ -85,7 +85,7 @@ def test_the_plan_has_what_each_family_would_save_and_changes_nothing(account: A
     assert rows["nightly"]["evidence"]["peakMB"] == 400
     assert rows["nightly"]["evidence"]["runs"] == 25
     assert rows["nightly"]["notes"] == [
-        "The memory of 'batch' is lowered from 1900 to 480, because ECS refuses more."
+        "The memory of 'batch' is lowered from 1900 to 480 MiB, because ECS refuses more."
     ]
     assert [rows[name]["action"] for name in ("weekly", "new")] == ["none", "none"]
     assert rows["new"]["reason"] == "3 of 20 runs seen"
@@ -358,7 +358,7 @@ def test_a_limit_of_a_container_at_which_a_run_was_killed_is_raised(
     assert rows["nightly"]["action"] == "resize"
     assert total["changes"] == 1
     assert rows["nightly"]["notes"] == [
-        "The memory of 'batch' is raised from 450 to 540, because a run was killed at this limit."
+        "The memory of 'batch' is raised from 450 to 540 MiB, because a run was killed at this limit."
     ]
     account.family("owned", size, containerDefinitions=[{**BATCH, "memory": 450}], tags=[STACK_TAG])
     account.runs("owned", 1, size=size, **AT_LIMIT)

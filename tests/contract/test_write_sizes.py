@@ -208,8 +208,8 @@ def test_what_ecs_would_refuse_beside_the_size_is_in_the_file(account: Account, 
         "cpu": 256,
         "memory": 512,
         "containers": {"batch": {"memory": 480}},
-        "why": "Saves 75 %. The memory of 'batch' is lowered from 1900 to 480, because ECS refuses "
-        "more.",
+        "why": "Saves 75 %. The memory of 'batch' is lowered from 1900 to 480 MiB, because ECS "
+        "refuses more.",
     }
 
 

@@ -82,7 +82,7 @@ def test_the_largest_reservation_is_lowered_first_and_a_change_is_named() -> Non
     )
     assert sizes(found) == {"batch": {"memory": 462}, "router": {"memoryReservation": 50}}
     assert found.notes == (
-        "The memory of 'batch' is lowered from 1900 to 462, because ECS refuses more.",
+        "The memory of 'batch' is lowered from 1900 to 462 MiB, because ECS refuses more.",
     )
 
 
@@ -138,7 +138,7 @@ def test_a_limit_at_which_a_run_was_killed_is_raised_above_it() -> None:
     found = with_size(before, TaskSize(), seen)
     assert sizes(found)["batch"] == {"memory": 481, "memoryReservation": 64}
     assert found.notes == (
-        "The memory of 'batch' is raised from 400 to 481, because a run was killed at this limit.",
+        "The memory of 'batch' is raised from 400 to 481 MiB, because a run was killed at this limit.",
     )
     assert with_size(found.definition, TaskSize(), seen).definition == found.definition
 
