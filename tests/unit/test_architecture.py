@@ -14,6 +14,7 @@ import pytest
 
 import profiler
 from profiler.aws_account.setup.forwarder_zip import own_zip_files
+from tests.cases import each_case
 
 ROOT = Path(profiler.__file__).parent
 HANDLER = ROOT.parent / "lambda" / "handler.py"
@@ -177,7 +178,7 @@ _DECIDERS = {
 }
 
 
-@pytest.mark.parametrize(
+@each_case(
     "printer",
     [
         *(f"{_TERMINAL}.{name}" for name in ("run_page", "end_page", "run_curves", "time_bar")),

@@ -128,7 +128,7 @@ SCREENS: Mapping[str, Callable[[Report], str]] = {
     "slack": slack,
     "event": event,
 }
-on_each_screen = pytest.mark.parametrize("screen", SCREENS.values(), ids=SCREENS)
+on_each_screen = each_case("screen", SCREENS.values(), ids=SCREENS)
 
 
 def document(report: Report) -> Mapping[str, Any]:
@@ -321,7 +321,7 @@ def points_with(report: Report, mark: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("tape", ["oom", "illegal"])
+@each_case("tape", ["oom", "illegal"])
 @on_each_screen
 def test_the_cause_is_said_and_no_advice_beside_it(
     tape: str, screen: Callable[[Report], str]
@@ -369,8 +369,8 @@ def test_an_error_of_a_success_is_a_warning(name: str) -> None:
     assert verdict_of(PastRun(report=notes), now_ns(report)).tone == "good"
 
 
-@pytest.mark.parametrize("tape", SUCCEEDED)
-@pytest.mark.parametrize("name", ["show", "page", "slack"])
+@each_case("tape", SUCCEEDED)
+@each_case("name", ["show", "page", "slack"])
 def test_the_sentences_are_the_same_where_there_is_room(tape: str, name: str) -> None:
     report = gpu_run(tape)
     shown = SCREENS[name](report).casefold().replace("&gt;", ">")

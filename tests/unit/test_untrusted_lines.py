@@ -469,7 +469,7 @@ def test_the_tasks_event_vouches_for_the_stream_of_its_container_id() -> None:
     assert other_task.find([batch_log], 0) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("stream", "text", "is_found"),
     [
         (STREAM, line(), True),

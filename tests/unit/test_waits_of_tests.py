@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.cases import each_case
 from tools.waiting import LIMIT_SECONDS, WaitTimeoutError, wait_until
 
 _ROOT = Path(__file__).parents[2]
@@ -62,7 +63,7 @@ def test_no_test_has_a_limit_of_its_own() -> None:
     assert found == {}, "wait with tools.waiting: wait_until, or LIMIT_SECONDS"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("call", "found"),
     [
         ("subprocess.run(words, timeout=60)", 1),

@@ -16,6 +16,7 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.readers.linux.look import ThreadSeen, ThreadsLook
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
 from profiler.readers.linux.waits import STOPPED, TRACED, BlockedThread, Connection, Wait
+from tests.cases import each_case
 from tests.looked_run import (
     CHILD,
     CONNECTION,
@@ -578,7 +579,7 @@ def test_a_chain_that_reaches_a_known_wait_is_not_stopped() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("foreground", "named"),
     [
         (LISTENS, "network"),
@@ -592,7 +593,7 @@ def test_a_chain_that_reaches_a_known_wait_is_not_stopped() -> None:
     ],
     ids=["server", "kept connection", "stdin", "signal", "hidden"],
 )
-@pytest.mark.parametrize("waits_for_both", [CHILD, pipe_to(2, 3)], ids=["child", "pipe"])
+@each_case("waits_for_both", [CHILD, pipe_to(2, 3)], ids=["child", "pipe"])
 def test_who_waits_for_another_one_beside_a_stopped_one_is_not_stopped(
     foreground: BlockedThread, named: str, waits_for_both: BlockedThread
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler.aggregation.idle_time import IdleDetector, NoticeReading
+from tests.cases import each_case
 from tests.fakes import seconds
 from tests.values import present
 
@@ -61,8 +62,8 @@ def polling(
     return rates_at
 
 
-@pytest.mark.parametrize("step", [1, 10])
-@pytest.mark.parametrize(
+@each_case("step", [1, 10])
+@each_case(
     "rates",
     [IDLE, (0.0099, 0, 0), (0, 1000, 0), (0, 0, 1000), (0.000004, 1000, 1000), (0.009, 20, 9)],
 )

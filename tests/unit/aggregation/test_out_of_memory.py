@@ -100,9 +100,9 @@ def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(
     assert verdict(KILLED, 0.95, memory_size_bytes=None, peak_source="kernel") == UNKNOWN
 
 
-@pytest.mark.parametrize("end", [KILLED, ENDED_WITHOUT_A_CODE])
-@pytest.mark.parametrize("share", [0.47, 0.92, 1.0])
-@pytest.mark.parametrize("hits", [None, 12])
+@each_case("end", [KILLED, ENDED_WITHOUT_A_CODE])
+@each_case("share", [0.47, 0.92, 1.0])
+@each_case("hits", [None, 12])
 def test_a_count_that_did_not_rise_outranks_the_exit_code_and_the_memory(
     end: RunEnd, share: float, hits: int | None
 ) -> None:
@@ -187,7 +187,7 @@ BUSY: list[Step] = [(machine(44), [ended_process("sh")], 3)] * 50
 WORKER, MAIN = [ended_process("worker")], [ended_process("main")]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("steps", "found"),
     [
         # The group's counter identifies the largest process, also if it ends only with the next
@@ -244,7 +244,7 @@ Ends = list[tuple[Counts, bool, bool]]  # whether the main process ended, and th
 ALIVE: Ends = [(group(0), False, True), (machine(40), False, False)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("steps", "counted_none", "excludes"),
     [
         (ALIVE, False, False),  # no end was seen

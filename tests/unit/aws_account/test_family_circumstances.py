@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from typing import Any
 from unittest.mock import Mock
 
-import pytest
-
 from profiler.aws_account.cloudformation_owners import CloudFormationOwners
 from profiler.aws_account.family_circumstances import (
     FamilyCircumstancesReader,
@@ -20,6 +18,7 @@ from profiler.record.record_model import Metrics, Report
 from profiler.sizing.sized_revision import TargetOverride
 from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.size_changes import SeenMemory
+from tests.cases import each_case
 from tests.fakes import START_NS
 from tests.family_windows import window_of
 from tests.runs import report
@@ -107,7 +106,7 @@ def test_a_definition_alone_says_its_system_its_stack_and_its_owners_tag() -> No
     assert found.stack == "jobs"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "is_off"),
     [
         ("off", True),
@@ -169,8 +168,8 @@ def overrides(
     return found
 
 
-@pytest.mark.parametrize("document", [NEWEST, IN_FILE], ids=["account", "file"])
-@pytest.mark.parametrize(
+@each_case("document", [NEWEST, IN_FILE], ids=["account", "file"])
+@each_case(
     "reports",
     [
         [*quarters(96 * 7), *quarters(1, start=6.9, limit_mb=3072)],

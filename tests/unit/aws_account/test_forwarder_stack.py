@@ -1,6 +1,5 @@
 """The states of a stack, what they permit, and what the doctor finds."""
 
-import pytest
 from msgspec.structs import replace
 
 from profiler.aws_account.doctor.deployment_checks import forwarder_finding
@@ -11,6 +10,7 @@ from profiler.aws_account.forwarder_stack import (
     export_lines,
     read_forwarder,
 )
+from tests.cases import each_case
 from tests.fake_cloudformation import FakeCloudFormation
 
 
@@ -21,7 +21,7 @@ def state(status: str, **parameters: str) -> ForwarderStack:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "phase", "level", "said"),
     [
         ("CREATE_COMPLETE", "ready", "ok", None),

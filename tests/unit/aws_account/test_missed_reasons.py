@@ -2,7 +2,6 @@ import json
 from typing import Any
 from unittest.mock import Mock
 
-import pytest
 from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
@@ -268,7 +267,7 @@ def change(name: str, /, **parameters: Any) -> dict[str, Any]:
     return event(name, CHANGED, parameters)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("called", "is_changed"),
     [
         (change("PutRule", name="nightly", eventBusName="default"), True),

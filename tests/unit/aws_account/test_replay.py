@@ -22,6 +22,7 @@ from profiler.cli.options import parse_time
 from profiler.cli.replay_command import _state_file
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.forwarder.subscription import LogEvent, decode_subscription_event
+from tests.cases import each_case
 
 REPORT = '{"type":"task.report"}'
 
@@ -157,7 +158,7 @@ def test_the_memory_is_of_one_region_and_account(
     assert len({_state_file("/ecs/jobs", "forwarder", place) for place in places}) == 3
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("0m", 10**12),

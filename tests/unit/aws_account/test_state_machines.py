@@ -90,7 +90,7 @@ def of_batch(**fields: object) -> dict[str, object]:
     return {"ContainerOverrides": [{"Name": "batch", **fields}]}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("overrides", "refusal"),
     [
         ({"ContainerOverrides": [{"Name": "btch"}]}, "overrides the container btch, which the"),
@@ -100,7 +100,7 @@ def of_batch(**fields: object) -> dict[str, object]:
         (of_batch(Command=["<etl>"]), None),
     ],
 )
-@pytest.mark.parametrize("field", ["Parameters", "Arguments"])
+@each_case("field", ["Parameters", "Arguments"])
 def test_a_states_overrides_are_judged_as_a_schedules_input(
     overrides: dict[str, object], refusal: str | None, field: str
 ) -> None:
@@ -112,7 +112,7 @@ def test_a_states_overrides_are_judged_as_a_schedules_input(
     assert may_start_target(target, 0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("overrides", "is_unknown"),
     [
         ({"Memory.$": "$.memory"}, True),
@@ -137,7 +137,7 @@ def test_a_size_that_an_execution_computes_is_unknown(
     assert why_target_is_refused(target, ON_FARGATE) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     "resource",
     [
         "arn:aws:states:::batch:submitJob.sync",
@@ -146,7 +146,7 @@ def test_a_size_that_an_execution_computes_is_unknown(
         "arn:aws-us-gov:states:::aws-sdk:batch:submitJob.waitForTaskToken",
     ],
 )
-@pytest.mark.parametrize("field", ["Parameters", "Arguments"])
+@each_case("field", ["Parameters", "Arguments"])
 def test_a_state_that_submits_a_job_is_found(resource: str, field: str) -> None:
     request = {"JobDefinition": "nightly:3", "JobName": "night", "JobQueue": "spot"}
     definition = json.dumps(machine(running(request, resource, field)))
@@ -159,7 +159,7 @@ def test_a_state_that_submits_a_job_is_found(resource: str, field: str) -> None:
     assert not [*targets_of_machine(MACHINE, elsewhere)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("overrides", "memory_mb", "is_unknown"),
     [
         ({"ResourceRequirements": [{"Type": "MEMORY", "Value": "1800"}]}, 1800, False),

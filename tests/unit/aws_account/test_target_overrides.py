@@ -13,6 +13,7 @@ from profiler.aws_account.target_overrides import (
     why_target_is_refused,
 )
 from profiler.task_definitions.size_changes import SeenMemory
+from tests.cases import each_case
 
 ARN = "arn:aws:ecs:us-east-1:123456789012:task-definition/nightly:1"
 SMALL = {
@@ -68,7 +69,7 @@ def test_an_input_without_sizes_overrides_nothing(source: object) -> None:
     assert size_overrides(schedule(source)).is_empty
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("source", "refusal"),
     [
         (
@@ -107,7 +108,7 @@ def test_a_size_of_the_definition_that_is_newer_than_the_list_is_accepted() -> N
 NOT_THERE = "its input overrides the container {}, which the definition does not have"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("source", "place", "refusal"),
     [
         (of_batch(command=["etl"]), {}, None),
@@ -148,7 +149,7 @@ def test_run_task_refuses_containers_that_are_not_there_and_sizes_that_fargate_l
     assert (why_target_is_refused(capitals, SMALL) or "").startswith(refusal)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("template", "is_unknown"),
     [
         ('{"containerOverrides": [{"name": "batch", "command": [<key>]}]}', False),

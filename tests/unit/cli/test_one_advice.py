@@ -23,6 +23,7 @@ from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.size_story import size_story
 from profiler.sizing.sized_revision import SizedRevision
 from profiler.sizing.sizing_rules import AdviceVerdict, advice_verdict
+from tests.cases import each_case
 from tests.ended_runs import NOTICE, changed, report_line, text_of
 from tests.family_windows import decision_on, window_of
 from tests.runs import evidence_of, report, reported_story
@@ -129,7 +130,7 @@ CASES: Mapping[str, Case] = {
         verdict="too small",
     ),
 }
-every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+every_case = each_case("case", CASES.values(), ids=CASES)
 with_a_word = pytest.mark.parametrize(
     "case",
     [case for case in CASES.values() if case.word],

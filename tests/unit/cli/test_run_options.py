@@ -141,7 +141,7 @@ def test_all_signals_with_an_exporter_go_to_the_local_collector() -> None:
         addresses(OTEL_EXPORTER_OTLP_PROTOCOL="grpc")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "seconds"),
     [
         ("", 5),

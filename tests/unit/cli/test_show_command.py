@@ -49,6 +49,7 @@ from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.size_story import size_story
 from tests import shown_runs
+from tests.cases import each_case
 from tests.changed_records import KINDS
 from tests.runs import lines as record_lines
 from tests.shown_runs import NOW_NS, STARTED_NS, etl
@@ -248,7 +249,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ROWS)
+@each_case("kind", ROWS)
 def test_the_rows_of_a_page(kind: str) -> None:
     report, *rows = ROWS[kind]
     shown = page(report, against=etl(days_ago=1) if kind == "killed" else None)

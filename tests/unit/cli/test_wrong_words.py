@@ -487,7 +487,7 @@ def test_a_name_that_aws_would_refuse_later_is_refused_before_the_plan(
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "name"),
     [
         (aws_names.CLUSTER, "AWSBatch-spot_1-0123-abc"),
@@ -510,7 +510,7 @@ def test_a_name_that_aws_accepts_is_accepted(kind: aws_names.AwsName, name: str)
     assert kind.convert(name, None, None) == name
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "answer"),
     [
         (("--tag", "aws:team=data"), "AWS keeps the keys that begin with aws: for itself"),

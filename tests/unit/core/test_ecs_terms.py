@@ -203,8 +203,8 @@ def test_a_task_is_named_by_its_arn_or_its_page_in_the_console(text: str) -> Non
     assert run_id_in(text) == TASK
 
 
-@pytest.mark.parametrize("job", [JOB, f"{JOB}:7", f"{JOB}#2"])
-@pytest.mark.parametrize(
+@each_case("job", [JOB, f"{JOB}:7", f"{JOB}#2"])
+@each_case(
     "place",
     [
         "arn:aws:batch:eu-west-1:111122223333:job",

@@ -94,7 +94,7 @@ def test_a_long_text_is_shown_whole() -> None:
     assert redact_line(text) == redact([text]) == text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "shown"),
     [
         (["job.py", "--day", "2026-11-20", "-v"], "job.py --day 2026-11-20 -v"),
@@ -198,7 +198,7 @@ def test_secrets_of_other_notations_are_masked_and_ordinary_arguments_are_not(
         assert redact(words) == (text if shown is None else shown)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "shown"),
     [
         ("    x =  1  # no secret", "    x =  1  # no secret"),
@@ -221,7 +221,7 @@ def test_a_line_of_a_log_keeps_its_form_without_its_secrets(line: str, shown: st
     assert redact_line(line) == shown
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sentence", "shown"),
     [
         ("--from u:PASSWORD@h:9200: no file", "--from …@h:9200: no file"),

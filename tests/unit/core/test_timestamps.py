@@ -1,6 +1,5 @@
 """Times of RFC 3339: the usual form by the minute, all others by the pattern."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,7 +61,7 @@ def test_the_usual_form_is_what_the_same_time_with_an_offset_is(head: str, fract
     assert parse_ns(f"{head}.{fraction:09}Z") == parse_ns(f"{head}.{fraction:09}+00:00")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         *("2026-11-20T03:12:44.000Z", "2026-11-20T03:12:44Z", "2026-11-20 03:12:44.000Z"),

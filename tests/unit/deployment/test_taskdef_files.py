@@ -14,6 +14,7 @@ from botocore.validate import ParamValidator
 import profiler
 from profiler.settings import read_settings
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor
+from tests.cases import each_case
 from tests.cloudformation import listed
 
 ROOT = Path(profiler.__file__).parent.parent
@@ -158,7 +159,7 @@ def test_the_policy_for_jobs_has_what_the_commands_name() -> None:
     assert not [action for action in allowed if re.search(":(?!Describe|List|Get|Filter)", action)]
 
 
-@pytest.mark.parametrize("name", [*DEFINITIONS, ALONE, JOB, *(f"iam/{name}" for name in POLICIES)])
+@each_case("name", [*DEFINITIONS, ALONE, JOB, *(f"iam/{name}" for name in POLICIES)])
 def test_placeholders_are_the_same_everywhere_and_the_documentation_explains_the_file(
     name: str,
 ) -> None:

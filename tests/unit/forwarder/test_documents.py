@@ -43,6 +43,7 @@ from profiler.record.run_view import RunView
 from profiler.record.search_document_fields import FIELDS
 from profiler.record.stopped_task import UNKNOWN_CONTAINER, StoppedTask
 from profiler.sinks import LogTarget
+from tests.cases import each_case
 from tests.ended_runs import RUN_NOTICES, run_of
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
@@ -511,7 +512,7 @@ def steps(text: str, ended: StoppedTask) -> dict[str, list[Document]]:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "ended", "expected"),
     [
         ("success", SUCCEEDED, ("success", 0, "success")),
@@ -645,8 +646,8 @@ RETRIES = (
 )
 
 
-@pytest.mark.parametrize("retry", RETRIES)
-@pytest.mark.parametrize("order", list(permutations(range(3))))
+@each_case("retry", RETRIES)
+@each_case("order", list(permutations(range(3))))
 def test_the_other_task_of_a_retry_stays_in_any_order(
     retry: MemoryRetry, order: tuple[int, ...]
 ) -> None:

@@ -27,6 +27,7 @@ from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, 
 from profiler.forwarder.subscription import LineCounts, LineForwarder, decode_subscription_event
 from profiler.record.notice_model import NoticeLine, encode_notice_line
 from profiler.record.record_model import Report, encode
+from tests.cases import each_case
 from tests.log_subscriptions import DOCUMENT, event, packed_data, record
 from tests.notices import FakeChannel, KeyTable, fake_channel
 from tests.shown_runs import stuck_notice
@@ -238,7 +239,7 @@ def test_a_flood_of_notices_is_indexed_and_the_first_are_sent() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     "bad",
     [
         '{"type":"task.notice"',

@@ -43,6 +43,7 @@ from profiler.record.line_trust import TrustedGroups
 from profiler.record.record_model import Report, decode
 from profiler.record.stacks_line import StackStep
 from profiler.runs.past_runs.record_lines import read_run_line
+from tests.cases import each_case
 from tests.fake_search import FakeCluster, FakeSearchCluster, fails, takes_all
 from tests.fakes import FakeInvocationTime
 from tests.log_subscriptions import (
@@ -157,7 +158,7 @@ def cut(document: object) -> dict[str, Any]:
     return packed(base64.b64decode(event(document)["awslogs"]["data"])[:-12])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("bad", "message"),
     [
         ({}, "neither awslogs.data nor Records"),
@@ -279,7 +280,7 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     assert counts.skipped <= (0 if forward_log_lines else len(ordinary))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line",
     [
         "",
@@ -504,10 +505,8 @@ BAD_DATA: list[object] = [
 ]
 
 
-@pytest.mark.parametrize("settings", [WITH_QUEUE, WITHOUT_QUEUE], ids=["queue", "no queue"])
-@pytest.mark.parametrize(
-    "data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"]
-)
+@each_case("settings", [WITH_QUEUE, WITHOUT_QUEUE], ids=["queue", "no queue"])
+@each_case("data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"])
 def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(
     data: object, settings: ForwarderSettings
 ) -> None:

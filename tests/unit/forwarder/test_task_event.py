@@ -36,7 +36,7 @@ def test_a_stopped_task_is_parsed() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "other",
     [
         *(
@@ -272,8 +272,8 @@ TOGETHER: dict[str, tuple[dict[str, int | str | None], EndStatus, str, int | Non
 }
 
 
-@pytest.mark.parametrize("is_reversed", [False, True])
-@pytest.mark.parametrize(("ends", "status", "batch", "exit_code"), TOGETHER.values(), ids=TOGETHER)
+@each_case("is_reversed", [False, True])
+@each_case(("ends", "status", "batch", "exit_code"), TOGETHER.values(), ids=TOGETHER)
 def test_possible_batch_containers_are_judged_together(
     ends: dict[str, int | str | None],
     status: EndStatus,

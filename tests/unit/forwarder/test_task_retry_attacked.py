@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from profiler.forwarder.invocation import DeliveryError
+from tests.cases import each_case
 from tests.memory_retries import (
     CLUSTER,
     FAMILY_ARN,
@@ -224,7 +225,7 @@ def without(name: str) -> dict[str, object]:
     return {key: value for key, value in GIVEN.items() if key != name}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("now", "is_retried"),
     [
         ([rule_with(GIVEN)], True),
@@ -263,8 +264,8 @@ def test_a_rule_that_gives_something_else_now_starts_nothing_again(
     assert asked["overrides"]["containerOverrides"][0]["command"] == ["x"]
 
 
-@pytest.mark.parametrize("overrides", [None, {}, {"containerOverrides": "x"}, [GIVEN]])
-@pytest.mark.parametrize("starter", ["chronos-schedule", "events-rule"])
+@each_case("overrides", [None, {}, {"containerOverrides": "x"}, [GIVEN]])
+@each_case("starter", ["chronos-schedule", "events-rule"])
 def test_an_event_that_does_not_say_what_a_run_had_proves_no_rule(
     starter: str, overrides: object
 ) -> None:

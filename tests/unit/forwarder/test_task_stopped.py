@@ -268,8 +268,8 @@ def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
 CHECKPOINT_LINE = report("task.checkpoint")
 
 
-@pytest.mark.parametrize("cluster", [True, False], ids=["cluster", "no cluster"])
-@pytest.mark.parametrize(
+@each_case("cluster", [True, False], ids=["cluster", "no cluster"])
+@each_case(
     ("lines", "detail"),
     [
         ({BATCH_STREAM: [report()]}, {}),
@@ -387,9 +387,7 @@ WAITS: dict[str, tuple[Mapping[str, Any] | None, dict[str, Any], float, bool, li
 }
 
 
-@pytest.mark.parametrize(
-    ("described", "detail", "left", "on_instance", "pauses"), WAITS.values(), ids=WAITS
-)
+@each_case(("described", "detail", "left", "on_instance", "pauses"), WAITS.values(), ids=WAITS)
 def test_how_long_a_report_is_waited_for(
     described: Mapping[str, Any] | None,
     detail: dict[str, Any],
@@ -944,10 +942,8 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
     assert fakes.notice.container == "batch"
 
 
-@pytest.mark.parametrize(
-    "sidecar", [*SIDECARS.values(), ROUTER], ids=lambda sidecar: sidecar["name"]
-)
-@pytest.mark.parametrize(
+@each_case("sidecar", [*SIDECARS.values(), ROUTER], ids=lambda sidecar: sidecar["name"])
+@each_case(
     ("code", "sidecar_code", "status"),
     [(1, 0, "failure"), (0, 143, "success"), (0, 137, "success")],
 )

@@ -39,7 +39,7 @@ TEMPLATES = tuple(
 )
 
 by_key = each_case("panel", PANELS, ids=lambda panel: panel.key)
-each_file = pytest.mark.parametrize("name", FILES)
+each_file = each_case("name", FILES)
 
 
 @cache
@@ -128,7 +128,7 @@ def is_chart(shown: dict[str, Any]) -> bool:
 
 
 @each_file
-@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
+@each_case("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
 def test_the_first_chart_begins_above_320_pixels(name: str, dashboard: Dashboard) -> None:
     first = min(place["y"] for place, shown in placed(name, dashboard) if is_chart(shown))
     assert GRID_TOP_PX[name] + first * ROW_PX < 320
@@ -523,8 +523,8 @@ def test_both_flavours_count_the_same_documents(panel: Panel) -> None:
         assert [state["params"]["series"][0]["metrics"][0]["numerator"]["query"]] == queries
 
 
-@pytest.mark.parametrize("flavour", [CLASSIC, LENS])
-@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
+@each_case("flavour", [CLASSIC, LENS])
+@each_case("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
 def test_dashboards_leave_unconfirmed_runs_out_but_that_of_one_run(
     dashboard: Dashboard, flavour: str
 ) -> None:

@@ -472,11 +472,11 @@ def test_a_counted_kill_is_never_denied(
         assert record.likely_out_of_memory is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("used_mib", "marked_mib", "likely"),
     [(3, 0, None), (400, 400, None), (600, 0, True), (3, 600, True)],
 )
-@pytest.mark.parametrize("exit_code", [1, 137])
+@each_case("exit_code", [1, 137])
 def test_a_kill_of_a_sibling_is_not_that_of_a_small_run(
     exit_code: int, used_mib: int, marked_mib: int, *, likely: bool | None
 ) -> None:

@@ -1,10 +1,10 @@
 """The attempts of a container that ECS restarts are one run."""
 
-import pytest
 from msgspec.structs import replace
 
 from profiler.monitor.followed_container import FollowedContainers
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from tests.cases import each_case
 from tests.fakes import START_NS, seconds
 
 FIRST = ContainerMetadata(name="batch", docker_id="a", known_status="RUNNING", started_ns=START_NS)
@@ -38,7 +38,7 @@ UNKNOWN = replace(FIRST, started_ns=None, docker_id=None)
 CREATED = replace(FIRST, docker_id="b", started_ns=None, known_status="CREATED")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("seen", "expected"),
     [
         *(((FIRST, again, again, again), (1, START_NS, LATER_NS)) for again in RESTARTED),

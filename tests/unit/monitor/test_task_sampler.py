@@ -24,6 +24,7 @@ from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSourc
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.host import Host, SwapCounters
 from profiler.record.record_model import Container, Monitor, Record
+from tests.cases import each_case
 from tests.fakes import START_NS, FakeClock, FakeLog, seconds
 from tests.values import present
 
@@ -196,7 +197,7 @@ def record(launch_type: str | None = "EC2") -> Record:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("before", "after", "launch_type", "amounts"),
     [
         ((100, 50), (612.5, 146), "EC2", ["512 MiB out, 96 MiB back in"]),

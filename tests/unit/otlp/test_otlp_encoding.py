@@ -4,13 +4,13 @@ import json
 import math
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from profiler.otlp.otlp_encoding import _SCHEMA, SIGNALS, encode, is_rejection
+from tests.cases import each_case
 from tests.otlp_schema import REQUESTS, read_protobuf
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -67,7 +67,7 @@ def partial(rejected: int, message: str) -> bytes:
     return bytes(response.SerializeToString())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "content_type", "is_rejected"),
     [
         (b"", PROTOBUF, False),

@@ -28,6 +28,7 @@ from profiler.otlp.otlp_export import (
     export_in_time,
 )
 from profiler.otlp.otlp_settings import Targets, read_targets
+from tests.cases import each_case
 from tests.fakes import FakeClock
 from tests.http_server import FakeHttpServer
 from tools.waiting import LIMIT_SECONDS
@@ -140,7 +141,7 @@ REFUSALS: list[tuple[HttpAnswer | TransportError, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("refusal", "reason"), REFUSALS)
+@each_case(("refusal", "reason"), REFUSALS)
 def test_other_answers_are_final(refusal: HttpAnswer | TransportError, reason: str) -> None:
     backend = Backend({"traces": [refusal]})
     assert backend.export() == [f"The traces were not exported: {reason} (OTLP_ENDPOINT)."]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from profiler.core.errors import UsageError
 from profiler.forwarder.function_settings import has_export_address
 from profiler.otlp.otlp_settings import AwsService, is_configured, parse_headers, read_targets
+from tests.cases import each_case
 
 
 def urls(environment: dict[str, str], **options: object) -> dict[str, str]:
@@ -57,7 +58,7 @@ def test_headers_are_percent_encoded() -> None:
     assert parse_headers(text, "OTLP_HEADERS") == tuple(headers.items())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("environment", "said"),
     [
         ({"OTLP_ENDPOINT": "localhost:4318"}, "OTLP_ENDPOINT must be an address"),

@@ -16,6 +16,7 @@ from profiler.record.batch_job import (
 )
 from profiler.record.stopped_task import parse_stopped_task
 from tests.batch_jobs import SECRETS, arn, job_id, task_event
+from tests.cases import each_case
 from tests.values import present
 
 ID = job_id(1)
@@ -45,7 +46,7 @@ def test_a_child_and_a_node_are_parts_of_their_job(mark: str) -> None:
     assert parent_id(ID) == ID
 
 
-@pytest.mark.parametrize(
+@each_case(
     "forged",
     ["", "job", f"{ID}:", f"{ID} <!channel>", ID.upper(), f"{ID}\n", "\x1b[31m", "\uff11" * 36],
 )

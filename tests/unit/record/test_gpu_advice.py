@@ -207,7 +207,7 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize(("words", "within", "outside"), LIMITS.values(), ids=LIMITS)
+@each_case(("words", "within", "outside"), LIMITS.values(), ids=LIMITS)
 def test_a_sentence_ends_at_its_limits(words: str, within: Record, outside: Record) -> None:
     assert [text for text in advice_on(within) if words in text]
     assert not [text for text in advice_on(outside) if words in text]

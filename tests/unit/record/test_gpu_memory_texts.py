@@ -407,7 +407,7 @@ def test_other_lines_after_an_error_change_nothing(later: str) -> None:
     assert gpu_memory_error_line([LACK[0], later]) is not None
 
 
-@pytest.mark.parametrize(
+@each_case(
     "advice",
     [
         "Try reducing the batch size.",

@@ -33,6 +33,7 @@ from profiler.record.record_model import (
     Visible,
 )
 from profiler.record.run_outcome import Status
+from tests.cases import each_case
 from tests.gpu_runs import advice_on
 
 TRAIN_TAR = WaitTarget(kind="disk", target="/data/train.tar", percent=48)
@@ -299,7 +300,7 @@ def test_typical_jobs(record: Record, sentence: str | None, advice: list[str]) -
     assert advice_on(record) == advice
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("record", "sentence"),
     [
         (run(waiting_for=TimeBreakdown(other_percent=100)), "the GPU was idle 63 % of the run"),
@@ -346,7 +347,7 @@ def test_no_part_of_the_sentence_is_invented(record: Record, sentence: str | Non
     assert gpu_idle_sentence(record) == sentence
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("record", "advice"),
     [
         (run(waiting_for=TimeBreakdown(sleep_percent=60, disk_percent=40)), []),

@@ -1,6 +1,5 @@
 """What stays the same in the names of jobs."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,7 +40,7 @@ def test_uuids_hashes_numbers_and_parentheses_change(name: str, lasting: str) ->
     assert name_without_changes(name) == lasting
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("names", "common"),
     [
         (["BWAMEM2_MEM_S1", "BWAMEM2_MEM_S2"], "BWAMEM2_MEM"),

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from profiler.cli.styled_text import Line
@@ -18,6 +17,7 @@ from profiler.record.mention_limits import (
 )
 from profiler.record.record_model import NOT_SAMPLED, Container, Metrics, Record, Sampling
 from profiler.report_page.page_activity import activity_of
+from tests.cases import each_case
 from tests.runs import report, reported_story
 
 
@@ -33,7 +33,7 @@ def test_account_and_region_are_named_only_where_families_of_one_name_differ_in_
     assert family_key(report(family=None, account_id="", region="").record) == FamilyKey("batch")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sampling", "is_partial"),
     [
         (NOT_SAMPLED, False),

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,13 +15,14 @@ from profiler.record.process_rows import (
     with_unread_cpu_row,
 )
 from profiler.record.record_model import Process
+from tests.cases import each_case
 
 JOB = Process(name="job", count=1, cpu_seconds=2.0, max_memory_used_mb=10)
 HIDDEN = Process(name="other", count=7, cpu_seconds=0.5)
 UNREAD = Process(name="other", cpu_seconds=1.0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rows", "cpu_seconds", "expected"),
     [
         ([JOB], 2.0, [JOB]),

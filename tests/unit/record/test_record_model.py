@@ -56,6 +56,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.stacks_line import STACKS_BEGINNING, decode_stacks_line, is_stacks_line
 from profiler.settings import MAX_SERIES_POINTS
+from tests.cases import each_case
 from tests.shown_runs import waiting, waiting_stacks
 from tests.values import present
 
@@ -282,7 +283,7 @@ def test_impossible_values_count_as_missing() -> None:
     assert found.vcpu_used == (1, None, None, None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("absurd", "honest"),
     [
         ({"exitCode": 2**31}, {}),

@@ -6,6 +6,7 @@ from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_SECOND, format_ms
 from profiler.record.family import Month, MonthBasis, estimated_month, measured_month
 from profiler.record.record_model import Report
 from profiler.sizing.evidence import Evidence, FamilyRunCollector
+from tests.cases import each_case
 from tests.fakes import START_NS
 from tests.runs import evidence_of, report
 from tests.sized_runs import advice
@@ -39,7 +40,7 @@ def test_fewer_tasks_or_a_shorter_window_measure_none(hours: float, count: int) 
     assert runs_each(hours, count).usage.tasks_in_a_month is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("hours", "count", "covered_days", "basis", "a_day"),
     [
         (1.0, 1, 1.0, "nightly", 1),

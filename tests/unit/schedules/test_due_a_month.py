@@ -7,6 +7,7 @@ import pytest
 from profiler.core.timestamps import DAYS_PER_MONTH, NS_PER_DAY
 from profiler.schedules.due_times import tasks_a_month
 from profiler.schedules.schedule_model import Schedule
+from tests.cases import each_case
 from tests.fakes import START_NS
 
 MONTHS = {
@@ -33,7 +34,7 @@ def schedule(expression: str, **more: Any) -> Schedule:
     return Schedule(**{**known, **more})
 
 
-@pytest.mark.parametrize("expression", MONTHS)
+@each_case("expression", MONTHS)
 def test_a_month_has_the_mean_number_of_due_times(expression: str) -> None:
     found = tasks_a_month([schedule(expression)], START_NS)
     assert found == pytest.approx(MONTHS[expression], rel=0.02)

@@ -121,7 +121,7 @@ BAD_FIELDS = (
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "expression",
     [
         *map("cron({})".format, BAD_FIELDS),
@@ -310,7 +310,7 @@ DAILY = ["2026-01-03T00:00", "2026-01-04T00:00"]
 CRON, RATE = "cron(0 0 * * ? *)", "rate(1 day)"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expression", "dates", "expected"),
     [
         (CRON, {"created": "2026-01-02T00:01"}, DAILY),

@@ -6,10 +6,9 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from profiler.search_setup.cluster_requests import Method, ServerResponse, TemplateStep
 from profiler.search_setup.template_install import install_templates, setup_files
+from tests.cases import each_case
 from tests.played_ism import ManagedIndex, PlayedIsm, policy_before
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -172,7 +171,7 @@ def test_a_change_of_the_policy_begins_an_action_anew_and_waits_for_a_state_to_b
     assert cluster.is_blocked(OLD)
 
 
-@pytest.mark.parametrize("passes", range(2, 10))
+@each_case("passes", range(2, 10))
 def test_an_index_in_the_middle_of_its_merge_is_opened_by_the_new_policy(passes: int) -> None:
     cluster = Cluster("2.19.1", "opensearch")
     played = ism(cluster)

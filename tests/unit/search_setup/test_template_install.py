@@ -17,6 +17,7 @@ from profiler.search_setup.cluster_requests import (
     detect_product,
 )
 from profiler.search_setup.template_install import SetupFiles, install_templates, setup_files
+from tests.cases import each_case
 
 FILES = SetupFiles(
     templates={
@@ -162,7 +163,7 @@ def test_elastic_cloud_serverless_gets_the_templates_without_shards_and_replicas
     assert reports["settings"]["index"].keys() == {"refresh_interval", "mapping"}
 
 
-each_engine = pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
+each_engine = each_case("engine", ["elasticsearch", "opensearch"])
 
 
 @each_engine
@@ -176,7 +177,7 @@ def test_a_server_without_lifecycles_gets_the_templates(engine: Engine) -> None:
 
 
 @each_engine
-@pytest.mark.parametrize("status", [401, 403, 429, 503])
+@each_case("status", [401, 403, 429, 503])
 def test_a_server_that_does_not_say_whether_it_has_lifecycles_is_quoted(
     engine: Engine, status: int
 ) -> None:
@@ -249,7 +250,7 @@ THEIRS_FIRST = (
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pattern", "priority", "named"),
     [
         ("*", 500, 4),
@@ -260,7 +261,7 @@ THEIRS_FIRST = (
         (".kibana*", 9_999, 0),
     ],
 )
-@pytest.mark.parametrize("has_mappings", [False, True])
+@each_case("has_mappings", [False, True])
 def test_a_template_of_others_that_new_indices_get_instead_is_named(
     pattern: str,
     priority: int,

@@ -24,6 +24,7 @@ from profiler.sizing.fargate_sizes import Size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import oom_size_mb, run_facts_of
 from profiler.sizing.sizing_rules import advice_verdict
+from tests.cases import each_case
 from tests.runs import evidence_of, report, slowdown
 from tests.sized_runs import GB, Need, advice, families, reasons, runs_of, size
 
@@ -123,7 +124,7 @@ KILLED_HERE = {
 MINUTES = {"sampling": Sampling(interval_ms=60_000, sources=("container-insights",))}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("run", "expected"),
     [
         ({"status": "success"}, (0.25, 512)),

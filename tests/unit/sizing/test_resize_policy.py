@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.record.record_model import Report, TaskSize
 from profiler.sizing.resize_policy import Resize
 from profiler.sizing.sized_revision import SizeBefore, SizedRevision, parse_size_before_tag
+from tests.cases import each_case
 from tests.fakes import START_NS
 from tests.family_windows import decision_on, window_of
 from tests.runs import report
@@ -145,7 +146,7 @@ FAILING = runs(
 )  # runs that fail after seconds need little
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("reports", "revision", "reason"),
     [
         (runs(30), SizedRevision(revision="2", size=OLD), "no run of revision 2 is known yet"),

@@ -198,7 +198,7 @@ def test_a_monitor_before_other_containers_moves_to_the_end(place: int) -> None:
     assert difference(before, result.definition) == "monitor"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "linux",
     [
         {"placementConstraints": [{"expression": "attribute:ecs.os-type == linux"}]},

@@ -19,6 +19,7 @@ from profiler.task_definitions.job_forms import (
     why_not_sized,
 )
 from profiler.task_definitions.size_changes import SeenMemory, definition_size
+from tests.cases import each_case
 
 ARN = "arn:aws:batch:us-west-2:111122223333:job-definition/nightly:3"
 
@@ -177,7 +178,7 @@ def test_whose_size_is_somebody_elses_is_said(more: dict[str, Any], reason: str)
 EXIT = {"onReason": "outofmemoryerror*", "action": "exit"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("attempts", "rules", "is_repeated"),
     [
         (3, [], True),

@@ -15,6 +15,7 @@ from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.definition_texts import change_text
 from profiler.task_definitions.monitor_changes import AddMonitorOptions, add_monitor, remove_monitor
 from profiler.task_definitions.size_changes import with_size
+from tests.cases import each_case
 
 SMALL = TaskSize(vcpu=0.25, memory_mb=512)
 CONTAINERS = {"containerDefinitions": [{"name": "batch"}]}
@@ -112,7 +113,7 @@ JSON_TEMPLATE = (
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "old"),
     [
         *((text, ("1024", "2 GB")) for text in (ONE_LINE, "\ufeff" + ONE_LINE + "\n\n")),

@@ -17,6 +17,7 @@ from profiler.task_definitions.permissions import (
     iam_policy_length,
     is_covered,
 )
+from tests.cases import each_case
 
 FIRST, SECOND = (f"arn:aws:logs:us-east-1:123456789012:log-group:/{name}:*" for name in "ab")
 OF_TEAM = "arn:aws:logs:*:*:log-group:/${aws:PrincipalTag/team}:*"
@@ -65,7 +66,7 @@ def test_a_policy_beyond_the_limit_gets_the_longest_prefixes_that_fit_or_is_refu
         planned(streams_of(*(f"/{number:04}/jobs" for number in range(200))))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("statement", "is_about"),
     [
         ({"Action": "LOGS:Put*", "Resource": FIRST}, "yes"),
@@ -98,7 +99,7 @@ def test_a_statement_is_about_what_it_names_or_does_not_name(
 STREAMS = f"{FIRST[:-1]}log-stream:ecs/batch/*"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("statement", "is_about"),
     [
         # A task whose id begins with a gets no report, another one does.

@@ -5,10 +5,10 @@ templates.
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import yaml  # type: ignore[import-untyped]  # moto depends on it
 from botocore.exceptions import ClientError
 
+from tests.cases import each_case
 from tools.local_answers import answer_over_sockets
 from tools.moto_server import FakeAws, FastLoader, fake_aws, patched_moto
 
@@ -22,7 +22,7 @@ def _in_s3(aws: FakeAws) -> Any:
     return s3.get_object(Bucket="reports", Key="a b/ü?.json")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "call",
     [
         lambda aws: aws.client("sts").get_caller_identity(),

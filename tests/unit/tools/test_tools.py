@@ -81,7 +81,7 @@ def test_each_floor_is_checked_by_itself_and_each_pattern_matches_a_file(
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("when", "outcome", "titles", "expected"),
     [
         ("setup", "passed", ("Captured stdout setup",), False),

@@ -321,7 +321,7 @@ def test_cpu_time_is_compared_up_to_the_last_reading() -> None:
     assert row.expected == "9.53 s"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("check", "tested", "planned"),
     [
         ("CPU time", task(witness=()), plan()),

@@ -16,6 +16,7 @@ from profiler.aws_account.setup.template_limits import (
 from profiler.aws_account.setup.template_parameters import parameter_values
 from profiler.core.errors import UsageError
 from profiler.task_definitions.permissions import iam_policy_length
+from tests.cases import each_case
 from tests.cloudformation import ACCOUNT, PARAMETERS, REGION, TEMPLATE, deploy, template
 from tests.lambda_environment import moto_account
 
@@ -124,7 +125,7 @@ def test_the_role_with_every_option_has_the_length_that_the_limit_assumes(
 # The template's own bounds, which CloudFormation checks after the upload
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value", "said"),
     [
         ("LogGroups", "a,/aws/lambda/x", "at most twenty log groups"),

@@ -46,6 +46,7 @@ from profiler.record.record_model import (
 from profiler.record.run_usage import run_usage_of
 from profiler.runs.past_runs.run_source import PastRun
 from tests import shown_runs
+from tests.cases import each_case
 from tests.changed_records import changed_lines
 from tests.runs import reported_story
 from tests.shown_runs import NOW_NS, STARTED
@@ -318,8 +319,8 @@ def test_several_runs_have_a_median_and_a_range(values: Any, sentence: str) -> N
     assert " ".join(lines).strip() == sentence
 
 
-@pytest.mark.parametrize("width", [40, 80, 120])
-@pytest.mark.parametrize("name", ["a\x1b[31m\nb", "日本語ジョブ", "ジョブ" * 40, "\u200d" * 9])
+@each_case("width", [40, 80, 120])
+@each_case("name", ["a\x1b[31m\nb", "日本語ジョブ", "ジョブ" * 40, "\u200d" * 9])
 def test_wide_and_escaped_names_fit_the_terminal(name: str, width: int) -> None:
     assert max(map(columns_of, shown(etl(family=name), width=width))) <= width
     assert shown(etl(family="夜間バッチ🚀"), width=40)[0] == "● 夜間バッチ🚀 succeeded in 12.4 s"
@@ -456,7 +457,7 @@ def advice(metrics: dict[str, Any] | None = None, **record: Any) -> str:
     return next_step(ended, reported_story(ended), RECOMMEND)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("metrics", "expected"),
     [
         ({}, ENOUGH),

@@ -258,7 +258,7 @@ def test_unknown_categories_of_memory_count_and_an_impossible_one_leaves_no_smal
     assert parsed.impossible == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line",
     [
         *(

@@ -24,6 +24,7 @@ from profiler.record.record_model import (
 )
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
+from tests.cases import each_case
 from tests.collected import with_collected
 from tests.fake_nvml import MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock, FakeLog, seconds
@@ -187,7 +188,7 @@ def gpu_of(
     return found, present(record.monitor).warnings
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "good", "bad", "field", "value"),
     [
         ("utilization_percent", 40, _BROKEN, "utilization_percent", 40),
@@ -452,7 +453,7 @@ def test_a_missing_required_gpu_is_reported_also_of_a_short_run() -> None:
 WHOLE = tuple(GpuFacts(uuid=f"GPU-{letter}", index=index) for index, letter in enumerate("abcd"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "visible", "meant"),
     [
         ("all", WHOLE, None),

@@ -14,6 +14,7 @@ from profiler.collectors.nvidia.nvml_calls import NOT_INSTALLED, load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.nvidia.visible_gpus import DriverReading, GpuSample, Xid, match_uuids
 from profiler.readers import Unavailable
+from tests.cases import each_case
 from tests.fake_nvml import COMPUTING, DRAWING, GPM_NUMBERS, MIB, OF_MPS, FakeGpu, FakeNvml
 from tests.fakes import FakeClock, seconds
 
@@ -99,8 +100,8 @@ def test_the_driver_is_started_once_handles_are_kept_and_closing_gives_it_back()
     assert machine.nvml.calls["nvmlEventSetFree"] == 1
 
 
-@pytest.mark.parametrize("value", [3, 13])
-@pytest.mark.parametrize(("function", "name"), FIELDS.items())
+@each_case("value", [3, 13])
+@each_case(("function", "name"), FIELDS.items())
 def test_an_unsupported_field_is_absent_and_not_read_again(
     function: str, name: str, value: int
 ) -> None:
@@ -809,8 +810,8 @@ def test_a_metric_with_an_error_of_its_own_is_absent_alone(
     )
 
 
-@pytest.mark.parametrize("function", GPM_FUNCTIONS)
-@pytest.mark.parametrize("value", [3, 13])
+@each_case("function", GPM_FUNCTIONS)
+@each_case("value", [3, 13])
 def test_a_driver_or_a_device_without_the_functions_has_no_values_and_no_warning(
     function: str, value: int
 ) -> None:

@@ -23,6 +23,7 @@ from profiler.record.gpu_sentences import (
 from profiler.record.record_model import NO_RECOMMENDATION, NOT_MEASURED, Record, Report
 from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
+from tests.cases import each_case
 from tests.fakes import seconds
 from tests.gpu_cases import played_until, samples_until
 from tests.gpu_runs import advice_on, gpu_run
@@ -457,8 +458,8 @@ def test_a_driver_that_says_no_memory_of_a_process_leaves_it_open() -> None:
     assert used == pytest.approx(played.tape.peak_mb, rel=0.01)
 
 
-@pytest.mark.parametrize("name", ["beside", "neighbour", "short"])
-@pytest.mark.parametrize("seconds_before", [0.05, 0.4, 0.9])
+@each_case("name", ["beside", "neighbour", "short"])
+@each_case("seconds_before", [0.05, 0.4, 0.9])
 def test_a_monitor_that_shares_the_pid_namespace_knows_the_batchs_processes(
     name: str, seconds_before: float
 ) -> None:
@@ -490,7 +491,7 @@ def test_memory_that_grows_to_the_limit_before_a_failure_is_a_lack_of_it(opening
     assert advice_on(record) == []
 
 
-@pytest.mark.parametrize("name", [name for name in ALONE if name != "oom"])
+@each_case("name", [name for name in ALONE if name != "oom"])
 def test_no_other_program_lacked_memory(name: str) -> None:
     assert not PlayedTape(name).play().likely_out_of_gpu_memory
 
@@ -549,13 +550,13 @@ def words_of(record: Record) -> tuple[str, ...]:
     return tuple(re.sub(r"[\d.]+( (ms|s))?", "#", text) for text in said)
 
 
-@pytest.mark.parametrize("name", [*ALONE, "beside", "neighbour"])
+@each_case("name", [*ALONE, "beside", "neighbour"])
 def test_no_sentence_of_a_run_depends_on_the_phase(name: str) -> None:
     plays = [PlayedTape(name, opening=opening).play() for opening in OPENINGS]
     assert len({words_of(record) for record in plays}) == 1
 
 
-@pytest.mark.parametrize("name", [*ALONE, "beside", "neighbour"])
+@each_case("name", [*ALONE, "beside", "neighbour"])
 def test_no_sentence_of_a_container_depends_on_the_phase(name: str) -> None:
     plays = [PlayedTape(name, as_batch=True, seconds_before=before).play() for before in OPENINGS]
     assert len({words_of(record) for record in plays}) == 1

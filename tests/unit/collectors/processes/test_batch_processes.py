@@ -15,6 +15,7 @@ from profiler.readers.linux.reading_turns import SkippedReading
 from profiler.readers.linux.thread_counters import ThreadTimeGrowth
 from profiler.readers.linux.waits import BlockedThread, Wait
 from profiler.record.record_model import Series
+from tests.cases import each_case
 from tests.fakes import START_NS, sample, seconds
 from tests.process_world import CollectedBatch, base, process
 from tests.values import present
@@ -43,7 +44,7 @@ def readings(
     return comparison, [(one.memory_used_bytes or 0) / MIB for one in found]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("sizes_mib", "stats", "found"),
     [
         ((100, 200, 300), {}, [100, 200, 300]),

@@ -34,6 +34,7 @@ from profiler.record.record_model import (
     TaskSize,
 )
 from profiler.record.run_outcome import Status
+from tests.cases import each_case
 from tests.collected import draft_of, with_collected
 from tests.fakes import START_NS, sample, seconds
 from tests.process_world import BATCH, MIB, CollectedBatch, alone, base, fake_source, process
@@ -236,9 +237,9 @@ class RestartingBatch:
         return fake_source(read)
 
 
-@pytest.mark.parametrize("has_group", [False, True])
-@pytest.mark.parametrize("gap", [False, True])
-@pytest.mark.parametrize("noticed", [26, 34])
+@each_case("has_group", [False, True])
+@each_case("gap", [False, True])
+@each_case("noticed", [26, 34])
 def test_a_batch_that_is_restarted_in_place_is_counted_once(
     *, has_group: bool, gap: bool, noticed: float
 ) -> None:

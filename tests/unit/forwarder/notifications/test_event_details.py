@@ -264,7 +264,7 @@ def test_the_text_is_a_sentence(changes: dict[str, Any], text: str) -> None:
     assert detail(ended(run, **changes))["text"] == f"etl_daily:7 {text}"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "shown"),
     [
         (

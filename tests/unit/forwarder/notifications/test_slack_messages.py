@@ -354,7 +354,7 @@ def test_a_forged_name_stays_one_word_of_the_command(name: str) -> None:
         ], channel
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     [
         "a'b; reboot; 'c",
@@ -439,8 +439,8 @@ TAR = WaitTarget(kind="disk", target="/data/<train>.tar", percent=48.0)
 MEANWHILE = TimeBreakdown(disk_percent=48.0, on_cpu_percent=31.0, waiting_for=(TAR,))
 
 
-@pytest.mark.parametrize("status", ["failure", "success", "stopped", "unknown"])
-@pytest.mark.parametrize("exit_code", [0, 1, 139])
+@each_case("status", ["failure", "success", "stopped", "unknown"])
+@each_case("exit_code", [0, 1, 139])
 def test_the_error_of_a_gpu_is_said_once_with_its_number(status: str, exit_code: int) -> None:
     gpus = (model.Gpu(uuid="GPU-a", xids=(31,)),)
     cause = "success" if exit_code == 0 else "gpu-error"

@@ -75,7 +75,7 @@ def test_a_request_that_is_too_large_is_halved_until_the_large_document_is_alone
     assert rejected.document == {"index": "task-reports-2026.03", "id": "2", "fields": {"n": 2}}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "error"),
     [
         (401, None),

@@ -101,7 +101,7 @@ def test_each_of_several_documents_is_written_once(several: int) -> None:
     assert [*delivered.left_out.values()] == [["task.known_at"]]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "lacking",
     [
         # Whose word it is, how the run ended, and which run it is.
@@ -125,7 +125,7 @@ def test_an_index_that_lacks_more_raises_and_nothing_is_written(lacking: Paths) 
     assert all(not cluster.unknown(document) for document in cluster.documents.values())
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path",
     [
         # What a number means: that it is the least it can be, or an estimate.

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -17,6 +16,7 @@ from profiler.readers.docker.ecs_container import (
     decode_container,
     decode_list,
 )
+from tests.cases import each_case
 from tests.fake_docker_daemon import RECORDED
 from tests.values import mutated
 
@@ -136,7 +136,7 @@ def test_the_gpus_of_a_container() -> None:
         assert container(with_config(Env=environment)).gpus == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "number"),
     [
         *(("", 15), ("SIGTERM", 15), ("term", 15), ("SIGINT", 2), ("9", 9), ("SIGKILL", 9)),

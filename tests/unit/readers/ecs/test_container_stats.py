@@ -17,6 +17,7 @@ from profiler.readers.ecs.container_stats import (
     decoded_sample_of,
     parse_device_mapper_majors,
 )
+from tests.cases import each_case
 from tests.values import mutated
 
 READ = "2026-03-01T10:00:02.500000001Z"
@@ -302,7 +303,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("wrong", ["1", True, -1, 1.5, 2**63, [1], {"a": 1}, None])
+@each_case("wrong", ["1", True, -1, 1.5, 2**63, [1], {"a": 1}, None])
 def test_numbers_of_a_wrong_type_are_absent_and_cost_no_others(wrong: Any) -> None:
     memory = {
         **CGROUP_V1["memory_stats"],
@@ -313,8 +314,8 @@ def test_numbers_of_a_wrong_type_are_absent_and_cost_no_others(wrong: Any) -> No
     assert found == replace(SAMPLE_V1, **dict.fromkeys(("cpu_ns", *PARTS["memory_stats"])))
 
 
-@pytest.mark.parametrize("missing", [None, {}])
-@pytest.mark.parametrize(("part", "fields"), PARTS.items())
+@each_case("missing", [None, {}])
+@each_case(("part", "fields"), PARTS.items())
 def test_a_part_that_is_missing_costs_its_own_numbers_alone(
     part: str, fields: tuple[str, ...], missing: Any
 ) -> None:

@@ -24,6 +24,7 @@ from profiler.readers.linux.host import (
     read_kernel_view,
     read_swap_counters,
 )
+from tests.cases import each_case
 from tests.cgroup_files import write_files
 from tests.values import present
 
@@ -101,9 +102,7 @@ def test_the_disks_are_the_root_and_each_volume_on_a_disk() -> None:
     assert disk_mounts(table, bool) == ("/", *(f"/a{number:02}" for number in range(MAX_DISKS - 1)))
 
 
-@pytest.mark.parametrize(
-    "kind", ["nfs4", "nfs", "cifs", "fuse.mount-s3", "9p", "lustre", "ceph", ""]
-)
+@each_case("kind", ["nfs4", "nfs", "cifs", "fuse.mount-s3", "9p", "lustre", "ceph", ""])
 def test_a_mount_that_can_hang_is_never_accessed(kind: str) -> None:
     asked: list[str] = []
 
@@ -198,7 +197,7 @@ def test_what_other_programs_used_is_what_is_left_of_the_busy_time(
     assert others_vcpu_used(before_ns, lambda: after_ns, own_ns, length_ns) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("vendor", "product", "instance_type"),
     [
         (b"Amazon EC2\n", b"m5.large\n", "m5.large"),

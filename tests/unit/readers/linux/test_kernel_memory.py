@@ -20,6 +20,7 @@ from profiler.readers.linux.kernel_memory import (
     socket_queue_bytes,
     unassigned_kernel_bytes,
 )
+from tests.cases import each_case
 from tests.values import present
 
 _MIB = 2**20
@@ -157,7 +158,7 @@ def test_the_number_of_open_files_is_the_first_of_three() -> None:
     assert parse_pinned_bytes(b"") is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("start_mib", "now_mib", "again_mib", "growth_mib"),
     [
         (60, 410, 420, 350),

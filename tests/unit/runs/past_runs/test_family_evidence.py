@@ -29,6 +29,7 @@ from profiler.runs.past_runs.family_evidence import (
 from profiler.runs.past_runs.run_source import PastRun, RunFilter, TaskEvent, filter_of
 from profiler.runs.past_runs.search_runs import IndexedRuns
 from profiler.search_setup.cluster_requests import Method, ServerResponse
+from tests.cases import each_case
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
 from tests.values import present
@@ -278,7 +279,7 @@ def test_the_identity_and_the_times_of_a_run_are_those_of_its_document() -> None
     assert record.started_at == start
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("confirmed", "expected"),
     [
         ({"confirmed": True}, True),
@@ -287,7 +288,7 @@ def test_the_identity_and_the_times_of_a_run_are_those_of_its_document() -> None
         ({}, False),
     ],
 )
-@pytest.mark.parametrize("text", [encode(report()).decode(), None], ids=["report", "event alone"])
+@each_case("text", [encode(report()).decode(), None], ids=["report", "event alone"])
 def test_a_run_is_confirmed_if_its_document_says_so(
     text: str | None, confirmed: dict[str, Any], *, expected: bool
 ) -> None:

@@ -269,7 +269,7 @@ def test_a_record_of_schema_1_2_has_own_code_by_short_names() -> None:
         )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("stack", "text"),
     [
         (LOAD, "load_orders → recv"),
@@ -340,7 +340,7 @@ def test_moments_outside_the_stretches_are_their_own_in_the_order_of_time() -> N
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("stack", "seconds", "times", "is_named"),
     [
         (LOAD, 60, waits(), True),
