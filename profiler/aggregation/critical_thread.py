@@ -27,8 +27,6 @@ _MAX_STEPS = 4000
 # A thread that used so many times less CPU time than one for which it waits only helps that one, as
 # those of Node.js that collect.
 _HELPS_TIMES = 10
-# A wait that held back so many times more work than a timer counts beside it.
-_HEAVIER_TIMES = 10
 # A free thread helps a server's that used at least this part of its CPU time.
 _MIN_SERVED_PART = 1 / 3
 # A thread that used less CPU time than this has started a program, and done nothing since.
@@ -111,34 +109,6 @@ def _likely_ends(waking: Sequence[ThreadWait], wait: ThreadWait) -> Sequence[Thr
     return [end for end in waking if end.is_likely_for(wait)] or waking
 
 
-def _heavier(
-    known: Sequence[ThreadWait], timed: Sequence[ThreadWait], wait: ThreadWait
-) -> Sequence[ThreadWait]:
-    """Those of the known waits that may have ended another one, and held back far more work than
-    the timed ones: who woke the other one may have waited for them.
-    """
-    timed_ns = sum([end.held_back_work_ns for end in timed])
-    return [
-        end
-        for end in known
-        if end.may_have_ended(wait) and end.held_back_work_ns > _HEAVIER_TIMES * timed_ns
-    ]
-
-
-def _with_timers(
-    timed: Sequence[ThreadWait],
-    known: Sequence[ThreadWait],
-    reached: Sequence[ThreadWait],
-    wait: ThreadWait,
-) -> Sequence[ThreadWait]:
-    """The ends of a wait which only timers seem to have ended, perhaps those of a virtual
-    machine: none if nobody asked another thread that it may have waited for.
-    """
-    if any(end.blocked is None for end in reached):
-        return ()
-    return [*timed, *_heavier(known, timed, wait)]
-
-
 def _shares_by_weight(names: Mapping[ThreadWait, Wait]) -> Mapping[Wait, float]:
     """The shares of waits that each count by their own weight."""
     kinds = set(names.values())
@@ -172,7 +142,6 @@ class LookDivision:
         self._able: list[ThreadWait] = []
         self._stopped: dict[ThreadWait, Wait] = {}
         self._has_unknown = False
-        self._unknown_ns = 0  # the weights of those whose ends nobody asked
         for wait in waits:
             blocked = wait.blocked
             if blocked is None:
@@ -238,8 +207,6 @@ class LookDivision:
         weights: Counter[Wait] = Counter()
         for wait, weight in carried.items():
             weights[self._wait_to_name(wait)] += weight  # type: ignore[assignment]  # Counter of floats
-        if self._unknown_ns:
-            weights[_UNCLEAR] += self._unknown_ns
         total = weights.total()
         return {name: weight / total for name, weight in weights.items()}
 
@@ -272,7 +239,6 @@ class LookDivision:
         ends = self._chain_ends(wait)
         if not ends:
             self._has_unknown = True
-            self._unknown_ns += 0 if self._is_cut else wait.held_back_work_ns
             return
         handing = self._handing[wait].wait
         if ends == (wait,) and (handing.kind == "other" or wait.is_of_loop):
@@ -356,9 +322,7 @@ class LookDivision:
         timed = [end for end in reached if _has_handing_timeout(self._handing.get(end))]
         waking = [end for end in (*known, *timed) if end.may_have_woken(wait)]
         if waking and not wait.was_cut:
-            likely = _likely_ends(waking, wait)
-            has_firm = any(end in self._firm for end in likely)
-            return likely if has_firm else _with_timers(likely, known, reached, wait)
+            return _likely_ends(waking, wait)
         if still:
             return still
         if any(end.may_have_ended(wait) for end in known):

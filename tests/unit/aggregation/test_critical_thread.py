@@ -330,22 +330,6 @@ class TestHandingOn:
         scheduler = wait(TIMED_FUTEX, 0.1, begun=4, over=6)
         assert shares(waiting, scheduler, asks)["sleep"] > 99
 
-    def test_to_no_timer_beside_one_that_nobody_asked(self) -> None:
-        """One of a pool, all of whose working threads ran, and were not asked since."""
-        idle, ticks = wait(LOCK, 100, over=9), wait(TIMED_FUTEX, 1, over=9)
-        assert shares(idle, ticks) == {"sleep": 100.0}
-        assert shares(idle, ticks, wait(None, is_unasked=True)) == {}
-        rows = wait(NETWORK, 1, process=2)
-        assert shares(idle, rows, ticks, wait(None, is_unasked=True)) == {}
-        rows = wait(NETWORK, 300, process=2)
-        assert shares(idle, rows, ticks, wait(None, is_unasked=True))["network"] > 99
-
-    def test_to_who_held_back_far_more_than_a_timer(self) -> None:
-        """A pool waits for its next task until the last answer came, which wakes who gives it."""
-        idle, ticks = wait(LOCK, 100, over=9), wait(TIMED_FUTEX, 1, over=9)
-        asks = wait(NETWORK, 50, over=6, after_ns=NS_PER_MS // 3)
-        assert shares(idle, asks, ticks)["network"] > 95
-
     def test_to_nobody_who_ran_as_the_process_ended(self) -> None:
         """An idle thread of a pool, and a virtual machine's own that runs at the end."""
         idle = wait(LOCK, 250, begun=4, over=9, is_last=True, was_cut=True)
