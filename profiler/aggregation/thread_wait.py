@@ -116,7 +116,8 @@ class ThreadWait(Struct, eq=False, kw_only=True):
 
     @property
     def is_sleep(self) -> bool:
-        return self.blocked is not None and self.blocked.wait.kind == "sleep"
+        """Whether the thread sleeps, and no other one may wake it."""
+        return self.blocked is not None and self.blocked.may_ask_for_children
 
     def _repeat_as(self, following: "ThreadWait") -> None:
         if self.repeated is None:
