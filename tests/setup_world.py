@@ -162,6 +162,9 @@ class World:
             "batch": SimpleNamespace(get_paginator=self._paginator),
             "secretsmanager": SimpleNamespace(
                 get_secret_value=self._get_secret,
+                describe_secret=lambda **_: {
+                    "Tags": [{"Key": "application", "Value": "task-profiler"}]
+                },
                 create_secret=self._create_secret,
                 put_secret_value=lambda **given: self._put_secret(given["SecretId"], given),
                 exceptions=SimpleNamespace(

@@ -297,6 +297,27 @@ def test_a_secret_keeps_what_is_not_given(
     assert account.secret(name) == {"api_key": "hunter2"}, "without the old values"
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_secret_that_another_program_may_read_stays_as_it_is(
+    account: Account,
+    is_deleted: bool,  # noqa: FBT001
+) -> None:
+    name = "db/elasticsearch"
+    client = account.aws.client("secretsmanager")
+    own = json.dumps({"username": "app", "password": "its own"})
+    client.create_secret(Name=name, SecretString=own)
+    if is_deleted:
+        client.delete_secret(SecretId=name)
+    with pytest.raises(TaskProfilerError, match="add the tag if it is the stack's") as error:
+        store_secret(account.aws.client, name, {"api_key": "hunter2"})
+    assert "hunter2" not in str(error.value)
+    if is_deleted:
+        client.restore_secret(SecretId=name)
+    assert client.get_secret_value(SecretId=name)["SecretString"] == own
+    client.tag_resource(SecretId=name, Tags=[{"Key": "application", "Value": "task-profiler"}])
+    assert store_secret(account.aws.client, name, {"api_key": "hunter2"}) == "updated"
+
+
 def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_changes(
     account: Account, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,13 +26,15 @@ def store_secret(
 
     No message of an error contains a value.
 
-    A deleted secret, whose name Secrets Manager keeps for 7 to 30 days, is restored without its
-    values. ``key_arn`` is the KMS key of a new secret, empty for AWS's own; ``tags`` are a new
-    secret's, too.
+    A secret of this name without our tag may be another program's: it stays as it is, and
+    TaskProfilerError is raised. A deleted secret, whose name Secrets Manager keeps for 7 to 30
+    days, is restored without its values. ``key_arn`` is the KMS key of a new secret, empty for
+    AWS's own; ``tags`` are a new secret's, too.
     """
     client = open_client("secretsmanager")
     actions = (
-        "secretsmanager:GetSecretValue, CreateSecret, PutSecretValue, RestoreSecret and TagResource"
+        "secretsmanager:GetSecretValue, DescribeSecret, CreateSecret, PutSecretValue, "
+        "RestoreSecret and TagResource"
     )
     if key_arn:
         actions += f", and kms:GenerateDataKey and Decrypt with {key_arn}"
@@ -41,6 +43,7 @@ def store_secret(
             present = _read_secret(client, name)
         except client.exceptions.InvalidRequestException:
             # The answer to this call only if the secret is deleted.
+            _check_is_ours(client, name)
             client.restore_secret(SecretId=name)
             client.put_secret_value(SecretId=name, SecretString=json.dumps(values))
             return "restored"
@@ -62,8 +65,22 @@ def store_secret(
         }
         if kept | values == present:
             return "unchanged"
+        _check_is_ours(client, name)
         client.put_secret_value(SecretId=name, SecretString=json.dumps(kept | values))
         return "updated"
+
+
+def _check_is_ours(client: AwsClient, name: str) -> None:
+    """Raise TaskProfilerError for a secret that lacks our tag: another program may read it."""
+    tags = client.describe_secret(SecretId=name).get("Tags") or ()
+    if _TAGS.items() <= {tag["Key"]: tag["Value"] for tag in tags}.items():
+        return
+    ((key, value),) = _TAGS.items()
+    raise TaskProfilerError(
+        f"The secret {name} was not changed, because it has no tag {key}={value}, and may be "
+        "another program's: choose another --name for the stack, or add the tag if it is the "
+        "stack's."
+    )
 
 
 def _read_secret(client: AwsClient, name: str) -> dict[str, str] | None:
