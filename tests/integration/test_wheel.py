@@ -82,7 +82,7 @@ def test_the_shipped_zip_is_that_of_the_repository(installed: Path) -> None:
     """
     program = (
         "from profiler.aws_account.setup import forwarder_zip as it; print(it.__file__, "
-        "it.fingerprint())"
+        "it.zip_fingerprint())"
     )
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     done = subprocess.run(

@@ -32,7 +32,7 @@ import sys
 from functools import partial
 from profiler.cli.app import run_command_line
 from profiler.cli.setup import proof_output
-proof_output.prove = partial(proof_output.prove, wait_seconds=float(sys.argv.pop(1)))
+proof_output.print_proof = partial(proof_output.print_proof, wait_seconds=float(sys.argv.pop(1)))
 run_command_line()
 """
 
