@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.optional_math import known_values
 from profiler.core.timestamps import json_moment_ns
 from profiler.record.family_owner import FamilyOwner, owner_of_definition
 from profiler.task_definitions.containers import DefinedContainer
@@ -85,7 +86,8 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
     registered_ns = json_moment_ns(definition.get("registeredAt"))
     registered_by = text(definition.get("registeredBy"))
     is_active = definition.get("status") in (None, "ACTIVE")
-    compatibilities = definition.get("compatibilities")
+    listed = definition.get("compatibilities")
+    compatibilities = listed if isinstance(listed, list) else ()
     is_answer = isinstance(described, dict) or arn is not None
     if is_answer:  # the API rejects an empty list of tags and AWS's own tags
         definition = {name: value for name, value in definition.items() if name not in READ_ONLY}
@@ -104,7 +106,7 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
         registered_ns=registered_ns,
         stack=all_tags.get(_STACK_TAG),
         owner=owner_of_definition(registered_by, all_tags),
-        compatibilities=frozenset(compatibilities if isinstance(compatibilities, list) else ()),
+        compatibilities=frozenset(known_values(map(text, compatibilities))),
     )
 
 

@@ -8,6 +8,7 @@ from botocore.session import Session
 
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.definition_json import READ_ONLY, read_document
+from tests.cases import each_case
 
 ARN = "arn:aws:ecs:us-west-2:111122223333:task-definition/nightly:7"
 PLAIN = {"family": "nightly", "containerDefinitions": [{"name": "batch"}], "volumes": []}
@@ -77,3 +78,9 @@ def test_anything_else_is_refused_with_a_sentence_that_names_the_source(
     assert str(refused.value).startswith("a.json is")
     assert said in str(refused.value)
     assert refused.value.exit_code == 1
+
+
+@each_case("said", [{}, "FARGATE", None, [{}, 1, None, []], [["FARGATE"]]])
+def test_launch_types_in_no_known_form_are_unknown(said: object) -> None:
+    data = json.dumps({**PLAIN, "compatibilities": said})
+    assert read_document(data.encode(), "etl.json").compatibilities == frozenset()
