@@ -219,8 +219,24 @@ def test_a_queue_counts_its_jobs(batch: FakeBatch, doctor: Any) -> None:
     text = said(doctor("--queue", "nightly"))
     assert "The queue nightly has 1 job RUNNABLE, 0 jobs STARTING, 1 job RUNNING." in text
     asked = [request["jobStatus"] for request in batch.requests("ListJobs")]
-    assert sorted(asked) == ["PENDING", "RUNNABLE", "RUNNING", "STARTING"], "each once"
+    assert sorted(asked) == ["PENDING", "RUNNABLE", "RUNNING", "STARTING", "SUCCEEDED"], "each once"
     assert len(batch.requests("DescribeJobQueues")) == 1
+
+
+def test_a_queue_says_since_when_the_job_waits_that_waits_longest(
+    batch: FakeBatch, doctor: Any
+) -> None:
+    ended = batch.submit("before", "nightly", "etl")
+    batch.begin(ended)
+    batch.end(ended, 0)
+    ended["startedAt"] = ended["createdAt"] + 40_000
+    for name, waited_ms in (("young", 60_000), ("old", 7_200_000), ("middle", 300_000)):
+        batch.submit(name, "nightly", "etl")["createdAt"] -= waited_ms
+    text = said(doctor("--queue", "nightly"))
+    assert "old is RUNNABLE, " in text
+    assert "young" not in text
+    assert "middle" not in text
+    assert "The last 1 job of this queue that succeeded waited 40.0 s (median)." in text
 
 
 def test_a_queue_with_more_jobs_than_are_listed_says_so(batch: FakeBatch, doctor: Any) -> None:

@@ -3,6 +3,7 @@
 What Batch or EC2 may not be asked is a note; the rest is looked at all the same.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import attrgetter
@@ -15,7 +16,15 @@ from profiler.aws_account.job_queues import missing_queue_error
 from profiler.core.command_lines import aws_command_line, command_line
 from profiler.core.ecs_terms import EC2, FARGATE, MANAGED_INSTANCES, family_of, revision_text
 from profiler.core.errors import TaskProfilerError
-from profiler.core.optional_math import all_known, difference, known, known_values, median
+from profiler.core.json_fields import count
+from profiler.core.optional_math import (
+    all_known,
+    difference,
+    first_known,
+    known,
+    known_values,
+    median,
+)
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_MS
 from profiler.record.batch_detail import (
@@ -84,8 +93,10 @@ def findings_of_job(open_client: OpenClient, job_id: str, now_ns: int) -> Iterat
     yield from _unread_findings(reads)
 
 
-def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
-    """What keeps the jobs of a queue from starting. Raises TaskProfilerError for no such queue."""
+def findings_of_queue(open_client: OpenClient, queue: str, now_ns: int) -> Iterator[Finding]:
+    """What keeps the jobs of a queue from starting, by the one that waits longest. Raises
+    TaskProfilerError for no such queue.
+    """
     reads = BatchAccountReader(open_client)
     queues = reads.read_described("describe_job_queues", [queue])
     if not queues:
@@ -93,7 +104,8 @@ def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
             raise TaskProfilerError(reads.problems[0])
         raise missing_queue_error(open_client, queue)
     waiting = reads.read_job_summaries(queue, RUNNABLE, MAX_LISTED)
-    first = reads.read_jobs([waiting[0]["jobId"]]) if waiting else []
+    oldest = min(waiting, key=_submission_ms, default=None)
+    first = [] if oldest is None else reads.read_jobs([oldest["jobId"]])
     arrays = reads.read_unended_arrays(queue)
     if not first:
         first = list(islice(known_values(map(reads.read_waiting_child, arrays)), 1))
@@ -107,8 +119,13 @@ def findings_of_queue(open_client: OpenClient, queue: str) -> Iterator[Finding]:
         yield note(_JOB, _children_sentence(array), f"See it: {command_line('doctor', array.id)}.")
     yield from _queue_findings(queues, queue, reads, first[0] if first else None)
     for job in first:
-        yield from _reason_findings(job)
+        yield from _waiting_findings(job, reads, now_ns)
     yield from _unread_findings(reads)
+
+
+def _submission_ms(summary: Mapping[str, Any]) -> float:
+    """When a job of ListJobs was submitted; infinite if this is unknown."""
+    return first_known(count(summary.get("createdAt")), math.inf)
 
 
 def _job_count_text(jobs: Sequence[object]) -> str:
@@ -147,17 +164,22 @@ def _state_findings(job: JobDetail, reads: BatchAccountReader, now_ns: int) -> I
     elif job.status in (STARTING, RUNNING):
         yield ok(_JOB, f"{name} is {job.status}.")
     else:
-        since = ""
-        if job.created_ms is not None:
-            waited_ms = max(now_ns / NS_PER_MS - job.created_ms, 0)
-            since = f", {format_duration(waited_ms)} after its submission"
-        yield note(_JOB, f"{name} is {job.status}{since}.")
-        if job.is_array_parent:
-            yield note(_JOB, _children_sentence(job))
-        yield from _reason_findings(job)
-        usual = _usual_wait_text(job, reads)
-        if usual:
-            yield note(_JOB, usual)
+        yield from _waiting_findings(job, reads, now_ns)
+
+
+def _waiting_findings(job: JobDetail, reads: BatchAccountReader, now_ns: int) -> Iterator[Finding]:
+    """Since when a job waits, AWS's reason, and how long others waited in its queue."""
+    since = ""
+    if job.created_ms is not None:
+        waited_ms = max(now_ns / NS_PER_MS - job.created_ms, 0)
+        since = f", {format_duration(waited_ms)} after its submission"
+    yield note(_JOB, f"{job_name(job)} is {job.status}{since}.")
+    if job.is_array_parent:
+        yield note(_JOB, _children_sentence(job))
+    yield from _reason_findings(job)
+    usual = _usual_wait_text(job, reads)
+    if usual:
+        yield note(_JOB, usual)
 
 
 def _children_sentence(array: JobDetail) -> str:

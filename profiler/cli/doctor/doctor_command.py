@@ -166,7 +166,7 @@ def _findings_of_batch(
 
     open_client = open_clients(options.region, options.profile)
     if queue is not None:
-        return findings_of_queue(open_client, queue)
+        return findings_of_queue(open_client, queue, clock.wall_ns())
     return findings_of_job(open_client, job_id or "", clock.wall_ns())
 
 
